@@ -171,11 +171,17 @@ async fn a_dial_says_why_it_fails() {
     let refused = proxy.dialer().dial("refused:443", &Budget::default()).await.map(drop).unwrap_err();
     assert!(matches!(&refused, DialError::Refused(text) if text == "No agent available"), "{refused}");
     let dialer = Dialer::new("127.0.0.1", proxy.address.port());
-    assert!(matches!(dialer.dial("echo:443", &Budget::default()).await.map(drop), Err(DialError::NoCredentials)));
+    assert!(matches!(
+        dialer.dial("echo:443", &Budget::default()).await.map(drop),
+        Err(DialError::NoCredentials)
+    ));
     // A proxy server with a certificate of another authority.
     let other = Proxy::start().await;
     dialer.set_credentials(Some(other.credentials.clone()));
-    assert!(matches!(dialer.dial("echo:443", &Budget::default()).await.map(drop), Err(DialError::Unreachable(_))));
+    assert!(matches!(
+        dialer.dial("echo:443", &Budget::default()).await.map(drop),
+        Err(DialError::Unreachable(_))
+    ));
     assert!(dialer.check().await.is_err());
     dialer.set_credentials(Some(proxy.credentials.clone()));
     assert!(dialer.check().await.is_ok());

@@ -177,7 +177,8 @@ impl Clusters {
         budget: &Budget,
     ) -> Result<http1::SendRequest<RequestBody>, Refusal> {
         let unreachable = |cause| Refusal::Unreachable { cluster: name.clone(), cause };
-        let stream = self.dial(name, Arc::clone(&account.upgradable_tls), budget).await.map_err(unreachable)?;
+        let stream =
+            self.dial(name, Arc::clone(&account.upgradable_tls), budget).await.map_err(unreachable)?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| unreachable(error.to_string()))?;
         let counted = self.metrics.tunnel();

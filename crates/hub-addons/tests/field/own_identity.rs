@@ -4,14 +4,17 @@
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 mod attacks;
+mod compromised;
 mod measured;
 mod raw;
+mod streams;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::api::{Patch, PatchParams};
 use local_hub::field::HOME;
 use local_hub::{Kubectl, LocalHub, Running, ServiceAccountAccess, ServingAuthority, agent, eventually, ocm};
 use serde_json::{Value, json};
@@ -20,7 +23,7 @@ use self::raw::Raw;
 use super::argocd::{self, ARGOCD, ArgoCd};
 use super::kueue::{self, KUEUE, active, placed};
 use super::tunnel::upgrade::Upgraded;
-use super::tunnel::{Tunnel, fill, lists_all};
+use super::tunnel::{PARTS, Tunnel, fill, lists_all};
 use crate::support::chain::{CLUSTERS, fails, lists, may};
 use crate::support::command::hub_addons;
 use crate::support::field::UPSTREAM;
@@ -167,6 +170,13 @@ impl Scene {
             }
             object.create(&client).await.unwrap();
         }
+        let conditions = json!([{
+            "type": "Applied", "status": "True", "reason": "AppliedManifestWorkComplete", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": work["metadata"]["generation"],
+        }]);
+        let status = Patch::Merge(json!({ "status": { "conditions": conditions } }));
+        let works = ocm::Object::new(gvk, "manifestworks", Some(cluster), &name).api(&stage.ocm);
+        works.patch_status(&name, &PatchParams::default(), &status).await.unwrap();
         stage.agent(cluster).await.report(ACCOUNT, HOUR).await.unwrap();
     }
 
@@ -324,8 +334,8 @@ async fn applications_reach_their_clusters_by_their_own_identity_until_the_grant
     tokio::time::timeout(SOON, upgraded.sees("created-later")).await.unwrap();
     tokio::time::timeout(SOON, upgraded.responds()).await.unwrap();
 
-    fill(stage.cluster("one")).await;
-    lists_all(&kubectl).await;
+    fill(stage.cluster("one"), PARTS).await;
+    lists_all(&kubectl, PARTS).await;
     attacks::refused(&scene, &application).await;
     attacks::selfish(&scene, &application).await;
 
@@ -361,6 +371,81 @@ async fn applications_reach_their_clusters_by_their_own_identity_until_the_grant
     // Nothing that the server prints contains a token.
     let log = scene.server.log();
     assert!(!log.contains(&application.token) && !log.contains("eyJ"), "{log}");
+}
+
+#[tokio::test]
+async fn a_compromised_cluster_learns_no_token_and_delays_no_other_cluster() {
+    if !pods::can_run("a compromised cluster behind cluster-proxy's tunnel, in pods").await {
+        return;
+    }
+    let scene = Box::pin(Scene::start(&[])).await;
+    let stage = &scene.tunnel.stage;
+    let application = scene.application("deceived").await;
+    let binding = stage.bind("deceived", &CLUSTERS).await;
+    sees(&stage.ocm, "deceived", &CLUSTERS).await;
+    compromised::deceives_nobody(&scene, &application, &binding).await;
+    compromised::returns(&scene).await;
+    world::create(&stage.ocm, [binding]).await;
+    for cluster in CLUSTERS {
+        lists(&application.kubectl(cluster), cluster).await;
+    }
+}
+
+#[tokio::test]
+async fn commands_ports_and_large_responses_pass_and_what_lies_between_may_restart_and_renew_its_certificates()
+ {
+    if !pods::can_run("streams through cluster-proxy's tunnel, in pods").await {
+        return;
+    }
+    let mut scene = Box::pin(Scene::start(&[])).await;
+    let mut addons = std::mem::take(&mut scene.tunnel.addons);
+    let stage = &scene.tunnel.stage;
+    let _kubelet = streams::node(&scene, "one").await;
+    fill(stage.cluster("one"), streams::PARTS).await;
+    let mut may_do =
+        vec![may(&["list", "watch"], "namespaces"), may(&["list"], "configmaps"), may(&["get"], "pods")];
+    may_do.extend(["pods/exec", "pods/portforward"].map(|resource| may(&["get", "create"], resource)));
+    let application = scene.application_that("streams", may_do).await;
+    let binding = stage.bind("streams", &CLUSTERS).await;
+    sees(&stage.ocm, "streams", &CLUSTERS).await;
+    let listed = async || {
+        for cluster in CLUSTERS {
+            lists(&application.kubectl(cluster), cluster).await;
+        }
+    };
+    listed().await;
+    streams::slow_and_fast(&application).await;
+    let open = streams::commands_and_ports(&application).await;
+    world::delete(&stage.ocm, &binding).await;
+    open.ends().await;
+    world::create(&stage.ocm, [binding]).await;
+    listed().await;
+
+    // An agent ends with all its connections, and another cluster notices nothing.
+    let watches = async |cluster: &str| {
+        let arguments = ["get", "namespaces", "--watch", "--output=name"];
+        let mut watch = application.kubectl(cluster).start(&arguments).await.unwrap();
+        watch.line("what is there", SOON, |line| line == "namespace/default").await.unwrap();
+        watch
+    };
+    let (one, mut two) = (watches("one").await, watches("two").await);
+    addons[0].restart().await.unwrap();
+    tokio::time::timeout(SOON, one.exit_status()).await.unwrap();
+    let at_cluster = stage.cluster("two").client_as("ocm").await.unwrap();
+    ocm::namespace("created-later").create(&at_cluster).await.unwrap();
+    two.line("what was created", SOON, |line| line == "namespace/created-later").await.unwrap();
+    listed().await;
+    scene.tunnel.proxy.restart_proxy_server().await.unwrap();
+    tokio::time::timeout(SOON, two.exit_status()).await.unwrap();
+    listed().await;
+
+    // The authority of all certificates between the user server and the agents is replaced.
+    let new = scene.tunnel.proxy.rotate().await.unwrap();
+    scene.tunnel.proxy.renew(&new).await.unwrap();
+    for addon in &mut addons {
+        addon.renew(&new).await.unwrap();
+    }
+    listed().await;
 }
 
 /// Has the provisioner publish where the user server is.
@@ -454,6 +539,11 @@ async fn argo_cd_deploys_to_its_cluster_by_its_own_identity_and_without_a_token(
     };
     let walked = walk(&token).await;
     assert!(walked.code == Some(0) && walked.stdout.contains("Kubernetes v"), "{walked:?}");
+    let kubeconfig = format!("--kubeconfig={}", scene.hub().kubeconfig_for(UPSTREAM).unwrap().display());
+    let explained = hub_addons(&["explain", "argocd/one", "--all", "--output=json", &kubeconfig], &[]).await;
+    let codes =
+        ["OwnIdentityAccepted", "NoAccount"].map(|code| explained.stdout.contains(&format!("\"{code}\"")));
+    assert_eq!(codes, [true, false], "{explained:?}");
     let stranger = scene.hub().service_account("stranger", "application").await.unwrap();
     let theirs = application.file("stranger");
     std::fs::write(&theirs, stranger.token_for(AUDIENCE, HOUR).await.unwrap().expose()).unwrap();

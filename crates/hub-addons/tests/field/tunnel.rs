@@ -24,7 +24,7 @@ use crate::support::{Hub, SOON, field, pods, rights};
 
 const TEAM: &str = "team";
 /// The size of the large response.
-const PARTS: usize = 8;
+pub const PARTS: usize = 8;
 const PART: usize = 900_000;
 /// kubectl's message if it does not trust a server.
 const UNKNOWN: &str = "certificate signed by unknown authority";
@@ -33,7 +33,8 @@ const UNKNOWN: &str = "certificate signed by unknown authority";
 pub struct Tunnel {
     pub stage: Stage,
     pub proxy: ClusterProxy,
-    pub addons: [Addon; 2],
+    /// Of the two clusters.
+    pub addons: Vec<Addon>,
 }
 
 impl Tunnel {
@@ -43,7 +44,7 @@ impl Tunnel {
         let (hub, clusters) = chain::start_hubs([hub, cluster(), cluster()]).await;
         let hub = Hub::with_rights(hub, [rights::both(), rights::syncer()].concat()).await;
         field::install_ocm(&hub).await;
-        let proxy = ClusterProxy::install(hub.directory(), []).await.unwrap();
+        let mut proxy = ClusterProxy::install(hub.directory(), []).await.unwrap();
         let service = proxy.service().await.unwrap();
         let stage = chain::with_cluster_proxy(hub, clusters, service, &["--ca-overlap=1h"]).await;
         proxy.runs().await.unwrap();
@@ -56,7 +57,6 @@ impl Tunnel {
             addon.enable().await.unwrap();
             addons.push(addon);
         }
-        let addons = addons.try_into().unwrap_or_else(|_| unreachable!("two clusters"));
         Self { stage, proxy, addons }
     }
 
@@ -88,33 +88,37 @@ async fn watched(tunnel: &Tunnel, application: &Application, cluster: &str) {
 /// A response of several megabytes arrives whole.
 async fn large(tunnel: &Tunnel, application: &Application, cluster: &str) {
     let cluster_hub = tunnel.stage.cluster(cluster);
-    fill(cluster_hub).await;
+    fill(cluster_hub, PARTS).await;
     let rules = vec![may(&["list"], "configmaps")];
     cluster_hub.grant_service_account(agent::NAMESPACE, application.account(), rules).await.unwrap();
-    lists_all(&application.kubectl(cluster).await).await;
+    lists_all(&application.kubectl(cluster).await, PARTS).await;
 }
 
-/// Creates what makes a response of several megabytes.
-pub async fn fill(cluster_hub: &LocalHub) {
+/// Creates what makes a response of as many megabytes as there are parts, or slightly less.
+pub async fn fill(cluster_hub: &LocalHub, parts: usize) {
     let at_cluster = cluster_hub.client_as("ocm").await.unwrap();
     ocm::namespace("large").create(&at_cluster).await.unwrap();
-    let parts: Api<ConfigMap> = Api::namespaced(at_cluster, "large");
-    for number in 0..PARTS {
+    let objects: Api<ConfigMap> = Api::namespaced(at_cluster, "large");
+    for number in 0..parts {
         let part = ConfigMap {
             metadata: ObjectMeta { name: Some(format!("part-{number}")), ..ObjectMeta::default() },
             data: Some([("text".to_owned(), part_text(number))].into()),
             ..ConfigMap::default()
         };
-        parts.create(&PostParams::default(), &part).await.unwrap();
+        objects.create(&PostParams::default(), &part).await.unwrap();
     }
 }
 
 /// Lists it, and compares every byte.
-pub async fn lists_all(kubectl: &Kubectl) {
+pub async fn lists_all(kubectl: &Kubectl, parts: usize) {
     let output = kubectl.run(&["get", "configmaps", "--namespace=large", "--output=json"]).await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
-    for number in 0..PARTS {
+    has_all(&serde_json::from_slice(&output.stdout).unwrap(), parts);
+}
+
+/// Compares every byte of a list.
+pub fn has_all(list: &Value, parts: usize) {
+    for number in 0..parts {
         let name = format!("part-{number}");
         let part = list["items"].as_array().unwrap().iter().find(|part| part["metadata"]["name"] == name);
         assert!(part.unwrap()["data"]["text"] == part_text(number), "{name} is whole");
@@ -185,7 +189,7 @@ async fn applications_reach_two_clusters_through_cluster_proxys_own_tunnel() {
     }
 
     // The addon of a cluster is removed, and returns.
-    let [_, two] = &mut tunnel.addons;
+    let two = &mut tunnel.addons[1];
     let kubectl = application.kubectl("two").await;
     two.remove().await.unwrap();
     profile(&stage.ocm, (TEAM, "two"), "has no entry", |profile| provider(profile, NAME).is_null()).await;

@@ -103,7 +103,7 @@ impl Options {
 
     async fn start(&self) -> Result<Running, HubError> {
         field::install_ocm(&self.hub).await?;
-        let proxy = ClusterProxy::install(&self.hub, self.images.clone()).await?;
+        let mut proxy = ClusterProxy::install(&self.hub, self.images.clone()).await?;
         let service = proxy.service().await?;
         proxy.runs().await?;
         let mut addons = Vec::new();

@@ -28,6 +28,8 @@ pub struct Addon {
     hub: Site,
     cluster: Site,
     pods: Pods,
+    /// The namespace of the Pod, once it is deployed.
+    namespace: String,
     /// The subject of the last certificate.
     subject: Value,
     /// What is applied on the cluster.
@@ -40,7 +42,8 @@ impl Addon {
     pub async fn of(name: &str, hub: &Path, cluster: &Path, pods: Pods) -> Result<Self, HubError> {
         let (hub, cluster) = (Site::at(hub).await?, Site::at(cluster).await?);
         let name = name.to_owned();
-        Ok(Self { name, hub, cluster, pods, subject: Value::Null, manifests: Vec::new() })
+        let (namespace, subject, manifests) = (String::new(), Value::Null, Vec::new());
+        Ok(Self { name, hub, cluster, pods, namespace, subject, manifests })
     }
 
     /// The Pods of the cluster.
@@ -71,12 +74,12 @@ impl Addon {
             .create(&self.hub.client)
             .await?;
         self.subject = Value::Null;
-        self.deploy(|_| true).await.map(drop)
+        self.deploy(|_| true).await
     }
 
     /// Waits until the manager deploys manifests that are wanted and has announced a subject other than the last, and
-    /// applies both; returns the namespace of the Pod when it runs.
-    async fn deploy(&mut self, wanted: impl Fn(&[Value]) -> bool) -> Result<String, HubError> {
+    /// applies both; returns when the Pod runs.
+    async fn deploy(&mut self, wanted: impl Fn(&[Value]) -> bool) -> Result<(), HubError> {
         let manifests = self.manifests(wanted).await?;
         let (namespace, subject) = self.registration().await?;
         self.cluster.ensure_namespace(&namespace).await?;
@@ -86,7 +89,8 @@ impl Addon {
         self.subject = subject;
         self.manifests = manifests;
         running(&self.cluster.client, &namespace, AGENT, &self.pods).await?;
-        Ok(namespace)
+        self.namespace = namespace;
+        Ok(())
     }
 
     /// Makes the manager deploy again, and replaces the Pod once what is deployed has this authority.
@@ -106,9 +110,13 @@ impl Addon {
             let data: ByteString = serde_json::from_value(data).unwrap_or_default();
             String::from_utf8_lossy(&data.0).contains(authority)
         };
-        let namespace =
-            self.deploy(|manifests| secrets.iter().all(|secret| has_it(manifests, *secret))).await?;
-        restart(&self.cluster.client, &namespace, AGENT, &self.pods).await
+        self.deploy(|manifests| secrets.iter().all(|secret| has_it(manifests, *secret))).await?;
+        self.restart().await
+    }
+
+    /// Replaces the Pod on the cluster.
+    pub async fn restart(&self) -> Result<(), HubError> {
+        restart(&self.cluster.client, &self.namespace, AGENT, &self.pods).await
     }
 
     /// Removes the addon, and what it has deployed.

@@ -2,6 +2,7 @@
 //! that the manager deploys, and the user server; on each cluster, the Pod of the proxy agent, the addon agent and the
 //! service proxy.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +41,8 @@ pub struct ClusterProxy {
     proxy_server: Relay,
     agents: Relay,
     user_server: Relay,
+    /// Where the agent of each cluster reaches its API server.
+    api_servers: BTreeMap<String, Relay>,
     /// The images of the programs on clusters.
     agent_image: PathBuf,
     account_agent_image: PathBuf,
@@ -104,7 +107,16 @@ impl ClusterProxy {
         let pods = pods.start().await?;
         install_chart(hub).await?;
         let (agents, user_server) = (Relay::listen().await?, Relay::listen().await?);
-        Ok(Self { hub: site, pods, proxy_server, agents, user_server, agent_image, account_agent_image })
+        Ok(Self {
+            hub: site,
+            pods,
+            proxy_server,
+            agents,
+            user_server,
+            api_servers: BTreeMap::new(),
+            agent_image,
+            account_agent_image,
+        })
     }
 
     /// The Pods of the hub.
@@ -190,6 +202,19 @@ impl ClusterProxy {
         self.runs().await
     }
 
+    /// Has the agent of a cluster reach its API server at another address, with its next connections.
+    pub fn lead_to_api_server(&self, cluster: &str, address: SocketAddr) -> Result<(), HubError> {
+        let relay = self.api_servers.get(cluster);
+        relay.ok_or_else(|| HubError::Field(format!("no Pods of {cluster}")))?.lead_to(address);
+        Ok(())
+    }
+
+    /// Replaces the Pod of the proxy server, and leads connections to the new one.
+    pub async fn restart_proxy_server(&self) -> Result<(), HubError> {
+        restart(&self.hub.client, HOME, PROXY_SERVER, &self.pods).await?;
+        self.runs().await
+    }
+
     /// The address of the user server.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -209,15 +234,19 @@ impl ClusterProxy {
 
     /// Runs the Pods of the cluster with this name, which reach the proxy server and the hub, and by the name of the
     /// cluster its API server: cluster-proxy's chart deploys a Service of type `ExternalName` for that.
-    pub async fn on_cluster(&self, name: &str, cluster: &Path) -> Result<Pods, HubError> {
+    pub async fn on_cluster(&mut self, name: &str, cluster: &Path) -> Result<Pods, HubError> {
         let cluster = Site::at(cluster).await?;
+        let api_server = Relay::listen().await?;
+        api_server.lead_to(cluster.address().await?);
+        let address = api_server.address();
+        self.api_servers.insert(name.to_owned(), api_server);
         Pods::on_kubeconfig(&cluster.kubeconfig())
             .await?
             .image_as(NONROOT, reference("proxy-agent"), &self.agent_image)
             .image_as(NONROOT, reference(account_agent::NAME), &self.account_agent_image)
             .service(ENTRYPOINT, 8091, self.agents.address())
             .service(HUB.0, HUB.1, self.hub.address().await?)
-            .service(name, 443, cluster.address().await?)
+            .service(name, 443, address)
             .start()
             .await
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use local_hub::eventually;
 use tokio::net::TcpStream;
 
-use super::super::tunnel::lists_all;
+use super::super::tunnel::{PARTS, lists_all};
 use super::{AUDIENCE, Application, HOUR, Scene};
 use crate::support::SOON;
 use crate::support::chain::CLUSTERS;
@@ -66,7 +66,7 @@ pub async fn refused(scene: &Scene, application: &Application<'_>) {
 /// Clients that hold what they do not use delay no other.
 pub async fn selfish(scene: &Scene, application: &Application<'_>) {
     let mut idle = Vec::new();
-    for _ in 0..1_200 {
+    for _ in 0..10_000 {
         idle.push(TcpStream::connect(scene.address).await.unwrap());
     }
     // Each response has several megabytes.
@@ -79,7 +79,7 @@ pub async fn selfish(scene: &Scene, application: &Application<'_>) {
         let response = application.raw().await.asks(&path, &application.token, "").await;
         assert!(response.contains(&format!("only-in-{cluster}")), "{response}");
     }
-    lists_all(&application.kubectl("one")).await;
+    lists_all(&application.kubectl("one"), PARTS).await;
     drop((idle, unread));
 }
 

@@ -27,6 +27,11 @@ impl Raw {
         Self(TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap())
     }
 
+    /// The stream, for a client library.
+    pub fn into_stream(self) -> TlsStream<TcpStream> {
+        self.0
+    }
+
     /// The response to a request for a path, with a token and further lines of its head.
     pub async fn asks(self, path: &str, token: &str, lines: &str) -> String {
         let head = format!("GET /{path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n{lines}");

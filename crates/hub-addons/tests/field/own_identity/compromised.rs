@@ -1,0 +1,385 @@
+//! A cluster whose API server does what its owner wants, behind cluster-proxy's own proxy server and agent.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use local_hub::{ServingAuthority, eventually};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::{ACCOUNT, Application, HOUR, Raw, Scene, lists};
+use crate::support::{SOON, world};
+
+const PATH: &str = "two/api/v1/namespaces";
+/// What no client may be told.
+const ELSEWHERE: &str = "elsewhere.example";
+/// The greatest frame of HTTP/2 that a peer must accept.
+const FRAME: usize = 16_384;
+
+/// What it does with connections, and with requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    /// It accepts a connection, and neither reads nor writes.
+    Silence,
+    /// It sends noise where TLS is expected.
+    Noise,
+    /// It sends noise where HTTP/2 is expected.
+    NoiseInTls,
+    /// It sends the body of a response without an end, whatever the client has asked it not to send.
+    Flood,
+    /// It sends a head without an end.
+    EndlessHead,
+    /// It leads to another server.
+    Redirect,
+    /// It rejects the account.
+    Unauthorized,
+    /// It sends a body without an end, as fast as the client reads.
+    EndlessBody,
+    /// It reads requests, and does not respond.
+    NoResponse,
+}
+
+impl Act {
+    /// Those that end in a refusal of the user server.
+    const REFUSED: [Self; 6] =
+        [Self::Silence, Self::Noise, Self::NoiseInTls, Self::EndlessHead, Self::Redirect, Self::Unauthorized];
+}
+
+/// The API server.
+struct Compromised {
+    address: SocketAddr,
+    authority: ServingAuthority,
+    inner: Arc<Inner>,
+    accepting: JoinHandle<()>,
+}
+
+struct Inner {
+    act: Mutex<Act>,
+    /// How often it has acted.
+    acted: Mutex<usize>,
+    /// The heads of all requests.
+    heads: Mutex<Vec<HeaderMap>>,
+    connections: Mutex<JoinSet<()>>,
+}
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+impl Compromised {
+    async fn start() -> Self {
+        let authority = ServingAuthority::new("compromised").unwrap();
+        let serving = authority.issue(["kubernetes.default.svc"]).unwrap();
+        let chain =
+            CertificateDer::pem_slice_iter(serving.tls_crt().as_bytes()).map(Result::unwrap).collect();
+        let key = PrivateKeyDer::from_pem_slice(serving.tls_key().as_bytes()).unwrap();
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
+        let mut config = config.unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let inner = Arc::new(Inner {
+            act: Mutex::new(Act::Silence),
+            acted: Mutex::default(),
+            heads: Mutex::default(),
+            connections: Mutex::default(),
+        });
+        let shared = Arc::clone(&inner);
+        let accepting = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let connection = Arc::clone(&shared).connection(stream, acceptor.clone());
+                shared.connections.lock().spawn(connection);
+            }
+        });
+        Self { address, authority, inner, accepting }
+    }
+
+    /// Ends all connections, and acts like this from now on.
+    async fn act(&self, act: Act) {
+        *self.inner.act.lock() = act;
+        *self.inner.acted.lock() = 0;
+        let mut connections = std::mem::take(&mut *self.inner.connections.lock());
+        connections.shutdown().await;
+    }
+
+    /// Whether it has acted since.
+    fn has_acted(&self) -> bool {
+        *self.inner.acted.lock() > 0
+    }
+}
+
+impl Drop for Compromised {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.inner.connections.lock().abort_all();
+    }
+}
+
+impl Inner {
+    async fn connection(self: Arc<Self>, mut stream: TcpStream, acceptor: TlsAcceptor) {
+        let act = *self.act.lock();
+        match act {
+            Act::Silence => {
+                *self.acted.lock() += 1;
+                std::future::pending::<()>().await;
+            }
+            Act::Noise => {
+                *self.acted.lock() += 1;
+                noise(&mut stream).await;
+            }
+            _ => {
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                match act {
+                    Act::NoiseInTls => {
+                        *self.acted.lock() += 1;
+                        noise(&mut stream).await;
+                    }
+                    Act::Flood | Act::EndlessHead => {
+                        // An error means that the client has ended the connection.
+                        let _ = self.frames(&mut stream, act).await;
+                    }
+                    _ => {
+                        let service = service_fn(move |request| Arc::clone(&self).respond(request));
+                        let server = http2::Builder::new(TokioExecutor::new());
+                        let _ = server.serve_connection(TokioIo::new(stream), service).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads frames until the first head, and then sends what no server may send.
+    async fn frames(
+        &self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        act: Act,
+    ) -> std::io::Result<()> {
+        stream.write_all(&frame(4, 0, 0, b"")).await?;
+        stream.read_exact(&mut [0; 24]).await?;
+        let id = loop {
+            let mut head = [0; 9];
+            stream.read_exact(&mut head).await?;
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            stream.read_exact(&mut vec![0; length as usize]).await?;
+            if head[3] == 1 {
+                break u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+            }
+        };
+        *self.acted.lock() += 1;
+        if act == Act::Flood {
+            // The index of ":status: 200" in the static table of HPACK.
+            stream.write_all(&frame(1, 4, id, b"\x88")).await?;
+            loop {
+                stream.write_all(&frame(0, 0, id, &[b'x'; FRAME])).await?;
+            }
+        }
+        stream.write_all(&frame(1, 0, id, b"\x88")).await?;
+        // A field with the name "x" and 127 bytes, and no end of the head.
+        let field = [b"\x00\x01x\x7f\x00".as_slice(), &[b'x'; 127]].concat();
+        loop {
+            stream.write_all(&frame(9, 0, id, &field.repeat(100))).await?;
+        }
+    }
+
+    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        self.heads.lock().push(request.headers().clone());
+        *self.acted.lock() += 1;
+        let text = |text: &'static str| Full::new(Bytes::from_static(text.as_bytes())).boxed_unsync();
+        let act = *self.act.lock();
+        let response = Response::builder();
+        Ok(match act {
+            Act::Redirect => {
+                let location = format!("https://{ELSEWHERE}/one/api/v1/namespaces");
+                let response = response.status(StatusCode::TEMPORARY_REDIRECT).header("location", location);
+                response.body(text(ELSEWHERE)).unwrap()
+            }
+            Act::EndlessBody => {
+                let part = || Ok(Frame::data(Bytes::from_static(&[b'x'; FRAME])));
+                let body = StreamBody::new(futures::stream::repeat_with(part));
+                response.body(body.boxed_unsync()).unwrap()
+            }
+            Act::NoResponse => std::future::pending().await,
+            _ => response.status(StatusCode::UNAUTHORIZED).body(text("")).unwrap(),
+        })
+    }
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+async fn noise(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    let noise: Vec<u8> =
+        (0..1_u32 << 16).map(|number| number.wrapping_mul(0x9e37_79b9).to_be_bytes()[0]).collect();
+    // The other side may end the connection first.
+    let _ = stream.write_all(&noise).await;
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+}
+
+/// A connection to an API server through this records what passes, as an agent can.
+struct Tap {
+    address: SocketAddr,
+    passed: Arc<Mutex<Vec<u8>>>,
+    task: JoinHandle<()>,
+}
+
+impl Tap {
+    async fn before(api_server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, passed) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<u8>>>::default());
+        let record = Arc::clone(&passed);
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(api_server).await.unwrap();
+                let ((from_client, to_client), (from_server, to_server)) =
+                    (client.into_split(), server.into_split());
+                connections.spawn(record_all(from_client, to_server, Arc::clone(&record)));
+                connections.spawn(record_all(from_server, to_client, Arc::clone(&record)));
+            }
+        });
+        Self { address, passed, task }
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn record_all(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    record: Arc<Mutex<Vec<u8>>>,
+) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        record.lock().extend_from_slice(&buffer[..length]);
+        if to.write_all(&buffer[..length]).await.is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown().await;
+}
+
+fn address_of(url: &str) -> SocketAddr {
+    url.parse::<http::Uri>().unwrap().authority().unwrap().as_str().parse().unwrap()
+}
+
+/// The cluster two is compromised: its API server, and what its agent reports. The binding ends.
+pub async fn deceives_nobody(scene: &Scene, application: &Application<'_>, binding: &local_hub::ocm::Object) {
+    let (stage, token) = (&scene.tunnel.stage, application.token.as_str());
+    let kubectl = application.kubectl("one");
+    // Before the first connection.
+    let agent = Tap::before(address_of(&stage.cluster("one").url())).await;
+    scene.tunnel.proxy.lead_to_api_server("one", agent.address).unwrap();
+    lists(&kubectl, "one").await;
+    let compromised = Compromised::start().await;
+    scene.tunnel.proxy.lead_to_api_server("two", compromised.address).unwrap();
+    let secrets: Api<Secret> = Api::namespaced(stage.ocm.clone(), "two");
+    let ca = json!({ "stringData": { "ca.crt": compromised.authority.ca_pem() } });
+    secrets.patch(ACCOUNT, &PatchParams::default(), &Patch::Merge(ca)).await.unwrap();
+
+    let asks = async || application.raw().await.asks(PATH, token, "").await;
+    // The response once it is that to what the cluster does, and not to what it did before.
+    let response_to = async |act: Act| {
+        compromised.act(act).await;
+        eventually(&format!("the cluster responds with {act:?}"), SOON, async || {
+            let response = asks().await;
+            if compromised.has_acted() { Ok(Some(response)) } else { Err(response) }
+        })
+        .await
+    };
+    for act in Act::REFUSED {
+        let (response, ()) = tokio::join!(response_to(act), lists(&kubectl, "one"));
+        assert!(response.starts_with("HTTP/1.1 502 "), "{act:?}: {response}");
+        assert!(response.contains("hub-addons user server: "), "{act:?}: {response}");
+        assert!(!response.contains(ELSEWHERE) && !response.contains(token), "{act:?}: {response}");
+    }
+    // What is sent in spite of the windows is not kept.
+    let response = response_to(Act::Flood).await;
+    assert!(response.len() < 1 << 20, "{} bytes", response.len());
+    lists(&kubectl, "one").await;
+
+    // Clients that do not read what has no end, and a cluster that does not respond.
+    compromised.act(Act::EndlessBody).await;
+    let mut unread = Vec::new();
+    while unread.len() < 20 {
+        unread.push(application.raw().await.starts(PATH, token).await);
+    }
+    eventually("the cluster sends", SOON, async || compromised.has_acted()).await;
+    lists(&kubectl, "one").await;
+    drop(unread);
+    compromised.act(Act::NoResponse).await;
+    let waiting = async {
+        loop {
+            let response = asks().await;
+            if compromised.has_acted() {
+                break response;
+            }
+        }
+    };
+    let end = async {
+        eventually("the cluster has received a request", SOON, async || compromised.has_acted()).await;
+        lists(&kubectl, "one").await;
+        world::delete(&stage.ocm, binding).await;
+    };
+    let (response, ()) = tokio::join!(waiting, end);
+    assert!(response.starts_with("HTTP/1.1 403 "), "{response}");
+
+    // Neither the cluster nor an agent has seen the caller's token, and what the cluster has seen is of use nowhere else.
+    let heads = std::mem::take(&mut *compromised.inner.heads.lock());
+    let mut stolen = None;
+    for head in &heads {
+        assert!(!format!("{head:?}").contains(token), "{head:?}");
+        let user = format!("cluster:hub:system:serviceaccount:{}:application", application.namespace());
+        assert_eq!(head["impersonate-user"], user);
+        stolen = head["authorization"].to_str().unwrap().strip_prefix("Bearer ");
+    }
+    let stolen = stolen.unwrap();
+    assert!(!agent.passed.lock().is_empty());
+    for secret in [token, stolen, "authorization", "Bearer"] {
+        let bytes = secret.as_bytes();
+        assert!(
+            !agent.passed.lock().windows(bytes.len()).any(|part| part == bytes),
+            "{secret} passed an agent"
+        );
+    }
+    for (what, hub) in [("the hub", &*stage.chain.hub), ("another cluster", stage.cluster("one"))] {
+        let raw = Raw::connect(address_of(&hub.url()), hub.ca_pem()).await;
+        let response = raw.asks("api/v1/namespaces", stolen, "").await;
+        assert!(response.starts_with("HTTP/1.1 401 "), "{what}: {response}");
+    }
+    let response = application.raw().await.asks("one/api/v1/namespaces", stolen, "").await;
+    assert!(response.starts_with("HTTP/1.1 401 "), "{response}");
+}
+
+/// The cluster two is what it was.
+pub async fn returns(scene: &Scene) {
+    for cluster in ["one", "two"] {
+        let address = address_of(&scene.tunnel.stage.cluster(cluster).url());
+        scene.tunnel.proxy.lead_to_api_server(cluster, address).unwrap();
+    }
+    scene.tunnel.stage.agent("two").await.report(ACCOUNT, HOUR).await.unwrap();
+}
