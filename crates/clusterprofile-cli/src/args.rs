@@ -376,8 +376,9 @@ pub struct TestArgs {
     #[command(flatten)]
     pub reach: ReachArgs,
 
-    /// Run in a Pod in the namespace, where the endpoint is usually a Service; the Pod is deleted at the end
-    #[arg(long, conflicts_with = "own_token")]
+    /// Run in a Pod in the namespace, where the endpoint is usually a Service; the Pod is deleted at the end. With
+    /// --own-token, the Pod has a token of the ServiceAccount in that file
+    #[arg(long)]
     pub in_cluster: bool,
 
     /// The Pod
@@ -403,7 +404,8 @@ impl TestArgs {
 #[command(next_help_heading = "With --in-cluster")]
 #[group(skip)]
 pub struct PodArgs {
-    /// ServiceAccount of the application; by default the only one in the namespace that may read the copy of the token
+    /// ServiceAccount of the application; by default the only one in the namespace that may read the copy of the token.
+    /// Required with --own-token
     #[arg(long, value_name = "NAME", requires = "in_cluster", value_parser = service_account)]
     pub service_account: Option<String>,
 

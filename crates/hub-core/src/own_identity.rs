@@ -7,6 +7,9 @@
 
 use hub_api::names::Namespace;
 
+/// The audience of the tokens by which applications prove who they are, by default.
+pub const DEFAULT_AUDIENCE: &str = "hub-addons";
+
 /// What distinguishes users and groups of the hub from those of the cluster.
 const PREFIX: &str = "cluster:hub:";
 

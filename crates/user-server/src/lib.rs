@@ -38,4 +38,4 @@ mod settings;
 pub use authority::{Authority, AuthoritySettings};
 pub use controller::UserServer;
 pub use metrics::UserServerMetrics;
-pub use settings::{DEFAULT_ACCOUNT, DEFAULT_AUDIENCE, ProxyServerSettings, UserServerSettings};
+pub use settings::{DEFAULT_ACCOUNT, ProxyServerSettings, UserServerSettings};

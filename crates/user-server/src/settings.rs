@@ -5,8 +5,6 @@ use hub_core::protected::ProtectedNamespaces;
 
 use crate::metrics::UserServerMetrics;
 
-/// The audience that tokens of applications are projected for.
-pub const DEFAULT_AUDIENCE: &str = "hub-addons";
 /// The name of the user server's ManagedServiceAccount on each cluster.
 pub const DEFAULT_ACCOUNT: &str = "hub-addons-user-server";
 

@@ -7,12 +7,14 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hub_api::cluster_profile::Cluster;
 use hub_api::names::{AccountKey, Namespace};
 use hub_api::workloads::{ContainerStatus, Deployment, Pod, PodStatus};
 use hub_core::explain::observed::{Rbac, Readers};
+use hub_core::own_identity::DEFAULT_AUDIENCE;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, TypeMeta};
 use kube::{Api, ResourceExt as _};
@@ -30,6 +32,8 @@ pub(super) const MESSAGE_FILE: &str = "/dev/termination-log";
 /// The maximum size of a termination message, in bytes.
 pub(super) const MESSAGE_MAX: usize = 4096;
 const CONTAINER: &str = "test";
+/// Of the token that the Pod gets for the user server: the shortest that the API server grants.
+const TOKEN_VALIDITY: Duration = Duration::from_mins(10);
 /// The interval between two requests for the state of the Pod.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// The reasons of a waiting container that a retry does not resolve soon.
@@ -204,6 +208,10 @@ fn only(values: BTreeSet<String>, what: &str) -> Result<String, String> {
 
 /// The ServiceAccount of the namespace that may read the copy, if it is the only one.
 async fn service_account(hub: &Hub, args: &TestArgs) -> Result<String, PodError> {
+    if args.reach.own_token.is_some() {
+        let why = "no object shows which ServiceAccount an own identity is".to_owned();
+        return Err(PodError::NoServiceAccount { why });
+    }
     let namespace = Namespace::from(args.target.namespace.as_str());
     let cluster = args.target.cluster.as_deref().unwrap_or_default();
     let account = AccountKey { cluster: cluster.into(), account: args.reach.account().into() };
@@ -242,17 +250,23 @@ async fn service_account(hub: &Hub, args: &TestArgs) -> Result<String, PodError>
 
 fn planned(args: &TestArgs, stanza: &Cluster, name: &str, image: &str, service_account: &str) -> Pod {
     let plugin = if args.reach.plugin == TestArgs::PLUGIN { "/cp-creds" } else { &args.reach.plugin };
+    let credential = match &args.reach.own_token {
+        Some(path) => format!("--own-token={}", path.display()),
+        None => format!("--account={}", args.reach.account()),
+    };
     let command = [
         "/hub-addons".to_owned(),
         "test".to_owned(),
         args.target.to_string(),
-        format!("--account={}", args.reach.account()),
+        credential,
         format!("--plugin={plugin}"),
         format!("--in-pod={}", serde_json::to_string(stanza).unwrap_or_default()),
     ];
     // `$(NAME)` in a command refers to a variable.
     let command = command.map(|word| word.replace("$(", "$$("));
     let labels = [("app.kubernetes.io/name".to_owned(), "clusterprofile-test".to_owned())];
+    let own = args.reach.own_token.as_deref().map(projected);
+    let (volumes, mounts) = own.unzip();
     Pod {
         types: Some(TypeMeta::resource::<Pod>()),
         metadata: ObjectMeta {
@@ -266,10 +280,12 @@ fn planned(args: &TestArgs, stanza: &Cluster, name: &str, image: &str, service_a
             "restartPolicy": "Never",
             "activeDeadlineSeconds": args.pod.timeout.0.as_secs().max(1),
             "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
+            "volumes": volumes,
             "containers": [{
                 "name": CONTAINER,
                 "image": image,
                 "command": command,
+                "volumeMounts": mounts,
                 "terminationMessagePath": MESSAGE_FILE,
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "securityContext": {
@@ -281,6 +297,19 @@ fn planned(args: &TestArgs, stanza: &Cluster, name: &str, image: &str, service_a
         }),
         status: PodStatus::default(),
     }
+}
+
+/// The volume with a token for the user server in this file, and its mount.
+fn projected(path: &Path) -> (Value, Value) {
+    let shown = |part: Option<&Path>| part.map(|part| part.display().to_string()).unwrap_or_default();
+    let file = path.file_name().map(Path::new);
+    let token = json!({
+        "audience": DEFAULT_AUDIENCE, "expirationSeconds": TOKEN_VALIDITY.as_secs(), "path": shown(file),
+    });
+    let sources = json!([{ "serviceAccountToken": token }]);
+    let volumes = json!([{ "name": "own-token", "projected": { "sources": sources } }]);
+    let mount = json!({ "name": "own-token", "mountPath": shown(path.parent()), "readOnly": true });
+    (volumes, json!([mount]))
 }
 
 /// Waits until the Pod ends; returns its termination message.

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 use hub_api::names::{Namespace, is_dns_subdomain};
 use hub_core::fleet::BoundSource;
+use hub_core::own_identity::DEFAULT_AUDIENCE;
 use hub_core::protected::{self, ProtectedNamespaces};
 use hub_runtime::health::BindAddress;
 use user_server::{
-    AuthoritySettings, DEFAULT_ACCOUNT, DEFAULT_AUDIENCE, ProxyServerSettings, UserServerMetrics,
-    UserServerSettings,
+    AuthoritySettings, DEFAULT_ACCOUNT, ProxyServerSettings, UserServerMetrics, UserServerSettings,
 };
 
 use super::run::{HostArgs, MetricsArgs, namespace};

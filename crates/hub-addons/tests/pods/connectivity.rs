@@ -23,11 +23,16 @@ use crate::support::world;
 const NAMESPACE: &str = "trial";
 const COPY: &str = "one-kueue";
 
-/// Runs the test until it ends.
+/// Runs the test with the copy until it ends.
 async fn test(hub: &LocalHub, more: &[&str]) -> Output {
+    test_of(hub, &[&["--account=kueue"], more].concat()).await
+}
+
+/// Runs the test until it ends.
+async fn test_of(hub: &LocalHub, more: &[&str]) -> Output {
     let kubeconfig = hub.kubeconfig_for("admin").unwrap();
     tokio::process::Command::new(env!("CARGO_BIN_EXE_hub-addons"))
-        .args(["test", "trial/one", "--account=kueue", "--in-cluster", "--output=json"])
+        .args(["test", "trial/one", "--in-cluster", "--output=json"])
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .args(more)
         .stdin(Stdio::null())
@@ -117,6 +122,21 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
     let last = hops(&output).pop().unwrap();
     assert_eq!((&last["hop"], &last["mark"]), (&json!("credential"), &json!("problem")), "{last:#}");
     assert!(last["detail"].as_str().unwrap().contains("HTTP 403"), "{last:#}");
+
+    // By its own identity, the Pod has a token for the user server: the hub's own API server does not accept it.
+    let own = json!([{ "name": "open-cluster-management-own-identity", "cluster": cluster }]);
+    world::merge_status(&client, &profile, &json!({ "accessProviders": own })).await;
+    let own_token = ["--own-token=/var/run/secrets/hub-addons/token"];
+    let output = test_of(&hub, &own_token).await;
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && error.contains("with --service-account"), "{output:?}");
+    let output = test_of(&hub, &[&own_token[..], &["--service-account=application"]].concat()).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let walked = hops(&output);
+    let marks: Vec<_> = walked.iter().map(|hop| (&hop["hop"], &hop["mark"])).collect();
+    let (ok, problem) = (&json!("ok"), &json!("problem"));
+    assert!(marks.contains(&(&json!("credential"), ok)), "{walked:#?}");
+    assert_eq!(marks.last(), Some(&(&json!("authentication"), problem)), "{walked:#?}");
 
     let output = test(&hub, &["--image=registry.example.com/no-such:image"]).await;
     assert_eq!(output.status.code(), Some(2), "{output:?}");
