@@ -21,6 +21,11 @@
 #   --seconds  how long one request in ten fails (default 600)
 #   --seed     seed of the faults, and of the operations meanwhile (default 1)
 #
+# usage: hack/robustness.sh fuzz [--seconds N]
+#
+# Has libFuzzer invent what a proxy server sends to the user server, guided by the coverage of the code that reads it
+# (e2e/fuzz; default 300 seconds). Needs a C++ compiler. What it has learned stays in target/fuzz/corpus.
+#
 # usage: hack/robustness.sh mutants [controllers] [OPTION]...
 #
 # Changes the code of hub-core and hub-runtime in one place after another, and prints each change that no test of its
@@ -51,6 +56,21 @@ if [ "${1-}" = mutants ]; then
   # Most of a mutant's build and tests is the same as before; a mutant that 32 cases do not notice is rare.
   export CARGO_INCREMENTAL=1 PROPTEST_CASES=${PROPTEST_CASES:-32}
   exec "$mutants" mutants --output target "$@"
+fi
+if [ "${1-}" = fuzz ]; then
+  shift
+  seconds=300
+  [ "${1-}" != --seconds ] || seconds=$2
+  passes='-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4'
+  passes+=' -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table'
+  passes+=' -Cllvm-args=-sanitizer-coverage-trace-compares'
+  # For a target, so that build scripts are not instrumented.
+  host=$(rustc --version --verbose | sed -n 's/^host: //p')
+  mkdir -p target/fuzz/corpus
+  RUSTFLAGS=$passes cargo build --locked --release --manifest-path e2e/fuzz/Cargo.toml --target "$host" \
+    --target-dir target/fuzz
+  exec "target/fuzz/$host/release/packets" target/fuzz/corpus -artifact_prefix=target/fuzz/ \
+    "-max_total_time=$seconds" -max_len=4096 -timeout=10 -print_final_stats=1
 fi
 if [ "${1-}" = real ]; then
   shift

@@ -17,6 +17,7 @@ use rustls::pki_types::ServerName;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tonic::Streaming;
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
@@ -175,28 +176,34 @@ async fn dial(connection: Connection, address: &str, budget: &Budget) -> Result<
         let path = PathAndQuery::from_static(METHOD);
         let packets = client.streaming(request, path, ProstCodec::<Packet, Packet>::default()).await;
         let mut packets = packets.map_err(|status| ended(&status))?.into_inner();
-        loop {
-            let packet = packets.message().await.map_err(|status| ended(&status))?;
-            let packet = packet.ok_or_else(|| DialError::Ended("it closed the stream".to_owned()))?;
-            match packet.payload {
-                Some(Payload::DialResponse(response)) if response.random == random => {
-                    return if response.error.is_empty() {
-                        Ok((packets, response.connect_id))
-                    } else {
-                        Err(DialError::Refused(shortened(&response.error)))
-                    };
-                }
-                Some(Payload::CloseDial(_) | Payload::CloseResponse(_)) => {
-                    return Err(DialError::Refused("the agent of the cluster closed the dial".to_owned()));
-                }
-                _ => {}
-            }
-        }
+        let connect_id = accepted(&mut packets, random).await?;
+        Ok((packets, connect_id))
     };
     let (incoming, connect_id) = timeout(DIAL_TIMEOUT, response).await.map_err(|_| DialError::TimedOut)??;
     closing.connected(connect_id);
     let incoming = FromServer::read(incoming, connect_id, budget.clone());
     Ok(Tunnel::new(connect_id, packets, incoming))
+}
+
+/// Waits for the response to a dial, and returns what identifies the connection.
+pub(crate) async fn accepted(packets: &mut Streaming<Packet>, random: i64) -> Result<i64, DialError> {
+    loop {
+        let packet = packets.message().await.map_err(|status| ended(&status))?;
+        let packet = packet.ok_or_else(|| DialError::Ended("it closed the stream".to_owned()))?;
+        match packet.payload {
+            Some(Payload::DialResponse(response)) if response.random == random => {
+                return if response.error.is_empty() {
+                    Ok(response.connect_id)
+                } else {
+                    Err(DialError::Refused(shortened(&response.error)))
+                };
+            }
+            Some(Payload::CloseDial(_) | Payload::CloseResponse(_)) => {
+                return Err(DialError::Refused("the agent of the cluster closed the dial".to_owned()));
+            }
+            _ => {}
+        }
+    }
 }
 
 fn ended(status: &tonic::Status) -> DialError {

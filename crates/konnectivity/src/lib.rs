@@ -12,6 +12,8 @@
 
 mod credentials;
 mod dialer;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod packet;
 mod tunnel;
 

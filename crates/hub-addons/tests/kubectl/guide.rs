@@ -83,7 +83,7 @@ async fn the_commands_of_the_guide_lead_to_a_cluster_and_away_from_it() {
 
 /// The beginnings of commands that other tests run: `chart::krew`, `pods::connectivity`, `misconfigured` and
 /// `field::own_identity`; and of those that build this program.
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 8] = [
     "kubectl krew install",
     "ln -s ~/.krew/store",
     "cargo install",
@@ -91,6 +91,7 @@ const ELSEWHERE: [&str; 7] = [
     "kubectl --namespace hub-addons exec",
     "kubectl --namespace page create token page-controller-manager --audience hub-addons",
     "kubectl clusterprofile test page/one --own-token token",
+    "kubectl clusterprofile test page/one --in-cluster --service-account page-controller-manager",
 ];
 
 #[tokio::test]
