@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use hub_api::names::{ClusterName, Namespace};
 use hub_api::secret::Secret;
-use hub_core::entry::is_cut;
 use hub_core::fleet::{Fleet, Touched};
 use hub_runtime::controller::{Controller, FleetKind};
 use hub_runtime::health::Health;
@@ -24,11 +22,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::access_log::AccessLog;
 use crate::accounts::{AccountSink, Accounts, ProxyCredentials, ProxySecretSink};
+use crate::admission::Admission;
 use crate::clusters::Clusters;
 use crate::forward::Entry;
 use crate::review::Reviews;
 use crate::serve;
-use crate::sessions::Sessions;
 use crate::settings::UserServerSettings;
 
 /// The interval in which the way to clusters is checked.
@@ -61,12 +59,10 @@ impl UserServer {
         let dialer = Dialer::new(settings.proxy_server.host.clone(), settings.proxy_server.port);
         let (accounts, metrics) = (Accounts::default(), settings.metrics.clone());
         let entry = Arc::new(Entry {
-            fleet: shared.fleet.clone(),
-            protected: settings.protected.clone(),
+            admission: Admission::new(shared, settings.protected.clone(), settings.requests_per_namespace),
             reviews: Reviews::new(shared.host.client.clone(), settings.audience.clone()),
             accounts: accounts.clone(),
             clusters: Clusters::new(dialer.clone(), metrics.clone()),
-            sessions: Sessions::new(settings.requests_per_namespace),
             metrics,
             log: AccessLog(settings.access_log),
             upgraded: TaskTracker::new(),
@@ -89,11 +85,11 @@ impl UserServer {
 
 impl Controller for UserServer {
     fn name(&self) -> &'static str {
-        "user-server"
+        self.entry.admission.name()
     }
 
     fn needs(&self) -> &'static [FleetKind] {
-        &[FleetKind::Clusters, FleetKind::Grants]
+        self.entry.admission.needs()
     }
 
     fn watch(&self, watches: &Watches) {
@@ -110,15 +106,7 @@ impl Controller for UserServer {
     }
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        let concerns = |namespace: &Namespace, cluster: &ClusterName| match touched {
-            Touched::Nothing => false,
-            Touched::Cluster(touched) => touched == cluster || touched.as_str() == namespace.as_str(),
-            Touched::Namespaces(touched) => touched.contains(namespace),
-        };
-        let protected = &self.settings.protected;
-        self.entry.sessions.cut(|namespace, cluster| {
-            concerns(namespace, cluster) && is_cut(fleet, protected, namespace, cluster)
-        });
+        self.entry.admission.fleet_changed(fleet, touched);
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {

@@ -8,11 +8,8 @@ use http::header::{
 };
 use http::{Request, Response, StatusCode, Uri, Version};
 use http_body_util::Either;
-use hub_api::names::ProfileKey;
 use hub_core::entry::{self, Caller, Refusal, Route};
 use hub_core::own_identity;
-use hub_core::protected::ProtectedNamespaces;
-use hub_runtime::fleet_cache::FleetCache;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -23,11 +20,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::access_log::AccessLog;
 use crate::accounts::{Account, Accounts};
+use crate::admission::Admission;
 use crate::body::ResponseBody;
 use crate::clusters::{Clusters, RequestBody};
 use crate::metrics::{Hop, StreamKind, UserServerMetrics};
 use crate::review::Reviews;
-use crate::sessions::{Session, Sessions};
+use crate::sessions::Session;
 
 /// How long a cluster may take for the head of a response. An API server takes at most a minute, and the head of a watch
 /// arrives at once; a service behind it may let its clients wait.
@@ -37,12 +35,10 @@ const AUTHORITY: &str = "kubernetes.default.svc";
 
 /// What decides and forwards requests.
 pub(crate) struct Entry {
-    pub(crate) fleet: FleetCache,
-    pub(crate) protected: ProtectedNamespaces,
+    pub(crate) admission: Admission,
     pub(crate) reviews: Arc<Reviews>,
     pub(crate) accounts: Accounts,
     pub(crate) clusters: Clusters,
-    pub(crate) sessions: Sessions,
     pub(crate) metrics: UserServerMetrics,
     pub(crate) log: AccessLog,
     /// Connections that have switched protocols.
@@ -114,12 +110,10 @@ impl Entry {
         self.metrics.hop(Hop::Review, begun.elapsed());
         let caller = caller?;
         known.caller = Some(Arc::clone(&caller));
-        let key = ProfileKey { namespace: caller.namespace.clone(), cluster: route.cluster.clone() };
         let begun = Instant::now();
-        let session = self.sessions.open(key)?;
-        let decision = entry::admit(&self.fleet.read(), &self.protected, &caller, &route.cluster);
+        let session = self.admission.open(&caller, &route.cluster);
         self.metrics.hop(Hop::Grant, begun.elapsed());
-        decision?;
+        let session = session?;
         let account = self.accounts.get(&route.cluster).ok_or_else(|| {
             self.clusters.forget(&route.cluster);
             Refusal::NoAccount(route.cluster.clone())

@@ -5,7 +5,7 @@
 //!
 //! 1. reads where the request goes, and refuses what it does not understand ([`hub_core::entry`]);
 //! 2. has the hub review the token (`review.rs`);
-//! 3. asks the grant of the caller's namespace ([`hub_core::entry::admit`]), on each request;
+//! 3. asks the grant of the caller's namespace ([`hub_core::entry::admit`]), on each request (`admission.rs`);
 //! 4. opens a stream through konnectivity's tunnel to the API server of the cluster (`clusters.rs`), which it verifies by
 //!    the CA of its own account there, and sends the request as that account, which impersonates the caller
 //!    (`forward.rs`);
@@ -23,6 +23,7 @@
 
 mod access_log;
 mod accounts;
+mod admission;
 mod authority;
 mod body;
 mod clusters;
@@ -35,7 +36,9 @@ mod serve;
 mod sessions;
 mod settings;
 
+pub use admission::Admission;
 pub use authority::{Authority, AuthoritySettings};
 pub use controller::UserServer;
 pub use metrics::UserServerMetrics;
+pub use sessions::Session;
 pub use settings::{DEFAULT_ACCOUNT, ProxyServerSettings, UserServerSettings};

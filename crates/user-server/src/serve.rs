@@ -81,7 +81,7 @@ pub(crate) async fn serve(
     entry.upgraded.close();
     let finished = async { tokio::join!(tasks.wait(), entry.upgraded.wait()) };
     if timeout(FINISH_FOR, finished).await.is_err() {
-        entry.sessions.cut(|_, _| true);
+        entry.admission.cut_all();
         entry.end.cancel();
         let _ = timeout(END_FOR, async { tokio::join!(tasks.wait(), entry.upgraded.wait()) }).await;
     }

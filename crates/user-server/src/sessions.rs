@@ -33,8 +33,8 @@ struct Pair {
     cut: CancellationToken,
 }
 
-/// One open request.
-pub(crate) struct Session {
+/// One open request, until it is dropped.
+pub struct Session {
     sessions: Sessions,
     key: ProfileKey,
     cut: CancellationToken,
@@ -102,7 +102,8 @@ impl Session {
     }
 
     /// Cancelled when the grant ends.
-    pub(crate) fn cut(&self) -> &CancellationToken {
+    #[must_use]
+    pub fn cut(&self) -> &CancellationToken {
         &self.cut
     }
 }

@@ -64,6 +64,8 @@ pub enum Operation {
     Object(Index, Index, Index, ObjectTenant),
     /// The declaration changes, and every process starts again.
     Declare(Index),
+    /// An application opens a request from its namespace to a cluster, by its own identity.
+    Request(Index, Index),
     // Faults.
     Start(u8),
     Crash(u8),
@@ -273,6 +275,6 @@ impl Others {
     }
 }
 
-fn at<T: Copy>(list: &[T], index: Index) -> T {
+pub(crate) fn at<T: Copy>(list: &[T], index: Index) -> T {
     list[usize::from(index) % list.len()]
 }

@@ -12,18 +12,21 @@ use consumer_access::ConsumerAccess;
 use credential_rights::{CredentialRights, GRACE, PermissionSettings};
 use credential_syncer::{SecretAccess, SyncSettings, Syncer, SyncerSettings};
 use futures::FutureExt as _;
-use futures::future::ready;
+use futures::future::{BoxFuture, ready};
 use hub_api::names::ManagerName;
+use hub_core::fleet::{Fleet, Touched};
 use hub_core::label_allow_list::LabelAllowList;
 use hub_core::project::ProjectionSettings;
 use hub_core::protected::ProtectedNamespaces;
+use hub_runtime::controller::{Controller, FleetKind};
 use hub_runtime::lease::Candidate;
-use hub_runtime::process::{Process, ProcessError, Setup};
+use hub_runtime::process::{Process, ProcessError, Setup, Shared};
 use jiff::Timestamp;
 use profile_projector::Projector;
 use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use user_server::Admission;
 
 use crate::actor::Actor;
 use crate::consumers::{self, Consumer};
@@ -42,6 +45,9 @@ pub const OVERLAP: Duration = Duration::from_mins(1);
 /// How often a syncer renews its Lease.
 const RENEWAL: Duration = Duration::from_secs(20);
 
+/// How many requests of a namespace may be open.
+const REQUESTS: usize = 1000;
+
 /// Which controllers a process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a feature gate")]
@@ -53,12 +59,20 @@ pub struct Gates {
     pub rights: bool,
     /// Consumer access.
     pub consumers: bool,
+    /// What admits requests in the user server, and ends them.
+    pub admission: bool,
 }
 
 impl Gates {
     /// No controller.
-    pub const NONE: Self =
-        Self { projector: false, provisioner: false, syncer: false, rights: false, consumers: false };
+    pub const NONE: Self = Self {
+        projector: false,
+        provisioner: false,
+        syncer: false,
+        rights: false,
+        consumers: false,
+        admission: false,
+    };
     /// Every controller in one process, without consumers.
     pub const ALL: Self =
         Self { projector: true, provisioner: true, syncer: true, rights: true, ..Self::NONE };
@@ -74,6 +88,8 @@ impl Gates {
     pub const RIGHTS: Self = Self { rights: true, ..Self::NONE };
     /// Consumer access alone, as in the chart.
     pub const CONSUMERS: Self = Self { consumers: true, ..Self::NONE };
+    /// The user server.
+    pub const USER_SERVER: Self = Self { admission: true, ..Self::NONE };
 }
 
 /// The setup of the processes.
@@ -109,12 +125,15 @@ pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
         async move {
             for run in 0_u32.. {
                 let identity = format!("{process}.{run}");
+                // Every replica of the user server serves.
+                let means = Means { leases: means.leases && !gates.admission, ..means };
                 if means.leases {
                     let candidate = (identity.clone(), gates.leases());
                     world.lock().monitor.candidates.insert(process, candidate);
                 }
                 let declared = world.lock().monitor.declared;
-                let built = build(&world, setup(&world, process, identity, means), gates, means, declared);
+                let built =
+                    build(&world, process, setup(&world, process, identity, means), gates, means, declared);
                 let annotations = built.lease_annotations();
                 let running = built.run(CancellationToken::new());
                 let ended = tokio::select! {
@@ -175,7 +194,14 @@ fn handshake(world: &World) -> Handshake {
     })
 }
 
-fn build(world: &World, setup: Setup, gates: Gates, means: Means, declared: &[Consumer]) -> Process {
+fn build(
+    world: &World,
+    process: ProcessId,
+    setup: Setup,
+    gates: Gates,
+    means: Means,
+    declared: &[Consumer],
+) -> Process {
     let manager = ManagerName::default();
     let projector = || ProjectionSettings {
         manager: manager.clone(),
@@ -217,11 +243,43 @@ fn build(world: &World, setup: Setup, gates: Gates, means: Means, declared: &[Co
         consumer_roles: consumers::roles(declared),
         grace: GRACE,
     };
+    let user_server = |shared: &Shared, protected| UserServer {
+        world: world.clone(),
+        process,
+        admission: Admission::new(shared, protected, REQUESTS),
+    };
     Process::builder(setup)
         .add(gates.projector.then(projector), Projector::new)
         .add(gates.provisioner.then(provisioner), Provisioner::new)
         .add(gates.syncer.then(syncer), Syncer::new)
         .add(gates.rights.then(rights), CredentialRights::new)
         .add(consumers::settings(declared).filter(|_| gates.consumers), ConsumerAccess::new)
+        .add(gates.admission.then(ProtectedNamespaces::default), user_server)
         .build()
+}
+
+/// The user server, whose requests an operation opens.
+struct UserServer {
+    world: World,
+    process: ProcessId,
+    admission: Admission,
+}
+
+impl Controller for UserServer {
+    fn name(&self) -> &'static str {
+        self.admission.name()
+    }
+
+    fn needs(&self) -> &'static [FleetKind] {
+        self.admission.needs()
+    }
+
+    fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
+        self.admission.fleet_changed(fleet, touched);
+    }
+
+    fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        self.world.serve(self.process, self.admission.clone());
+        stop.cancelled_owned().boxed()
+    }
 }

@@ -1,6 +1,7 @@
 //! A schedule: a list of operations and a seed. Runs it and checks that the processes converge afterwards.
 
 mod partial;
+mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use hub_api::crds::{Flavour, all, cluster_profile};
 use serde_json::Value;
 use tokio::time::sleep;
 
+use self::requests::OpenRequest;
 use crate::consumers::{self, DECLARATIONS, KINDS};
 use crate::hub;
 use crate::model::{Request, Server};
@@ -32,13 +34,15 @@ pub enum Layout {
 }
 
 impl Layout {
-    fn gates(self, consumers: bool) -> Vec<Gates> {
+    fn gates(self, setting: &Setting) -> Vec<Gates> {
+        let consumers = setting.consumers;
         let mut gates = match self {
-            Self::One => return vec![Gates { consumers, ..Gates::ALL }],
+            Self::One => vec![Gates { consumers, ..Gates::ALL }],
             Self::Chart => vec![Gates::PROFILES, Gates::CREDENTIALS],
             Self::Apart => vec![Gates::PROJECTOR, Gates::PROVISIONER, Gates::CREDENTIALS, Gates::RIGHTS],
         };
-        gates.extend(consumers.then_some(Gates::CONSUMERS));
+        gates.extend((consumers && self != Self::One).then_some(Gates::CONSUMERS));
+        gates.extend(setting.user_server.then_some(Gates::USER_SERVER));
         gates
     }
 }
@@ -56,6 +60,8 @@ pub struct Setting {
     pub page: usize,
     /// Whether consumers are declared: first those of the first declaration.
     pub consumers: bool,
+    /// Whether there is a user server, in a process of its own.
+    pub user_server: bool,
 }
 
 impl Setting {
@@ -67,6 +73,7 @@ impl Setting {
         means: Means { granted: false, leases: false },
         page: 0,
         consumers: false,
+        user_server: false,
     };
 
     fn random(rng: &mut Rng, consumers: bool) -> Self {
@@ -76,6 +83,7 @@ impl Setting {
             means: Means { granted: rng.u8(..3) == 0, leases: rng.u8(..6) == 0 },
             page: [0, 0, 0, 1, 2][rng.usize(..5)],
             consumers,
+            user_server: false,
         }
     }
 }
@@ -161,6 +169,8 @@ const REVOCATION: Duration = Duration::from_secs(3);
 const CONSUMERS: u64 = 5;
 /// One in this many schedules has failures that concern one verb, kind and namespace, and last for minutes.
 const LASTING: u64 = 3;
+/// One in this many schedules has a user server.
+const USER_SERVER: u64 = 8;
 /// The maximum number of requests in a minute, whatever fails.
 const REQUESTS_A_MINUTE: u64 = 1500;
 
@@ -170,7 +180,7 @@ impl Schedule {
     #[must_use]
     pub fn random(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let setting = Setting::random(&mut rng, seed % CONSUMERS == CONSUMERS - 1);
+        let mut setting = Setting::random(&mut rng, seed % CONSUMERS == CONSUMERS - 1);
         let faults = rng.u8(..5) > 1;
         let (clusters, most) = [(1, 6), (1, 6), (2, 12), (3, 24)][rng.usize(..4)];
         let mut operations =
@@ -192,6 +202,14 @@ impl Schedule {
             for _ in 0..rng.usize(1..3) {
                 let failure = Operation::random_lasting(&mut rng, setting.consumers);
                 operations.insert(rng.usize(begin..=operations.len()), failure);
+            }
+        }
+        if seed % USER_SERVER == 2 {
+            let mut rng = Rng::with_seed(!seed);
+            setting.user_server = true;
+            for _ in 0..rng.usize(1..6) {
+                let request = Operation::random_request(&mut rng);
+                operations.insert(rng.usize(begin..=operations.len()), request);
             }
         }
         let mut pause = || {
@@ -253,6 +271,8 @@ struct Run<'a> {
     replicas: [Vec<ProcessId>; 2],
     /// Since when each token has been in a namespace without a grant, and each account on a cluster.
     misplaced: BTreeMap<String, Duration>,
+    /// The open requests by own identities.
+    requests: Vec<OpenRequest>,
     outcome: Outcome,
 }
 
@@ -272,6 +292,7 @@ impl<'a> Run<'a> {
             world,
             replicas: [Vec::new(), Vec::new()],
             misplaced: BTreeMap::new(),
+            requests: Vec::new(),
             outcome: Outcome::default(),
         }
     }
@@ -323,6 +344,7 @@ impl<'a> Run<'a> {
                 }
             }
             Operation::Declare(declaration) => self.declare(declaration),
+            Operation::Request(namespace, cluster) => self.request(namespace, cluster),
             Operation::Wait(milliseconds) => sleep(Duration::from_millis(milliseconds.into())).await,
             operation => self.others.perform(operation),
         }
@@ -331,7 +353,7 @@ impl<'a> Run<'a> {
     /// Starts the processes of a replica that do not run.
     fn start(&mut self, replica: u8) {
         let replica = usize::from(replica) % 2;
-        let gates = self.schedule.setting.layout.gates(self.schedule.setting.consumers);
+        let gates = self.schedule.setting.layout.gates(&self.schedule.setting);
         let means = self.schedule.setting.means;
         let before = std::mem::take(&mut self.replicas[replica]);
         for (index, gates) in gates.into_iter().enumerate() {
@@ -387,6 +409,8 @@ impl<'a> Run<'a> {
                 }
             }
         }
+        drop(state);
+        self.check_requests(calm);
         !self.outcome.violations.is_empty()
     }
 
@@ -425,6 +449,7 @@ impl<'a> Run<'a> {
         if !wrong.is_empty() {
             self.outcome.violations.push(format!("no convergence: {}", wrong.join("; ")));
         }
+        self.expect_admissions();
         self.is_broken(false);
     }
 
@@ -439,6 +464,7 @@ impl<'a> Run<'a> {
                 return false;
             }
             let (now, mut wrong) = self.look();
+            wrong.extend(self.check_requests(false));
             if self.schedule.setting.consumers && self.others.agents() {
                 wrong.push("agents: at work".to_owned());
             }

@@ -44,13 +44,14 @@ pub fn shrink(schedule: &Schedule, hubs: &Hubs) -> Schedule {
 }
 
 /// Simplifications of a setting, one part each.
-const SIMPLER: [fn(Setting) -> Setting; 6] = [
+const SIMPLER: [fn(Setting) -> Setting; 7] = [
     |setting| Setting { layout: Setting::PLAIN.layout, ..setting },
     |setting| Setting { profiles: Setting::PLAIN.profiles, ..setting },
     |setting| Setting { means: Means { granted: false, ..setting.means }, ..setting },
     |setting| Setting { means: Means { leases: false, ..setting.means }, ..setting },
     |setting| Setting { page: 0, ..setting },
     |setting| Setting { consumers: false, ..setting },
+    |setting| Setting { user_server: false, ..setting },
 ];
 
 /// Runs a schedule and returns its violations; a panic is one.

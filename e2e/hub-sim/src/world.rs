@@ -3,6 +3,7 @@
 //! Everything runs on one thread, in tokio's paused time. The world is one value behind a lock that is never held
 //! across an await.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use user_server::Admission;
 
 use crate::hub;
 use crate::model::{Answer, Change, Failure, Request, Server};
@@ -29,6 +31,8 @@ pub struct State {
     pub network: Network,
     /// The judge of the processes' requests.
     pub monitor: Monitor,
+    /// The user servers that work.
+    pub admissions: BTreeMap<ProcessId, Admission>,
     rng: Rng,
     began: Instant,
     processes: Vec<Process>,
@@ -204,6 +208,7 @@ impl World {
             server,
             network: Network::default(),
             monitor: Monitor::default(),
+            admissions: BTreeMap::new(),
             rng: Rng::with_seed(seed),
             began: Instant::now(),
             processes: Vec::new(),
@@ -257,6 +262,14 @@ impl World {
         self.lock().kill(process);
     }
 
+    /// A user server accepts requests from now on.
+    pub(crate) fn serve(&self, process: ProcessId, admission: Admission) {
+        let mut state = self.lock();
+        if state.is_alive(process) {
+            state.admissions.insert(process, admission);
+        }
+    }
+
     /// Whether a process runs.
     #[must_use]
     pub fn is_alive(&self, process: ProcessId) -> bool {
@@ -267,6 +280,7 @@ impl World {
     pub(crate) fn restarted(&self, process: ProcessId) {
         let mut state = self.lock();
         state.monitor.count("restarts");
+        state.admissions.remove(&process);
         state.monitor.abandon(process);
     }
 
@@ -342,6 +356,7 @@ impl State {
         if let Some(task) = ended.task.take() {
             task.abort();
         }
+        self.admissions.remove(&process);
         self.monitor.abandon(process);
         self.notify();
     }

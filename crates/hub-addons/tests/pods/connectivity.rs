@@ -124,8 +124,9 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
     assert!(last["detail"].as_str().unwrap().contains("HTTP 403"), "{last:#}");
 
     // By its own identity, the Pod has a token for the user server: the hub's own API server does not accept it.
-    let own = json!([{ "name": "open-cluster-management-own-identity", "cluster": cluster }]);
-    world::merge_status(&client, &profile, &json!({ "accessProviders": own })).await;
+    let both = ["open-cluster-management", "open-cluster-management-own-identity"]
+        .map(|name| json!({ "name": name, "cluster": cluster }));
+    world::merge_status(&client, &profile, &json!({ "accessProviders": both })).await;
     let own_token = ["--own-token=/var/run/secrets/hub-addons/token"];
     let output = test_of(&hub, &own_token).await;
     let error = String::from_utf8_lossy(&output.stderr);

@@ -157,11 +157,17 @@ impl O {
         draw(rng, &[if consumers { CONSUMER_LASTING } else { LASTING }])
     }
 
+    /// A random request by an own identity.
+    pub fn random_request(rng: &mut Rng) -> Self {
+        O::Request(rng.u8(..2), cluster(rng))
+    }
+
     /// The kinds of operations that can be generated.
     #[must_use]
     pub fn kinds() -> BTreeSet<String> {
         let mut rng = Rng::with_seed(0);
         let all = [DEEDS, FAULTS, CONSUMERS, CONSUMER_FAULTS, CONSUMER_LASTING].into_iter().flatten();
-        all.flat_map(|(_, draw)| (0..300).map(|_| draw(&mut rng).name()).collect::<Vec<_>>()).collect()
+        let kinds = all.flat_map(|(_, draw)| (0..300).map(|_| draw(&mut rng).name()).collect::<Vec<_>>());
+        kinds.chain([O::Request(0, 0).name()]).collect()
     }
 }

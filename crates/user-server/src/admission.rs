@@ -1,0 +1,63 @@
+//! Which requests may be open: a request is admitted by its grant, and ends with it. Needs no network, so the simulation
+//! (`e2e/hub-sim`) runs it beside the other controllers.
+
+use hub_api::names::{ClusterName, Namespace, ProfileKey};
+use hub_core::entry::{self, Caller, Refusal};
+use hub_core::fleet::{Fleet, Touched};
+use hub_core::protected::ProtectedNamespaces;
+use hub_runtime::controller::{Controller, FleetKind};
+use hub_runtime::fleet_cache::FleetCache;
+use hub_runtime::process::Shared;
+
+use crate::sessions::{Session, Sessions};
+
+/// The requests that may be open. Clones share them.
+#[derive(Clone)]
+pub struct Admission {
+    fleet: FleetCache,
+    protected: ProtectedNamespaces,
+    sessions: Sessions,
+}
+
+impl Admission {
+    /// No request is open; each namespace may have this many.
+    #[must_use]
+    pub fn new(shared: &Shared, protected: ProtectedNamespaces, requests_per_namespace: usize) -> Self {
+        Self { fleet: shared.fleet.clone(), protected, sessions: Sessions::new(requests_per_namespace) }
+    }
+
+    /// Opens a request to a cluster, if the grant of the caller's namespace allows it.
+    pub fn open(&self, caller: &Caller, cluster: &ClusterName) -> Result<Session, Refusal> {
+        let key = ProfileKey { namespace: caller.namespace.clone(), cluster: cluster.clone() };
+        // Before the decision: a grant that ends in between cuts the request.
+        let session = self.sessions.open(key)?;
+        entry::admit(&self.fleet.read(), &self.protected, caller, cluster)?;
+        Ok(session)
+    }
+
+    /// Ends every open request.
+    pub(crate) fn cut_all(&self) {
+        self.sessions.cut(|_, _| true);
+    }
+}
+
+impl Controller for Admission {
+    fn name(&self) -> &'static str {
+        "user-server"
+    }
+
+    fn needs(&self) -> &'static [FleetKind] {
+        &[FleetKind::Clusters, FleetKind::Grants]
+    }
+
+    fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
+        let concerns = |namespace: &Namespace, cluster: &ClusterName| match touched {
+            Touched::Nothing => false,
+            Touched::Cluster(touched) => touched == cluster || touched.as_str() == namespace.as_str(),
+            Touched::Namespaces(touched) => touched.contains(namespace),
+        };
+        self.sessions.cut(|namespace, cluster| {
+            concerns(namespace, cluster) && entry::is_cut(fleet, &self.protected, namespace, cluster)
+        });
+    }
+}

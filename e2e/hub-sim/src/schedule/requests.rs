@@ -1,0 +1,114 @@
+//! Requests by own identities: each is admitted exactly if its cluster is granted, and ends with its grant.
+
+use std::time::Duration;
+
+use hub_core::entry::Caller;
+use user_server::Session;
+
+use super::{REVOCATION, Run};
+use crate::hub::{CLUSTERS, NAMESPACES};
+use crate::model::Server;
+use crate::monitor::ProcessId;
+use crate::operation::{Index, at};
+use crate::oracle;
+use crate::world::World;
+
+/// An open request.
+pub(super) struct OpenRequest {
+    process: ProcessId,
+    namespace: &'static str,
+    cluster: &'static str,
+    session: Session,
+    /// Since when its cluster is not granted.
+    misplaced: Option<Duration>,
+    /// What decided about it when it was opened; `None` if that has changed since. Two changes can be seen in another order
+    /// than they were made in, so that a grant seems to end in between.
+    decided_by: Option<String>,
+}
+
+/// What grants clusters: the labels of the cluster, the sets and the bindings.
+fn decides(server: &Server, cluster: &str) -> String {
+    let cluster = server.object("managedclusters", "", cluster).map(|it| &it["metadata"]);
+    let labels = cluster.map(|it| (&it["labels"], &it["deletionTimestamp"]));
+    let kinds = ["managedclustersets", "managedclustersetbindings"];
+    let grants: Vec<_> =
+        kinds.iter().flat_map(|kind| server.objects_of(kind)).map(ToString::to_string).collect();
+    format!("{labels:?} {grants:?}")
+}
+
+/// Opens a request in each user server that works; returns those that are admitted, and whether any refused it.
+fn open(world: &World, namespace: &'static str, cluster: &'static str) -> (Vec<OpenRequest>, bool) {
+    let admissions = world.lock().admissions.clone();
+    let decided_by = decides(&world.lock().server, cluster);
+    let (mut admitted, mut is_refused) = (Vec::new(), false);
+    for (process, admission) in admissions {
+        let caller = Caller { namespace: namespace.into(), name: "application".to_owned() };
+        match admission.open(&caller, &cluster.into()) {
+            Ok(session) => admitted.push(OpenRequest {
+                process,
+                namespace,
+                cluster,
+                session,
+                misplaced: None,
+                decided_by: Some(decided_by.clone()),
+            }),
+            Err(_) => is_refused = true,
+        }
+    }
+    (admitted, is_refused)
+}
+
+impl Run<'_> {
+    pub(super) fn request(&mut self, namespace: Index, cluster: Index) {
+        let (admitted, _) = open(&self.world, at(&NAMESPACES, namespace), at(&CLUSTERS, cluster));
+        self.requests.extend(admitted);
+    }
+
+    /// The requests that are open although their cluster is not granted. While nothing fails, they may be so for seconds, and
+    /// none is cut whose cluster is granted.
+    pub(super) fn check_requests(&mut self, calm: bool) -> Vec<String> {
+        let state = self.world.lock();
+        let now = state.elapsed();
+        self.requests.retain(|request| state.is_alive(request.process));
+        let mut left = Vec::new();
+        for request in &mut self.requests {
+            let OpenRequest { namespace, cluster, .. } = request;
+            let granted = oracle::granted(&state.server, namespace, cluster);
+            let is_cut = request.session.cut().is_cancelled();
+            request.decided_by.take_if(|before| *before != decides(&state.server, cluster));
+            if calm && is_cut && request.decided_by.is_some() && granted == Some(true) {
+                let violation = format!("a request was cut although {namespace} is granted {cluster}");
+                self.outcome.violations.push(violation);
+            }
+            if is_cut || granted != Some(false) {
+                request.misplaced = None;
+                continue;
+            }
+            left.push(format!("a request from {namespace} to {cluster}: outlives its grant"));
+            let since = *request.misplaced.get_or_insert(now);
+            if calm && now.saturating_sub(since) > REVOCATION {
+                let violation = format!("a request from {namespace} to {cluster} outlives its grant");
+                self.outcome.violations.push(violation);
+            }
+        }
+        left
+    }
+
+    /// At rest, what is granted is admitted, and nothing else.
+    pub(super) fn expect_admissions(&mut self) {
+        for namespace in NAMESPACES {
+            for cluster in CLUSTERS {
+                let granted = oracle::granted(&self.world.lock().server, namespace, cluster);
+                let (admitted, is_refused) = open(&self.world, namespace, cluster);
+                let is_wrong = if granted == Some(true) { is_refused } else { !admitted.is_empty() };
+                if is_wrong {
+                    let verb = if is_refused { "refused" } else { "admitted" };
+                    let violation = format!(
+                        "a request from {namespace} to {cluster} is {verb}, and its grant is {granted:?}"
+                    );
+                    self.outcome.violations.push(violation);
+                }
+            }
+        }
+    }
+}
