@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 mod attacks;
+mod changing;
 mod compromised;
 mod measured;
 mod raw;
@@ -146,13 +147,19 @@ impl Scene {
     /// What the agents of a cluster do when an application is granted it: they apply the permissions, and report the token
     /// of the account.
     async fn agents_act(&self, cluster: &str, application: &Application<'_>) {
+        let user = format!("cluster:hub:system:serviceaccount:{}:application", application.namespace());
+        self.agents_apply(cluster, ACCOUNT, &user).await;
+    }
+
+    /// The same for what consumer access maintains with any account, once it names a subject.
+    async fn agents_apply(&self, cluster: &str, account: &str, subject: &str) {
         let stage = &self.tunnel.stage;
         let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
-        let name = format!("hub-addons-consumer-{ACCOUNT}");
+        let name = format!("hub-addons-consumer-{account}");
         let work = ocm::Object::new(gvk, "manifestworks", Some(cluster), &name);
-        let user = format!("cluster:hub:system:serviceaccount:{}:application", application.namespace());
+        let named = format!("\"{subject}\"");
         let work = eventually("the application has its permissions", SOON, async || {
-            world::get(&stage.ocm, &work).await.filter(|work| work.to_string().contains(&user))
+            world::get(&stage.ocm, &work).await.filter(|work| work.to_string().contains(&named))
         })
         .await;
         let client = stage.cluster(cluster).client_as("ocm").await.unwrap();
@@ -177,7 +184,7 @@ impl Scene {
         let status = Patch::Merge(json!({ "status": { "conditions": conditions } }));
         let works = ocm::Object::new(gvk, "manifestworks", Some(cluster), &name).api(&stage.ocm);
         works.patch_status(&name, &PatchParams::default(), &status).await.unwrap();
-        stage.agent(cluster).await.report(ACCOUNT, HOUR).await.unwrap();
+        stage.agent(cluster).await.report(account, HOUR).await.unwrap();
     }
 
     /// The same with other permissions on the clusters.

@@ -1,0 +1,127 @@
+//! An application changes from copies of tokens to its own identity, and back, as the guide says: without an interruption.
+
+#![cfg(test)]
+
+use std::pin::pin;
+
+use local_hub::{Kubectl, eventually, ocm};
+use serde_json::{Value, json};
+
+use super::{ACCOUNT, AUDIENCE, Application, HOUR, Scene, publish, rbac, sees};
+use crate::support::chain::{CLUSTERS, lists, may};
+use crate::support::field::UPSTREAM;
+use crate::support::{Addons, SOON, pods, world};
+
+/// The namespace, the account, and the ClusterRole on the clusters.
+const NAME: &str = "changing";
+
+/// Consumer access with these declarations.
+async fn declare(scene: &Scene, before: Option<Addons>, consumers: &[&Value]) -> Addons {
+    if let Some(before) = before {
+        before.stop().await;
+    }
+    let arguments = [
+        "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
+         ClusterProfileConsumers=true",
+        &format!("--consumers={}", json!(consumers)),
+    ];
+    Addons::launch(&scene.tunnel.stage.chain.hub, "consumers", UPSTREAM, &arguments).await
+}
+
+/// An application that works without a pause until something has happened, on each of its clusters.
+async fn works_until(kubectls: &[Kubectl], happened: impl Future<Output = ()>) {
+    let mut happened = pin!(happened);
+    loop {
+        for kubectl in kubectls {
+            tokio::select! {
+                biased;
+                () = &mut happened => return,
+                output = kubectl.run(&["get", "namespaces", "--output=name"]) => {
+                    let output = output.unwrap();
+                    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_application_changes_to_its_own_identity_and_back_without_an_interruption() {
+    if !pods::can_run("an application that changes to its own identity, with cluster-proxy's tunnel in pods")
+        .await
+    {
+        return;
+    }
+    let scene = Box::pin(Scene::without_accounts(&[])).await;
+    let stage = &scene.tunnel.stage;
+    publish(&scene).await;
+    for cluster in CLUSTERS {
+        let client = stage.cluster(cluster).client_as("ocm").await.unwrap();
+        let rules = json!([may(&["list", "watch"], "namespaces")]);
+        rbac("ClusterRole", None, NAME).field("rules", rules).create(&client).await.unwrap();
+    }
+    let roles = json!([{ "name": NAME }]);
+    let by_copies = json!({ "namespace": NAME, "managedServiceAccount": NAME, "clusterRoles": roles });
+    let by_own = json!({
+        "identity": "own", "namespace": NAME, "name": "changing-own", "serviceAccounts": ["application"],
+        "managedServiceAccount": ACCOUNT, "clusterRoles": roles,
+    });
+    let with_copies = stage.application(NAME, NAME).await;
+    let access = scene.hub().service_account(NAME, "application").await.unwrap();
+    let token = access.token_for(AUDIENCE, HOUR).await.unwrap().expose().to_owned();
+    let own = Application { scene: &scene, access, token };
+    let owns = CLUSTERS.map(|cluster| own.kubectl(cluster));
+    stage.bind(NAME, &CLUSTERS).await;
+    sees(&stage.ocm, NAME, &CLUSTERS).await;
+
+    let consumers = declare(&scene, None, &[&by_copies]).await;
+    let copies_act = async || {
+        for cluster in CLUSTERS {
+            scene.agents_apply(cluster, NAME, NAME).await;
+        }
+    };
+    copies_act().await;
+    let mut copied = Vec::new();
+    for cluster in CLUSTERS {
+        copied.push(with_copies.reaches(cluster).await);
+    }
+
+    // Both at the same time.
+    let mut running = None;
+    let both = async {
+        running = Some(declare(&scene, Some(consumers), &[&by_copies, &by_own]).await);
+        for (cluster, kubectl) in CLUSTERS.iter().zip(&owns) {
+            scene.agents_act(cluster, &own).await;
+            lists(kubectl, cluster).await;
+        }
+    };
+    works_until(&copied, Box::pin(both)).await;
+
+    // Its own identity alone: the account, its permissions and the copies end.
+    let account_ends = async {
+        running = Some(declare(&scene, running.take(), &[&by_own]).await);
+        for cluster in CLUSTERS {
+            world::gone(&stage.ocm, &ocm::managed_service_account(cluster, NAME)).await;
+        }
+        eventually("no token is stored", SOON, async || stage.copies(NAME).await.is_empty()).await;
+    };
+    works_until(&owns, Box::pin(account_ends)).await;
+
+    // And back.
+    let both = async {
+        running = Some(declare(&scene, running.take(), &[&by_copies, &by_own]).await);
+        copies_act().await;
+        copied.clear();
+        for cluster in CLUSTERS {
+            copied.push(with_copies.reaches(cluster).await);
+        }
+    };
+    works_until(&owns, Box::pin(both)).await;
+    let own_ends = async {
+        running = Some(declare(&scene, running.take(), &[&by_copies]).await);
+        for cluster in CLUSTERS {
+            world::gone(&stage.ocm, &ocm::managed_service_account(cluster, ACCOUNT)).await;
+        }
+    };
+    works_until(&copied, Box::pin(own_ends)).await;
+}
