@@ -49,6 +49,8 @@ pub struct Monitor {
     pub declared: &'static [Consumer],
     /// Whether the API server has refused to delete an account, or has not served accounts.
     pub is_account_refused: bool,
+    /// The plurals whose CRD was removed, whether or not it has returned.
+    pub removed_crds: BTreeSet<&'static str>,
     /// The uids and the paths of permissions that agents have applied.
     pub applied: BTreeSet<String>,
     /// Writes that changed something, except Events and Leases.

@@ -40,7 +40,8 @@ fn a_seed_replays_the_same_requests_in_the_same_order() {
 
 /// Beyond those that every complete run replays: a delete that is refused in the moment in which its copy goes; watches that
 /// did not notice that etcd had been restored; labels of profiles that cannot be restored; a list that shows the
-/// predecessor of a copy that was created after the list began; and a permission that somebody deletes while no process runs.
+/// predecessor of a copy that was created after the list began; a permission that somebody deletes while no process runs;
+/// and permissions whose successors end with their CRD, which returns.
 #[test]
 fn the_seeds_that_long_runs_have_failed_on() {
     let hubs = Hubs::default();

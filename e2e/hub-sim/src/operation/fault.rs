@@ -95,7 +95,11 @@ impl Others {
                     });
                 }
             }),
-            O::RemoveCrd(index) => self.world.change(|server| server.remove_crd(at(&MORTAL, index))),
+            O::RemoveCrd(index) => {
+                let plural = at(&MORTAL, index);
+                self.world.lock().monitor.removed_crds.insert(plural);
+                self.world.change(|server| server.remove_crd(plural));
+            }
             O::RestoreCrds => self.restore_crds(),
             O::Collect => self.world.change(|server| {
                 server.collect();
