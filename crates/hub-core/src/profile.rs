@@ -221,6 +221,12 @@ impl ObservedProfile {
         entries.find(|entry| is_named(entry, name)).and_then(|entry| serde_json::from_str(entry.get()).ok())
     }
 
+    /// Whether `status.accessProviders` has an entry of another name.
+    #[must_use]
+    pub fn has_other_access_provider(&self, name: &str) -> bool {
+        access_providers(&self.status_text()).into_iter().any(|entry| !is_named(entry, name))
+    }
+
     /// The entry of that name, if `status.accessProviders` has exactly one, which can be read.
     #[must_use]
     pub fn lone_access_provider(&self, name: &str) -> Option<AccessProvider> {

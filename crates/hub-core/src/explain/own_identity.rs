@@ -3,6 +3,7 @@
 use hub_api::names::{AccountKey, AccountName};
 
 use super::credential::{ACCOUNT, CONDITION_REPORTED, agent_command, condition};
+use super::observed::ShownProfile;
 use super::permission::{AccountPermission, not_applied, not_applied_finding};
 use super::{Code, Findings, Object, Pair, Status, Step};
 use crate::access::DEFAULT_OWN_IDENTITY_PROVIDER;
@@ -49,10 +50,12 @@ impl Pair<'_> {
                 return true;
             }
         }
-        let provider = DEFAULT_OWN_IDENTITY_PROVIDER;
-        let field = format!("status.accessProviders[{provider}]");
-        match self.profile().map(|profile| profile.observed.access_provider(provider)) {
-            Some(None) => findings.add(
+        // The user server may be published by another name.
+        let of_tokens = hub.access.provider();
+        let is_missing = |it: &ShownProfile| !it.observed.has_other_access_provider(of_tokens);
+        let field = format!("status.accessProviders[{DEFAULT_OWN_IDENTITY_PROVIDER}]");
+        match self.profile() {
+            Some(profile) if is_missing(profile) => findings.add(
                 step(Status::Problem, Code::OwnIdentityNotPublished, self.profile_object())
                     .field(field, "missing")
                     .fix(format!(
