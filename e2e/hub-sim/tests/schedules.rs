@@ -40,14 +40,14 @@ fn a_seed_replays_the_same_requests_in_the_same_order() {
 
 /// Beyond those that every complete run replays: a delete that is refused in the moment in which its copy goes; watches that
 /// did not notice that etcd had been restored; labels of profiles that cannot be restored; a list that shows the
-/// predecessor of a copy that was created after the list began; a permission that somebody deletes while no process runs;
+/// predecessor of a copy that was created after the list began; a permission that is deleted while no process runs;
 /// and permissions whose successors end with their CRD, which returns.
 #[test]
 fn the_seeds_that_long_runs_have_failed_on() {
     let hubs = Hubs::default();
     for seed in [
         54806, 78801, 25288, 110_297, 256_395, 86942, 403_433, 406_972, 2_004_695, 3_094_168, 20_219_205,
-        30_109_732,
+        30_109_732, 30_309_169,
     ] {
         let violations = shrink::run(&Schedule::random(seed), &hubs);
         assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
