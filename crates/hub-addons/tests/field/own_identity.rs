@@ -135,13 +135,18 @@ impl Scene {
             "managedServiceAccount": ACCOUNT, "clusterRoles": [{ "name": "application" }],
         });
         consumer.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let process = self.consumer_access(&[&consumer]).await;
+        (Application { scene: self, access, token }, process)
+    }
+
+    /// Consumer access with these declarations, in a process of its own.
+    async fn consumer_access(&self, consumers: &[&Value]) -> Addons {
         let arguments = [
             "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
              ClusterProfileConsumers=true",
-            &format!("--consumers={}", json!([consumer])),
+            &format!("--consumers={}", json!(consumers)),
         ];
-        let process = Addons::launch(&self.tunnel.stage.chain.hub, "consumers", UPSTREAM, &arguments).await;
-        (Application { scene: self, access, token }, process)
+        Addons::launch(&self.tunnel.stage.chain.hub, "consumers", UPSTREAM, &arguments).await
     }
 
     /// What the agents of a cluster do when an application is granted it: they apply the permissions, and report the token
@@ -538,15 +543,14 @@ async fn argo_cd_deploys_to_its_cluster_by_its_own_identity_and_without_a_token(
     let argo = ArgoCd::start(stage, &application.access).await;
     argo.deploys("first").await;
     // An administrator walks the same way.
+    let kubeconfig = format!("--kubeconfig={}", scene.hub().kubeconfig_for(UPSTREAM).unwrap().display());
     let walk = async |token: &Path| {
-        let kubeconfig = format!("--kubeconfig={}", scene.hub().kubeconfig_for(UPSTREAM).unwrap().display());
         let token = format!("--own-token={}", token.display());
         let plugin = format!("--plugin={}", cp_creds().display());
         hub_addons(&["test", "argocd/one", &kubeconfig, &token, &plugin], &[]).await
     };
     let walked = walk(&token).await;
     assert!(walked.code == Some(0) && walked.stdout.contains("Kubernetes v"), "{walked:?}");
-    let kubeconfig = format!("--kubeconfig={}", scene.hub().kubeconfig_for(UPSTREAM).unwrap().display());
     let explained = hub_addons(&["explain", "argocd/one", "--all", "--output=json", &kubeconfig], &[]).await;
     let codes =
         ["OwnIdentityAccepted", "NoAccount"].map(|code| explained.stdout.contains(&format!("\"{code}\"")));

@@ -9,23 +9,17 @@ use serde_json::{Value, json};
 
 use super::{ACCOUNT, AUDIENCE, Application, HOUR, Scene, publish, rbac, sees};
 use crate::support::chain::{CLUSTERS, lists, may};
-use crate::support::field::UPSTREAM;
 use crate::support::{Addons, SOON, pods, world};
 
 /// The namespace, the account, and the ClusterRole on the clusters.
 const NAME: &str = "changing";
 
-/// Consumer access with these declarations.
+/// Consumer access with these declarations, in place of the process before.
 async fn declare(scene: &Scene, before: Option<Addons>, consumers: &[&Value]) -> Addons {
     if let Some(before) = before {
         before.stop().await;
     }
-    let arguments = [
-        "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
-         ClusterProfileConsumers=true",
-        &format!("--consumers={}", json!(consumers)),
-    ];
-    Addons::launch(&scene.tunnel.stage.chain.hub, "consumers", UPSTREAM, &arguments).await
+    scene.consumer_access(consumers).await
 }
 
 /// An application that works without a pause until something has happened, on each of its clusters.

@@ -27,6 +27,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{ACCOUNT, Application, HOUR, Raw, Scene, lists};
+use crate::support::chain::CLUSTERS;
 use crate::support::{SOON, world};
 
 const PATH: &str = "two/api/v1/namespaces";
@@ -377,7 +378,7 @@ pub async fn deceives_nobody(scene: &Scene, application: &Application<'_>, bindi
 
 /// The cluster two is what it was.
 pub async fn returns(scene: &Scene) {
-    for cluster in ["one", "two"] {
+    for cluster in CLUSTERS {
         let address = address_of(&scene.tunnel.stage.cluster(cluster).url());
         scene.tunnel.proxy.lead_to_api_server(cluster, address).unwrap();
     }
