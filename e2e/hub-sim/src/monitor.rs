@@ -36,7 +36,7 @@ pub struct Monitor {
     pub candidates: BTreeMap<ProcessId, (String, Vec<String>)>,
     /// Whether RoleBindings and ClusterRoles on the hub limit the permissions for Secrets.
     pub limited_secrets: bool,
-    /// The namespaces whose RoleBinding somebody has deleted, and no process has created again since.
+    /// The namespaces whose RoleBinding was deleted by another client and not created again by a process.
     pub permission_deleted: BTreeSet<String>,
     /// Whether two replicas both believe that they lead. Then one can restore a permission that the other withdraws.
     pub two_leaders: bool,

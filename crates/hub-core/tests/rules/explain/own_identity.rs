@@ -67,7 +67,7 @@ fn an_application_with_its_own_identity_needs_no_account_and_what_lets_it_in() {
             scene().profile(&json!({ "status": { "accessProviders": null } })),
             problem("OwnIdentityNotPublished"),
         ),
-        // Those of another namespace let nobody of this one in.
+        // Permissions of applications in another namespace.
         (
             scene().observing(|hub| {
                 let permissions = AccountPermission::of_manifest_work(&permissions("other", "True"));
