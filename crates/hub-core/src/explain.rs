@@ -7,10 +7,10 @@
 //! | [`Step::Binding`], [`Step::ClusterSet`] | [`crate::grant`] |
 //! | [`Step::Profile`] | [`crate::profile::plan`] of [`crate::project::desired`] |
 //! | [`Step::AccessProvider`] | [`AccessIndex::offer`](crate::access::AccessIndex::offer) |
+//! | [`Step::OwnIdentity`] | permissions of the application and of the user server's account, and the access provider of its own name |
 //! | [`Step::Account`], [`Step::Token`], [`Step::Credential`] | [`crate::credential::plan`] |
 //! | [`Step::ConsumerPermission`] | the hub's Roles and bindings |
 //! | [`Step::AccountPermission`] | ManifestWorks and ClusterPermissions in the cluster's namespace |
-//! | [`Step::OwnIdentity`] | the same, the user server's account, and the access provider of its own name |
 //!
 //! A step depends on a fact (object, field, value). The first step that fails names the command that fixes it; later
 //! steps that depend on it are left out. A step whose objects could not be read is [`Status::Unknown`], never a problem
@@ -64,6 +64,8 @@ pub enum Step {
     Profile,
     /// The ClusterProfile publishes how to reach the cluster.
     AccessProvider,
+    /// Applications reach the cluster by their own identity.
+    OwnIdentity,
     /// A ManagedServiceAccount opts in to copies of its token in the namespace.
     Account,
     /// An agent has reported the token.
@@ -74,8 +76,6 @@ pub enum Step {
     ConsumerPermission,
     /// The account has permissions on the cluster.
     AccountPermission,
-    /// Applications reach the cluster by their own identity.
-    OwnIdentity,
 }
 
 impl Step {
@@ -91,12 +91,12 @@ impl Step {
             Self::ClusterSet => "cluster set",
             Self::Profile => "profile",
             Self::AccessProvider => "access provider",
+            Self::OwnIdentity => "own identity",
             Self::Account => "account",
             Self::Token => "token",
             Self::Credential => "credential",
             Self::ConsumerPermission => "consumer permission",
             Self::AccountPermission => "account permission",
-            Self::OwnIdentity => "own identity",
         }
     }
 }

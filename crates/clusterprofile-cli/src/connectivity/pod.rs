@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hub_api::cluster_profile::Cluster;
@@ -66,6 +66,15 @@ pub enum PodError {
         /// Why it is unknown.
         why: String,
     },
+    /// The kubelet cannot project a token to this path.
+    #[error(
+        "the Pod cannot have its token at {}: state an absolute path in a directory with --own-token, such as \
+         /var/run/secrets/hub-addons/token", .path.display()
+    )]
+    OwnTokenPath {
+        /// `--own-token`.
+        path: PathBuf,
+    },
     /// The Pod cannot start.
     #[error("the Pod {pod} does not start: {why}")]
     Stuck {
@@ -111,6 +120,9 @@ pub enum PodError {
 
 /// Runs the test in a Pod and returns its hops.
 pub(super) async fn run(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<Vec<Hop>, PodError> {
+    if let Some(path) = args.reach.own_token.as_deref().filter(|path| !is_projectable(path)) {
+        return Err(PodError::OwnTokenPath { path: path.to_owned() });
+    }
     let image = match &args.pod.image {
         Some(image) => image.clone(),
         None => image(hub).await?,
@@ -299,6 +311,12 @@ fn planned(args: &TestArgs, stanza: &Cluster, name: &str, image: &str, service_a
     }
 }
 
+/// Whether a volume can be mounted at the file's directory: only at an absolute path other than the root, without `..`.
+fn is_projectable(path: &Path) -> bool {
+    let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    path.is_absolute() && path.components().all(is_plain) && path.components().count() > 2
+}
+
 /// The volume with a token for the user server in this file, and its mount.
 fn projected(path: &Path) -> (Value, Value) {
     let shown = |part: Option<&Path>| part.map(|part| part.display().to_string()).unwrap_or_default();
@@ -458,6 +476,22 @@ mod tests {
         let pending = json!({ "phase": "Pending", "conditions": [condition] });
         assert_eq!(state(pending), Progress::Waiting("Unschedulable: 0/3 nodes".to_owned()));
         assert_eq!(state(json!({ "phase": "Pending" })), Progress::Waiting("Pending".to_owned()));
+    }
+
+    #[test]
+    fn a_token_is_projected_only_to_a_file_in_a_directory() {
+        for (path, expected) in [
+            ("/var/run/secrets/hub-addons/token", true),
+            ("/tokens/token", true),
+            ("token", false),
+            ("./tokens/token", false),
+            ("/token", false),
+            ("/", false),
+            ("", false),
+            ("/tokens/../token", false),
+        ] {
+            assert_eq!(is_projectable(Path::new(path)), expected, "{path}");
+        }
     }
 
     #[test]

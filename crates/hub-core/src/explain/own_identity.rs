@@ -1,5 +1,7 @@
 //! Whether applications of the namespace reach the cluster by their own identity.
 
+use std::collections::BTreeSet;
+
 use hub_api::names::{AccountKey, AccountName};
 
 use super::credential::{ACCOUNT, CONDITION_REPORTED, agent_command, condition};
@@ -21,8 +23,7 @@ impl Pair<'_> {
         let ours: Vec<_> = of_cluster.iter().copied().filter(|it| name_of(it).is_some()).collect();
         let Some(first) = ours.first() else { return false };
         let step = |mark, code, object| self.finding(Step::OwnIdentity, mark, code, object);
-        let mut names: Vec<_> = ours.iter().filter_map(name_of).collect();
-        names.dedup();
+        let names: BTreeSet<_> = ours.iter().filter_map(name_of).collect();
         if let Some(permission) = not_applied(&ours) {
             findings.add(not_applied_finding(step(
                 Status::Problem,
@@ -65,7 +66,7 @@ impl Pair<'_> {
             ),
             _ => findings.ok(|| {
                 step(Status::Ok, Code::OwnIdentityAccepted, first.object.clone())
-                    .field("subjects", names.join(", "))
+                    .field("subjects", names.into_iter().collect::<Vec<_>>().join(", "))
             }),
         }
         true

@@ -42,7 +42,7 @@ fn scene() -> Scene {
 
 /// The results of the steps that are about identities: step and code.
 fn results(scene: &Scene, question: &Question) -> Vec<(Step, String, Status)> {
-    let steps = [Step::Account, Step::Token, Step::Credential, Step::AccountPermission, Step::OwnIdentity];
+    let steps = [Step::OwnIdentity, Step::Account, Step::Token, Step::Credential, Step::AccountPermission];
     let findings = explain(&scene.observed(), question).findings.into_iter();
     let findings = findings.filter(|finding| steps.contains(&finding.step));
     findings.map(|finding| (finding.step, finding.code.as_str().to_owned(), finding.mark)).collect()
