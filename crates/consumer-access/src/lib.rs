@@ -15,6 +15,7 @@
 
 mod cache;
 mod controller;
+mod failing_lists;
 mod integrations;
 mod store;
 mod watches;

@@ -12,7 +12,7 @@ use hub_core::access::Known;
 use hub_core::consumer_access::{
     AccessKind, AccessPlan, AccessSettings, FoundObject, ObservedAccess, ObservedObject,
 };
-use hub_core::finding::{Finding, Reason, Subject};
+use hub_core::finding::Subject;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
 use hub_core::priority::Priority;
@@ -25,6 +25,7 @@ use kube::api::{ApiResource, GroupVersionKind};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::cache::{ObjectCache, WatchName};
+use crate::failing_lists::{FAILING_TIME, FailingLists, Listed};
 
 /// The name of this loop in logs and metrics.
 pub(crate) const CONTROLLER: &str = "consumer-access";
@@ -42,18 +43,6 @@ pub(crate) const fn resource(kind: AccessKind) -> &'static str {
 pub(crate) fn api_resource(kind: AccessKind) -> ApiResource {
     let (group, version, name) = kind.gvk();
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), resource(kind))
-}
-
-/// How long lists fail before that is a finding.
-const FAILING_TIME: Duration = Duration::from_mins(1);
-
-/// The CRD of a kind.
-const fn crd(kind: AccessKind) -> Subject {
-    Subject::Crd(match kind {
-        AccessKind::Account => "managedserviceaccounts.authentication.open-cluster-management.io",
-        AccessKind::ManifestWork => "manifestworks.work.open-cluster-management.io",
-        AccessKind::ClusterPermission => "clusterpermissions.rbac.open-cluster-management.io",
-    })
 }
 
 /// The object of a finding.
@@ -83,8 +72,7 @@ struct AccessState {
     /// The namespace of the addon managed-serviceaccount on each cluster that shows one, and whether all are known.
     agents: BTreeMap<ClusterName, Namespace>,
     knows_agents: bool,
-    /// The watches that cannot list their objects.
-    failing: BTreeSet<(AccessKind, WatchName)>,
+    failing: FailingLists,
     /// The accounts with findings, which may end with the grant alone.
     noted: BTreeSet<AccountKey>,
 }
@@ -117,10 +105,6 @@ impl AccessState {
 
     fn is_listed(&self, kind: AccessKind, key: &AccountKey) -> bool {
         self.cache(kind).is_listed(&watch_of(kind, key))
-    }
-
-    fn is_failing(&self, kind: AccessKind) -> bool {
-        self.failing.iter().any(|(failing, _)| *failing == kind)
     }
 
     /// The objects of an account.
@@ -183,9 +167,9 @@ impl Store {
     /// Begins to work: queues everything, and reports what a watch has met before.
     pub(crate) fn begin(&self) {
         self.queue_everything();
-        for kind in AccessKind::ALL {
-            if self.state.lock().is_failing(kind) {
-                self.report_failing(kind, true);
+        for listed in Listed::ALL {
+            if self.state.lock().failing.contain(listed) {
+                self.report_failing(listed, true);
             }
         }
     }
@@ -205,7 +189,7 @@ impl Store {
         }
         // Where the hub does not serve the kind, a consumer that declares another one lacks nothing.
         let lacks = is_served || self.needs(kind, watch);
-        self.set_failing(state, kind, watch, lacks);
+        self.set_failing(state, Listed::Objects(kind), watch, lacks);
         if was_listed && self.host.is_working() {
             self.queue_everything();
         }
@@ -218,13 +202,17 @@ impl Store {
     }
 
     /// The lists and watches of a watch have failed for this long, or no longer fail.
-    pub(crate) fn failing(&self, kind: AccessKind, watch: &WatchName, since: Option<Duration>) {
+    pub(crate) fn failing(&self, listed: Listed, watch: &WatchName, since: Option<Duration>) {
+        let needs = || match listed {
+            Listed::Objects(kind) => self.needs(kind, watch),
+            Listed::Agents => true,
+        };
         match since {
-            Some(since) if since >= FAILING_TIME && self.needs(kind, watch) => {
-                self.set_failing(self.state.lock(), kind, watch, true);
+            Some(since) if since >= FAILING_TIME && needs() => {
+                self.set_failing(self.state.lock(), listed, watch, true);
             }
             Some(_) => {}
-            None => self.set_failing(self.state.lock(), kind, watch, false),
+            None => self.set_failing(self.state.lock(), listed, watch, false),
         }
     }
 
@@ -232,45 +220,20 @@ impl Store {
     fn set_failing(
         &self,
         mut state: MutexGuard<'_, AccessState>,
-        kind: AccessKind,
+        listed: Listed,
         watch: &WatchName,
         is_failing: bool,
     ) {
-        let before = state.is_failing(kind);
-        if is_failing {
-            state.failing.insert((kind, watch.clone()));
-        } else {
-            state.failing.remove(&(kind, watch.clone()));
-        }
-        let after = state.is_failing(kind);
+        let is_changed = state.failing.set(listed, watch, is_failing);
         drop(state);
-        // Without accounts, the process does not begin to work.
-        if before != after && (self.host.is_working() || kind == AccessKind::Account) {
-            self.report_failing(kind, after);
+        if is_changed && (self.host.is_working() || listed.is_needed_to_begin()) {
+            self.report_failing(listed, is_failing);
         }
     }
 
-    fn report_failing(&self, kind: AccessKind, is_failing: bool) {
-        let (reason, message) = match kind {
-            AccessKind::Account => (
-                Reason::ConsumerAccessNotListed,
-                "ManagedServiceAccounts (authentication.open-cluster-management.io/v1beta1) cannot be listed, so the \
-                 access of consumers may be out of date: install managed-serviceaccount, or see the log of the controller",
-            ),
-            AccessKind::ManifestWork => (
-                Reason::ConsumerAccessNotListed,
-                "ManifestWorks (work.open-cluster-management.io/v1) cannot be listed, and consumers get no account on \
-                 further clusters: see the log of the controller",
-            ),
-            AccessKind::ClusterPermission => (
-                Reason::ClusterPermissionsNotListed,
-                "ClusterPermissions (rbac.open-cluster-management.io/v1alpha1) cannot be listed, and consumers that \
-                 declare them get no account on further clusters: install cluster-permission, or see the log of the \
-                 controller",
-            ),
-        };
-        let finding = is_failing.then(|| Finding::new(reason, message));
-        self.reporter.report(&crd(kind), None, finding.into_iter().collect());
+    fn report_failing(&self, listed: Listed, is_failing: bool) {
+        let finding = is_failing.then(|| listed.finding());
+        self.reporter.report(&listed.crd(), None, finding.into_iter().collect());
     }
 
     /// Queues what a change of the fleet affects.
@@ -319,7 +282,7 @@ impl Store {
         let cache = state.cache_mut(kind);
         let was_listed = cache.is_listed(watch);
         let gone = cache.end_list(watch, version, |key| watch_of(kind, key) == *watch);
-        self.set_failing(state, kind, watch, false);
+        self.set_failing(state, Listed::Objects(kind), watch, false);
         if !self.host.is_working() {
             return;
         }
@@ -358,20 +321,6 @@ impl Store {
         if !was_known && self.host.is_working() {
             self.queue_everything();
         }
-    }
-
-    /// Records since when the list of these addons fails.
-    pub(crate) fn agents_failing(&self, since: Option<Duration>) {
-        let is_failing = since.is_some_and(|since| since >= FAILING_TIME);
-        if since.is_some() && !is_failing {
-            return;
-        }
-        let message = "ManagedClusterAddOns (addon.open-cluster-management.io/v1alpha1) cannot be listed, and consumers \
-                       get no permissions on further clusters: see the log of the controller, or set the namespace of \
-                       the accounts";
-        let finding = is_failing.then(|| Finding::new(Reason::ConsumerAccessNotListed, message));
-        let subject = Subject::Crd("managedclusteraddons.addon.open-cluster-management.io");
-        self.reporter.report(&subject, None, finding.into_iter().collect());
     }
 
     /// Whether an object has to do with a consumer.

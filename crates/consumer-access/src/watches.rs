@@ -12,6 +12,7 @@ use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::DynamicObject;
 
 use crate::cache::{WatchName, shown};
+use crate::failing_lists::Listed;
 use crate::store::{Store, api_resource, resource};
 
 /// The name of the addon that creates accounts on clusters.
@@ -58,7 +59,7 @@ impl Sink<ManagedClusterAddOn> for AgentSink {
     }
 
     fn failing(&mut self, since: Option<Duration>) {
-        self.0.agents_failing(since);
+        self.0.failing(Listed::Agents, &WatchName(None), since);
     }
 
     fn not_served(&mut self) {
@@ -101,7 +102,7 @@ impl Sink<DynamicObject> for ObjectSink {
     }
 
     fn failing(&mut self, since: Option<Duration>) {
-        self.store.failing(self.kind, &self.watch, since);
+        self.store.failing(Listed::Objects(self.kind), &self.watch, since);
     }
 
     fn refused(&mut self) {

@@ -1,0 +1,99 @@
+//! The lists that fail: a finding for each kind of which a watch cannot list its objects.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use hub_core::consumer_access::AccessKind;
+use hub_core::finding::{Finding, Reason, Subject};
+
+use crate::cache::WatchName;
+
+/// How long lists fail before that is a finding.
+pub(crate) const FAILING_TIME: Duration = Duration::from_mins(1);
+
+/// What a watch lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Listed {
+    Objects(AccessKind),
+    /// The addons whose agents create the accounts on the clusters.
+    Agents,
+}
+
+impl Listed {
+    /// What can fail.
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Objects(AccessKind::Account),
+        Self::Objects(AccessKind::ManifestWork),
+        Self::Objects(AccessKind::ClusterPermission),
+        Self::Agents,
+    ];
+
+    /// The CRD of the kind.
+    pub(crate) const fn crd(self) -> Subject {
+        Subject::Crd(match self {
+            Self::Objects(AccessKind::Account) => {
+                "managedserviceaccounts.authentication.open-cluster-management.io"
+            }
+            Self::Objects(AccessKind::ManifestWork) => "manifestworks.work.open-cluster-management.io",
+            Self::Objects(AccessKind::ClusterPermission) => {
+                "clusterpermissions.rbac.open-cluster-management.io"
+            }
+            Self::Agents => "managedclusteraddons.addon.open-cluster-management.io",
+        })
+    }
+
+    /// What consumers lack while the list fails.
+    pub(crate) fn finding(self) -> Finding {
+        let (reason, message) = match self {
+            Self::Objects(AccessKind::Account) => (
+                Reason::ConsumerAccessNotListed,
+                "ManagedServiceAccounts (authentication.open-cluster-management.io/v1beta1) cannot be listed, so the \
+                 access of consumers may be out of date: install managed-serviceaccount, or see the log of the controller",
+            ),
+            Self::Objects(AccessKind::ManifestWork) => (
+                Reason::ConsumerAccessNotListed,
+                "ManifestWorks (work.open-cluster-management.io/v1) cannot be listed, and consumers get no account on \
+                 further clusters: see the log of the controller",
+            ),
+            Self::Objects(AccessKind::ClusterPermission) => (
+                Reason::ClusterPermissionsNotListed,
+                "ClusterPermissions (rbac.open-cluster-management.io/v1alpha1) cannot be listed, and consumers that \
+                 declare them get no account on further clusters: install cluster-permission, or see the log of the \
+                 controller",
+            ),
+            Self::Agents => (
+                Reason::ConsumerAccessNotListed,
+                "ManagedClusterAddOns (addon.open-cluster-management.io/v1alpha1) cannot be listed, and consumers get \
+                 no permissions on further clusters: see the log of the controller, or set the namespace of the accounts",
+            ),
+        };
+        Finding::new(reason, message)
+    }
+
+    /// Whether the process works without this list: then it begins to work, and reports the failure as it does.
+    pub(crate) fn is_needed_to_begin(self) -> bool {
+        self == Self::Objects(AccessKind::Account)
+    }
+}
+
+/// The watches that cannot list their objects.
+#[derive(Default)]
+pub(crate) struct FailingLists(BTreeSet<(Listed, WatchName)>);
+
+impl FailingLists {
+    /// Records whether a watch fails; returns whether that is the first or the last one of its kind.
+    pub(crate) fn set(&mut self, listed: Listed, watch: &WatchName, is_failing: bool) -> bool {
+        let before = self.contain(listed);
+        if is_failing {
+            self.0.insert((listed, watch.clone()));
+        } else {
+            self.0.remove(&(listed, watch.clone()));
+        }
+        before != self.contain(listed)
+    }
+
+    /// Whether a watch of this kind fails.
+    pub(crate) fn contain(&self, listed: Listed) -> bool {
+        self.0.iter().any(|(failing, _)| *failing == listed)
+    }
+}
