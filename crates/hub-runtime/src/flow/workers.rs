@@ -2,7 +2,9 @@
 //!
 //! A request that takes longer than a second, for example because of a webhook, does not count as a worker any more, so
 //! that it delays no other namespace; its number is bounded, too. A quarter of the workers only end grants, and one
-//! namespace has at most half of them, with its slow requests.
+//! namespace has at most half of them, with its slow requests. While requests of one priority are slow, they leave a
+//! quarter of the rest to the other: where creates begin to hang in hundreds of namespaces at once, tokens that are rotated
+//! elsewhere do not wait for the first attempt in each.
 
 use hub_api::names::Namespace;
 use hub_core::priority::Priority;
@@ -36,14 +38,19 @@ impl<'a> Occupation<'a> {
 
     /// Whether a free worker may take a key of this priority in this namespace.
     pub(crate) fn admits(&self, priority: Priority, namespace: &Namespace) -> bool {
-        let half = (self.workers / 2).max(1);
         let ends = priority == Priority::End;
         let alike = || self.busy.iter().filter(|busy| (busy.priority == Priority::End) == ends);
-        let reserved = if ends { 0 } else { (self.workers / 4).max(1) };
-        let workers = self.workers.saturating_sub(reserved).max(1);
-        alike().filter(|busy| self.becomes_slow(busy).is_some()).count() < workers
+        let same = || self.busy.iter().filter(|busy| busy.priority == priority);
+        let is_fast = |busy: &&&Busy| self.becomes_slow(busy).is_some();
+        let workers = if ends { self.workers } else { without_a_quarter(self.workers) };
+        // The share of one priority: while its requests are slow, and of the requests in flight.
+        let share = if ends { workers } else { without_a_quarter(workers) };
+        let is_slow = same().any(|busy| self.becomes_slow(busy).is_none());
+        alike().filter(is_fast).count() < workers
+            && (!is_slow || same().filter(is_fast).count() < share)
             && alike().count() < workers * IN_FLIGHT
-            && alike().filter(|busy| busy.namespace == *namespace).count() < half
+            && same().count() < share * IN_FLIGHT
+            && alike().filter(|busy| busy.namespace == *namespace).count() < (self.workers / 2).max(1)
     }
 
     /// When the next request becomes slow and so leaves its worker to another key.
@@ -54,6 +61,11 @@ impl<'a> Occupation<'a> {
     fn becomes_slow(&self, busy: &Busy) -> Option<Instant> {
         Some(busy.since + SLOW).filter(|slow| *slow > self.now)
     }
+}
+
+/// This many workers without the quarter that is left to others; at least one.
+fn without_a_quarter(workers: usize) -> usize {
+    workers.saturating_sub((workers / 4).max(1)).max(1)
 }
 
 #[cfg(test)]
@@ -95,9 +107,12 @@ mod tests {
         let later = now + SLOW;
         assert_eq!(Occupation::new(16, in_flight.iter(), later).changes_at(), None);
         assert_eq!(taken(&in_flight, &[("a", Priority::Update)], later), 0, "a namespace has its share");
-        assert_eq!(taken(&in_flight, &[("b", Priority::Update), ("c", Priority::Update)], later), 12);
-        in_flight.extend((8..12 * IN_FLIGHT).map(|number| busy(&number.to_string())));
+        let others = [("b", Priority::Update), ("c", Priority::Update), ("d", Priority::Start)];
+        assert_eq!(taken(&in_flight, &others[..2], later), 9, "a quarter is left to other work");
+        assert_eq!(taken(&in_flight, &others, later), 12);
+        in_flight.extend((8..9 * IN_FLIGHT).map(|number| busy(&number.to_string())));
         assert_eq!(taken(&in_flight, &[("b", Priority::Update)], later), 0, "not more than a bound");
+        assert_eq!(taken(&in_flight, &[("b", Priority::Start)], later), 8, "what starts a grant has its own");
         assert_eq!(taken(&in_flight, &[("b", Priority::End)], later), 8, "what ends a grant has its own");
     }
 }

@@ -203,6 +203,31 @@ async fn creates_that_fail_in_many_namespaces_delay_no_write_in_another() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn creates_that_begin_to_hang_in_hundreds_of_namespaces_at_once_delay_no_update_in_another() {
+    let api = Api::default();
+    api.delay(|method, path| {
+        let hangs = *method == Method::POST && path.contains("/hanging-");
+        if hangs { Duration::from_mins(1) } else { Duration::ZERO }
+    });
+    let running = Running::start(&api, None, &[projector(keys("app", 5))]);
+    eventually("the healthy profiles exist", || created(&api, keys("app", 5))).await;
+    let hanging = || (0..400).flat_map(|number| keys(&format!("hanging-{number}"), 2).collect::<Vec<_>>());
+    running.wishes.lock().unwrap().profiles.extend(hanging());
+    hanging().for_each(|key| running.shared.profiles.enqueue(key, Priority::Start));
+    eventually("creates hang", || api.requests("/hanging-").len() >= 10).await;
+    for minor in 0..40 {
+        let begin = Instant::now();
+        running.wishes.lock().unwrap().version = Some(format!("v1.{minor}.0"));
+        let before = api.requests("PATCH").len();
+        keys("app", 5).for_each(|key| running.shared.profiles.enqueue(key, Priority::Update));
+        eventually("they are written", || api.requests("PATCH").len() == before + 5).await;
+        assert!(begin.elapsed() <= Duration::from_secs(1), "round {minor}: {:?}", begin.elapsed());
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+    running.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_delete_that_fails_is_retried_every_five_seconds_and_reported_once_it_lasts() {
     let api = Api::default();
     let running = Running::start(&api, None, &[projector(keys("app", 1))]);
