@@ -172,11 +172,14 @@ impl Fleet {
         Ok(())
     }
 
-    /// Reports every cluster as available, or as lost.
-    pub async fn report_availability(&mut self, available: &'static str) -> Result<(), BenchError> {
+    /// Reports clusters as available, or as lost.
+    pub async fn report_availability(
+        &mut self,
+        names: &[String],
+        available: &'static str,
+    ) -> Result<(), BenchError> {
         self.changes += 1;
         let (client, time) = (self.client.clone(), format!("2026-01-01T00:00:{:02}Z", self.changes % 60));
-        let names: Vec<String> = self.model.clusters.keys().cloned().collect();
         let condition = |kind: &str, status: &str, reason: &str, time: &str| json!({ "type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": time });
         let first = "2026-01-01T00:00:00Z";
         let conditions = json!({ "status": { "conditions": [
@@ -184,8 +187,10 @@ impl Fleet {
             condition("ManagedClusterJoined", "True", "ManagedClusterJoined", first),
             condition("ManagedClusterConditionAvailable", available, "ManagedClusterLease", &time),
         ] } });
-        each(&names, async |name: &String| merge_status(&client, &named(name), &conditions).await).await?;
-        self.model.clusters.values_mut().for_each(|member| member.available = available);
+        each(names, async |name: &String| merge_status(&client, &named(name), &conditions).await).await?;
+        for name in names {
+            self.model.clusters.entry(name.clone()).and_modify(|member| member.available = available);
+        }
         Ok(())
     }
 

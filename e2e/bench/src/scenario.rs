@@ -25,6 +25,8 @@ pub enum Scenario {
     Heartbeats,
     /// Every cluster is lost, and comes back
     Availability,
+    /// Clusters are lost one by one
+    Losses,
     /// Clusters join the set one by one, and leave it
     Joins,
     /// A cluster moves to another set
@@ -82,7 +84,8 @@ pub async fn run(bench: &mut Bench, scenarios: &[Scenario], results: &mut Result
             Scenario::Idle => steps.idle().await?,
             Scenario::Heartbeats => steps.heartbeats().await?,
             Scenario::Availability => steps.availability().await?,
-            Scenario::Joins => steps.joins(size.joining()).await?,
+            Scenario::Losses => steps.losses(size.one_by_one()).await?,
+            Scenario::Joins => steps.joins(size.one_by_one()).await?,
             Scenario::SetMove => steps.set_move().await?,
             Scenario::SetSwap => steps.set_swap().await?,
             Scenario::LeafRenewal => steps.leaf_renewal().await?,
@@ -136,10 +139,24 @@ impl Steps<'_> {
     async fn availability(&mut self) -> Result<(), BenchError> {
         for (name, status) in [("all clusters Unknown", "Unknown"), ("all clusters back", "True")] {
             let start = self.bench.begin(name).await?;
-            self.bench.fleet.report_availability(status).await?;
+            let all: Vec<String> = self.bench.fleet.model.clusters.keys().cloned().collect();
+            self.bench.fleet.report_availability(&all, status).await?;
             self.finish(name, limits::status_of_all(self.bench), start).await?;
         }
         Ok(())
+    }
+
+    /// One change after the other: its cost must not grow with the hub.
+    async fn losses(&mut self, count: usize) -> Result<(), BenchError> {
+        let names = self.bench.fleet.first(count);
+        let (name, start) = ("lost one by one", self.bench.begin("lost one by one").await?);
+        for name in &names {
+            self.bench.fleet.report_availability(std::slice::from_ref(name), "Unknown").await?;
+            self.bench.converge(name).await?;
+        }
+        self.finish(name, limits::status(names.len() * self.bench.options.size.namespaces), start).await?;
+        self.bench.fleet.report_availability(&names, "True").await?;
+        self.bench.rest(name).await
     }
 
     async fn joins(&mut self, count: usize) -> Result<(), BenchError> {
@@ -283,7 +300,11 @@ mod limits {
     }
 
     pub fn status_of_all(bench: &Bench) -> Limit {
-        Limit::nothing().exactly(Counter::StatusWrites, bench.options.size.profiles())
+        status(bench.options.size.profiles())
+    }
+
+    pub fn status(profiles: usize) -> Limit {
+        Limit::nothing().exactly(Counter::StatusWrites, profiles)
     }
 
     pub fn rotation(bench: &Bench, clusters: usize) -> Limit {

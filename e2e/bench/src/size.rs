@@ -23,8 +23,8 @@ impl Size {
         self.clusters * self.namespaces
     }
 
-    /// How many clusters join in the scenario of joins.
-    pub fn joining(self) -> usize {
+    /// How many clusters change one by one.
+    pub fn one_by_one(self) -> usize {
         (self.clusters / 10).clamp(1, 20)
     }
 }
