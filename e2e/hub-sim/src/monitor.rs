@@ -45,6 +45,9 @@ pub struct Monitor {
     pub disputed: BTreeSet<String>,
     /// Whether resourceVersions, and thus Leases, have gone backwards.
     pub is_rewound: bool,
+    /// The uid and the version of each state that a restore of etcd has undone. If the object gets that version again, a
+    /// process cannot tell the new state from the one that it knows.
+    pub undone: BTreeSet<(String, String)>,
     /// The consumers that the processes declare.
     pub declared: &'static [Consumer],
     /// Whether the API server has refused to delete an account, or has not served accounts.
@@ -110,6 +113,15 @@ impl Monitor {
         }
     }
 
+    /// Takes over what still counts when all processes of another world are replaced by new ones.
+    pub fn take_over(&mut self, before: &Self) {
+        self.abandoned = before.made.keys().cloned().collect();
+        self.made.clone_from(&before.made);
+        self.declared = before.declared;
+        self.disputed.clone_from(&before.disputed);
+        self.permission_deleted.clone_from(&before.permission_deleted);
+    }
+
     /// Records that a process has ended.
     pub fn abandon(&mut self, process: ProcessId) {
         let made = self.made.iter().filter(|(_, maker)| **maker == process);
@@ -160,9 +172,12 @@ impl Monitor {
         if is_idle && !self.is_rewound {
             self.violations.push(format!("a write without a difference: {what}"));
         }
-        if ["PATCH", "PUT", "DELETE"].contains(&request.method.as_str()) && !names_a_version(request) {
+        let precondition = precondition(request);
+        let needs_one = ["PATCH", "PUT", "DELETE"].contains(&request.method.as_str());
+        if needs_one && !is_sufficient(request, &precondition) {
             self.violations.push(format!("a write without a precondition: {what}"));
         }
+        let is_mistaken = self.undone.contains(&precondition);
         if let Answer::Failure(_) = answer {
             self.count("failed writes");
         }
@@ -181,7 +196,9 @@ impl Monitor {
             } else {
                 self.judge(server, change)
             };
-            if let Err(rule) = verdict {
+            if let Err(rule) = verdict
+                && !is_mistaken
+            {
                 let object = change.before.as_ref().or(change.after.as_ref());
                 let object = object.map(ToString::to_string).unwrap_or_default();
                 self.violations.push(format!("{rule}: {what}\n  of {object}"));
@@ -236,12 +253,14 @@ impl Monitor {
         }
     }
 
-    /// Records that the server was restored from a backup, and how many versions were lost. Objects that processes have
-    /// created, and perhaps deleted since, can exist again.
-    pub fn rewound(&mut self, lost: u64) {
-        if lost > 0 {
+    /// Records that the server was restored from a backup, and which changes it has lost, as far as it remembers them.
+    /// Objects that processes have created, and perhaps deleted since, can exist again.
+    pub fn rewound(&mut self, lost: &[Change]) {
+        if !lost.is_empty() {
             self.count("rewound histories");
         }
+        let states = lost.iter().filter_map(|change| Some((change.after.as_ref()?, change.version)));
+        self.undone.extend(states.map(|(state, version)| (uid_of(state).to_owned(), version.to_string())));
         self.abandoned.extend(self.made.keys().cloned());
         self.is_rewound = true;
     }
@@ -333,17 +352,20 @@ fn others(role: &Value) -> Value {
     role
 }
 
+/// The uid and the version that a write is for, as far as it names them.
+fn precondition(request: &Request) -> (String, String) {
+    let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    let part = if request.method == "DELETE" { &body["preconditions"] } else { &body["metadata"] };
+    let text = |field: &str| part[field].as_str().unwrap_or_default().to_owned();
+    (text("uid"), text("resourceVersion"))
+}
+
 /// Whether a write names the version that it is for. For the deletion of a Secret the uid is enough: the syncer deletes
 /// a Secret that it created when the grant ends, whatever state the Secret is in, and without its label no watch shows
 /// its version. So it is for RoleBindings, which the controller replaces whatever a tenant makes of them.
-fn names_a_version(request: &Request) -> bool {
-    let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-    let names = |value: &Value| value["uid"].is_string() && value["resourceVersion"].is_string();
-    let by_uid = ["/secrets/", "/rolebindings/"].iter().any(|kind| request.path.contains(kind));
-    let deletes_by_uid = request.method == "DELETE" && by_uid;
-    names(&body["metadata"])
-        || names(&body["preconditions"])
-        || deletes_by_uid && body["preconditions"]["uid"].is_string()
+fn is_sufficient(request: &Request, (uid, version): &(String, String)) -> bool {
+    let is_replaced = ["/secrets/", "/rolebindings/"].iter().any(|kind| request.path.contains(kind));
+    !uid.is_empty() && (!version.is_empty() || request.method == "DELETE" && is_replaced)
 }
 
 /// A Secret that no process has created may be deleted only if it has every mark of a copy, and then be emptied while a

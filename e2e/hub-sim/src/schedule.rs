@@ -276,6 +276,13 @@ struct Run<'a> {
     outcome: Outcome,
 }
 
+/// A user server refers to the world, which knows it.
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.world.lock().admissions.clear();
+    }
+}
+
 impl<'a> Run<'a> {
     fn on(schedule: &'a Schedule, server: Server) -> Self {
         let world = World::new(server, schedule.seed);
@@ -326,7 +333,7 @@ impl<'a> Run<'a> {
         self.outcome.busiest_minute = state.monitor.busiest_minute();
         self.outcome.trace = std::mem::take(&mut state.monitor.trace);
         drop(state);
-        self.outcome
+        std::mem::take(&mut self.outcome)
     }
 
     async fn perform(&mut self, operation: Operation) {
@@ -515,12 +522,6 @@ impl<'a> Run<'a> {
                 self.world.kill(process);
             }
         }
-        let (made, declared) = {
-            let state = self.world.lock();
-            (state.monitor.made.clone(), state.monitor.declared)
-        };
-        let disputed = self.world.lock().monitor.disputed.clone();
-        let permission_deleted = self.world.lock().monitor.permission_deleted.clone();
         let (mut paths, mut lost) = (Vec::new(), BTreeSet::new());
         for plural in ["clusterprofiles", "secrets"].into_iter().chain(KINDS.map(|(plural, _)| plural)) {
             for object in server.objects_of(plural) {
@@ -531,7 +532,7 @@ impl<'a> Run<'a> {
                 if is_lost {
                     let what = if plural == "secrets" { "copy" } else { plural };
                     lost.insert(format!("{what} {namespace}/{name}"));
-                } else if made.contains_key(metadata("uid")) && !held {
+                } else if self.world.lock().monitor.made.contains_key(metadata("uid")) && !held {
                     paths.push(hub::path(plural, namespace, name));
                 }
             }
@@ -540,14 +541,7 @@ impl<'a> Run<'a> {
             server.handle(&Request::new("DELETE", &path));
         }
         let mut fresh = Run::on(self.schedule, server);
-        {
-            let monitor = &mut fresh.world.lock().monitor;
-            monitor.abandoned = made.keys().cloned().collect();
-            monitor.made = made;
-            monitor.declared = declared;
-            monitor.disputed = disputed;
-            monitor.permission_deleted = permission_deleted;
-        }
+        fresh.world.lock().monitor.take_over(&self.world.lock().monitor);
         fresh.start(0);
         Box::pin(fresh.settle()).await;
         let state = fresh.world.lock();

@@ -141,11 +141,10 @@ impl Others {
         state.network.restoring_until = state.network.down_until;
         // Clients notice that the API server has stopped.
         state.network.stalled_until = None;
-        let lost = state.server.version().saturating_sub(backup.version());
-        let unmarked = state.monitor.unmarked(&state.server);
-        state.monitor.rewound(lost);
-        state.server.restore(&backup);
         let State { monitor, server, .. } = &mut *state;
+        let unmarked = monitor.unmarked(server);
+        monitor.rewound(server.changes_since(backup.version()));
+        server.restore(&backup);
         monitor.marked_again(&unmarked, server);
         state.notify();
     }

@@ -154,11 +154,14 @@ impl Run<'_> {
     /// grant ended.
     fn may_hang(&self, difference: &str) -> bool {
         let partial = &self.world.lock().network.partial;
-        let hangs = partial.iter().any(|failure| {
+        let account =
+            difference.strip_suffix(" exists without a grant").and_then(|it| it.strip_prefix("account "));
+        let Some((cluster, _)) = account.and_then(|account| account.split_once('/')) else { return false };
+        partial.iter().any(|failure| {
             failure.mode == FailureMode::Timeout
                 && ["managedserviceaccounts", "manifestworks", "clusterpermissions"].contains(&failure.plural)
-        });
-        hangs && difference.starts_with("account ") && difference.ends_with("exists without a grant")
+                && failure.namespace.is_none_or(|namespace| namespace == cluster)
+        })
     }
 
     async fn wait_for_healthy(&mut self, limit: Duration, what: &str) -> bool {
