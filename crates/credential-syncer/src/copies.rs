@@ -27,6 +27,15 @@ const WORKERS: usize = 16;
 /// The maximum number of writes in a row for a copy: delete, create, and once more after a conflict.
 const MAX_ROUNDS: usize = 4;
 
+/// What a write has led to.
+#[derive(Default)]
+struct Sent {
+    /// The version that a patch has left.
+    left: Option<Version>,
+    /// Whether a create has met a Secret, and written nothing.
+    met_another: bool,
+}
+
 /// Writes the copies.
 #[derive(Clone)]
 pub(crate) struct CopyWriter {
@@ -96,10 +105,14 @@ impl CopyWriter {
                 return delayed.outcome;
             }
             match self.execute(key, plan).await {
-                Ok(left) => {
+                Ok(sent) => {
                     self.store.copies.written(key, COPIES, verb);
-                    self.store.change(|_, index| index.set_refused(key, None));
-                    (wrote, before) = (true, patch.map(|patch| (patch, left)));
+                    // A create that meets a Secret says nothing of the delete that failed before.
+                    if !sent.met_another {
+                        self.store.change(|_, index| index.set_refused(key, None));
+                        wrote = true;
+                    }
+                    before = patch.map(|patch| (patch, sent.left));
                 }
                 Err(error) => return self.failed(key, what, uid.as_deref(), &error),
             }
@@ -129,12 +142,12 @@ impl CopyWriter {
         self.plan(key, false);
     }
 
-    /// Sends a write; returns the version that a patch has left.
-    async fn execute(&self, key: &SecretKey, plan: CopyPlan) -> Result<Option<Version>, WriteError> {
+    /// Sends a write.
+    async fn execute(&self, key: &SecretKey, plan: CopyPlan) -> Result<Sent, WriteError> {
         let api: Api<Secret> = Api::namespaced(self.store.host.client.clone(), key.namespace.as_str());
-        let (name, mut left) = (&*key.name, None);
+        let (name, mut sent) = (&*key.name, Sent::default());
         let shown = match plan.action {
-            CopyAction::Nothing => return Ok(None),
+            CopyAction::Nothing => return Ok(sent),
             CopyAction::Create(secret) => {
                 let params =
                     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
@@ -148,7 +161,10 @@ impl CopyWriter {
                     }
                     // Created by an earlier attempt whose response was lost, or without its label, or by another
                     // client: the next plan decides.
-                    Err(error) if error.category == Category::AlreadyExists => None,
+                    Err(error) if error.category == Category::AlreadyExists => {
+                        sent.met_another = true;
+                        None
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -158,7 +174,7 @@ impl CopyWriter {
                 let patch = Patch::Merge(&patch);
                 let (patched, has_ended) = self.send("patch", key, api.patch(name, &params, &patch)).await?;
                 info!(copy = %key, "updated");
-                left = Some(Version::of(&patched.metadata));
+                sent.left = Some(Version::of(&patched.metadata));
                 (!has_ended).then_some(patched)
             }
             CopyAction::Delete(version) => {
@@ -168,7 +184,7 @@ impl CopyWriter {
                 // The response contains an object that a finalizer delays.
                 let Some(held) = response.left() else {
                     self.store.mark_deleted(key, &version.uid);
-                    return Ok(None);
+                    return Ok(sent);
                 };
                 (!has_ended).then_some(held)
             }
@@ -179,14 +195,14 @@ impl CopyWriter {
                         info!(copy = %key, "deleted");
                         let Some(held) = response.left() else {
                             self.store.mark_deleted(key, &uid);
-                            return Ok(None);
+                            return Ok(sent);
                         };
                         (!has_ended).then_some(held)
                     }
                     // The Secret has been deleted, and perhaps another one has its name: the next plan decides.
                     Err(error) if matches!(error.category, Category::NotFound | Category::Conflict) => {
                         self.store.missed(key, Some(&uid));
-                        return Ok(None);
+                        return Ok(sent);
                     }
                     Err(error) => return Err(error),
                 }
@@ -197,8 +213,8 @@ impl CopyWriter {
         } else {
             match self.send("get", key, api.get(name)).await {
                 Ok((secret, false)) => secret,
-                Ok((_, true)) => return Ok(left),
-                Err(error) if error.category == Category::NotFound => return Ok(left),
+                Ok((_, true)) => return Ok(sent),
+                Err(error) if error.category == Category::NotFound => return Ok(sent),
                 Err(error) => return Err(error),
             }
         };
@@ -209,7 +225,7 @@ impl CopyWriter {
             self.store.memory.met_unwatched(key);
         }
         self.store.observe(key, observed);
-        Ok(left)
+        Ok(sent)
     }
 
     /// Sends a request. Returns also whether the response may show a Secret that has since been deleted or lost its
