@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
+use strum::VariantArray;
 
 use crate::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster};
 
@@ -38,7 +39,7 @@ pub enum Verdict {
 }
 
 /// Why a binding does not grant a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 pub enum Refusal {
     /// The hub has no such cluster.
     NoSuchCluster,
@@ -55,7 +56,7 @@ pub enum Refusal {
 }
 
 /// Why a binding cannot be evaluated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 pub enum Doubt {
     /// The binding does not match the schema of its kind.
     BindingUnreadable,
@@ -65,17 +66,11 @@ pub enum Doubt {
 
 impl Verdict {
     /// Every verdict.
-    pub const ALL: [Self; 9] = [
-        Self::Granted,
-        Self::Refused(Refusal::NoSuchCluster),
-        Self::Refused(Refusal::ClusterDeleting),
-        Self::Refused(Refusal::NameMismatch),
-        Self::Refused(Refusal::NotBound),
-        Self::Refused(Refusal::NoSuchSet),
-        Self::Refused(Refusal::NotSelected),
-        Self::Doubtful(Doubt::BindingUnreadable),
-        Self::Doubtful(Doubt::SelectorUnusable),
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        let refused = Refusal::VARIANTS.iter().copied().map(Self::Refused);
+        let doubtful = Doubt::VARIANTS.iter().copied().map(Self::Doubtful);
+        [Self::Granted].into_iter().chain(refused).chain(doubtful)
+    }
 }
 
 impl fmt::Display for Verdict {

@@ -104,7 +104,7 @@ fn every_condition_and_its_reasons_are_listed() {
 fn every_step_and_code_of_explain_is_listed() {
     let steps: BTreeSet<_> = Step::ALL.iter().map(|step| format!("{step:?}")).collect();
     lists("Steps of explain", &steps);
-    lists("Codes of explain", &Code::all());
+    lists("Codes of explain", &owned(Code::all()));
 }
 
 #[test]

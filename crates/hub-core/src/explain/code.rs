@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
+use strum::{EnumDiscriminants, IntoStaticStr, VariantArray};
 
 use crate::access::Withheld;
 use crate::credential::report::INVALID_NAMESPACE;
@@ -13,7 +14,8 @@ use crate::grant::{Doubt, Refusal, Verdict};
 
 /// The result of a step. The codes are an API for scripts: codes can be added, and never change. If a controller
 /// reports the same as an Event or a condition, the code is that reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, EnumDiscriminants)]
+#[strum_discriminants(name(Kind), vis(), derive(IntoStaticStr, VariantArray))]
 pub enum Code {
     /// The objects that the step depends on cannot be read.
     NotReadable,
@@ -105,48 +107,15 @@ const OF_PROFILES: [Reason; 8] = [
 impl Code {
     /// Every code, for the documentation and its test.
     #[must_use]
-    pub fn all() -> BTreeSet<String> {
-        let own = [
-            Self::NotReadable,
-            Self::ControllerLeads,
-            Self::ControllerNotFound,
-            Self::ControllerNotLeading,
-            Self::OcmGateEnabled,
-            Self::OtherWriter,
-            Self::NoNamespace,
-            Self::NoBinding,
-            Self::NothingSelected,
-            Self::ProfileUpToDate,
-            Self::NoProfile,
-            Self::ProfileOutdated,
-            Self::AccessPublished,
-            Self::AccessOutdated,
-            Self::TrustAnchorExpired,
-            Self::AccountAsks,
-            Self::TokenRecipients,
-            Self::NoAccount,
-            Self::AccountNotWithdrawn,
-            Self::CredentialNotWithdrawn,
-            Self::TokenReported,
-            Self::CredentialOutdated,
-            Self::Reported(INVALID_NAMESPACE.to_owned()),
-            Self::TokenExpired,
-            Self::ConsumerMayRead,
-            Self::NobodyMayRead,
-            Self::PermissionsApplied,
-            Self::PermissionsNotApplied,
-            Self::PermissionsNotWithdrawn,
-            Self::PermissionsUnknown,
-            Self::OwnIdentityAccepted,
-            Self::OwnIdentityNotPublished,
-            Self::UserServerHasNoToken,
-        ];
-        own.into_iter()
-            .chain(Verdict::ALL.map(Self::Grant))
-            .chain(OF_PROFILES.map(Self::Profile))
-            .chain(Withheld::ALL.iter().copied().map(Self::Withheld))
-            .chain(State::all().map(Self::Credential))
-            .map(|code| code.as_str().to_owned())
+    pub fn all() -> BTreeSet<&'static str> {
+        let of_others = [Kind::Grant, Kind::Profile, Kind::Withheld, Kind::Credential, Kind::Reported];
+        let own = Kind::VARIANTS.iter().filter(|kind| !of_others.contains(kind));
+        own.map(<&'static str>::from)
+            .chain(Verdict::all().map(|verdict| verdict_code(&verdict)))
+            .chain(OF_PROFILES.map(Reason::as_str))
+            .chain(Withheld::ALL.iter().copied().map(withheld_code))
+            .chain(State::all().map(State::reason))
+            .chain([INVALID_NAMESPACE])
             .collect()
     }
 
@@ -154,43 +123,12 @@ impl Code {
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
-            Self::NotReadable => "NotReadable",
-            Self::ControllerLeads => "ControllerLeads",
-            Self::ControllerNotFound => "ControllerNotFound",
-            Self::ControllerNotLeading => "ControllerNotLeading",
-            Self::OcmGateEnabled => "OcmGateEnabled",
-            Self::OtherWriter => "OtherWriter",
-            Self::NoNamespace => "NoNamespace",
-            Self::NoBinding => "NoBinding",
-            Self::NothingSelected => "NothingSelected",
             Self::Grant(verdict) => verdict_code(verdict),
-            Self::ProfileUpToDate => "ProfileUpToDate",
-            Self::NoProfile => "NoProfile",
-            Self::ProfileOutdated => "ProfileOutdated",
             Self::Profile(reason) => reason.as_str(),
-            Self::AccessPublished => "AccessPublished",
-            Self::AccessOutdated => "AccessOutdated",
-            Self::TrustAnchorExpired => "TrustAnchorExpired",
             Self::Withheld(why) => withheld_code(*why),
-            Self::AccountAsks => "AccountAsks",
-            Self::TokenRecipients => "TokenRecipients",
-            Self::NoAccount => "NoAccount",
-            Self::AccountNotWithdrawn => "AccountNotWithdrawn",
-            Self::CredentialNotWithdrawn => "CredentialNotWithdrawn",
-            Self::TokenReported => "TokenReported",
             Self::Credential(state) => state.reason(),
-            Self::CredentialOutdated => "CredentialOutdated",
             Self::Reported(reason) => reason,
-            Self::TokenExpired => "TokenExpired",
-            Self::ConsumerMayRead => "ConsumerMayRead",
-            Self::NobodyMayRead => "NobodyMayRead",
-            Self::PermissionsApplied => "PermissionsApplied",
-            Self::PermissionsNotApplied => "PermissionsNotApplied",
-            Self::PermissionsNotWithdrawn => "PermissionsNotWithdrawn",
-            Self::PermissionsUnknown => "PermissionsUnknown",
-            Self::OwnIdentityAccepted => "OwnIdentityAccepted",
-            Self::OwnIdentityNotPublished => "OwnIdentityNotPublished",
-            Self::UserServerHasNoToken => "UserServerHasNoToken",
+            own => Kind::from(own).into(),
         }
     }
 }
