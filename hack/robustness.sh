@@ -31,7 +31,7 @@
 # Changes the code of hub-core and hub-runtime in one place after another, and prints each change that no test of its
 # crate notices; or the code of the controllers' crates, and each change that neither their tests nor the simulation
 # notice. Each of the two takes a day; options of cargo-mutants limit them, such as --re Election, --in-diff FILE,
-# --file crates/hub-runtime/src/lease.rs or, without "controllers", --package hub-core. The results are in
+# --file crates/hub-runtime/src/host/lease.rs or, without "controllers", --package hub-core. The results are in
 # target/mutants.out.
 set -euo pipefail
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use hub_api::names::ProfileKey;
 use hub_core::profile::{Desired, ObservedProfile};
-use hub_runtime::controller::{Controller, FleetKind, Owner};
+use hub_process::controller::{Controller, FleetKind, Owner};
+use hub_process::process::Shared;
 use hub_runtime::host::Watches;
-use hub_runtime::process::Shared;
 
 use crate::settings::{ProvisionerSettings, SourceSettings};
 use crate::store::Store;

@@ -6,8 +6,8 @@ use hub_core::access;
 use hub_core::finding::Finding;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
 use hub_core::profile::{Desired, ObservedProfile};
-use hub_runtime::controller::{Controller, FleetKind, Owner};
-use hub_runtime::process::Shared;
+use hub_process::controller::{Controller, FleetKind, Owner};
+use hub_process::process::Shared;
 
 use crate::gauges::EntryGauges;
 use crate::settings::DirectSettings;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use hub_api::names::ProfileKey;
 use hub_core::access::{Offer, Withheld};
 use hub_core::profile::ObservedProfile;
-use hub_runtime::metrics::Metrics;
+use hub_runtime::observe::metrics::Metrics;
 use parking_lot::Mutex;
 
 const PUBLISHED: &str = "published";

@@ -1,6 +1,6 @@
 //! The access-provider provisioner: publishes in every ClusterProfile how to reach its cluster.
 //!
-//! - **Watches** ClusterProfile (through [`Profiles`](hub_runtime::profiles::Profiles)); for cluster-proxy its
+//! - **Watches** ClusterProfile (through [`Profiles`](hub_process::profiles::Profiles)); for cluster-proxy its
 //!   ManagedProxyConfiguration, its ManagedClusterAddOns and its serving certificate, or the Secret or ConfigMap that is
 //!   configured in its place; for a static server that Secret or ConfigMap; for direct access ManagedCluster.
 //! - **Owns** the entry of its own name in `status.accessProviders` of a profile. A second provisioner publishes the entry

@@ -6,9 +6,9 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, join, join_all};
 use hub_core::consumer_access::AccessSettings;
 use hub_core::fleet::{Fleet, Touched};
-use hub_runtime::controller::{Controller, FleetKind};
+use hub_process::controller::{Controller, FleetKind};
+use hub_process::process::Shared;
 use hub_runtime::host::Watches;
-use hub_runtime::process::Shared;
 use tokio_util::sync::CancellationToken;
 
 use crate::integrations::{Integration, IntegrationStore, IntegrationWriter};

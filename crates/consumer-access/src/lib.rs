@@ -2,7 +2,7 @@
 //! namespace of an application, its account and the account's permissions.
 //!
 //! - **Watches** ManagedCluster, ManagedClusterSet and ManagedClusterSetBinding (through
-//!   [`FleetCache`](hub_runtime::fleet_cache::FleetCache)), ManagedServiceAccounts, and ManifestWorks with the names of
+//!   [`FleetCache`](hub_process::fleet_cache::FleetCache)), ManagedServiceAccounts, and ManifestWorks with the names of
 //!   its own: others can contain Secrets. Where a consumer declares the kind of its permissions, also ClusterPermissions
 //!   with these names. Unless the namespace of accounts is configured, also the ManagedClusterAddOns that show it.
 //! - **Writes** a ManagedServiceAccount that opts in to copies in the application's namespace alone, and a ManifestWork or

@@ -16,11 +16,11 @@ use hub_core::finding::Subject;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
 use hub_core::priority::Priority;
-use hub_runtime::fleet_cache::FleetCache;
+use hub_process::fleet_cache::FleetCache;
+use hub_process::process::Shared;
 use hub_runtime::host::Host;
-use hub_runtime::process::Shared;
-use hub_runtime::report::Reporter;
-use hub_runtime::work::Work;
+use hub_runtime::observe::report::Reporter;
+use hub_runtime::queue::work::Work;
 use kube::api::{ApiResource, GroupVersionKind};
 use parking_lot::{Mutex, MutexGuard};
 

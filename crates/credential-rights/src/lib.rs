@@ -1,7 +1,7 @@
 //! Grants the credential syncer its permissions only where they are needed.
 //!
 //! - **Watches** ManagedClusterSet and ManagedClusterSetBinding (through
-//!   [`FleetCache`](hub_runtime::fleet_cache::FleetCache)), the metadata of ManagedServiceAccounts that opt in, its own
+//!   [`FleetCache`](hub_process::fleet_cache::FleetCache)), the metadata of ManagedServiceAccounts that opt in, its own
 //!   RoleBindings, each ClusterRole that it grants, by name, and the Lease of the syncer; and the Role of each consumer
 //!   that follows the grant, by name and in its namespace.
 //! - **Writes** a RoleBinding of one role in each namespace with a binding in effect, and the names in the only rule of

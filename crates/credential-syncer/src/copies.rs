@@ -11,7 +11,7 @@ use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::fleet::Fleet;
 use hub_core::rights::GRACE;
 use hub_core::version::Version;
-use hub_runtime::error::{Category, WriteError};
+use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::queue::Outcome;
 use hub_runtime::write::{Request, delete_by_uid, delete_exactly};
 use kube::Api;

@@ -7,7 +7,7 @@ use hub_api::text::Text;
 use hub_core::credential::secret_map::SecretMap;
 use hub_core::credential::state::State;
 use hub_core::fleet::Touched;
-use hub_runtime::metrics::Metrics;
+use hub_runtime::observe::metrics::Metrics;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 

@@ -1,7 +1,7 @@
 //! The credential syncer: copies each ManagedServiceAccount's token to the namespaces that its cluster is granted to.
 //!
 //! - **Watches** ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding (through
-//!   [`FleetCache`](hub_runtime::fleet_cache::FleetCache)), ManagedServiceAccount, the metadata of ClusterProfile, and
+//!   [`FleetCache`](hub_process::fleet_cache::FleetCache)), ManagedServiceAccount, the metadata of ClusterProfile, and
 //!   Secrets that are labelled as a token by an agent or as a copy: no other Secret of the hub enters the process.
 //! - **Writes** the copies, and one condition on a ManagedServiceAccount whose copies are missing.
 //! - **Guarantees** that a copy exists exactly where a binding grants its cluster and its account opts in; that it is

@@ -9,8 +9,8 @@ use hub_api::names::ProfileKey;
 use hub_core::access;
 use hub_core::profile::{Desired, DesiredStatus, ObservedProfile, ProfileAction, plan};
 use hub_core::status_request::status_request;
-use hub_runtime::error::summary;
-use hub_runtime::profiles::patch_status;
+use hub_process::profiles::patch_status;
+use hub_runtime::write::error::summary;
 use kube::api::{ApiResource, DynamicObject, ListParams, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 

@@ -56,7 +56,7 @@ pub enum ConnectError {
     )]
     Nothing(#[source] KubeconfigError),
     /// The configuration is not valid for a client.
-    #[error("cannot create a client for the hub: {}", hub_runtime::error::summary(.0))]
+    #[error("cannot create a client for the hub: {}", hub_runtime::write::error::summary(.0))]
     Client(#[source] kube::Error),
 }
 

@@ -4,7 +4,7 @@
 //! changed: on an Open Cluster Management hub it belongs to the registration operator.
 
 use hub_api::crds;
-use hub_runtime::error::summary;
+use hub_runtime::write::error::summary;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};

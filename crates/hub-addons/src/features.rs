@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use hub_runtime::feature_gates::{self, FeatureGate, GateError};
+use hub_runtime::host::feature_gates::{self, FeatureGate, GateError};
 
 /// The known gates. Those of the first version are on by default, later ones off.
 const GATES: [FeatureGate; 7] = [

@@ -1,8 +1,8 @@
 //! The probes and the metrics of a process, as its command line has them.
 
-use hub_runtime::health::{BindError, Health, serve_metrics, serve_probes};
-use hub_runtime::metrics::Metrics;
-use hub_runtime::secure_metrics::{SecureMetricsError, serve_secure_metrics};
+use hub_runtime::observe::health::{BindError, Health, serve_metrics, serve_probes};
+use hub_runtime::observe::metrics::Metrics;
+use hub_runtime::observe::secure_metrics::{SecureMetricsError, serve_secure_metrics};
 use kube::Client;
 
 use crate::cli::{HostArgs, MetricsArgs};

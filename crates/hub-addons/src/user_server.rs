@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use hub_runtime::health::{BindError, Health};
-use hub_runtime::metrics::Metrics;
-use hub_runtime::process::{Process, ProcessError, Setup};
-use hub_runtime::serving_certificate::{CertificateError, ServingCertificate};
+use hub_process::process::{Process, ProcessError, Setup};
+use hub_runtime::observe::health::{BindError, Health};
+use hub_runtime::observe::metrics::Metrics;
+use hub_runtime::observe::serving_certificate::{CertificateError, ServingCertificate};
 use tracing::info;
 use user_server::{Authority, UserServer, UserServerMetrics};
 

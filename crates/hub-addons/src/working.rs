@@ -8,7 +8,7 @@ use std::time::Duration;
 use hub_api::cluster_profile::ClusterProfile;
 use hub_api::workloads::Deployment;
 use hub_core::consumer_access::{COMPONENT, INSTALLATION};
-use hub_runtime::error::summary;
+use hub_runtime::write::error::summary;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::core::PartialObjectMeta;

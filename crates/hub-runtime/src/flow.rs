@@ -1,5 +1,6 @@
 //! Flow control: everything that can delay a key or a write. `docs/design/failures.md` has one table of it.
 
+pub(crate) mod backoff;
 pub mod circuit_breaker;
 pub(crate) mod failure_groups;
 pub(crate) mod key_rate_limit;

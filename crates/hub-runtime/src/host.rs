@@ -1,5 +1,10 @@
 //! What every controller of the process shares: the client, the probes, the metrics, the writer, and supervised tasks.
 
+pub mod feature_gates;
+pub mod lease;
+mod suspended;
+pub mod tasks;
+
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
@@ -14,12 +19,12 @@ use tokio::task::AbortHandle;
 use tracing::{Instrument as _, Span, info_span};
 
 use crate::flow::write_limit::WriteLimit;
-use crate::health::{Health, Need, SyncState, WatchId};
-use crate::lease::Fence;
-use crate::metrics::Metrics;
-use crate::report::{Clock, Publisher, Reporter};
-use crate::served::{self, ServedVersion};
-use crate::tasks::Tasks;
+use crate::host::lease::Fence;
+use crate::host::tasks::Tasks;
+use crate::observe::health::{Health, Need, SyncState, WatchId};
+use crate::observe::metrics::Metrics;
+use crate::observe::report::{Clock, Publisher, Reporter};
+use crate::watch::served::{self, ServedVersion};
 use crate::watch::{self, Lists, Sink, Watch};
 use crate::write::Writer;
 
@@ -46,7 +51,8 @@ pub struct Host {
 
 impl Host {
     /// A host without controllers. Requires a tokio runtime.
-    pub(crate) fn new(
+    #[must_use]
+    pub fn new(
         client: Client,
         health: Health,
         metrics: Metrics,
@@ -99,7 +105,8 @@ impl Host {
         self.working.load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_working(&self) {
+    /// Every watch has its first list.
+    pub fn set_working(&self) {
         self.working.store(true, Ordering::Release);
     }
 
@@ -113,13 +120,15 @@ impl Host {
         self.tasks.spawn_once(name, task);
     }
 
-    pub(crate) fn tasks(&self) -> &Tasks {
+    /// The tasks of the process.
+    #[must_use]
+    pub fn tasks(&self) -> &Tasks {
         &self.tasks
     }
 }
 
-/// Starts the watches of one controller. Only [`Process`](crate::process::Process) creates it, after all controllers
-/// have been created, so that none misses an event.
+/// Starts the watches of one controller. Only the process creates it, after all controllers have been created, so that none
+/// misses an event.
 #[derive(Clone)]
 pub struct Watches {
     host: Arc<Host>,
@@ -127,7 +136,8 @@ pub struct Watches {
 }
 
 impl Watches {
-    pub(crate) fn new(host: &Arc<Host>, controller: &'static str) -> Self {
+    #[must_use]
+    pub fn new(host: &Arc<Host>, controller: &'static str) -> Self {
         Self { host: Arc::clone(host), controller }
     }
 
@@ -245,7 +255,7 @@ impl Watches {
 }
 
 /// A watch that ends when this is dropped, and then no longer affects readiness. Drop it before another watch of the
-/// same controller and resource starts, unless both are [late](crate::health::Need::Late).
+/// same controller and resource starts, unless both are [late](crate::observe::health::Need::Late).
 pub struct HeldWatch {
     health: Health,
     name: Option<WatchId>,

@@ -5,6 +5,10 @@
 //! a failing key back off without delaying the others. Work that ends a grant goes first, and no namespace occupies all
 //! workers ([`crate::flow::workers`]).
 
+mod keys;
+mod ready;
+pub mod work;
+
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
@@ -16,10 +20,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::backoff;
+use crate::flow::backoff;
 use crate::flow::workers::{Busy, Occupation};
 use crate::flow::write_limit::WriteLimit;
-use crate::ready::Ready;
+use crate::queue::ready::Ready;
 
 /// First delay after a failure.
 const RETRY_MIN: Duration = Duration::from_millis(100);

@@ -21,6 +21,7 @@ mod items;
 mod own_writes;
 mod page_size;
 mod seen_history;
+pub mod served;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -44,9 +45,9 @@ pub use self::own_writes::OwnWrites;
 use self::page_size::PageSize;
 use self::seen_history::{Era, SeenHistory};
 use self::trouble::Trouble;
-use crate::health::{Need, SyncState};
-use crate::metrics::Metrics;
-use crate::served::ServedVersion;
+use crate::observe::health::{Need, SyncState};
+use crate::observe::metrics::Metrics;
+use crate::watch::served::ServedVersion;
 
 /// How long one watch lasts before the API server ends it and the next one continues.
 pub const WATCH_DURATION: Duration = Duration::from_mins(2);
@@ -255,7 +256,11 @@ pub fn is_newer(version: &str, than: &str) -> bool {
 }
 
 /// Decodes an object as a watch [with `managedFields`](Watch::with_managed_fields) does.
-pub(crate) fn decode_with_managed_fields<K>(text: &[u8]) -> Result<K, serde_json::Error>
+///
+/// # Errors
+///
+/// The text is not an object of this kind.
+pub fn decode_with_managed_fields<K>(text: &[u8]) -> Result<K, serde_json::Error>
 where
     K: Resource + DeserializeOwned,
 {

@@ -1,6 +1,8 @@
 //! Sends every write to the API server: only while this process leads, with a timeout, counted, and through a circuit breaker that
 //! opens while the API server is failing.
 
+pub mod error;
+
 use std::future::Future;
 use std::time::Duration;
 
@@ -8,11 +10,11 @@ use hub_core::version::Version;
 use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, timeout};
 
-use crate::error::{Category, WriteError, retry_after, summary};
 use crate::flow::circuit_breaker::CircuitBreaker;
 use crate::flow::write_limit::WriteLimit;
-use crate::lease::Fence;
-use crate::metrics::Metrics;
+use crate::host::lease::Fence;
+use crate::observe::metrics::Metrics;
+use crate::write::error::{Category, WriteError, retry_after, summary};
 
 /// Timeout of one write. kube's client has none.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -7,8 +7,8 @@ use hub_core::grant;
 use hub_core::priority::Priority;
 use hub_core::profile::{Desired, ObservedProfile};
 use hub_core::project::{self, ProjectionSettings};
-use hub_runtime::controller::{Controller, FleetKind, Owner};
-use hub_runtime::process::Shared;
+use hub_process::controller::{Controller, FleetKind, Owner};
+use hub_process::process::Shared;
 use tokio::task::yield_now;
 
 /// The feature gate that starts the projector.

@@ -5,9 +5,9 @@ use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use hub_core::entry::{self, Caller, Refusal};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::protected::ProtectedNamespaces;
-use hub_runtime::controller::{Controller, FleetKind};
-use hub_runtime::fleet_cache::FleetCache;
-use hub_runtime::process::Shared;
+use hub_process::controller::{Controller, FleetKind};
+use hub_process::fleet_cache::FleetCache;
+use hub_process::process::Shared;
 
 use crate::sessions::{Session, Sessions};
 

@@ -10,9 +10,9 @@ mod state;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hub_runtime::error::summary;
-use hub_runtime::health::Health;
-use hub_runtime::serving_certificate::{CertificateError, ServingCertificate};
+use hub_runtime::observe::health::Health;
+use hub_runtime::observe::serving_certificate::{CertificateError, ServingCertificate};
+use hub_runtime::write::error::summary;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams};

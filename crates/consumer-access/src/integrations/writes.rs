@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use hub_core::consumer_access::{IntegrationAction, IntegrationKey, IntegrationPlan, foreign_cluster_secret};
 use hub_core::finding::{Finding, Reason};
-use hub_runtime::error::{Category, WriteError};
 use hub_runtime::queue::Outcome;
+use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::{Request, delete_exactly};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};

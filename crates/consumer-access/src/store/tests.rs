@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hub_core::protected::ProtectedNamespaces;
-use hub_runtime::process::{Process, Setup};
+use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
 use kube::api::ObjectMeta;
 use kube::{Client, Config};

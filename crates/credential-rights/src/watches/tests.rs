@@ -6,7 +6,7 @@ use hub_core::consumer_role::{CONSUMER_LABELS, ConsumerAction, ObservedConsumerR
 use hub_core::fleet::Fleet;
 use hub_core::protected::ProtectedNamespaces;
 use hub_core::rights::{CLEARED_NAMESPACES, GRACE, ObservedTokensRole, PermissionSettings};
-use hub_runtime::process::{Process, Setup};
+use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
 use kube::{Client, Config};
 use parking_lot::Mutex;

@@ -23,7 +23,7 @@ use hub_core::label_allow_list::LabelAllowList;
 use hub_core::project::ProjectionSettings;
 use hub_core::protected::{self, ProtectedNamespaces};
 use hub_core::trust::CaReference;
-use hub_runtime::health::{BindAddress, InvalidBindAddress};
+use hub_runtime::observe::health::{BindAddress, InvalidBindAddress};
 use jiff::SignedDuration;
 
 use crate::cli::consumers::ConsumersArgs;

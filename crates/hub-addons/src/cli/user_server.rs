@@ -12,7 +12,7 @@ use hub_api::names::{Namespace, is_dns_subdomain};
 use hub_core::fleet::BoundSource;
 use hub_core::own_identity::DEFAULT_AUDIENCE;
 use hub_core::protected::{self, ProtectedNamespaces};
-use hub_runtime::health::BindAddress;
+use hub_runtime::observe::health::BindAddress;
 use user_server::{
     AuthoritySettings, DEFAULT_ACCOUNT, ProxyServerSettings, UserServerMetrics, UserServerSettings,
 };

@@ -15,7 +15,7 @@ use std::fs;
 
 use crate::support::credentials::{copied, token};
 use crate::support::{Addons, Hub, SOON, chart, rights, world};
-use hub_runtime::metrics::Metrics;
+use hub_runtime::observe::metrics::Metrics;
 use local_hub::{LocalHub, eventually, ocm};
 use promql::{Expression, Series};
 use promtool::promtool;

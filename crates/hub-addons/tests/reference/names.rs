@@ -69,7 +69,7 @@ fn every_feature_gate_is_listed_with_its_default() {
 #[test]
 fn every_metric_is_listed() {
     // A family without a series is not exposed, so the names come from the source.
-    lists_metrics("Metrics", include_str!("../../../hub-runtime/src/metrics.rs"));
+    lists_metrics("Metrics", include_str!("../../../hub-runtime/src/observe/metrics.rs"));
     lists_metrics("Metrics of the user server", include_str!("../../../user-server/src/metrics.rs"));
 }
 

@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
-use crate::error::{Category, WriteError};
-use crate::metrics::Metrics;
+use crate::observe::metrics::Metrics;
+use crate::write::error::{Category, WriteError};
 
 /// Interval between two probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);

@@ -21,8 +21,8 @@ use backon::ExponentialBackoff;
 use hub_api::names::Namespace;
 use tokio::time::Instant;
 
-use crate::backoff;
-use crate::error::WriteError;
+use crate::flow::backoff;
+use crate::write::error::WriteError;
 
 /// Shortest delay between two probes of a group.
 const PROBE_MIN: Duration = Duration::from_millis(250);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::error::{Category, WriteError};
 use crate::queue::Outcome;
+use crate::write::error::{Category, WriteError};
 
 /// Delay after a 429 without a delay in its Status: what API Priority and Fairness
 /// (<https://kubernetes.io/docs/concepts/cluster-administration/flow-control/>) sends in the `Retry-After` header, which

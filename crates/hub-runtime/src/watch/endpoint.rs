@@ -17,7 +17,7 @@ use super::WATCH_DURATION;
 use super::error::{Malformed, WatchError};
 use super::items::Items;
 use super::page_size::PageSize;
-use crate::served::ServedVersion;
+use crate::watch::served::ServedVersion;
 
 /// Longest time without data from the API server during a list or before a watch starts. The API server ends its own
 /// requests after a minute.

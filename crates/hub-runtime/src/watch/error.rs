@@ -2,7 +2,7 @@
 
 use kube::core::Status;
 
-use crate::error::{Category, summary};
+use crate::write::error::{Category, summary};
 
 /// The status code for a resourceVersion or continue token that is too old.
 const GONE: u16 = 410;

@@ -30,8 +30,8 @@ use super::history::History;
 use super::seen_history::Era;
 use super::trouble::{STEADY, Trouble};
 use super::{Lists, Sink, WATCH_DURATION};
-use crate::error::Category;
-use crate::health::SyncState;
+use crate::observe::health::SyncState;
+use crate::write::error::Category;
 
 /// Tolerance around the timeout of a watch.
 const SLACK: Duration = Duration::from_secs(10);

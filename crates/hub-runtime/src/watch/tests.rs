@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::*;
-use crate::health::Health;
+use crate::observe::health::Health;
 
 /// The API server's behaviour for one request.
 enum Script {

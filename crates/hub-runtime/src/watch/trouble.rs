@@ -6,9 +6,9 @@ use backon::ExponentialBackoff;
 use tracing::{debug, info, warn};
 
 use super::error::WatchError;
-use crate::backoff;
-use crate::error::Category;
-use crate::metrics::Metrics;
+use crate::flow::backoff;
+use crate::observe::metrics::Metrics;
+use crate::write::error::Category;
 
 /// Backoff after a failed list or watch. The maximum also bounds how long a new CRD goes unnoticed.
 const RECONNECT_MIN: Duration = Duration::from_millis(200);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hub_core::trust::TrustBundle;
-use hub_runtime::serving_certificate::CertificateError;
+use hub_runtime::observe::serving_certificate::CertificateError;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::error::Category;
+use crate::write::error::Category;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -17,13 +17,13 @@ use tracing::{info, warn};
 
 use crate::controller::Controller;
 use crate::fleet_cache::FleetCache;
-use crate::flow::write_limit::WriteLimit;
-use crate::health::Health;
-use crate::host::{Host, Watches};
-use crate::lease::{Candidate, Fence, Leases};
-use crate::metrics::Metrics;
 use crate::profiles::Profiles;
-use crate::report::Clock;
+use hub_runtime::flow::write_limit::WriteLimit;
+use hub_runtime::host::lease::{Candidate, Fence, Leases};
+use hub_runtime::host::{Host, Watches};
+use hub_runtime::observe::health::Health;
+use hub_runtime::observe::metrics::Metrics;
+use hub_runtime::observe::report::Clock;
 
 /// How long a stopping process waits for writes in flight. Kubernetes gives a Pod 30 seconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);

@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-use crate::metrics::Metrics;
-use crate::serving;
+use crate::observe::metrics::Metrics;
+use crate::observe::serving;
 
 /// The state that the probes report.
 #[derive(Clone, Default)]

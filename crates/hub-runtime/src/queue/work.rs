@@ -13,7 +13,6 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
-use crate::error::{Category, WriteError};
 use crate::flow::circuit_breaker::Pass;
 use crate::flow::failure_groups::{FailureGroups, LASTING, Operation, Parked};
 use crate::flow::key_rate_limit::KeyRateLimit;
@@ -21,6 +20,7 @@ use crate::flow::pauses::{KIND_PAUSE, NAMESPACE_PAUSE, Pauses};
 use crate::flow::retry_policy::NextStep;
 use crate::host::Host;
 use crate::queue::{Key, Outcome, Queue};
+use crate::write::error::{Category, WriteError};
 
 /// A queue of keys and its workers.
 pub struct Work<K> {
@@ -319,11 +319,15 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use hub_api::names::ProfileKey;
+    use jiff::Timestamp;
     use kube::Client;
     use kube::client::Body;
 
     use super::*;
-    use crate::process::{Process, Setup};
+    use crate::flow::write_limit::WriteLimit;
+    use crate::host::lease::Fence;
+    use crate::observe::health::Health;
+    use crate::observe::metrics::Metrics;
 
     #[tokio::test]
     async fn keys_that_need_no_write_leave_every_other_task_its_turn() {
@@ -331,8 +335,10 @@ mod tests {
         let no_answer = tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
-        let process = Process::builder(Setup::new(Client::new(no_answer, "default"))).build();
-        let work = Work::<ProfileKey>::new(&process.shared().host, "keys");
+        let (client, limit) = (Client::new(no_answer, "default"), WriteLimit::default());
+        let (health, metrics, clock) = (Health::default(), Metrics::new("0"), Arc::new(Timestamp::now));
+        let host = Host::new(client, health, metrics, Fence::open(), limit, clock);
+        let work = Work::<ProfileKey>::new(&Arc::new(host), "keys");
         work.add_all((0..KEYS).map(|number| ProfileKey {
             namespace: "app".into(),
             cluster: format!("c{number}").as_str().into(),

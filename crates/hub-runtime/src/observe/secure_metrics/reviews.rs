@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout};
 
-use crate::error::summary;
-use crate::review_budget::ReviewBudget;
+use crate::observe::review_budget::ReviewBudget;
+use crate::write::error::summary;
 
 /// Timeout of each review.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@
 //! Writers check the [`Fence`] before every write and limit the write to the remaining time of the claims. A claim
 //! expires on our own monotonic clock, counted from *before* the renewal was sent, so a task that blocks, an
 //! unreachable API server or a process that was stopped can only make it expire too early, never too late. That clock
-//! stops while the machine is suspended, so the time spent suspended is subtracted ([`crate::suspended`]).
+//! stops while the machine is suspended, so the time spent suspended is subtracted ([`crate::host::suspended`]).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::backoff;
-use crate::error::{Category, summary};
-use crate::metrics::Metrics;
-use crate::suspended;
+use crate::flow::backoff;
+use crate::host::suspended;
+use crate::observe::metrics::Metrics;
+use crate::write::error::{Category, summary};
 
 /// How long a claim is valid, and how often it is renewed: client-go's defaults.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -109,8 +109,7 @@ impl LeaseClaims {
     }
 }
 
-/// Returns the annotation of a Lease for its next renewal: see
-/// [`Controller::lease_annotation`](crate::controller::Controller::lease_annotation).
+/// Returns the annotation of a Lease and its value for the next renewal; no value removes it.
 pub type LeaseAnnotation = Box<dyn Fn() -> Option<(&'static str, Option<String>)> + Send + Sync>;
 
 /// The Leases of a process, renewed by [`Self::hold`].

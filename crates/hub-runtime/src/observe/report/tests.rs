@@ -10,9 +10,9 @@ use tokio::time::timeout;
 
 use super::events::*;
 use super::*;
-use crate::error::WriteError;
 use crate::flow::circuit_breaker::CircuitBreaker;
-use crate::lease::{Candidate, Fence, Leases};
+use crate::host::lease::{Candidate, Fence, Leases};
+use crate::write::error::WriteError;
 
 fn reporter() -> Reporter {
     Reporter::new("controller", Metrics::new("0"), ServedVersion::default())

@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::debug;
 
 use super::{Clock, Id, OpenFinding, Reporter};
-use crate::error::{Category, summary};
 use crate::flow::circuit_breaker::CircuitBreaker;
-use crate::lease::Fence;
+use crate::host::lease::Fence;
+use crate::write::error::{Category, summary};
 
 /// How long Events wait before they check the Lease again.
 const FENCED_WAIT: Duration = Duration::from_secs(1);

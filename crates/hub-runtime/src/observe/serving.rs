@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use crate::metrics::Metrics;
+use crate::observe::metrics::Metrics;
 
 /// Open connections of one server.
 const CONNECTIONS: usize = 64;

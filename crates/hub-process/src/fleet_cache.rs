@@ -17,8 +17,8 @@ use kube::core::PartialObjectMeta;
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::controller::{Controller, FleetKind};
-use crate::host::{Host, Watches};
-use crate::watch::{ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::host::{Host, Watches};
+use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 
 /// The name of these watches in logs.
 const NAME: &str = "fleet";

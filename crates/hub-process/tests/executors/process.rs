@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hub_runtime::controller::FleetKind;
+use hub_process::controller::FleetKind;
 use serde_json::json;
 
 use crate::api::Api;

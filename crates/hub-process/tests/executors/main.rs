@@ -27,11 +27,11 @@ use hub_core::label_allow_list::LabelAllowList;
 use hub_core::member_id::MemberId;
 use hub_core::priority::Priority;
 use hub_core::profile::{Desired, DesiredStatus, Field, Identity, ObservedProfile, Presence};
-use hub_runtime::controller::{Controller, FleetKind, Owner};
+use hub_process::controller::{Controller, FleetKind, Owner};
+use hub_process::process::{Process, ProcessError, Setup, Shared};
 use hub_runtime::flow::write_limit::WriteLimit;
 use hub_runtime::host::Watches;
-use hub_runtime::lease::Candidate;
-use hub_runtime::process::{Process, ProcessError, Setup, Shared};
+use hub_runtime::host::lease::Candidate;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

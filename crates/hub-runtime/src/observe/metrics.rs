@@ -15,8 +15,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::error::Category;
-use crate::health::WatchId;
+use crate::observe::health::WatchId;
+use crate::write::error::Category;
 
 /// Upper bounds of the write-latency histogram, in seconds.
 const WRITE_SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];

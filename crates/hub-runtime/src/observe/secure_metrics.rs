@@ -22,10 +22,10 @@ use kube::Client;
 use tokio_rustls::TlsAcceptor;
 
 use self::reviews::{Answer, Reviews};
-use crate::health::{BindAddress, BindError, OPEN_METRICS};
-use crate::metrics::Metrics;
-use crate::serving;
-use crate::serving_certificate::{CertificateError, ServingCertificate};
+use crate::observe::health::{BindAddress, BindError, OPEN_METRICS};
+use crate::observe::metrics::Metrics;
+use crate::observe::serving;
+use crate::observe::serving_certificate::{CertificateError, ServingCertificate};
 
 /// The path that a client needs permission to get.
 const PATH: &str = "/metrics";

@@ -9,7 +9,7 @@ use hub_core::profile::{Desired, ObservedProfile};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio_util::sync::CancellationToken;
 
-use crate::host::Watches;
+use hub_runtime::host::Watches;
 
 /// A part of the fleet that is watched once for all controllers that need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

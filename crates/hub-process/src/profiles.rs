@@ -27,14 +27,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::controller::{Controller, ProfileFollower};
-use crate::error::{Category, WriteError};
-use crate::host::{Host, Watches};
 use crate::profile_cache::ProfileCache;
-use crate::queue::Outcome;
-use crate::report::Reporter;
-use crate::watch::{self, LARGE_PAGE, ObjectKey, OwnWrites, Sink, Unreadable, Watch, is_newer};
-use crate::work::Work;
-use crate::write::{Request, delete_exactly};
+use hub_runtime::host::{Host, Watches};
+use hub_runtime::observe::report::Reporter;
+use hub_runtime::queue::Outcome;
+use hub_runtime::queue::work::Work;
+use hub_runtime::watch::{self, LARGE_PAGE, ObjectKey, OwnWrites, Sink, Unreadable, Watch, is_newer};
+use hub_runtime::write::error::{Category, WriteError};
+use hub_runtime::write::{Request, delete_exactly};
 
 /// The plural of the kind; also the name of this loop in metrics.
 const RESOURCE: &str = "clusterprofiles";

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch as channel;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::health::Health;
+use crate::observe::health::Health;
 
 /// The tasks of a process. Cheap to clone; clones share them.
 #[derive(Clone)]
@@ -64,7 +64,7 @@ impl Tasks {
     }
 
     /// Aborts every task at its next await.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.running.lock().abort_all();
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use hub_core::priority::Priority;
-use hub_runtime::process::ProcessError;
+use hub_process::process::ProcessError;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

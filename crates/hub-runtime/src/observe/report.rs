@@ -31,10 +31,10 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-use crate::backoff;
-use crate::error::Category;
-use crate::metrics::Metrics;
-use crate::served::ServedVersion;
+use crate::flow::backoff;
+use crate::observe::metrics::Metrics;
+use crate::watch::served::ServedVersion;
+use crate::write::error::Category;
 
 pub(crate) use self::events::Publisher;
 

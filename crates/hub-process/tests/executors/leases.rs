@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use http::Method;
-use hub_runtime::lease::{Candidate, Leases};
-use hub_runtime::metrics::Metrics;
-use hub_runtime::process::ProcessError;
+use hub_process::process::ProcessError;
+use hub_runtime::host::lease::{Candidate, Leases};
+use hub_runtime::observe::metrics::Metrics;
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
