@@ -9,8 +9,8 @@ use hub_core::credential::index::ProfileMetadata;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::rights::CLEARED_NAMESPACES;
 use hub_process::controller::{Controller, FleetKind, ProfileFollower};
-use hub_runtime::host::Watches;
 use hub_process::process::Shared;
+use hub_runtime::host::Watches;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio_util::sync::CancellationToken;
 

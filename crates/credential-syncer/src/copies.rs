@@ -11,8 +11,8 @@ use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::fleet::Fleet;
 use hub_core::rights::GRACE;
 use hub_core::version::Version;
-use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::queue::Outcome;
+use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::{Request, delete_by_uid, delete_exactly};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -155,8 +155,8 @@ impl CopyWriter {
                     Ok((created, has_ended)) => {
                         info!(copy = %key, "created");
                         let uid = created.metadata.uid.clone().unwrap_or_default();
-                        let made = plan.holder.map(|account| CreatedCopy { uid, account });
-                        self.store.change(|_, index| index.set_made(key, made));
+                        let copy = plan.holder.map(|account| CreatedCopy { uid, account });
+                        self.store.change(|_, index| index.set_created(key, copy));
                         (!has_ended).then_some(created)
                     }
                     // Created by an earlier attempt whose response was lost, or without its label, or by another

@@ -17,11 +17,11 @@ use hub_core::fleet::{Fleet, Touched};
 use hub_core::priority::Priority;
 use hub_core::rights::{EVERYWHERE, cleared_namespaces};
 use hub_process::fleet_cache::FleetCache;
-use hub_runtime::host::Host;
 use hub_process::process::Shared;
+use hub_runtime::host::Host;
 use hub_runtime::observe::report::Reporter;
-use hub_runtime::watch::is_newer;
 use hub_runtime::queue::work::Work;
+use hub_runtime::watch::is_newer;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -412,7 +412,7 @@ impl Store {
         self.forget(key, uid);
         self.change(|_, index| match uid {
             Some(uid) => index.unmake(key, uid),
-            None => index.set_made(key, None),
+            None => index.set_created(key, None),
         });
     }
 
@@ -500,7 +500,7 @@ impl Store {
     pub(crate) fn abandon(&self, key: &SecretKey) {
         self.change(|_, index| {
             index.delete_copy(key);
-            index.set_made(key, None);
+            index.set_created(key, None);
         });
         self.memory.gone(key);
         self.follow_namespace(&key.namespace);

@@ -220,7 +220,7 @@ impl AccessIndex {
             let message = format!(
                 "cluster-proxy's own controller writes the access provider {DEFAULT_PROVIDER:?} of ClusterProfiles, \
                  too, and its entries are left as they are: disable the feature gate ClusterProfile of cluster-proxy \
-                 (until 0.10 ClusterProfileAccessProvider); the access provisioner replaces the entries within 20 minutes after that"
+                 (until 0.10 ClusterProfileAccessProvider); the access-provider provisioner replaces the entries within 20 minutes after that"
             );
             Finding::new(Reason::AccessProviderContested, message)
         })

@@ -71,14 +71,14 @@ struct Slot {
     /// The Secret there, if observed.
     observed: Option<ObservedCopy>,
     /// The Secret that this process has created there and not deleted.
-    made: Option<CreatedCopy>,
+    created: Option<CreatedCopy>,
     /// What the API server refuses to do there.
     refused: Option<Refused>,
 }
 
 impl Slot {
     fn is_empty(&self) -> bool {
-        self.observed.is_none() && self.made.is_none() && self.refused.is_none()
+        self.observed.is_none() && self.created.is_none() && self.refused.is_none()
     }
 }
 
@@ -278,7 +278,7 @@ impl CredentialIndex {
     #[must_use]
     pub fn has_copies(&self, namespace: &Namespace) -> bool {
         let mut slots = self.copies.in_namespace(namespace);
-        slots.any(|(_, slot)| slot.observed.is_some() || slot.made.is_some())
+        slots.any(|(_, slot)| slot.observed.is_some() || slot.created.is_some())
     }
 
     /// Whether no copy may be in a namespace, now or with the next change of an account: no set is bound there, or it is
@@ -393,8 +393,8 @@ impl CredentialIndex {
 
     /// The Secret that this process created with a key, even if its label has been removed so that no watch shows it.
     #[must_use]
-    pub fn made(&self, key: &SecretKey) -> Option<&CreatedCopy> {
-        self.slot(key)?.made.as_ref()
+    pub fn created(&self, key: &SecretKey) -> Option<&CreatedCopy> {
+        self.slot(key)?.created.as_ref()
     }
 
     /// What the API server refuses to do with the Secret of a key.
@@ -428,16 +428,16 @@ impl CredentialIndex {
 
     /// Records that the Secret with this uid is ours: from the response to a create, or because it is exactly as we create
     /// one.
-    pub fn set_made(&mut self, key: &SecretKey, made: Option<CreatedCopy>) {
-        if self.made(key) != made.as_ref() {
-            self.change_slot(key, |slot| slot.made = made);
+    pub fn set_created(&mut self, key: &SecretKey, created: Option<CreatedCopy>) {
+        if self.created(key) != created.as_ref() {
+            self.change_slot(key, |slot| slot.created = created);
         }
     }
 
     /// Records that the Secret with this uid, if it is ours, is gone.
     pub fn unmake(&mut self, key: &SecretKey, uid: &str) {
-        if self.made(key).is_some_and(|made| made.uid == uid) {
-            self.set_made(key, None);
+        if self.created(key).is_some_and(|created| created.uid == uid) {
+            self.set_created(key, None);
         }
     }
 
@@ -446,7 +446,7 @@ impl CredentialIndex {
     #[must_use]
     pub fn is_orphaned(&self, key: &SecretKey) -> bool {
         let recorded = self.copy(key).and_then(|copy| copy.record.as_ref()).map(|record| &record.account);
-        let holder = recorded.or_else(|| self.made(key).map(|made| &made.account));
+        let holder = recorded.or_else(|| self.created(key).map(|created| &created.account));
         let profile = |account: &AccountKey| ProfileKey {
             namespace: key.namespace.clone(),
             cluster: account.cluster.clone(),
@@ -520,11 +520,11 @@ impl CredentialIndex {
         let Some(observed) = self.copy(key) else { return };
         let Some(account) = observed.record.as_ref().map(|record| &record.account) else { return };
         let uid = &observed.version.uid;
-        let is_known = self.made(key).is_some_and(|made| made.uid == *uid);
+        let is_known = self.created(key).is_some_and(|created| created.uid == *uid);
         let is_exact = |credential| observed.is_exactly(account, credential);
         if !is_known && self.credential(account).is_some_and(is_exact) {
-            let made = CreatedCopy { uid: uid.clone(), account: account.clone() };
-            self.set_made(key, Some(made));
+            let created = CreatedCopy { uid: uid.clone(), account: account.clone() };
+            self.set_created(key, Some(created));
         }
     }
 

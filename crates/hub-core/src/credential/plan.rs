@@ -45,10 +45,10 @@ impl CopyPlan {
 
     /// Records that the permission for the copy has ended, as a process would see it that starts now: it could not read
     /// the copy.
-    fn mark_unpermitted(&mut self, standings: &Standings<'_>) {
+    fn mark_unpermitted(&mut self, eligibilities: &Eligibilities<'_>) {
         let synced = self.states.iter_mut().filter(|(_, state)| *state == State::Synced);
         for (account, state) in synced {
-            let eligibility = standings.iter().find(|(key, _)| *key == account);
+            let eligibility = eligibilities.iter().find(|(key, _)| *key == account);
             *state =
                 eligibility.map_or(State::CopiesUnknown, |(_, it)| it.without_copy(State::CopiesUnknown));
         }
@@ -127,8 +127,8 @@ impl Origin {
     ///    gets a token (see [`ObservedCopy::must_be_replaced`]).
     /// 3. The data is that of a token whose copy has this name: another writer removed the label of a copy.
     fn find(index: &CredentialIndex, copy_key: &SecretKey, observed: &ObservedCopy) -> Option<Self> {
-        if let Some(made) = index.made(copy_key).filter(|made| made.uid == observed.version.uid) {
-            return Some(Self { account: made.account.clone(), known: true });
+        if let Some(created) = index.created(copy_key).filter(|created| created.uid == observed.version.uid) {
+            return Some(Self { account: created.account.clone(), known: true });
         }
         let holds_token_of =
             |key: &AccountKey| index.credential(key).is_some_and(|credential| observed.holds(credential));
@@ -148,21 +148,21 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> Cop
     let origin = observed.and_then(|observed| Origin::find(index, copy_key, observed));
     let mut candidates: Vec<AccountKey> = index.accounts_named(&copy_key.name).collect();
     // An account that is gone, or about which nothing is known, must still be evaluated.
-    let unseen = index.made(copy_key).filter(|_| observed.is_none());
-    let holder = origin.as_ref().map(|origin| &origin.account).or(unseen.map(|made| &made.account));
+    let unseen = index.created(copy_key).filter(|_| observed.is_none());
+    let holder = origin.as_ref().map(|origin| &origin.account).or(unseen.map(|created| &created.account));
     let missing = holder.filter(|holder| !candidates.contains(holder)).cloned();
     candidates.extend(missing);
     candidates.sort_by_cached_key(|key| seniority(index, key));
-    let standings: Vec<_> =
+    let eligibilities: Vec<_> =
         candidates.iter().map(|key| (key, eligibility(index, fleet, &copy_key.namespace, key))).collect();
     let refused = index.refused(copy_key);
     let mut plan = match (observed, &origin) {
-        (None, _) => create(copy_key, &standings, unseen, refused),
-        (Some(_), None) => leave_alone(&standings),
-        (Some(copy), Some(origin)) => keep_or_delete(copy, origin, &standings, refused),
+        (None, _) => create(copy_key, &eligibilities, unseen, refused),
+        (Some(_), None) => leave_alone(&eligibilities),
+        (Some(copy), Some(origin)) => keep_or_delete(copy, origin, &eligibilities, refused),
     };
     if !index.permits_copies(&copy_key.namespace) {
-        plan.mark_unpermitted(&standings);
+        plan.mark_unpermitted(&eligibilities);
     }
     plan
 }
@@ -185,7 +185,7 @@ fn leave_unread(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) ->
     CopyPlan { states: index.accounts_named(&copy_key.name).map(state).collect(), ..CopyPlan::default() }
 }
 
-type Standings<'a> = [(&'a AccountKey, Eligibility<'a>)];
+type Eligibilities<'a> = [(&'a AccountKey, Eligibility<'a>)];
 
 /// The older account takes precedence if nothing else decides.
 fn seniority(index: &CredentialIndex, key: &AccountKey) -> impl Ord + use<> {
@@ -195,13 +195,13 @@ fn seniority(index: &CredentialIndex, key: &AccountKey) -> impl Ord + use<> {
 
 fn create(
     copy_key: &SecretKey,
-    standings: &Standings<'_>,
+    eligibilities: &Eligibilities<'_>,
     unseen: Option<&CreatedCopy>,
     refused: Option<Refused>,
 ) -> CopyPlan {
     let mut plan = CopyPlan::default();
     let mut is_free = true;
-    for (key, eligibility) in standings {
+    for (key, eligibility) in eligibilities {
         let state = match eligibility {
             Eligibility::Offered(wanted, None) if is_free => {
                 plan.action = CopyAction::Create(Box::new(wanted.create(copy_key)));
@@ -215,18 +215,19 @@ fn create(
         plan.states.push(((*key).clone(), state));
     }
     // Where a copy should exist, creating it shows what happened to the last one.
-    let is_unwanted = standings.iter().all(|(_, eligibility)| matches!(eligibility, Eligibility::Refused(_)));
-    if let Some(made) = unseen.filter(|_| is_unwanted) {
-        plan.action = CopyAction::DeleteOurs(made.uid.clone());
+    let is_unwanted =
+        eligibilities.iter().all(|(_, eligibility)| matches!(eligibility, Eligibility::Refused(_)));
+    if let Some(created) = unseen.filter(|_| is_unwanted) {
+        plan.action = CopyAction::DeleteOurs(created.uid.clone());
         plan.is_removal = true;
-        plan.mark_undeletable(&made.account, refused);
+        plan.mark_undeletable(&created.account, refused);
     }
     plan
 }
 
-fn leave_alone(standings: &Standings<'_>) -> CopyPlan {
+fn leave_alone(eligibilities: &Eligibilities<'_>) -> CopyPlan {
     let mut plan = CopyPlan { is_foreign: true, ..CopyPlan::default() };
-    for (key, eligibility) in standings {
+    for (key, eligibility) in eligibilities {
         let state = eligibility.without_copy(State::ForeignSecret);
         if state == State::ForeignSecret {
             plan.findings.push(Finding::new(
@@ -245,7 +246,7 @@ fn leave_alone(standings: &Standings<'_>) -> CopyPlan {
 fn keep_or_delete(
     observed: &ObservedCopy,
     origin: &Origin,
-    standings: &Standings<'_>,
+    eligibilities: &Eligibilities<'_>,
     refused: Option<Refused>,
 ) -> CopyPlan {
     let delete = || {
@@ -256,7 +257,7 @@ fn keep_or_delete(
         }
     };
     let mut plan = CopyPlan { holder: Some(origin.account.clone()), ..CopyPlan::default() };
-    let holder = standings.iter().find(|(key, _)| **key == origin.account);
+    let holder = eligibilities.iter().find(|(key, _)| **key == origin.account);
     let wanted = match holder {
         // A copy is never moved to a profile that is not ours.
         Some((_, Eligibility::Offered(wanted, Some(State::ForeignProfile))))
@@ -277,7 +278,7 @@ fn keep_or_delete(
         plan.is_removal = true;
     }
     let is_held_up = plan.action != CopyAction::Nothing && refused == Some(Refused::Write);
-    for (key, eligibility) in standings {
+    for (key, eligibility) in eligibilities {
         let holds = holder.is_some_and(|(holder, _)| holder == key);
         let state = match eligibility {
             Eligibility::Offered(..) if observed.terminating => State::Terminating,

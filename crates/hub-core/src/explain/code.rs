@@ -189,7 +189,7 @@ impl fmt::Display for Code {
             Self::ProfileOutdated => "the profile differs from what the profile projector writes",
             Self::Profile(reason) => reason.as_str(),
             Self::AccessPublished => "the profile publishes how to reach the cluster",
-            Self::AccessOutdated => "the access provider differs from what the access provisioner writes",
+            Self::AccessOutdated => "the access provider differs from what the access-provider provisioner writes",
             Self::TrustAnchorExpired => "a published trust anchor has expired",
             Self::Withheld(why) => withheld_text(*why),
             Self::AccountAsks => "the account asks for copies of its token in the namespace",
@@ -222,7 +222,7 @@ impl fmt::Display for Code {
             Self::OwnIdentityAccepted => "the cluster accepts applications of the namespace by their own identity",
             Self::OwnIdentityNotPublished => {
                 "applications have permissions for their own identity, and the profile does not show the user server: \
-                 userServer.enabled of the chart is not set, or the access provisioner does not run"
+                 userServer.enabled of the chart is not set, or the access-provider provisioner does not run"
             }
             Self::UserServerHasNoToken => {
                 "the agent has not reported the token of the account with which the user server acts as applications"
@@ -246,7 +246,7 @@ fn withheld_text(why: Withheld) -> &'static str {
         Withheld::NoRoom => "other access providers fill the list of the profile",
         Withheld::Contested => {
             "cluster-proxy's own controller has written the access provider: disable its feature gate \
-             ClusterProfile (until 0.10 ClusterProfileAccessProvider); the access provisioner replaces the entry within 20 minutes after that"
+             ClusterProfile (until 0.10 ClusterProfileAccessProvider); the access-provider provisioner replaces the entry within 20 minutes after that"
         }
     }
 }

@@ -61,7 +61,7 @@ fn lease_object(controller: &str, namespace: Option<&str>) -> Object {
 fn title(controller: &str) -> &str {
     match controller {
         PROJECTOR => "profile projector",
-        PROVISIONER => "access provisioner",
+        PROVISIONER => "access-provider provisioner",
         SYNCER => "credential syncer",
         other => other,
     }

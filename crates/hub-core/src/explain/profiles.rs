@@ -244,7 +244,7 @@ impl Pair<'_> {
             return finding(Status::Problem)
                 .message(
                     "cluster-proxy's own controller has written the access provider, and no longer has its feature gate \
-                     on: the access provisioner replaces the entry within 20 minutes",
+                     on: the access-provider provisioner replaces the entry within 20 minutes",
                 )
                 .fix(self.controller_command(PROVISIONER));
         }
@@ -257,7 +257,7 @@ impl Pair<'_> {
         if leads_elsewhere && may_work {
             finding(Status::Unknown)
                 .message(
-                    "the access provider does not lead to cluster-proxy: if the access provisioner has another source, \
+                    "the access provider does not lead to cluster-proxy: if the access-provider provisioner has another source, \
                      state its server",
                 )
                 .fix(format!("kubectl clusterprofile explain {} --access-provider-server URL", self.key))

@@ -109,7 +109,7 @@ fn a_controller_that_does_not_run_has_no_check_mark_and_its_line_names_it() {
         [Status::Ok, Status::Ok, Status::Info]
     );
     for ((_, text), title) in
-        lines.iter().zip(["profile projector", "access provisioner", "credential syncer"])
+        lines.iter().zip(["profile projector", "access-provider provisioner", "credential syncer"])
     {
         assert!(text.starts_with(&format!("the {title} ")), "{text}");
     }

@@ -65,7 +65,7 @@ fn while_the_watch_on_the_copies_of_a_namespace_starts_over_nothing_is_written_t
     assert_eq!(state(&world, "team", "kueue"), State::CopiesUnknown);
     assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
     assert_eq!(state(&world, "ops", "kueue"), State::Synced, "another namespace is not affected");
-    assert!(world.index.made(&scene_key()).is_some());
+    assert!(world.index.created(&scene_key()).is_some());
     assert!(world.index.has_copies(&"team".into()), "what this process created there is known");
     world.index.copies_listed(Some("team".into()));
     world.settle();

@@ -236,7 +236,10 @@ fn a_copy_that_a_watch_shows_only_after_its_grant_has_ended_is_deleted_whatever_
         // As if the response to its creation had been lost.
         world.restart();
         let plan = world.plan(&scene_key());
-        assert!(plan.is_removal && world.index.made(&scene_key()).is_some() == is_ours, "{edit}: {plan:?}");
+        assert!(
+            plan.is_removal && world.index.created(&scene_key()).is_some() == is_ours,
+            "{edit}: {plan:?}"
+        );
         world.edit(&scene_key(), &stripped());
         world.lose(&scene_key());
         world.settle();
@@ -516,10 +519,10 @@ fn a_copy_that_is_being_deleted_and_cannot_be_emptied_is_left() {
 fn a_copy_with_a_finalizer_is_not_exactly_as_it_was_created() {
     let mut world = World::settled_scene();
     world.restart();
-    assert!(world.index.made(&scene_key()).is_some());
+    assert!(world.index.created(&scene_key()).is_some());
     world.edit(&scene_key(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     world.restart();
-    assert_eq!(world.index.made(&scene_key()), None);
+    assert_eq!(world.index.created(&scene_key()), None);
 }
 
 #[test]
@@ -527,9 +530,9 @@ fn a_copy_that_is_known_before_the_token_of_its_account_is_ours_once_that_is_kno
     let mut world = World::settled_scene();
     world.leave(&token("c1", "kueue"));
     world.restart();
-    assert_eq!(world.index.made(&scene_key()), None);
+    assert_eq!(world.index.created(&scene_key()), None);
     world.arrive(&token("c1", "kueue"));
-    assert!(world.index.made(&scene_key()).is_some());
+    assert!(world.index.created(&scene_key()).is_some());
 }
 
 #[test]

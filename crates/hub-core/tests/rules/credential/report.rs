@@ -371,7 +371,7 @@ fn a_delete_that_was_refused_is_not_reported_once_the_copy_is_gone() {
     world.index.set_refused(&scene_key(), Some(Refused::Delete));
     assert_eq!(told(&world).unwrap().reason, "DeleteRefused");
     world.index.delete_copy(&scene_key());
-    world.index.set_made(&scene_key(), None);
+    world.index.set_created(&scene_key(), None);
     assert_ne!(told(&world).unwrap().reason, "DeleteRefused", "the refusal is recorded until the next plan");
 }
 

@@ -208,7 +208,7 @@ fn a_credential_that_is_not_there_or_of_no_use_is_explained() {
         (
             Scene::in_order().observing(|hub| {
                 let key = secret_key("team", "c1-kueue");
-                hub.credentials.set_made(&key, None);
+                hub.credentials.set_created(&key, None);
                 let secret = observe(&stranger("team", "c1-kueue"));
                 hub.credentials.apply_copy(&key, secret);
             }),

@@ -304,8 +304,8 @@ impl World {
                     json!([{ "manager": FIELD_MANAGER, "operation": "Update" }]);
                 assert_eq!(names(&created), (key.namespace.as_str(), &*key.name));
                 self.secrets.insert(key.clone(), created);
-                let made = CreatedCopy { uid: self.version(key).uid, account: holder.unwrap() };
-                self.index.set_made(key, Some(made));
+                let created = CreatedCopy { uid: self.version(key).uid, account: holder.unwrap() };
+                self.index.set_created(key, Some(created));
             }
             CopyAction::Patch(patch) => {
                 let patch = serde_json::to_value(patch).unwrap();
@@ -336,7 +336,7 @@ impl World {
                 if self.secrets.get(key).is_some_and(|secret| secret["metadata"]["uid"] == **uid) {
                     self.delete(key);
                 } else {
-                    self.index.set_made(key, None);
+                    self.index.set_created(key, None);
                 }
             }
         }
@@ -359,7 +359,7 @@ impl World {
     /// Another process takes over: it knows what watches show, and nothing of what the first has created.
     pub fn restart(&mut self) {
         for key in self.index.keys(&self.fleet) {
-            self.index.set_made(&key, None);
+            self.index.set_created(&key, None);
         }
         let keys: Vec<_> = self.secrets.keys().cloned().collect();
         for key in &keys {
@@ -374,7 +374,7 @@ impl World {
             raise_version(secret);
         } else {
             self.secrets.remove(key);
-            self.index.set_made(key, None);
+            self.index.set_created(key, None);
         }
     }
 

@@ -94,7 +94,7 @@ fn sharing_a_name() -> Scene {
 /// The copy is another Secret.
 fn foreign(hub: &mut Observed) {
     let key = secret_key("team", "c1-kueue");
-    hub.credentials.set_made(&key, None);
+    hub.credentials.set_created(&key, None);
     hub.credentials.apply_copy(&key, observe(&stranger("team", "c1-kueue")));
 }
 
