@@ -32,7 +32,7 @@ for document in "${documents[@]}"; do
   while read -r metric; do
     # Counters and infos have a suffix that the program does not contain.
     name=${metric#hub_addons_} name=${name%_total} name=${name%_info}
-    git grep -qE "\"$name\"" -- 'crates/*/src/metrics.rs' || complain "$document names the metric $metric"
+    git grep -qE "\"$name\"" -- 'crates/**/metrics.rs' || complain "$document names the metric $metric"
   done < <(quoted "$document" 'hub_addons_[a-z_]+')
 done
 

@@ -28,7 +28,7 @@
 #
 # usage: hack/robustness.sh mutants [controllers] [OPTION]...
 #
-# Changes the code of hub-core and hub-runtime in one place after another, and prints each change that no test of its
+# Changes the code of hub-core, hub-process and hub-runtime in one place after another, and prints each change that no test of its
 # crate notices; or the code of the controllers' crates, and each change that neither their tests nor the simulation
 # notice. Each of the two takes a day; options of cargo-mutants limit them, such as --re Election, --in-diff FILE,
 # --file crates/hub-runtime/src/host/lease.rs or, without "controllers", --package hub-core. The results are in
@@ -52,7 +52,7 @@ if [ "${1-}" = mutants ]; then
     exec "$mutants" mutants --output target --config .cargo/mutants-controllers.toml --test-package hub-sim \
       --baseline skip --timeout 300 "$@"
   fi
-  case " $* " in *' --package'[\ =]* | *' -p '*) ;; *) set -- --package hub-core --package hub-runtime "$@" ;; esac
+  case " $* " in *' --package'[\ =]* | *' -p '*) ;; *) set -- --package hub-core --package hub-process --package hub-runtime "$@" ;; esac
   # Most of a mutant's build and tests is the same as before; a mutant that 32 cases do not notice is rare.
   export CARGO_INCREMENTAL=1 PROPTEST_CASES=${PROPTEST_CASES:-32}
   exec "$mutants" mutants --output target "$@"
