@@ -1,4 +1,5 @@
-//! The flags are those that `--help` prints, with their environment variables and defaults.
+//! The tables of flags are what `--help` prints: names, environment variables, defaults, and the first paragraph of each
+//! text, to which the page adds markup. `RECORD=1` writes them.
 
 #![cfg(test)]
 
@@ -6,20 +7,26 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use super::page::{quoted, rows};
+use super::page::{quoted, record, rows};
 use super::plugin::{cp_creds, program};
 
-/// A flag, its environment variable and its default.
-type Flag = (String, String, String);
+/// A flag in the output of `--help`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Flag {
+    name: String,
+    variable: String,
+    default: String,
+    meaning: String,
+}
 
 fn help(program: &Path, command: Option<&str>) -> String {
-    let output = Command::new(program).args(command).arg("--help").output().unwrap();
+    let output = Command::new(program).args(command).arg("--help").env("COLUMNS", "10000").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The flags in the output of `--help`.
-fn flags(help: &str) -> BTreeSet<Flag> {
+/// The flags in the output of `--help`, in its order.
+fn flags(help: &str) -> Vec<Flag> {
     let mut flags: Vec<Flag> = Vec::new();
     for line in help.lines() {
         let text = line.trim_start();
@@ -31,32 +38,67 @@ fn flags(help: &str) -> BTreeSet<Flag> {
             Some(text[..end.unwrap_or(text.len())].to_owned())
         });
         if let Some(name) = long {
-            flags.push((format!("--{name}"), String::new(), String::new()));
+            let name = format!("--{name}");
+            flags.push(Flag {
+                name,
+                variable: String::new(),
+                default: String::new(),
+                meaning: String::new(),
+            });
+            continue;
         }
         let Some(flag) = flags.last_mut() else { continue };
-        for (label, value) in [("[env: ", &mut flag.1), ("[default: ", &mut flag.2)] {
+        if flag.meaning.is_empty() {
+            text.clone_into(&mut flag.meaning);
+        }
+        for (label, value) in [("[env: ", &mut flag.variable), ("[default: ", &mut flag.default)] {
             if let Some((_, rest)) = line.split_once(label) {
                 rest.split([']', '=']).next().unwrap_or_default().clone_into(value);
             }
         }
     }
-    flags.retain(|(name, ..)| name != "--help" && name != "--version");
-    flags.into_iter().collect()
+    flags.retain(|flag| flag.name != "--help" && flag.name != "--version");
+    flags
 }
 
-/// The flags that the page lists below a heading.
-fn listed(heading: &str) -> BTreeSet<Flag> {
-    let cell = |row: &Vec<String>, column: usize| quoted(&row[column]).first().cloned().unwrap_or_default();
-    rows(heading).iter().map(|row| (cell(row, 0), cell(row, 1), cell(row, 2))).collect()
+/// A cell without markup and its full stop.
+fn plain(cell: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = cell;
+    while let Some((before, link)) = rest.split_once('[') {
+        let Some((text, after)) =
+            link.split_once("](").and_then(|(text, link)| Some((text, link.split_once(')')?.1)))
+        else {
+            break;
+        };
+        plain.push_str(before);
+        plain.push_str(text);
+        rest = after;
+    }
+    plain.push_str(rest);
+    plain.replace('`', "").trim_end_matches('.').to_owned()
 }
 
-fn compare(heading: &str, listed: &BTreeSet<Flag>, actual: &BTreeSet<Flag>) {
-    let missing: Vec<_> = actual.difference(listed).collect();
-    let invented: Vec<_> = listed.difference(actual).collect();
-    assert!(
-        missing.is_empty() && invented.is_empty(),
-        "{heading}: missing {missing:#?}, not in --help {invented:#?}"
-    );
+/// The table below a heading lists exactly these flags, in this order.
+fn compare(heading: &str, actual: &[Flag]) {
+    let listed = rows(heading);
+    let marked_up = |flag: &Flag| {
+        let meaning = plain(&flag.meaning);
+        let same = listed.iter().map(|row| &row[3]).find(|listed| plain(listed) == meaning);
+        same.cloned().unwrap_or_else(|| format!("{meaning}."))
+    };
+    let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
+    let expected: Vec<Vec<String>> = actual
+        .iter()
+        .map(|flag| vec![code(&flag.name), code(&flag.variable), code(&flag.default), marked_up(flag)])
+        .collect();
+    if record(heading, &expected) {
+        return;
+    }
+    for (expected, listed) in expected.iter().zip(&listed) {
+        assert_eq!(expected, listed, "{heading}: run RECORD=1 cargo test --test reference");
+    }
+    assert_eq!(expected.len(), listed.len(), "{heading}: run RECORD=1 cargo test --test reference");
 }
 
 /// The subcommands in the output of `--help`.
@@ -69,39 +111,53 @@ fn commands(help: &str) -> BTreeSet<String> {
     names.collect()
 }
 
+/// The flags that all of these commands have.
+fn common<'a>(mut all: impl Iterator<Item = &'a Vec<Flag>>) -> Vec<Flag> {
+    let first = all.next().unwrap().clone();
+    all.fold(first, |common, flags| common.into_iter().filter(|flag| flags.contains(flag)).collect())
+}
+
+fn without(flags: &[Flag], others: &[Flag]) -> Vec<Flag> {
+    flags.iter().filter(|flag| !others.contains(flag)).cloned().collect()
+}
+
 #[test]
-fn every_flag_of_every_command_is_listed_with_its_environment_variable_and_its_default() {
+fn every_flag_of_every_command_is_listed_as_the_help_shows_it() {
     let hub_addons = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
     let kubectl_plugin = program("kubectl-clusterprofile");
-    let of_plugin = listed("Flags of kubectl clusterprofile");
-    let of_hub_addons = listed("Flags of hub-addons for these commands");
-    let shared = commands(&help(&kubectl_plugin, None));
-    for command in commands(&help(hub_addons, None)) {
-        let actual = flags(&help(hub_addons, Some(&command)));
-        if actual.is_empty() {
-            continue;
-        }
-        let heading = format!("Flags of {command}");
-        let mut expected = listed(&heading);
-        if shared.contains(&command) {
-            let mut expected = expected.clone();
-            expected.extend(of_plugin.clone());
-            compare(&heading, &expected, &flags(&help(&kubectl_plugin, Some(&command))));
-        }
-        if shared.contains(&command) {
-            expected.extend(of_hub_addons.clone());
-        }
+    let flags_of = |program: &Path, command: &str| flags(&help(program, Some(command)));
+    let shared: Vec<_> = commands(&help(&kubectl_plugin, None))
+        .into_iter()
+        .map(|command| (flags_of(&kubectl_plugin, &command), flags_of(hub_addons, &command), command))
+        .filter(|(flags, ..)| !flags.is_empty())
+        .collect();
+    let of_plugin = common(shared.iter().map(|(of_plugin, ..)| of_plugin));
+    let of_hub_addons = common(shared.iter().map(|(_, of_hub_addons, _)| of_hub_addons));
+    compare("Flags of kubectl clusterprofile", &of_plugin);
+    compare("Flags of hub-addons for these commands", &of_hub_addons);
+    for (with_plugin, with_hub_addons, command) in &shared {
+        let own = without(with_plugin, &of_plugin);
+        compare(&format!("Flags of {command}"), &own);
+        let further = without(&without(with_hub_addons, &of_hub_addons), &own);
         if command == "explain" {
-            expected.extend(listed("Further flags of hub-addons explain"));
+            compare("Further flags of hub-addons explain", &further);
+        } else {
+            assert_eq!(further, [], "{command}");
         }
-        compare(&heading, &expected, &actual);
+        assert_eq!(without(&own, with_hub_addons), [], "{command}");
+    }
+    for command in commands(&help(hub_addons, None)) {
+        let flags = flags_of(hub_addons, &command);
+        if !flags.is_empty() && shared.iter().all(|(.., shared)| *shared != command) {
+            compare(&format!("Flags of {command}"), &flags);
+        }
     }
 }
 
 #[test]
 fn every_flag_of_cp_creds_is_listed() {
-    let actual = flags(&help(cp_creds(), None));
-    let names = |flags: BTreeSet<Flag>| flags.into_iter().map(|(name, ..)| name).collect::<BTreeSet<_>>();
+    let actual: BTreeSet<_> = flags(&help(cp_creds(), None)).into_iter().map(|flag| flag.name).collect();
     assert!(!actual.is_empty());
-    assert_eq!(names(listed("Flags of cp-creds")), names(actual));
+    let listed = rows("Flags of cp-creds");
+    assert_eq!(listed.iter().map(|row| quoted(&row[0])[0].clone()).collect::<BTreeSet<_>>(), actual);
 }
