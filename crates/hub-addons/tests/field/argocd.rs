@@ -206,8 +206,10 @@ async fn argo_cd_reads_the_secret_that_consumer_access_writes_and_reaches_the_cl
 
 /// The namespace of Argo CD, and the name of its account on the clusters.
 pub const ARGOCD: &str = "argocd";
-/// The namespace on the cluster `one` that it deploys to.
-const TARGET: &str = "only-in-one";
+/// The namespace on a cluster that it deploys to.
+fn target(cluster: &str) -> String {
+    format!("only-in-{cluster}")
+}
 
 fn argo_object(kind: &str, plural: &str, name: &str) -> Object {
     Object::new(("argoproj.io", "v1alpha1", kind), plural, Some(ARGOCD), name)
@@ -246,7 +248,7 @@ impl<'a> ArgoCd<'a> {
         let spec = json!({
             "project": "default",
             "source": { "repoURL": format!("file://{}", git.display()), "path": ".", "targetRevision": "HEAD" },
-            "destination": { "name": "one", "namespace": TARGET },
+            "destination": { "name": "one", "namespace": target("one") },
         });
         create(
             &stage.ocm,
@@ -369,8 +371,11 @@ impl<'a> ArgoCd<'a> {
         .await;
     }
 
-    /// Commits a manifest with this text, and waits until it is deployed.
-    pub async fn deploys(&self, text: &str) {
+    /// Commits a manifest with this text, and waits until it is deployed to this cluster.
+    pub async fn deploys(&self, cluster: &str, text: &str) {
+        let destination =
+            json!({ "spec": { "destination": { "name": cluster, "namespace": target(cluster) } } });
+        merge(&self.stage.ocm, &deployment(), &destination).await;
         let manifest = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "greeting" }, "data": { "text": text },
         });
@@ -385,19 +390,19 @@ impl<'a> ArgoCd<'a> {
                 && status["health"]["status"] == "Healthy"
         })
         .await;
-        let client = self.stage.cluster("one").client_as("ocm").await.unwrap();
-        let there = Object::new(("", "v1", "ConfigMap"), "configmaps", Some(TARGET), "greeting");
+        let client = self.stage.cluster(cluster).client_as("ocm").await.unwrap();
+        let there = Object::new(("", "v1", "ConfigMap"), "configmaps", Some(&target(cluster)), "greeting");
         assert_eq!(get(&client, &there).await.unwrap()["data"]["text"], text);
     }
 
-    /// Waits until it knows no cluster for the Application.
-    pub async fn has_no_cluster(&self) {
+    /// Waits until it does not know the cluster of the Application.
+    pub async fn has_no_cluster(&self, cluster: &str) {
         let refresh = json!({ "metadata": { "annotations": { "argocd.argoproj.io/refresh": "normal" } } });
         merge(&self.stage.ocm, &deployment(), &refresh).await;
-        let message = "there are no clusters with this name: one";
+        let message = format!("there are no clusters with this name: {cluster}");
         let says_so = |status: &Value| {
             let conditions = status["conditions"].as_array();
-            conditions.is_some_and(|conditions| conditions.iter().any(|it| it["message"] == message))
+            conditions.is_some_and(|conditions| conditions.iter().any(|it| it["message"] == *message))
         };
         self.status("has no cluster", says_so).await;
     }
@@ -418,7 +423,7 @@ async fn an_application_is_synced_across_rotations_until_its_grant_ends() {
     stage.cluster("one").grant_service_account(agent::NAMESPACE, account, permissions()).await.unwrap();
     let argo = ArgoCd::start(&stage, &application.access).await;
     argo.profile_appears(&application).await;
-    argo.deploys("first").await;
+    argo.deploys("one", "first").await;
 
     // Heartbeats and a restart change no profile, and so no Secret.
     let before = shown(&stage, &application, "one").await;
@@ -429,14 +434,14 @@ async fn an_application_is_synced_across_rotations_until_its_grant_ends() {
         merge_status(&stage.ocm, &cluster, &json!({ "allocatable": { "cpu": beat.to_string() } })).await;
     }
     stage.restart().await;
-    argo.deploys("second").await;
+    argo.deploys("one", "second").await;
     assert_eq!(shown(&stage, &application, "one").await, before);
 
     // The next token is copied after the old one has become invalid.
     stage.invalidate("one", &application).await;
     argo.sync(("with an invalid token", 0), "Failed").await;
     stage.rotate("one", ARGOCD).await;
-    argo.deploys("third").await;
+    argo.deploys("one", "third").await;
     assert_eq!(argo.connections(), connections, "{}", argo.controller.log());
 
     // Without the grant there is no copy, and an invalid token is not replaced. Then the cluster itself is gone.
@@ -448,10 +453,10 @@ async fn an_application_is_synced_across_rotations_until_its_grant_ends() {
     argo.sync(("without a copy", 0), "Failed").await;
     assert!(argo.controller.log().contains(LOST), "{}", argo.controller.log());
     argo.profile_is_gone().await;
-    argo.has_no_cluster().await;
+    argo.has_no_cluster("one").await;
 
     create(&stage.ocm, [binding]).await;
     stage.rotate("one", ARGOCD).await;
     argo.profile_appears(&application).await;
-    argo.deploys("fourth").await;
+    argo.deploys("one", "fourth").await;
 }

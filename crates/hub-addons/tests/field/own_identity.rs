@@ -525,7 +525,7 @@ async fn multikueue_reaches_its_clusters_by_its_own_identity_and_without_a_secre
 }
 
 #[tokio::test]
-async fn argo_cd_deploys_to_its_cluster_by_its_own_identity_and_without_a_token() {
+async fn argo_cd_deploys_to_its_clusters_by_its_own_identity_and_without_a_token() {
     if !pods::can_run("Argo CD by its own identity, with cluster-proxy's tunnel in pods").await {
         return;
     }
@@ -541,7 +541,8 @@ async fn argo_cd_deploys_to_its_cluster_by_its_own_identity_and_without_a_token(
         scene.agents_act(cluster, &application).await;
     }
     let argo = ArgoCd::start(stage, &application.access).await;
-    argo.deploys("first").await;
+    argo.deploys("one", "first").await;
+    argo.deploys("two", "second").await;
     // An administrator walks the same way.
     let kubeconfig = format!("--kubeconfig={}", scene.hub().kubeconfig_for(UPSTREAM).unwrap().display());
     let walk = async |token: &Path| {
@@ -570,11 +571,12 @@ async fn argo_cd_deploys_to_its_cluster_by_its_own_identity_and_without_a_token(
         let secret = ocm::Object::new(("", "v1", "Secret"), "secrets", Some(ARGOCD), &name);
         world::gone(&stage.ocm, &secret).await;
     }
-    argo.has_no_cluster().await;
+    argo.has_no_cluster("two").await;
 
     world::create(&stage.ocm, [binding]).await;
     for cluster in CLUSTERS {
         scene.agents_act(cluster, &application).await;
     }
-    argo.deploys("second").await;
+    argo.deploys("two", "third").await;
+    argo.deploys("one", "fourth").await;
 }
