@@ -82,7 +82,7 @@ pub enum Command {
 /// A command about a hub.
 #[derive(Debug, Args)]
 pub struct OnHub<A: Args> {
-    /// Kubeconfig of the hub; without it the Pod's own account, else $KUBECONFIG, else ~/.kube/config
+    /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
     #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 

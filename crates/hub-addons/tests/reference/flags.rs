@@ -129,7 +129,7 @@ fn every_flag_of_every_command_is_listed_as_the_help_shows_it() {
     let shared: Vec<_> = commands(&help(&kubectl_plugin, None))
         .into_iter()
         .map(|command| (flags_of(&kubectl_plugin, &command), flags_of(hub_addons, &command), command))
-        .filter(|(flags, ..)| !flags.is_empty())
+        .filter(|(of_plugin, of_hub_addons, _)| !of_plugin.is_empty() && !of_hub_addons.is_empty())
         .collect();
     let of_plugin = common(shared.iter().map(|(of_plugin, ..)| of_plugin));
     let of_hub_addons = common(shared.iter().map(|(_, of_hub_addons, _)| of_hub_addons));
