@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use super::page::{quoted, record, rows};
+use super::page::{quoted, rows};
 use super::plugin::{cp_creds, program};
+use super::record::record;
 
 /// A flag in the output of `--help`.
 #[derive(Debug, Clone, PartialEq, Eq)]

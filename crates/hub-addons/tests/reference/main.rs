@@ -10,3 +10,4 @@ mod plugin;
 mod flags;
 mod names;
 mod page;
+mod record;

@@ -4,12 +4,13 @@
 
 use std::path::PathBuf;
 
-fn path() -> PathBuf {
+/// Where it is.
+pub fn path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference.md")
 }
 
 /// The lines of the table below a heading, from its head to its last row: where they begin, and how many they are.
-fn table(page: &[&str], heading: &str) -> (usize, usize) {
+pub fn table(page: &[&str], heading: &str) -> (usize, usize) {
     let is_heading = |line: &&str| line.starts_with('#') && line.trim_start_matches('#').trim() == heading;
     let below = page.iter().position(is_heading).map(|at| at + 1);
     let below = below.unwrap_or_else(|| panic!("docs/reference.md has no heading {heading:?}"));
@@ -28,23 +29,6 @@ pub fn rows(heading: &str) -> Vec<Vec<String>> {
         inner.split('|').map(|cell| cell.trim().to_owned()).collect()
     };
     lines[first..first + count].iter().skip(2).map(cells).collect()
-}
-
-/// With `RECORD=1`, replaces the rows below a heading; returns whether it did.
-pub fn record(heading: &str, rows: &[Vec<String>]) -> bool {
-    if std::env::var_os("RECORD").is_none() {
-        return false;
-    }
-    let page = std::fs::read_to_string(path()).unwrap();
-    let lines: Vec<_> = page.lines().collect();
-    let (first, count) = table(&lines, heading);
-    let cell = |cell: &String| if cell.is_empty() { " ".to_owned() } else { format!(" {cell} ") };
-    let rows = rows.iter().map(|row| format!("|{}|", row.iter().map(cell).collect::<Vec<_>>().join("|")));
-    let rows: Vec<_> = rows.collect();
-    let head = lines[..first + 2].iter().copied();
-    let written = head.chain(rows.iter().map(String::as_str)).chain(lines[first + count..].iter().copied());
-    std::fs::write(path(), written.collect::<Vec<_>>().join("\n") + "\n").unwrap();
-    true
 }
 
 /// The text between backticks in a cell.
