@@ -39,10 +39,10 @@ pub struct LocalHub {
     stopped: AtomicBool,
     tenancy: Arc<()>,
     // Dropped in this order: clients before servers, and the place when nothing runs any more.
-    controller_manager: Option<Supervised>,
+    controller_manager: Mutex<Option<Supervised>>,
     api_server: Mutex<Option<Supervised>>,
     etcd: Mutex<Option<Supervised>>,
-    _place: HubPlace,
+    place: Mutex<Option<HubPlace>>,
 }
 
 /// A copy of a hub's data.
@@ -81,10 +81,10 @@ impl LocalHub {
             reuse: None,
             stopped: AtomicBool::new(false),
             tenancy: Arc::new(()),
-            controller_manager,
+            controller_manager: Mutex::new(controller_manager),
             api_server: Mutex::new(Some(api_server)),
             etcd: Mutex::new(Some(etcd)),
-            _place: place,
+            place: Mutex::new(Some(place)),
         }
     }
 
@@ -212,6 +212,18 @@ impl LocalHub {
         crds::remove(&self.access.harness()?, name).await
     }
 
+    /// Ends the hub as dropping it does, for one that its owner cannot drop, and makes room for another.
+    pub fn end(&self) {
+        for program in [&self.controller_manager, &self.api_server, &self.etcd] {
+            if let Ok(mut running) = program.try_lock() {
+                drop(running.take());
+            }
+        }
+        if let Ok(mut place) = self.place.try_lock() {
+            drop(place.take());
+        }
+    }
+
     /// Kills the API server: connections break, new ones are refused. No effect if it is not running.
     pub async fn stop_api_server(&self) -> Result<(), HubError> {
         self.stopped.store(true, Ordering::Relaxed);
@@ -326,10 +338,11 @@ impl LocalHub {
     /// The memory of the hub's programs, if known.
     pub async fn memory(&self) -> Vec<Memory> {
         let (etcd, api_server) = (self.etcd.lock().await, self.api_server.lock().await);
+        let controller_manager = self.controller_manager.lock().await;
         [
             etcd.as_ref().map(|running| ("etcd", running)),
             api_server.as_ref().map(|running| ("kube-apiserver", running)),
-            self.controller_manager.as_ref().map(|running| ("kube-controller-manager", running)),
+            controller_manager.as_ref().map(|running| ("kube-controller-manager", running)),
         ]
         .into_iter()
         .flatten()

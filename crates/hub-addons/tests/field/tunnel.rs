@@ -37,6 +37,12 @@ pub struct Tunnel {
     pub addons: Vec<Addon>,
 }
 
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.stage.chain.end();
+    }
+}
+
 impl Tunnel {
     pub async fn start() -> Self {
         let cluster = || LocalHub::builder().crds(CrdSet::None).workloads();

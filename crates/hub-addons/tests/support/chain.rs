@@ -59,6 +59,17 @@ pub struct Chain {
     addons: Mutex<Vec<Addons>>,
 }
 
+impl Chain {
+    /// Ends everything that runs, for a chain that one test has for itself: what it leads to lives as long as this process.
+    pub fn end(&self) {
+        if let Ok(mut addons) = self.addons.try_lock() {
+            addons.clear();
+        }
+        self.clusters.iter().for_each(LocalHub::end);
+        self.hub.end();
+    }
+}
+
 /// One test's view of it, with a client of its own.
 pub struct Stage {
     pub chain: &'static Chain,
@@ -162,7 +173,7 @@ pub async fn with_cluster_proxy(
     let (service, user_server) = (Some(service), None);
     let (profiles, syncer) = (user(), syncer_user());
     let ocm = hub.ocm.clone();
-    // As long as this process, as those that tests share.
+    // As those that tests share; it ends with `Chain::end`.
     let chain = Box::leak(Box::new(Chain {
         hub,
         clusters,

@@ -56,7 +56,7 @@ pub async fn node(scene: &Scene, cluster: &str) -> Running {
 /// Commands and ports that stay open.
 pub struct Open {
     command: RunningKubectl,
-    forward: RunningKubectl,
+    _forward: RunningKubectl,
     connection: TcpStream,
 }
 
@@ -77,8 +77,8 @@ pub async fn commands_and_ports(application: &Application<'_>) -> Open {
         let (_forward, mut connection) = forwards(&kubectl()).await;
         echoes(&mut connection).await;
     }
-    let (forward, connection) = forwards(&begun).await;
-    Open { command, forward, connection }
+    let (_forward, connection) = forwards(&begun).await;
+    Open { command, _forward, connection }
 }
 
 /// A command's output, and its exit code.
@@ -130,7 +130,6 @@ impl Open {
             while self.connection.write_all(b"x").await.is_ok() && self.connection.read_u8().await.is_ok() {}
         };
         tokio::time::timeout(SOON, ended).await.unwrap();
-        self.forward.signal("TERM").await.unwrap();
     }
 }
 
