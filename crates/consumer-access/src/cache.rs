@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use hub_api::names::{AccountKey, AccountName};
 use hub_core::consumer_access::{AccessSettings, FoundObject, IntegrationKey, ObservedObject};
-use hub_runtime::watch::{OwnWrites, Unreadable, is_newer};
+use hub_runtime::watch::{OwnWrites, Seen, Unreadable};
 use kube::api::DynamicObject;
 use serde_json::json;
 
@@ -49,28 +49,11 @@ pub(crate) struct ObjectCache<K> {
     writes: BTreeMap<WatchName, OwnWrites<K>>,
     /// The watches whose list is complete.
     listed: BTreeSet<WatchName>,
-    /// The creates without a response.
-    creating: BTreeMap<K, Creating>,
-}
-
-/// What a watch has shown since a create was sent. Its response may arrive later, and show an object that is gone: no
-/// event would remove that from the cache.
-#[derive(Default)]
-struct Creating {
-    /// The uids of the objects that have ended.
-    ended: BTreeSet<String>,
-    /// The resourceVersion of the last list. What it includes and does not show has ended.
-    listed: Option<String>,
 }
 
 impl<K> Default for ObjectCache<K> {
     fn default() -> Self {
-        Self {
-            objects: BTreeMap::new(),
-            writes: BTreeMap::new(),
-            listed: BTreeSet::new(),
-            creating: BTreeMap::new(),
-        }
+        Self { objects: BTreeMap::new(), writes: BTreeMap::new(), listed: BTreeSet::new() }
     }
 }
 
@@ -101,20 +84,12 @@ impl<K: CacheKey> ObjectCache<K> {
 
     /// The list is complete, at this resourceVersion: what we wrote before it and it does not show is gone, although the
     /// watch never showed that. Returns the keys of these.
-    pub(crate) fn end_list(
-        &mut self,
-        watch: &WatchName,
-        version: &str,
-        is_shown: impl Fn(&K) -> bool,
-    ) -> Vec<K> {
+    pub(crate) fn end_list(&mut self, watch: &WatchName, version: &str) -> Vec<K> {
         let gone = self.writes.entry(watch.clone()).or_default().end_list(version);
         for key in &gone {
-            self.forget(key);
+            self.objects.remove(key);
         }
         self.listed.insert(watch.clone());
-        for (_, creating) in self.creating.iter_mut().filter(|(key, _)| is_shown(key)) {
-            creating.listed = Some(version.to_owned());
-        }
         gone
     }
 
@@ -133,8 +108,11 @@ impl<K: CacheKey> ObjectCache<K> {
         key: &K,
         object: ObservedObject,
     ) {
-        let replaces = self.writes.entry(watch.clone()).or_default().shown(key);
-        self.store(settings, key, object, replaces);
+        let known = self.objects.get(key).map(seen);
+        let writes = self.writes.entry(watch.clone()).or_default();
+        if writes.takes_shown(key, known, (&object.version).into()) {
+            self.store(settings, key, object);
+        }
     }
 
     /// Stores the response to a patch or a delete, unless the object is gone.
@@ -145,18 +123,19 @@ impl<K: CacheKey> ObjectCache<K> {
         key: &K,
         object: ObservedObject,
     ) {
-        let uid = &object.version.uid;
-        if self.objects.get(key).is_some_and(|known| known.object.version.uid == *uid) {
-            self.store_written(settings, watch, key, object);
+        let known = self.objects.get(key).map(seen);
+        let writes = self.writes.entry(watch.clone()).or_default();
+        if writes.takes_patched(key, known, (&object.version).into()) {
+            self.store(settings, key, object);
         }
     }
 
     /// A create is sent.
-    pub(crate) fn creating(&mut self, key: &K) {
-        self.creating.insert(key.clone(), Creating::default());
+    pub(crate) fn creating(&mut self, watch: &WatchName, key: &K) {
+        self.writes.entry(watch.clone()).or_default().sending(key);
     }
 
-    /// Stores the response to a create, `None` if it failed. Returns false if the object may have ended since.
+    /// Stores the response to a create, `None` if it failed. Returns false if the object has ended since.
     pub(crate) fn created(
         &mut self,
         settings: &AccessSettings,
@@ -164,15 +143,17 @@ impl<K: CacheKey> ObjectCache<K> {
         key: &K,
         object: Option<ObservedObject>,
     ) -> bool {
-        let creating = self.creating.remove(key).unwrap_or_default();
+        let known = self.objects.get(key).map(seen);
+        let writes = self.writes.entry(watch.clone()).or_default();
+        let in_flight = writes.received(key);
         let Some(object) = object else { return false };
-        let uid = object.version.uid.clone();
-        let is_included = |listed: String| !is_newer(&object.version.resource_version, &listed);
-        let is_listed = creating.listed.is_some_and(is_included);
-        if creating.ended.contains(&uid) || is_listed && !self.objects.contains_key(key) {
+        if in_flight.has_ended((&object.version).into(), known) {
             return false;
         }
-        self.store_written(settings, watch, key, object);
+        let uid = object.version.uid.clone();
+        if writes.takes_found(key, known, (&object.version).into()) {
+            self.store(settings, key, object);
+        }
         // Also if the watch was faster, and showed it as a webhook had changed it.
         if let Some(found) = self.objects.get_mut(key).filter(|found| found.object.version.uid == uid) {
             found.is_ours = true;
@@ -180,54 +161,32 @@ impl<K: CacheKey> ObjectCache<K> {
         true
     }
 
-    fn store_written(
-        &mut self,
-        settings: &AccessSettings,
-        watch: &WatchName,
-        key: &K,
-        object: ObservedObject,
-    ) {
-        let version = object.version.resource_version.clone();
-        if self.store(settings, key, object, false) {
-            self.writes.entry(watch.clone()).or_default().wrote(key, &version);
-        }
-    }
-
     /// An object is gone, as the watch shows.
     pub(crate) fn ended(&mut self, watch: &WatchName, key: &K) {
-        if self.writes.entry(watch.clone()).or_default().ended(key) {
-            self.forget(key);
+        let known = self.objects.get(key).map(seen);
+        if self.writes.entry(watch.clone()).or_default().ended(key, known) {
+            self.objects.remove(key);
         }
     }
 
     /// The object with this uid is gone, as the response to a write of it shows.
     pub(crate) fn gone(&mut self, key: &K, uid: &str) {
         if self.objects.get(key).is_some_and(|known| known.object.version.uid == uid) {
-            self.forget(key);
+            self.objects.remove(key);
         }
     }
 
-    fn forget(&mut self, key: &K) {
-        let found = self.objects.remove(key);
-        if let (Some(found), Some(creating)) = (found, self.creating.get_mut(key)) {
-            creating.ended.insert(found.object.version.uid);
-        }
-    }
-
-    /// Stores an object unless a newer version of it is known; returns whether it did.
-    fn store(&mut self, settings: &AccessSettings, key: &K, object: ObservedObject, replaces: bool) -> bool {
-        let known = self.objects.get(key);
-        let version = known.map(|known| known.object.version.resource_version.as_str());
-        if !replaces && version.is_some_and(|version| !is_newer(&object.version.resource_version, version)) {
-            return false;
-        }
-        let mut found = FoundObject::seen(settings, known, object);
+    fn store(&mut self, settings: &AccessSettings, key: &K, object: ObservedObject) {
+        let mut found = FoundObject::seen(settings, self.objects.get(key), object);
         if !found.is_ours && !key.is_declared(settings) {
             found.object.forget_content();
         }
         self.objects.insert(key.clone(), found);
-        true
     }
+}
+
+fn seen(found: &FoundObject) -> Seen<'_> {
+    (&found.object.version).into()
 }
 
 #[cfg(test)]
@@ -270,7 +229,7 @@ mod tests {
     fn a_list_counts_whatever_its_version_and_an_event_only_if_it_is_newer() {
         let (settings, key) = (settings(), IntegrationKey::MultiKueueCluster("a".into()));
         let mut cache = ObjectCache::default();
-        cache.creating(&key);
+        cache.creating(&ALL, &key);
         assert!(cache.created(&settings, &ALL, &key, Some(object("one", "5"))));
         cache.wrote(&settings, &ALL, &key, object("one", "7"));
         cache.show(&settings, &ALL, &key, object("one", "6"));
@@ -279,7 +238,7 @@ mod tests {
         assert_eq!(version(&cache, &key).as_deref(), Some("8"));
         cache.begin_list(&ALL);
         cache.show(&settings, &ALL, &key, object("one", "3"));
-        cache.end_list(&ALL, "1", |_| true);
+        cache.end_list(&ALL, "1");
         assert_eq!(version(&cache, &key).as_deref(), Some("3"));
     }
 
@@ -292,12 +251,12 @@ mod tests {
         );
         let mut cache = ObjectCache::default();
         for key in [&key, &later] {
-            cache.creating(key);
+            cache.creating(&ALL, key);
             assert!(cache.created(&settings, &ALL, key, Some(object("one", "5"))));
         }
         cache.begin_list(&ALL);
         cache.wrote(&settings, &ALL, &later, object("one", "6"));
-        cache.end_list(&ALL, "1", |_| true);
+        cache.end_list(&ALL, "1");
         assert_eq!(cache.ours().collect::<Vec<_>>(), [&later]);
     }
 
@@ -314,7 +273,7 @@ mod tests {
             assert!(!cache.is_listed(watch));
             cache.begin_list(watch);
             cache.show(&settings, watch, key, object("one", "1"));
-            cache.end_list(watch, "1", |shown| shown == key);
+            cache.end_list(watch, "1");
             assert!(cache.is_listed(watch));
         }
         cache.unlist(&ALL, |shown| *shown == key);
@@ -342,7 +301,7 @@ mod tests {
             assert_eq!(cache.get(&key).unwrap().object == annotated, kept, "{key:?}");
         }
         let created = account("created");
-        cache.creating(&created);
+        cache.creating(&ALL, &created);
         assert!(cache.created(&settings, &ALL, &created, Some(annotated)));
         cache.show(&settings, &ALL, &created, object("one", "2"));
         assert!(cache.is_ours(&created));
@@ -352,23 +311,23 @@ mod tests {
     fn a_late_response_does_not_restore_an_object_that_has_ended() {
         let (settings, key) = (settings(), IntegrationKey::MultiKueueCluster("a".into()));
         let mut cache = ObjectCache::default();
-        cache.creating(&key);
+        cache.creating(&ALL, &key);
         cache.show(&settings, &ALL, &key, object("one", "1"));
         cache.ended(&ALL, &key);
         assert!(!cache.created(&settings, &ALL, &key, Some(object("one", "1"))));
         assert!(cache.get(&key).is_none());
         for listed in ["3", "4"] {
-            cache.creating(&key);
+            cache.creating(&ALL, &key);
             cache.begin_list(&ALL);
-            cache.end_list(&ALL, listed, |_| true);
+            cache.end_list(&ALL, listed);
             assert!(!cache.created(&settings, &ALL, &key, Some(object("two", "3"))));
             assert!(cache.get(&key).is_none());
         }
         cache.wrote(&settings, &ALL, &key, object("two", "4"));
         assert!(cache.get(&key).is_none(), "a patch");
-        cache.creating(&key);
+        cache.creating(&ALL, &key);
         cache.begin_list(&ALL);
-        cache.end_list(&ALL, "2", |_| true);
+        cache.end_list(&ALL, "2");
         assert!(cache.created(&settings, &ALL, &key, Some(object("two", "3"))), "the list is older");
     }
 
@@ -387,8 +346,8 @@ mod tests {
     fn a_list_of_another_watch_does_not_concern_a_create() {
         let (settings, key) = (settings(), IntegrationKey::MultiKueueCluster("a".into()));
         let mut cache = ObjectCache::default();
-        cache.creating(&key);
-        cache.end_list(&WatchName(Some("other".into())), "1", |_| false);
+        cache.creating(&ALL, &key);
+        cache.end_list(&WatchName(Some("other".into())), "1");
         assert!(cache.created(&settings, &ALL, &key, Some(object("one", "1"))));
     }
 
@@ -397,7 +356,7 @@ mod tests {
         let (settings, key) = (settings(), IntegrationKey::MultiKueueCluster("a".into()));
         let mut cache = ObjectCache::default();
         cache.show(&settings, &ALL, &key, object("one", "1"));
-        cache.creating(&key);
+        cache.creating(&ALL, &key);
         cache.ended(&ALL, &key);
         assert!(cache.created(&settings, &ALL, &key, Some(object("two", "3"))));
         assert!(cache.is_ours(&key));

@@ -299,7 +299,7 @@ impl IntegrationStore {
 
     /// Records that a create is sent.
     fn creating(&self, key: &IntegrationKey) {
-        self.state.lock().cache_mut(key).creating(key);
+        self.state.lock().cache_mut(key).creating(&self.watch_name(key), key);
     }
 
     /// Records the response to a create, `None` if it failed. Returns false if the object may have ended since.
@@ -384,8 +384,7 @@ impl ObjectSink {
     }
 
     fn list_ends(&self, version: &str) {
-        let is_shown = |key: &IntegrationKey| key.namespace() == self.example.namespace();
-        self.store.state.lock().cache_mut(&self.example).end_list(&self.watch, version, is_shown);
+        self.store.state.lock().cache_mut(&self.example).end_list(&self.watch, version);
         if self.store.host.is_working() {
             self.store.queue_everything(&self.store.fleet.read());
         }

@@ -281,7 +281,7 @@ impl Store {
         let mut state = self.state.lock();
         let cache = state.cache_mut(kind);
         let was_listed = cache.is_listed(watch);
-        let gone = cache.end_list(watch, version, |key| watch_of(kind, key) == *watch);
+        let gone = cache.end_list(watch, version);
         self.set_failing(state, Listed::Objects(kind), watch, false);
         if !self.host.is_working() {
             return;
@@ -359,7 +359,7 @@ impl Store {
 
     /// Records that our own create is sent.
     pub(crate) fn creating(&self, kind: AccessKind, key: &AccountKey) {
-        self.state.lock().cache_mut(kind).creating(key);
+        self.state.lock().cache_mut(kind).creating(&watch_of(kind, key), key);
     }
 
     /// Records the response to our own create, `None` if it failed. Returns false if the object may have ended since.

@@ -128,7 +128,7 @@ impl Memory {
 
     /// Records the response. Returns whether it may show a Secret that has since been deleted or lost its label.
     pub(crate) fn received(&self, watch: Option<&Namespace>, key: &SecretKey) -> bool {
-        self.0.lock().writes(watch).received(key)
+        self.0.lock().writes(watch).received(key).has_any_ended()
     }
 
     /// Records that the list of a watch begins.
@@ -158,7 +158,7 @@ impl Memory {
     /// Records that a watch shows the deletion of a Secret. Returns whether it applies: a list does not contain what
     /// was written after it began.
     pub(crate) fn ended(&self, watch: Option<&Namespace>, key: &SecretKey) -> bool {
-        self.0.lock().writes(watch).ended(key)
+        self.0.lock().writes(watch).ended(key, None)
     }
 
     /// Whether we deleted the copy with this uid, and the watch has not shown it.

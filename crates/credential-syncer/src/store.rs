@@ -21,7 +21,7 @@ use hub_process::process::Shared;
 use hub_runtime::host::Host;
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
-use hub_runtime::watch::is_newer;
+use hub_runtime::watch::{Seen, is_newer};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -375,10 +375,7 @@ impl Store {
         let is_comparable =
             |known: &&ObservedCopy| known.is_labelled || known.version.uid == observed.version.uid;
         let known = index.copy(key).filter(is_comparable);
-        let is_older = known.is_some_and(|known| {
-            !is_newer(&observed.version.resource_version, &known.version.resource_version)
-        });
-        !is_older
+        Seen::from(&observed.version).is_later(known.map(|known| (&known.version).into()))
     }
 
     /// The namespace of the watch that shows a copy.

@@ -32,7 +32,7 @@ use hub_runtime::host::{Host, Watches};
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
-use hub_runtime::watch::{self, LARGE_PAGE, ObjectKey, OwnWrites, Sink, Unreadable, Watch, is_newer};
+use hub_runtime::watch::{self, LARGE_PAGE, ObjectKey, OwnWrites, Seen, Sink, Unreadable, Watch};
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::{Request, delete_exactly};
 
@@ -218,22 +218,28 @@ impl Profiles {
         let field_manager = Some(FIELD_MANAGER.to_owned());
         let writer = &self.host.writer;
         let params = PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
-        // A profile that was created and may have changed since is read.
-        let created = match action {
-            ProfileAction::Nothing => return Ok(None),
+        match action {
+            ProfileAction::Nothing => Ok(None),
             ProfileAction::Create(object) => {
                 let body = without_status(object, &resource).to_string().into_bytes();
                 let params = PostParams { field_manager, ..PostParams::default() };
                 let creating = send(client, profiles.create(&params, body));
-                match self.await_response(key, writer.send(request("create"), creating)).await {
-                    Ok((created, has_ended)) => {
-                        info!(profile = %key, "created");
-                        (!has_ended).then_some(created)
-                    }
+                match self.find(key, request("create"), creating).await {
                     // Created by an earlier attempt whose response was lost, or by another client, and not yet in an
                     // event: the next plan decides.
-                    Err(error) if error.category == Category::AlreadyExists => None,
-                    Err(error) => return Err(error),
+                    Err(error) if error.category == Category::AlreadyExists => {
+                        let getting = send(client, profiles.get(name, &GetParams::default()));
+                        match self.find(key, request("get"), getting).await {
+                            Err(error) if error.category == Category::NotFound => Ok(None),
+                            found => found,
+                        }
+                    }
+                    created => {
+                        if created.is_ok() {
+                            info!(profile = %key, "created");
+                        }
+                        created
+                    }
                 }
             }
             ProfileAction::PatchObject(version, patch) => {
@@ -242,7 +248,7 @@ impl Profiles {
                 let patching = send(client, profiles.patch(name, &params, &patch));
                 let patched = writer.send(request("patch"), patching).await?;
                 self.observe_patched(key, &patched);
-                return Ok(patched.metadata.resource_version);
+                Ok(patched.metadata.resource_version)
             }
             ProfileAction::PatchStatus(version, patch) => {
                 debug!(profile = %key, "writing the status");
@@ -250,7 +256,7 @@ impl Profiles {
                 let patching = patch_status(client, &resource, key, &params, patch);
                 let patched = writer.send(request("patch_status"), patching).await?;
                 self.observe_patched(key, &patched);
-                return Ok(patched.metadata.resource_version);
+                Ok(patched.metadata.resource_version)
             }
             ProfileAction::Delete(version) => {
                 let params = delete_exactly(version);
@@ -259,35 +265,27 @@ impl Profiles {
                 writer.send(request("delete"), deleting).await?;
                 info!(profile = %key, "deleted");
                 self.mark_deleted(key, &version.uid);
-                return Ok(None);
+                Ok(None)
             }
-        };
-        let profile = if let Some(profile) = created {
-            profile
-        } else {
-            let getting = send(client, profiles.get(name, &GetParams::default()));
-            match self.await_response(key, writer.send(request("get"), getting)).await {
-                Ok((profile, false)) => profile,
-                Ok((_, true)) => return Ok(None),
-                Err(error) if error.category == Category::NotFound => return Ok(None),
-                Err(error) => return Err(error),
-            }
-        };
-        self.observe(key, &profile);
-        Ok(profile.metadata.resource_version)
+        }
     }
 
-    /// Sends a request. Returns also whether its response may show a profile that has since been deleted, as the watch
-    /// shows.
-    async fn await_response<T>(
+    /// Sends a create or a read, and stores the profile that the response shows. Returns its resourceVersion, or `None` if it
+    /// has ended since.
+    async fn find(
         &self,
         key: &ProfileKey,
-        request: impl Future<Output = Result<T, WriteError>>,
-    ) -> Result<(T, bool), WriteError> {
+        request: Request<'_>,
+        call: impl Future<Output = kube::Result<StoredProfile>>,
+    ) -> Result<Option<String>, WriteError> {
         self.writes.lock().sending(key);
-        let response = request.await;
-        let has_ended = self.writes.lock().received(key);
-        Ok((response?, has_ended))
+        match self.host.writer.send(request, call).await {
+            Ok(profile) => Ok(self.observe(key, &profile)),
+            Err(error) => {
+                self.writes.lock().received(key);
+                Err(error)
+            }
+        }
     }
 
     fn failed(&self, key: &ProfileKey, uid: Option<&str>, error: &WriteError) -> Outcome {
@@ -312,65 +310,56 @@ impl Profiles {
 
     /// Stores a profile from an event or a list. Returns whether it is new.
     fn show(&self, key: &ProfileKey, observed: ObservedProfile) -> bool {
-        let mut writes = self.writes.lock();
-        let replaces = writes.shown(key);
-        self.take(key, observed, replaces)
-    }
-
-    /// Stores a profile from the response to an own request.
-    fn observe(&self, key: &ProfileKey, profile: &StoredProfile) {
-        let mut writes = self.writes.lock();
-        let observed = ObservedProfile::of(profile);
-        let version = observed.resource_version.clone();
-        if self.take(key, observed, false) {
-            writes.wrote(key, &version);
-        }
-    }
-
-    /// Puts a profile into the cache and returns whether it is new. An event older than the response to an own write is
-    /// stale, unless it is from a list that `replaces` the cached profile; and so is a response older than an event, also
-    /// if the profile has been recreated since.
-    fn take(&self, key: &ProfileKey, observed: ObservedProfile, replaces: bool) -> bool {
-        let mut cache = self.cache();
-        let is_news = cache.get(key).is_none_or(|known| {
-            if replaces {
-                known.observed != observed
-            } else {
-                is_newer(&observed.resource_version, &known.observed.resource_version)
-            }
-        });
+        let (mut writes, mut cache) = (self.writes.lock(), self.cache());
+        let known = cache.get(key).map(|known| &known.observed);
+        let takes = writes.takes_shown(key, known.map(seen), seen(&observed));
+        let is_news = takes && known != Some(&observed);
         if is_news {
             cache.put(key, observed);
         }
         is_news
     }
 
-    /// Stores the response to a patch, unless an event has shown the deletion of the object: no further event would
-    /// remove it from the cache.
+    /// Stores the response to a create or a read, unless the watch has shown the end of the profile since it was sent.
+    /// Returns its resourceVersion otherwise.
+    fn observe(&self, key: &ProfileKey, profile: &StoredProfile) -> Option<String> {
+        let observed = ObservedProfile::of(profile);
+        let (mut writes, mut cache) = (self.writes.lock(), self.cache());
+        let known = cache.get(key).map(|known| seen(&known.observed));
+        if writes.received(key).has_ended(seen(&observed), known) {
+            return None;
+        }
+        let version = observed.resource_version.clone();
+        if writes.takes_found(key, known, seen(&observed)) {
+            cache.put(key, observed);
+        }
+        Some(version)
+    }
+
+    /// Stores the response to a patch.
     fn observe_patched(&self, key: &ProfileKey, profile: &StoredProfile) {
         let observed = ObservedProfile::of(profile);
-        let mut writes = self.writes.lock();
-        let mut cache = self.cache();
-        let is_later = cache.get(key).is_some_and(|known| {
-            known.observed.uid == observed.uid
-                && is_newer(&observed.resource_version, &known.observed.resource_version)
-        });
-        if is_later {
-            writes.wrote(key, &observed.resource_version);
+        let (mut writes, mut cache) = (self.writes.lock(), self.cache());
+        let known = cache.get(key).map(|known| seen(&known.observed));
+        if writes.takes_patched(key, known, seen(&observed)) {
             cache.put(key, observed);
         }
     }
 
     /// The API server accepted our delete: until the object is gone, there is nothing more to do.
     fn mark_deleted(&self, key: &ProfileKey, uid: &str) {
-        let mut writes = self.writes.lock();
-        let mut cache = self.cache();
-        let deleted = cache.get(key).filter(|known| known.observed.uid == uid);
-        if let Some(mut observed) = deleted.map(|known| known.observed.clone()) {
+        let (mut writes, mut cache) = (self.writes.lock(), self.cache());
+        let Some(mut observed) = cache.get(key).map(|known| known.observed.clone()) else { return };
+        if writes.takes_deleted(key, Some(seen(&observed)), uid) {
             observed.terminating = true;
-            writes.wrote(key, &observed.resource_version);
             cache.put(key, observed);
         }
+    }
+
+    /// Whether the deletion that the watch shows applies.
+    fn ends(&self, key: &ProfileKey) -> bool {
+        let (mut writes, cache) = (self.writes.lock(), self.cache());
+        writes.ended(key, cache.get(key).map(|known| seen(&known.observed)))
     }
 
     /// A profile does not exist any more.
@@ -411,6 +400,10 @@ impl KnownProfiles for Profiles {
     fn is_pending(&self, key: &ProfileKey) -> bool {
         self.queue.holds(key)
     }
+}
+
+fn seen(observed: &ObservedProfile) -> Seen<'_> {
+    Seen { uid: &observed.uid, version: &observed.resource_version }
 }
 
 /// Passes on what the watch shows: to the cache, if there are owners, and to the followers.
@@ -454,8 +447,7 @@ impl Sink<StoredProfile> for ProfileSink {
         let key = ProfileKey::from(key);
         self.follow(|follower| follower.gone(&key));
         if let Some(profiles) = &self.cached {
-            let counts = profiles.writes.lock().ended(&key);
-            if counts {
+            if profiles.ends(&key) {
                 profiles.gone(key);
             }
         }

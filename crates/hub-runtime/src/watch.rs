@@ -41,7 +41,7 @@ use self::decode::{Metadata, Whole};
 use self::endpoint::{CollectionPath, Extent, WatchEndpoint};
 use self::follow::Follower;
 use self::history::History;
-pub use self::own_writes::OwnWrites;
+pub use self::own_writes::{OwnWrites, Seen};
 use self::page_size::PageSize;
 use self::seen_history::{Era, SeenHistory};
 use self::trouble::Trouble;

@@ -15,15 +15,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hub_core::version::Version;
+
 use super::is_newer;
 
 /// The keys of objects that this process wrote and the watch has not shown since, and of those with a request under way.
 /// Both sets are small.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OwnWrites<K> {
     written: BTreeMap<K, Written>,
-    /// The requests without a response, and whether the object may have ended since they were sent.
-    sent: BTreeMap<K, bool>,
+    /// The requests without a response.
+    sent: BTreeMap<K, InFlight>,
     lists: u32,
     listing: bool,
     /// What the current list has shown so far, in whatever state. Not recorded during the first list, which may be long:
@@ -31,12 +33,60 @@ pub struct OwnWrites<K> {
     listed: BTreeSet<K>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Written {
     /// The number of lists that had begun.
     lists: u32,
     /// The resourceVersion of the object.
     version: String,
+}
+
+/// What a watch has shown since a request was sent. The response may arrive later and show an object that is gone: no event
+/// would remove it from the cache.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct InFlight {
+    /// The uids of the objects that have ended.
+    ended: BTreeSet<String>,
+    /// The resourceVersion of the last list. What it includes and does not show has ended.
+    listed: Option<String>,
+    /// Whether an object has ended of which the cache did not know, or a list has begun to show one.
+    is_uncertain: bool,
+}
+
+impl InFlight {
+    /// Whether the object that the response shows has ended since, if the cache knows this one now.
+    #[must_use]
+    pub fn has_ended(&self, found: Seen<'_>, known: Option<Seen<'_>>) -> bool {
+        let is_included = |listed: &String| !is_newer(found.version, listed);
+        self.ended.contains(found.uid) || known.is_none() && self.listed.as_ref().is_some_and(is_included)
+    }
+
+    /// Whether any object may have ended since.
+    #[must_use]
+    pub fn has_any_ended(&self) -> bool {
+        self.is_uncertain || !self.ended.is_empty() || self.listed.is_some()
+    }
+}
+
+/// A state of an object: its uid and resourceVersion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen<'a> {
+    pub uid: &'a str,
+    pub version: &'a str,
+}
+
+impl<'a> From<&'a Version> for Seen<'a> {
+    fn from(version: &'a Version) -> Self {
+        Self { uid: &version.uid, version: &version.resource_version }
+    }
+}
+
+impl Seen<'_> {
+    /// Whether it is later than what is known, of whichever object.
+    #[must_use]
+    pub fn is_later(self, known: Option<Seen<'_>>) -> bool {
+        known.is_none_or(|known| is_newer(self.version, known.version))
+    }
 }
 
 impl<K> Default for OwnWrites<K> {
@@ -58,13 +108,42 @@ impl<K: Clone + Ord> OwnWrites<K> {
         self.written.insert(key.clone(), Written { lists: self.lists, version: version.to_owned() });
     }
 
-    /// A request is sent whose response may go into the cache.
-    pub fn sending(&mut self, key: &K) {
-        self.sent.insert(key.clone(), false);
+    /// The watch shows an object. Returns whether the cache takes it in place of what it knows.
+    pub fn takes_shown(&mut self, key: &K, known: Option<Seen<'_>>, shown: Seen<'_>) -> bool {
+        self.shown(key) || shown.is_later(known)
     }
 
-    /// The request has ended. Returns whether its response may show an object that has ended since.
-    pub fn received(&mut self, key: &K) -> bool {
+    /// A create has created an object, or a read has found it. Returns whether the cache takes it in place of what it
+    /// knows.
+    pub fn takes_found(&mut self, key: &K, known: Option<Seen<'_>>, found: Seen<'_>) -> bool {
+        let takes = found.is_later(known);
+        if takes {
+            self.wrote(key, found.version);
+        }
+        takes
+    }
+
+    /// A patch has left an object like this. Returns whether the cache takes it: not if it no longer knows the object, whose
+    /// end the watch has shown, and would not show again.
+    pub fn takes_patched(&mut self, key: &K, known: Option<Seen<'_>>, left: Seen<'_>) -> bool {
+        known.is_some_and(|known| known.uid == left.uid) && self.takes_found(key, known, left)
+    }
+
+    /// The API server has accepted the delete of the object with this uid. Returns whether that is the one that the cache
+    /// knows.
+    pub fn takes_deleted(&mut self, key: &K, known: Option<Seen<'_>>, uid: &str) -> bool {
+        let Some(known) = known.filter(|known| known.uid == uid) else { return false };
+        self.wrote(key, known.version);
+        true
+    }
+
+    /// A request is sent whose response may go into the cache.
+    pub fn sending(&mut self, key: &K) {
+        self.sent.insert(key.clone(), InFlight::default());
+    }
+
+    /// The request has ended. Returns what has happened since it was sent.
+    pub fn received(&mut self, key: &K) -> InFlight {
         self.sent.remove(key).unwrap_or_default()
     }
 
@@ -84,23 +163,25 @@ impl<K: Clone + Ord> OwnWrites<K> {
     pub fn shown(&mut self, key: &K) -> bool {
         if self.listing && self.lists > 1 {
             self.listed.insert(key.clone());
-            self.may_have_ended(key);
+            if let Some(in_flight) = self.sent.get_mut(key) {
+                in_flight.is_uncertain = true;
+            }
         }
         let counts = self.seen(key);
         self.listing && counts
     }
 
-    /// The watch shows that an object was deleted. Returns whether the deletion applies: a list does not show what was
-    /// written after it began.
-    pub fn ended(&mut self, key: &K) -> bool {
-        self.may_have_ended(key);
-        self.seen(key)
-    }
-
-    fn may_have_ended(&mut self, key: &K) {
-        if let Some(has_ended) = self.sent.get_mut(key) {
-            *has_ended = true;
+    /// The watch shows that an object was deleted, where the cache knows this one. Returns whether the deletion applies: a
+    /// list does not show what was written after it began.
+    pub fn ended(&mut self, key: &K, known: Option<Seen<'_>>) -> bool {
+        let counts = self.seen(key);
+        if let Some(in_flight) = self.sent.get_mut(key) {
+            match known.filter(|_| counts) {
+                Some(known) => drop(in_flight.ended.insert(known.uid.to_owned())),
+                None => in_flight.is_uncertain = true,
+            }
         }
+        counts
     }
 
     /// Forgets a key that the watch shows, unless it was written during the current list; returns whether it is
@@ -118,7 +199,7 @@ impl<K: Clone + Ord> OwnWrites<K> {
     pub fn end_list(&mut self, version: &str) -> Vec<K> {
         self.listing = false;
         // The list may include both a write and the deletion after it.
-        self.sent.values_mut().for_each(|has_ended| *has_ended = true);
+        self.sent.values_mut().for_each(|in_flight| in_flight.listed = Some(version.to_owned()));
         let (lists, listed) = (self.lists, std::mem::take(&mut self.listed));
         let gone = self.written.extract_if(.., |key, written| {
             written.lists != lists || !listed.contains(key) && !is_newer(&written.version, version)
@@ -126,6 +207,9 @@ impl<K: Clone + Ord> OwnWrites<K> {
         gone.map(|(key, _)| key).collect()
     }
 }
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {
@@ -140,9 +224,9 @@ mod tests {
         assert!(writes.shown(&"before"));
         assert!(writes.shown(&"never"));
         assert!(!writes.shown(&"during"));
-        assert!(!writes.ended(&"during"));
+        assert!(!writes.ended(&"during", None));
         assert!(writes.end_list("5").is_empty());
-        assert!(writes.ended(&"during"));
+        assert!(writes.ended(&"during", None));
     }
 
     #[test]
@@ -181,13 +265,13 @@ mod tests {
         for (key, version) in [("created", "4"), ("deleted", "5"), ("shown", "4"), ("later", "6")] {
             writes.wrote(&key, version);
         }
-        assert!(!writes.ended(&"deleted"), "nobody knows yet what the list includes");
+        assert!(!writes.ended(&"deleted", None), "nobody knows yet what the list includes");
         assert!(!writes.shown(&"shown"));
         let mut gone = writes.end_list("5");
         gone.sort_unstable();
         assert_eq!(gone, ["created", "deleted"]);
         // The others have events.
-        assert!(["shown", "later", "ends later"].iter().all(|key| writes.ended(key)));
+        assert!(["shown", "later", "ends later"].iter().all(|key| writes.ended(key, None)));
         writes.begin_list();
         assert_eq!(writes.end_list("9"), [""; 0]);
     }
@@ -195,35 +279,35 @@ mod tests {
     #[test]
     fn the_response_to_a_request_does_not_count_if_an_event_or_a_list_may_have_shown_the_end_of_its_object() {
         let mut writes = OwnWrites::default();
-        assert!(!writes.received(&"a"));
+        assert!(!writes.received(&"a").has_any_ended());
         writes.sending(&"a");
-        writes.ended(&"b");
-        assert!(!writes.received(&"a"));
-        writes.ended(&"a");
+        writes.ended(&"b", None);
+        assert!(!writes.received(&"a").has_any_ended());
+        writes.ended(&"a", None);
         writes.sending(&"a");
-        assert!(!writes.received(&"a"), "ended before it was sent");
+        assert!(!writes.received(&"a").has_any_ended(), "ended before it was sent");
         writes.sending(&"a");
-        writes.ended(&"a");
-        assert!(writes.received(&"a"));
-        assert!(!writes.received(&"a"), "of the next request");
+        writes.ended(&"a", None);
+        assert!(writes.received(&"a").has_any_ended());
+        assert!(!writes.received(&"a").has_any_ended(), "of the next request");
         writes.sending(&"a");
         writes.begin_list();
         writes.end_list("5");
-        assert!(writes.received(&"a"));
+        assert!(writes.received(&"a").has_any_ended());
         writes.sending(&"a");
         writes.shown(&"a");
-        assert!(!writes.received(&"a"), "an event of a change");
+        assert!(!writes.received(&"a").has_any_ended(), "an event of a change");
         writes.begin_list();
         writes.sending(&"a");
         writes.shown(&"a");
-        assert!(writes.received(&"a"), "the list may show the successor");
+        assert!(writes.received(&"a").has_any_ended(), "the list may show the successor");
         writes.end_list("5");
         // Even if the event does not concern the object in the cache, which was written after the list began.
         writes.begin_list();
         writes.wrote(&"a", "9");
         writes.sending(&"a");
-        assert!(!writes.ended(&"a"));
-        assert!(writes.received(&"a"));
+        assert!(!writes.ended(&"a", None));
+        assert!(writes.received(&"a").has_any_ended());
     }
 
     #[test]
