@@ -70,7 +70,7 @@ impl Listed {
         Finding::new(reason, message)
     }
 
-    /// Whether the process works without this list: then it begins to work, and reports the failure as it does.
+    /// Whether the process does not begin to work without this list: then its failure is reported before that.
     pub(crate) fn is_needed_to_begin(self) -> bool {
         self == Self::Objects(AccessKind::Account)
     }
@@ -83,17 +83,17 @@ pub(crate) struct FailingLists(BTreeSet<(Listed, WatchName)>);
 impl FailingLists {
     /// Records whether a watch fails; returns whether that is the first or the last one of its kind.
     pub(crate) fn set(&mut self, listed: Listed, watch: &WatchName, is_failing: bool) -> bool {
-        let before = self.contain(listed);
+        let before = self.contains(listed);
         if is_failing {
             self.0.insert((listed, watch.clone()));
         } else {
             self.0.remove(&(listed, watch.clone()));
         }
-        before != self.contain(listed)
+        before != self.contains(listed)
     }
 
     /// Whether a watch of this kind fails.
-    pub(crate) fn contain(&self, listed: Listed) -> bool {
+    pub(crate) fn contains(&self, listed: Listed) -> bool {
         self.0.iter().any(|(failing, _)| *failing == listed)
     }
 }

@@ -168,7 +168,7 @@ impl Store {
     pub(crate) fn begin(&self) {
         self.queue_everything();
         for listed in Listed::ALL {
-            if self.state.lock().failing.contain(listed) {
+            if self.state.lock().failing.contains(listed) {
                 self.report_failing(listed, true);
             }
         }
