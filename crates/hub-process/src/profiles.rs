@@ -446,10 +446,10 @@ impl Sink<StoredProfile> for ProfileSink {
     fn delete(&mut self, key: &ObjectKey) {
         let key = ProfileKey::from(key);
         self.follow(|follower| follower.gone(&key));
-        if let Some(profiles) = &self.cached {
-            if profiles.ends(&key) {
-                profiles.gone(key);
-            }
+        if let Some(profiles) = &self.cached
+            && profiles.ends(&key)
+        {
+            profiles.gone(key);
         }
     }
 
