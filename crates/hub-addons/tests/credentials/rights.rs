@@ -256,7 +256,12 @@ async fn a_role_binding_that_has_taken_the_name_is_replaced_only_where_the_permi
     // The controller may have been faster, and then there is nothing to replace.
     let _ = taken("team").create(&hub.ocm).await;
     let labels = json!({ "metadata": { "labels": null } });
-    world::merge(&hub.ocm, &permission("team"), &labels).await;
+    let is_patched = async || {
+        let (binding, patch) = (permission("team"), kube::api::Patch::Merge(&labels));
+        binding.api(&hub.ocm).patch(binding.name(), &kube::api::PatchParams::default(), &patch).await.is_ok()
+    };
+    // The controller may be replacing it at this moment.
+    eventually("its labels are removed", SOON, is_patched).await;
     let is_labelled = async || {
         let found = world::get(&hub.ocm, &permission("team")).await;
         found.is_some_and(|binding| binding["metadata"]["labels"].is_object())
