@@ -87,7 +87,7 @@ impl Scene {
 
     /// The same where the user server has no account on the clusters yet.
     async fn without_accounts(more: &[&str]) -> Self {
-        let tunnel = Tunnel::start().await;
+        let tunnel = Box::pin(Tunnel::start()).await;
         let hub = &tunnel.stage.chain.hub;
         let access = hub.service_account(HOME, "user-server").await.unwrap();
         let [everywhere, in_home] = permissions();

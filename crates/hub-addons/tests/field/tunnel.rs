@@ -156,7 +156,7 @@ async fn applications_reach_two_clusters_through_cluster_proxys_own_tunnel() {
     if !pods::can_run("cluster-proxy's tunnel, in pods").await {
         return;
     }
-    let mut tunnel = Tunnel::start().await;
+    let mut tunnel = Box::pin(Tunnel::start()).await;
     let stage = &tunnel.stage;
     let application = stage.bound_application(TEAM, &CLUSTERS).await;
     sees(&stage.ocm, TEAM, &CLUSTERS).await;

@@ -77,8 +77,8 @@ pub async fn commands_and_ports(application: &Application<'_>) -> Open {
         let (_forward, mut connection) = forwards(&kubectl()).await;
         echoes(&mut connection).await;
     }
-    let (_forward, connection) = forwards(&begun).await;
-    Open { command, _forward, connection }
+    let (forward, connection) = forwards(&begun).await;
+    Open { command, _forward: forward, connection }
 }
 
 /// A command's output, and its exit code.

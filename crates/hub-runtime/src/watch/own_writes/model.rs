@@ -157,6 +157,17 @@ impl World {
         takes
     }
 
+    /// The same for a response to a write of ours.
+    fn takes_response(
+        &mut self,
+        state: Object,
+        rule: fn(&mut OwnWrites<()>, &(), Option<Seen<'_>>, Seen<'_>) -> bool,
+    ) {
+        if self.takes(state, rule) {
+            self.written = Some((state, false));
+        }
+    }
+
     fn respond(&mut self, verb: Verb, response: Response) {
         self.request = None;
         let known = self.known.map(texts);
@@ -166,21 +177,18 @@ impl World {
                 let in_flight = self.writes.received(&());
                 match response {
                     Response::Shows(object) if !in_flight.has_ended(seen(&texts(object)), known) => {
-                        if self.takes(object, OwnWrites::takes_found) {
-                            self.written = Some((object, false));
-                        }
+                        self.takes_response(object, OwnWrites::takes_found);
                     }
                     Response::Conflict => self.send(Verb::Get),
                     _ => {}
                 }
             }
             (Verb::Patch(_), Response::Shows(object)) => {
-                if self.takes(object, OwnWrites::takes_patched) {
-                    self.written = Some((object, false));
-                }
+                self.takes_response(object, OwnWrites::takes_patched);
             }
             (Verb::Delete(object), Response::Deleted) => {
-                if self.writes.takes_deleted(&(), known, &object.0.to_string()) {
+                let takes = self.writes.takes_deleted(&(), known, &object.0.to_string());
+                if takes {
                     (self.is_deleted, self.written) = (true, Some((object, true)));
                 }
             }
