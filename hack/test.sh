@@ -327,7 +327,8 @@ check_field() {
   )
   export HUB_ADDONS_REGISTRATION=1
   RUST_TEST_THREADS=$threads cargo_test --test projector -- grants:: "${by_hand[@]}"
-  RUST_TEST_THREADS=$threads cargo_test --test credentials -- authority:: revocation:: "${by_hand[@]}"
+  RUST_TEST_THREADS=$threads cargo_test --test credentials -- authority:: revocation:: "${by_hand[@]}" \
+    --skip a_copy_is_deleted_when_a_precondition_ends
   unset HUB_ADDONS_REGISTRATION
   if hack/demo.sh --field >"$work/demo-field" 2>&1; then
     echo "the demo runs with upstream's programs"
