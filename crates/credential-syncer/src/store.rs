@@ -207,11 +207,14 @@ impl Store {
     }
 
     /// Applies the response to our own write, unless the watch has already shown what followed: a later version, or that
-    /// the account is gone. No other event would replace it.
+    /// the account is gone. No other event would replace it. Another account of that name, which had by chance the
+    /// version of the write after a restore of etcd, is not applied: its own event queues its copies.
     pub(crate) fn wrote_account(&self, key: &AccountKey, account: Account) {
         self.change(|_, index| {
-            let is_later = |known: &Account| is_newer(&account.resource_version, &known.resource_version);
-            if index.account(key).is_some_and(is_later) {
+            let follows = |known: &Account| {
+                known.uid == account.uid && is_newer(&account.resource_version, &known.resource_version)
+            };
+            if index.account(key).is_some_and(follows) {
                 index.apply_account(key.clone(), account);
             }
         });
