@@ -18,7 +18,7 @@ It builds for this machine's architecture, and requires jq and what hack/image.s
 are kept in DIR.
 
 The second build is skipped if two builds by the same recipe were the same before: the same hack/image.sh,
-hack/program.sh, Dockerfile, profiles, compilers, and crates that are linked or run at build time. Their digest is in
+hack/program.sh, deploy/images, profiles, compilers, and crates that are linked or run at build time. Their digest is in
 deploy/images/reproducible; a comparison that succeeds writes it there: commit it.
 USAGE
 }
@@ -63,7 +63,8 @@ recipe() {
     printf '%s\n' "$@" "$arch"
     rustc --version --verbose
     "${CC:-cc}" --version
-    cat rust-toolchain.toml hack/image.sh hack/program.sh deploy/images/Dockerfile
+    go version
+    cat rust-toolchain.toml hack/image.sh hack/program.sh deploy/images/{main.go,go.mod,go.sum}
     sed -n '/^\[profile/,$p' Cargo.toml
     linked hub-addons normal,build
     linked cp-creds normal,build

@@ -14,9 +14,8 @@ initContainer that runs `cp-creds install DIR`). An image contains only static p
                    gcc-x86-64-linux-gnu)
   --output DIR     the directory for archives, SBOMs and digests; by default images/ in cargo's target directory
   --tag TAG        by default the version in Cargo.toml
-  --with TOOL      buildah, podman or docker; by default the first of them that works
   --profile NAME   cargo's profile for all programs, such as quick; by default release, and plugin for cp-creds
-  --can            build nothing; the exit status is 0 if one of the tools works
+  --can            build nothing; the exit status is 0 if the images can be built here
   --no-sbom        create no SBOMs, which also avoids building cargo-cyclonedx
 
 Files in DIR:
@@ -25,14 +24,11 @@ Files in DIR:
   IMAGE-ARCH.cdx.json its SBOM, in the format of CycloneDX
   digests             one line for each image: IMAGE ARCH DIGEST BYTES
 
-The images are also in the local storage of the tool as localhost/IMAGE:TAG-ARCH; that of this machine also without
--ARCH.
-
 Two builds of one commit have the same digest, whatever the directory: programs contain no paths of the machine, and all
 times are that of the commit, or $SOURCE_DATE_EPOCH. The label "source" is $IMAGE_SOURCE, or the URL of git's origin.
 
-The script needs rustup, a C compiler and one of the three tools. With CI=true it installs missing packages with
-apt-get; otherwise it prints what to install.
+The script needs rustup, a C compiler and Go, and no container engine: deploy/images assembles an image from its
+programs.
 
   hack/image.sh                         both images
   hack/image.sh --arch amd64 cp-creds   one of them
@@ -45,16 +41,15 @@ cyclonedx=0.5.9
 say() { printf 'image: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
-arches=() images=() output='' tag='' tool='' profile='' can='' sbom=yes
+arches=() images=() output='' tag='' profile='' can='' sbom=yes
 while [ $# -gt 0 ]; do
   case $1 in
-    --arch | --output | --tag | --with | --profile) [ $# -gt 1 ] || die "$1 needs a value" ;;
+    --arch | --output | --tag | --profile) [ $# -gt 1 ] || die "$1 needs a value" ;;
   esac
   case $1 in
     --arch) arches+=("$2"); shift ;;
     --output) output=$2; shift ;;
     --tag) tag=$2; shift ;;
-    --with) tool=$2; shift ;;
     --profile) profile=$2; shift ;;
     --can) can=yes ;;
     --no-sbom) sbom='' ;;
@@ -79,29 +74,11 @@ trap 'rm -rf "$work"' EXIT
 
 # --- what it takes -----------------------------------------------------------------------------------
 
-works() {
-  command -v "$1" >/dev/null || return 1
-  # docker may be installed without its daemon; the others have none.
-  [ "$1" != docker ] || docker info >/dev/null 2>&1
-}
-
-find_tool() {
-  for tool in buildah podman docker; do
-    ! works "$tool" || return 0
+can() {
+  local tool
+  for tool in cargo go cc; do
+    command -v "$tool" >/dev/null || { say "$tool is not installed"; return 1; }
   done
-  return 1
-}
-
-choose_tool() {
-  if [ -n "$tool" ]; then
-    case $tool in buildah | podman | docker) ;; *) die "--with must be buildah, podman or docker" ;; esac
-    works "$tool" || die "$tool is not installed, or does not work here"
-    return
-  fi
-  ! find_tool || return 0
-  tool=buildah
-  hack/have.sh buildah buildah netavark ||
-    die "none of buildah, podman and docker is installed. On Debian: apt-get install buildah netavark"
 }
 
 case $(uname -m) in
@@ -195,41 +172,17 @@ facts() {
 
 # assemble IMAGE ARCH
 assemble() {
-  local image=$1 arch=$2 fact name archive=$output/$1-$2.oci.tar options=()
-  name=localhost/$image:$tag-$arch
-  options=(--platform "linux/$arch" --target "$image" --file deploy/images/Dockerfile --tag "$name")
-  while read -r fact; do
-    options+=(--label "$fact")
-    [ "$tool" = docker ] || options+=(--annotation "$fact")
-  done < <(facts "$image")
-  # A separate context: files outside the image cannot change its digest.
-  local context=$work/context/$image-$arch program
-  mkdir -p "$context"
-  for program in $(programs_of "$image"); do cp "$work/$arch/$program" "$context"; done
-  # Files keep their timestamps in the layer.
-  touch -d "@$epoch" "$context"/*
-  rm -f "$archive"
-  case $tool in
-    buildah | podman)
-      "$tool" build --quiet --isolation chroot --format oci --timestamp "$epoch" --identity-label=false \
-        "${options[@]}" "$context" >/dev/null
-      "$tool" push --quiet --format oci "$name" "oci-archive:$archive:$image:$tag" 2>"$work/push" ||
-        { cat "$work/push" >&2; die "cannot write $archive"; }
-      ;;
-    docker)
-      SOURCE_DATE_EPOCH=$epoch docker build --quiet --provenance=false "${options[@]}" "$context" >/dev/null
-      docker save --output "$archive" "$name"
-      ;;
-  esac
-  [ "$arch" != "$host" ] || "$tool" tag "$name" "localhost/$image:$tag"
-  local digest
-  digest=$(tar -xOf "$archive" index.json | grep -o 'sha256:[0-9a-f]*' | head -n 1)
+  local image=$1 arch=$2 fact program digest archive=$output/$1-$2.oci.tar options=() programs=()
+  while read -r fact; do options+=(--fact "$fact"); done < <(facts "$image")
+  for program in $(programs_of "$image"); do programs+=("$work/$arch/$program"); done
+  digest=$("$work/assemble" --archive "$archive" --name "$image:$tag" --arch "$arch" --created "$epoch" "${options[@]}" \
+    "${programs[@]}")
   echo "$image $arch $digest $(stat -c %s "$archive")" >>"$output/digests"
   say "$image for $arch: $digest"
 }
 
 if [ -n "$can" ]; then
-  find_tool || hack/have.sh buildah buildah netavark
+  can
   exit
 fi
 version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)
@@ -239,12 +192,9 @@ revision=$(git rev-parse HEAD 2>/dev/null || true)
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 source=${IMAGE_SOURCE-$(git remote get-url origin 2>/dev/null | grep '^https://' || true)}
 
-choose_tool
+can
 choose_arches
-# Nested containers have no overlay file system, and none is needed here.
-if [ "$tool" != docker ] && ! "$tool" images >/dev/null 2>&1; then
-  export STORAGE_DRIVER=vfs
-fi
+(cd deploy/images && GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$work/assemble" .)
 build_programs
 [ -z "$sbom" ] || write_sboms
 : >"$output/digests"

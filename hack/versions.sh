@@ -29,7 +29,7 @@ case ${1-} in
     status=0
     while read -r name package version sum; do
       [ -d "$root/$sum" ] || continue
-      required=$(awk -v path="$(module "$package")" '$1 == path { print $2; exit }' "$root/$sum/go.mod")
+      required=$(awk -v path="$(module "$package")" '{ sub("^require ", "") } $1 == path { print $2; exit }' "$root/$sum/go.mod")
       [ "$required" = "$version" ] ||
         { echo "versions: $sum/go.mod requires $name ${required:-in no version}, hack/versions.txt names $version" >&2; status=1; }
     done < <(pins)
