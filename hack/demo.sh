@@ -28,10 +28,9 @@ usage: hack/demo.sh [--field] [--keep]
                      cluster must not run hub-addons already: its profiles would have the names of the demo's.
   --yes              do not ask before using that cluster
 
-On its own hub the demo installs the chart with helm, uses an image that hack/image.sh builds (and that stays in the
-local storage of buildah, podman or docker as localhost/hub-addons:demo), and runs the Pods on this machine. This needs
-one of these tools, Linux, root, and permission to create namespaces. If one of these is missing, the demo says which,
-and runs the addons as a process.
+On its own hub the demo installs the chart with helm, uses an image that hack/image.sh builds, and runs the Pods on a
+node on this machine. This needs Linux, root, permission to create namespaces and cgroups, and runc, nftables and the
+CNI plugins. If one of these is missing, the demo says which, and runs the addons as a process.
 
 To install the chart on your cluster, build the image, push it to a registry that the cluster can pull from, and run:
 

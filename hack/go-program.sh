@@ -12,8 +12,9 @@ usage() {
   cat >&2 <<'EOF'
 usage: hack/go-program.sh [--source | --download] PROGRAM
 
-  actionlint, argocd, cluster-proxy, cluster-proxy-agent, cluster-proxy-manager, helm, helm3, krew, kueue,
-  managed-serviceaccount, promtool, proxy-agent, proxy-server, registration (versions: hack/versions.txt)
+  actionlint, argocd, cluster-proxy, cluster-proxy-agent, cluster-proxy-manager, containerd, containerd-shim, ctr, helm,
+  helm3, krew, kueue, managed-serviceaccount, promtool, proxy-agent, proxy-server, registration
+  (versions: hack/versions.txt)
 EOF
   exit 2
 }

@@ -233,7 +233,7 @@ run_test() {
 
 check_fmt() {
   cargo fmt --all -- --check
-  gofmt_diff=$(gofmt -l e2e)
+  gofmt_diff=$(gofmt -l deploy e2e)
   [ -z "$gofmt_diff" ] || { echo "not formatted: $gofmt_diff"; return 1; }
 }
 
@@ -283,6 +283,9 @@ check_oldest() {
   RUST_TEST_THREADS=$threads cargo_test --test chart -- install:: works:: consumers:: lacks_mutating --skip v1alpha2 --skip uninstall
 }
 
+# Where one can run.
+node() { ! hack/node.sh --can || hack/node.sh; }
+
 oldest_control_plane() { KUBERNETES_VERSION=oldest hack/control-plane.sh; }
 
 simulation() { simulation_test --quiet --no-run; }
@@ -301,8 +304,7 @@ check_robustness() {
 
 check_api() {
   need control-plane
-  # For Pods. Their other dependencies are everywhere.
-  hack/have.sh ip iproute2 || true
+  need node
   # The longest first; one test after the other is what takes long in `limits`.
   # shellcheck disable=SC2046 # words
   run_tests credentials limits $(tests_of e2e/bench e2e/local-hub e2e/hub-sim crates/hub-addons |
@@ -313,8 +315,7 @@ check_api() {
 check_field() {
   need go-programs
   need field-programs
-  # For cluster-proxy's Pods.
-  hack/have.sh ip iproute2 || true
+  need node
   # Few at once: each has several hubs and programs.
   RUST_TEST_THREADS=4 cargo_test --test field
   # The rules of grants, where OCM's own controller decides which bindings are bound; without the tests that write its
@@ -363,7 +364,7 @@ check_image() {
     need image
     cat "$work/image.out"
   else
-    skip "the images: jq and one of buildah, podman and docker are needed"
+    skip "the images: jq, Go and a C compiler are needed"
   fi
 }
 
@@ -373,13 +374,11 @@ can_install() {
   need go-programs
   # Cargo builds the programs of a package with its tests, and local-hub is one of hubs.
   workspace_test --no-run --quiet --test pods --test hubs
-  if ! hack/image.sh --can; then
-    skip "the program as it is installed: one of buildah, podman and docker is needed"
-    return 1
-  elif ! why=$("$target/debug/local-hub" pods --can 2>&1); then
-    skip "the program as it is installed: $why"
+  if ! why=$(hack/node.sh --can 2>&1); then
+    skip "the program as it is installed: ${why#node: }"
     return 1
   fi
+  need node
   if wants image; then
     need image
   else
@@ -418,6 +417,7 @@ check_scripts() {
     skip "shellcheck: it is not installed"
   fi
   need go-programs
+  need node
   hack/versions.sh --check
   "$(hack/go-program.sh actionlint)" .github/workflows/*.yml
   hack/check-docs.sh
@@ -465,6 +465,7 @@ say "downloads"
 downloads() {
   cargo fetch --locked --quiet
   ! wants rules api chart field installed installed-all scripts || hack/control-plane.sh --download
+  ! wants api field installed installed-all scripts || hack/node.sh --download
   local program
   for program in $(! wants rules chart field installed installed-all scripts || echo helm) \
     $(! wants chart || echo helm3 promtool krew) $(! wants scripts || echo actionlint); do
@@ -488,6 +489,7 @@ took "downloads$([ "$status" = 0 ] || echo ": FAILED")" $((SECONDS - begun))
 # The longest first: these take minutes if nothing is built yet, and no time otherwise.
 ! wants rules oldest api chart field installed installed-all scripts || begin control-plane hack/control-plane.sh
 ! wants rules oldest chart field installed installed-all scripts || begin go-programs go_programs
+! wants api field installed installed-all scripts || begin node node
 ! wants field || begin field-programs field_programs
 ! wants oldest || begin oldest-control-plane oldest_control_plane
 ! wants schedules robustness || begin simulation simulation

@@ -1,5 +1,5 @@
-# The part of the demo that builds and runs the addons: installed by the chart if the local hub can run Pods, and as a
-# process otherwise.
+# The part of the demo that builds and runs the addons: installed by the chart on a node of the demo's own if one can run
+# here, and as a process otherwise.
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2153,SC2154 # other parts set what this one uses, and use what it sets
 
@@ -19,13 +19,17 @@ build() {
   local go=''
   if [ -z "$kubeconfig" ]; then
     say_what_is_built
-    { hack/control-plane.sh && hack/helm.sh && { [ -z "$field" ] || build_field; }; } >"$work/go-programs" &
+    can_have_pods && helm_installs=1
+    {
+      hack/control-plane.sh && hack/helm.sh && { [ -z "$helm_installs" ] || hack/node.sh; } &&
+        { [ -z "$field" ] || build_field; }
+    } >"$work/go-programs" &
     go=$!
     pids[go]=$go
   fi
   build_addons
   [ -n "$go" ] || return 0
-  wait "$go" || fail "building the control plane or helm failed"
+  wait "$go" || fail "building the control plane, helm or the node failed"
   unset "pids[go]"
   helm=$(hack/helm.sh)
 }
@@ -38,6 +42,7 @@ Missing programs are built from source, once, which takes about this long on two
               directory with them, or setup-envtest has installed them: half of that, or nothing
   3 minutes   the addons
   2 minutes   helm. If HELM names one: nothing
+  3 minutes   a node: kubelet, containerd and what else runs Pods, where one can run
 and less together. On your own cluster (such as kind), only the addons are needed: use --kubeconfig.
 TEXT
 }
@@ -61,8 +66,7 @@ build_addons() {
   else
     cargo build --locked --package local-hub
   fi
-  if can_have_pods; then
-    helm_installs=1
+  if [ -n "$helm_installs" ]; then
     hack/image.sh "${profile[@]}" --no-sbom --arch "$arch" --tag demo --output "$work/images" hub-addons
     hub_addons=$(hack/program.sh "${profile[@]}" hub-addons)
     cp_creds=$(hack/program.sh "${profile[@]}" cp-creds)
@@ -75,15 +79,9 @@ build_addons() {
 
 # Whether Pods can run here; reports what is missing.
 can_have_pods() {
-  local why=''
-  if ! why=$("$target/local-hub" pods --can 2>&1); then
-    why=${why#local-hub: }
-  elif hack/image.sh --can; then
-    return 0
-  else
-    why="No image can be built here: none of buildah, podman and docker is installed"
-  fi
-  printf '\n%s.\nSo the chart is not installed: the addons run as a process beside the hub, with all permissions.\n' "$why"
+  local why
+  ! why=$(hack/node.sh --can 2>&1) || return 0
+  printf '\nNo node can run here: %s.\nSo the chart is not installed: the addons run as a process beside the hub, with all permissions.\n' "${why#node: }"
   return 1
 }
 
@@ -208,7 +206,7 @@ show_credential_rights() {
 # The last log lines of the addons.
 show_logs() {
   local log
-  for log in "$work/addons.log" "${PODS_LOGS:-$work}"/"$release"/*/*.log; do
+  for log in "$work/addons.log" "${PODS_LOGS:-$work}"/"$release"/*/*/*.log; do
     [ -s "$log" ] || continue
     printf '\nThe last lines of %s:\n' "$log"
     tail -n 20 "$log"
@@ -219,7 +217,7 @@ show_logs() {
 ways_to_look() {
   if [ -n "$helm_installs" ]; then
     echo "  $helm --namespace $release status $release"
-    echo "  tail -f $PODS_LOGS/$release/*/$release.log"
+    echo "  kubectl --namespace $release logs --follow --prefix --selector app.kubernetes.io/instance=$release"
   else
     echo "  tail -f $work/addons.log"
   fi

@@ -42,11 +42,11 @@ say_what_is_real() {
   real    cluster-proxy: its chart, manager, proxy server and user server; on ${real_clusters[0]} and ${real_clusters[1]}
           its proxy agent, addon agent and service proxy
   real    the agent of managed-serviceaccount on ${real_clusters[0]} and ${real_clusters[1]}
+  real    the nodes: kubelet, containerd, kube-proxy, kube-scheduler and CoreDNS, as processes on this machine
   played  paris and tokyo, which are objects on the hub only
   played  OCM's registration: the demo writes the state of clusters; the projector computes whether bindings are bound
   played  OCM's addon manager, registration agent and work agent: local-hub enables cluster-proxy's addon, requests its
           certificates, and applies on the clusters what its manager deploys
-  played  the nodes: local-hub runs all Pods on this machine
 TEXT
 }
 

@@ -108,7 +108,7 @@ impl Access {
     }
 
     /// Self-contained, so that the file can be copied elsewhere.
-    fn kubeconfig(&self, user: &str, token: &str, namespace: Option<&str>) -> serde_json::Value {
+    pub(crate) fn kubeconfig(&self, user: &str, token: &str, namespace: Option<&str>) -> serde_json::Value {
         let authority = ByteString(self.authority.pem.clone().into_bytes());
         let mut context = json!({ "cluster": "local-hub", "user": user });
         if let Some(namespace) = namespace {

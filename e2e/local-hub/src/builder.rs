@@ -61,8 +61,8 @@ impl HubBuilder {
         self
     }
 
-    /// Runs the controllers that create Pods of Deployments, with or without the others. [`Pods`](crate::Pods) runs the
-    /// Pods.
+    /// Runs the controllers of workloads, nodes and Services as well, with or without the others, for a hub with
+    /// [`Pods`](crate::Pods).
     pub fn workloads(mut self) -> Self {
         self.workloads = true;
         self
@@ -132,6 +132,9 @@ impl HubBuilder {
             (programs::AUDIT_POLICY, programs::AUDIT_POLICY_YAML),
         ] {
             write_private(&directory.join(file), contents)?;
+        }
+        if self.workloads {
+            write_private(&directory.join(programs::EGRESS), programs::EGRESS_YAML)?;
         }
         let access = Access { port: 0, authority: certificates.authority, users };
         let (access, api_server) = tokio::select! {
@@ -229,7 +232,8 @@ pub(crate) async fn start_api_server(
     bin: &Path,
     access: &Access,
 ) -> Result<Supervised, HubError> {
-    let program = programs::api_server(bin, access.port);
+    let has_nodes = directory.join(programs::EGRESS).exists();
+    let program = programs::api_server(bin, access.port, has_nodes);
     let harness = access.harness()?;
     let namespaces: Api<Namespace> = Api::all(harness.clone());
     start(directory, &program, async || {

@@ -29,7 +29,7 @@ impl Certificates {
         let authority = ServingAuthority::new("local-hub")?;
         let service_account_key = KeyPair::generate()?;
         Ok(Self {
-            // The last two are its names in Pods, for which the runner forwards connections.
+            // The last two are its names in Pods.
             serving: authority.issue(["127.0.0.1", "localhost", "10.0.0.1", "kubernetes.default.svc"])?,
             authority: Authority { pem: authority.ca_pem(), der: authority.ca_der() },
             service_account_key: service_account_key.serialize_pem(),

@@ -30,8 +30,6 @@ pub use self::account_agent::run_account_agent;
 pub use self::addon::{AGENT_GROUP, AGENT_USER, Addon};
 pub use self::cluster_proxy::{ClusterProxy, HOME, install_chart};
 
-/// The user of the programs in upstream's images.
-const NONROOT: u32 = 65532;
 /// Timeout for Pods, which copy their images first.
 const PATIENCE: Duration = Duration::from_mins(4);
 /// The name by which clusters reach the hub, and the port.

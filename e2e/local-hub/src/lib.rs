@@ -1,7 +1,7 @@
 //! Real hubs on this machine, which start in seconds and end with their owner.
 //!
 //! A [`LocalHub`] is an etcd, a kube-apiserver and a kube-controller-manager, without containers and without nodes;
-//! [`Pods`] can act as a node. With Open Cluster Management's CRDs it is a hub, without them a managed cluster. No
+//! [`Pods`] adds a node. With Open Cluster Management's CRDs it is a hub, without them a managed cluster. No
 //! controller of Open Cluster Management runs; [`ocm`] creates its objects and writes their statuses.
 //!
 //! ```no_run
@@ -68,8 +68,7 @@
 //!
 //! # Pods
 //!
-//! To run programs as they are installed, [`Pods`] acts as the node: the containers of a Deployment run in the root
-//! file system of their image, with their ServiceAccount.
+//! To run programs as they are installed, [`Pods`] adds a node with a real kubelet and containerd.
 //!
 //! ```no_run
 //! use local_hub::{LocalHub, Pods};

@@ -1,214 +1,183 @@
-//! A minimal node: runs Pods in the root file systems of their images, as the API server describes them.
+//! A node beside a hub: kubelet, containerd, kube-proxy, kube-scheduler and CoreDNS, as local processes.
 //!
-//! [Workload controllers](crate::HubBuilder::workloads) create Pods of Deployments, and the API server adds a token of
-//! its ServiceAccount to the volumes of each, as in any cluster; [`Pods`] is their scheduler and kubelet. It binds each
-//! Pod without a node and runs it: volumes (`emptyDir`, `configMap`, `secret`, `downwardAPI`, `projected` with tokens
-//! of the Pod's ServiceAccount, `image`), initContainers, containers with their command, environment, user and groups,
-//! a read-only root if required, probes, restarts, and termination by SIGTERM and then SIGKILL. It writes the Pod's
-//! status, so that Deployments become available and `helm install --wait` returns. Unsupported fields that would change
-//! what runs (lifecycle hooks, other kinds of volumes, additional capabilities) are refused in the container's status.
-//! Resources, seccomp profiles, scheduling constraints and DNS are ignored.
+//! The programs are upstream's, built by `hack/node.sh`; runc and the CNI plugins are those of the system. All of them
+//! run in a process, a mount and a network namespace of their own, whose first process is supervised as the programs of
+//! a hub are: when it ends, the kernel ends everything in them, and its supervisor removes the cgroups and the
+//! directory.
 //!
-//! A Pod's network is its own loopback device, with the API server at 10.0.0.1, port 443, and the configured Services
-//! under their names. Nothing else is reachable.
-//!
-//! It requires Linux, root and permission to create namespaces, and util-linux, mount, iproute2 and tar.
+//! The node has no way out of its network: Pods reach each other, Services, the API server, and the hosts that the test
+//! adds with [`PodsBuilder::service`]. Images are those of the test as well; nothing is pulled.
 
-mod environment;
 mod images;
+mod logs;
 mod network;
 mod node;
-mod objects;
-mod plan;
-mod probes;
-mod problem;
-mod sandbox;
-mod status;
-mod volumes;
-mod worker;
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use kube::Client;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::net::{TcpStream, UnixListener};
 use tokio::process::Command;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use self::images::{Given, Images};
-use self::network::{Forward, Network};
-use self::node::Node;
-use self::sandbox::{SandboxPlace, Tools};
-use self::worker::World;
-use crate::supervisor::{Program, Supervised};
-use crate::{HubError, LocalHub, access, ports, random, users};
+use self::images::Given;
+use self::network::{Network, pass_on, serve_egress};
+use self::node::{Configuration, Node};
+use crate::{HubError, LocalHub, access, ports, programs, random, users};
 
-/// Timeout for connections to a Pod from outside.
-const CONNECT: Duration = Duration::from_secs(5);
-
-/// Configures a runner: see [`Pods::on`].
-#[derive(Clone, Debug)]
+/// Configures a node: see [`Pods::on`].
 #[must_use]
 pub struct PodsBuilder {
-    connection: Connection,
-    images: Vec<Given>,
-    services: Vec<Forward>,
-    token_renewal: Option<Duration>,
-}
-
-/// Two clients for one API server.
-#[derive(Clone)]
-struct Connection {
-    /// For watches, which may be silent for long.
-    watching: Client,
-    /// For requests, which must return or fail soon.
-    asking: Client,
-    address: SocketAddr,
-}
-
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("address", &self.address).finish_non_exhaustive()
-    }
+    configuration: Configuration,
+    client: Client,
+    /// The hub's socket for connections to nodes, Pods and Services.
+    egress: PathBuf,
 }
 
 impl PodsBuilder {
-    fn new(connection: Connection) -> Self {
-        Self { connection, images: Vec::new(), services: Vec::new(), token_renewal: None }
-    }
-
-    /// Adds an image: an OCI archive with one image, or a directory that is a root file system. Nothing is ever pulled.
+    /// Adds an image: an OCI archive with one image, or a directory with static programs, which run as user 65532.
     pub fn image(mut self, reference: impl Into<String>, path: impl Into<PathBuf>) -> Self {
-        self.images.push(Given { reference: reference.into(), path: path.into(), user: None });
+        self.configuration.images.push(Given { reference: reference.into(), path: path.into() });
         self
     }
 
-    /// The same, and its programs run as this user: a directory has no configuration with a user.
-    pub fn image_as(mut self, user: u32, reference: impl Into<String>, path: impl Into<PathBuf>) -> Self {
-        self.images.push(Given { reference: reference.into(), path: path.into(), user: Some(user) });
+    /// Adds a host and a port that Pods can connect to, and where it leads.
+    pub fn service(mut self, name: impl Into<String>, port: u16, leads_to: SocketAddr) -> Self {
+        self.configuration.services.push((name.into(), port, leads_to));
         self
     }
 
-    /// Adds a host name and a port that Pods can connect to, such as a Service's, and its target.
-    pub fn service(self, name: impl Into<String>, port: u16, leads_to: SocketAddr) -> Self {
-        self.service_for("", name, port, leads_to)
-    }
-
-    /// The same, only for Pods whose names start with this: the runner itself listens on that port in these Pods.
-    pub fn service_for(
-        mut self,
-        pods: impl Into<String>,
-        name: impl Into<String>,
-        port: u16,
-        leads_to: SocketAddr,
-    ) -> Self {
-        let service = Forward::named(self.services.len(), &name.into(), port, leads_to);
-        self.services.push(service.only_for(&pods.into()));
-        self
-    }
-
-    /// Replaces tokens of ServiceAccounts after this time, not after four fifths of their validity.
-    pub fn token_renewal(mut self, after: Duration) -> Self {
-        self.token_renewal = Some(after);
-        self
-    }
-
-    /// Starts the runner for all Pods of the hub.
+    /// Starts the node, and returns when it is ready. The first call on a machine builds its programs, which takes
+    /// minutes.
     pub async fn start(self) -> Result<Pods, HubError> {
-        let tools = Tools::find().await?;
+        let Self { configuration, client, egress } = self;
         let directory = std::env::temp_dir().join(format!("local-hub-pods-{}", random::hex()?));
-        let holder = Supervised::start(&directory, &holder()).await?;
-        let images = Images::unpack(&self.images, &directory.join("images")).await?;
-        let mut forwards = vec![Forward::api_server(self.connection.address)];
-        forwards.extend(self.services);
-        let networks = Networks::default();
-        let world = World {
-            place: SandboxPlace { tools, directory: directory.clone() },
-            images,
-            forwards,
-            networks: networks.clone(),
-            token_renewal: self.token_renewal,
-        };
-        let failed = |source| HubError::io("start the runner of pods", source);
+        let mut node = Node::start(&directory, &configuration, &client).await?;
+        let network = node.network.clone();
+        // That of an earlier node.
+        let _ = std::fs::remove_file(&egress);
+
+        let failed = |source| HubError::io("serve the connections of a node", source);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
+        for (listener, outside) in std::mem::take(&mut node.relays) {
+            let listener = listener.into_std().map_err(failed)?;
+            let _entered = handle.enter();
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+            handle.spawn(pass_on(listener, move || TcpStream::connect(outside)));
+        }
+        {
+            let _entered = handle.enter();
+            handle.spawn(serve_egress(UnixListener::bind(&egress).map_err(failed)?, network.clone()));
+        }
+        handle.spawn(logs::keep(directory.join("pod-logs"), directory.join("logs")));
         let (end, ended) = oneshot::channel();
-        let node = Node::new(self.connection.watching, self.connection.asking, world);
+        let (begin, begun) = oneshot::channel::<Node>();
         let thread = std::thread::Builder::new().name("pods".to_owned()).spawn(move || {
-            runtime.block_on(async {
+            let node = runtime.block_on(async {
+                tokio::pin!(ended);
+                let node = tokio::select! {
+                    _ = &mut ended => return None,
+                    node = begun => node.ok()?,
+                };
                 tokio::select! {
                     // Stopped, or dropped.
-                    _ = ended => {}
-                    () = node.run() => {}
+                    _ = &mut ended => {}
+                    death = node.death() => eprintln!("{death:?}"),
                 }
+                Some(node)
             });
-            // Dropping the tasks kills the containers; then nothing writes into the directory any more.
+            // Then nothing writes into the directory any more.
             drop(runtime);
-            drop(holder);
+            drop(node);
         });
-        Ok(Pods { directory, networks, handle, end: Some(end), thread: Some(thread.map_err(failed)?) })
+        let thread = Some(thread.map_err(failed)?);
+        let pods = Pods { directory, client, network, handle, end: Some(end), thread };
+        node.ready(&pods.directory, &pods.client).await?;
+        // An error means that the thread has ended, and then the node ends here.
+        let _ = begin.send(node);
+        Ok(pods)
     }
 }
 
-/// The runner of a hub's Pods. Dropping it kills all containers and waits for their end; the Pods on the hub are not
+/// A hub's node. Dropping it kills everything that runs on it, and waits for its end; the objects on the hub are not
 /// changed.
 ///
-/// Like [`UserServer`](crate::UserServer) it runs in its own thread.
-#[derive(Debug)]
+/// Like [`UserServer`](crate::UserServer), its connections are served by a thread of their own.
 pub struct Pods {
     directory: PathBuf,
-    networks: Networks,
+    client: Client,
+    network: Network,
     handle: Handle,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
+impl std::fmt::Debug for Pods {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pods").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
 impl Pods {
-    /// A runner for a hub's Pods, to be configured and started. It has all permissions, under a name that readers of
-    /// the audit log ignore.
+    /// A node for a hub that was started with [`workloads`](crate::HubBuilder::workloads), to be configured and
+    /// started. It has all permissions, under a name that readers of the audit log ignore.
     pub fn on(hub: &LocalHub) -> Result<PodsBuilder, HubError> {
         let access = hub.access();
-        Ok(PodsBuilder::new(Connection {
-            watching: access.client(users::HARNESS)?,
-            asking: access.harness()?,
-            address: (Ipv4Addr::LOCALHOST, access.port).into(),
-        }))
+        Ok(PodsBuilder {
+            configuration: Configuration {
+                kubeconfig: access.kubeconfig(users::HARNESS, &access.users.get(users::HARNESS)?.token, None),
+                api_server: (Ipv4Addr::LOCALHOST, access.port).into(),
+                images: Vec::new(),
+                services: Vec::new(),
+            },
+            client: access.harness()?,
+            egress: hub.directory().join(programs::EGRESS_SOCKET),
+        })
     }
 
-    /// The same for a hub of another process, with a kubeconfig that has all permissions.
+    /// The same for a hub of another process, with a kubeconfig that has all permissions, in the hub's directory.
     pub async fn on_kubeconfig(path: &Path) -> Result<PodsBuilder, HubError> {
         let config = access::config_from(path).await?;
         let server = config.cluster_url.to_string();
-        let address = config.cluster_url.authority().and_then(|authority| authority.as_str().parse().ok());
-        let address = address.ok_or_else(|| HubError::Upstream {
+        let api_server = config.cluster_url.authority().and_then(|authority| authority.as_str().parse().ok());
+        let api_server = api_server.ok_or_else(|| HubError::Upstream {
             server,
-            reason: "pods are led to an address and a port".to_owned(),
+            reason: "a node is led to an address and a port".to_owned(),
         })?;
-        let client = |config| Client::try_from(config).map_err(HubError::api("make a client"));
-        let asking = client(access::impatient(config.clone()))?;
-        Ok(PodsBuilder::new(Connection { watching: client(config)?, asking, address }))
+        let failed = |source| HubError::io(format!("read {}", path.display()), source);
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let kubeconfig: Value =
+            serde_saphyr::from_str(&text).map_err(|error| failed(std::io::Error::other(error)))?;
+        let client = Client::try_from(access::impatient(config)).map_err(HubError::api("make a client"))?;
+        Ok(PodsBuilder {
+            configuration: Configuration { kubeconfig, api_server, images: Vec::new(), services: Vec::new() },
+            client,
+            egress: path.with_file_name(programs::EGRESS_SOCKET),
+        })
     }
 
     /// Whether this machine has the required programs and permissions.
     pub async fn can_run() -> Result<(), HubError> {
-        Tools::find().await.map(drop)
+        node::can_run().await
     }
 
-    /// The directory of the containers' logs: NAMESPACE/POD/CONTAINER.log.
+    /// The directory of the containers' logs, as the kubelet writes them: NAMESPACE/POD/CONTAINER/RUN.log. They remain
+    /// when Pods are deleted.
     #[must_use]
     pub fn log_directory(&self) -> PathBuf {
-        worker::logs(&self.directory)
+        self.directory.join("logs")
     }
 
     /// The output of all runs of a container; also after its Pod is gone, whose name is unique.
     #[must_use]
     pub fn logs(&self, namespace: &str, pod: &str, container: &str) -> String {
-        let file = worker::log_file(&self.directory, namespace, pod, container);
-        String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).into_owned()
+        logs::read(&self.log_directory(), namespace, pod, container)
     }
 
     /// Sends a signal by name to all processes of a container.
@@ -219,12 +188,15 @@ impl Pods {
         container: &str,
         signal: &str,
     ) -> Result<(), HubError> {
-        let failed = |why| HubError::Pods(format!("signal {signal} to {namespace}/{pod}/{container}: {why}"));
-        let key = (namespace.to_owned(), pod.to_owned());
-        let (network, _) = self.networks.of(&key).ok_or_else(|| failed("the Pod is not running"))?;
-        let processes = network.processes_of(container);
+        let name = format!("{namespace}/{pod}/{container}");
+        let found = Api::<Pod>::namespaced(self.client.clone(), namespace).get(pod).await;
+        let status = found.map_err(HubError::api(format!("read pod {namespace}/{pod}")))?.status;
+        let containers = status.and_then(|status| status.container_statuses).unwrap_or_default();
+        let id = containers.into_iter().find(|known| known.name == container);
+        let id = id.and_then(|known| Some(known.container_id?.rsplit('/').next()?.to_owned()));
+        let processes = id.map(|id| processes_in(&id)).unwrap_or_default();
         if processes.is_empty() {
-            return Err(failed("the container is not running"));
+            return Err(HubError::Pods(format!("signal {signal} to {name}: the container is not running")));
         }
         for pid in processes {
             // An error means that the process has ended.
@@ -239,17 +211,18 @@ impl Pods {
         let listener = ports::listen(Ipv4Addr::LOCALHOST.into())?;
         let address = listener.local_addr().map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        let networks = self.networks.clone();
-        let key = (namespace.to_owned(), pod.to_owned());
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let (network, pod) = (self.network.clone(), pod.to_owned());
         self.handle.spawn(async move {
             // It fails only outside a runtime.
             let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-            network::pass_on(listener, move || {
-                let found = networks.of(&key);
+            pass_on(listener, move || {
+                let (network, pods, pod) = (network.clone(), pods.clone(), pod.clone());
                 async move {
-                    let (network, address) =
-                        found.ok_or_else(|| std::io::Error::other("the Pod is not running"))?;
-                    network.connect(IpAddr::V4(address), port, CONNECT).await
+                    let found = pods.get(&pod).await.map_err(std::io::Error::other)?;
+                    let ip = found.status.and_then(|status| status.pod_ip?.parse().ok());
+                    let ip = ip.ok_or_else(|| std::io::Error::other("the Pod has no address"))?;
+                    network.connect(SocketAddr::new(ip, port)).await
                 }
             })
             .await;
@@ -268,35 +241,14 @@ impl Drop for Pods {
     }
 }
 
-/// A namespace and a name.
-type Key = (String, String);
-
-/// The addresses of running Pods.
-#[derive(Clone, Debug, Default)]
-struct Networks(Arc<Mutex<BTreeMap<Key, (Network, Ipv4Addr)>>>);
-
-impl Networks {
-    fn of(&self, key: &Key) -> Option<(Network, Ipv4Addr)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
-    }
-
-    fn set(&self, key: Key, to: (Network, Ipv4Addr)) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, to);
-    }
-
-    fn remove(&self, key: &Key) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-    }
-}
-
-/// Does nothing but own the directory, which contains tokens, so that it is removed however this process ends.
-fn holder() -> Program {
-    Program {
-        name: "the runner of pods",
-        log: "runner.log".to_owned(),
-        executable: "sleep".into(),
-        arguments: vec!["infinity".into()],
-        environment: Vec::new(),
-        owns_directory: true,
-    }
+/// The processes in the cgroup of a container.
+fn processes_in(container: &str) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    processes
+        .filter(|process| {
+            let cgroups = std::fs::read_to_string(process.path().join("cgroup")).unwrap_or_default();
+            cgroups.contains(container)
+        })
+        .filter_map(|process| process.file_name().to_str()?.parse().ok())
+        .collect()
 }

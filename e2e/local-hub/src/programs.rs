@@ -15,6 +15,10 @@ use crate::supervisor::Program;
 pub(crate) const AUDIT_LOG: &str = "audit.log";
 pub(crate) const AUDIT_POLICY: &str = "audit-policy.yaml";
 pub(crate) const AUTHORITY: &str = "ca.crt";
+/// How the API server reaches kubelets, Pods and Services, on a hub with [Pods](crate::Pods).
+pub(crate) const EGRESS: &str = "egress.yaml";
+/// The socket of the [Pods'](crate::Pods) HTTP proxy that this leads to.
+pub(crate) const EGRESS_SOCKET: &str = "egress.sock";
 pub(crate) const ETCD_DATA: &str = "etcd";
 pub(crate) const SERVICE_ACCOUNT_KEY: &str = "service-account.key";
 pub(crate) const SERVICE_ACCOUNT_PUBLIC_KEY: &str = "service-account.pub";
@@ -53,12 +57,32 @@ const CONTROLLERS: &[&str] = &[
     "validatingadmissionpolicy-status-controller",
 ];
 
-/// The controllers that create Pods of Deployments, and what Pods need.
+/// Sends what the API server opens towards a cluster through the socket; webhooks with a URL are not meant.
+pub(crate) const EGRESS_YAML: &str = "\
+apiVersion: apiserver.k8s.io/v1beta1
+kind: EgressSelectorConfiguration
+egressSelections:
+  - name: cluster
+    connection:
+      proxyProtocol: HTTPConnect
+      transport:
+        uds:
+          udsName: egress.sock
+";
+
+/// The controllers of workloads, nodes and Services.
 const WORKLOAD_CONTROLLERS: &[&str] = &[
     "deployment-controller",
+    "disruption-controller",
+    "endpoints-controller",
+    "endpointslice-controller",
+    "job-controller",
+    "node-lifecycle-controller",
+    "pod-garbage-collector-controller",
     "replicaset-controller",
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
+    "taint-eviction-controller",
 ];
 
 /// The directory of the programs. The first call of a process may build them, which takes minutes.
@@ -105,7 +129,7 @@ pub(crate) fn etcd(directory: &Path) -> Program {
     Program { owns_directory: true, ..etcd }
 }
 
-pub(crate) fn api_server(directory: &Path, port: u16) -> Program {
+pub(crate) fn api_server(directory: &Path, port: u16, has_nodes: bool) -> Program {
     let api_server = program(
         directory,
         "kube-apiserver",
@@ -137,7 +161,12 @@ pub(crate) fn api_server(directory: &Path, port: u16) -> Program {
         Some(_) => Vec::new(),
         None => vec![(GARBAGE_VARIABLE.into(), GARBAGE.into())],
     };
-    Program { environment, ..api_server }
+    let mut arguments = api_server.arguments;
+    if has_nodes {
+        arguments.push(format!("--egress-selector-config-file={EGRESS}").into());
+        arguments.push("--kubelet-preferred-address-types=InternalIP".into());
+    }
+    Program { environment, arguments, ..api_server }
 }
 
 /// The controllers of an API and of workloads, if requested.
@@ -164,6 +193,9 @@ pub(crate) fn controller_manager(
             // No serving port: it could conflict with another process, and the health endpoint tells less than the
             // results of the controllers, for which a start waits.
             "--secure-port=0".to_owned(),
+            // A node that stops is noticed in seconds.
+            "--node-monitor-period=1s".to_owned(),
+            "--node-monitor-grace-period=12s".to_owned(),
         ],
     )
 }

@@ -9,6 +9,13 @@
 # end this script and keep the directory. Standard output reports to the owner: `started PID`, `sent SIGNAL`, `exited
 # STATUS`.
 
+remove_cgroups() {
+  for _ in $(seq 600); do
+    find /sys/fs/cgroup -depth -type d -path "/sys/fs/cgroup/*$1*" -exec rmdir {} + 2>/dev/null && break
+    sleep 0.1
+  done
+}
+
 # A function, so that the shell reads the whole file before it runs anything: an edit or a checkout under a running hub
 # has no effect on it.
 supervise() {
@@ -48,6 +55,9 @@ supervise() {
   while read -r word; do
     [ "$word" != leave ] || exit 0
   done <&3
+
+  # A node's processes end after its first one, and then its cgroups can be removed.
+  [ ! -e cgroup ] || remove_cgroups "$(cat cgroup)"
 
   # Every program's supervisor does this after its own program has ended, so no program writes when the last one does.
   cd /

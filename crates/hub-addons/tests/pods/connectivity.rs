@@ -142,7 +142,7 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
     let output = test(&hub, &["--image=registry.example.com/no-such:image"]).await;
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.contains("does not start: ErrImageNeverPull"), "{error}");
+    assert!(error.contains("does not start: ErrImagePull"), "{error}");
     local_hub::eventually("no Pod stays", crate::support::SOON, async || {
         let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
         pods.list(&ListParams::default()).await.unwrap().items.is_empty()

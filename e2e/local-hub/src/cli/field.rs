@@ -57,7 +57,7 @@ pub struct Options {
     #[arg(long = "cluster", value_name = "NAME=DIR", required = true, value_parser = pods::image)]
     clusters: Vec<(String, PathBuf)>,
 
-    /// An image of other Pods of the hub, and its OCI archive or a root directory; can be repeated
+    /// An image of other Pods of the hub, and its OCI archive or a directory of static programs; can be repeated
     #[arg(long = "image", value_name = "NAME=PATH", value_parser = pods::image)]
     images: Vec<(String, PathBuf)>,
 

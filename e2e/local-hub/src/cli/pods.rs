@@ -9,20 +9,21 @@ use local_hub::{HubError, Pods};
 use super::end::{self, End};
 use super::ready::{Ready, ReadyFile};
 
-/// Run the Pods of a hub, as its scheduler and kubelet
+/// Run a node of a hub: kubelet, containerd, kube-proxy, kube-scheduler and CoreDNS
 ///
-/// The hub must be one of local-hub up --workloads, which creates Pods of Deployments.
-/// Each Pod's containers run on this machine in the root file system of their
-/// image, in their own namespaces, with the Pod's command, environment, user,
-/// volumes, probes, and a token of its ServiceAccount. This requires root.
+/// The hub must be one of local-hub up --workloads, and the kubeconfig one in its
+/// directory. The node's programs run on this machine, in a network of their own.
+/// This requires root, cgroups, runc, nftables and the CNI plugins; the first call on
+/// a machine builds the other programs, which takes minutes.
 ///
 /// When it is ready, the last lines of the output are
 ///
 ///     export PODS_LOGS='DIR'
 ///     ready logs=DIR
 ///
-/// and the ready file contains the export. The output of a container is in
-/// DIR/NAMESPACE/POD/CONTAINER.log. When the command ends, however it ends, all
+/// and the ready file contains the export. kubectl logs, exec and port-forward work.
+/// The logs of containers, also of those that are gone, are in
+/// DIR/NAMESPACE/POD/CONTAINER/RUN.log. When the command ends, however it ends, all
 /// containers are killed and DIR is removed.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -31,11 +32,11 @@ pub struct Options {
     #[arg(long, value_name = "FILE", env = "KUBECONFIG", required_unless_present = "can")]
     kubeconfig: Option<PathBuf>,
 
-    /// An image name, and its OCI archive or a root directory; can be repeated
+    /// An image name, and its OCI archive or a directory of static programs; can be repeated
     #[arg(long = "image", value_name = "NAME=PATH", required_unless_present = "can", value_parser = image)]
     images: Vec<(String, PathBuf)>,
 
-    /// A host name and port that Pods can connect to, such as a Service's, and its target; can be repeated
+    /// A host name and port that Pods can connect to, and its target; can be repeated
     #[arg(long = "service", value_name = "NAME:PORT=ADDRESS:PORT", value_parser = service)]
     services: Vec<(String, u16, SocketAddr)>,
 
@@ -47,7 +48,7 @@ pub struct Options {
     #[arg(long)]
     until_stdin_closes: bool,
 
-    /// Start nothing: succeed if this machine can run Pods, and report what is missing otherwise
+    /// Start nothing: succeed if this machine can run a node, and report what is missing otherwise
     #[arg(long)]
     can: bool,
 }

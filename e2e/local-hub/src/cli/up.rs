@@ -60,7 +60,7 @@ pub struct Up {
     #[arg(long)]
     no_controller_manager: bool,
 
-    /// Run the controllers that create Pods of Deployments; local-hub pods runs the Pods
+    /// Run the controllers of workloads, nodes and Services; local-hub pods runs a node
     #[arg(long, conflicts_with = "no_controller_manager")]
     workloads: bool,
 

@@ -15,9 +15,7 @@ use tokio::process::Command;
 
 use super::deployments::{restart, running};
 use super::relay::Relay;
-use super::{
-    HUB, NONROOT, PATIENCE, Site, account_agent, image, install_crds, output_of, program, reference, source,
-};
+use super::{HUB, PATIENCE, Site, account_agent, image, install_crds, output_of, program, reference, source};
 use crate::ocm::Object;
 use crate::{HubError, Pods, Service, try_eventually};
 
@@ -37,7 +35,7 @@ const USER_SERVER: &str = "cluster-proxy-addon-user";
 pub struct ClusterProxy {
     hub: Site,
     pods: Pods,
-    /// Where the user server reaches the proxy server, where agents do, and where applications reach the user server.
+    /// Where programs beside the hub reach the proxy server, where agents do, and where applications reach the user server.
     proxy_server: Relay,
     agents: Relay,
     user_server: Relay,
@@ -97,10 +95,8 @@ impl ClusterProxy {
         let proxy_server = Relay::listen().await?;
         let mut pods = Pods::on_kubeconfig(&site.kubeconfig())
             .await?
-            .image_as(NONROOT, reference("proxy-server"), server)
-            .image_as(NONROOT, reference("cluster-proxy"), manager)
-            // The proxy server itself listens on that port.
-            .service_for(USER_SERVER, format!("proxy-entrypoint.{HOME}.svc"), 8090, proxy_server.address());
+            .image(reference("proxy-server"), server)
+            .image(reference("cluster-proxy"), manager);
         for (reference, path) in more {
             pods = pods.image(reference, path);
         }
@@ -242,8 +238,8 @@ impl ClusterProxy {
         self.api_servers.insert(name.to_owned(), api_server);
         Pods::on_kubeconfig(&cluster.kubeconfig())
             .await?
-            .image_as(NONROOT, reference("proxy-agent"), &self.agent_image)
-            .image_as(NONROOT, reference(account_agent::NAME), &self.account_agent_image)
+            .image(reference("proxy-agent"), &self.agent_image)
+            .image(reference(account_agent::NAME), &self.account_agent_image)
             .service(ENTRYPOINT, 8091, self.agents.address())
             .service(HUB.0, HUB.1, self.hub.address().await?)
             .service(name, 443, address)

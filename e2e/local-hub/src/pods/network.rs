@@ -1,78 +1,31 @@
-//! A Pod's network: only the loopback device of its own network namespace.
+//! The node's network: its own network namespace, without a way out.
 //!
-//! The runner listens at addresses on that device and forwards connections: to the API server at its Service's address,
-//! and to the configured Services. So two Pods can listen on the same port, and no interface, route or rule of the
-//! machine is changed.
+//! Sockets lead in and out of it. A relay listens inside and connects outside, where the hub's API server and other
+//! services of the test are; an HTTP proxy listens on the hub's socket and connects inside, for the API server's
+//! connections to kubelets, Pods and Services. So no interface, route or rule of the machine is changed.
 
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::HostAlias;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::task::JoinSet;
 
-/// The API server's address for Pods: the first of the hub's Service range.
-pub(crate) const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-pub(crate) const API_SERVER_PORT: u16 = 443;
+/// Timeout for connections to what is inside.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The longest request for a connection, in bytes.
+const LONGEST_REQUEST: usize = 8192;
 
-/// Its names for Pods.
-pub(crate) const API_SERVER_NAMES: &str =
-    "kubernetes.default.svc kubernetes.default.svc.cluster.local kubernetes.default kubernetes";
-
-/// A name and a port that Pods can connect to, and its target.
+/// An address and a port inside, and what they lead to outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Forward {
-    pub(crate) name: String,
-    pub(crate) address: Ipv4Addr,
-    pub(crate) port: u16,
-    pub(crate) target: SocketAddr,
-    /// How the names of the Pods start that can connect.
-    pods: String,
-}
-
-impl Forward {
-    pub(crate) fn api_server(target: SocketAddr) -> Self {
-        Self {
-            name: API_SERVER_NAMES.to_owned(),
-            address: API_SERVER,
-            port: API_SERVER_PORT,
-            target,
-            pods: String::new(),
-        }
-    }
-
-    /// A Service with this name; each name has an address, whatever its target.
-    pub(crate) fn named(number: usize, name: &str, port: u16, target: SocketAddr) -> Self {
-        let number = u8::try_from(number + 1).unwrap_or(u8::MAX);
-        Self {
-            name: name.to_owned(),
-            address: Ipv4Addr::new(10, 255, 0, number),
-            port,
-            target,
-            pods: String::new(),
-        }
-    }
-
-    /// The same, only for Pods whose names start with this.
-    pub(crate) fn only_for(self, pods: &str) -> Self {
-        Self { pods: pods.to_owned(), ..self }
-    }
-
-    /// Whether a Pod can connect to it.
-    pub(crate) fn is_for(&self, pod: &str) -> bool {
-        pod.starts_with(&self.pods)
-    }
-}
-
-/// The address of the Pod with this number.
-pub(crate) fn pod_address(number: usize) -> Ipv4Addr {
-    let [.., high, low] = u32::try_from(number % 0xffff + 1).unwrap_or(1).to_be_bytes();
-    Ipv4Addr::new(10, 244, high, low)
+pub(crate) struct Relay {
+    pub(crate) inside: (Ipv4Addr, u16),
+    pub(crate) outside: SocketAddr,
 }
 
 /// A network namespace.
@@ -85,43 +38,18 @@ impl Network {
         Self(PathBuf::from(format!("/proc/{pid}/ns/net")))
     }
 
-    /// The processes in it whose root is a container's.
-    pub(crate) fn processes_of(&self, container: &str) -> Vec<u32> {
-        let Ok(network) = std::fs::read_link(&self.0) else { return Vec::new() };
-        let root = Path::new("containers").join(container).join("root");
-        let is_its = |process: &Path| {
-            std::fs::read_link(process.join("ns/net")).is_ok_and(|its| its == network)
-                && std::fs::read_link(process.join("root")).is_ok_and(|its| its.ends_with(&root))
-        };
-        let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-        processes
-            .filter(|process| is_its(&process.path()))
-            .filter_map(|process| process.file_name().to_str()?.parse().ok())
-            .collect()
-    }
-
     /// Connects from inside.
-    pub(crate) async fn connect(
-        &self,
-        address: IpAddr,
-        port: u16,
-        within: Duration,
-    ) -> io::Result<TcpStream> {
-        let stream = self
-            .inside(move || std::net::TcpStream::connect_timeout(&(address, port).into(), within))
-            .await?;
+    pub(crate) async fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
+        let stream = self.inside(move || std::net::TcpStream::connect_timeout(&to, CONNECT)).await?;
         stream.set_nonblocking(true)?;
         TcpStream::from_std(stream)
     }
 
-    /// Listens inside and forwards connections, until the returned task is aborted.
-    pub(crate) async fn forward(&self, forward: &Forward) -> io::Result<AbortHandle> {
-        let (address, target) = ((forward.address, forward.port), forward.target);
-        let listener = self.inside(move || std::net::TcpListener::bind(address)).await?;
+    /// Listens inside.
+    pub(crate) async fn listen(&self, on: (Ipv4Addr, u16)) -> io::Result<TcpListener> {
+        let listener = self.inside(move || std::net::TcpListener::bind(on)).await?;
         listener.set_nonblocking(true)?;
-        let listener = TcpListener::from_std(listener)?;
-        let connect = move || TcpStream::connect(target);
-        Ok(tokio::spawn(pass_on(listener, connect)).abort_handle())
+        TcpListener::from_std(listener)
     }
 
     /// Runs a function in the namespace. A socket belongs to the namespace in which it was created, whoever uses it
@@ -132,7 +60,7 @@ impl Network {
     ) -> io::Result<T> {
         let path = self.0.clone();
         let (sender, result) = tokio::sync::oneshot::channel();
-        std::thread::Builder::new().name("pod-network".to_owned()).spawn(move || {
+        std::thread::Builder::new().name("node-network".to_owned()).spawn(move || {
             let done = File::open(&path)
                 .and_then(|namespace| {
                     let network = Some(LinkNameSpaceType::Network);
@@ -151,8 +79,8 @@ pub(crate) async fn pass_on<F>(listener: TcpListener, connect: impl Fn() -> F)
 where
     F: Future<Output = io::Result<TcpStream>> + Send + 'static,
 {
-    // They end with this task: a Pod's connections do not outlive the Pod.
-    let mut connections = tokio::task::JoinSet::new();
+    // They end with this task.
+    let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -174,15 +102,51 @@ where
     }
 }
 
-/// The contents of a Pod's `/etc/hosts`.
-pub(crate) fn hosts(name: &str, address: Ipv4Addr, forwards: &[Forward], aliases: &[HostAlias]) -> String {
-    let mut lines = vec!["127.0.0.1 localhost".to_owned(), format!("{address} {name}")];
-    lines.extend(forwards.iter().map(|forward| format!("{} {}", forward.address, forward.name)));
-    lines.extend(aliases.iter().map(|alias| {
-        let names = alias.hostnames.as_deref().unwrap_or_default();
-        format!("{} {}", alias.ip, names.join(" "))
-    }));
-    lines.join("\n") + "\n"
+/// Serves HTTP's CONNECT on a socket, as the API server's egress selector asks for it, with connections from inside.
+pub(crate) async fn serve_egress(listener: UnixListener, network: Network) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((near, _)) => {
+                    let network = network.clone();
+                    connections.spawn(async move {
+                        // An error closes the connection, which is what the API server reports.
+                        let _ = tunnel(near, &network).await;
+                    });
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn tunnel(mut near: UnixStream, network: &Network) -> io::Result<()> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        if request.len() == LONGEST_REQUEST {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        request.push(near.read_u8().await?);
+    }
+    let connected = match destination(&request) {
+        Some(to) => network.connect(to).await,
+        None => Err(io::ErrorKind::InvalidInput.into()),
+    };
+    match connected {
+        Ok(mut far) => {
+            near.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+            tokio::io::copy_bidirectional(&mut near, &mut far).await.map(drop)
+        }
+        Err(error) => near.write_all(format!("HTTP/1.1 502 {error}\r\n\r\n").as_bytes()).await,
+    }
+}
+
+/// Where a request for a connection leads: the API server has resolved names.
+fn destination(request: &[u8]) -> Option<SocketAddr> {
+    let line = std::str::from_utf8(request).ok()?.lines().next()?;
+    line.strip_prefix("CONNECT ")?.split(' ').next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -190,30 +154,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_can_be_for_some_pods_only() {
-        let service = Forward::named(0, "proxy.ns", 9092, ([127, 0, 0, 1], 1).into());
-        assert!(service.is_for("client-1"));
-        let service = service.only_for("client-");
-        assert!(service.is_for("client-1") && !service.is_for("server-1"));
-    }
-
-    #[test]
-    fn pods_have_addresses_of_their_own() {
-        assert_eq!(pod_address(0), Ipv4Addr::new(10, 244, 0, 1));
-        assert_eq!(pod_address(255), Ipv4Addr::new(10, 244, 1, 0));
-        assert_ne!(pod_address(3), pod_address(4));
-    }
-
-    #[test]
-    fn a_pod_resolves_itself_the_api_server_the_configured_services_and_its_own_aliases() {
-        let forwards = [
-            Forward::api_server(([127, 0, 0, 1], 6443).into()),
-            Forward::named(0, "proxy.ns", 9092, ([127, 0, 0, 1], 1).into()),
-        ];
-        let hostnames = Some(vec!["a.example".to_owned(), "b.example".to_owned()]);
-        let aliases = [HostAlias { ip: "127.0.0.1".to_owned(), hostnames }];
-        let hosts = hosts("pod", pod_address(0), &forwards, &aliases);
-        assert!(hosts.contains("\n10.244.0.1 pod\n10.0.0.1 kubernetes.default.svc "), "{hosts}");
-        assert!(hosts.ends_with("\n10.255.0.1 proxy.ns\n127.0.0.1 a.example b.example\n"), "{hosts}");
+    fn a_request_for_a_connection_names_an_address() {
+        let request = b"CONNECT 192.0.2.1:10250 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+        assert_eq!(destination(request), "192.0.2.1:10250".parse().ok());
+        for odd in [
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            b"CONNECT node:1 HTTP/1.1\r\n\r\n",
+            b"CONNECT \r\n",
+            b"\xff",
+            b"",
+        ] {
+            assert_eq!(destination(odd), None, "{odd:?}");
+        }
     }
 }

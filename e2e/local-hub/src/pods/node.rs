@@ -1,253 +1,355 @@
-//! The node: binds Pods, runs them, writes their status, and removes them.
+//! The programs of a node and their configuration.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod, PodStatus};
-use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::Status;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, ResourceExt as _};
-use serde_json::json;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::sleep;
+use jiff::{Timestamp, Unit};
+use k8s_openapi::api::core::v1::Node as NodeObject;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::process::Command;
 
-use super::environment::Addresses;
-use super::network::pod_address;
-use super::objects::Objects;
-use super::status::Report;
-use super::worker::{Worker, World, grace_of};
+use super::images::{self, Given};
+use super::network::{Network, Relay};
+use crate::access::write_private;
+use crate::eventually::try_eventually;
+use crate::supervisor::{Program, Supervised};
+use crate::{HubError, users};
 
-/// The node's name as Pods see it. There is no such Node object.
-const NAME: &str = "local-hub";
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/pods/node.sh");
+const BUILD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hack/node.sh");
 
-/// Delay before a failed request is retried.
-const RETRY: Duration = Duration::from_millis(250);
+/// A node takes 3 seconds on an idle machine; this one may be compiling.
+const PATIENCE: Duration = Duration::from_mins(4);
 
-/// A Pod's uid.
-type Uid = String;
+/// The name of the node.
+const NAME: &str = "node";
+/// The node's address, where the API server is as well, and the name server's. They are outside the range of Services,
+/// whose addresses kube-proxy refuses to those without endpoints.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const API_SERVER_PORT: u16 = 6443;
+const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
+/// The image of the program that holds a Pod's namespaces.
+const SANDBOX: &str = "registry.example.com/sandbox:1";
 
-/// The running Pods.
+/// `DIRECTORY` is the node's. The directories of plugins are those of the CNI project and of Debian.
+const CONTAINERD: &str = r#"
+version = 3
+root = "DIRECTORY/containerd"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
+[grpc]
+address = "DIRECTORY/containerd.sock"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "SANDBOX"
+[plugins."io.containerd.cri.v1.runtime"]
+# Without CAP_SYS_RESOURCE, as in a container, scores cannot be lowered.
+restrict_oom_score_adj = true
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["/opt/cni/bin", "/usr/lib/cni"]
+conf_dir = "DIRECTORY/cni"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+SystemdCgroup = false
+"#;
+
+/// Each Pod has a link of its own to the node, which routes: not every kernel filters what crosses a bridge.
+const CNI: &str = r#"{
+  "cniVersion": "1.0.0",
+  "name": "pods",
+  "plugins": [{
+    "type": "ptp",
+    "ipam": {
+      "type": "host-local",
+      "dataDir": "/run/cni",
+      "ranges": [[{ "subnet": "10.244.0.0/16" }]],
+      "routes": [{ "dst": "0.0.0.0/0" }]
+    }
+  }]
+}
+"#;
+
+const KUBELET: &str = "
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+# Nothing outside the node reaches it but the API server.
+authentication: { anonymous: { enabled: true }, webhook: { enabled: false } }
+authorization: { mode: AlwaysAllow }
+cgroupDriver: cgroupfs
+failCgroupV1: false
+failSwapOn: false
+enforceNodeAllocatable: []
+evictionHard: {}
+localStorageCapacityIsolation: false
+makeIPTablesUtilChains: false
+clusterDNS: [NAMESERVER]
+clusterDomain: cluster.local
+resolvConf: ''
+containerRuntimeEndpoint: unix://DIRECTORY/containerd.sock
+containerLogMaxSize: 1Gi
+podLogsDir: DIRECTORY/pod-logs
+nodeStatusUpdateFrequency: 2s
+# As on the first request for a change, and not a minute later.
+configMapAndSecretChangeDetectionStrategy: Watch
+syncFrequency: 2s
+";
+
+const KUBE_PROXY: &str = "
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+clientConnection: { kubeconfig: kubeconfig }
+clusterCIDR: 10.244.0.0/16
+hostnameOverride: NODE
+# Settings of the whole machine.
+conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s }
+";
+
+/// What a node needs.
+pub(crate) struct Configuration {
+    /// A kubeconfig with all permissions, and the API server's address.
+    pub(crate) kubeconfig: Value,
+    pub(crate) api_server: SocketAddr,
+    pub(crate) images: Vec<Given>,
+    /// Names of hosts, each with a port and where it leads.
+    pub(crate) services: Vec<(String, u16, SocketAddr)>,
+}
+
+/// A running node. Dropping it kills everything in it, waits for its end, and removes its directory.
 pub(crate) struct Node {
-    watching: Client,
-    asking: Client,
-    world: World,
-    /// How to stop each started Pod.
-    started: BTreeMap<Uid, watch::Sender<Option<Duration>>>,
-    /// The Pods of a list that is not complete yet.
-    listed: BTreeSet<Uid>,
-    /// How many addresses have been assigned.
-    addresses: usize,
-    tasks: JoinSet<Option<Uid>>,
+    running: Supervised,
+    pub(crate) network: Network,
+    pub(crate) relays: Vec<(TcpListener, SocketAddr)>,
+}
+
+/// Whether this machine can run a node.
+pub(crate) async fn can_run() -> Result<(), HubError> {
+    script(&["--can"]).await.map(drop).map_err(HubError::Pods)
+}
+
+/// Runs `hack/node.sh`; the error is its last line.
+async fn script(arguments: &[&str]) -> Result<PathBuf, String> {
+    let output = Command::new(BUILD)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .map_err(|error| format!("{BUILD}: {error}"))?;
+    if output.status.success() {
+        return Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()));
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(said.lines().last().unwrap_or_default().trim_start_matches("node: ").to_owned())
 }
 
 impl Node {
-    pub(crate) fn new(watching: Client, asking: Client, world: World) -> Self {
-        Self {
-            watching,
-            asking,
-            world,
-            started: BTreeMap::new(),
-            listed: BTreeSet::new(),
-            addresses: 0,
-            tasks: JoinSet::new(),
+    /// Starts a node in a new directory, and returns when it is ready.
+    pub(crate) async fn start(
+        directory: &Path,
+        configuration: &Configuration,
+        client: &Client,
+    ) -> Result<Self, HubError> {
+        can_run().await?;
+        let programs = script(&[]).await.map_err(HubError::Programs)?;
+        let sandbox = directory.join("sandbox");
+        let holder = Supervised::start(directory, &holder()).await?;
+        let failed = |source| HubError::io(format!("write {}", directory.display()), source);
+        std::fs::create_dir(&sandbox).map_err(failed)?;
+        std::fs::copy(programs.join("sandbox"), sandbox.join("sandbox")).map_err(failed)?;
+        let sandbox = Given { reference: SANDBOX.to_owned(), path: sandbox };
+        let archives = directory.join("images");
+        std::fs::create_dir(&archives).map_err(failed)?;
+        for (number, image) in configuration.images.iter().chain([&sandbox]).enumerate() {
+            images::archive(image, &archives.join(number.to_string()), &programs.join("image")).await?;
         }
-    }
-
-    /// Never returns.
-    pub(crate) async fn run(mut self) {
-        let pods: Api<Pod> = Api::all(self.watching.clone());
-        let mut events = pin!(watcher(pods, watcher::Config::default()).default_backoff());
-        loop {
-            tokio::select! {
-                // The stream does not end, and retries by itself.
-                Some(event) = events.next() => if let Ok(event) = event { self.see(event) },
-                Some(done) = self.tasks.join_next() => if let Ok(Some(uid)) = done {
-                    self.started.remove(&uid);
-                },
-            }
+        let cgroup = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let services = services(&configuration.services);
+        std::fs::create_dir(directory.join("cni")).map_err(failed)?;
+        for (file, contents) in [
+            ("cgroup", cgroup.clone()),
+            ("cni/pods.conflist", CNI.to_owned()),
+            ("containerd.toml", CONTAINERD.replace("SANDBOX", SANDBOX)),
+            ("Corefile", corefile(&configuration.services, &services)),
+            ("kubeconfig", kubeconfig(&configuration.kubeconfig).to_string()),
+            ("kubelet.yaml", KUBELET.replace("NAMESERVER", &NAME_SERVER.to_string())),
+            ("kube-proxy.yaml", KUBE_PROXY.replace("NODE", NAME)),
+        ] {
+            let contents = contents.replace("DIRECTORY", &directory.display().to_string());
+            write_private(&directory.join(file), contents)?;
         }
-    }
-
-    fn see(&mut self, event: Event<Pod>) {
-        match event {
-            Event::Init => self.listed.clear(),
-            Event::InitApply(pod) => {
-                self.listed.insert(pod.uid().unwrap_or_default());
-                self.take(pod);
-            }
-            Event::InitDone => {
-                for (_, stop) in self.started.iter().filter(|(uid, _)| !self.listed.contains(*uid)) {
-                    stop.send_replace(Some(Duration::ZERO));
-                }
-            }
-            Event::Apply(pod) => self.take(pod),
-            // The client that removed it did not wait for the node.
-            Event::Delete(pod) => {
-                if let Some(stop) = self.started.get(&pod.uid().unwrap_or_default()) {
-                    stop.send_replace(Some(Duration::ZERO));
-                }
-            }
-        }
-    }
-
-    fn take(&mut self, pod: Pod) {
-        let spec = pod.spec.as_ref();
-        let node = spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
-        let gated = spec.is_some_and(|spec| spec.scheduling_gates.iter().flatten().next().is_some());
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let known = self.started.get(&pod.uid().unwrap_or_default());
-        match (node, pod.metadata.deletion_timestamp.is_some(), known) {
-            ("", false, None) if !gated => {
-                self.tasks.spawn(bind(self.api(&pod), pod));
-            }
-            (NAME, false, None) if !matches!(phase, Some("Succeeded" | "Failed")) => self.start(pod),
-            (NAME, true, None) => {
-                let api = self.api(&pod);
-                self.tasks.spawn(async move {
-                    remove(&api, &pod).await;
-                    None
-                });
-            }
-            (NAME, true, Some(stop)) => {
-                let seconds = pod.metadata.deletion_grace_period_seconds;
-                let grace = seconds.and_then(|seconds| seconds.try_into().ok()).map(Duration::from_secs);
-                stop.send_replace(Some(grace.unwrap_or_else(|| grace_of(&pod))));
-            }
-            _ => {}
-        }
-    }
-
-    fn api(&self, pod: &Pod) -> Api<Pod> {
-        Api::namespaced(self.asking.clone(), &pod.namespace().unwrap_or_default())
-    }
-
-    fn start(&mut self, pod: Pod) {
-        let (stop, stopped) = watch::channel(None);
-        let uid = pod.uid().unwrap_or_default();
-        self.started.insert(uid.clone(), stop);
-        let address = pod_address(self.addresses);
-        self.addresses += 1;
-        let api = self.api(&pod);
-        let worker = Worker {
-            world: self.world.clone(),
-            objects: Objects::of(&pod, self.asking.clone()),
-            address,
-            addresses: Addresses { pod: address.to_string(), host: "127.0.0.1".to_owned() },
-            report: Report::new(&pod),
-            stop: stopped,
-            pod,
+        let addresses = [ADDRESS, NAME_SERVER].into_iter().chain(services.iter().map(|relay| relay.inside.0));
+        let mut arguments: Vec<_> =
+            ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", SCRIPT]
+                .map(Into::into)
+                .into();
+        arguments.extend([programs.into_os_string(), cgroup.into()]);
+        arguments.extend(addresses.map(|address| address.to_string().into()));
+        let node = Program {
+            name: "the node",
+            log: "node.log".to_owned(),
+            executable: "unshare".into(),
+            arguments,
+            environment: Vec::new(),
+            owns_directory: true,
         };
-        self.tasks.spawn(async move {
-            live(&worker, &api).await;
-            Some(uid)
-        });
-    }
-}
-
-/// Runs a Pod until it is gone from the API server.
-async fn live(worker: &Worker, api: &Api<Pod>) {
-    let mut status = StatusWriter { worker, api, last: worker.pod.status.clone().unwrap_or_default() };
-    let mut progress = worker.report.watch();
-    let stopped = async |mut stop: watch::Receiver<Option<Duration>>| {
-        // An error is the end of the node.
-        let _ = stop.wait_for(Option::is_some).await;
-    };
-    {
-        let mut running = pin!(async {
-            worker.run().await;
-            stopped(worker.stop.clone()).await;
-        });
-        loop {
-            let writing = async {
-                while !status.write().await {
-                    sleep(RETRY).await;
-                }
-                // It fails only without a worker.
-                let _ = progress.changed().await;
-            };
-            tokio::select! {
-                () = &mut running => break,
-                () = writing => {}
+        let running = Supervised::start(directory, &node).await?;
+        // From here on, the node itself removes the directory.
+        holder.stop_and_keep_directory().await?;
+        let network = Network::of(running.pid());
+        let starting = async {
+            let api_server = Relay { inside: (ADDRESS, API_SERVER_PORT), outside: configuration.api_server };
+            let mut relays = Vec::new();
+            for relay in services.into_iter().chain([api_server]) {
+                let listening = "the node has its addresses";
+                let listener = try_eventually(listening, PATIENCE, async || {
+                    network.listen(relay.inside).await.map(Some)
+                })
+                .await?;
+                relays.push((listener, relay.outside));
             }
+            publish_api_server(client).await?;
+            Ok::<_, HubError>(relays)
+        };
+        let relays = tokio::select! {
+            biased;
+            death = running.death() => return Err(death),
+            relays = starting => relays?,
+        };
+        Ok(Self { running, network, relays })
+    }
+
+    /// Starts the kubelet, for which the relays must be served, and returns when the node is ready.
+    pub(crate) async fn ready(&self, directory: &Path, client: &Client) -> Result<(), HubError> {
+        let since = Timestamp::now().round(Unit::Second).unwrap_or_default() - Duration::from_secs(1);
+        write_private(&directory.join("begin"), "")?;
+        let nodes: Api<NodeObject> = Api::all(client.clone());
+        tokio::select! {
+            biased;
+            death = self.running.death() => Err(death),
+            ready = try_eventually("the node is ready", PATIENCE, async || {
+                let node = nodes.get(NAME).await.map_err(|error| error.to_string())?;
+                if is_ready(&node, since) { Ok(()) } else { Err(format!("{:?}", node.status)) }
+            }) => Ok(ready?),
         }
     }
-    status.write().await;
-    remove(api, &worker.pod).await;
-}
 
-/// Writes a Pod's status if it differs from the last one.
-struct StatusWriter<'pod> {
-    worker: &'pod Worker,
-    api: &'pod Api<Pod>,
-    last: PodStatus,
-}
-
-impl StatusWriter<'_> {
-    /// Returns false if it must be retried.
-    async fn write(&mut self) -> bool {
-        let next = self.worker.report.watch().borrow().status(&self.last, &self.worker.addresses);
-        if next == self.last {
-            return true;
-        }
-        // Not the status of another Pod with the same name.
-        let uid = &self.worker.pod.metadata.uid;
-        let patch = json!({ "metadata": { "uid": uid }, "status": next });
-        let name = self.worker.pod.name_any();
-        let written = self.api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        if written.is_ok() {
-            self.last = next;
-        }
-        written.is_ok()
+    /// Waits until it ends unexpectedly.
+    pub(crate) async fn death(&self) -> HubError {
+        self.running.death().await
     }
 }
 
-/// Binds a Pod, as a scheduler does.
-async fn bind(api: Api<Pod>, pod: Pod) -> Option<Uid> {
-    let binding = Binding {
-        metadata: ObjectMeta {
-            name: pod.metadata.name.clone(),
-            uid: pod.metadata.uid.clone(),
-            ..ObjectMeta::default()
-        },
-        target: ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(NAME.to_owned()),
-            ..ObjectReference::default()
-        },
+/// Whether a node has been ready since a time: its object may be that of an earlier one.
+fn is_ready(node: &NodeObject, since: Timestamp) -> bool {
+    let is_tainted = node.spec.as_ref().is_some_and(|spec| spec.taints.is_some());
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut ready = conditions.filter(|condition| condition.type_ == "Ready" && condition.status == "True");
+    !is_tainted && ready.any(|ready| ready.last_heartbeat_time.as_ref().is_some_and(|time| time.0 >= since))
+}
+
+/// Where the node reaches the API server, which publishes no endpoint itself, since its address is a loopback one.
+async fn publish_api_server(client: &Client) -> Result<(), HubError> {
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": { "name": "kubernetes", "labels": { "kubernetes.io/service-name": "kubernetes" } },
+        "addressType": "IPv4",
+        "ports": [{ "name": "https", "port": API_SERVER_PORT, "protocol": "TCP" }],
+        "endpoints": [{ "addresses": [ADDRESS], "conditions": { "ready": true } }],
+    });
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
+    let params = PatchParams::apply(users::HARNESS).force();
+    let applied = slices.patch("kubernetes", &params, &Patch::Apply(slice)).await;
+    applied.map(drop).map_err(HubError::api("publish the API server's address"))
+}
+
+/// The relays of services, each at an address of its own.
+fn services(services: &[(String, u16, SocketAddr)]) -> Vec<Relay> {
+    let relay = |(number, (_, port, outside)): (u8, &(String, u16, SocketAddr))| Relay {
+        inside: (Ipv4Addr::new(198, 51, 100, number), *port),
+        outside: *outside,
     };
-    let (name, params) = (pod.name_any(), PostParams::default());
-    while let Err(error) = api.create_subresource::<_, Status>("binding", &name, &params, &binding).await {
-        if is_gone(&error) {
-            break;
-        }
-        sleep(RETRY).await;
-    }
-    None
+    (1..).zip(services).map(relay).collect()
 }
 
-/// Confirms to the API server that a Pod has terminated.
-async fn remove(api: &Api<Pod>, pod: &Pod) {
-    let uid = pod.metadata.uid.clone();
-    let now = DeleteParams {
-        grace_period_seconds: Some(0),
-        preconditions: Some(Preconditions { uid, resource_version: None }),
-        ..DeleteParams::default()
-    };
-    while let Err(error) = api.delete(&pod.name_any(), &now).await {
-        if is_gone(&error) {
-            return;
-        }
-        sleep(RETRY).await;
+/// The configuration of CoreDNS: the names of services are known beside those of the cluster.
+fn corefile(services: &[(String, u16, SocketAddr)], relays: &[Relay]) -> String {
+    let hosts: String = services
+        .iter()
+        .zip(relays)
+        .map(|((name, _, _), relay)| format!("    {} {name}\n", relay.inside.0))
+        .collect();
+    format!(
+        ".:53 {{\n  bind {NAME_SERVER}\n  errors\n  hosts {{\n{hosts}    fallthrough\n  }}\n  kubernetes cluster.local \
+         {{\n    kubeconfig DIRECTORY/kubeconfig\n  }}\n}}\n"
+    )
+}
+
+/// The kubeconfig of the node's programs.
+fn kubeconfig(with_all_permissions: &Value) -> Value {
+    let mut kubeconfig = with_all_permissions.clone();
+    let cluster = &mut kubeconfig["clusters"][0]["cluster"];
+    cluster["server"] = json!(format!("https://{ADDRESS}:{API_SERVER_PORT}"));
+    cluster["tls-server-name"] = json!("kubernetes.default.svc");
+    kubeconfig
+}
+
+/// Does nothing but own the directory, which contains credentials, until the node does.
+fn holder() -> Program {
+    Program {
+        name: "the node's directory",
+        log: "holder.log".to_owned(),
+        executable: "sleep".into(),
+        arguments: vec!["infinity".into()],
+        environment: Vec::new(),
+        owns_directory: true,
     }
 }
 
-/// Whether the Pod does not exist any more, or is another one.
-fn is_gone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_have_addresses_and_names() {
+        let given = [
+            ("a.example".to_owned(), 80, ([127, 0, 0, 1], 1).into()),
+            ("b".to_owned(), 443, ([127, 0, 0, 1], 2).into()),
+        ];
+        let relays = services(&given);
+        assert_eq!(relays[1], Relay { inside: (Ipv4Addr::new(198, 51, 100, 2), 443), outside: given[1].2 });
+        let corefile = corefile(&given, &relays);
+        assert!(
+            corefile.contains("hosts {\n    198.51.100.1 a.example\n    198.51.100.2 b\n    fallthrough"),
+            "{corefile}"
+        );
+    }
+
+    #[test]
+    fn a_node_is_ready_if_it_says_so_since_it_was_started() {
+        let node = |status: &str, taints: Value| -> NodeObject {
+            let condition =
+                json!({ "type": "Ready", "status": status, "lastHeartbeatTime": "2026-01-01T00:00:10Z" });
+            serde_json::from_value(
+                json!({ "spec": { "taints": taints }, "status": { "conditions": [condition] } }),
+            )
+            .unwrap()
+        };
+        let at = |time: &str| time.parse::<Timestamp>().unwrap();
+        let (before, after) = (at("2026-01-01T00:00:10Z"), at("2026-01-01T00:00:11Z"));
+        assert!(is_ready(&node("True", Value::Null), before));
+        assert!(!is_ready(&node("True", Value::Null), after), "that of an earlier node");
+        assert!(!is_ready(&node("False", Value::Null), before));
+        assert!(!is_ready(
+            &node("True", json!([{ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" }])),
+            before
+        ));
+    }
 }

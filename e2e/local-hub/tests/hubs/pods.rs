@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, ContainerState, ContainerStatus, Namespace, Pod, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, ContainerState, ContainerStatus, Namespace, Pod, Secret, Service,
+};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use local_hub::{CrdSet, LocalHub, Pods, PodsBuilder, eventually};
@@ -30,7 +32,7 @@ struct Cluster {
     // In this order: the runner must end before the hub.
     pods: Pods,
     client: Client,
-    _hub: LocalHub,
+    hub: LocalHub,
     _image: TempDir,
 }
 
@@ -49,7 +51,7 @@ impl Cluster {
         }}});
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.create(&PostParams::default(), &object(namespace)).await.unwrap();
-        Some(Self { pods, client, _hub: hub, _image: image })
+        Some(Self { pods, client, hub, _image: image })
     }
 
     fn api<K>(&self) -> Api<K>
@@ -343,9 +345,10 @@ async fn a_deployment_becomes_available_and_its_container_is_what_the_pod_says()
     assert_eq!(line("Pid"), "1");
     assert_eq!(line("Uid"), "1000 1000 1000 1000");
     assert_eq!(line("Gid"), "2000 2000 2000 2000");
-    assert_eq!(line("Groups"), "3000");
+    assert_eq!(line("Groups"), "2000 3000");
     assert_eq!(line("CapEff"), "0000000000000000");
     assert_eq!(line("NoNewPrivs"), "1");
+    assert_eq!(line("Seccomp"), "2", "a filter");
 
     program.yes("/connect/kubernetes.default.svc/443").await;
     program.yes("/connect/proxy.other.svc/9092").await;
@@ -396,7 +399,6 @@ async fn probes_decide_what_is_available_and_what_starts_again() {
     let container =
         cluster.container("probed", "runs again", |status| status.restart_count == 1 && status.ready);
     let last = container.await.last_state.and_then(|state| state.terminated).unwrap();
-    assert!(last.message.unwrap().contains("failed its liveness probe"));
     // It ignores SIGTERM.
     assert_eq!(last.exit_code, 137);
 }
@@ -420,24 +422,6 @@ async fn a_change_of_the_template_replaces_the_pods() {
 }
 
 #[tokio::test]
-async fn tokens_are_replaced_before_they_end() {
-    let Some(cluster) = Cluster::start(|pods| pods.token_renewal(Duration::from_secs(1))).await else {
-        return;
-    };
-    cluster.deploy("reading", pod(&container(&[]))).await;
-    let program = cluster.program(&cluster.available("reading").await);
-    let token = async || program.yes("/read/var/run/secrets/kubernetes.io/serviceaccount/token").await;
-    let first = token().await;
-    let second = eventually("there is another token", SOON, async || {
-        Some(token().await).filter(|second| *second != first)
-    })
-    .await;
-    for token in [first, second] {
-        assert!(cluster.user_of(&token, "https://kubernetes.default.svc").await.is_some());
-    }
-}
-
-#[tokio::test]
 async fn what_is_missing_is_reported_and_retried() {
     let Some(cluster) = Cluster::start(|pods| pods).await else { return };
     let because = |reason: &'static str| {
@@ -456,29 +440,80 @@ async fn what_is_missing_is_reported_and_retried() {
     assert_eq!(cluster.program(&pod_there).yes("/env/KEY").await, "value");
 
     cluster.deploy("nowhere", pod(&with(container(&[]), json!({ "image": "example.com/other" })))).await;
-    cluster.container("nowhere", "has no image", because("ErrImageNeverPull")).await;
-
-    let hook = json!({ "lifecycle": { "preStop": { "exec": { "command": ["/program"] } } } });
-    cluster.deploy("unknown", pod(&with(container(&[]), hook))).await;
-    cluster.container("unknown", "is refused", because("CreateContainerConfigError")).await;
+    cluster.container("nowhere", "has no image", because("ErrImagePull")).await;
 }
 
 #[tokio::test]
-async fn a_runner_that_is_dropped_leaves_nothing() {
+async fn a_node_that_is_dropped_leaves_no_process_cgroup_mount_interface_or_file() {
     let Some(cluster) = Cluster::start(|pods| pods).await else { return };
+    let surroundings = surroundings();
     let marked = format!("marked-{}", std::process::id());
     cluster.deploy("left", pod(&container(&[&marked]))).await;
     cluster.available("left").await;
+    let directory = cluster.pods.log_directory().parent().unwrap().to_owned();
+    let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
     assert!(!processes_with(&marked).is_empty());
-    let directories = directories_of(&marked);
-    assert!(!directories.is_empty());
-    let Cluster { pods, client: _, _hub: hub, _image } = cluster;
+    assert!(!cgroups_of(&name).is_empty());
+    let Cluster { pods, client: _, hub, _image } = cluster;
     drop(pods);
     assert_eq!(processes_with(&marked), Vec::<String>::new());
-    for directory in directories {
-        assert!(!directory.exists(), "{}", directory.display());
-    }
+    assert_eq!(processes_with(&name), Vec::<String>::new());
+    assert_eq!(cgroups_of(&name), Vec::<PathBuf>::new());
+    assert!(!directory.exists(), "{}", directory.display());
+    assert_eq!(self::surroundings(), surroundings);
     drop(hub);
+}
+
+#[tokio::test]
+async fn kubectl_reads_logs_runs_commands_and_forwards_ports() {
+    let Some(cluster) = Cluster::start(|pods| pods).await else { return };
+    cluster.deploy("asked", pod(&container(&["hello"]))).await;
+    let pod = cluster.available("asked").await.name_any();
+    let kubectl = async |arguments: &[&str]| {
+        let output = cluster.hub.kubectl(&[&["--namespace=team"], arguments].concat()).await.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(kubectl(&["logs", &pod]).await, "started hello\n");
+    kubectl(&["exec", &pod, "--", "/program", "write", "/dev/null", "something"]).await;
+    let proxied = format!("/api/v1/namespaces/team/pods/{pod}:{PORT}/proxy/is/ready");
+    kubectl(&["get", "--raw", &proxied]).await;
+}
+
+#[tokio::test]
+async fn pods_reach_services_by_their_names_and_the_api_server_reaches_services() {
+    let Some(cluster) = Cluster::start(|pods| pods).await else { return };
+    cluster.deploy("server", pod(&container(&[]))).await;
+    cluster.deploy("client", pod(&container(&[]))).await;
+    cluster
+        .create::<Service>(json!({
+            "metadata": { "name": "server" },
+            "spec": { "selector": { "app": "server" }, "ports": [{ "port": 80, "targetPort": PORT }] },
+        }))
+        .await;
+    cluster.available("server").await;
+    let client = cluster.program(&cluster.available("client").await);
+    for name in ["server", "server.team", "server.team.svc", "server.team.svc.cluster.local"] {
+        let path = format!("/connect/{name}/80");
+        eventually(&format!("{name} leads to its Pod"), SOON, async || client.answers(&path).await).await;
+    }
+    client.no("/connect/nothing.team.svc/80").await;
+    let proxied = "/api/v1/namespaces/team/services/server:80/proxy/is/ready";
+    let output = cluster.hub.kubectl(&["get", "--raw", proxied]).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn a_container_that_exceeds_its_memory_limit_is_killed() {
+    let Some(cluster) = Cluster::start(|pods| pods).await else { return };
+    let limited = with(container(&[]), json!({ "resources": { "limits": { "memory": "64Mi" } } }));
+    cluster.deploy("limited", pod(&limited)).await;
+    let program = cluster.program(&cluster.available("limited").await);
+    program.yes("/allocate/32").await;
+    program.answers("/allocate/128").await;
+    let killed = cluster.container("limited", "is killed", |status| status.restart_count > 0).await;
+    let last = killed.last_state.and_then(|state| state.terminated).unwrap();
+    assert_eq!(last.reason.as_deref(), Some("OOMKilled"));
 }
 
 #[tokio::test]
@@ -510,9 +545,9 @@ async fn the_binary_runs_the_pods_of_a_hub_until_it_is_told_to_end() {
         let logs = PathBuf::from(logs.strip_prefix("ready logs=").unwrap());
         let log = eventually("its log is there", SOON, async || {
             let pod = std::fs::read_dir(logs.join("default")).ok()?.next()?.ok()?.path();
-            std::fs::read_to_string(pod.join("main.log")).ok().filter(|log| !log.is_empty())
+            std::fs::read_to_string(pod.join("main/0.log")).ok().filter(|log| !log.is_empty())
         });
-        assert_eq!(log.await, format!("started {marked}\n"));
+        assert!(log.await.ends_with(&format!("started {marked}\n")));
 
         if end == "KILL" {
             runner.kill().unwrap();
@@ -554,7 +589,7 @@ async fn where_no_namespaces_can_be_created_this_is_reported() {
             .unwrap();
         assert!(!output.status.success());
         let said = String::from_utf8(output.stderr).unwrap();
-        let why = "Pods cannot run here: they require root and permission to create namespaces";
+        let why = "Pods cannot run here: no namespaces can be created: ";
         assert!(said.contains(why), "{said}");
     }
     assert!(
@@ -570,15 +605,30 @@ fn processes_with(word: &str) -> Vec<String> {
         .collect()
 }
 
-/// The working directories of programs with that word in their command line, which are the runner's directory.
-fn directories_of(word: &str) -> Vec<PathBuf> {
-    processes()
-        .filter(|process| {
-            std::fs::read_to_string(process.join("cmdline")).is_ok_and(|line| line.contains(word))
-        })
-        .filter_map(|process| std::fs::read_link(process.join("cwd")).ok())
-        .filter(|directory| directory.starts_with(std::env::temp_dir()))
-        .collect()
+/// The cgroups with a word in their path.
+fn cgroups_of(word: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut left = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(directory) = left.pop() {
+        let entries = std::fs::read_dir(&directory).into_iter().flatten().filter_map(Result::ok);
+        left.extend(
+            entries
+                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                .map(|entry| entry.path()),
+        );
+        if directory.display().to_string().contains(word) {
+            found.push(directory);
+        }
+    }
+    found
+}
+
+/// The interfaces and mounts of this process's namespaces.
+fn surroundings() -> (Vec<PathBuf>, String) {
+    let mut interfaces: Vec<_> =
+        std::fs::read_dir("/sys/class/net").unwrap().map(|entry| entry.unwrap().path()).collect();
+    interfaces.sort();
+    (interfaces, std::fs::read_to_string("/proc/self/mounts").unwrap())
 }
 
 fn processes() -> impl Iterator<Item = PathBuf> {

@@ -7,6 +7,7 @@
 //!     /write/PATH       writes into the file
 //!     /env/NAME         the variable
 //!     /connect/NAME/P   connects to port P of a host
+//!     /allocate/MIB     uses that much memory for a moment
 //!     /is/WHAT          200 or, after /set/WHAT/no, 503
 //!     /exit/CODE        ends
 
@@ -44,6 +45,10 @@ fn answer(mut stream: TcpStream, not: &mut BTreeSet<String>) -> std::io::Result<
         "connect" => {
             let (host, port) = rest.split_once('/').unwrap_or_default();
             told(TcpStream::connect((host, port.parse().unwrap_or_default())).map(|_| String::new()))
+        }
+        "allocate" => {
+            let memory = vec![1_u8; rest.parse::<usize>().unwrap_or_default() << 20];
+            (std::hint::black_box(&memory).iter().all(|byte| *byte == 1), String::new())
         }
         "is" => (!not.contains(rest), String::new()),
         "set" => {
