@@ -1,18 +1,20 @@
-//! A node beside a hub: kubelet, containerd, kube-proxy, kube-scheduler and CoreDNS, as local processes.
+//! Nodes beside a hub: kubelet, containerd, kube-proxy, kube-scheduler and CoreDNS, as local processes.
 //!
-//! The programs are upstream's, built by `hack/node.sh`; runc and the CNI plugins are those of the system. All of them
-//! run in a process, a mount and a network namespace of their own, whose first process is supervised as the programs of
-//! a hub are: when it ends, the kernel ends everything in them, and its supervisor removes the cgroups and the
+//! The programs are upstream's, built by `hack/node.sh`; runc and the CNI plugins are those of the system. Those of a
+//! node run in a process, a mount and a network namespace of their own, whose first process is supervised as the programs
+//! of a hub are: when it ends, the kernel ends everything in them, and its supervisor removes the cgroups and the
 //! directory.
 //!
-//! The node has no way out of its network: Pods reach each other, Services, the API server, and the hosts that the test
-//! adds with [`PodsBuilder::service`]. Images are those of the test as well; nothing is pulled.
+//! A node has no way out of its network, also not to other nodes: its Pods reach each other, their Services, the API
+//! server, and the hosts that the test adds with [`PodsBuilder::service`]. Images are those of the test as well; nothing
+//! is pulled.
 
 mod images;
 mod logs;
 mod network;
 mod node;
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -26,13 +28,15 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use self::images::Given;
-use self::network::{Network, pass_on, serve_egress};
+use self::network::{Networks, pass_on, serve_egress};
 use self::node::{Configuration, Node};
+use crate::supervisor::Supervised;
 use crate::{HubError, LocalHub, access, ports, programs, random, users};
 
-/// Configures a node: see [`Pods::on`].
+/// Configures nodes: see [`Pods::on`].
 #[must_use]
 pub struct PodsBuilder {
+    nodes: u8,
     configuration: Configuration,
     client: Client,
     /// The hub's socket for connections to nodes, Pods and Services.
@@ -52,70 +56,81 @@ impl PodsBuilder {
         self
     }
 
-    /// Starts the node, and returns when it is ready. The first call on a machine builds its programs, which takes
+    /// Sets the number of nodes, `node-1` and so on; one by default.
+    pub fn nodes(mut self, number: u8) -> Self {
+        self.nodes = number;
+        self
+    }
+
+    /// Starts the nodes, and returns when they are ready. The first call on a machine builds their programs, which takes
     /// minutes.
     pub async fn start(self) -> Result<Pods, HubError> {
-        let Self { configuration, client, egress } = self;
+        let Self { nodes: number, configuration, client, egress } = self;
+        let programs = node::programs().await?;
+        node::publish_api_server(&client).await?;
         let directory = std::env::temp_dir().join(format!("local-hub-pods-{}", random::hex()?));
-        let mut node = Node::start(&directory, &configuration, &client).await?;
-        let network = node.network.clone();
-        // That of an earlier node.
-        let _ = std::fs::remove_file(&egress);
+        let scheduler = node::start_scheduler(&directory, &programs, &configuration).await?;
+        let logs = directory.join("logs");
 
-        let failed = |source| HubError::io("serve the connections of a node", source);
+        let failed = |source| HubError::io("serve the connections of nodes", source);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
-        for (listener, outside) in std::mem::take(&mut node.relays) {
-            let listener = listener.into_std().map_err(failed)?;
-            let _entered = handle.enter();
-            let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-            handle.spawn(pass_on(listener, move || TcpStream::connect(outside)));
-        }
-        {
-            let _entered = handle.enter();
-            handle.spawn(serve_egress(UnixListener::bind(&egress).map_err(failed)?, network.clone()));
-        }
-        handle.spawn(logs::keep(directory.join("pod-logs"), directory.join("logs")));
-        let (end, ended) = oneshot::channel();
-        let (begin, begun) = oneshot::channel::<Node>();
+        let (end, ended) = oneshot::channel::<()>();
         let thread = std::thread::Builder::new().name("pods".to_owned()).spawn(move || {
-            let node = runtime.block_on(async {
-                tokio::pin!(ended);
-                let node = tokio::select! {
-                    _ = &mut ended => return None,
-                    node = begun => node.ok()?,
-                };
-                tokio::select! {
-                    // Stopped, or dropped.
-                    _ = &mut ended => {}
-                    death = node.death() => eprintln!("{death:?}"),
-                }
-                Some(node)
-            });
-            // Then nothing writes into the directory any more.
-            drop(runtime);
-            drop(node);
+            // Stopped, or dropped.
+            let _ = runtime.block_on(ended);
         });
-        let thread = Some(thread.map_err(failed)?);
-        let pods = Pods { directory, client, network, handle, end: Some(end), thread };
-        node.ready(&pods.directory, &pods.client).await?;
-        // An error means that the thread has ended, and then the node ends here.
-        let _ = begin.send(node);
+        let mut pods = Pods {
+            directory,
+            client,
+            networks: Networks::default(),
+            handle,
+            end: Some(end),
+            thread: Some(thread.map_err(failed)?),
+            nodes: BTreeMap::new(),
+            _scheduler: scheduler,
+        };
+        for number in 1..=number {
+            let directory = pods.directory.with_file_name(format!("{}-{number}", pods.file_name()));
+            let mut node = Node::start(number, &directory, &programs, &configuration).await?;
+            pods.networks.0.insert(number, node.network.clone());
+            for (listener, outside) in std::mem::take(&mut node.relays) {
+                let listener = listener.into_std().map_err(failed)?;
+                let _entered = pods.handle.enter();
+                let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+                pods.handle.spawn(pass_on(listener, move || TcpStream::connect(outside)));
+            }
+            pods.handle.spawn(logs::keep(node.logs(), logs.clone()));
+            pods.nodes.insert(node::name(number), node);
+        }
+        // That of earlier nodes.
+        let _ = std::fs::remove_file(&egress);
+        {
+            let _entered = pods.handle.enter();
+            let listener = UnixListener::bind(&egress).map_err(failed)?;
+            pods.handle.spawn(serve_egress(listener, pods.networks.clone()));
+        }
+        for node in pods.nodes.values() {
+            node.ready(&pods.client).await?;
+        }
         Ok(pods)
     }
 }
 
-/// A hub's node. Dropping it kills everything that runs on it, and waits for its end; the objects on the hub are not
-/// changed.
+/// The nodes of a hub. Dropping them kills everything that runs on them, and waits for its end; the objects on the hub
+/// are not changed.
 ///
-/// Like [`UserServer`](crate::UserServer), its connections are served by a thread of their own.
+/// Like [`UserServer`](crate::UserServer), their connections are served by a thread of their own.
 pub struct Pods {
     directory: PathBuf,
     client: Client,
-    network: Network,
+    networks: Networks,
     handle: Handle,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    nodes: BTreeMap<String, Node>,
+    /// Owns the directory.
+    _scheduler: Supervised,
 }
 
 impl std::fmt::Debug for Pods {
@@ -125,11 +140,12 @@ impl std::fmt::Debug for Pods {
 }
 
 impl Pods {
-    /// A node for a hub that was started with [`workloads`](crate::HubBuilder::workloads), to be configured and
-    /// started. It has all permissions, under a name that readers of the audit log ignore.
+    /// Nodes for a hub that was started with [`workloads`](crate::HubBuilder::workloads), to be configured and
+    /// started. They have all permissions, under a name that readers of the audit log ignore.
     pub fn on(hub: &LocalHub) -> Result<PodsBuilder, HubError> {
         let access = hub.access();
         Ok(PodsBuilder {
+            nodes: 1,
             configuration: Configuration {
                 kubeconfig: access.kubeconfig(users::HARNESS, &access.users.get(users::HARNESS)?.token, None),
                 api_server: (Ipv4Addr::LOCALHOST, access.port).into(),
@@ -156,6 +172,7 @@ impl Pods {
             serde_saphyr::from_str(&text).map_err(|error| failed(std::io::Error::other(error)))?;
         let client = Client::try_from(access::impatient(config)).map_err(HubError::api("make a client"))?;
         Ok(PodsBuilder {
+            nodes: 1,
             configuration: Configuration { kubeconfig, api_server, images: Vec::new(), services: Vec::new() },
             client,
             egress: path.with_file_name(programs::EGRESS_SOCKET),
@@ -165,6 +182,18 @@ impl Pods {
     /// Whether this machine has the required programs and permissions.
     pub async fn can_run() -> Result<(), HubError> {
         node::can_run().await
+    }
+
+    fn file_name(&self) -> String {
+        self.directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Stops a node, as a machine stops that loses its power.
+    pub async fn stop_node(&mut self, name: &str) -> Result<(), HubError> {
+        match self.nodes.remove(name) {
+            Some(node) => node.stop().await,
+            None => Err(HubError::Pods(format!("there is no node {name}"))),
+        }
     }
 
     /// The directory of the containers' logs, as the kubelet writes them: NAMESPACE/POD/CONTAINER/RUN.log. They remain
@@ -180,6 +209,16 @@ impl Pods {
         logs::read(&self.log_directory(), namespace, pod, container)
     }
 
+    /// The processes of a running container, as this machine numbers them.
+    pub async fn processes(&self, namespace: &str, pod: &str, container: &str) -> Result<Vec<u32>, HubError> {
+        let found = Api::<Pod>::namespaced(self.client.clone(), namespace).get(pod).await;
+        let status = found.map_err(HubError::api(format!("read pod {namespace}/{pod}")))?.status;
+        let containers = status.and_then(|status| status.container_statuses).unwrap_or_default();
+        let id = containers.into_iter().find(|known| known.name == container);
+        let id = id.and_then(|known| Some(known.container_id?.rsplit('/').next()?.to_owned()));
+        Ok(id.map(|id| processes_in(&id)).unwrap_or_default())
+    }
+
     /// Sends a signal by name to all processes of a container.
     pub async fn signal(
         &self,
@@ -188,15 +227,11 @@ impl Pods {
         container: &str,
         signal: &str,
     ) -> Result<(), HubError> {
-        let name = format!("{namespace}/{pod}/{container}");
-        let found = Api::<Pod>::namespaced(self.client.clone(), namespace).get(pod).await;
-        let status = found.map_err(HubError::api(format!("read pod {namespace}/{pod}")))?.status;
-        let containers = status.and_then(|status| status.container_statuses).unwrap_or_default();
-        let id = containers.into_iter().find(|known| known.name == container);
-        let id = id.and_then(|known| Some(known.container_id?.rsplit('/').next()?.to_owned()));
-        let processes = id.map(|id| processes_in(&id)).unwrap_or_default();
+        let processes = self.processes(namespace, pod, container).await?;
         if processes.is_empty() {
-            return Err(HubError::Pods(format!("signal {signal} to {name}: the container is not running")));
+            return Err(HubError::Pods(format!(
+                "signal {signal} to {namespace}/{pod}/{container}: it is not running"
+            )));
         }
         for pid in processes {
             // An error means that the process has ended.
@@ -212,17 +247,17 @@ impl Pods {
         let address = listener.local_addr().map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let (network, pod) = (self.network.clone(), pod.to_owned());
+        let (networks, pod) = (self.networks.clone(), pod.to_owned());
         self.handle.spawn(async move {
             // It fails only outside a runtime.
             let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
             pass_on(listener, move || {
-                let (network, pods, pod) = (network.clone(), pods.clone(), pod.clone());
+                let (networks, pods, pod) = (networks.clone(), pods.clone(), pod.clone());
                 async move {
                     let found = pods.get(&pod).await.map_err(std::io::Error::other)?;
                     let ip = found.status.and_then(|status| status.pod_ip?.parse().ok());
                     let ip = ip.ok_or_else(|| std::io::Error::other("the Pod has no address"))?;
-                    network.connect(SocketAddr::new(ip, port)).await
+                    networks.connect(SocketAddr::new(ip, port)).await
                 }
             })
             .await;

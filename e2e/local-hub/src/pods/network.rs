@@ -1,9 +1,10 @@
-//! The node's network: its own network namespace, without a way out.
+//! The network of a node: a network namespace of its own, without a way out.
 //!
 //! Sockets lead in and out of it. A relay listens inside and connects outside, where the hub's API server and other
 //! services of the test are; an HTTP proxy listens on the hub's socket and connects inside, for the API server's
 //! connections to kubelets, Pods and Services. So no interface, route or rule of the machine is changed.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,6 +16,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
+
+use super::node::number_of;
 
 /// Timeout for connections to what is inside.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -32,14 +35,28 @@ pub(crate) struct Relay {
 #[derive(Clone, Debug)]
 pub(crate) struct Network(PathBuf);
 
+/// The networks of nodes, by their numbers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Networks(pub(crate) BTreeMap<u8, Network>);
+
+impl Networks {
+    /// Connects from inside the node that has an address, or whose Pod has it; to a Service from any node.
+    pub(crate) async fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
+        let network = match number_of(to.ip()) {
+            Some(number) => self.0.get(&number),
+            None => self.0.values().next(),
+        };
+        network.ok_or_else(|| io::Error::other(format!("no node leads to {to}")))?.connect(to).await
+    }
+}
+
 impl Network {
     /// The network namespace of a process.
     pub(crate) fn of(pid: u32) -> Self {
         Self(PathBuf::from(format!("/proc/{pid}/ns/net")))
     }
 
-    /// Connects from inside.
-    pub(crate) async fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
+    async fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
         let stream = self.inside(move || std::net::TcpStream::connect_timeout(&to, CONNECT)).await?;
         stream.set_nonblocking(true)?;
         TcpStream::from_std(stream)
@@ -103,16 +120,16 @@ where
 }
 
 /// Serves HTTP's CONNECT on a socket, as the API server's egress selector asks for it, with connections from inside.
-pub(crate) async fn serve_egress(listener: UnixListener, network: Network) {
+pub(crate) async fn serve_egress(listener: UnixListener, networks: Networks) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((near, _)) => {
-                    let network = network.clone();
+                    let networks = networks.clone();
                     connections.spawn(async move {
                         // An error closes the connection, which is what the API server reports.
-                        let _ = tunnel(near, &network).await;
+                        let _ = tunnel(near, &networks).await;
                     });
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -122,7 +139,7 @@ pub(crate) async fn serve_egress(listener: UnixListener, network: Network) {
     }
 }
 
-async fn tunnel(mut near: UnixStream, network: &Network) -> io::Result<()> {
+async fn tunnel(mut near: UnixStream, networks: &Networks) -> io::Result<()> {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         if request.len() == LONGEST_REQUEST {
@@ -131,7 +148,7 @@ async fn tunnel(mut near: UnixStream, network: &Network) -> io::Result<()> {
         request.push(near.read_u8().await?);
     }
     let connected = match destination(&request) {
-        Some(to) => network.connect(to).await,
+        Some(to) => networks.connect(to).await,
         None => Err(io::ErrorKind::InvalidInput.into()),
     };
     match connected {

@@ -1,6 +1,7 @@
 //! The programs of a node and their configuration.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -27,11 +28,9 @@ const BUILD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hack/node.sh");
 /// A node takes 3 seconds on an idle machine; this one may be compiling.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// The name of the node.
-const NAME: &str = "node";
-/// The node's address, where the API server is as well, and the name server's. They are outside the range of Services,
-/// whose addresses kube-proxy refuses to those without endpoints.
-const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// Where each node reaches the API server and its name server. They are outside the range of Services, since kube-proxy
+/// refuses connections to Services without endpoints.
+const API_SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const API_SERVER_PORT: u16 = 6443;
 const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 /// The image of the program that holds a Pod's namespaces.
@@ -68,7 +67,7 @@ const CNI: &str = r#"{
     "ipam": {
       "type": "host-local",
       "dataDir": "/run/cni",
-      "ranges": [[{ "subnet": "10.244.0.0/16" }]],
+      "ranges": [[{ "subnet": "10.244.NUMBER.0/24" }]],
       "routes": [{ "dst": "0.0.0.0/0" }]
     }
   }]
@@ -106,14 +105,14 @@ kind: KubeProxyConfiguration
 mode: nftables
 clientConnection: { kubeconfig: kubeconfig }
 clusterCIDR: 10.244.0.0/16
-hostnameOverride: NODE
+hostnameOverride: NAME
 # Settings of the whole machine.
 conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s }
 ";
 
-/// What a node needs.
+/// What nodes need.
 pub(crate) struct Configuration {
-    /// A kubeconfig with all permissions, and the API server's address.
+    /// A kubeconfig with all permissions, and the API server's address, from outside.
     pub(crate) kubeconfig: Value,
     pub(crate) api_server: SocketAddr,
     pub(crate) images: Vec<Given>,
@@ -123,8 +122,11 @@ pub(crate) struct Configuration {
 
 /// A running node. Dropping it kills everything in it, waits for its end, and removes its directory.
 pub(crate) struct Node {
+    name: String,
+    directory: PathBuf,
     running: Supervised,
     pub(crate) network: Network,
+    /// What listens inside, and where it leads.
     pub(crate) relays: Vec<(TcpListener, SocketAddr)>,
 }
 
@@ -149,62 +151,76 @@ async fn script(arguments: &[&str]) -> Result<PathBuf, String> {
     Err(said.lines().last().unwrap_or_default().trim_start_matches("node: ").to_owned())
 }
 
+/// The directory of the programs, which the first call on a machine builds.
+pub(crate) async fn programs() -> Result<PathBuf, HubError> {
+    can_run().await?;
+    script(&[]).await.map_err(HubError::Programs)
+}
+
+/// Starts the scheduler of all nodes in a new directory.
+pub(crate) async fn start_scheduler(
+    directory: &Path,
+    programs: &Path,
+    configuration: &Configuration,
+) -> Result<Supervised, HubError> {
+    let holder = hold(directory).await?;
+    write_private(&directory.join("kubeconfig"), configuration.kubeconfig.to_string())?;
+    let arguments = ["--kubeconfig=kubeconfig", "--leader-elect=false", "--secure-port=0"];
+    let program = programs.join("kube-scheduler");
+    holder.replace(directory, "kube-scheduler", program, arguments.map(Into::into).into()).await
+}
+
 impl Node {
-    /// Starts a node in a new directory, and returns when it is ready.
+    /// Starts the node with this number in a new directory: containerd with all images.
     pub(crate) async fn start(
+        number: u8,
         directory: &Path,
+        programs: &Path,
         configuration: &Configuration,
-        client: &Client,
     ) -> Result<Self, HubError> {
-        can_run().await?;
-        let programs = script(&[]).await.map_err(HubError::Programs)?;
-        let sandbox = directory.join("sandbox");
-        let holder = Supervised::start(directory, &holder()).await?;
+        let name = name(number);
+        let holder = hold(directory).await?;
         let failed = |source| HubError::io(format!("write {}", directory.display()), source);
-        std::fs::create_dir(&sandbox).map_err(failed)?;
+        let (sandbox, archives) = (directory.join("sandbox"), directory.join("images"));
+        for made in [&sandbox, &archives, &directory.join("cni")] {
+            std::fs::create_dir(made).map_err(failed)?;
+        }
         std::fs::copy(programs.join("sandbox"), sandbox.join("sandbox")).map_err(failed)?;
         let sandbox = Given { reference: SANDBOX.to_owned(), path: sandbox };
-        let archives = directory.join("images");
-        std::fs::create_dir(&archives).map_err(failed)?;
         for (number, image) in configuration.images.iter().chain([&sandbox]).enumerate() {
             images::archive(image, &archives.join(number.to_string()), &programs.join("image")).await?;
         }
         let cgroup = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let services = services(&configuration.services);
-        std::fs::create_dir(directory.join("cni")).map_err(failed)?;
+        write_private(&directory.join("kubeconfig"), kubeconfig(&configuration.kubeconfig).to_string())?;
         for (file, contents) in [
-            ("cgroup", cgroup.clone()),
-            ("cni/pods.conflist", CNI.to_owned()),
-            ("containerd.toml", CONTAINERD.replace("SANDBOX", SANDBOX)),
-            ("Corefile", corefile(&configuration.services, &services)),
-            ("kubeconfig", kubeconfig(&configuration.kubeconfig).to_string()),
-            ("kubelet.yaml", KUBELET.replace("NAMESERVER", &NAME_SERVER.to_string())),
-            ("kube-proxy.yaml", KUBE_PROXY.replace("NODE", NAME)),
+            ("cgroup", cgroup.as_str()),
+            ("cni/pods.conflist", CNI),
+            ("containerd.toml", CONTAINERD),
+            ("Corefile", &corefile(&configuration.services, &services)),
+            ("kubelet.yaml", KUBELET),
+            ("kube-proxy.yaml", KUBE_PROXY),
         ] {
-            let contents = contents.replace("DIRECTORY", &directory.display().to_string());
+            let contents = contents
+                .replace("DIRECTORY", &directory.display().to_string())
+                .replace("NAMESERVER", &NAME_SERVER.to_string())
+                .replace("NAME", &name)
+                .replace("NUMBER", &number.to_string())
+                .replace("SANDBOX", SANDBOX);
             write_private(&directory.join(file), contents)?;
         }
-        let addresses = [ADDRESS, NAME_SERVER].into_iter().chain(services.iter().map(|relay| relay.inside.0));
-        let mut arguments: Vec<_> =
+        let addresses = [address(number), NAME_SERVER, API_SERVER];
+        let addresses = addresses.into_iter().chain(services.iter().map(|relay| relay.inside.0));
+        let mut arguments: Vec<OsString> =
             ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", SCRIPT]
                 .map(Into::into)
                 .into();
-        arguments.extend([programs.into_os_string(), cgroup.into()]);
+        arguments.extend([programs.into(), cgroup.into(), name.clone().into()]);
         arguments.extend(addresses.map(|address| address.to_string().into()));
-        let node = Program {
-            name: "the node",
-            log: "node.log".to_owned(),
-            executable: "unshare".into(),
-            arguments,
-            environment: Vec::new(),
-            owns_directory: true,
-        };
-        let running = Supervised::start(directory, &node).await?;
-        // From here on, the node itself removes the directory.
-        holder.stop_and_keep_directory().await?;
+        let running = holder.replace(directory, "the node", "unshare".into(), arguments).await?;
         let network = Network::of(running.pid());
+        let api_server = Relay { inside: (API_SERVER, API_SERVER_PORT), outside: configuration.api_server };
         let starting = async {
-            let api_server = Relay { inside: (ADDRESS, API_SERVER_PORT), outside: configuration.api_server };
             let mut relays = Vec::new();
             for relay in services.into_iter().chain([api_server]) {
                 let listening = "the node has its addresses";
@@ -214,7 +230,6 @@ impl Node {
                 .await?;
                 relays.push((listener, relay.outside));
             }
-            publish_api_server(client).await?;
             Ok::<_, HubError>(relays)
         };
         let relays = tokio::select! {
@@ -222,27 +237,54 @@ impl Node {
             death = running.death() => return Err(death),
             relays = starting => relays?,
         };
-        Ok(Self { running, network, relays })
+        Ok(Self { name, directory: directory.to_owned(), running, network, relays })
     }
 
     /// Starts the kubelet, for which the relays must be served, and returns when the node is ready.
-    pub(crate) async fn ready(&self, directory: &Path, client: &Client) -> Result<(), HubError> {
+    pub(crate) async fn ready(&self, client: &Client) -> Result<(), HubError> {
         let since = Timestamp::now().round(Unit::Second).unwrap_or_default() - Duration::from_secs(1);
-        write_private(&directory.join("begin"), "")?;
+        write_private(&self.directory.join("begin"), "")?;
         let nodes: Api<NodeObject> = Api::all(client.clone());
         tokio::select! {
             biased;
             death = self.running.death() => Err(death),
             ready = try_eventually("the node is ready", PATIENCE, async || {
-                let node = nodes.get(NAME).await.map_err(|error| error.to_string())?;
+                let node = nodes.get(&self.name).await.map_err(|error| error.to_string())?;
                 if is_ready(&node, since) { Ok(()) } else { Err(format!("{:?}", node.status)) }
             }) => Ok(ready?),
         }
     }
 
-    /// Waits until it ends unexpectedly.
-    pub(crate) async fn death(&self) -> HubError {
-        self.running.death().await
+    /// The kubelet's logs of containers.
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.directory.join("pod-logs")
+    }
+
+    /// Kills everything in it.
+    pub(crate) async fn stop(self) -> Result<(), HubError> {
+        self.running.stop().await
+    }
+}
+
+/// The name of the node with this number.
+pub(crate) fn name(number: u8) -> String {
+    format!("node-{number}")
+}
+
+/// The address of the node with this number.
+fn address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 0, 2, 100 + number)
+}
+
+/// The number of the node that has this address, or the Pod that has it.
+pub(crate) fn number_of(address: IpAddr) -> Option<u8> {
+    match address {
+        IpAddr::V4(address) => match address.octets() {
+            [192, 0, 2, number] => number.checked_sub(100),
+            [10, 244, number, _] => Some(number),
+            _ => None,
+        },
+        IpAddr::V6(_) => None,
     }
 }
 
@@ -254,15 +296,15 @@ fn is_ready(node: &NodeObject, since: Timestamp) -> bool {
     !is_tainted && ready.any(|ready| ready.last_heartbeat_time.as_ref().is_some_and(|time| time.0 >= since))
 }
 
-/// Where the node reaches the API server, which publishes no endpoint itself, since its address is a loopback one.
-async fn publish_api_server(client: &Client) -> Result<(), HubError> {
+/// Publishes where nodes reach the API server, which does not do so itself, since its address is a loopback one.
+pub(crate) async fn publish_api_server(client: &Client) -> Result<(), HubError> {
     let slice = json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": { "name": "kubernetes", "labels": { "kubernetes.io/service-name": "kubernetes" } },
         "addressType": "IPv4",
         "ports": [{ "name": "https", "port": API_SERVER_PORT, "protocol": "TCP" }],
-        "endpoints": [{ "addresses": [ADDRESS], "conditions": { "ready": true } }],
+        "endpoints": [{ "addresses": [API_SERVER], "conditions": { "ready": true } }],
     });
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
     let params = PatchParams::apply(users::HARNESS).force();
@@ -296,18 +338,40 @@ fn corefile(services: &[(String, u16, SocketAddr)], relays: &[Relay]) -> String 
 fn kubeconfig(with_all_permissions: &Value) -> Value {
     let mut kubeconfig = with_all_permissions.clone();
     let cluster = &mut kubeconfig["clusters"][0]["cluster"];
-    cluster["server"] = json!(format!("https://{ADDRESS}:{API_SERVER_PORT}"));
+    cluster["server"] = json!(format!("https://{API_SERVER}:{API_SERVER_PORT}"));
     cluster["tls-server-name"] = json!("kubernetes.default.svc");
     kubeconfig
 }
 
-/// Does nothing but own the directory, which contains credentials, until the node does.
-fn holder() -> Program {
+/// A new directory, which will contain credentials: a process removes it, however this one ends.
+struct Held(Supervised);
+
+async fn hold(directory: &Path) -> Result<Held, HubError> {
+    let holder = program("the directory of a node", "sleep".into(), vec!["infinity".into()]);
+    Supervised::start(directory, &holder).await.map(Held)
+}
+
+impl Held {
+    /// Starts a program there, which owns the directory from then on.
+    async fn replace(
+        self,
+        directory: &Path,
+        name: &'static str,
+        executable: PathBuf,
+        arguments: Vec<OsString>,
+    ) -> Result<Supervised, HubError> {
+        let running = Supervised::start(directory, &program(name, executable, arguments)).await?;
+        self.0.stop_and_keep_directory().await?;
+        Ok(running)
+    }
+}
+
+fn program(name: &'static str, executable: PathBuf, arguments: Vec<OsString>) -> Program {
     Program {
-        name: "the node's directory",
-        log: "holder.log".to_owned(),
-        executable: "sleep".into(),
-        arguments: vec!["infinity".into()],
+        name,
+        log: "supervised.log".to_owned(),
+        executable,
+        arguments,
         environment: Vec::new(),
         owns_directory: true,
     }
@@ -330,6 +394,15 @@ mod tests {
             corefile.contains("hosts {\n    198.51.100.1 a.example\n    198.51.100.2 b\n    fallthrough"),
             "{corefile}"
         );
+    }
+
+    #[test]
+    fn addresses_belong_to_nodes() {
+        assert_eq!(number_of(address(2).into()), Some(2));
+        assert_eq!(number_of(Ipv4Addr::new(10, 244, 2, 7).into()), Some(2), "of a Pod");
+        for neither in [API_SERVER, NAME_SERVER, Ipv4Addr::new(10, 0, 0, 1)] {
+            assert_eq!(number_of(neither.into()), None, "{neither}");
+        }
     }
 
     #[test]

@@ -2,14 +2,14 @@
 # Runs a node: the first process of its own process, mount and network namespaces. When it ends, the kernel ends
 # everything in them: containerd, the kubelet, and every container.
 #
-#   sh node.sh PROGRAMS CGROUP ADDRESS...
+#   sh node.sh PROGRAMS CGROUP NAME ADDRESS NAME-SERVER ADDRESS...
 #
-# The working directory has the configurations and the archives of images. The first address is the node's. The kubelet
-# starts once the file `begin` exists. If one of the programs ends, so does the node.
+# The working directory has the configurations and the archives of images. The kubelet starts once the file `begin`
+# exists. If one of the programs ends, so does the node.
 set -eu
 umask 022
-programs=$1 cgroup=$2
-shift 2
+programs=$1 cgroup=$2 name=$3
+shift 3
 PATH=$programs:$PATH:/usr/sbin:/sbin
 
 # containerd looks up the registries of images that are missing: their names do not exist. A link leads to what is hidden
@@ -65,10 +65,9 @@ for image in images/*.tar; do
 done
 
 until [ -e begin ]; do sleep 0.05; done
-begin kubelet --config=kubelet.yaml --kubeconfig=kubeconfig --root-dir="$PWD/kubelet" --hostname-override=node \
+begin kubelet --config=kubelet.yaml --kubeconfig=kubeconfig --root-dir="$PWD/kubelet" --hostname-override="$name" \
   --node-ip="$1" --cgroup-root="/$cgroup"
 begin kube-proxy --config=kube-proxy.yaml
-begin kube-scheduler --kubeconfig=kubeconfig --leader-elect=false --secure-port=0
 begin coredns -conf Corefile
 # Also for the processes whose parents have ended: their new parent is this one.
 while :; do wait; sleep 1; done
