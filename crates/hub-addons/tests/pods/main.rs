@@ -7,4 +7,5 @@ mod support;
 
 mod connectivity;
 mod cp_creds;
+mod nodes;
 mod profiles;
