@@ -79,6 +79,7 @@ if [ ! -d "$target" ]; then
   }
   build e2e/node node .
   build e2e/node sandbox ./sandbox
+  build e2e/node streams ./streams
   build e2e/coredns coredns .
   build deploy/images image .
   for program in kubelet kube-proxy kube-scheduler; do ln -s node "$work/$program"; done

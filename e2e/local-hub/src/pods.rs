@@ -50,7 +50,14 @@ impl PodsBuilder {
         self
     }
 
-    /// Adds a host and a port that Pods can connect to, and where it leads.
+    /// Adds an image with a program that `hack/node.sh` builds.
+    pub(crate) fn node_program(mut self, reference: &str, program: &'static str) -> Self {
+        self.configuration.programs.push((reference.to_owned(), program));
+        self
+    }
+
+    /// Adds a host and a port that Pods can connect to, and where it leads. Its addresses inside are 198.51.100.1 and so
+    /// on.
     pub fn service(mut self, name: impl Into<String>, port: u16, leads_to: SocketAddr) -> Self {
         self.configuration.services.push((name.into(), port, leads_to));
         self
@@ -150,6 +157,7 @@ impl Pods {
                 kubeconfig: access.kubeconfig(users::HARNESS, &access.users.get(users::HARNESS)?.token, None),
                 api_server: (Ipv4Addr::LOCALHOST, access.port).into(),
                 images: Vec::new(),
+                programs: Vec::new(),
                 services: Vec::new(),
             },
             client: access.harness()?,
@@ -173,7 +181,13 @@ impl Pods {
         let client = Client::try_from(access::impatient(config)).map_err(HubError::api("make a client"))?;
         Ok(PodsBuilder {
             nodes: 1,
-            configuration: Configuration { kubeconfig, api_server, images: Vec::new(), services: Vec::new() },
+            configuration: Configuration {
+                kubeconfig,
+                api_server,
+                images: Vec::new(),
+                programs: Vec::new(),
+                services: Vec::new(),
+            },
             client,
             egress: path.with_file_name(programs::EGRESS_SOCKET),
         })

@@ -400,7 +400,8 @@ async fn values_for_every_object_are_on_every_object() {
         let sources = &pod["volumes"][0]["projected"]["sources"];
         assert_eq!(sources[0]["serviceAccountToken"]["expirationSeconds"], 3600);
         assert_eq!(pod["topologySpreadConstraints"][0]["topologyKey"], "kubernetes.io/hostname");
-        let preferred = &pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+        let preferred =
+            &pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
         assert_eq!(preferred[0]["podAffinityTerm"]["topologyKey"], "topology.kubernetes.io/zone");
         for probe in ["livenessProbe", "readinessProbe"] {
             assert_eq!(container[probe]["httpGet"]["port"], "probes");

@@ -412,7 +412,7 @@ async fn commands_ports_and_large_responses_pass_and_what_lies_between_may_resta
     let mut scene = Box::pin(Scene::start(&[])).await;
     let mut addons = std::mem::take(&mut scene.tunnel.addons);
     let stage = &scene.tunnel.stage;
-    let _kubelet = streams::node(&scene, "one").await;
+    streams::pod(&scene, "one").await;
     fill(stage.cluster("one"), streams::PARTS).await;
     let mut may_do =
         vec![may(&["list", "watch"], "namespaces"), may(&["list"], "configmaps"), may(&["get"], "pods")];

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::{Api, ListParams};
-use local_hub::{LocalHub, Pods, ocm};
+use local_hub::{LocalHub, Pods, ServingAuthority, UserServer, eventually, ocm};
 use serde_json::{Value, json};
 
 use crate::support::credentials::{OF_ACCOUNT, OF_CLUSTER, SYNCED_FROM};
@@ -22,6 +22,8 @@ use crate::support::world;
 
 const NAMESPACE: &str = "trial";
 const COPY: &str = "one-kueue";
+/// The name of the user server's Service.
+const USER_SERVER: &str = "cluster-proxy-addon-user.proxy.svc";
 
 /// Runs the test with the copy until it ends.
 async fn test(hub: &LocalHub, more: &[&str]) -> Output {
@@ -52,7 +54,12 @@ fn hops(output: &Output) -> Vec<Value> {
 async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
     let Some(image) = image().await else { return };
     let hub = LocalHub::builder().workloads().start().await.unwrap();
-    let _pods = Pods::on(&hub).unwrap().image(IMAGE, image).start().await.unwrap();
+    let authority = ServingAuthority::new("user-server").unwrap();
+    let serving = authority.issue([USER_SERVER]).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let server = UserServer::start(&serving, any, [("one", hub.upstream().unwrap())]).unwrap();
+    let builder = Pods::on(&hub).unwrap().image(IMAGE, image);
+    let _pods = builder.service("user-server.example", 9092, server.address()).start().await.unwrap();
     let client = hub.client_as("admin").await.unwrap();
     let restricted = json!({ "labels": { "pod-security.kubernetes.io/enforce": "restricted" } });
     world::create(&client, [ocm::namespace(NAMESPACE)]).await;
@@ -116,6 +123,34 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
         "a token is printed"
     );
 
+    // By the name of a Service, as the provisioner publishes the user server.
+    let [service, namespace, _] = USER_SERVER.split('.').collect::<Vec<_>>()[..] else { panic!() };
+    let of_kind = |gvk, plural| ocm::Object::new(gvk, plural, Some(namespace), service);
+    let ports = json!([{ "name": "user", "port": 9092 }]);
+    let endpoints = of_kind(("discovery.k8s.io", "v1", "EndpointSlice"), "endpointslices")
+        .label("kubernetes.io/service-name", service)
+        .field("addressType", json!("IPv4"))
+        .field("ports", ports.clone())
+        // Where Pods find the first host of the test.
+        .field("endpoints", json!([{ "addresses": ["198.51.100.1"] }]));
+    let service = of_kind(("", "v1", "Service"), "services").field("spec", json!({ "ports": ports }));
+    world::create(&client, [ocm::namespace(namespace), service, endpoints]).await;
+    let mut published = cluster.clone();
+    published["server"] = json!(format!("https://{USER_SERVER}:9092/one"));
+    published["certificate-authority-data"] = json!(STANDARD.encode(authority.ca_pem()));
+    let provider = json!([{ "name": "open-cluster-management", "cluster": published }]);
+    world::merge_status(&client, &profile, &json!({ "accessProviders": provider })).await;
+    // kube-proxy follows the Service.
+    let output = eventually("the Service leads to the user server", crate::support::SOON, async || {
+        let output = test(&hub, &[]).await;
+        if output.status.success() { Ok(Some(output)) } else { Err(format!("{output:?}")) }
+    })
+    .await;
+    let resolved = hops(&output)[1]["detail"].as_str().unwrap().to_owned();
+    assert!(resolved.starts_with("10.0.0."), "{resolved}");
+    let provider = json!([{ "name": "open-cluster-management", "cluster": cluster }]);
+    world::merge_status(&client, &profile, &json!({ "accessProviders": provider })).await;
+
     // Another ServiceAccount, which may not read the copy.
     let output = test(&hub, &["--service-account=on-the-cluster"]).await;
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -143,7 +178,7 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("does not start: ErrImagePull"), "{error}");
-    local_hub::eventually("no Pod stays", crate::support::SOON, async || {
+    eventually("no Pod stays", crate::support::SOON, async || {
         let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
         pods.list(&ListParams::default()).await.unwrap().items.is_empty()
     })

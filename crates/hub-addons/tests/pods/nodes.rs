@@ -96,7 +96,10 @@ impl Stage {
                 leases.into_iter().filter_map(|lease| lease.spec?.holder_identity).collect();
             let pods = self.api::<Pod>().list(&of_component).await.map_err(|error| error.to_string())?;
             let leads = |pod: &Pod| holders.iter().any(|holder| holder.contains(&pod.name_any()));
-            pods.into_iter().find(|pod| pod.name_any() != but && leads(pod)).map(Some).ok_or(holders.join(", "))
+            pods.into_iter()
+                .find(|pod| pod.name_any() != but && leads(pod))
+                .map(Some)
+                .ok_or(holders.join(", "))
         })
         .await
     }

@@ -15,12 +15,16 @@ use tokio::process::Command;
 
 use super::deployments::{restart, running};
 use super::relay::Relay;
-use super::{HUB, PATIENCE, Site, account_agent, image, install_crds, output_of, program, reference, source};
+use super::{
+    HUB, PATIENCE, STREAMS, Site, account_agent, image, install_crds, output_of, program, reference, source,
+};
 use crate::ocm::Object;
 use crate::{HubError, Pods, Service, try_eventually};
 
 /// The namespace of cluster-proxy on a hub.
 pub const HOME: &str = "open-cluster-management-addon";
+/// The namespace of the agents on a cluster.
+const AGENTS: &str = "open-cluster-management-cluster-proxy";
 /// The name by which agents reach the proxy server.
 const ENTRYPOINT: &str = "proxy.example";
 /// The Secret with the authority and its key.
@@ -240,9 +244,11 @@ impl ClusterProxy {
             .await?
             .image(reference("proxy-agent"), &self.agent_image)
             .image(reference(account_agent::NAME), &self.account_agent_image)
+            .node_program(STREAMS, "streams")
             .service(ENTRYPOINT, 8091, self.agents.address())
             .service(HUB.0, HUB.1, self.hub.address().await?)
-            .service(name, 443, address)
+            // The Service that leads agents to their API server, in place of the answer that the cluster would give.
+            .service(format!("{name}.{AGENTS}.svc.cluster.local"), 443, address)
             .start()
             .await
     }

@@ -116,6 +116,8 @@ pub(crate) struct Configuration {
     pub(crate) kubeconfig: Value,
     pub(crate) api_server: SocketAddr,
     pub(crate) images: Vec<Given>,
+    /// Images of programs that are built with those of the node.
+    pub(crate) programs: Vec<(String, &'static str)>,
     /// Names of hosts, each with a port and where it leads.
     pub(crate) services: Vec<(String, u16, SocketAddr)>,
 }
@@ -181,13 +183,18 @@ impl Node {
         let name = name(number);
         let holder = hold(directory).await?;
         let failed = |source| HubError::io(format!("write {}", directory.display()), source);
-        let (sandbox, archives) = (directory.join("sandbox"), directory.join("images"));
-        for made in [&sandbox, &archives, &directory.join("cni")] {
+        let archives = directory.join("images");
+        for made in [&archives, &directory.join("cni")] {
             std::fs::create_dir(made).map_err(failed)?;
         }
-        std::fs::copy(programs.join("sandbox"), sandbox.join("sandbox")).map_err(failed)?;
-        let sandbox = Given { reference: SANDBOX.to_owned(), path: sandbox };
-        for (number, image) in configuration.images.iter().chain([&sandbox]).enumerate() {
+        let mut images = configuration.images.clone();
+        for (reference, program) in configuration.programs.iter().chain([&(SANDBOX.to_owned(), "sandbox")]) {
+            let path = directory.join(program);
+            std::fs::create_dir(&path).map_err(failed)?;
+            std::fs::copy(programs.join(program), path.join(program)).map_err(failed)?;
+            images.push(Given { reference: reference.clone(), path });
+        }
+        for (number, image) in images.iter().enumerate() {
             images::archive(image, &archives.join(number.to_string()), &programs.join("image")).await?;
         }
         let cgroup = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -157,7 +157,7 @@ impl Cluster {
 async fn can_run() -> bool {
     let Err(error) = Pods::can_run().await else { return true };
     // Not with `eprintln!`: the test harness captures the output of passing tests.
-    let _ = writeln!(io::stderr(), "SKIPPED, the runner of pods: {error}");
+    let _ = writeln!(io::stderr(), "SKIPPED, nodes: {error}");
     false
 }
 

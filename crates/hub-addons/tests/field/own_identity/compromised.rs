@@ -325,11 +325,15 @@ pub async fn deceives_nobody(scene: &Scene, application: &Application<'_>, bindi
 
     // Clients that do not read what has no end, and a cluster that does not respond.
     compromised.act(Act::EndlessBody).await;
-    let mut unread = Vec::new();
+    // A request may meet a connection that has just ended.
+    let begun = eventually("the cluster sends", SOON, async || {
+        let begun = application.raw().await.starts(PATH, token).await;
+        compromised.has_acted().then_some(begun)
+    });
+    let mut unread = vec![begun.await];
     while unread.len() < 20 {
         unread.push(application.raw().await.starts(PATH, token).await);
     }
-    eventually("the cluster sends", SOON, async || compromised.has_acted()).await;
     lists(&kubectl, "one").await;
     drop(unread);
     compromised.act(Act::NoResponse).await;

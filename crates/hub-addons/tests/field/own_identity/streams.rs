@@ -1,7 +1,5 @@
 //! What takes long or is large: commands in Pods, ports, and responses of 50 megabytes.
 
-use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,48 +7,34 @@ use http::Request;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use kube::api::{Patch, PatchParams};
-use local_hub::{Kubectl, Running, RunningKubectl, eventually, ocm};
+use local_hub::field::STREAMS;
+use local_hub::{Kubectl, RunningKubectl, eventually, ocm};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use super::super::tunnel::{has_all, lists_all};
 use super::{Application, Scene};
-use crate::support::SOON;
-use crate::support::go_program;
+use crate::support::{SOON, world};
 
 /// The parts of 50 megabytes.
 pub const PARTS: usize = 56;
-/// The node and its Pod.
+/// The Pod, and the port at which it echoes.
 const POD: &str = "streams";
+const PORT: &str = ":7000";
 
-/// A node on a cluster whose kubelet serves exec and port-forward alone, with a Pod.
-pub async fn node(scene: &Scene, cluster: &str) -> Running {
-    let hub = scene.tunnel.stage.cluster(cluster);
-    let program = go_program::build("kubelet-streams");
-    let kubelet = hub.run("kubelet", Path::new(&program), [""; 0]).await.unwrap();
-    let address: SocketAddr = eventually("the kubelet serves", SOON, async || {
-        let log = kubelet.log();
-        log.lines().find_map(|line| line.strip_prefix("kubelet-streams: serving at "))?.trim().parse().ok()
+/// Runs a Pod on the node of a cluster.
+pub async fn pod(scene: &Scene, cluster: &str) {
+    let client = scene.tunnel.stage.cluster(cluster).client_as("ocm").await.unwrap();
+    let pod = ocm::Object::new(("", "v1", "Pod"), "pods", Some("default"), POD);
+    let container = json!({ "name": "main", "image": STREAMS });
+    let pod = pod.field("spec", json!({ "containers": [container] }));
+    pod.create(&client).await.unwrap();
+    eventually("the Pod runs", SOON, async || {
+        let shown = world::get(&client, &pod).await.unwrap_or_default();
+        if shown["status"]["phase"] == "Running" { Ok(()) } else { Err(shown["status"].to_string()) }
     })
     .await;
-    let client = hub.client_as("ocm").await.unwrap();
-    let of_kind = |kind, plural, namespace| ocm::Object::new(("", "v1", kind), plural, namespace, POD);
-    let node = of_kind("Node", "nodes", None);
-    let status = json!({
-        "addresses": [{ "type": "InternalIP", "address": address.ip() }],
-        "daemonEndpoints": { "kubeletEndpoint": { "Port": address.port() } },
-    });
-    let container = json!({ "name": "main", "image": "registry.example.com/main" });
-    let pod = of_kind("Pod", "pods", Some("default"))
-        .field("spec", json!({ "nodeName": POD, "containers": [container] }));
-    for (object, status) in [(node, status), (pod, json!({ "phase": "Running" }))] {
-        object.create(&client).await.unwrap();
-        let patch = Patch::Merge(json!({ "status": status }));
-        object.api(&client).patch_status(POD, &PatchParams::default(), &patch).await.unwrap();
-    }
-    kubelet
 }
 
 /// Commands and ports that stay open.
@@ -63,10 +47,8 @@ pub struct Open {
 /// Runs commands in the Pod and connects to one of its ports, with WebSocket and SPDY.
 pub async fn commands_and_ports(application: &Application<'_>) -> Open {
     let begun = application.kubectl("one");
-    let mut command = begun
-        .start(&["exec", "--namespace=default", POD, "--", "sh", "-c", "echo begun; sleep 600"])
-        .await
-        .unwrap();
+    let mut command =
+        begun.start(&["exec", "--namespace=default", POD, "--", "/streams", "stay"]).await.unwrap();
     command.line("the command runs", SOON, |line| line == "begun").await.unwrap();
     for websockets in ["true", "false"] {
         let kubectl = || {
@@ -83,7 +65,7 @@ pub async fn commands_and_ports(application: &Application<'_>) -> Open {
 
 /// A command's output, and its exit code.
 async fn runs(kubectl: &Kubectl) {
-    let arguments = ["exec", "--namespace=default", POD, "--", "sh", "-c", "echo out; echo err >&2; exit 3"];
+    let arguments = ["exec", "--namespace=default", POD, "--", "/streams", "fail"];
     let output = kubectl.run(&arguments).await.unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{errors}");
@@ -91,20 +73,10 @@ async fn runs(kubectl: &Kubectl) {
     assert!(errors.starts_with("err\n"), "{errors}");
 }
 
-/// A connection through a forwarded port to a server that echoes.
+/// A connection through a forwarded port, which echoes.
 async fn forwards(kubectl: &Kubectl) -> (RunningKubectl, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = format!(":{}", listener.local_addr().unwrap().port());
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let (mut reader, mut writer) = stream.split();
-                tokio::io::copy(&mut reader, &mut writer).await
-            });
-        }
-    });
     let pod = format!("pod/{POD}");
-    let mut forward = kubectl.start(&["port-forward", "--namespace=default", &pod, &port]).await.unwrap();
+    let mut forward = kubectl.start(&["port-forward", "--namespace=default", &pod, PORT]).await.unwrap();
     let line =
         forward.line("the port is forwarded", SOON, |line| line.starts_with("Forwarding from 127.0.0.1:"));
     let line = line.await.unwrap();
