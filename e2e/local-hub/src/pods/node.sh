@@ -38,6 +38,10 @@ else
   done
 fi
 
+# Kubelets, containerd and API servers watch files, and the limit of a user is often 128 for all of them. It stays.
+limit=/proc/sys/fs/inotify/max_user_instances
+[ "$(cat "$limit")" -ge 1024 ] || echo 1024 >"$limit"
+
 ip link set lo up
 # Any device: nothing leaves the node. Not every kernel has dummy devices.
 ip link add node0 type bridge
