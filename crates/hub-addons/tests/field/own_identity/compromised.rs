@@ -326,14 +326,14 @@ pub async fn deceives_nobody(scene: &Scene, application: &Application<'_>, bindi
     // Clients that do not read what has no end, and a cluster that does not respond.
     compromised.act(Act::EndlessBody).await;
     // A request may meet a connection that has just ended.
-    let begun = eventually("the cluster sends", SOON, async || {
+    let unread = Mutex::new(Vec::new());
+    eventually("the cluster sends", SOON, async || {
         let begun = application.raw().await.starts(PATH, token).await;
-        compromised.has_acted().then_some(begun)
-    });
-    let mut unread = vec![begun.await];
-    while unread.len() < 20 {
-        unread.push(application.raw().await.starts(PATH, token).await);
-    }
+        let mut unread = unread.lock();
+        unread.push(begun);
+        unread.len() >= 20 && compromised.has_acted()
+    })
+    .await;
     lists(&kubectl, "one").await;
     drop(unread);
     compromised.act(Act::NoResponse).await;
