@@ -1,4 +1,4 @@
-//! Nodes beside a hub: kubelet, containerd, kube-proxy, kube-scheduler and CoreDNS, as local processes.
+//! Nodes beside a hub: kubelet, containerd, kube-proxy, kube-scheduler and `CoreDNS`, as local processes.
 //!
 //! The programs are upstream's, built by `hack/node.sh`; runc and the CNI plugins are those of the system. Those of a
 //! node run in a process, a mount and a network namespace of their own, whose first process is supervised as the programs

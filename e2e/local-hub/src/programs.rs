@@ -166,7 +166,7 @@ pub(crate) fn api_server(directory: &Path, port: u16, has_nodes: bool) -> Progra
         arguments.push(format!("--egress-selector-config-file={EGRESS}").into());
         arguments.push("--kubelet-preferred-address-types=InternalIP".into());
     }
-    Program { environment, arguments, ..api_server }
+    Program { arguments, environment, ..api_server }
 }
 
 /// The controllers of an API and of workloads, if requested.

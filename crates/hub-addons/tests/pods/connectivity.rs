@@ -50,6 +50,37 @@ fn hops(output: &Output) -> Vec<Value> {
     result["hops"].as_array().unwrap().clone()
 }
 
+/// The cluster is reached by the name of a Service, as the provisioner publishes the user server.
+async fn reached_by_name(hub: &LocalHub, profile: &ocm::Object, authority: &ServingAuthority) {
+    let client = hub.client_as("admin").await.unwrap();
+    let [service, namespace, _] = USER_SERVER.split('.').collect::<Vec<_>>()[..] else { panic!() };
+    let of_kind = |gvk, plural| ocm::Object::new(gvk, plural, Some(namespace), service);
+    let ports = json!([{ "name": "user", "port": 9092 }]);
+    let endpoints = of_kind(("discovery.k8s.io", "v1", "EndpointSlice"), "endpointslices")
+        .label("kubernetes.io/service-name", service)
+        .field("addressType", json!("IPv4"))
+        .field("ports", ports.clone())
+        // Where Pods find the first host of the test.
+        .field("endpoints", json!([{ "addresses": ["198.51.100.1"] }]));
+    let service = of_kind(("", "v1", "Service"), "services").field("spec", json!({ "ports": ports }));
+    world::create(&client, [ocm::namespace(namespace), service, endpoints]).await;
+    let cluster = json!({
+        "server": format!("https://{USER_SERVER}:9092/one"),
+        "certificate-authority-data": STANDARD.encode(authority.ca_pem()),
+        "extensions": [{ "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": "one" } }],
+    });
+    let provider = json!([{ "name": "open-cluster-management", "cluster": cluster }]);
+    world::merge_status(&client, profile, &json!({ "accessProviders": provider })).await;
+    // kube-proxy follows the Service.
+    let output = eventually("the Service leads to the user server", crate::support::SOON, async || {
+        let output = test(hub, &[]).await;
+        if output.status.success() { Ok(Some(output)) } else { Err(format!("{output:?}")) }
+    })
+    .await;
+    let resolved = hops(&output)[1]["detail"].as_str().unwrap().to_owned();
+    assert!(resolved.starts_with("10.0.0."), "{resolved}");
+}
+
 #[tokio::test]
 async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
     let Some(image) = image().await else { return };
@@ -123,31 +154,7 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
         "a token is printed"
     );
 
-    // By the name of a Service, as the provisioner publishes the user server.
-    let [service, namespace, _] = USER_SERVER.split('.').collect::<Vec<_>>()[..] else { panic!() };
-    let of_kind = |gvk, plural| ocm::Object::new(gvk, plural, Some(namespace), service);
-    let ports = json!([{ "name": "user", "port": 9092 }]);
-    let endpoints = of_kind(("discovery.k8s.io", "v1", "EndpointSlice"), "endpointslices")
-        .label("kubernetes.io/service-name", service)
-        .field("addressType", json!("IPv4"))
-        .field("ports", ports.clone())
-        // Where Pods find the first host of the test.
-        .field("endpoints", json!([{ "addresses": ["198.51.100.1"] }]));
-    let service = of_kind(("", "v1", "Service"), "services").field("spec", json!({ "ports": ports }));
-    world::create(&client, [ocm::namespace(namespace), service, endpoints]).await;
-    let mut published = cluster.clone();
-    published["server"] = json!(format!("https://{USER_SERVER}:9092/one"));
-    published["certificate-authority-data"] = json!(STANDARD.encode(authority.ca_pem()));
-    let provider = json!([{ "name": "open-cluster-management", "cluster": published }]);
-    world::merge_status(&client, &profile, &json!({ "accessProviders": provider })).await;
-    // kube-proxy follows the Service.
-    let output = eventually("the Service leads to the user server", crate::support::SOON, async || {
-        let output = test(&hub, &[]).await;
-        if output.status.success() { Ok(Some(output)) } else { Err(format!("{output:?}")) }
-    })
-    .await;
-    let resolved = hops(&output)[1]["detail"].as_str().unwrap().to_owned();
-    assert!(resolved.starts_with("10.0.0."), "{resolved}");
+    reached_by_name(&hub, &profile, &authority).await;
     let provider = json!([{ "name": "open-cluster-management", "cluster": cluster }]);
     world::merge_status(&client, &profile, &json!({ "accessProviders": provider })).await;
 

@@ -224,35 +224,31 @@ async fn thousands_of_profiles_are_kept_within_the_memory_that_the_chart_request
 #[tokio::test]
 async fn nothing_is_written_twice_while_pods_are_replaced_or_evicted() {
     let Some(stage) = Stage::start(2, &[]).await else { return };
-    let mut fleet = ocm::Fleet::of(20, 2);
+    let fleet = ocm::Fleet::of(20, 2);
     fleet.create(&stage.ocm).await.unwrap();
     // Clusters join all the time, while all Pods are replaced.
-    let more = ocm::Fleet::of(80, 2);
-    let joining = async {
-        for cluster in &more.clusters[20..] {
-            more.cluster(cluster).create(&stage.ocm).await.unwrap();
-        }
-    };
+    let joining = join(&stage, 20..80);
     tokio::join!(joining, stage.install(&["podAnnotations.replaced=yes"]));
-    fleet.clusters.clone_from(&more.clusters);
-    for namespace in &fleet.namespaces {
-        stage.shows(namespace, &fleet.clusters).await;
-    }
     stage.each_was_written_once(80 * 2).await;
 
     let leader = stage.leader("profiles", "").await.name_any();
     stage.api::<Pod>().evict(&leader, &EvictParams::default()).await.unwrap();
     stage.leader("profiles", &leader).await;
-    more_clusters(&stage, 80..90).await;
+    join(&stage, 80..90).await;
     stage.rolled_out("profiles").await;
     stage.each_was_written_once(90 * 2).await;
 }
 
-/// Clusters join, and have profiles.
-async fn more_clusters(stage: &Stage, numbers: std::ops::Range<usize>) {
+/// Clusters join the fleet's set, one after the other, and have profiles. They are complete before: a profile that is
+/// created before the status of its cluster is reported would be written again.
+async fn join(stage: &Stage, numbers: std::ops::Range<usize>) {
     let fleet = ocm::Fleet::of(numbers.end, 2);
-    for cluster in &fleet.clusters[numbers] {
-        fleet.cluster(cluster).create(&stage.ocm).await.unwrap();
+    let waiting = ocm::Fleet { set: "waiting".to_owned(), ..fleet.clone() };
+    let joins =
+        json!({ "metadata": { "labels": { "cluster.open-cluster-management.io/clusterset": fleet.set } } });
+    for name in &fleet.clusters[numbers] {
+        waiting.cluster(name).create(&stage.ocm).await.unwrap();
+        world::merge(&stage.ocm, &waiting.cluster(name).into(), &joins).await;
     }
     for namespace in &fleet.namespaces {
         stage.shows(namespace, &fleet.clusters).await;
@@ -271,6 +267,6 @@ async fn when_a_node_stops_the_lease_moves_and_nothing_is_written_twice() {
     stage.pods.stop_node(&node_of(&leader)).await.unwrap();
     let follower = stage.leader("profiles", &leader.name_any()).await;
     assert_ne!(node_of(&follower), node_of(&leader));
-    more_clusters(&stage, 20..30).await;
+    join(&stage, 20..30).await;
     stage.each_was_written_once(30 * 2).await;
 }

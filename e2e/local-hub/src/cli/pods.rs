@@ -9,7 +9,7 @@ use local_hub::{HubError, Pods};
 use super::end::{self, End};
 use super::ready::{Ready, ReadyFile};
 
-/// Run a node of a hub: kubelet, containerd, kube-proxy, kube-scheduler and CoreDNS
+/// Run a node of a hub: kubelet, containerd, and what else Pods need
 ///
 /// The hub must be one of local-hub up --workloads, and the kubeconfig one in its
 /// directory. The node's programs run on this machine, in a network of their own.

@@ -328,13 +328,11 @@ fn services(services: &[(String, u16, SocketAddr)]) -> Vec<Relay> {
     (1..).zip(services).map(relay).collect()
 }
 
-/// The configuration of CoreDNS: the names of services are known beside those of the cluster.
+/// The configuration of `CoreDNS`: the names of services are known beside those of the cluster.
 fn corefile(services: &[(String, u16, SocketAddr)], relays: &[Relay]) -> String {
-    let hosts: String = services
-        .iter()
-        .zip(relays)
-        .map(|((name, _, _), relay)| format!("    {} {name}\n", relay.inside.0))
-        .collect();
+    let lines = services.iter().zip(relays);
+    let lines = lines.map(|((name, _, _), relay)| format!("    {} {name}\n", relay.inside.0));
+    let hosts = lines.collect::<Vec<_>>().concat();
     format!(
         ".:53 {{\n  bind {NAME_SERVER}\n  errors\n  hosts {{\n{hosts}    fallthrough\n  }}\n  kubernetes cluster.local \
          {{\n    kubeconfig DIRECTORY/kubeconfig\n  }}\n}}\n"
