@@ -15,8 +15,9 @@ mod network;
 mod node;
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -95,6 +96,7 @@ impl PodsBuilder {
             end: Some(end),
             thread: Some(thread.map_err(failed)?),
             nodes: BTreeMap::new(),
+            last_ids: Mutex::default(),
             _scheduler: scheduler,
         };
         for number in 1..=number {
@@ -136,6 +138,8 @@ pub struct Pods {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     nodes: BTreeMap<String, Node>,
+    /// The containers of Pods, by namespace, Pod and name, as they were last read.
+    last_ids: Mutex<BTreeMap<[String; 3], String>>,
     /// Owns the directory.
     _scheduler: Supervised,
 }
@@ -198,6 +202,10 @@ impl Pods {
         node::can_run().await
     }
 
+    fn last_ids(&self) -> MutexGuard<'_, BTreeMap<[String; 3], String>> {
+        self.last_ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn file_name(&self) -> String {
         self.directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -225,11 +233,23 @@ impl Pods {
 
     /// The processes of a running container, as this machine numbers them.
     pub async fn processes(&self, namespace: &str, pod: &str, container: &str) -> Result<Vec<u32>, HubError> {
+        let key = [namespace, pod, container].map(str::to_owned);
         let found = Api::<Pod>::namespaced(self.client.clone(), namespace).get(pod).await;
-        let status = found.map_err(HubError::api(format!("read pod {namespace}/{pod}")))?.status;
-        let containers = status.and_then(|status| status.container_statuses).unwrap_or_default();
-        let id = containers.into_iter().find(|known| known.name == container);
-        let id = id.and_then(|known| Some(known.container_id?.rsplit('/').next()?.to_owned()));
+        let id = match found {
+            Ok(found) => {
+                let containers =
+                    found.status.and_then(|status| status.container_statuses).unwrap_or_default();
+                let id = containers.into_iter().find(|known| known.name == container);
+                let id = id.and_then(|known| Some(known.container_id?.rsplit('/').next()?.to_owned()));
+                self.last_ids().extend(id.clone().map(|id| (key, id)));
+                id
+            }
+            // Tests stop API servers: then the container is the one of before.
+            Err(error) => {
+                let id = self.last_ids().get(&key).cloned();
+                Some(id.ok_or_else(|| HubError::api(format!("read pod {namespace}/{pod}"))(error))?)
+            }
+        };
         Ok(id.map(|id| processes_in(&id)).unwrap_or_default())
     }
 
@@ -265,13 +285,20 @@ impl Pods {
         self.handle.spawn(async move {
             // It fails only outside a runtime.
             let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+            // The Pod's address is the same as long as it exists, and needed while a test has stopped the API server.
+            let known = Arc::new(OnceLock::new());
+            if let Ok(ip) = address_of(&pods, &pod).await {
+                known.get_or_init(|| ip);
+            }
             pass_on(listener, move || {
-                let (networks, pods, pod) = (networks.clone(), pods.clone(), pod.clone());
+                let (networks, pods, pod, known) =
+                    (networks.clone(), pods.clone(), pod.clone(), Arc::clone(&known));
                 async move {
-                    let found = pods.get(&pod).await.map_err(std::io::Error::other)?;
-                    let ip = found.status.and_then(|status| status.pod_ip?.parse().ok());
-                    let ip = ip.ok_or_else(|| std::io::Error::other("the Pod has no address"))?;
-                    networks.connect(SocketAddr::new(ip, port)).await
+                    let ip = match known.get() {
+                        Some(ip) => *ip,
+                        None => address_of(&pods, &pod).await?,
+                    };
+                    networks.connect(SocketAddr::new(*known.get_or_init(|| ip), port)).await
                 }
             })
             .await;
@@ -288,6 +315,12 @@ impl Drop for Pods {
             let _ = thread.join();
         }
     }
+}
+
+async fn address_of(pods: &Api<Pod>, pod: &str) -> std::io::Result<IpAddr> {
+    let found = pods.get(pod).await.map_err(std::io::Error::other)?;
+    let ip = found.status.and_then(|status| status.pod_ip?.parse().ok());
+    ip.ok_or_else(|| std::io::Error::other("the Pod has no address"))
 }
 
 /// The processes in the cgroup of a container.
