@@ -6,5 +6,9 @@ set -euo pipefail
 [ "${CI-}" = true ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 1
 command=$1
 shift
+# Packages are installed one call after the other.
+exec 9>"${TMPDIR:-/tmp}/hub-addons-have.lock"
+flock 9
+! command -v "$command" >/dev/null || exit 0
 echo "installing $* for $command" >&2
 { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } >/dev/null
