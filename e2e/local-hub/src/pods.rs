@@ -45,6 +45,12 @@ pub struct PodsBuilder {
 }
 
 impl PodsBuilder {
+    fn new(kubeconfig: Value, api_server: SocketAddr, client: Client, hub: &Path) -> Self {
+        let (images, programs, services) = (Vec::new(), Vec::new(), Vec::new());
+        let configuration = Configuration { kubeconfig, api_server, images, programs, services };
+        Self { nodes: 1, configuration, client, egress: hub.join(programs::EGRESS_SOCKET) }
+    }
+
     /// Adds an image: an OCI archive with one image, or a directory with static programs, which run as user 65532.
     pub fn image(mut self, reference: impl Into<String>, path: impl Into<PathBuf>) -> Self {
         self.configuration.images.push(Given { reference: reference.into(), path: path.into() });
@@ -77,7 +83,7 @@ impl PodsBuilder {
         let programs = node::programs().await?;
         node::publish_api_server(&client).await?;
         let directory = std::env::temp_dir().join(format!("local-hub-pods-{}", random::hex()?));
-        let scheduler = node::start_scheduler(&directory, &programs, &configuration).await?;
+        let scheduler = node::start_scheduler(&directory, programs, &configuration).await?;
         let logs = directory.join("logs");
 
         let failed = |source| HubError::io("serve the connections of nodes", source);
@@ -101,10 +107,9 @@ impl PodsBuilder {
         };
         for number in 1..=number {
             let directory = pods.directory.with_file_name(format!("{}-{number}", pods.file_name()));
-            let mut node = Node::start(number, &directory, &programs, &configuration).await?;
+            let (node, relays) = Node::start(number, &directory, programs, &configuration).await?;
             pods.networks.0.insert(number, node.network.clone());
-            for (listener, outside) in std::mem::take(&mut node.relays) {
-                let listener = listener.into_std().map_err(failed)?;
+            for (listener, outside) in relays {
                 let _entered = pods.handle.enter();
                 let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
                 pods.handle.spawn(pass_on(listener, move || TcpStream::connect(outside)));
@@ -155,18 +160,9 @@ impl Pods {
     /// started. They have all permissions, under a name that readers of the audit log ignore.
     pub fn on(hub: &LocalHub) -> Result<PodsBuilder, HubError> {
         let access = hub.access();
-        Ok(PodsBuilder {
-            nodes: 1,
-            configuration: Configuration {
-                kubeconfig: access.kubeconfig(users::HARNESS, &access.users.get(users::HARNESS)?.token, None),
-                api_server: (Ipv4Addr::LOCALHOST, access.port).into(),
-                images: Vec::new(),
-                programs: Vec::new(),
-                services: Vec::new(),
-            },
-            client: access.harness()?,
-            egress: hub.directory().join(programs::EGRESS_SOCKET),
-        })
+        let kubeconfig = access.kubeconfig(users::HARNESS, &access.users.get(users::HARNESS)?.token, None);
+        let api_server = (Ipv4Addr::LOCALHOST, access.port).into();
+        Ok(PodsBuilder::new(kubeconfig, api_server, access.harness()?, hub.directory()))
     }
 
     /// The same for a hub of another process, with a kubeconfig that has all permissions, in the hub's directory.
@@ -183,18 +179,8 @@ impl Pods {
         let kubeconfig: Value =
             serde_saphyr::from_str(&text).map_err(|error| failed(std::io::Error::other(error)))?;
         let client = Client::try_from(access::impatient(config)).map_err(HubError::api("make a client"))?;
-        Ok(PodsBuilder {
-            nodes: 1,
-            configuration: Configuration {
-                kubeconfig,
-                api_server,
-                images: Vec::new(),
-                programs: Vec::new(),
-                services: Vec::new(),
-            },
-            client,
-            egress: path.with_file_name(programs::EGRESS_SOCKET),
-        })
+        let directory = path.parent().unwrap_or(Path::new(""));
+        Ok(PodsBuilder::new(kubeconfig, api_server, client, directory))
     }
 
     /// Whether this machine has the required programs and permissions.

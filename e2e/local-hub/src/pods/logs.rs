@@ -13,7 +13,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Links each log of the kubelet to `KEPT/NAMESPACE/POD/CONTAINER/RUN.log`, which remains.
 pub(crate) async fn keep(from: PathBuf, kept: PathBuf) {
     loop {
-        // What is being removed is looked at again.
+        // A log that disappears meanwhile is an error; the others are linked in the next round.
         let _ = keep_all(&from, &kept);
         sleep(INTERVAL).await;
     }

@@ -62,11 +62,11 @@ impl Network {
         TcpStream::from_std(stream)
     }
 
-    /// Listens inside.
-    pub(crate) async fn listen(&self, on: (Ipv4Addr, u16)) -> io::Result<TcpListener> {
+    /// Listens inside, without blocking, for a runtime of the caller's choice.
+    pub(crate) async fn listen(&self, on: (Ipv4Addr, u16)) -> io::Result<std::net::TcpListener> {
         let listener = self.inside(move || std::net::TcpListener::bind(on)).await?;
         listener.set_nonblocking(true)?;
-        TcpListener::from_std(listener)
+        Ok(listener)
     }
 
     /// Runs a function in the namespace. A socket belongs to the namespace in which it was created, whoever uses it

@@ -1,7 +1,7 @@
 //! The programs of a node and their configuration.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::process::Command;
+use tokio::sync::OnceCell;
 
 use super::images::{self, Given};
 use super::network::{Network, Relay};
@@ -128,8 +128,6 @@ pub(crate) struct Node {
     directory: PathBuf,
     running: Supervised,
     pub(crate) network: Network,
-    /// What listens inside, and where it leads.
-    pub(crate) relays: Vec<(TcpListener, SocketAddr)>,
 }
 
 /// Whether this machine can run a node.
@@ -153,10 +151,14 @@ async fn script(arguments: &[&str]) -> Result<PathBuf, String> {
     Err(said.lines().last().unwrap_or_default().trim_start_matches("node: ").to_owned())
 }
 
-/// The directory of the programs, which the first call on a machine builds.
-pub(crate) async fn programs() -> Result<PathBuf, HubError> {
-    can_run().await?;
-    script(&[]).await.map_err(HubError::Programs)
+/// The directory of the programs. The first call of a process may build them, which takes minutes.
+pub(crate) async fn programs() -> Result<&'static Path, HubError> {
+    static DIRECTORY: OnceCell<PathBuf> = OnceCell::const_new();
+    let find = async || {
+        can_run().await?;
+        script(&[]).await.map_err(HubError::Programs)
+    };
+    DIRECTORY.get_or_try_init(find).await.map(PathBuf::as_path)
 }
 
 /// Starts the scheduler of all nodes in a new directory.
@@ -173,13 +175,14 @@ pub(crate) async fn start_scheduler(
 }
 
 impl Node {
-    /// Starts the node with this number in a new directory: containerd with all images.
+    /// Starts the node with this number in a new directory: containerd with all images. Returns also what listens inside
+    /// it, and where that leads.
     pub(crate) async fn start(
         number: u8,
         directory: &Path,
         programs: &Path,
         configuration: &Configuration,
-    ) -> Result<Self, HubError> {
+    ) -> Result<(Self, Vec<(TcpListener, SocketAddr)>), HubError> {
         let name = name(number);
         let holder = hold(directory).await?;
         let failed = |source| HubError::io(format!("write {}", directory.display()), source);
@@ -244,7 +247,7 @@ impl Node {
             death = running.death() => return Err(death),
             relays = starting => relays?,
         };
-        Ok(Self { name, directory: directory.to_owned(), running, network, relays })
+        Ok((Self { name, directory: directory.to_owned(), running, network }, relays))
     }
 
     /// Starts the kubelet, for which the relays must be served, and returns when the node is ready.
