@@ -7,7 +7,7 @@ set -euo pipefail
 command=$1
 shift
 # Packages are installed one call after the other.
-exec 9>"${TMPDIR:-/tmp}/hub-addons-have.lock"
+exec 9<"${BASH_SOURCE[0]}"
 flock 9
 ! command -v "$command" >/dev/null || exit 0
 echo "installing $* for $command" >&2
