@@ -39,8 +39,9 @@ case ${1-} in
   *) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
 
-digest=$(cd "$root" && cat hack/node.sh e2e/node/*.* e2e/node/*/*.go e2e/coredns/* deploy/images/*.* |
-  cat - <("$root/hack/versions.sh" get containerd) | sha256sum | cut -c1-12)
+pins() { for program in "${from_modules[@]}"; do "$root/hack/versions.sh" get "$program"; done; }
+digest=$(cd "$root" && { cat hack/node.sh e2e/node/*.* e2e/node/*/*.go e2e/coredns/* deploy/images/*.*; pins; } |
+  sha256sum | cut -c1-12)
 version=$("$root/hack/versions.sh" get node | cut -d' ' -f2)
 cache="${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/node"
 target="$cache/$version-$digest"
