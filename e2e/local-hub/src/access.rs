@@ -6,10 +6,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::Uri;
 use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
-use serde_json::json;
+use kube::{Api, Client, Config};
+use serde_json::{Value, json};
 
 use crate::certificates::Authority;
 use crate::users::Users;
@@ -18,29 +20,66 @@ use crate::{HubError, random, users};
 /// The API server's address and authority, and its users.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
-    pub(crate) port: u16,
-    pub(crate) authority: Authority,
+    /// With the server's address and authority, and without credentials.
+    config: Config,
+    /// The authority as PEM.
+    pub(crate) ca_pem: String,
     pub(crate) users: Users,
+    /// Who impersonates the users, on a cluster that does not know their tokens.
+    impersonator: Option<AuthInfo>,
 }
 
 impl Access {
+    /// That of a hub, whose port is set later.
+    pub(crate) fn to_hub(authority: &Authority, users: Users) -> Self {
+        let mut config = Config::new(Uri::from_static("https://127.0.0.1"));
+        config.root_cert = Some(vec![authority.der.clone()]);
+        Self { config, ca_pem: authority.pem.clone(), users, impersonator: None }
+    }
+
+    /// That of the cluster of a kubeconfig with all permissions. The authority is what its Pods trust.
+    pub(crate) async fn to_cluster(kubeconfig: &Path) -> Result<Self, HubError> {
+        let mut config = config_from(kubeconfig).await?;
+        let impersonator = std::mem::take(&mut config.auth_info);
+        let users = Users::new(&[(users::OCM.to_owned(), vec![users::MASTERS.to_owned()])])?;
+        let mut access = Self { config, ca_pem: String::new(), users, impersonator: Some(impersonator) };
+        let published: Api<ConfigMap> = Api::namespaced(access.harness()?, "default");
+        let doing = "read the ConfigMap kube-root-ca.crt";
+        let published = published.get(doing.rsplit(' ').next().unwrap_or_default()).await;
+        let data = published.map_err(HubError::api(doing))?.data.unwrap_or_default();
+        access.ca_pem = data.into_values().collect();
+        Ok(access)
+    }
+
     pub(crate) fn url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.port)
+        self.config.cluster_url.to_string().trim_end_matches('/').to_owned()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.config.cluster_url.port_u16().unwrap_or(443)
+    }
+
+    pub(crate) fn set_port(&mut self, port: u16) -> Result<(), HubError> {
+        let url = format!("https://127.0.0.1:{port}");
+        self.config.cluster_url = url.parse().map_err(|source: http::uri::InvalidUri| {
+            HubError::io(format!("use {url}"), std::io::Error::other(source))
+        })?;
+        Ok(())
     }
 
     /// A client as a program would have it.
     pub(crate) fn client(&self, user: &str) -> Result<Client, HubError> {
-        self.client_with(&self.users.get(user)?.token)
+        connect(self.config(self.credentials(user)?))
     }
 
     /// The same with this token.
     pub(crate) fn client_with(&self, token: &str) -> Result<Client, HubError> {
-        connect(self.config(token)?)
+        connect(self.config(bearer(token)))
     }
 
     /// A client for the hub's own requests, which return or fail soon.
     pub(crate) fn harness(&self) -> Result<Client, HubError> {
-        connect(self.harness_config()?)
+        connect(impatient(self.config(self.credentials(users::HARNESS)?)))
     }
 
     /// The same with the permissions of a user, but another name, for the audit log.
@@ -51,46 +90,45 @@ impl Access {
 
     /// The same for a user that the hub was not started with. The name of a ServiceAccount determines its groups.
     pub(crate) fn harness_like(&self, name: &str, groups: &[String]) -> Result<Client, HubError> {
-        let mut config = self.harness_config()?;
-        config.auth_info.impersonate = Some(name.to_owned());
-        config.auth_info.impersonate_groups = Some(groups.to_vec()).filter(|groups| !groups.is_empty());
-        connect(config)
+        let by = match &self.impersonator {
+            Some(by) => by.clone(),
+            None => self.credentials(users::HARNESS)?,
+        };
+        connect(impatient(self.config(impersonated(by, name, groups))))
     }
 
-    fn harness_config(&self) -> Result<Config, HubError> {
-        Ok(impatient(self.config(&self.users.get(users::HARNESS)?.token)?))
+    /// A user's credentials.
+    pub(crate) fn credentials(&self, user: &str) -> Result<AuthInfo, HubError> {
+        let user = self.users.get(user)?;
+        Ok(match &self.impersonator {
+            Some(by) => impersonated(by.clone(), &user.name, &user.groups),
+            None => bearer(&user.token),
+        })
     }
 
-    /// Built only from what is known here: without the environment's proxy, which would not reach this machine's own
-    /// address.
-    fn config(&self, token: &str) -> Result<Config, HubError> {
-        let url = self.url();
-        let address = url.parse().map_err(|source: http::uri::InvalidUri| {
-            HubError::io(format!("use {url}"), std::io::Error::other(source))
-        })?;
-        let mut config = Config::new(address);
-        config.root_cert = Some(vec![self.authority.der.clone()]);
-        config.auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
-        Ok(config)
+    fn config(&self, credentials: AuthInfo) -> Config {
+        let mut config = self.config.clone();
+        config.auth_info = credentials;
+        config
     }
 
     /// Writes the users' kubeconfigs into a directory.
     pub(crate) fn write_kubeconfigs(&self, directory: &Path) -> Result<(), HubError> {
         self.users.with_files().try_for_each(|user| {
-            let path = kubeconfig_path(directory, &user.name);
-            self.write_kubeconfig(&path, &user.name, &user.token, None)
+            let kubeconfig = self.kubeconfig(&user.name, &self.credentials(&user.name)?, None);
+            write_kubeconfig(&kubeconfig_path(directory, &user.name), &kubeconfig)
         })
     }
 
-    /// Writes a kubeconfig for a user with this token, replacing an existing one.
+    /// Writes a kubeconfig for a ServiceAccount with this token, replacing an existing one.
     pub(crate) fn write_kubeconfig(
         &self,
         path: &Path,
-        user: &str,
+        account: &str,
         token: &str,
-        namespace: Option<&str>,
+        namespace: &str,
     ) -> Result<(), HubError> {
-        write_kubeconfig(path, &self.kubeconfig(user, token, namespace))
+        write_kubeconfig(path, &self.kubeconfig(account, &bearer(token), Some(namespace)))
     }
 
     /// Writes a kubeconfig for a user who reaches the API server at another address, without TLS.
@@ -101,15 +139,15 @@ impl Access {
         server: &str,
     ) -> Result<PathBuf, HubError> {
         let path = directory.join(format!("{user}-{}.kubeconfig", random::hex()?));
-        let mut kubeconfig = self.kubeconfig(user, &self.users.get(user)?.token, None);
+        let mut kubeconfig = self.kubeconfig(user, &self.credentials(user)?, None);
         kubeconfig["clusters"][0]["cluster"] = json!({ "server": server });
         write_kubeconfig(&path, &kubeconfig)?;
         Ok(path)
     }
 
     /// Self-contained, so that the file can be copied elsewhere.
-    pub(crate) fn kubeconfig(&self, user: &str, token: &str, namespace: Option<&str>) -> serde_json::Value {
-        let authority = ByteString(self.authority.pem.clone().into_bytes());
+    pub(crate) fn kubeconfig(&self, user: &str, credentials: &AuthInfo, namespace: Option<&str>) -> Value {
+        let authority = ByteString(self.ca_pem.clone().into_bytes());
         let mut context = json!({ "cluster": "local-hub", "user": user });
         if let Some(namespace) = namespace {
             context["namespace"] = json!(namespace);
@@ -121,14 +159,26 @@ impl Access {
                 "name": "local-hub",
                 "cluster": { "server": self.url(), "certificate-authority-data": authority },
             }],
-            "users": [{ "name": user, "user": { "token": token } }],
+            "users": [{ "name": user, "user": credentials }],
             "contexts": [{ "name": "local-hub", "context": context }],
             "current-context": "local-hub",
         })
     }
 }
 
-fn write_kubeconfig(path: &Path, kubeconfig: &serde_json::Value) -> Result<(), HubError> {
+fn bearer(token: &str) -> AuthInfo {
+    AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() }
+}
+
+fn impersonated(by: AuthInfo, name: &str, groups: &[String]) -> AuthInfo {
+    AuthInfo {
+        impersonate: Some(name.to_owned()),
+        impersonate_groups: Some(groups.to_vec()).filter(|groups| !groups.is_empty()),
+        ..by
+    }
+}
+
+fn write_kubeconfig(path: &Path, kubeconfig: &Value) -> Result<(), HubError> {
     let failed = |source| HubError::io(format!("write {}", path.display()), source);
     let yaml = serde_saphyr::to_string(kubeconfig).map_err(|error| failed(std::io::Error::other(error)))?;
     // An existing file keeps its mode and may be readable by others; a new file is private from the start.

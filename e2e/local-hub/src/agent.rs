@@ -20,7 +20,7 @@ pub const NAMESPACE: &str = "open-cluster-management-agent-addon";
 /// The agent of one managed cluster. It acts only when it is called.
 ///
 /// The permissions of its ServiceAccounts are granted on the managed cluster, by
-/// [`grant_service_account`](LocalHub::grant_service_account) in [`NAMESPACE`].
+/// [`grant_service_account`](crate::Cluster::grant_service_account) in [`NAMESPACE`].
 #[derive(Clone)]
 pub struct Agent {
     cluster: String,

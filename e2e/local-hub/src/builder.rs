@@ -50,7 +50,7 @@ impl HubBuilder {
         self
     }
 
-    /// Omits CRDs by name, to install them later with [`LocalHub::install_crd`] or never.
+    /// Omits CRDs by name, to install them later with [`Cluster::install_crd`](crate::Cluster::install_crd) or never.
     pub fn without_crds<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
         self.crds(CrdSet::Without(names.into_iter().map(Into::into).collect()))
     }
@@ -136,7 +136,7 @@ impl HubBuilder {
         if self.workloads {
             write_private(&directory.join(programs::EGRESS), programs::EGRESS_YAML)?;
         }
-        let access = Access { port: 0, authority: certificates.authority, users };
+        let access = Access::to_hub(&certificates.authority, users);
         let (access, api_server) = tokio::select! {
             biased;
             death = etcd.death() => return Err(death),
@@ -216,13 +216,13 @@ async fn start_somewhere(
     mut access: Access,
 ) -> Result<(Access, Supervised), HubError> {
     for _ in 1..PORTS {
-        access.port = ports::pick()?;
+        access.set_port(ports::pick()?)?;
         match start_api_server(directory, bin, &access).await {
             Err(HubError::Ended { log, .. }) if log.contains("address already in use") => {}
             started => return started.map(|api_server| (access, api_server)),
         }
     }
-    access.port = ports::pick()?;
+    access.set_port(ports::pick()?)?;
     start_api_server(directory, bin, &access).await.map(|api_server| (access, api_server))
 }
 
@@ -233,7 +233,7 @@ pub(crate) async fn start_api_server(
     access: &Access,
 ) -> Result<Supervised, HubError> {
     let has_nodes = directory.join(programs::EGRESS).exists();
-    let program = programs::api_server(bin, access.port, has_nodes);
+    let program = programs::api_server(bin, access.port(), has_nodes);
     let harness = access.harness()?;
     let namespaces: Api<Namespace> = Api::all(harness.clone());
     start(directory, &program, async || {

@@ -1,25 +1,22 @@
 //! A running hub.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Client;
-use tokio::process::Command;
 use tokio::sync::Mutex;
 
-use crate::access::{Access, kubeconfig_path};
+use crate::access::Access;
 use crate::audit::{AuditLog, Journal};
 use crate::builder::{self, HubBuilder};
 use crate::capacity::HubPlace;
-use crate::grants::Grantee;
+use crate::cluster::Cluster;
 use crate::memory::{self, Memory};
 use crate::reuse::{self, Configuration, Initial, KeptHub};
 use crate::supervisor::Supervised;
-use crate::{Flavour, HubError, crds, grants, programs, random, users};
+use crate::{Flavour, HubError, crds, programs, random};
 
 /// An API server with its own etcd and controller manager.
 ///
@@ -27,12 +24,9 @@ use crate::{Flavour, HubError, crds, grants, programs, random, users};
 /// ends.
 #[derive(Debug)]
 pub struct LocalHub {
-    access: Access,
-    directory: PathBuf,
-    bin: PathBuf,
+    cluster: Cluster,
     flavour: Flavour,
     journal: Journal,
-    grants: AtomicUsize,
     /// If the hub is kept for the next test.
     reuse: Option<(Configuration, Initial)>,
     /// Whether its API server or etcd was stopped.
@@ -72,12 +66,9 @@ impl LocalHub {
         place: HubPlace,
     ) -> Self {
         Self {
-            access,
             journal: Journal::new(directory.join(programs::AUDIT_LOG)),
-            directory,
-            bin: bin.to_owned(),
+            cluster: Cluster::new(access, directory, bin),
             flavour,
-            grants: AtomicUsize::new(0),
             reuse: None,
             stopped: AtomicBool::new(false),
             tenancy: Arc::new(()),
@@ -108,81 +99,16 @@ impl LocalHub {
         Arc::clone(&self.tenancy)
     }
 
-    /// The API server's URL. It does not change during the life of the hub.
-    #[must_use]
-    pub fn url(&self) -> String {
-        self.access.url()
-    }
-
-    /// The certificate of the API server's certificate authority.
-    #[must_use]
-    pub fn ca_pem(&self) -> &str {
-        &self.access.authority.pem
-    }
-
-    /// The hub's directory: logs, the audit log, kubeconfigs.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
     /// The socket on which etcd serves its clients, without TLS.
     #[must_use]
     pub fn etcd_socket(&self) -> PathBuf {
-        self.directory.join(programs::ETCD_CLIENTS)
-    }
-
-    /// The directory of etcd, kube-apiserver, kube-controller-manager and kubectl.
-    #[must_use]
-    pub fn bin_dir(&self) -> &Path {
-        &self.bin
-    }
-
-    /// A new client, with its own connections.
-    ///
-    /// `"admin"` has all permissions, and so has `"ocm"`, the user of Open Cluster Management's controllers, which is
-    /// not exempt from priority and fairness. `"projector"`, `"provisioner"`, `"syncer"`, `"addons"`, `"consumer"` and
-    /// additional users have what they are [granted](Self::grant).
-    #[allow(clippy::unused_async, reason = "a client can only be made inside a runtime, and this says so")]
-    pub async fn client_as(&self, user: &str) -> Result<Client, HubError> {
-        self.access.client(user)
-    }
-
-    /// A new client as any user with these groups: `system:masters` has all permissions.
-    #[allow(clippy::unused_async, reason = "a client can only be made inside a runtime, and this says so")]
-    pub async fn client_like(&self, user: &str, groups: &[&str]) -> Result<Client, HubError> {
-        self.access().harness_like(user, &groups.iter().map(ToString::to_string).collect::<Vec<_>>())
-    }
-
-    /// A user's kubeconfig, in a file that only we can read.
-    pub fn kubeconfig_for(&self, user: &str) -> Result<PathBuf, HubError> {
-        self.access.users.get(user)?;
-        Ok(kubeconfig_path(&self.directory, user))
-    }
-
-    /// Grants a user further permissions in all namespaces, and returns when they are effective.
-    ///
-    /// Returns the name of the `ClusterRole` and its binding.
-    pub async fn grant(&self, user: &str, rules: Vec<PolicyRule>) -> Result<String, HubError> {
-        let name = self.next_grant(user);
-        let grantee = Grantee::user(user, self.access.harness_as(user)?);
-        grants::grant(&self.access.harness()?, &grantee, &name, rules).await?;
-        Ok(name)
-    }
-
-    /// A unique name for another grant.
-    pub(crate) fn next_grant(&self, who: &str) -> String {
-        format!("local-hub:{who}-{}", self.grants.fetch_add(1, Ordering::Relaxed))
-    }
-
-    pub(crate) fn access(&self) -> &Access {
-        &self.access
+        self.directory().join(programs::ETCD_CLIENTS)
     }
 
     /// The audit log of the API server.
     #[must_use]
     pub fn audit(&self) -> AuditLog<'_> {
-        AuditLog::new(&self.journal, &self.access)
+        AuditLog::new(&self.journal, self.access())
     }
 
     /// All CRDs that a hub of this flavour can have.
@@ -195,21 +121,9 @@ impl LocalHub {
         crds::named(name, self.flavour)
     }
 
-    /// Installs a CRD, and returns when its resource is served.
-    ///
-    /// The garbage collector, and only that, may take 30 seconds more until it knows the kind.
-    pub async fn install_crd(&self, crd: &CustomResourceDefinition) -> Result<(), HubError> {
-        crds::install(&self.access.harness()?, std::slice::from_ref(crd)).await
-    }
-
     /// Replaces the spec of an existing CRD, and returns when each of its versions is served or not accordingly.
     pub async fn update_crd(&self, crd: &CustomResourceDefinition) -> Result<(), HubError> {
-        crds::update(&self.access.harness()?, crd).await
-    }
-
-    /// Removes a CRD with all objects of its kind, and returns when the resource is gone.
-    pub async fn remove_crd(&self, name: &str) -> Result<(), HubError> {
-        crds::remove(&self.access.harness()?, name).await
+        crds::update(&self.access().harness()?, crd).await
     }
 
     /// Ends the hub as dropping it does, for one that its owner cannot drop, and makes room for another.
@@ -238,7 +152,8 @@ impl LocalHub {
     pub async fn start_api_server(&self) -> Result<(), HubError> {
         let mut api_server = self.api_server.lock().await;
         if api_server.is_none() {
-            *api_server = Some(builder::start_api_server(&self.directory, &self.bin, &self.access).await?);
+            *api_server =
+                Some(builder::start_api_server(self.directory(), self.bin_dir(), self.access()).await?);
         }
         Ok(())
     }
@@ -274,7 +189,7 @@ impl LocalHub {
     pub async fn start_etcd(&self) -> Result<(), HubError> {
         let mut etcd = self.etcd.lock().await;
         if etcd.is_none() {
-            *etcd = Some(Supervised::start(&self.directory, &programs::etcd(&self.bin)).await?);
+            *etcd = Some(Supervised::start(self.directory(), &programs::etcd(self.bin_dir())).await?);
         }
         Ok(())
     }
@@ -301,9 +216,9 @@ impl LocalHub {
         self.stopped.store(true, Ordering::Relaxed);
         let etcd = self.etcd.lock().await;
         let etcd = etcd.as_ref().ok_or_else(|| HubError::Programs("etcd is not running".to_owned()))?;
-        let snapshot = self.directory.join(format!("snapshot-{}", random::hex()?));
+        let snapshot = self.directory().join(format!("snapshot-{}", random::hex()?));
         etcd.pause().await?;
-        let copied = copy_directory(&self.directory.join(programs::ETCD_DATA), &snapshot);
+        let copied = copy_directory(&self.directory().join(programs::ETCD_DATA), &snapshot);
         etcd.resume().await?;
         copied.map_err(|source| HubError::io("copy etcd's data", source))?;
         Ok(Snapshot(snapshot))
@@ -314,25 +229,11 @@ impl LocalHub {
     pub async fn restore(&self, snapshot: &Snapshot) -> Result<(), HubError> {
         self.stop_api_server().await?;
         self.stop_etcd().await?;
-        let data = self.directory.join(programs::ETCD_DATA);
+        let data = self.directory().join(programs::ETCD_DATA);
         let restored = std::fs::remove_dir_all(&data).and_then(|()| copy_directory(&snapshot.0, &data));
         restored.map_err(|source| HubError::io("restore etcd's data", source))?;
         self.start_etcd().await?;
         self.start_api_server().await
-    }
-
-    /// Runs kubectl as admin until it ends.
-    pub async fn kubectl(&self, arguments: &[&str]) -> Result<Output, HubError> {
-        Command::new(self.bin.join("kubectl"))
-            .args(arguments)
-            .env("KUBECONFIG", kubeconfig_path(&self.directory, users::ADMIN))
-            // Its cache is keyed by the server's address, and ports are reused.
-            .env("KUBECACHEDIR", self.directory.join("kubectl-cache"))
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await
-            .map_err(|source| HubError::io("run kubectl", source))
     }
 
     /// The memory of the hub's programs, if known.
@@ -351,6 +252,14 @@ impl LocalHub {
     }
 }
 
+impl Deref for LocalHub {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
 impl Drop for LocalHub {
     fn drop(&mut self) {
         let Some((configuration, initial)) = self.reuse.take() else { return };
@@ -362,8 +271,8 @@ impl Drop for LocalHub {
         reuse::keep(KeptHub {
             configuration,
             initial,
-            access: self.access.clone(),
-            directory: std::mem::take(&mut self.directory),
+            access: self.cluster.access.clone(),
+            directory: std::mem::take(&mut self.cluster.directory),
             journal: std::mem::take(&mut self.journal),
             tenancy: std::mem::take(&mut self.tenancy),
             api_server,

@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::eventually::try_eventually;
 use crate::supervisor::{Program, Supervised};
-use crate::{HubError, LocalHub, random};
+use crate::{Cluster, HubError, random};
 
 /// A shell script that redirects a program's standard output to a file, so that the supervisor's log contains only
 /// standard error.
@@ -38,7 +38,7 @@ pub struct Kubectl {
     environment: Vec<(OsString, OsString)>,
 }
 
-impl LocalHub {
+impl Cluster {
     /// kubectl with a kubeconfig, of this hub or another, and its own cache.
     pub fn kubectl_with(&self, kubeconfig: &Path) -> Result<Kubectl, HubError> {
         let kubectl = Kubectl {

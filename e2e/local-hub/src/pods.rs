@@ -29,6 +29,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use self::images::Given;
+pub use self::logs::FollowedLogs;
 use self::network::{Networks, pass_on, serve_egress};
 use self::node::{Configuration, Node};
 use crate::supervisor::Supervised;
@@ -94,6 +95,7 @@ impl PodsBuilder {
             // Stopped, or dropped.
             let _ = runtime.block_on(ended);
         });
+        let mut nodes = BTreeMap::new();
         let mut pods = Pods {
             directory,
             client,
@@ -101,7 +103,7 @@ impl PodsBuilder {
             handle,
             end: Some(end),
             thread: Some(thread.map_err(failed)?),
-            nodes: BTreeMap::new(),
+            nodes: Mutex::default(),
             last_ids: Mutex::default(),
             _scheduler: scheduler,
         };
@@ -115,7 +117,7 @@ impl PodsBuilder {
                 pods.handle.spawn(pass_on(listener, move || TcpStream::connect(outside)));
             }
             pods.handle.spawn(logs::keep(node.logs(), logs.clone()));
-            pods.nodes.insert(node::name(number), node);
+            nodes.insert(node::name(number), node);
         }
         // That of earlier nodes.
         let _ = std::fs::remove_file(&egress);
@@ -124,9 +126,10 @@ impl PodsBuilder {
             let listener = UnixListener::bind(&egress).map_err(failed)?;
             pods.handle.spawn(serve_egress(listener, pods.networks.clone()));
         }
-        for node in pods.nodes.values() {
+        for node in nodes.values() {
             node.ready(&pods.client).await?;
         }
+        pods.nodes = nodes.into();
         Ok(pods)
     }
 }
@@ -142,7 +145,7 @@ pub struct Pods {
     handle: Handle,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    nodes: BTreeMap<String, Node>,
+    nodes: Mutex<BTreeMap<String, Node>>,
     /// The containers of Pods, by namespace, Pod and name, as they were last read.
     last_ids: Mutex<BTreeMap<[String; 3], String>>,
     /// Owns the directory.
@@ -160,8 +163,8 @@ impl Pods {
     /// started. They have all permissions, under a name that readers of the audit log ignore.
     pub fn on(hub: &LocalHub) -> Result<PodsBuilder, HubError> {
         let access = hub.access();
-        let kubeconfig = access.kubeconfig(users::HARNESS, &access.users.get(users::HARNESS)?.token, None);
-        let api_server = (Ipv4Addr::LOCALHOST, access.port).into();
+        let kubeconfig = access.kubeconfig(users::HARNESS, &access.credentials(users::HARNESS)?, None);
+        let api_server = (Ipv4Addr::LOCALHOST, access.port()).into();
         Ok(PodsBuilder::new(kubeconfig, api_server, access.harness()?, hub.directory()))
     }
 
@@ -197,8 +200,9 @@ impl Pods {
     }
 
     /// Stops a node, as a machine stops that loses its power.
-    pub async fn stop_node(&mut self, name: &str) -> Result<(), HubError> {
-        match self.nodes.remove(name) {
+    pub async fn stop_node(&self, name: &str) -> Result<(), HubError> {
+        let node = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        match node {
             Some(node) => node.stop().await,
             None => Err(HubError::Pods(format!("there is no node {name}"))),
         }
@@ -209,6 +213,13 @@ impl Pods {
     #[must_use]
     pub fn log_directory(&self) -> PathBuf {
         self.directory.join("logs")
+    }
+
+    /// The sockets of the nodes' containerds, for images that come later.
+    #[must_use]
+    pub fn containerds(&self) -> Vec<PathBuf> {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.values().map(Node::containerd).collect()
     }
 
     /// The output of all runs of a container; also after its Pod is gone, whose name is unique.
@@ -301,6 +312,13 @@ impl Drop for Pods {
             let _ = thread.join();
         }
     }
+}
+
+/// Writes an archive into a directory with the only image of another archive under a name, for clusters that are not hubs
+/// of ours.
+pub async fn named_archive(name: &str, archive: &Path, into: &Path) -> Result<PathBuf, HubError> {
+    let file: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    images::named(name, archive, &into.join(file)).await
 }
 
 async fn address_of(pods: &Api<Pod>, pod: &str) -> std::io::Result<IpAddr> {

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::grants::{self, Grantee};
-use crate::{HubError, LocalHub};
+use crate::{Cluster, HubError};
 
 /// Longer than any test. The API server issues no token for less than ten minutes.
 const VALIDITY: Duration = Duration::from_hours(1);
@@ -45,14 +45,14 @@ impl fmt::Debug for Token {
 /// A ServiceAccount on a hub, with its own token.
 #[derive(Debug)]
 pub struct ServiceAccountAccess<'hub> {
-    hub: &'hub LocalHub,
+    hub: &'hub Cluster,
     namespace: String,
     name: String,
     token: Token,
     kubeconfig: PathBuf,
 }
 
-impl LocalHub {
+impl Cluster {
     /// A ServiceAccount with a token that is valid for an hour, like that of a program in a Pod. It and its namespace
     /// are created if they do not exist.
     ///
@@ -67,7 +67,7 @@ impl LocalHub {
         let (token, _) = request_token(&harness, namespace, name, None, VALIDITY).await?;
         // No colon: it separates files in the variable KUBECONFIG.
         let kubeconfig = self.directory().join(format!("serviceaccount.{namespace}.{name}.kubeconfig"));
-        self.access().write_kubeconfig(&kubeconfig, name, token.expose(), Some(namespace))?;
+        self.access().write_kubeconfig(&kubeconfig, name, token.expose(), namespace)?;
         Ok(ServiceAccountAccess {
             hub: self,
             namespace: namespace.to_owned(),

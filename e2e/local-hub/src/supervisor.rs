@@ -94,6 +94,19 @@ impl Supervised {
         Ok(supervised)
     }
 
+    /// Creates a directory, which will contain credentials: it is removed, however this process ends.
+    pub(crate) async fn hold(directory: &Path) -> Result<Self, HubError> {
+        let program = Program {
+            name: "the process that holds a directory",
+            log: "supervised.log".to_owned(),
+            executable: "sleep".into(),
+            arguments: vec!["infinity".into()],
+            environment: Vec::new(),
+            owns_directory: true,
+        };
+        Self::start(directory, &program).await
+    }
+
     /// The program's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.pid

@@ -21,7 +21,7 @@ pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 /// The user of this crate's own requests, which are not counted.
 pub(crate) const HARNESS: &str = "local-hub:harness";
 
-const MASTERS: &str = "system:masters";
+pub(crate) const MASTERS: &str = "system:masters";
 
 #[derive(Clone)]
 pub(crate) struct User {

@@ -18,38 +18,47 @@ pub(crate) struct Given {
 
 /// Writes the archive `TO.tar` of an image under its reference. `assemble` is the program that makes an image of a
 /// directory's files.
-pub(crate) async fn archive(image: &Given, to: &Path, assemble: &Path) -> Result<(), HubError> {
+pub(crate) async fn archive(image: &Given, to: &Path, assemble: &Path) -> Result<PathBuf, HubError> {
     let failed = |source| HubError::io(format!("use {}", image.path.display()), source);
     let path = std::path::absolute(&image.path).map_err(failed)?;
-    let archive = to.with_extension("tar");
-    std::fs::create_dir(to).map_err(failed)?;
-    if path.is_dir() {
-        let files = std::fs::read_dir(&path).map_err(failed)?;
-        let mut files: Vec<_> =
-            files.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
-        files.sort();
-        let mut command = Command::new(assemble);
-        command.arg("--archive").arg(&archive).args(["--name", &image.reference, "--arch", architecture()]);
-        run(command.args(files), &path).await?;
-        tar("--extract", &archive, to).await?;
-    } else {
-        tar("--extract", &path, to).await?;
+    if !path.is_dir() {
+        return named(&image.reference, &path, to).await;
     }
-    rename(image, &to.join("index.json"))?;
-    tar("--create", &archive, to).await?;
-    std::fs::remove_dir_all(to).map_err(failed)
+    let archive = to.with_extension("unnamed");
+    let files = std::fs::read_dir(&path).map_err(failed)?;
+    let mut files: Vec<_> =
+        files.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
+    files.sort();
+    let mut command = Command::new(assemble);
+    command.arg("--archive").arg(&archive).args(["--name", &image.reference, "--arch", architecture()]);
+    run(command.args(files), &path).await?;
+    let named = named(&image.reference, &archive, to).await;
+    std::fs::remove_file(archive).map_err(failed)?;
+    named
+}
+
+/// Writes the archive `TO.tar` of the only image in an archive, under a reference.
+pub(crate) async fn named(reference: &str, archive: &Path, to: &Path) -> Result<PathBuf, HubError> {
+    let failed = |source| HubError::io(format!("write {}", to.display()), source);
+    let written = to.with_extension("tar");
+    std::fs::create_dir(to).map_err(failed)?;
+    tar("--extract", archive, to).await?;
+    rename(reference, archive, &to.join("index.json"))?;
+    tar("--create", &written, to).await?;
+    std::fs::remove_dir_all(to).map_err(failed)?;
+    Ok(written)
 }
 
 /// Gives the only image in an index its reference, which may be another than the archive's.
-fn rename(image: &Given, index: &Path) -> Result<(), HubError> {
-    let failed = |source| HubError::io(format!("read the index of {}", image.path.display()), source);
+fn rename(reference: &str, archive: &Path, index: &Path) -> Result<(), HubError> {
+    let failed = |source| HubError::io(format!("read the index of {}", archive.display()), source);
     let mut content: Value = serde_json::from_slice(&std::fs::read(index).map_err(failed)?)
-        .map_err(|error| wrong(&image.path, error.to_string()))?;
+        .map_err(|error| wrong(archive, error.to_string()))?;
     match content["manifests"].as_array_mut().map(Vec::as_mut_slice) {
-        Some([only]) => only["annotations"] = json!({ "io.containerd.image.name": image.reference }),
+        Some([only]) => only["annotations"] = json!({ "io.containerd.image.name": reference }),
         manifests => {
             let number = manifests.map_or(0, |manifests| manifests.len());
-            return Err(wrong(&image.path, format!("expected one image, got {number}")));
+            return Err(wrong(archive, format!("expected one image, got {number}")));
         }
     }
     std::fs::write(index, content.to_string()).map_err(failed)
@@ -87,10 +96,10 @@ mod tests {
     fn an_archive_with_one_image_gets_its_reference_and_another_one_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let index = directory.path().join("index.json");
-        let image = Given { reference: "registry.example.com/app:1".to_owned(), path: "app.tar".into() };
         let renamed = |manifests: Value| {
             std::fs::write(&index, json!({ "manifests": manifests }).to_string()).unwrap();
-            rename(&image, &index).map_err(|error| error.to_string())?;
+            rename("registry.example.com/app:1", "app.tar".as_ref(), &index)
+                .map_err(|error| error.to_string())?;
             Ok::<Value, String>(serde_json::from_slice(&std::fs::read(&index).unwrap()).unwrap())
         };
         let one =

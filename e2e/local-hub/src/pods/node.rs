@@ -167,11 +167,11 @@ pub(crate) async fn start_scheduler(
     programs: &Path,
     configuration: &Configuration,
 ) -> Result<Supervised, HubError> {
-    let holder = hold(directory).await?;
+    let holder = Supervised::hold(directory).await?;
     write_private(&directory.join("kubeconfig"), configuration.kubeconfig.to_string())?;
     let arguments = ["--kubeconfig=kubeconfig", "--leader-elect=false", "--secure-port=0"];
     let program = programs.join("kube-scheduler");
-    holder.replace(directory, "kube-scheduler", program, arguments.map(Into::into).into()).await
+    replace(holder, directory, "kube-scheduler", program, arguments.map(Into::into).into()).await
 }
 
 impl Node {
@@ -184,7 +184,7 @@ impl Node {
         configuration: &Configuration,
     ) -> Result<(Self, Vec<(TcpListener, SocketAddr)>), HubError> {
         let name = name(number);
-        let holder = hold(directory).await?;
+        let holder = Supervised::hold(directory).await?;
         let failed = |source| HubError::io(format!("write {}", directory.display()), source);
         let archives = directory.join("images");
         for made in [&archives, &directory.join("cni")] {
@@ -227,7 +227,7 @@ impl Node {
                 .into();
         arguments.extend([programs.into(), cgroup.into(), name.clone().into()]);
         arguments.extend(addresses.map(|address| address.to_string().into()));
-        let running = holder.replace(directory, "the node", "unshare".into(), arguments).await?;
+        let running = replace(holder, directory, "the node", "unshare".into(), arguments).await?;
         let network = Network::of(running.pid());
         let api_server = Relay { inside: (API_SERVER, API_SERVER_PORT), outside: configuration.api_server };
         let starting = async {
@@ -268,6 +268,11 @@ impl Node {
     /// The kubelet's logs of containers.
     pub(crate) fn logs(&self) -> PathBuf {
         self.directory.join("pod-logs")
+    }
+
+    /// The socket of its containerd.
+    pub(crate) fn containerd(&self) -> PathBuf {
+        self.directory.join("containerd.sock")
     }
 
     /// Kills everything in it.
@@ -351,38 +356,25 @@ fn kubeconfig(with_all_permissions: &Value) -> Value {
     kubeconfig
 }
 
-/// A new directory, which will contain credentials: a process removes it, however this one ends.
-struct Held(Supervised);
-
-async fn hold(directory: &Path) -> Result<Held, HubError> {
-    let holder = program("the directory of a node", "sleep".into(), vec!["infinity".into()]);
-    Supervised::start(directory, &holder).await.map(Held)
-}
-
-impl Held {
-    /// Starts a program there, which owns the directory from then on.
-    async fn replace(
-        self,
-        directory: &Path,
-        name: &'static str,
-        executable: PathBuf,
-        arguments: Vec<OsString>,
-    ) -> Result<Supervised, HubError> {
-        let running = Supervised::start(directory, &program(name, executable, arguments)).await?;
-        self.0.stop_and_keep_directory().await?;
-        Ok(running)
-    }
-}
-
-fn program(name: &'static str, executable: PathBuf, arguments: Vec<OsString>) -> Program {
-    Program {
+/// Starts a program in a directory that another process holds, which it owns from then on.
+async fn replace(
+    holder: Supervised,
+    directory: &Path,
+    name: &'static str,
+    executable: PathBuf,
+    arguments: Vec<OsString>,
+) -> Result<Supervised, HubError> {
+    let program = Program {
         name,
         log: "supervised.log".to_owned(),
         executable,
         arguments,
         environment: Vec::new(),
         owns_directory: true,
-    }
+    };
+    let running = Supervised::start(directory, &program).await?;
+    holder.stop_and_keep_directory().await?;
+    Ok(running)
 }
 
 #[cfg(test)]
