@@ -30,6 +30,7 @@ With "all", what has to pass before a change lands: fmt, clippy and unit, and th
              second one only if the recipe has changed since the last comparison)
   installed  what people install: the chart, in Pods, with the permissions that it renders; some tests of api for each
              controller and for the whole chain
+  cluster    what can be tested in Pods of any cluster with nodes: here a hub with two nodes, see HUB_ADDONS_CLUSTER
   scripts    shellcheck, the references in the documents, and the demo from start to end
   deny       licences, bans, sources and advisories of dependencies (cargo-deny); it reports if the database of
              advisories cannot be reached
@@ -45,18 +46,24 @@ At the end, the script prints how long each took. Further parts:
 
 Programs that take long to build are built in parallel with the parts that do not need them.
 
-  TEST_THREADS   how many tests on hubs run at once (10); they mostly wait
+  TEST_THREADS             how many tests on hubs run at once (10); they mostly wait
+  HUB_ADDONS_CLUSTER       the kubeconfig of a cluster with nodes, such as one of kind: the part cluster uses that one, one
+                           test after the other. Nothing else may use it meanwhile: each test removes what was added
+                           since its start. The current context needs all permissions. What only hubs of this
+                           repository have is named in the result
+  HUB_ADDONS_CLUSTER_LOAD  a command that brings an image to its nodes. It is run with an OCI archive as its last argument,
+                           as in HUB_ADDONS_CLUSTER_LOAD="kind load image-archive"
 EOF
 }
 
 parts=("$@")
 case ${1-} in
   '') parts=(fmt clippy unit schedules rules) ;;
-  all) parts=(fmt clippy unit robustness api chart plugin image installed scripts deny) ;;
+  all) parts=(fmt clippy unit robustness api chart plugin image installed cluster scripts deny) ;;
 esac
 for part in "${parts[@]}"; do
   case $part in
-    fmt | clippy | unit | schedules | rules | robustness | api | field | chart | plugin | image | installed | installed-all | oldest | scripts | deny) ;;
+    fmt | clippy | unit | schedules | rules | robustness | api | field | chart | plugin | image | installed | installed-all | cluster | oldest | scripts | deny) ;;
     -h | --help) usage; exit ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -69,6 +76,9 @@ log=$work/log
 SECONDS=0
 : >"$log"
 target=${CARGO_TARGET_DIR:-$PWD/target}
+# Only one part uses it.
+their_cluster=${HUB_ADDONS_CLUSTER-}
+unset HUB_ADDONS_CLUSTER
 threads=${TEST_THREADS:-10}
 if [ "${CI-}" = true ]; then
   # The directory is reused, so that nothing is built twice.
@@ -164,7 +174,7 @@ trap 'exit 143' TERM
 go_programs() {
   # It waits for the other build.
   hack/control-plane.sh
-  ! wants rules oldest chart field installed installed-all scripts || hack/helm.sh
+  ! wants rules oldest chart field installed installed-all cluster scripts || hack/helm.sh
   ! wants scripts || hack/go-program.sh actionlint
   if wants chart; then
     hack/helm.sh 3
@@ -379,6 +389,11 @@ can_install() {
     return 1
   fi
   need node
+  images
+}
+
+# images: waits for the images, which are in $work/images.
+images() {
   if wants image; then
     need image
   else
@@ -408,6 +423,44 @@ check_installed-all() {
   local test
   for test in pods projector access credentials consumers chain; do test_installed "$test"; done
 }
+
+check_cluster() {
+  if [ -n "$their_cluster" ]; then
+    need go-programs
+    images
+    HUB_ADDONS_CLUSTER=$their_cluster test_on_cluster
+    return
+  fi
+  can_install || return 0
+  # Nothing that is known about it helps: the tests get its kubeconfig, and a command that loads images.
+  cat >"$work/load" <<'EOF'
+set -eu
+for socket in $PODS_CONTAINERDS; do "$PODS_CTR" --address "$socket" --namespace k8s.io images import "$1"; done
+EOF
+  (
+    mkfifo "$work/cluster-alive"
+    serve() { "$target/debug/local-hub" "$@" --until-stdin-closes <"$work/cluster-alive" >>"$work/cluster.log" 2>&1 3>&- & }
+    serve up --dir "$work/cluster" --no-crds --workloads
+    exec 3>"$work/cluster-alive"
+    await() { until [ -e "$1" ]; do kill -0 $! || { cat "$work/cluster.log"; exit 1; }; sleep 0.2; done; }
+    await "$work/cluster/ready"
+    # shellcheck source=/dev/null
+    . "$work/cluster/ready"
+    serve pods --nodes 2 --ready-file "$work/nodes"
+    await "$work/nodes"
+    # shellcheck source=/dev/null
+    . "$work/nodes"
+    PODS_CTR=$(hack/node.sh)/ctr
+    export PODS_CTR
+    objects() { "$LOCAL_HUB_BIN/kubectl" get --output name \
+      customresourcedefinitions,namespaces,clusterroles,clusterrolebindings,validatingadmissionpolicies; }
+    objects >"$work/objects"
+    HUB_ADDONS_CLUSTER=$KUBECONFIG HUB_ADDONS_CLUSTER_LOAD="sh $work/load" test_on_cluster 3>&-
+    diff "$work/objects" <(objects)
+  )
+}
+
+test_on_cluster() { HUB_ADDONS_IMAGES=$work/images cargo_test --test pods; }
 
 check_scripts() {
   local is_tested=
@@ -464,10 +517,10 @@ check_deny() {
 say "downloads"
 downloads() {
   cargo fetch --locked --quiet
-  ! wants rules api chart field installed installed-all scripts || hack/control-plane.sh --download
-  ! wants api field installed installed-all scripts || hack/node.sh --download
+  ! wants rules api chart field installed installed-all cluster scripts || hack/control-plane.sh --download
+  ! wants api field installed installed-all cluster scripts || hack/node.sh --download
   local program
-  for program in $(! wants rules chart field installed installed-all scripts || echo helm) \
+  for program in $(! wants rules chart field installed installed-all cluster scripts || echo helm) \
     $(! wants chart || echo helm3 promtool krew) $(! wants scripts || echo actionlint); do
     hack/go-program.sh --download "$program"
   done
@@ -487,14 +540,14 @@ set -e
 took "downloads$([ "$status" = 0 ] || echo ": FAILED")" $((SECONDS - begun))
 
 # The longest first: these take minutes if nothing is built yet, and no time otherwise.
-! wants rules oldest api chart field installed installed-all scripts || begin control-plane hack/control-plane.sh
-! wants rules oldest chart field installed installed-all scripts || begin go-programs go_programs
-! wants api field installed installed-all scripts || begin node node
+! wants rules oldest api chart field installed installed-all cluster scripts || begin control-plane hack/control-plane.sh
+! wants rules oldest chart field installed installed-all cluster scripts || begin go-programs go_programs
+! wants api field installed installed-all cluster scripts || begin node node
 ! wants field || begin field-programs field_programs
 ! wants oldest || begin oldest-control-plane oldest_control_plane
 ! wants schedules robustness || begin simulation simulation
 ! wants deny || [ "${CI-}" != true ] || begin deny hack/cargo-deny.sh
-if wants rules oldest api chart field installed installed-all && HUB_ADDONS_UPSTREAM_CRDS=$(hack/upstream-crds.sh); then
+if wants rules oldest api chart field installed installed-all cluster && HUB_ADDONS_UPSTREAM_CRDS=$(hack/upstream-crds.sh); then
   export HUB_ADDONS_UPSTREAM_CRDS
 fi
 
@@ -503,7 +556,7 @@ for part in "${parts[@]}"; do
   case $part in
     api | chart)
       # Tests on hubs mostly wait; run them now.
-      if wants image installed installed-all && can_build_images; then
+      if wants image installed installed-all cluster && can_build_images; then
         if wants image; then begin image check_images; else begin images quick_images; fi
       fi
       ;;
@@ -536,6 +589,7 @@ while IFS='|' read -r what seconds; do
 done <"$work/took"
 printf '%3d min %02d s  in all\n' $((SECONDS / 60)) $((SECONDS % 60))
 sed 's/^/skipped: /' "$work/skipped"
+sed -n 's/.*ONLY ON OWN HUBS, /not tested in the part cluster: /p' "$log" | sort -u
 awk -v parts=${#failed[@]} -v skipped="$(wc -l <"$work/skipped")" '
   /^test result:/ { passed += $4; failed += $6; ignored += $8 }
   # A part may fail without a test that does.

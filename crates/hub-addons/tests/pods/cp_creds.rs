@@ -12,16 +12,17 @@ use std::time::Duration;
 use crate::support::chart::{self, NAMESPACE};
 use crate::support::credentials::{copied, token};
 use crate::support::examples::{CLUSTERS, directory, documents};
+use crate::support::nodes::Nodes;
 use crate::support::pods::{IMAGE, image, plugin_image};
 use crate::support::proxy::NAME;
 use crate::support::shown::{profile, provider};
 use crate::support::world;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::api::{Api, ListParams, LogParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use local_hub::ocm::ServiceAccountToken;
-use local_hub::{LocalHub, Pods, eventually, ocm};
+use local_hub::{Cluster, eventually, ocm};
 use serde_json::{Value, json};
 
 /// The example, the application's namespace and ServiceAccount, and the account that it uses on its clusters.
@@ -35,28 +36,20 @@ const UNBOUND: &str = "unbound";
 const PATIENCE: Duration = Duration::from_mins(4);
 
 struct Stage {
-    // In this order: the runner must end before the hub.
-    pods: Pods,
     client: Client,
     tokens: [ServiceAccountToken; 2],
-    _running: LocalHub,
+    _hub: Nodes,
 }
 
 impl Stage {
     /// A hub with the example's grant, and the chart installed with its values. `None` if Pods cannot run.
     async fn start() -> Option<Self> {
         let (image, plugin) = (image().await?, plugin_image().await?);
-        let hub = LocalHub::builder().workloads().start().await.unwrap();
         let patch = &documents(EXAMPLE, "plugin.yaml")[0]["spec"]["template"]["spec"];
         let called = patch["initContainers"][0]["image"].as_str().unwrap();
-        let pods = Pods::on(&hub).unwrap().image(IMAGE, image).image(called, plugin).start().await.unwrap();
+        let hub = Nodes::start(1, &[(IMAGE, &image), (called, &plugin)]).await?;
         let client = hub.client_as("admin").await.unwrap();
-        for namespace in [NAMESPACE, APPLICATION, UNBOUND] {
-            let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
-            let namespaces: Api<Namespace> = Api::all(client.clone());
-            let namespace = object(json!({ "metadata": { "name": namespace, "labels": labels } }));
-            namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-        }
+        world::create(&client, [NAMESPACE, APPLICATION, UNBOUND].map(world::restricted)).await;
         for cluster in CLUSTERS {
             world::create(&client, [ocm::namespace(cluster)]).await;
             ocm::ManagedCluster::named(cluster).label(EXAMPLE, "true").create(&client).await.unwrap();
@@ -73,7 +66,7 @@ impl Stage {
         for token in &tokens {
             copied(&client, APPLICATION, token).await;
         }
-        Some(Self { pods, client, tokens, _running: hub })
+        Some(Self { client, tokens, _hub: hub })
     }
 
     /// The input that client-go passes to the plugin for a cluster, from its profile.
@@ -152,12 +145,12 @@ impl Stage {
             }
         })
         .await;
-        (phase, self.pods.logs(namespace, &pod, "manager"))
+        (phase, pods.logs(&pod, &LogParams::default()).await.unwrap())
     }
 }
 
 /// Installs the chart with the example's values, and those that this hub needs.
-async fn install(hub: &LocalHub) {
+async fn install(hub: &Cluster) {
     let (registry, image) = IMAGE.split_once('/').unwrap();
     let (repository, tag) = image.split_once(':').unwrap();
     let mut arguments = chart::install_arguments(&[

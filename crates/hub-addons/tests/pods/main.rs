@@ -7,5 +7,7 @@ mod support;
 
 mod connectivity;
 mod cp_creds;
+mod memory;
 mod nodes;
 mod profiles;
+mod stage;

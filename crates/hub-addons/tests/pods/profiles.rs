@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
+use crate::support::nodes::Nodes;
 use crate::support::pods::{IMAGE, image};
 use crate::support::shown::sees;
 use crate::support::{PROFILES, SOON, rights, world};
@@ -9,7 +10,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
-use local_hub::{LocalHub, Pods, eventually, ocm};
+use local_hub::{eventually, ocm};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "hub-addons";
@@ -73,8 +74,7 @@ async fn change(client: &Client, patch: Value) {
 #[tokio::test]
 async fn a_deployment_of_the_image_keeps_profiles_and_hands_over_when_it_is_replaced() {
     let Some(image) = image().await else { return };
-    let hub = LocalHub::builder().workloads().start().await.unwrap();
-    let runner = Pods::on(&hub).unwrap().image(IMAGE, image).start().await.unwrap();
+    let Some(hub) = Nodes::start(1, &[(IMAGE, &image)]).await else { return };
     let (admin, ocm) = (hub.client_as("admin").await.unwrap(), hub.client_as("ocm").await.unwrap());
     hub.service_account(NAMESPACE, ACCOUNT).await.unwrap();
     hub.grant_service_account(NAMESPACE, ACCOUNT, rights::both()).await.unwrap();
@@ -89,13 +89,12 @@ async fn a_deployment_of_the_image_keeps_profiles_and_hands_over_when_it_is_repl
     change(&admin, json!({ "spec": { "template": { "metadata": { "annotations": { "again": "" } } } } }))
         .await;
     let second = pods(&admin, 1, |pod| pod.uid() != first.uid()).await.remove(0);
-    let log = |pod: &Pod| runner.logs(NAMESPACE, &pod.name_any(), "hub-addons");
-    assert!(log(&first).contains("lease released"), "{}", log(&first));
+    hub.logged(NAMESPACE, &first.name_any(), "hub-addons", "lease released").await;
     // The new leader processes this change.
     world::delete(&ocm, &fleet.cluster("cluster-0001").into()).await;
     sees(&ocm, &fleet.namespaces[0], &["cluster-0000"]).await;
 
     change(&admin, json!({ "spec": { "replicas": 0 } })).await;
     pods(&admin, 0, |_| true).await;
-    assert!(log(&second).contains("SIGTERM"), "{}", log(&second));
+    hub.logged(NAMESPACE, &second.name_any(), "hub-addons", "SIGTERM").await;
 }

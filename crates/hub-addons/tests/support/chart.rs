@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use local_hub::{LocalHub, Requests, eventually, ocm};
+use local_hub::{Cluster, Requests, eventually, ocm};
 use serde_json::{Value, json};
 
 use super::command::Ended;
@@ -58,7 +58,7 @@ fn program(script: &str, arguments: &[&str]) -> PathBuf {
 }
 
 /// Runs helm until it ends, on a hub if there is one, with its own settings and caches.
-pub async fn run<S: AsRef<OsStr>>(helm: &Path, hub: Option<&LocalHub>, arguments: &[S]) -> Ended {
+pub async fn run<S: AsRef<OsStr>>(helm: &Path, hub: Option<&Cluster>, arguments: &[S]) -> Ended {
     let kubeconfig = hub.map(|hub| hub.kubeconfig_for("admin").unwrap());
     let home = hub.map_or_else(std::env::temp_dir, |hub| hub.directory().to_owned()).join("helm");
     let command = tokio::process::Command::new(helm)
@@ -80,12 +80,12 @@ pub async fn run<S: AsRef<OsStr>>(helm: &Path, hub: Option<&LocalHub>, arguments
 }
 
 /// Installs or upgrades the chart, with values as for `helm --set`; returns the notes.
-pub async fn install(hub: &LocalHub, values: &[&str]) -> String {
+pub async fn install(hub: &Cluster, values: &[&str]) -> String {
     install_by(helm(), hub, values).await
 }
 
 /// The same with another helm.
-pub async fn install_by(helm: &Path, hub: &LocalHub, values: &[&str]) -> String {
+pub async fn install_by(helm: &Path, hub: &Cluster, values: &[&str]) -> String {
     let ended = run(helm, Some(hub), &install_arguments(values)).await;
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     ended.stdout

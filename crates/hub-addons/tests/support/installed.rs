@@ -65,12 +65,8 @@ impl Installed {
     pub async fn start(hub: &Hub, runner: Arc<Pods>, arguments: &[&str]) -> Self {
         let admin = hub.client_as("admin").await.unwrap();
         // helm finds it there the second time.
-        let restricted = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
-        for namespace in [NAMESPACE, proxy::HOME] {
-            world::ensure_namespace(&admin, namespace).await;
-        }
-        let labels = json!({ "metadata": { "labels": restricted } });
-        world::merge(&admin, &ocm::namespace(NAMESPACE), &labels).await;
+        world::ensure(&admin, &world::restricted(NAMESPACE)).await;
+        world::ensure_namespace(&admin, proxy::HOME).await;
         let file = hub.directory().join("values.json");
         let home = ocm::namespace(chain::HOME);
         let home = if world::get(&admin, &home).await.is_some() { chain::HOME } else { proxy::HOME };

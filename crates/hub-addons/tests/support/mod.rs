@@ -21,6 +21,7 @@ pub mod guides;
 pub mod installed;
 pub mod inventory;
 pub mod kueue;
+pub mod nodes;
 pub mod oracle;
 pub mod plugin;
 pub mod pods;

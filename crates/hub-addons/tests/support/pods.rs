@@ -7,7 +7,7 @@ use std::process::Output;
 use local_hub::Pods;
 use tokio::sync::OnceCell;
 
-use super::building;
+use super::{building, nodes};
 
 /// The name of the image with both programs.
 pub const IMAGE: &str = "registry.example.com/hub-addons:test";
@@ -23,19 +23,6 @@ pub async fn plugin_image() -> Option<PathBuf> {
     archive("cp-creds").await
 }
 
-/// Whether this machine can build images and run them; reports why not.
-async fn can() -> bool {
-    let what = "hub-addons in pods";
-    if !can_run(what).await {
-        return false;
-    }
-    let builds = image_sh(&["--can"]).status.success();
-    if !builds {
-        skipped(what, "no tool to build images");
-    }
-    builds
-}
-
 /// Whether this machine can run Pods, which a test needs for this; reports why not.
 pub async fn can_run(what: &str) -> bool {
     let can = Pods::can_run().await;
@@ -45,16 +32,18 @@ pub async fn can_run(what: &str) -> bool {
     can.is_ok()
 }
 
-fn skipped(what: &str, missing: &str) {
+pub(super) fn skipped(what: &str, missing: &str) {
     // Not with `eprintln!`: the test harness captures the output of passing tests.
     let _ = writeln!(io::stderr(), "SKIPPED, {what}: {missing}");
 }
 
-/// The archive that `hack/image.sh` builds from this source, or the one in the folder `HUB_ADDONS_IMAGES`.
+/// The archive that `hack/image.sh` builds from this source, or the one in the folder `HUB_ADDONS_IMAGES`. What a node
+/// needs includes what builds images.
 async fn archive(image: &str) -> Option<PathBuf> {
     static FOLDER: OnceCell<Option<PathBuf>> = OnceCell::const_new();
     let folder = || async {
-        can().await.then(|| std::env::var_os("HUB_ADDONS_IMAGES").map_or_else(build, PathBuf::from))
+        let can = nodes::theirs().is_some() || can_run("hub-addons in pods").await;
+        can.then(|| std::env::var_os("HUB_ADDONS_IMAGES").map_or_else(build, PathBuf::from))
     };
     let folder = FOLDER.get_or_init(folder).await.as_ref()?;
     let archive = folder.join(format!("{image}-{}.oci.tar", architecture()));

@@ -20,10 +20,19 @@ pub async fn create<const N: usize>(client: &Client, objects: [ocm::Object; N]) 
 
 /// Creates a namespace if it does not exist.
 pub async fn ensure_namespace(client: &Client, name: &str) {
-    let namespace = ocm::namespace(name);
-    if get(client, &namespace).await.is_none() {
-        namespace.create(client).await.unwrap();
+    ensure(client, &ocm::namespace(name)).await;
+}
+
+/// Creates an object if it does not exist.
+pub async fn ensure(client: &Client, object: &ocm::Object) {
+    if get(client, object).await.is_none() {
+        object.create(client).await.unwrap();
     }
+}
+
+/// A namespace for Pods that meet the restricted standard.
+pub fn restricted(name: &str) -> ocm::Object {
+    ocm::namespace(name).label("pod-security.kubernetes.io/enforce", "restricted")
 }
 
 /// A ClusterProfile as another manager would create it.
