@@ -13,7 +13,7 @@ usage() {
 usage: hack/go-program.sh [--source | --download] PROGRAM
 
   actionlint, argocd, cluster-proxy, cluster-proxy-agent, cluster-proxy-manager, containerd, containerd-shim, ctr, helm,
-  helm3, krew, kueue, managed-serviceaccount, promtool, proxy-agent, proxy-server, registration
+  helm3, krew, kube-router, kueue, managed-serviceaccount, promtool, proxy-agent, proxy-server, registration
   (versions: hack/versions.txt)
 EOF
   exit 2

@@ -176,6 +176,7 @@ go_programs() {
   hack/control-plane.sh
   ! wants rules oldest chart field installed installed-all cluster scripts || hack/helm.sh
   ! wants scripts || hack/go-program.sh actionlint
+  ! wants installed installed-all || hack/go-program.sh kube-router
   if wants chart; then
     hack/helm.sh 3
     hack/go-program.sh promtool
@@ -521,7 +522,8 @@ downloads() {
   ! wants api field installed installed-all cluster scripts || hack/node.sh --download
   local program
   for program in $(! wants rules chart field installed installed-all cluster scripts || echo helm) \
-    $(! wants chart || echo helm3 promtool krew) $(! wants scripts || echo actionlint); do
+    $(! wants chart || echo helm3 promtool krew) $(! wants scripts || echo actionlint) \
+    $(! wants installed installed-all || echo kube-router); do
     hack/go-program.sh --download "$program"
   done
 }

@@ -21,12 +21,12 @@ use crate::{HubError, random, users};
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     /// With the server's address and authority, and without credentials.
-    config: Config,
+    config: Box<Config>,
     /// The authority as PEM.
     pub(crate) ca_pem: String,
     pub(crate) users: Users,
     /// Who impersonates the users, on a cluster that does not know their tokens.
-    impersonator: Option<AuthInfo>,
+    impersonator: Option<Box<AuthInfo>>,
 }
 
 impl Access {
@@ -34,19 +34,18 @@ impl Access {
     pub(crate) fn to_hub(authority: &Authority, users: Users) -> Self {
         let mut config = Config::new(Uri::from_static("https://127.0.0.1"));
         config.root_cert = Some(vec![authority.der.clone()]);
-        Self { config, ca_pem: authority.pem.clone(), users, impersonator: None }
+        Self { config: Box::new(config), ca_pem: authority.pem.clone(), users, impersonator: None }
     }
 
     /// That of the cluster of a kubeconfig with all permissions. The authority is what its Pods trust.
     pub(crate) async fn to_cluster(kubeconfig: &Path) -> Result<Self, HubError> {
         let mut config = config_from(kubeconfig).await?;
-        let impersonator = std::mem::take(&mut config.auth_info);
+        let impersonator = Some(Box::new(std::mem::take(&mut config.auth_info)));
         let users = Users::new(&[(users::OCM.to_owned(), vec![users::MASTERS.to_owned()])])?;
-        let mut access = Self { config, ca_pem: String::new(), users, impersonator: Some(impersonator) };
+        let mut access = Self { config: Box::new(config), ca_pem: String::new(), users, impersonator };
         let published: Api<ConfigMap> = Api::namespaced(access.harness()?, "default");
-        let doing = "read the ConfigMap kube-root-ca.crt";
-        let published = published.get(doing.rsplit(' ').next().unwrap_or_default()).await;
-        let data = published.map_err(HubError::api(doing))?.data.unwrap_or_default();
+        let published = published.get("kube-root-ca.crt").await;
+        let data = published.map_err(HubError::api("read its authority"))?.data.unwrap_or_default();
         access.ca_pem = data.into_values().collect();
         Ok(access)
     }
@@ -91,7 +90,7 @@ impl Access {
     /// The same for a user that the hub was not started with. The name of a ServiceAccount determines its groups.
     pub(crate) fn harness_like(&self, name: &str, groups: &[String]) -> Result<Client, HubError> {
         let by = match &self.impersonator {
-            Some(by) => by.clone(),
+            Some(by) => AuthInfo::clone(by),
             None => self.credentials(users::HARNESS)?,
         };
         connect(impatient(self.config(impersonated(by, name, groups))))
@@ -101,13 +100,13 @@ impl Access {
     pub(crate) fn credentials(&self, user: &str) -> Result<AuthInfo, HubError> {
         let user = self.users.get(user)?;
         Ok(match &self.impersonator {
-            Some(by) => impersonated(by.clone(), &user.name, &user.groups),
+            Some(by) => impersonated(AuthInfo::clone(by), &user.name, &user.groups),
             None => bearer(&user.token),
         })
     }
 
     fn config(&self, credentials: AuthInfo) -> Config {
-        let mut config = self.config.clone();
+        let mut config = Config::clone(&self.config);
         config.auth_info = credentials;
         config
     }

@@ -30,16 +30,17 @@ use tokio::sync::oneshot;
 
 use self::images::Given;
 pub use self::logs::FollowedLogs;
-use self::network::{Networks, pass_on, serve_egress};
+use self::network::{Network, Networks, pass_on, serve_egress};
 use self::node::{Configuration, Node};
 use crate::supervisor::Supervised;
-use crate::{HubError, LocalHub, access, ports, programs, random, users};
+use crate::{HubError, LocalHub, access, field, ports, programs, random, users};
 
 /// Configures nodes: see [`Pods::on`].
 #[must_use]
 pub struct PodsBuilder {
     nodes: u8,
     configuration: Configuration,
+    network_policies: bool,
     client: Client,
     /// The hub's socket for connections to nodes, Pods and Services.
     egress: PathBuf,
@@ -48,8 +49,15 @@ pub struct PodsBuilder {
 impl PodsBuilder {
     fn new(kubeconfig: Value, api_server: SocketAddr, client: Client, hub: &Path) -> Self {
         let (images, programs, services) = (Vec::new(), Vec::new(), Vec::new());
-        let configuration = Configuration { kubeconfig, api_server, images, programs, services };
-        Self { nodes: 1, configuration, client, egress: hub.join(programs::EGRESS_SOCKET) }
+        let configuration =
+            Configuration { kubeconfig, api_server, images, programs, services, policies: None };
+        Self {
+            nodes: 1,
+            configuration,
+            network_policies: false,
+            client,
+            egress: hub.join(programs::EGRESS_SOCKET),
+        }
     }
 
     /// Adds an image: an OCI archive with one image, or a directory with static programs, which run as user 65532.
@@ -59,7 +67,7 @@ impl PodsBuilder {
     }
 
     /// Adds an image with a program that `hack/node.sh` builds.
-    pub(crate) fn node_program(mut self, reference: &str, program: &'static str) -> Self {
+    pub fn node_program(mut self, reference: &str, program: &'static str) -> Self {
         self.configuration.programs.push((reference.to_owned(), program));
         self
     }
@@ -77,11 +85,25 @@ impl PodsBuilder {
         self
     }
 
+    /// Enforces network policies, with kube-router; this needs ipset, and the legacy programs of iptables.
+    pub fn network_policies(mut self) -> Self {
+        self.network_policies = true;
+        self
+    }
+
     /// Starts the nodes, and returns when they are ready. The first call on a machine builds their programs, which takes
     /// minutes.
     pub async fn start(self) -> Result<Pods, HubError> {
-        let Self { nodes: number, configuration, client, egress } = self;
+        // Tests that hold it in their futures need not be large.
+        Box::pin(self.start_all()).await
+    }
+
+    async fn start_all(self) -> Result<Pods, HubError> {
+        let Self { nodes: number, mut configuration, network_policies, client, egress } = self;
         let programs = node::programs().await?;
+        if network_policies {
+            configuration.policies = Some(field::program("kube-router").await?);
+        }
         node::publish_api_server(&client).await?;
         let directory = std::env::temp_dir().join(format!("local-hub-pods-{}", random::hex()?));
         let scheduler = node::start_scheduler(&directory, programs, &configuration).await?;
@@ -269,6 +291,20 @@ impl Pods {
             let _ = Command::new("kill").args(["-s", signal, &pid.to_string()]).output().await;
         }
         Ok(())
+    }
+
+    /// Connects from the network of a running container.
+    pub async fn connect_from(
+        &self,
+        (namespace, pod, container): (&str, &str, &str),
+        to: SocketAddr,
+    ) -> Result<(), HubError> {
+        let doing = || format!("connect from {namespace}/{pod} to {to}");
+        let failed = |source| HubError::io(doing(), source);
+        let processes = self.processes(namespace, pod, container).await?;
+        let process =
+            processes.first().ok_or_else(|| HubError::Pods(format!("{}: it does not run", doing())))?;
+        Network::of(*process).connect(to).await.map(drop).map_err(failed)
     }
 
     /// A local address that forwards to a port of a Pod, as `kubectl port-forward` does.

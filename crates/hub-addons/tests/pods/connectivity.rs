@@ -91,8 +91,7 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
         let serving = authority.issue([USER_SERVER]).unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let started = UserServer::start(&serving, any, [("one", hub.upstream().unwrap())]).unwrap();
-        let address = server.insert(started).address();
-        nodes.service("user-server.example", 9092, address)
+        nodes.service("user-server.example", 9092, server.insert(started).address())
     };
     let Some(hub) = Nodes::start_with(1, &[(IMAGE, &image)], with_server).await else { return };
     let client = hub.client_as("admin").await.unwrap();

@@ -8,6 +8,7 @@ mod support;
 mod connectivity;
 mod cp_creds;
 mod memory;
+mod network_policies;
 mod nodes;
 mod profiles;
 mod stage;

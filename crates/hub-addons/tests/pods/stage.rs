@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
-use local_hub::eventually;
+use local_hub::{PodsBuilder, eventually};
 
 use crate::support::SOON;
 use crate::support::chart::{self, NAMESPACE, RELEASE};
@@ -29,8 +29,17 @@ pub struct Stage {
 impl Stage {
     /// Installs the chart in a namespace for restricted Pods, and waits for its Pods. `None` if none can run here.
     pub async fn start(nodes: u8, values: &[&str]) -> Option<Self> {
+        Self::start_with(nodes, values, |nodes| nodes).await
+    }
+
+    /// The same with more for the nodes of a hub of ours.
+    pub async fn start_with(
+        nodes: u8,
+        values: &[&str],
+        more: impl FnOnce(PodsBuilder) -> PodsBuilder,
+    ) -> Option<Self> {
         let image = image().await?;
-        let hub = Nodes::start(nodes, &[(IMAGE, &image)]).await?;
+        let hub = Nodes::start_with(nodes, &[(IMAGE, &image)], |_, nodes| more(nodes)).await?;
         let (admin, ocm) = (hub.client_as("admin").await.unwrap(), hub.client_as("ocm").await.unwrap());
         world::create(&admin, [world::restricted(NAMESPACE)]).await;
         let stage = Self { admin, ocm, hub };

@@ -2,11 +2,12 @@
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 use local_hub::Pods;
 use tokio::sync::OnceCell;
 
+use super::chart::repository;
 use super::{building, nodes};
 
 /// The name of the image with both programs.
@@ -30,6 +31,18 @@ pub async fn can_run(what: &str) -> bool {
         skipped(what, &missing.to_string());
     }
     can.is_ok()
+}
+
+/// Whether this machine has what enforces network policies on its nodes; reports what is missing.
+pub fn can_enforce_policies() -> bool {
+    let have = repository().join("hack/have.sh");
+    let missing = [("ipset", "ipset"), ("xtables-legacy-multi", "iptables")]
+        .into_iter()
+        .find(|(command, package)| !Command::new(&have).args([command, package]).status().unwrap().success());
+    if let Some((command, _)) = missing {
+        skipped("NetworkPolicies of the chart", &format!("{command} is not installed"));
+    }
+    missing.is_none()
 }
 
 pub(super) fn skipped(what: &str, missing: &str) {

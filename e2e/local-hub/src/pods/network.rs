@@ -56,7 +56,7 @@ impl Network {
         Self(PathBuf::from(format!("/proc/{pid}/ns/net")))
     }
 
-    async fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
+    pub(crate) async fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
         let stream = self.inside(move || std::net::TcpStream::connect_timeout(&to, CONNECT)).await?;
         stream.set_nonblocking(true)?;
         TcpStream::from_std(stream)

@@ -120,6 +120,8 @@ pub(crate) struct Configuration {
     pub(crate) programs: Vec<(String, &'static str)>,
     /// Names of hosts, each with a port and where it leads.
     pub(crate) services: Vec<(String, u16, SocketAddr)>,
+    /// What enforces network policies.
+    pub(crate) policies: Option<PathBuf>,
 }
 
 /// A running node. Dropping it kills everything in it, waits for its end, and removes its directory.
@@ -219,6 +221,9 @@ impl Node {
                 .replace("SANDBOX", SANDBOX);
             write_private(&directory.join(file), contents)?;
         }
+        if let Some(program) = &configuration.policies {
+            std::os::unix::fs::symlink(program, directory.join("kube-router")).map_err(failed)?;
+        }
         let addresses = [address(number), NAME_SERVER, API_SERVER];
         let addresses = addresses.into_iter().chain(services.iter().map(|relay| relay.inside.0));
         let mut arguments: Vec<OsString> =
@@ -257,12 +262,13 @@ impl Node {
         let nodes: Api<NodeObject> = Api::all(client.clone());
         tokio::select! {
             biased;
-            death = self.running.death() => Err(death),
+            death = self.running.death() => return Err(death),
             ready = try_eventually("the node is ready", PATIENCE, async || {
                 let node = nodes.get(&self.name).await.map_err(|error| error.to_string())?;
                 if is_ready(&node, since) { Ok(()) } else { Err(format!("{:?}", node.status)) }
-            }) => Ok(ready?),
+            }) => ready?,
         }
+        write_private(&self.directory.join("registered"), "")
     }
 
     /// The kubelet's logs of containers.

@@ -73,5 +73,17 @@ begin kubelet --config=kubelet.yaml --kubeconfig=kubeconfig --root-dir="$PWD/kub
   --node-ip="$1" --cgroup-root="/$cgroup"
 begin kube-proxy --config=kube-proxy.yaml
 begin coredns -conf Corefile
+# It requires the node's object, and programs of these names: those of nftables do not know its sets.
+policies() {
+  until [ -e registered ]; do sleep 0.05; done
+  mkdir legacy
+  for program in iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore; do
+    ln -s "$(command -v xtables-legacy-multi)" "legacy/$program"
+  done
+  PATH=$PWD/legacy:$PATH exec ./kube-router --run-firewall --run-router=false --run-service-proxy=false \
+    --enable-cni=false --kubeconfig=kubeconfig --hostname-override="$name" --service-cluster-ip-range=10.0.0.0/24 \
+    --health-port=0
+}
+[ ! -e kube-router ] || begin policies
 # Also for the processes whose parents have ended: their new parent is this one.
 while :; do wait; sleep 1; done
