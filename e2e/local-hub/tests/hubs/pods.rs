@@ -541,8 +541,8 @@ async fn the_binary_runs_the_pods_of_a_hub_until_it_is_told_to_end() {
             .spawn()
             .unwrap();
         let mut lines = io::BufReader::new(runner.stdout.take().unwrap()).lines();
-        let logs = lines.nth(1).unwrap().unwrap();
-        let logs = PathBuf::from(logs.strip_prefix("ready logs=").unwrap());
+        let logs =
+            lines.find_map(|line| line.unwrap().strip_prefix("ready logs=").map(PathBuf::from)).unwrap();
         let log = eventually("its log is there", SOON, async || {
             let pod = std::fs::read_dir(logs.join("default")).ok()?.next()?.ok()?.path();
             std::fs::read_to_string(pod.join("main/0.log")).ok().filter(|log| !log.is_empty())
