@@ -9,9 +9,10 @@ use hub_core::fleet::{Fleet, Touched};
 use hub_process::controller::{Controller, FleetKind};
 use hub_process::process::Shared;
 use hub_runtime::host::Watches;
+use hub_runtime::reconciler;
 use tokio_util::sync::CancellationToken;
 
-use crate::integrations::{Integration, IntegrationStore, IntegrationWriter};
+use crate::integrations::{Integration, IntegrationStore};
 use crate::store::{CONTROLLER, Store};
 use crate::watches;
 use crate::writes::AccessWriter;
@@ -73,7 +74,7 @@ impl Controller for ConsumerAccess {
         let integrations = self
             .integrations
             .iter()
-            .map(|store| IntegrationWriter::new(store).run(stop.clone()))
+            .map(|store| reconciler::run(Arc::clone(store), stop.clone()))
             .collect::<Vec<_>>();
         join(access, join_all(integrations)).map(drop).boxed()
     }

@@ -29,13 +29,12 @@ use hub_process::process::Shared;
 use hub_runtime::host::{Host, Watches};
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
-use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::watch::{Expectations, ObjectKey, Sink, Unreadable, Watch};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use parking_lot::Mutex;
 use serde_json::json;
 
 use self::published::PublishedSink;
-pub(crate) use self::writes::IntegrationWriter;
 use crate::cache::{ObjectCache, WatchName, shown};
 
 /// An application that finds its clusters by objects of its own.
@@ -118,6 +117,7 @@ pub(crate) struct IntegrationStore {
     settings: AccessSettings,
     manager: ManagerName,
     work: Arc<Work<IntegrationKey>>,
+    expectations: Mutex<Expectations<IntegrationKey>>,
     fleet: FleetCache,
     state: Mutex<IntegrationState>,
 }
@@ -169,6 +169,7 @@ impl IntegrationStore {
             settings,
             manager: shared.manager.clone(),
             work: Work::new(&host, integration.controller()),
+            expectations: Mutex::default(),
             fleet: shared.fleet.clone(),
             host,
             state: Mutex::default(),
@@ -181,7 +182,7 @@ impl IntegrationStore {
             Integration::MultiKueue => {
                 for example in self.integration.examples() {
                     let watch = Watch::<DynamicObject>::dynamic(example.kind().1, api_resource(&example));
-                    let sink = ObjectSink { store: Arc::clone(self), example, watch: ALL };
+                    let sink = ObjectSink { store: Arc::clone(self), example, watch: ALL, list: 0 };
                     watches.watch(watch.optional(), sink);
                 }
             }
@@ -195,6 +196,7 @@ impl IntegrationStore {
                         store: Arc::clone(self),
                         example: IntegrationKey::ClusterSecret(key),
                         watch: WatchName(Some(consumer.account.clone())),
+                        list: 0,
                     };
                     let secrets = Watch::dynamic("secrets", api_resource(&sink.example));
                     watches.watch_dynamic_in(namespace, secrets.labelled(marks.join(",")).optional(), sink);
@@ -227,13 +229,6 @@ impl IntegrationStore {
     /// The watch that shows the Secret of a cluster.
     fn watch_of(&self, key: &ProfileKey) -> WatchName {
         WatchName(self.settings.argo_cd(&key.namespace).map(|consumer| consumer.account.clone()))
-    }
-
-    fn watch_name(&self, key: &IntegrationKey) -> WatchName {
-        match key {
-            IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => ALL,
-            IntegrationKey::ClusterSecret(key) => self.watch_of(key),
-        }
     }
 
     /// Reports that Kueue's objects cannot be listed: until the next plan of the list without a write.
@@ -297,19 +292,11 @@ impl IntegrationStore {
         self.queue(&fleet, key);
     }
 
-    /// Records that a create is sent.
-    fn creating(&self, key: &IntegrationKey) {
-        self.state.lock().cache_mut(key).creating(&self.watch_name(key), key);
-    }
-
-    /// Records the response to a create, `None` if it failed. Returns false if the object may have ended since.
-    fn created(&self, key: &IntegrationKey, object: Option<ObservedObject>) -> bool {
-        let watch = self.watch_name(key);
+    /// Records that this process has created the object with this uid.
+    fn created(&self, key: &IntegrationKey, uid: &str) {
         let mut state = self.state.lock();
-        if object.is_some() {
-            state.taken.remove(key);
-        }
-        state.cache_mut(key).created(&self.settings, &watch, key, object)
+        state.taken.remove(key);
+        state.cache_mut(key).created(key, uid);
     }
 
     /// Records that a create has met another object. Returns whether an earlier one has, too: unless it is ours and a watch
@@ -318,26 +305,15 @@ impl IntegrationStore {
         matches!(key, IntegrationKey::ClusterSecret(_)) && !self.state.lock().taken.insert(key.clone())
     }
 
-    /// Records the response to a patch or a delete.
-    fn wrote(&self, key: &IntegrationKey, object: ObservedObject) {
-        self.state.lock().cache_mut(key).wrote(&self.settings, &self.watch_name(key), key, object);
-    }
-
-    /// Records that the object with this uid is gone.
-    fn gone(&self, key: &IntegrationKey, uid: &str) {
-        self.state.lock().cache_mut(key).gone(key, uid);
-    }
-
-    /// The uid of the object, and the next write; `None` until what it depends on is listed.
-    fn plan(&self, key: &IntegrationKey) -> Option<(Option<String>, IntegrationPlan)> {
+    /// The next write; `None` until what it depends on is listed.
+    fn plan_next(&self, key: &IntegrationKey) -> Option<IntegrationPlan> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
         if !self.is_listed(&state, key) {
             return None;
         }
         let observed = |key: &IntegrationKey| state.cache(key).get(key);
-        let uid = observed(key).map(|found| found.object.version.uid.clone());
-        let plan = match key {
+        Some(match key {
             IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => {
                 self.settings.plan_kueue(&fleet, key, observed)
             }
@@ -345,8 +321,7 @@ impl IntegrationStore {
                 let published = state.published.get(profile);
                 self.settings.plan_cluster_secret(&fleet, profile, observed(key), published)
             }
-        };
-        Some((uid, plan))
+        })
     }
 }
 
@@ -356,6 +331,8 @@ struct ObjectSink {
     /// A key of this kind, and for a Secret of its namespace.
     example: IntegrationKey,
     watch: WatchName,
+    /// The number of the current list.
+    list: u64,
 }
 
 impl ObjectSink {
@@ -373,21 +350,9 @@ impl ObjectSink {
         })
     }
 
-    fn end(&self, key: &ObjectKey) {
-        let Some(key) = self.key(key) else { return };
-        self.store.state.lock().cache_mut(&key).ended(&self.watch, &key);
-        self.store.changed(key);
-    }
-
-    fn list_begins(&self) {
-        self.store.state.lock().cache_mut(&self.example).begin_list(&self.watch);
-    }
-
-    fn list_ends(&self, version: &str) {
-        self.store.state.lock().cache_mut(&self.example).end_list(&self.watch, version);
-        if self.store.host.is_working() {
-            self.store.queue_everything(&self.store.fleet.read());
-        }
+    /// Whether the watch shows the object of a key.
+    fn shows(&self, key: &IntegrationKey) -> bool {
+        key.kind() == self.example.kind() && key.namespace() == self.example.namespace()
     }
 }
 
@@ -395,19 +360,27 @@ impl Sink<DynamicObject> for ObjectSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
         let Some(key) = self.key(key) else { return };
         let object = object.map_or_else(|unreadable| shown(Err(unreadable)), |object| read(&key, &object));
-        self.store.state.lock().cache_mut(&key).show(&self.store.settings, &self.watch, &key, object);
+        self.store.state.lock().cache_mut(&key).show(&self.store.settings, &key, object);
         self.store.changed(key);
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.end(key);
+        let Some(key) = self.key(key) else { return };
+        if let Some(uid) = self.store.state.lock().cache_mut(&key).ended(&key) {
+            self.store.expectations.lock().ended(&key, &uid);
+        }
+        self.store.changed(key);
     }
 
     fn listing(&mut self) {
-        self.list_begins();
+        self.list = self.store.expectations.lock().begin_list();
     }
 
     fn listed(&mut self, version: &str) {
-        self.list_ends(version);
+        self.store.expectations.lock().end_list(self.list, version, |key| self.shows(key));
+        self.store.state.lock().cache_mut(&self.example).end_list(&self.watch);
+        if self.store.host.is_working() {
+            self.store.queue_everything(&self.store.fleet.read());
+        }
     }
 }

@@ -16,11 +16,13 @@ use hub_core::finding::Subject;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
 use hub_core::priority::Priority;
+use hub_core::version::Version;
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
 use hub_runtime::host::Host;
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
+use hub_runtime::watch::Expectations;
 use kube::api::{ApiResource, GroupVersionKind};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -60,6 +62,7 @@ pub(crate) struct Store {
     pub(crate) reporter: Reporter,
     pub(crate) settings: AccessSettings,
     pub(crate) work: Arc<Work<AccountKey>>,
+    pub(crate) expectations: Mutex<Expectations<(AccessKind, AccountKey)>>,
     fleet: FleetCache,
     state: Mutex<AccessState>,
 }
@@ -147,6 +150,7 @@ impl Store {
             host,
             settings,
             work,
+            expectations: Mutex::default(),
             fleet,
             state: Mutex::default(),
         })
@@ -271,24 +275,21 @@ impl Store {
         }
     }
 
-    /// A list of this kind begins.
-    pub(crate) fn listing(&self, kind: AccessKind, watch: &WatchName) {
-        self.state.lock().cache_mut(kind).begin_list(watch);
-    }
-
-    /// A list of this kind is complete, at this resourceVersion.
-    pub(crate) fn listed(&self, kind: AccessKind, watch: &WatchName, version: &str) {
+    /// A list of this kind that began with this number is complete.
+    pub(crate) fn listed(&self, kind: AccessKind, watch: &WatchName, began: u64, version: &str) {
+        let is_listed = |(of, key): &(AccessKind, AccountKey)| *of == kind && watch_of(kind, key) == *watch;
+        let over = self.expectations.lock().end_list(began, version, is_listed);
         let mut state = self.state.lock();
         let cache = state.cache_mut(kind);
         let was_listed = cache.is_listed(watch);
-        let gone = cache.end_list(watch, version);
+        cache.end_list(watch);
         self.set_failing(state, Listed::Objects(kind), watch, false);
         if !self.host.is_working() {
             return;
         }
         // Of an object that another list shows or no longer shows, the sink is notified.
         match &watch.0 {
-            _ if was_listed => gone.into_iter().for_each(|key| self.changed(key)),
+            _ if was_listed => over.into_iter().for_each(|(_, key)| self.changed(key)),
             Some(account) => {
                 let consumers = self.settings.consumers.of(account).iter();
                 let namespaces = consumers.map(|consumer| consumer.namespace.clone()).collect();
@@ -329,10 +330,10 @@ impl Store {
     }
 
     /// Records an object that a watch shows.
-    pub(crate) fn show(&self, kind: AccessKind, watch: &WatchName, key: AccountKey, object: ObservedObject) {
+    pub(crate) fn show(&self, kind: AccessKind, key: AccountKey, object: ObservedObject) {
         let mut state = self.state.lock();
         let cache = state.cache_mut(kind);
-        cache.show(&self.settings, watch, &key, object);
+        cache.show(&self.settings, &key, object);
         let matters = self.matters(cache, &key);
         drop(state);
         if matters {
@@ -341,30 +342,28 @@ impl Store {
     }
 
     /// Records that a watch shows an object to be gone.
-    pub(crate) fn ended(&self, kind: AccessKind, watch: &WatchName, key: AccountKey) {
+    pub(crate) fn ended(&self, kind: AccessKind, key: AccountKey) {
         let mut state = self.state.lock();
         let cache = state.cache_mut(kind);
         let matters = self.matters(cache, &key);
-        cache.ended(watch, &key);
+        let ended = cache.ended(&key);
         drop(state);
+        if let Some(uid) = ended {
+            self.expectations.lock().ended(&(kind, key.clone()), &uid);
+        }
         if matters {
             self.changed(key);
         }
     }
 
-    /// Records the response to our own patch or delete.
-    pub(crate) fn wrote(&self, kind: AccessKind, key: &AccountKey, object: ObservedObject) {
-        self.state.lock().cache_mut(kind).wrote(&self.settings, &watch_of(kind, key), key, object);
+    /// Records that this process has created the object with this uid.
+    pub(crate) fn created(&self, kind: AccessKind, key: &AccountKey, uid: &str) {
+        self.state.lock().cache_mut(kind).created(key, uid);
     }
 
-    /// Records that our own create is sent.
-    pub(crate) fn creating(&self, kind: AccessKind, key: &AccountKey) {
-        self.state.lock().cache_mut(kind).creating(&watch_of(kind, key), key);
-    }
-
-    /// Records the response to our own create, `None` if it failed. Returns false if the object may have ended since.
-    pub(crate) fn created(&self, kind: AccessKind, key: &AccountKey, object: Option<ObservedObject>) -> bool {
-        self.state.lock().cache_mut(kind).created(&self.settings, &watch_of(kind, key), key, object)
+    /// The version of an object.
+    pub(crate) fn known(&self, kind: AccessKind, key: &AccountKey) -> Option<Version> {
+        self.state.lock().cache(kind).version(key)
     }
 
     /// Records whether an account has findings.
@@ -377,17 +376,13 @@ impl Store {
         }
     }
 
-    /// Records that the object with this uid is gone.
-    pub(crate) fn gone(&self, kind: AccessKind, key: &AccountKey, uid: &str) {
-        self.state.lock().cache_mut(kind).gone(key, uid);
-    }
-
-    /// The observed objects, and the next write that is not blocked; `None` until the list of accounts is
+    /// The observed objects, those that were just read in place of the cached ones, and the next write that is not blocked; `None` until the list of accounts is
     /// complete. The permissions of an account whose consumer is no longer declared are not watched: they are
     /// garbage-collected with it. Permissions that cannot be listed delay only their creation, and that of their accounts.
     pub(crate) fn plan(
         &self,
         key: &AccountKey,
+        read: &BTreeMap<AccessKind, Option<ObservedObject>>,
         blocked: BTreeSet<(AccessKind, &'static str)>,
     ) -> Option<(ObservedAccess, AccessPlan)> {
         let fleet = self.fleet.read();
@@ -399,7 +394,19 @@ impl Store {
             return None;
         }
         let agent_namespace = state.agent_namespace(&key.cluster);
-        let observed = ObservedAccess { objects: state.objects(key), unlisted, agent_namespace, blocked };
+        let mut objects = state.objects(key);
+        for (kind, object) in read {
+            match object {
+                Some(object) => {
+                    drop(
+                        objects
+                            .insert(*kind, state.cache(*kind).as_read(&self.settings, key, object.clone())),
+                    );
+                }
+                None => drop(objects.remove(kind)),
+            }
+        }
+        let observed = ObservedAccess { objects, unlisted, agent_namespace, blocked };
         let plan = self.settings.plan(&fleet, key, &observed);
         Some((observed, plan))
     }

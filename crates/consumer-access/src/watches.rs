@@ -22,7 +22,7 @@ const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let of_kind = |kind| Watch::<DynamicObject>::dynamic(resource(kind), api_resource(kind));
     let kind = AccessKind::Account;
-    let sink = ObjectSink { store: Arc::clone(store), kind, watch: WatchName(None) };
+    let sink = ObjectSink { store: Arc::clone(store), kind, watch: WatchName(None), list: 0 };
     watches.watch(of_kind(kind).optional(), sink);
     if store.settings.account_namespace.is_none() {
         let addons = Watch::<ManagedClusterAddOn>::all("managedclusteraddons").named(MANAGED_SERVICE_ACCOUNT);
@@ -32,7 +32,7 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     for account in consumers.accounts() {
         for kind in consumers.permission_kinds(account).iter().copied() {
             let watch = WatchName(Some(account.clone()));
-            let sink = ObjectSink { store: Arc::clone(store), kind, watch };
+            let sink = ObjectSink { store: Arc::clone(store), kind, watch, list: 0 };
             watches.watch(of_kind(kind).named(permissions_name(account)).late(), sink);
         }
     }
@@ -72,6 +72,8 @@ struct ObjectSink {
     store: Arc<Store>,
     kind: AccessKind,
     watch: WatchName,
+    /// The number of the current list.
+    list: u64,
 }
 
 impl ObjectSink {
@@ -86,19 +88,19 @@ impl ObjectSink {
 
 impl Sink<DynamicObject> for ObjectSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
-        self.store.show(self.kind, &self.watch, self.key(key), shown(object));
+        self.store.show(self.kind, self.key(key), shown(object));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.store.ended(self.kind, &self.watch, self.key(key));
+        self.store.ended(self.kind, self.key(key));
     }
 
     fn listing(&mut self) {
-        self.store.listing(self.kind, &self.watch);
+        self.list = self.store.expectations.lock().begin_list();
     }
 
     fn listed(&mut self, version: &str) {
-        self.store.listed(self.kind, &self.watch, version);
+        self.store.listed(self.kind, &self.watch, self.list, version);
     }
 
     fn failing(&mut self, since: Option<Duration>) {

@@ -9,13 +9,14 @@ use hub_core::consumer_access::{AccessAction, AccessKind, AccessPlan, ObservedAc
 use hub_core::finding::{Finding, Reason};
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Delayed;
+use hub_runtime::reconciler::hash;
+use hub_runtime::watch::{Effect, LONGEST_LAG, Readiness};
 use hub_runtime::write::error::{Category, WriteError};
-use hub_runtime::write::{Request, delete_exactly};
-use kube::Api;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use serde_json::Value;
+use hub_runtime::write::execute::Target;
+use kube::Resource as _;
+use kube::api::DynamicObject;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
 
 use crate::store::{Store, api_resource, resource, subject};
 
@@ -56,103 +57,121 @@ impl AccessWriter {
     /// Reconciles the access of one account, one write after the other. A write that fails, or has to wait, delays those
     /// of other kinds only if it shows that the API server does not process any, or that the plan is stale.
     async fn reconcile(&self, key: &AccountKey) -> Outcome {
-        let mut last = AccessAction::Nothing;
+        let mut before = BTreeMap::new();
         let mut blocked: BTreeMap<(AccessKind, &'static str), Blocked> = BTreeMap::new();
         for _ in 0..MAX_ROUNDS {
-            let Some((observed, plan)) = self.store.plan(key, blocked.keys().copied().collect()) else {
-                return Outcome::Done;
-            };
-            let Some(kind) = plan.action.kind() else {
+            let (mut waiting, mut late) = (BTreeMap::new(), Vec::new());
+            for kind in AccessKind::ALL {
+                let (known, object) = (self.store.known(kind, key), (kind, key.clone()));
+                let mut expectations = self.store.expectations.lock();
+                match expectations.check(&object, known.as_ref(), LONGEST_LAG, Instant::now()) {
+                    Readiness::Wait(wait) => drop(waiting.insert(kind, wait)),
+                    Readiness::Ready(Some(hash)) => drop(before.insert(kind, hash)),
+                    Readiness::Ready(None) => {}
+                    Readiness::Read => {
+                        late.push(kind);
+                        waiting.insert(kind, LONGEST_LAG);
+                    }
+                }
+            }
+            let mut plan = self.plan(key, &BTreeMap::new(), &blocked, &waiting);
+            // What ends a grant does not wait for a read.
+            if !late.is_empty() && !plan.as_ref().is_some_and(|(_, plan)| is_delete(plan)) {
+                let mut read = BTreeMap::new();
+                for kind in late {
+                    match self.read(kind, key).await {
+                        Ok(object) => {
+                            waiting.remove(&kind);
+                            read.insert(kind, object);
+                        }
+                        Err(error) => drop(self.store.work.failed(key, &error)),
+                    }
+                }
+                plan = self.plan(key, &read, &blocked, &waiting);
+            }
+            let Some((observed, plan)) = plan else { return Outcome::Done };
+            let next = waiting.into_values().min().map(Outcome::RetryAfter);
+            let Some((kind, action)) = &plan.write else {
+                if let Some(wait) = next {
+                    return wait;
+                }
                 self.report(key, &observed, &plan, &blocked);
                 return soonest(blocked.into_values().map(|blocked| blocked.outcome));
             };
-            let verb = plan.action.verb().unwrap_or_default();
+            let (kind, verb) = (*kind, action.verb().unwrap_or_default());
+            // Of what has been written, the plan is older than the hub: only what ends a grant does not wait.
+            if let Some(wait) = next.filter(|_| !is_delete(&plan)) {
+                return wait;
+            }
             if let Some(Delayed { outcome, error }) = self.store.work.delays(key, resource(kind), verb) {
                 let error = error.map(|error| WriteError { name: full_name(kind, key), ..error });
                 blocked.insert((kind, verb), Blocked { outcome, refused: error });
                 continue;
             }
-            let sent = if plan.action == last {
+            let hash = hash(action);
+            let sent = if hash.is_some() && before.remove(&kind) == hash {
                 Err(WriteError::ineffective(resource(kind), full_name(kind, key)))
             } else {
-                self.execute(key, &plan.action).await
+                self.send(kind, key, action, hash).await
             };
-            last = plan.action;
             match sent {
-                Ok(exists) => {
-                    self.store.work.written(key, resource(kind), verb);
-                    if !exists {
-                        last = AccessAction::Nothing;
-                    }
-                }
-                Err(error) => {
-                    let failed = match self.failed(key, kind, &observed, error) {
-                        Ok(failed) => failed,
-                        Err(outcome) => return outcome,
-                    };
-                    blocked.insert((kind, verb), failed);
-                }
+                Ok(()) => self.store.work.written(key, resource(kind), verb),
+                Err(error) => match self.failed(key, kind, action, error) {
+                    Ok(failed) => drop(blocked.insert((kind, verb), failed)),
+                    Err(outcome) => return outcome,
+                },
             }
         }
         Outcome::Retry
     }
 
-    /// Sends a write. Returns false if a created object may have ended since: the same write is then not one without
-    /// effect.
-    async fn execute(&self, key: &AccountKey, action: &AccessAction) -> Result<bool, WriteError> {
-        match action {
-            AccessAction::Nothing => {}
-            AccessAction::Create(kind, object) => return self.create(*kind, key, object).await,
-            AccessAction::Patch(kind, patch) => {
-                let name = full_name(*kind, key);
-                let request = Request { verb: "patch", resource: resource(*kind), name: &name };
-                let api = self.api(*kind, key);
-                let (own, params) = (kind.name(key), PatchParams::default());
-                let call = async { api.patch(&own, &params, &Patch::Merge(patch)).await };
-                let patched = self.store.host.writer.send(request, call).await?;
-                info!("{} {name}: updated", resource(*kind));
-                self.observe(*kind, key, &patched);
-            }
-            AccessAction::Delete(kind, version) => {
-                let name = full_name(*kind, key);
-                let request = Request { verb: "delete", resource: resource(*kind), name: &name };
-                let api = self.api(*kind, key);
-                let (own, params) = (kind.name(key), delete_exactly(version));
-                let response = self.store.host.writer.send(request, api.delete(&own, &params)).await?;
-                info!("{} {name}: deleted", resource(*kind));
-                // The response contains an object that a finalizer delays.
-                match response.left().filter(|held| held.metadata.deletion_timestamp.is_some()) {
-                    Some(held) => self.observe(*kind, key, &held),
-                    None => self.store.gone(*kind, key, &version.uid),
-                }
-            }
+    /// Plans the next write that is neither blocked nor of a kind that waits for its watch.
+    fn plan(
+        &self,
+        key: &AccountKey,
+        read: &BTreeMap<AccessKind, Option<ObservedObject>>,
+        blocked: &BTreeMap<(AccessKind, &'static str), Blocked>,
+        waiting: &BTreeMap<AccessKind, Duration>,
+    ) -> Option<(ObservedAccess, AccessPlan)> {
+        let excluded = blocked.keys().copied().chain(waiting.keys().copied().flat_map(verbs));
+        self.store.plan(key, read, excluded.collect())
+    }
+
+    /// Sends a write.
+    async fn send(
+        &self,
+        kind: AccessKind,
+        key: &AccountKey,
+        action: &AccessAction,
+        hash: Option<u64>,
+    ) -> Result<(), WriteError> {
+        let (host, object) = (&self.store.host, (kind, key.clone()));
+        self.store.expectations.lock().sending(&object, Instant::now());
+        let effect = target(kind, key).write(&host.client, &host.writer, action).await?;
+        if let (AccessAction::Create(_), Effect::Exists(version)) = (action, &effect) {
+            self.store.created(kind, key, &version.uid);
         }
-        Ok(true)
+        let known = self.store.known(kind, key);
+        self.store.expectations.lock().sent(&object, known.as_ref(), effect, hash, Instant::now());
+        Ok(())
     }
 
-    async fn create(&self, kind: AccessKind, key: &AccountKey, object: &Value) -> Result<bool, WriteError> {
-        let name = full_name(kind, key);
-        let failed = |error: serde_json::Error| {
-            WriteError::new("create", resource(kind), name.clone(), Category::Invalid, error.to_string())
-        };
-        let object: DynamicObject = serde_json::from_value(object.clone()).map_err(failed)?;
-        let request = Request { verb: "create", resource: resource(kind), name: &name };
-        let api = self.api(kind, key);
-        self.store.creating(kind, key);
-        let created = self.store.host.writer.send(request, api.create(&PostParams::default(), &object)).await;
-        let read = |object: &DynamicObject| ObservedObject::read(&object.metadata, Some(&object.data));
-        let exists = self.store.created(kind, key, created.as_ref().ok().map(read));
-        created?;
-        info!("{} {name}: created", resource(kind));
-        Ok(exists)
-    }
-
-    fn observe(&self, kind: AccessKind, key: &AccountKey, object: &DynamicObject) {
-        self.store.wrote(kind, key, ObservedObject::read(&object.metadata, Some(&object.data)));
-    }
-
-    fn api(&self, kind: AccessKind, key: &AccountKey) -> Api<DynamicObject> {
-        Api::namespaced_with(self.store.host.client.clone(), key.cluster.as_str(), &api_resource(kind))
+    /// Reads an object that its watch should have shown.
+    async fn read(&self, kind: AccessKind, key: &AccountKey) -> Result<Option<ObservedObject>, WriteError> {
+        let host = &self.store.host;
+        let object = target(kind, key).find(&host.client, &host.writer).await?;
+        let object: Option<DynamicObject> = object.and_then(|object| serde_json::from_value(object).ok());
+        let object = object.map(|object| ObservedObject::read(&object.metadata, Some(&object.data)));
+        let (mut expectations, of) = (self.store.expectations.lock(), (kind, key.clone()));
+        match &object {
+            Some(object) => {
+                let effect = Effect::Exists(object.version.clone());
+                expectations.sent(&of, None, effect, None, Instant::now());
+            }
+            None => expectations.failed(&of),
+        }
+        drop(expectations);
+        Ok(object)
     }
 
     /// Decides what follows from a failed write: for its kind alone, or as an error for the whole attempt.
@@ -160,16 +179,22 @@ impl AccessWriter {
         &self,
         key: &AccountKey,
         kind: AccessKind,
-        observed: &ObservedAccess,
+        action: &AccessAction,
         error: WriteError,
     ) -> Result<Blocked, Outcome> {
         let failed = self.store.work.failed(key, &error);
-        if let (true, Some(object)) = (failed.gone, observed.object(kind)) {
-            self.store.gone(kind, key, &object.version.uid);
+        {
+            let (known, object) = (self.store.known(kind, key), (kind, key.clone()));
+            let mut expectations = self.store.expectations.lock();
+            match action.uid().filter(|_| failed.gone) {
+                Some(uid) => {
+                    let effect = Effect::Gone(uid.to_owned());
+                    expectations.sent(&object, known.as_ref(), effect, None, Instant::now());
+                }
+                None => expectations.failed(&object),
+            }
         }
         match error.category {
-            // Created by an earlier attempt whose response was lost, or by another client: the watch shows it.
-            Category::AlreadyExists => Err(Outcome::Retry),
             _ if failed.refused => Ok(Blocked { outcome: failed.outcome, refused: Some(error) }),
             // The CRD is missing, or a webhook for the kind fails.
             Category::NotServed | Category::Internal => {
@@ -209,6 +234,26 @@ impl AccessWriter {
         }
         self.store.set_has_findings(key, has_findings);
     }
+}
+
+/// An object of an account.
+fn target(kind: AccessKind, key: &AccountKey) -> Target {
+    Target {
+        resource: resource(kind),
+        collection: DynamicObject::url_path(&api_resource(kind), Some(key.cluster.as_str())),
+        name: kind.name(key),
+        full_name: full_name(kind, key),
+        field_manager: None,
+    }
+}
+
+fn is_delete(plan: &AccessPlan) -> bool {
+    matches!(plan.write, Some((_, AccessAction::Delete(_))))
+}
+
+/// Every write of a kind.
+fn verbs(kind: AccessKind) -> [(AccessKind, &'static str); 3] {
+    ["create", "patch", "delete"].map(|verb| (kind, verb))
 }
 
 /// What follows for a key after an attempt with these failures: the next one is that of the failure that is retried first.

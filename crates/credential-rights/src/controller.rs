@@ -9,6 +9,7 @@ use hub_core::rights::PermissionSettings;
 use hub_process::controller::{Controller, FleetKind};
 use hub_process::process::Shared;
 use hub_runtime::host::Watches;
+use hub_runtime::reconciler;
 use tokio_util::sync::CancellationToken;
 
 use crate::store::{CONTROLLER, Store};
@@ -60,6 +61,6 @@ impl Controller for CredentialRights {
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        PermissionWriter::new(&self.store).run(stop).boxed()
+        reconciler::run(Arc::new(PermissionWriter::new(&self.store)), stop).boxed()
     }
 }

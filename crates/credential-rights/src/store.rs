@@ -9,13 +9,16 @@ use std::sync::Arc;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::access::Known;
-use hub_core::consumer_role::{ConsumerAction, ConsumerRole, ObservedConsumerRole};
+use hub_core::consumer_role::{ConsumerRole, ObservedConsumerRole};
 use hub_core::credential::account::Scope;
+use hub_core::finding::Finding;
 use hub_core::fleet::Fleet;
 use hub_core::grant;
 use hub_core::observed_lease::ObservedLease;
 use hub_core::priority::Priority;
-use hub_core::rights::{Cleared, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings};
+use hub_core::rights::{
+    Cleared, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings, RulesAction,
+};
 use hub_core::token_names::token_names;
 use hub_core::version::Version;
 use hub_process::fleet_cache::FleetCache;
@@ -23,7 +26,7 @@ use hub_process::process::Shared;
 use hub_runtime::host::Host;
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
-use hub_runtime::watch::is_newer;
+use hub_runtime::watch::Expectations;
 use k8s_openapi::api::coordination::v1::Lease;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -72,6 +75,7 @@ pub(crate) struct Store {
     pub(crate) reporter: Reporter,
     pub(crate) settings: PermissionSettings,
     pub(crate) work: Arc<Work<RightsKey>>,
+    pub(crate) expectations: Mutex<Expectations<RightsKey>>,
     fleet: FleetCache,
     state: Mutex<RightsState>,
 }
@@ -128,6 +132,7 @@ impl Store {
             host,
             settings,
             work,
+            expectations: Mutex::default(),
             fleet,
             state: Mutex::default(),
         })
@@ -207,6 +212,9 @@ impl Store {
 
     /// Records the RoleBinding of a namespace, or that there is none.
     pub(crate) fn set_binding(&self, namespace: &Namespace, binding: Option<ObservedRoleBinding>) {
+        if binding.is_none() {
+            self.ended(&RightsKey::Copies(namespace.clone()));
+        }
         {
             let bindings = &mut self.state.lock().bindings;
             match binding {
@@ -224,16 +232,11 @@ impl Store {
 
     /// Records the role for tokens.
     pub(crate) fn set_tokens_role(&self, role: Known<ObservedTokensRole>) {
+        if role == Known::Absent {
+            self.ended(&RightsKey::Tokens);
+        }
         self.state.lock().tokens_role = role;
         self.add(RightsKey::Tokens);
-    }
-
-    /// Records the role for tokens from the response to our own patch, unless the watch has already shown what followed.
-    pub(crate) fn wrote_tokens_role(&self, role: ObservedTokensRole) {
-        let known = &mut self.state.lock().tokens_role;
-        if matches!(known, Known::Present(known) if follows(&role.version, &known.version)) {
-            *known = Known::Present(role);
-        }
     }
 
     /// Records the uid of the role for copies, which owns RoleBindings: with another one, all of them are replaced.
@@ -244,35 +247,48 @@ impl Store {
 
     /// Records a consumer's Role.
     pub(crate) fn set_consumer_role(&self, role: &ConsumerRole, observed: Known<ObservedConsumerRole>) {
-        self.keep_consumer_role(role, observed);
-        self.add(RightsKey::Consumer(role.clone()));
-    }
-
-    /// Records a consumer's Role without planning again.
-    pub(crate) fn keep_consumer_role(&self, role: &ConsumerRole, observed: Known<ObservedConsumerRole>) {
-        self.state.lock().consumer_roles.insert(role.clone(), observed);
-    }
-
-    /// Records a consumer's Role from the response to our own patch, unless the watch has already shown what followed.
-    pub(crate) fn wrote_consumer_role(&self, role: &ConsumerRole, patched: ObservedConsumerRole) {
-        if let Some(Known::Present(known)) = self.state.lock().consumer_roles.get_mut(role)
-            && follows(&patched.version, &known.version)
-        {
-            *known = patched;
+        let key = RightsKey::Consumer(role.clone());
+        if observed == Known::Absent {
+            self.ended(&key);
         }
+        self.state.lock().consumer_roles.insert(role.clone(), observed);
+        self.add(key);
     }
 
-    /// Plans the next write to a consumer's Role; returns the uid of the observed Role, too.
-    pub(crate) fn plan_consumer(&self, role: &ConsumerRole) -> (ConsumerAction, Option<String>) {
+    /// Plans the next write to a consumer's Role.
+    pub(crate) fn plan_consumer(&self, role: &ConsumerRole) -> Result<RulesAction, Finding> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
         let observed = state.consumer_roles.get(role).unwrap_or(&Known::Unknown);
-        let uid = match observed {
-            Known::Present(observed) => Some(observed.version.uid.clone()),
-            Known::Absent | Known::Unknown => None,
-        };
         let accounts = state.all_accounts.then_some(&state.accounts);
-        (role.plan(self.settings.copies(), &fleet, accounts, observed), uid)
+        role.plan(self.settings.copies(), &fleet, accounts, observed)
+    }
+
+    /// The version of the object of a permission.
+    pub(crate) fn known(&self, key: &RightsKey) -> Option<Version> {
+        let state = self.state.lock();
+        match key {
+            RightsKey::Tokens => state.tokens_role.present().map(|role| role.version.clone()),
+            RightsKey::Copies(namespace) => {
+                state.bindings.get(namespace).map(|binding| binding.version.clone())
+            }
+            RightsKey::Consumer(role) => {
+                state.consumer_roles.get(role)?.present().map(|role| role.version.clone())
+            }
+        }
+    }
+
+    /// An object of this key has ended, which the watch shows.
+    fn ended(&self, key: &RightsKey) {
+        if let Some(known) = self.known(key) {
+            self.expectations.lock().ended(key, &known.uid);
+        }
+    }
+
+    /// Records that a list that began with this number is complete.
+    pub(crate) fn listed(&self, began: u64, version: &str, is_listed: impl Fn(&RightsKey) -> bool) {
+        let over = self.expectations.lock().end_list(began, version, is_listed);
+        self.add_all(over);
     }
 
     pub(crate) fn tokens_role(&self) -> Known<ObservedTokensRole> {
@@ -334,9 +350,4 @@ impl Store {
         namespaces.extend(self.state.lock().bindings.keys().cloned());
         self.add_all(namespaces.into_iter().map(RightsKey::Copies));
     }
-}
-
-/// Whether a version is later than a known one.
-fn follows(version: &Version, known: &Version) -> bool {
-    is_newer(&version.resource_version, &known.resource_version)
 }

@@ -20,7 +20,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::core::PartialObjectMeta;
 
-use crate::store::Store;
+use crate::store::{RightsKey, Store};
 
 /// The syncer's Lease.
 const LEASE: &str = "hub-addons-credential-syncer";
@@ -33,7 +33,7 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     watches.watch_metadata(accounts.labelled(asking).optional(), AccountNameSink(Arc::clone(store)));
     // Also those without our labels, which have taken the name.
     let bindings = Watch::<RoleBinding>::all("rolebindings").named(&settings.copies_role);
-    watches.watch(bindings, RoleBindingSink(Arc::clone(store)));
+    watches.watch(bindings, RoleBindingSink { store: Arc::clone(store), list: 0 });
     let role = Watch::<ClusterRole>::all("clusterroles").named(&settings.tokens_role);
     watches.watch(role, TokensRoleSink { store: Arc::clone(store), seen: false });
     let role = Watch::<ClusterRole>::all("clusterroles (copies)").named(&settings.copies_role);
@@ -93,7 +93,11 @@ impl Sink<PartialObjectMeta<ManagedServiceAccount>> for AccountNameSink {
     }
 }
 
-struct RoleBindingSink(Arc<Store>);
+struct RoleBindingSink {
+    store: Arc<Store>,
+    /// The number of the current list.
+    list: u64,
+}
 
 impl Sink<RoleBinding> for RoleBindingSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<RoleBinding, Unreadable>) {
@@ -101,15 +105,20 @@ impl Sink<RoleBinding> for RoleBindingSink {
             Ok(object) => ObservedRoleBinding::read(&object.metadata.clone(), Some(object)),
             Err(unreadable) => ObservedRoleBinding::read(&unreadable.metadata, None),
         };
-        self.0.set_binding(&Namespace::new(key.namespace.clone()), Some(binding));
+        self.store.set_binding(&Namespace::new(key.namespace.clone()), Some(binding));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.0.set_binding(&Namespace::new(key.namespace.clone()), None);
+        self.store.set_binding(&Namespace::new(key.namespace.clone()), None);
     }
 
-    fn listed(&mut self, _: &str) {
-        self.0.bindings_listed();
+    fn listing(&mut self) {
+        self.list = self.store.expectations.lock().begin_list();
+    }
+
+    fn listed(&mut self, version: &str) {
+        self.store.listed(self.list, version, |key| matches!(key, RightsKey::Copies(_)));
+        self.store.bindings_listed();
     }
 }
 

@@ -11,6 +11,7 @@ use hub_core::rights::CLEARED_NAMESPACES;
 use hub_process::controller::{Controller, FleetKind, ProfileFollower};
 use hub_process::process::Shared;
 use hub_runtime::host::Watches;
+use hub_runtime::reconciler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio_util::sync::CancellationToken;
 
@@ -65,8 +66,8 @@ impl Controller for Syncer {
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        let copies = CopyWriter::new(&self.store).run(stop.clone());
-        let conditions = ConditionWriter::new(&self.store).run(stop);
+        let copies = reconciler::run(Arc::new(CopyWriter::new(&self.store)), stop.clone());
+        let conditions = reconciler::run(Arc::new(ConditionWriter::new(&self.store)), stop);
         join(copies, conditions).map(|_| ()).boxed()
     }
 }

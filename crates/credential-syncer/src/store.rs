@@ -21,7 +21,7 @@ use hub_process::process::Shared;
 use hub_runtime::host::Host;
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
-use hub_runtime::watch::{Seen, is_newer};
+use hub_runtime::watch::{Expectations, is_newer};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -53,6 +53,9 @@ pub(crate) struct Store {
     pub(crate) accounts: Arc<Work<AccountKey>>,
     pub(crate) gauges: CopyGauges,
     pub(crate) memory: Memory,
+    /// If another lock is needed as well, this one is taken last.
+    pub(crate) copy_expectations: Mutex<Expectations<SecretKey>>,
+    pub(crate) account_expectations: Mutex<Expectations<AccountKey>>,
     /// Where many profiles are being created or deleted.
     pub(crate) bulk_changes: Mutex<BulkChanges>,
     fleet: FleetCache,
@@ -98,6 +101,8 @@ impl Store {
             accounts: Work::new(&host, ACCOUNTS),
             gauges: CopyGauges::new(host.metrics.clone()),
             memory: Memory::default(),
+            copy_expectations: Mutex::default(),
+            account_expectations: Mutex::default(),
             bulk_changes: Mutex::default(),
             fleet: shared.fleet.clone(),
             index: Mutex::new(CredentialIndex::new(settings.sync)),
@@ -206,22 +211,11 @@ impl Store {
         self.account_changed(key, keys);
     }
 
-    /// Applies the response to our own write, unless the watch has already shown what followed: a later version, or that
-    /// the account is gone. No other event would replace it. Another account of that name, which had by chance the
-    /// version of the write after a restore of etcd, is not applied: its own event queues its copies.
-    pub(crate) fn wrote_account(&self, key: &AccountKey, account: Account) {
-        self.change(|_, index| {
-            let follows = |known: &Account| {
-                known.uid == account.uid && is_newer(&account.resource_version, &known.resource_version)
-            };
-            if index.account(key).is_some_and(follows) {
-                index.apply_account(key.clone(), account);
-            }
-        });
-    }
-
     pub(crate) fn delete_account(&self, key: AccountKey) {
         let keys = self.change(|fleet, index| {
+            if let Some(known) = index.account(&key) {
+                self.account_expectations.lock().ended(&key, &known.uid);
+            }
             index.delete_account(&key);
             self.follow_account(fleet, index, &key);
             index.keys_of(fleet, &key)
@@ -247,7 +241,10 @@ impl Store {
         self.accounts.add(key);
     }
 
-    pub(crate) fn accounts_listed(&self) {
+    /// Records that the list of the accounts that began with this number is complete.
+    pub(crate) fn accounts_listed(&self, began: u64, version: &str) {
+        let over = self.account_expectations.lock().end_list(began, version, |_| true);
+        self.accounts.add_all(over);
         if self.change(|_, index| index.accounts_listed()) {
             self.queue_everything();
         }
@@ -309,43 +306,35 @@ impl Store {
         self.queue_copies(&self.fleet.read(), keys);
     }
 
-    /// Records that the list of the copies begins: of all, or of one namespace.
-    pub(crate) fn copies_listing(&self, namespace: Option<&Namespace>) {
-        self.memory.begin_list(namespace);
-    }
-
     /// Records a Secret with the label of copies from an event or a list.
     pub(crate) fn apply_copy(&self, key: SecretKey, observed: ObservedCopy) {
         self.memory.end_of_unwatched(&key);
-        let is_news = {
-            let mut index = self.index.lock();
-            let replaces = self.memory.shown(self.watch_of(&key), &key, &observed.version);
-            (replaces || self.is_current(&index, &key, &observed)) && index.apply_copy(&key, observed)
-        };
-        if is_news {
+        if self.index.lock().apply_copy(&key, observed) {
             self.queue_copies(&self.fleet.read(), [key]);
         }
     }
 
     /// Records that a Secret is gone, or has lost the label of copies, from an event or a list.
     pub(crate) fn delete_copy(&self, key: SecretKey) {
-        if self.memory.ended(self.watch_of(&key), &key) {
-            self.gone(key);
+        {
+            let mut index = self.index.lock();
+            if let Some(known) = index.copy(&key) {
+                self.copy_expectations.lock().ended(&key, &known.version.uid);
+            }
+            index.delete_copy(&key);
         }
-    }
-
-    fn gone(&self, key: SecretKey) {
-        self.forget(&key, None);
+        self.memory.end_of_unwatched(&key);
         self.reporter.forget(&Subject::Secret(key.namespace.clone(), key.name.to_string()));
         self.follow_namespace(&key.namespace);
         self.queue_copies(&self.fleet.read(), [key]);
     }
 
-    /// Records that the list of the copies is complete, at this resourceVersion: of all, or of one namespace.
-    pub(crate) fn copies_listed(&self, namespace: Option<Namespace>, version: &str) {
-        for key in self.memory.end_list(namespace.as_ref(), version) {
-            self.gone(key);
-        }
+    /// Records that the list of the copies that began with this number is complete: of all, or of one namespace.
+    pub(crate) fn copies_listed(&self, namespace: Option<Namespace>, began: u64, version: &str) {
+        let is_listed =
+            |key: &SecretKey| namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace);
+        let over = self.copy_expectations.lock().end_list(began, version, is_listed);
+        self.queue_copies(&self.fleet.read(), over);
         if !self.change(|_, index| index.copies_listed(namespace.clone())) {
             return;
         }
@@ -358,76 +347,35 @@ impl Store {
         }
     }
 
-    /// Records a Secret from the response to a request.
-    pub(crate) fn observe(&self, key: &SecretKey, observed: ObservedCopy) {
+    /// Records a Secret without the label of copies, which no watch shows, unless the watch has shown a later state.
+    pub(crate) fn met_unwatched(&self, key: &SecretKey, observed: ObservedCopy) {
+        self.memory.met_unwatched(key);
+        self.copy_expectations.lock().failed(key);
         let mut index = self.index.lock();
-        // The watch does not show Secrets without the label.
-        let (is_watched, version) = (observed.is_labelled, observed.version.clone());
-        if self.is_current(&index, key, &observed) && index.apply_copy(key, observed) && is_watched {
-            self.memory.wrote(self.watch_of(key), key, &version);
+        let is_later = |known: &ObservedCopy| {
+            known.version.uid != observed.version.uid
+                || is_newer(&observed.version.resource_version, &known.version.resource_version)
+        };
+        if index.copy(key).is_none_or(is_later) {
+            index.apply_copy(key, observed);
         }
     }
 
-    /// Whether an event or a response is newer than the known state. An event older than the response to our own write
-    /// is not.
-    fn is_current(&self, index: &CredentialIndex, key: &SecretKey, observed: &ObservedCopy) -> bool {
-        if self.memory.is_deleted(key, &observed.version.uid) && !observed.terminating {
-            return false;
-        }
-        // Also of a predecessor; but without the label, what is known may be of a history before a restore of etcd.
-        let is_comparable =
-            |known: &&ObservedCopy| known.is_labelled || known.version.uid == observed.version.uid;
-        let known = index.copy(key).filter(is_comparable);
-        Seen::from(&observed.version).is_later(known.map(|known| (&known.version).into()))
-    }
-
-    /// The namespace of the watch that shows a copy.
-    fn watch_of<'a>(&self, key: &'a SecretKey) -> Option<&'a Namespace> {
-        (self.access != SecretAccess::Cluster).then_some(&key.namespace)
-    }
-
-    /// Records that a request for a Secret has been sent.
-    pub(crate) fn sending(&self, key: &SecretKey) {
-        self.memory.sending(self.watch_of(key), key);
-    }
-
-    /// Records the response. Returns whether it may show a Secret that has since been deleted or lost its label.
-    pub(crate) fn received(&self, key: &SecretKey) -> bool {
-        self.memory.received(self.watch_of(key), key)
-    }
-
-    /// Removes a Secret that is gone: the one with this uid, or any.
-    fn forget(&self, key: &SecretKey, uid: Option<&str>) {
-        // Under the lock, as in `mark_deleted`: it must not wait for a deletion that has been shown.
-        let mut index = self.index.lock();
-        if uid.is_some_and(|uid| index.copy(key).is_some_and(|known| known.version.uid != uid)) {
-            return;
-        }
-        index.delete_copy(key);
-        self.memory.gone(key);
-    }
-
-    /// Records that the Secret with this uid is gone, as the response to a write of it shows; or any, if its namespace is.
-    pub(crate) fn missed(&self, key: &SecretKey, uid: Option<&str>) {
-        self.forget(key, uid);
-        self.change(|_, index| match uid {
-            Some(uid) => index.unmake(key, uid),
-            None => index.set_created(key, None),
-        });
-    }
-
-    /// Records that our delete was accepted. Its event may have arrived before its response.
-    pub(crate) fn mark_deleted(&self, key: &SecretKey, uid: &str) {
-        let mut index = self.index.lock();
-        index.unmake(key, uid);
-        let Some(known) = index.copy(key).filter(|known| known.version.uid == uid) else { return };
-        // The watch does not show the deletion of a Secret without the label.
-        if known.is_labelled {
-            self.memory.deleted(self.watch_of(key), key, &known.version);
-        } else {
-            self.memory.end_of_unwatched(key);
-        }
-        index.delete_copy(key);
+    /// Records that the Secret with this uid is gone, or any if its namespace is. Returns whether a watch shows it.
+    pub(crate) fn gone(&self, key: &SecretKey, uid: Option<&str>) -> bool {
+        self.change(|_, index| {
+            match uid {
+                Some(uid) => index.unmake(key, uid),
+                None => index.set_created(key, None),
+            }
+            let is_it = |known: &&ObservedCopy| uid.is_none_or(|uid| known.version.uid == uid);
+            let is_unwatched = index.copy(key).filter(is_it).is_some_and(|known| !known.is_labelled);
+            if is_unwatched {
+                index.delete_copy(key);
+                self.memory.end_of_unwatched(key);
+            }
+            !is_unwatched
+        })
     }
 
     /// Records a permission for copies in a namespace.
@@ -502,7 +450,7 @@ impl Store {
             index.delete_copy(key);
             index.set_created(key, None);
         });
-        self.memory.gone(key);
+        self.memory.end_of_unwatched(key);
         self.follow_namespace(&key.namespace);
     }
 
@@ -534,7 +482,9 @@ impl Store {
     /// Forgets what concerns the watches of other namespaces, which have ended.
     pub(crate) fn keep_watches(&self, is_watched: impl Fn(&Namespace) -> bool) {
         self.failing.lock().retain(&is_watched);
-        self.memory.keep_watches(is_watched);
+        if self.access != SecretAccess::Cluster {
+            self.copy_expectations.lock().keep(|key| is_watched(&key.namespace));
+        }
     }
 
     /// Waits until [`Self::reach`] may have changed.

@@ -23,7 +23,7 @@ use crate::store::{ReachChange, Store};
 /// the kinds of managed-serviceaccount are optional: until they are listed, copies are kept.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(LARGE_PAGE).optional();
-    watches.watch(accounts, AccountSink(Arc::clone(store)));
+    watches.watch(accounts, AccountSink { store: Arc::clone(store), list: 0 });
     // A copy may name its profile in a version that is no longer served.
     let (this, served) = (Arc::clone(store), watches.served_version());
     watches.spawn("the versions of clusterprofiles", async move {
@@ -34,7 +34,8 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     match &store.access {
         SecretAccess::Cluster => {
             watches.watch(tokens().optional(), TokenSink { store: Arc::clone(store), account: None });
-            watches.watch(copies().optional(), CopySink { store: Arc::clone(store), namespace: None });
+            watches
+                .watch(copies().optional(), CopySink { store: Arc::clone(store), namespace: None, list: 0 });
         }
         SecretAccess::Granted { role_binding } => {
             let permissions = Watch::<RoleBinding>::all("rolebindings (copies)").named(role_binding);
@@ -88,7 +89,8 @@ async fn follow(store: Arc<Store>, watches: Watches) {
         for (namespace, _) in namespaces.into_iter().filter(|(_, is_watched)| *is_watched) {
             copies_in.entry(namespace).or_insert_with_key(|namespace| {
                 store.change(|_, index| index.forget_copies(namespace));
-                let sink = CopySink { store: Arc::clone(&store), namespace: Some(namespace.clone()) };
+                let sink =
+                    CopySink { store: Arc::clone(&store), namespace: Some(namespace.clone()), list: 0 };
                 watches.watch_while_held(Some(namespace.as_str()), copies().late(), sink)
             });
         }
@@ -96,7 +98,11 @@ async fn follow(store: Arc<Store>, watches: Watches) {
     }
 }
 
-struct AccountSink(Arc<Store>);
+struct AccountSink {
+    store: Arc<Store>,
+    /// The number of the current list.
+    list: u64,
+}
 
 impl Sink<ManagedServiceAccount> for AccountSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<ManagedServiceAccount, Unreadable>) {
@@ -104,15 +110,19 @@ impl Sink<ManagedServiceAccount> for AccountSink {
             Ok(object) => Account::read(&object),
             Err(unreadable) => Account::unreadable(&unreadable.metadata, unreadable.error),
         };
-        self.0.apply_account(AccountKey::from(key), account);
+        self.store.apply_account(AccountKey::from(key), account);
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.0.delete_account(AccountKey::from(key));
+        self.store.delete_account(AccountKey::from(key));
     }
 
-    fn listed(&mut self, _: &str) {
-        self.0.accounts_listed();
+    fn listing(&mut self) {
+        self.list = self.store.account_expectations.lock().begin_list();
+    }
+
+    fn listed(&mut self, version: &str) {
+        self.store.accounts_listed(self.list, version);
     }
 }
 
@@ -142,6 +152,8 @@ struct CopySink {
     store: Arc<Store>,
     /// The namespace to which the watch is limited.
     namespace: Option<Namespace>,
+    /// The number of the current list.
+    list: u64,
 }
 
 impl Sink<Secret> for CopySink {
@@ -159,11 +171,11 @@ impl Sink<Secret> for CopySink {
     }
 
     fn listing(&mut self) {
-        self.store.copies_listing(self.namespace.as_ref());
+        self.list = self.store.copy_expectations.lock().begin_list();
     }
 
     fn listed(&mut self, version: &str) {
-        self.store.copies_listed(self.namespace.clone(), version);
+        self.store.copies_listed(self.namespace.clone(), self.list, version);
     }
 
     fn failing(&mut self, since: Option<Duration>) {

@@ -9,10 +9,11 @@ use hub_api::names::ProfileKey;
 use hub_core::access;
 use hub_core::profile::{Desired, DesiredStatus, ObservedProfile, ProfileAction, plan};
 use hub_core::status_request::status_request;
-use hub_process::profiles::patch_status;
 use hub_runtime::write::error::summary;
-use kube::api::{ApiResource, DynamicObject, ListParams, PatchParams};
-use kube::{Api, Client, ResourceExt as _};
+use hub_runtime::write::execute::patch_status;
+use kube::api::{ApiResource, DynamicObject, ListParams, PatchParams, Request};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
+use serde_json::Value;
 
 use crate::cli::CleanupArgs;
 use crate::connect::{self, ConnectError};
@@ -82,8 +83,11 @@ async fn withdraw(
     let plan = plan(&profile, &args.cluster_manager_name, Some(&observed), [desired]);
     let ProfileAction::PatchStatus(version, patch) = plan.action else { return Ok(false) };
     let params = PatchParams { dry_run: args.dry_run, ..PatchParams::default() };
-    let patch = status_request(&version, &patch);
-    match patch_status(client, kind, &profile, &params, patch).await {
+    let requests = Request::new(DynamicObject::url_path(kind, Some(&namespace)));
+    let request =
+        patch_status(&requests, profile.cluster.as_str(), &params, status_request(&version, &patch));
+    let patching = async { client.request::<Value>(request.map_err(kube::Error::BuildRequest)?).await };
+    match patching.await {
         Ok(_) => Ok(true),
         Err(source) => Err(CleanupError::Patch { profile, source }),
     }

@@ -67,6 +67,16 @@ pub enum Known<T> {
     Present(T),
 }
 
+impl<T> Known<T> {
+    /// The object, if it is known to exist.
+    pub fn present(&self) -> Option<&T> {
+        match self {
+            Self::Present(object) => Some(object),
+            Self::Unknown | Self::Absent => None,
+        }
+    }
+}
+
 /// The source of the server and the trust anchors of our entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessSource {

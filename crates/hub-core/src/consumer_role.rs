@@ -17,6 +17,7 @@ use crate::finding::{Finding, Reason, Subject};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
 use crate::protected::ProtectedNamespaces;
+use crate::rights::RulesAction;
 use crate::version::Version;
 
 /// The labels of the Roles that the chart creates for consumers. A Role without them has another owner.
@@ -83,17 +84,6 @@ impl From<Role> for ObservedConsumerRole {
     }
 }
 
-/// The next write to a consumer's Role.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ConsumerAction {
-    /// The rules are up to date, or the inputs are unknown.
-    Nothing,
-    /// The Role cannot be written, which requires an action by a person.
-    Report(Finding),
-    /// Set these rules on exactly this version of the Role.
-    Patch(Version, Vec<PolicyRule>),
-}
-
 impl ConsumerRole {
     /// The Role as the subject of a finding.
     #[must_use]
@@ -103,20 +93,23 @@ impl ConsumerRole {
 
     /// Plans the next write to the Role. `accounts` are those that opt in to copies, with their scopes; `None` until
     /// their list is complete.
-    #[must_use]
+    ///
+    /// # Errors
+    ///
+    /// The Role cannot be written, which requires an action by a person.
     pub fn plan(
         &self,
         settings: CopySettings<'_>,
         fleet: &Fleet,
         accounts: Option<&BTreeMap<AccountKey, Scope>>,
         role: &Known<ObservedConsumerRole>,
-    ) -> ConsumerAction {
+    ) -> Result<RulesAction, Finding> {
         let role = match role {
-            Known::Unknown => return ConsumerAction::Nothing,
+            Known::Unknown => return Ok(RulesAction::Nothing),
             Known::Absent => {
                 let message =
                     "does not exist, so the consumer cannot read its credentials: install the chart again";
-                return ConsumerAction::Report(Finding::new(Reason::MissingRole, message));
+                return Err(Finding::new(Reason::MissingRole, message));
             }
             Known::Present(role) => role,
         };
@@ -126,12 +119,12 @@ impl ConsumerRole {
                 "is not changed, since it does not have the labels {part_of} and {component} of the chart's Roles for \
                  consumers: delete it and install the chart again"
             );
-            return ConsumerAction::Report(Finding::new(Reason::ForeignRole, message));
+            return Err(Finding::new(Reason::ForeignRole, message));
         }
-        match accounts.map(|accounts| self.rules(settings, fleet, accounts, &role.rules)) {
-            Some(rules) if rules != role.rules => ConsumerAction::Patch(role.version.clone(), rules),
-            _ => ConsumerAction::Nothing,
-        }
+        Ok(match accounts.map(|accounts| self.rules(settings, fleet, accounts, &role.rules)) {
+            Some(rules) if rules != role.rules => RulesAction::Patch(role.version.clone(), rules),
+            _ => RulesAction::Nothing,
+        })
     }
 
     /// The rules of the Role. Without names there must be no rule, since a rule without names applies to all Secrets.

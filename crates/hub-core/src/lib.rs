@@ -22,6 +22,7 @@
 //!     see or reach a cluster.
 
 pub mod access;
+pub mod action;
 mod candidates;
 pub mod concerned;
 pub mod consumer_access;

@@ -33,9 +33,9 @@ impl Priority {
     pub fn of_copy(plan: &CopyPlan) -> Self {
         match plan.action {
             _ if plan.is_removal => Self::End,
-            CopyAction::Delete(_) | CopyAction::DeleteOurs(_) => Self::End,
+            CopyAction::Delete(_) | CopyAction::DeleteByUid(_) => Self::End,
             CopyAction::Create(_) => Self::Start,
-            CopyAction::Patch(_) | CopyAction::Nothing => Self::Update,
+            CopyAction::Patch(..) | CopyAction::PatchStatus(..) | CopyAction::Nothing => Self::Update,
         }
     }
 }

@@ -24,6 +24,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::action::Action;
 use crate::finding::{Finding, Reason};
 use crate::label_allow_list::LabelAllowList;
 use crate::label_set::LabelSet;
@@ -244,7 +245,9 @@ impl ObservedProfile {
         others.count() < MAX_ACCESS_PROVIDERS
     }
 
-    fn version(&self) -> Version {
+    /// Its version.
+    #[must_use]
+    pub fn version(&self) -> Version {
         Version { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
     }
 
@@ -287,36 +290,8 @@ pub struct ProfilePlan {
     pub findings: Vec<Finding>,
 }
 
-/// The next write. After it, the plan is recomputed from the API server's response, so that a profile is reconciled one
-/// write at a time: object, then status.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub enum ProfileAction {
-    /// Nothing differs, or nothing may be written.
-    #[default]
-    Nothing,
-    /// Create this object. The status follows in the next write, since the API server ignores it in a create.
-    Create(Box<ClusterProfile>),
-    /// Merge a patch into metadata and spec of exactly this version.
-    PatchObject(Version, Value),
-    /// Merge a patch into the status subresource of exactly this version.
-    PatchStatus(Version, Value),
-    /// Delete the object of exactly this version.
-    Delete(Version),
-}
-
-impl ProfileAction {
-    /// The verb of the write, as in requests and metrics; `None` if there is nothing to write.
-    #[must_use]
-    pub fn verb(&self) -> Option<&'static str> {
-        match self {
-            Self::Nothing => None,
-            Self::Create(_) => Some("create"),
-            Self::PatchObject(..) => Some("patch"),
-            Self::PatchStatus(..) => Some("patch_status"),
-            Self::Delete(_) => Some("delete"),
-        }
-    }
-}
+/// The next write: metadata and spec first, then the status.
+pub type ProfileAction = Action<Box<ClusterProfile>, Value>;
 
 /// Plans the next write that moves the profile at `key` towards what its owners desire.
 #[must_use]
@@ -360,7 +335,7 @@ fn difference(observed: &ObservedProfile, status: &Map<String, Value>, desired: 
         Presence::Undecided => None,
     };
     if let Some(patch) = object {
-        return ProfileAction::PatchObject(observed.version(), patch);
+        return ProfileAction::Patch(observed.version(), patch);
     }
     if observed.unreadable.is_some() {
         return ProfileAction::Nothing;

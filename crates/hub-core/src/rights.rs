@@ -7,6 +7,7 @@
 //! label accounts and bind sets.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::time::Duration;
 
 use hub_api::labels::MANAGED_BY;
@@ -15,6 +16,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding, RoleRef, 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::access::Known;
+use crate::action::Action;
 use crate::consumer_role::{ConsumerRole, CopySettings};
 use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
@@ -109,35 +111,35 @@ impl PermissionSettings {
     /// A RoleBinding with another role or subject is deleted and recreated, because `roleRef` is immutable
     /// (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#clusterrolebinding-example>). A RoleBinding of ours
     /// that cannot be read is kept as long as the syncer has the permission.
-    #[must_use]
+    ///
+    /// # Errors
+    ///
+    /// The role does not exist.
     pub fn plan_binding(
         &self,
         namespace: &Namespace,
         has: bool,
         role_uid: &Known<String>,
         observed: Option<&ObservedRoleBinding>,
-    ) -> BindingAction {
+    ) -> Result<BindingAction, MissingRole> {
         // The name is ours where the syncer needs it, whoever has taken it: otherwise copies there could not be deleted.
         let observed = observed.filter(|observed| observed.is_ours || has);
         let role_uid = match role_uid {
             Known::Present(uid) => uid,
-            Known::Absent if observed.is_some() || has => return BindingAction::MissingRole,
-            Known::Absent | Known::Unknown => return BindingAction::Nothing,
+            Known::Absent if observed.is_some() || has => return Err(MissingRole),
+            Known::Absent | Known::Unknown => return Ok(BindingAction::Nothing),
         };
         let Some(observed) = observed else {
-            return if has {
-                BindingAction::Create(Box::new(self.binding(namespace, role_uid)))
-            } else {
-                BindingAction::Nothing
-            };
+            let create = || BindingAction::Create(Box::new(self.binding(namespace, role_uid)));
+            return Ok(if has { create() } else { BindingAction::Nothing });
         };
         let is_wrong =
             observed.object.as_ref().map_or(!observed.is_ours, |object| !self.is_right(object, role_uid));
-        if is_wrong || !has {
-            BindingAction::Delete(observed.version.uid.clone())
+        Ok(if is_wrong || !has {
+            BindingAction::DeleteByUid(observed.version.uid.clone())
         } else {
             BindingAction::Nothing
-        }
+        })
     }
 }
 
@@ -288,29 +290,14 @@ impl Needs {
 }
 
 /// The next write to the RoleBinding of a namespace.
-#[derive(Debug, Clone, PartialEq)]
-pub enum BindingAction {
-    /// The RoleBinding is up to date, or the inputs are unknown.
-    Nothing,
-    /// The role to bind does not exist.
-    MissingRole,
-    /// Create this RoleBinding.
-    Create(Box<RoleBinding>),
-    /// Delete the RoleBinding with this uid, whatever it contains by now.
-    Delete(String),
-}
+pub type BindingAction = Action<Box<RoleBinding>, Infallible>;
 
-impl BindingAction {
-    /// The verb of the write, as in requests and metrics; `None` if there is nothing to write.
-    #[must_use]
-    pub fn verb(&self) -> Option<&'static str> {
-        match self {
-            Self::Nothing | Self::MissingRole => None,
-            Self::Create(_) => Some("create"),
-            Self::Delete(_) => Some("delete"),
-        }
-    }
-}
+/// The next write to a role: it sets the rules.
+pub type RulesAction = Action<Infallible, Vec<PolicyRule>>;
+
+/// The ClusterRole that is to be bound, or to have rules, does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MissingRole;
 
 /// The role for tokens on the API server.
 #[derive(Debug, Clone, PartialEq)]
@@ -325,30 +312,25 @@ impl From<ClusterRole> for ObservedTokensRole {
     }
 }
 
-/// The next write to the role for tokens.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TokensAction {
-    /// The rules are up to date, or the inputs are unknown.
-    Nothing,
-    /// The role does not exist.
-    MissingRole,
-    /// Set the rules of exactly this version of the role.
-    Patch(Version, Vec<PolicyRule>),
-}
-
 /// Plans the next write to the role for tokens. `names` are those of the accounts that opt in, and `None` until their
 /// list is complete.
-#[must_use]
-pub fn plan_tokens(role: &Known<ObservedTokensRole>, names: Option<&BTreeSet<AccountName>>) -> TokensAction {
+///
+/// # Errors
+///
+/// The role does not exist.
+pub fn plan_tokens(
+    role: &Known<ObservedTokensRole>,
+    names: Option<&BTreeSet<AccountName>>,
+) -> Result<RulesAction, MissingRole> {
     let role = match role {
-        Known::Unknown => return TokensAction::Nothing,
-        Known::Absent => return TokensAction::MissingRole,
+        Known::Unknown => return Ok(RulesAction::Nothing),
+        Known::Absent => return Err(MissingRole),
         Known::Present(role) => role,
     };
-    match names.map(token_rules) {
-        Some(rules) if rules != role.rules => TokensAction::Patch(role.version.clone(), rules),
-        _ => TokensAction::Nothing,
-    }
+    Ok(match names.map(token_rules) {
+        Some(rules) if rules != role.rules => RulesAction::Patch(role.version.clone(), rules),
+        _ => RulesAction::Nothing,
+    })
 }
 
 /// Whether a RoleBinding grants the syncer its permission for copies, as far as the syncer can see: it binds the role,

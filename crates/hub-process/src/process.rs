@@ -24,6 +24,7 @@ use hub_runtime::host::{Host, Watches};
 use hub_runtime::observe::health::Health;
 use hub_runtime::observe::metrics::Metrics;
 use hub_runtime::observe::report::Clock;
+use hub_runtime::reconciler;
 
 /// How long a stopping process waits for writes in flight. Kubernetes gives a Pod 30 seconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -236,7 +237,7 @@ async fn work(shared: &Shared, controllers: &[Arc<dyn Controller>], stop: Cancel
         controller.begin();
         yield_now().await;
     }
-    let profiles = shared.profiles.work(stop.clone());
+    let profiles = reconciler::run(Arc::clone(&shared.profiles), stop.clone());
     let controllers = controllers.iter().map(|controller| controller.work(stop.clone()));
     tokio::join!(profiles, futures::future::join_all(controllers));
 }

@@ -39,14 +39,14 @@ impl ProfileCache {
         profiles.insert(key.cluster.clone(), Box::new(CachedProfile { observed, since }));
     }
 
-    pub(crate) fn remove(&mut self, key: &ProfileKey) {
-        let Some(profiles) = self.by_name.get_mut(&key.namespace) else { return };
-        let removed = profiles.remove(&key.cluster);
+    /// Removes a profile, and returns it.
+    pub(crate) fn remove(&mut self, key: &ProfileKey) -> Option<ObservedProfile> {
+        let profiles = self.by_name.get_mut(&key.namespace)?;
+        let removed = profiles.remove(&key.cluster)?.observed;
         if profiles.is_empty() {
             self.by_name.remove(&key.namespace);
         }
-        let cluster = removed.and_then(|removed| other_cluster(key, &removed.observed));
-        if let Some(cluster) = cluster
+        if let Some(cluster) = other_cluster(key, &removed)
             && let Some(keys) = self.named_differently.get_mut(&cluster)
         {
             keys.remove(key);
@@ -54,6 +54,7 @@ impl ProfileCache {
                 self.named_differently.remove(&cluster);
             }
         }
+        Some(removed)
     }
 
     /// Every profile.

@@ -2,29 +2,25 @@
 //!
 //! Watches ClusterProfile and caches what plans need. For every queued key it asks each owner in this process what it
 //! desires, plans one action ([`hub_core::profile::plan`]) and writes it, so that two controllers in one process need no
-//! more writes for a new profile than one. The response to a write goes into the cache, so that no plan uses a state
-//! older than our own writes. Controllers that own no part can follow the same watch; without owners, nothing is cached.
+//! more writes for a new profile than one. The next plan waits until the watch has shown the write ([`Expectations`]), so
+//! that none uses a state older than our own writes. Controllers that own no part can follow the same watch; without
+//! owners, nothing is cached.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use http::HeaderValue;
-use http::header::CONTENT_TYPE;
 use hub_api::cluster_profile::{ClusterProfile, StoredProfile};
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::concerned::KnownProfiles;
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::member_id::{FIELD_MANAGER, MemberIds};
 use hub_core::priority::Priority;
-use hub_core::profile::{Desired, ObservedProfile, Presence, ProfileAction, plan};
-use hub_core::status_request::{StatusRequest, status_request};
+use hub_core::profile::{Desired, ObservedProfile, Presence, plan};
 use hub_core::version::Version;
-use kube::api::{ApiResource, DynamicObject, GetParams, Patch, PatchParams, PostParams};
-use kube::{Client, Resource as _};
+use kube::Resource as _;
+use kube::api::{ApiResource, DynamicObject};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
-use tracing::{debug, info};
 
 use crate::controller::{Controller, ProfileFollower};
 use crate::profile_cache::ProfileCache;
@@ -32,19 +28,22 @@ use hub_runtime::host::{Host, Watches};
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
-use hub_runtime::watch::{self, LARGE_PAGE, ObjectKey, OwnWrites, Seen, Sink, Unreadable, Watch};
-use hub_runtime::write::error::{Category, WriteError};
-use hub_runtime::write::{Request, delete_exactly};
+use hub_runtime::reconciler::{Objects, Planned, Read, Reads};
+use hub_runtime::watch::{self, Expectations, LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::write::error::WriteError;
+use hub_runtime::write::execute::Target;
 
 /// The plural of the kind; also the name of this loop in metrics.
 const RESOURCE: &str = "clusterprofiles";
-/// Number of workers. Each has one request in flight, which needs one connection; API Priority and Fairness allows a
-/// client some hundreds.
-const WORKERS: usize = 16;
-/// The maximum number of writes in a row for a key: create or repair, then status, and once more after a conflict.
-const MAX_ROUNDS: usize = 4;
 /// How long a new profile of another process without status is left alone.
 const PROJECTION_GRACE: Duration = Duration::from_secs(1);
+
+/// What was planned for a profile beside the write.
+pub struct ProfilePlan {
+    /// The uid of the observed profile.
+    uid: Option<String>,
+    findings: Vec<Finding>,
+}
 
 /// The cache, the queue and the writer of ClusterProfiles.
 pub struct Profiles {
@@ -52,8 +51,7 @@ pub struct Profiles {
     reporter: Reporter,
     manager: ManagerName,
     owners: OnceLock<Vec<Weak<dyn Controller>>>,
-    /// If both locks are needed, this one is taken before the cache.
-    writes: Mutex<OwnWrites<ProfileKey>>,
+    expectations: Mutex<Expectations<ProfileKey>>,
     cache: Mutex<ProfileCache>,
     member_ids: Mutex<MemberIds>,
     queue: Arc<Work<ProfileKey>>,
@@ -64,8 +62,17 @@ impl Profiles {
     pub(crate) fn new(host: Arc<Host>, manager: ManagerName) -> Arc<Self> {
         host.metrics.declare_written(RESOURCE);
         let (reporter, queue) = (host.reporter(RESOURCE), Work::new(&host, RESOURCE));
-        let (owners, writes, cache) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Arc::new(Self { host, reporter, manager, owners, writes, cache, member_ids: Mutex::default(), queue })
+        let (owners, expectations, cache) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Arc::new(Self {
+            host,
+            reporter,
+            manager,
+            owners,
+            expectations,
+            cache,
+            member_ids: Mutex::default(),
+            queue,
+        })
     }
 
     /// Starts the watch, if any of these controllers owns a part of profiles or follows them. A second call changes
@@ -81,18 +88,9 @@ impl Profiles {
             let watch = Watch::<StoredProfile>::all(RESOURCE);
             // Followers alone need little of an object.
             let watch = if cached.is_some() { watch.with_managed_fields() } else { watch.paged(LARGE_PAGE) };
-            watches.watch(watch.served_in(watches.served_version()), ProfileSink { cached, followers });
+            watches
+                .watch(watch.served_in(watches.served_version()), ProfileSink { cached, followers, list: 0 });
         }
-    }
-
-    /// Processes the queue until `stop`, then returns when all writes in flight have finished.
-    pub(crate) async fn work(self: &Arc<Self>, stop: CancellationToken) {
-        let this = Arc::clone(self);
-        let reconcile = move |key| {
-            let this = Arc::clone(&this);
-            async move { this.reconcile(&key).await }
-        };
-        self.queue.run(WORKERS, stop, reconcile).await;
     }
 
     /// Queues a profile.
@@ -132,54 +130,6 @@ impl Profiles {
         self.queue.resume(namespace);
     }
 
-    /// Reconciles one profile, one write after the other.
-    async fn reconcile(&self, key: &ProfileKey) -> Outcome {
-        let mut before = None;
-        for _ in 0..MAX_ROUNDS {
-            let observed = self.observed(key);
-            let desired = self.desired(key, observed.as_ref());
-            if let Some(wait) = self.wait_for_projection(key, observed.as_ref(), &desired) {
-                return Outcome::RetryAfter(wait);
-            }
-            let projects = desired.iter().any(|desired| desired.presence.is_wanted_or_kept());
-            let mut plan = plan(key, &self.manager, observed.as_ref(), desired);
-            let uid = observed.as_ref().map(|observed| observed.uid.as_str());
-            // A reported failure persists until nothing is left to write: a retry alone does not resolve it.
-            let Some(verb) = plan.action.verb() else {
-                if projects
-                    && observed.as_ref().is_some_and(|observed| observed.manager == self.manager.as_str())
-                {
-                    plan.findings.extend(self.member_ids.lock().finding(key));
-                }
-                self.reporter.report(&Subject::Profile(key.clone()), uid, plan.findings);
-                return Outcome::Done;
-            };
-            // After a write by another client, the same patch may be needed again.
-            let version = observed.as_ref().map(|observed| observed.resource_version.clone());
-            if before.is_some_and(|(action, left)| left == version && same_patch(&action, &plan.action)) {
-                return self.failed(key, uid, &WriteError::ineffective(RESOURCE, key.to_string()));
-            }
-            if let Some(delayed) = self.queue.delays(key, RESOURCE, verb) {
-                if let Some(error) = delayed.error {
-                    self.report_refused(key, uid, &error);
-                }
-                return delayed.outcome;
-            }
-            match self.execute(key, &plan.action).await {
-                Ok(left) => {
-                    self.queue.written(key, RESOURCE, verb);
-                    before = Some((plan.action, left));
-                }
-                Err(error) => return self.failed(key, uid, &error),
-            }
-        }
-        Outcome::Retry
-    }
-
-    fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Vec<Desired> {
-        self.owners().filter_map(|controller| Some(controller.owner()?.desired(key, observed))).collect()
-    }
-
     /// Queues a profile that has changed or been deleted.
     fn changed(&self, key: ProfileKey) {
         let exists = self.exists(&key);
@@ -209,172 +159,24 @@ impl Profiles {
         PROJECTION_GRACE.checked_sub(since.elapsed()).filter(|left| !left.is_zero())
     }
 
-    /// Sends a write, and returns the resulting resourceVersion.
-    async fn execute(&self, key: &ProfileKey, action: &ProfileAction) -> Result<Option<String>, WriteError> {
-        let (client, resource) = (&self.host.client, self.host.served.current().resource());
-        let (profiles, name) = (profiles_in(&resource, &key.namespace), key.cluster.as_str());
-        let full_name = key.to_string();
-        let request = |verb| Request { verb, resource: RESOURCE, name: &full_name };
-        let field_manager = Some(FIELD_MANAGER.to_owned());
-        let writer = &self.host.writer;
-        let params = PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
-        match action {
-            ProfileAction::Nothing => Ok(None),
-            ProfileAction::Create(object) => {
-                let body = without_status(object, &resource).to_string().into_bytes();
-                let params = PostParams { field_manager, ..PostParams::default() };
-                let creating = send(client, profiles.create(&params, body));
-                match self.find(key, request("create"), creating).await {
-                    // Created by an earlier attempt whose response was lost, or by another client, and not yet in an
-                    // event: the next plan decides.
-                    Err(error) if error.category == Category::AlreadyExists => {
-                        let getting = send(client, profiles.get(name, &GetParams::default()));
-                        match self.find(key, request("get"), getting).await {
-                            Err(error) if error.category == Category::NotFound => Ok(None),
-                            found => found,
-                        }
-                    }
-                    created => {
-                        if created.is_ok() {
-                            info!(profile = %key, "created");
-                        }
-                        created
-                    }
-                }
-            }
-            ProfileAction::PatchObject(version, patch) => {
-                debug!(profile = %key, %patch, "repairing");
-                let patch = Patch::Merge(under(version, patch));
-                let patching = send(client, profiles.patch(name, &params, &patch));
-                let patched = writer.send(request("patch"), patching).await?;
-                self.observe_patched(key, &patched);
-                Ok(patched.metadata.resource_version)
-            }
-            ProfileAction::PatchStatus(version, patch) => {
-                debug!(profile = %key, "writing the status");
-                let patch = status_request(version, patch);
-                let patching = patch_status(client, &resource, key, &params, patch);
-                let patched = writer.send(request("patch_status"), patching).await?;
-                self.observe_patched(key, &patched);
-                Ok(patched.metadata.resource_version)
-            }
-            ProfileAction::Delete(version) => {
-                let params = delete_exactly(version);
-                let deleting = profiles.delete(name, &params).map_err(kube::Error::BuildRequest);
-                let deleting = async { client.request_status::<StoredProfile>(deleting?).await };
-                writer.send(request("delete"), deleting).await?;
-                info!(profile = %key, "deleted");
-                self.mark_deleted(key, &version.uid);
-                Ok(None)
-            }
-        }
-    }
-
-    /// Sends a create or a read, and stores the profile that the response shows. Returns its resourceVersion, or `None` if it
-    /// has ended since.
-    async fn find(
-        &self,
-        key: &ProfileKey,
-        request: Request<'_>,
-        call: impl Future<Output = kube::Result<StoredProfile>>,
-    ) -> Result<Option<String>, WriteError> {
-        self.writes.lock().sending(key);
-        match self.host.writer.send(request, call).await {
-            Ok(profile) => Ok(self.observe(key, &profile)),
-            Err(error) => {
-                self.writes.lock().received(key);
-                Err(error)
-            }
-        }
-    }
-
-    fn failed(&self, key: &ProfileKey, uid: Option<&str>, error: &WriteError) -> Outcome {
-        let failed = self.queue.failed(key, error);
-        if failed.gone {
-            self.forget(key, uid);
-        }
-        if failed.refused {
-            self.report_refused(key, uid, error);
-        }
-        failed.outcome
-    }
-
-    fn report_refused(&self, key: &ProfileKey, uid: Option<&str>, error: &WriteError) {
-        let finding = Finding::new(Reason::WriteRefused, error.to_string());
-        self.reporter.report(&Subject::Profile(key.clone()), uid, vec![finding]);
-    }
-
-    fn observed(&self, key: &ProfileKey) -> Option<ObservedProfile> {
-        self.cache().get(key).map(|known| known.observed.clone())
-    }
-
-    /// Stores a profile from an event or a list. Returns whether it is new.
+    /// Stores a profile that the watch shows. Returns whether it is new.
     fn show(&self, key: &ProfileKey, observed: ObservedProfile) -> bool {
-        let (mut writes, mut cache) = (self.writes.lock(), self.cache());
-        let known = cache.get(key).map(|known| &known.observed);
-        let takes = writes.takes_shown(key, known.map(seen), seen(&observed));
-        let is_news = takes && known != Some(&observed);
+        let mut cache = self.cache();
+        let is_news = cache.get(key).map(|known| &known.observed) != Some(&observed);
         if is_news {
             cache.put(key, observed);
         }
         is_news
     }
 
-    /// Stores the response to a create or a read, unless the watch has shown the end of the profile since it was sent.
-    /// Returns its resourceVersion otherwise.
-    fn observe(&self, key: &ProfileKey, profile: &StoredProfile) -> Option<String> {
-        let observed = ObservedProfile::of(profile);
-        let (mut writes, mut cache) = (self.writes.lock(), self.cache());
-        let known = cache.get(key).map(|known| seen(&known.observed));
-        if writes.received(key).has_ended(seen(&observed), known) {
-            return None;
-        }
-        let version = observed.resource_version.clone();
-        if writes.takes_found(key, known, seen(&observed)) {
-            cache.put(key, observed);
-        }
-        Some(version)
-    }
-
-    /// Stores the response to a patch.
-    fn observe_patched(&self, key: &ProfileKey, profile: &StoredProfile) {
-        let observed = ObservedProfile::of(profile);
-        let (mut writes, mut cache) = (self.writes.lock(), self.cache());
-        let known = cache.get(key).map(|known| seen(&known.observed));
-        if writes.takes_patched(key, known, seen(&observed)) {
-            cache.put(key, observed);
-        }
-    }
-
-    /// The API server accepted our delete: until the object is gone, there is nothing more to do.
-    fn mark_deleted(&self, key: &ProfileKey, uid: &str) {
-        let (mut writes, mut cache) = (self.writes.lock(), self.cache());
-        let Some(mut observed) = cache.get(key).map(|known| known.observed.clone()) else { return };
-        if writes.takes_deleted(key, Some(seen(&observed)), uid) {
-            observed.terminating = true;
-            cache.put(key, observed);
-        }
-    }
-
-    /// Whether the deletion that the watch shows applies.
-    fn ends(&self, key: &ProfileKey) -> bool {
-        let (mut writes, cache) = (self.writes.lock(), self.cache());
-        writes.ended(key, cache.get(key).map(|known| seen(&known.observed)))
-    }
-
     /// A profile does not exist any more.
     fn gone(&self, key: ProfileKey) {
-        self.forget(&key, None);
+        if let Some(known) = self.cache().remove(&key) {
+            self.expectations.lock().ended(&key, &known.uid);
+        }
         self.carries(&key, None);
         self.reporter.forget(&Subject::Profile(key.clone()));
         self.changed(key);
-    }
-
-    fn forget(&self, key: &ProfileKey, uid: Option<&str>) {
-        let mut cache = self.cache();
-        if cache.get(key).is_some_and(|known| uid.is_none_or(|uid| known.observed.uid == uid)) {
-            cache.remove(key);
-        }
     }
 
     /// Records the member ID of a profile; if other profiles have the same ID, each of them has a finding.
@@ -402,14 +204,83 @@ impl KnownProfiles for Profiles {
     }
 }
 
-fn seen(observed: &ObservedProfile) -> Seen<'_> {
-    Seen { uid: &observed.uid, version: &observed.resource_version }
+impl Objects for Profiles {
+    type Key = ProfileKey;
+    type Create = Value;
+    type Patch = Value;
+    type Plan = ProfilePlan;
+
+    const WORKERS: usize = 16;
+    const READS: Reads = Reads::IfLate;
+
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
+    fn work(&self) -> &Arc<Work<ProfileKey>> {
+        &self.queue
+    }
+
+    fn expectations(&self) -> &Mutex<Expectations<ProfileKey>> {
+        &self.expectations
+    }
+
+    fn target(&self, key: &ProfileKey) -> Target {
+        let resource = self.host.served.current().resource();
+        Target {
+            resource: RESOURCE,
+            collection: DynamicObject::url_path(&resource, Some(key.namespace.as_str())),
+            name: key.cluster.to_string(),
+            full_name: key.to_string(),
+            field_manager: Some(FIELD_MANAGER),
+        }
+    }
+
+    fn known(&self, key: &ProfileKey) -> Option<Version> {
+        self.cache().get(key).map(|known| known.observed.version())
+    }
+
+    fn plan(&self, key: &ProfileKey, read: Option<&Read>) -> Planned<Self> {
+        let observed = match read {
+            None => self.cache().get(key).map(|known| known.observed.clone()),
+            Some(read) => read.object.as_deref().and_then(self::read),
+        };
+        let desired: Vec<_> = self
+            .owners()
+            .filter_map(|controller| Some(controller.owner()?.desired(key, observed.as_ref())))
+            .collect();
+        if let Some(wait) = self.wait_for_projection(key, observed.as_ref(), &desired) {
+            return Planned::Wait(wait);
+        }
+        let projects = desired.iter().any(|desired| desired.presence.is_wanted_or_kept());
+        let hub_core::profile::ProfilePlan { action, mut findings } =
+            plan(key, &self.manager, observed.as_ref(), desired);
+        if projects && observed.as_ref().is_some_and(|observed| observed.manager == self.manager.as_str()) {
+            findings.extend(self.member_ids.lock().finding(key));
+        }
+        let resource = self.host.served.current().resource();
+        let action = action.map(|object| without_status(&object, &resource), |patch| patch);
+        Planned::Write(action, ProfilePlan { uid: observed.map(|observed| observed.uid), findings })
+    }
+
+    // A reported failure persists until nothing is left to write: a retry alone does not resolve it.
+    fn settled(&self, key: &ProfileKey, plan: ProfilePlan) -> Outcome {
+        self.reporter.report(&Subject::Profile(key.clone()), plan.uid.as_deref(), plan.findings);
+        Outcome::Done
+    }
+
+    fn refused(&self, key: &ProfileKey, plan: &ProfilePlan, error: &WriteError) {
+        let finding = Finding::new(Reason::WriteRefused, error.to_string());
+        self.reporter.report(&Subject::Profile(key.clone()), plan.uid.as_deref(), vec![finding]);
+    }
 }
 
 /// Passes on what the watch shows: to the cache, if there are owners, and to the followers.
 struct ProfileSink {
     cached: Option<Arc<Profiles>>,
     followers: Vec<Weak<dyn Controller>>,
+    /// The number of the current list.
+    list: u64,
 }
 
 impl ProfileSink {
@@ -446,27 +317,31 @@ impl Sink<StoredProfile> for ProfileSink {
     fn delete(&mut self, key: &ObjectKey) {
         let key = ProfileKey::from(key);
         self.follow(|follower| follower.gone(&key));
-        if let Some(profiles) = &self.cached
-            && profiles.ends(&key)
-        {
+        if let Some(profiles) = &self.cached {
             profiles.gone(key);
         }
     }
 
     fn listing(&mut self) {
         if let Some(profiles) = &self.cached {
-            profiles.writes.lock().begin_list();
+            self.list = profiles.expectations.lock().begin_list();
         }
     }
 
     fn listed(&mut self, version: &str) {
         if let Some(profiles) = &self.cached {
-            let gone = profiles.writes.lock().end_list(version);
-            for key in gone {
-                profiles.gone(key);
+            let over = profiles.expectations.lock().end_list(self.list, version, |_| true);
+            for key in over {
+                profiles.changed(key);
             }
         }
     }
+}
+
+/// Decodes a profile as its watch does.
+fn read(text: &str) -> Option<ObservedProfile> {
+    let profile = watch::decode_with_managed_fields::<StoredProfile>(text.as_bytes()).ok()?;
+    Some(ObservedProfile::of(&profile))
 }
 
 /// A profile without status, to create it; the API server ignores the status in a create.
@@ -477,65 +352,6 @@ fn without_status(profile: &ClusterProfile, resource: &ApiResource) -> Value {
         "metadata": profile.metadata,
         "spec": profile.spec,
     })
-}
-
-/// The requests for the profiles of a namespace, in this version.
-fn profiles_in(resource: &ApiResource, namespace: &Namespace) -> kube::api::Request {
-    kube::api::Request::new(DynamicObject::url_path(resource, Some(namespace.as_str())))
-}
-
-/// Sends a request that returns a profile, which is decoded as the watch decodes it.
-async fn send(
-    client: &Client,
-    request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-) -> kube::Result<StoredProfile> {
-    let text = client.request_text(request.map_err(kube::Error::BuildRequest)?).await?;
-    watch::decode_with_managed_fields(text.as_bytes()).map_err(kube::Error::SerdeError)
-}
-
-/// Changes the status of a profile.
-///
-/// # Errors
-///
-/// The error of the API server, or of the connection to it.
-pub async fn patch_status(
-    client: &Client,
-    resource: &ApiResource,
-    key: &ProfileKey,
-    params: &PatchParams,
-    patch: StatusRequest,
-) -> kube::Result<StoredProfile> {
-    let (body, content_type) = match patch {
-        StatusRequest::Merge(body) => (body, "application/merge-patch+json"),
-        StatusRequest::Json(body) => (body, "application/json-patch+json"),
-    };
-    let mut request = profiles_in(resource, &key.namespace).patch_subresource(
-        "status",
-        key.cluster.as_str(),
-        params,
-        &Patch::Merge(body),
-    );
-    if let Ok(request) = &mut request {
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    }
-    send(client, request).await
-}
-
-/// A merge patch that applies only to this version of the object.
-fn under(version: &Version, patch: &Value) -> Value {
-    let mut patch = patch.clone();
-    patch["metadata"]["uid"] = json!(version.uid);
-    patch["metadata"]["resourceVersion"] = json!(version.resource_version);
-    patch
-}
-
-/// Whether two actions have the same patch, regardless of the version: the first had no effect.
-fn same_patch(one: &ProfileAction, other: &ProfileAction) -> bool {
-    match (one, other) {
-        (ProfileAction::PatchObject(_, one), ProfileAction::PatchObject(_, other))
-        | (ProfileAction::PatchStatus(_, one), ProfileAction::PatchStatus(_, other)) => one == other,
-        _ => false,
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! - [`watch`] turns lists and watches into a history without lost deletes, and [`watch::served`] knows which version of
 //!   ClusterProfile the hub serves;
 //! - [`queue`] orders the keys to reconcile by priority, and [`queue::work`] runs workers on it;
+//! - [`reconciler`] is the loop of every worker: plan, write, wait for the watch;
 //! - [`mod@write`] sends writes: only while the process holds its [lease](host::lease), with a timeout, counted, and only
 //!   probes while the circuit breaker is open;
 //! - [`flow`] contains everything that can delay a key;
@@ -13,5 +14,6 @@ pub mod flow;
 pub mod host;
 pub mod observe;
 pub mod queue;
+pub mod reconciler;
 pub mod watch;
 pub mod write;

@@ -8,17 +8,17 @@
 //!   object ([`decode`]). This is why kube's watcher is not used: it decodes a page of a list as one value, and reports
 //!   neither the start nor the resumption of a watch.
 //! - Lists are decoded while they arrive ([`items`]): memory contains one item, not a page.
-//! - A complete list applies whatever its versions are, and objects that our own writes put into a cache are compared
-//!   with it ([`own_writes`]).
+//! - Only the watch writes into a cache, and what our own writes have changed is planned again when the watch has shown it
+//!   ([`expectations`]).
 //! - A kind whose CRD is missing is retried until it is served ([`trouble`]).
 
 mod decode;
 mod endpoint;
 mod error;
+mod expectations;
 mod follow;
 mod history;
 mod items;
-mod own_writes;
 mod page_size;
 mod seen_history;
 pub mod served;
@@ -39,9 +39,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::decode::{Metadata, Whole};
 use self::endpoint::{CollectionPath, Extent, WatchEndpoint};
+pub use self::expectations::{Effect, Expectations, LONGEST_LAG, LONGEST_SILENCE, Readiness};
 use self::follow::Follower;
 use self::history::History;
-pub use self::own_writes::{OwnWrites, Seen};
 use self::page_size::PageSize;
 use self::seen_history::{Era, SeenHistory};
 use self::trouble::Trouble;
@@ -94,7 +94,7 @@ pub trait Sink<K>: Send + 'static {
     /// The object does not exist any more.
     fn delete(&mut self, key: &ObjectKey);
     /// A list begins, or begins again after an incomplete one. Its objects apply regardless of their resourceVersions:
-    /// the hub may have another history than before (see [`OwnWrites`]).
+    /// the hub may have another history than before.
     fn listing(&mut self) {}
     /// A list is complete, and shows the hub at this resourceVersion: what it has not shown does not exist.
     fn listed(&mut self, _version: &str) {}

@@ -2,6 +2,7 @@
 //! opens while the API server is failing.
 
 pub mod error;
+pub mod execute;
 
 use std::future::Future;
 use std::time::Duration;

@@ -260,10 +260,10 @@ fn every_plan_comes_to_an_end_where_the_profile_is_what_the_grant_says() {
                             created["metadata"]["uid"] = json!("new");
                             object = Some(created);
                         }
-                        ProfileAction::PatchObject(_, patch) | ProfileAction::PatchStatus(_, patch) => {
+                        ProfileAction::Patch(_, patch) | ProfileAction::PatchStatus(_, patch) => {
                             merge_patch(object.as_mut().unwrap(), &patch);
                         }
-                        ProfileAction::Delete(_) => object = None,
+                        ProfileAction::Delete(_) | ProfileAction::DeleteByUid(_) => object = None,
                     }
                     writes += 1;
                     assert!(writes <= 3, "{state:?} {key}: {before:?}");

@@ -1,152 +1,109 @@
-//! The writer: plans one write for every object and sends it.
+//! The writer of the objects of an integration.
 
 use std::sync::Arc;
 
-use hub_core::consumer_access::{IntegrationAction, IntegrationKey, IntegrationPlan, foreign_cluster_secret};
+use hub_api::names::Namespace;
+use hub_core::consumer_access::{IntegrationAction, IntegrationKey, foreign_cluster_secret};
 use hub_core::finding::{Finding, Reason};
+use hub_core::version::Version;
+use hub_runtime::host::Host;
 use hub_runtime::queue::Outcome;
+use hub_runtime::queue::work::Work;
+use hub_runtime::reconciler::{After, Objects, Planned, Read, Reads};
+use hub_runtime::watch::{Effect, Expectations};
 use hub_runtime::write::error::{Category, WriteError};
-use hub_runtime::write::{Request, delete_exactly};
-use kube::Api;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use hub_runtime::write::execute::Target;
+use kube::Resource as _;
+use kube::api::DynamicObject;
+use parking_lot::Mutex;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
-use tracing::info;
 
-use super::{IntegrationStore, api_resource, read};
+use super::{IntegrationStore, api_resource};
 
-/// Number of workers.
-const WORKERS: usize = 4;
-
-/// Writes the objects of an integration.
-#[derive(Clone)]
-pub(crate) struct IntegrationWriter {
-    store: Arc<IntegrationStore>,
+/// What was planned beside the write.
+pub(crate) struct PlannedObject {
+    findings: Vec<Finding>,
+    creates: bool,
 }
 
-impl IntegrationWriter {
-    pub(crate) fn new(store: &Arc<IntegrationStore>) -> Self {
-        Self { store: Arc::clone(store) }
+impl IntegrationStore {
+    fn report(&self, key: &IntegrationKey, findings: Vec<Finding>) {
+        let uid = self.known(key).map(|version| version.uid);
+        self.reporter.report(&key.subject(), uid.as_deref(), findings);
+    }
+}
+
+impl Objects for IntegrationStore {
+    type Key = IntegrationKey;
+    type Create = Value;
+    type Patch = Value;
+    type Plan = PlannedObject;
+
+    const WORKERS: usize = 4;
+    const READS: Reads = Reads::Never;
+
+    fn host(&self) -> &Host {
+        &self.host
     }
 
-    /// Processes the queue until `stop`, then returns when all writes in flight have finished.
-    pub(crate) async fn run(self, stop: CancellationToken) {
-        let work = Arc::clone(&self.store.work);
-        let reconcile = move |key| {
-            let this = self.clone();
-            async move { this.reconcile(&key).await }
-        };
-        work.run(WORKERS, stop, reconcile).await;
+    fn work(&self) -> &Arc<Work<IntegrationKey>> {
+        &self.work
     }
 
-    /// Writes one object once, and checks that this was all.
-    async fn reconcile(&self, key: &IntegrationKey) -> Outcome {
-        let Some((uid, plan)) = self.store.plan(key) else { return Outcome::Done };
-        let Some(verb) = plan.action.verb() else {
-            self.report(key, uid.as_deref(), &plan, None);
-            return Outcome::Done;
-        };
-        if let Some(delayed) = self.store.work.delays(key, key.kind().1, verb) {
-            if let Some(error) = delayed.error {
-                self.report(key, uid.as_deref(), &plan, Some(&error));
-            }
-            return delayed.outcome;
+    fn expectations(&self) -> &Mutex<Expectations<IntegrationKey>> {
+        &self.expectations
+    }
+
+    fn target(&self, key: &IntegrationKey) -> Target {
+        let namespace = key.namespace().map(Namespace::as_str);
+        Target {
+            resource: key.kind().1,
+            collection: DynamicObject::url_path(&api_resource(key), namespace),
+            name: key.name(),
+            full_name: key.name(),
+            field_manager: None,
         }
-        let error = match self.execute(key, &plan.action).await {
-            Ok(exists) => {
-                self.store.work.written(key, key.kind().1, verb);
-                let Some((uid, next)) = self.store.plan(key) else { return Outcome::Done };
-                if !exists || next.action != plan.action {
-                    self.report(key, uid.as_deref(), &next, None);
-                    let is_done = next.action == IntegrationAction::Nothing;
-                    return if is_done { Outcome::Done } else { Outcome::Retry };
-                }
-                WriteError::ineffective(key.kind().1, key.name())
-            }
-            Err(error) => error,
-        };
-        let failed = self.store.work.failed(key, &error);
-        if let (true, Some(uid)) = (failed.gone, &uid) {
-            self.store.gone(key, uid);
-        }
-        if error.category == Category::NotServed {
-            self.store.report_not_listed();
-        }
-        if error.category == Category::AlreadyExists {
+    }
+
+    fn known(&self, key: &IntegrationKey) -> Option<Version> {
+        self.state.lock().cache(key).version(key)
+    }
+
+    fn plan(&self, key: &IntegrationKey, _: Option<&Read>) -> Planned<Self> {
+        let Some(plan) = self.plan_next(key) else { return Planned::Unknown };
+        let creates = matches!(plan.action, IntegrationAction::Create(_));
+        Planned::Write(plan.action, PlannedObject { findings: plan.findings, creates })
+    }
+
+    fn settled(&self, key: &IntegrationKey, plan: PlannedObject) -> Outcome {
+        self.report(key, plan.findings);
+        Outcome::Done
+    }
+
+    fn wrote(&self, key: &IntegrationKey, plan: &PlannedObject, effect: &Effect) -> After {
+        match effect {
+            Effect::Exists(version) if plan.creates => self.created(key, &version.uid),
             // Created by an earlier attempt whose response was lost, or by another client: the watch shows it, unless it is
             // a Secret without our labels.
-            if !self.store.met_another(key) {
-                return Outcome::Retry;
+            Effect::Met if self.met_another(key) => {
+                self.report(key, vec![foreign_cluster_secret()]);
+                return After::Outcome(Outcome::Refused);
             }
-            let taken = IntegrationPlan { findings: vec![foreign_cluster_secret()], ..plan };
-            self.report(key, None, &taken, None);
-            return Outcome::Refused;
+            _ => {}
         }
-        if failed.refused {
-            self.report(key, uid.as_deref(), &plan, Some(&error));
-        }
-        failed.outcome
+        After::Watched
     }
 
-    /// Sends a write. Returns false if a created object may have ended since.
-    async fn execute(&self, key: &IntegrationKey, action: &IntegrationAction) -> Result<bool, WriteError> {
-        let (resource, name) = (key.kind().1, &*key.name());
-        let client = self.store.host.client.clone();
-        let api: Api<DynamicObject> = match key.namespace() {
-            Some(namespace) => Api::namespaced_with(client, namespace.as_str(), &api_resource(key)),
-            None => Api::all_with(client, &api_resource(key)),
-        };
-        let writer = &self.store.host.writer;
-        match action {
-            IntegrationAction::Nothing => {}
-            IntegrationAction::Create(object) => {
-                let object = parsed(key, object)?;
-                let request = Request { verb: "create", resource, name };
-                self.store.creating(key);
-                let created = writer.send(request, api.create(&PostParams::default(), &object)).await;
-                let exists = self.store.created(key, created.as_ref().ok().map(|created| read(key, created)));
-                created?;
-                info!("{resource} {name}: created");
-                return Ok(exists);
-            }
-            IntegrationAction::Patch(patch) => {
-                let request = Request { verb: "patch", resource, name };
-                let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-                let patched = writer.send(request, api.patch(name, &params, &patch)).await?;
-                info!("{resource} {name}: updated");
-                self.store.wrote(key, read(key, &patched));
-            }
-            IntegrationAction::Delete(version) => {
-                let request = Request { verb: "delete", resource, name };
-                let params = delete_exactly(version);
-                let response = writer.send(request, api.delete(name, &params)).await?;
-                info!("{resource} {name}: deleted");
-                // The response contains an object that a finalizer delays.
-                match response.left().filter(|held| held.metadata.deletion_timestamp.is_some()) {
-                    Some(held) => self.store.wrote(key, read(key, &held)),
-                    None => self.store.gone(key, &version.uid),
-                }
-            }
+    fn failed(&self, _: &IntegrationKey, _: &PlannedObject, error: &WriteError) -> Option<Outcome> {
+        if error.category == Category::NotServed {
+            self.report_not_listed();
         }
-        Ok(true)
+        None
     }
 
-    /// Reports the findings of a plan, and a refused write.
-    fn report(
-        &self,
-        key: &IntegrationKey,
-        uid: Option<&str>,
-        plan: &IntegrationPlan,
-        refused: Option<&WriteError>,
-    ) {
+    fn refused(&self, key: &IntegrationKey, plan: &PlannedObject, error: &WriteError) {
         let mut findings = plan.findings.clone();
-        findings.extend(refused.map(|error| Finding::new(Reason::WriteRefused, error.to_string())));
-        self.store.reporter.report(&key.subject(), uid, findings);
+        findings.push(Finding::new(Reason::WriteRefused, error.to_string()));
+        self.report(key, findings);
     }
-}
-
-fn parsed(key: &IntegrationKey, object: &Value) -> Result<DynamicObject, WriteError> {
-    serde_json::from_value(object.clone()).map_err(|error| {
-        WriteError::new("create", key.kind().1, key.name(), Category::Invalid, error.to_string())
-    })
 }

@@ -1,4 +1,4 @@
-//! What the watches and the responses to writes change in the state, and what is queued then.
+//! What the watches change in the state, and what is queued then.
 
 use std::time::Duration;
 
@@ -65,61 +65,19 @@ const PERMISSION: AccessKind = AccessKind::ClusterPermission;
 
 /// Completes every list.
 fn list(store: &Store) {
-    store.listing(AccessKind::Account, &ACCOUNTS);
-    store.listed(AccessKind::Account, &ACCOUNTS, "1");
+    store.listed(AccessKind::Account, &ACCOUNTS, 0, "1");
     for account in ["app", "jobs"] {
         for kind in [AccessKind::ManifestWork, PERMISSION] {
-            store.listing(kind, &watch(account));
-            store.listed(kind, &watch(account), "1");
+            store.listed(kind, &watch(account), 0, "1");
         }
     }
 }
 
 /// The observed versions of an account's objects.
 fn versions(store: &Store, account: &str) -> Vec<(AccessKind, String)> {
-    let (observed, _) = store.plan(&key(account), BTreeSet::new()).expect("complete lists");
+    let (observed, _) = store.plan(&key(account), &BTreeMap::new(), BTreeSet::new()).expect("complete lists");
     let found = observed.objects.into_iter();
     found.map(|(kind, found)| (kind, found.object.version.resource_version)).collect()
-}
-
-#[tokio::test]
-async fn the_responses_to_our_own_writes_are_known_before_any_event() {
-    let (store, key) = (shared_store(Store::new), key("app"));
-    list(&store);
-    for kind in [AccessKind::Account, PERMISSION] {
-        let seen = |version: &str| object(&store.settings, "one", version);
-        store.creating(kind, &key);
-        assert!(!store.created(kind, &key, None), "it failed");
-        store.creating(kind, &key);
-        assert!(store.created(kind, &key, Some(seen("5"))));
-        assert_eq!(versions(&store, "app"), [(kind, "5".to_owned())]);
-        store.wrote(kind, &key, seen("7"));
-        assert_eq!(versions(&store, "app"), [(kind, "7".to_owned())]);
-        store.gone(kind, &key, "another");
-        assert_eq!(versions(&store, "app"), [(kind, "7".to_owned())]);
-        store.gone(kind, &key, "one");
-        assert_eq!(versions(&store, "app"), []);
-    }
-}
-
-#[tokio::test]
-async fn a_list_ends_the_objects_of_its_own_watch() {
-    let store = shared_store(Store::new);
-    list(&store);
-    for account in ["app", "jobs"] {
-        store.creating(PERMISSION, &key(account));
-    }
-    // A list of one account ends before the responses arrive: it may include the end of that account's object.
-    store.listing(PERMISSION, &watch("app"));
-    store.listed(PERMISSION, &watch("app"), "9");
-    let created =
-        |account| store.created(PERMISSION, &key(account), Some(object(&store.settings, "one", "5")));
-    assert_eq!((created("app"), created("jobs")), (false, true));
-    assert_eq!((versions(&store, "app").len(), versions(&store, "jobs").len()), (0, 1));
-    // A list that began later, and does not show it.
-    store.listing(PERMISSION, &watch("jobs"));
-    store.listed(PERMISSION, &watch("jobs"), "3");
-    assert_eq!(versions(&store, "jobs"), []);
 }
 
 #[tokio::test]
@@ -127,7 +85,7 @@ async fn a_kind_that_is_not_served_ends_the_objects_of_that_watch() {
     let store = shared_store(Store::new);
     list(&store);
     for account in ["app", "jobs"] {
-        store.show(PERMISSION, &watch(account), key(account), object(&store.settings, "one", "5"));
+        store.show(PERMISSION, key(account), object(&store.settings, "one", "5"));
     }
     store.cannot_list(PERMISSION, &watch("app"), true);
     assert_eq!(versions(&store, "app").len(), 1, "a watch that is refused is replaced by lists");
@@ -155,9 +113,9 @@ async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() 
         std::mem::take(&mut *seen.lock())
     };
     assert_eq!(queued().await, [""; 0]);
-    store.show(AccessKind::Account, &ACCOUNTS, key("app"), object(&store.settings, "one", "5"));
+    store.show(AccessKind::Account, key("app"), object(&store.settings, "one", "5"));
     assert_eq!(queued().await, ["c1/app"]);
-    store.ended(AccessKind::Account, &ACCOUNTS, key("app"));
+    store.ended(AccessKind::Account, key("app"));
     assert_eq!(queued().await, [""; 0]);
     store.set_has_findings(&key("jobs"), true);
     assert_eq!(queued().await, ["c1/jobs"], "its finding may end");

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use hub_core::consumer_role::{CONSUMER_LABELS, ConsumerAction, ObservedConsumerRole};
+use hub_core::consumer_role::CONSUMER_LABELS;
 use hub_core::fleet::Fleet;
 use hub_core::protected::ProtectedNamespaces;
-use hub_core::rights::{CLEARED_NAMESPACES, GRACE, ObservedTokensRole, PermissionSettings};
+use hub_core::rights::{CLEARED_NAMESPACES, GRACE, PermissionSettings};
 use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
 use kube::{Client, Config};
@@ -134,7 +134,7 @@ async fn an_account_concerns_the_tokens_when_it_is_new_and_the_roles_when_its_sc
 #[tokio::test(start_paused = true)]
 async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all_of_them() {
     let (store, team) = (store(), Namespace::from("team"));
-    let mut bindings = RoleBindingSink(Arc::clone(&store));
+    let mut bindings = RoleBindingSink { store: Arc::clone(&store), list: 0 };
     bindings.apply(&in_team(), Ok(binding(1)));
     assert_eq!(queued(&store).await, ["copies in team"]);
     assert_eq!(store.binding(&team), Some(ObservedRoleBinding::read(&binding(1).metadata, Some(binding(1)))));
@@ -181,7 +181,7 @@ async fn a_role_that_a_list_does_not_show_is_missing() {
     assert_eq!(queued(&store).await, ["tokens"], "it was shown before it was deleted");
 
     let consumer = settings().consumer_roles[0].clone();
-    let shown = |store: &Store| store.plan_consumer(&consumer).1;
+    let shown = |store: &Store| store.known(&RightsKey::Consumer(consumer.clone())).map(|it| it.uid);
     let mut of_consumer = ConsumerRoleSink { store: Arc::clone(&store), role: consumer.clone(), seen: false };
     of_consumer.listed("1");
     assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], None));
@@ -193,30 +193,6 @@ async fn a_role_that_a_list_does_not_show_is_missing() {
     assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], None));
     of_consumer.listed("1");
     assert_eq!(queued(&store).await, ["Role team/app"], "it was shown before it was deleted");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_response_to_our_own_patch_of_a_role_counts_unless_the_watch_has_shown_what_followed() {
-    let (store, consumer) = (store(), settings().consumer_roles[0].clone());
-    let tokens = |version| ObservedTokensRole::from(cluster_role(version));
-    store.wrote_tokens_role(tokens(1));
-    assert_eq!(store.tokens_role(), Known::Unknown, "its deletion was shown");
-    store.set_tokens_role(Known::Present(tokens(5)));
-    for (written, known) in [(4, 5), (5, 5), (6, 6)] {
-        store.wrote_tokens_role(tokens(written));
-        assert_eq!(store.tokens_role(), Known::Present(tokens(known)), "{written}");
-    }
-    let observed = |version| ObservedConsumerRole::from(role(version));
-    let planned = |store: &Store| match store.plan_consumer(&consumer).0 {
-        ConsumerAction::Patch(version, _) => version.resource_version,
-        action => panic!("{action:?}"),
-    };
-    store.accounts_listed();
-    store.set_consumer_role(&consumer, Known::Present(observed(5)));
-    for (written, known) in [(4, "5"), (5, "5"), (6, "6")] {
-        store.wrote_consumer_role(&consumer, observed(written));
-        assert_eq!(planned(&store), known, "{written}");
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -174,7 +174,7 @@ async fn nothing_is_shown_at(level: &str, it_says: &str) {
 
 #[tokio::test]
 async fn no_byte_of_a_token_is_shown_at_the_highest_level_of_the_log() {
-    nothing_is_shown_at("--log-level=trace", "copy=team/one-right").await;
+    nothing_is_shown_at("--log-level=trace", "object=\"team/one-right\"").await;
 }
 
 #[tokio::test]

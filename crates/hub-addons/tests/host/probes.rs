@@ -89,7 +89,7 @@ async fn metrics_logs_and_probes_are_machine_readable() {
     }
     assert!(lines.iter().any(|line| line["level"] == "WARN" && line["reason"] == "InvalidSelector"), "{log}");
     assert!(
-        lines.iter().any(|line| line["message"] == "created" && line["profile"] == "fleet-00/cluster-0000")
+        lines.iter().any(|line| line["message"] == "created" && line["object"] == "fleet-00/cluster-0000")
     );
 }
 

@@ -127,7 +127,9 @@ impl AccessSettings {
                 IntegrationAction::Create(desired.object(&key.cluster))
             }
             (Grant::Granted | Grant::Unknown, Some(object), Some(desired)) if !object.is_deleting => {
-                desired.patch(object).map_or(IntegrationAction::Nothing, IntegrationAction::Patch)
+                desired.patch(object).map_or(IntegrationAction::Nothing, |patch| {
+                    IntegrationAction::Patch(object.version.clone(), patch)
+                })
             }
             _ => IntegrationAction::Nothing,
         };
@@ -226,10 +228,7 @@ impl Desired {
             self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str().into())).collect();
         labels.extend(ended.into_iter().map(|key| (key, Value::Null)));
         Some(json!({
-            "metadata": {
-                "uid": object.version.uid, "resourceVersion": object.version.resource_version,
-                "labels": labels, "annotations": { PROFILE_LABELS: self.copied },
-            },
+            "metadata": { "labels": labels, "annotations": { PROFILE_LABELS: self.copied } },
             "data": self.data(),
         }))
     }

@@ -6,8 +6,8 @@ use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use serde_json::Value;
 
 use super::argo_cd::cluster_secret_name;
+use crate::action::Action;
 use crate::finding::{Finding, Subject};
-use crate::version::Version;
 
 /// An object by which an application finds a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,30 +71,7 @@ impl fmt::Display for IntegrationKey {
 }
 
 /// The next write to such an object.
-#[derive(Debug, Clone, PartialEq)]
-pub enum IntegrationAction {
-    /// Nothing differs, or the grant is in doubt.
-    Nothing,
-    /// Create this object.
-    Create(Value),
-    /// Merge this patch, which names the version that it is for.
-    Patch(Value),
-    /// Delete exactly this version.
-    Delete(Version),
-}
-
-impl IntegrationAction {
-    /// The verb of the write, as in requests and metrics; `None` if there is nothing to write.
-    #[must_use]
-    pub fn verb(&self) -> Option<&'static str> {
-        match self {
-            Self::Nothing => None,
-            Self::Create(_) => Some("create"),
-            Self::Patch(_) => Some("patch"),
-            Self::Delete(_) => Some("delete"),
-        }
-    }
-}
+pub type IntegrationAction = Action<Value, Value>;
 
 /// The next write, and what people should know.
 #[derive(Debug, Clone, PartialEq)]

@@ -99,7 +99,7 @@ impl AccessSettings {
                 IntegrationAction::Create(self.object(key, &spec))
             }
             (Some(spec), Some(object)) if !object.is_deleting && !has(object, &spec) => {
-                IntegrationAction::Patch(patch(object, &spec))
+                IntegrationAction::Patch(object.version.clone(), patch(&spec))
             }
             (None, Some(object)) if !object.is_deleting => IntegrationAction::Delete(object.version.clone()),
             _ => IntegrationAction::Nothing,
@@ -204,14 +204,11 @@ fn has(object: &ObservedObject, desired: &Value) -> bool {
 }
 
 /// The merge patch that gives an object of this version these fields.
-fn patch(object: &ObservedObject, desired: &Value) -> Value {
+fn patch(desired: &Value) -> Value {
     let mut spec = desired.clone();
     // The two sources exclude each other.
     if let Some(source) = spec.get_mut("clusterSource") {
         source["kubeConfig"] = Value::Null;
     }
-    json!({
-        "metadata": { "uid": object.version.uid, "resourceVersion": object.version.resource_version },
-        "spec": spec,
-    })
+    json!({ "spec": spec })
 }

@@ -9,59 +9,27 @@ use super::desired::{AccessSettings, Desired};
 use super::kind::AccessKind;
 use super::observed::{ObservedAccess, ObservedObject, Owned};
 use super::permissions::{Given, Permissions};
+use crate::action::Action;
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
-use crate::version::Version;
 
-/// The next write.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AccessAction {
-    /// Nothing differs, or the grant is in doubt.
-    Nothing,
-    /// Create this object.
-    Create(AccessKind, Value),
-    /// Merge this patch, which names the version that it is for.
-    Patch(AccessKind, Value),
-    /// Delete exactly this version.
-    Delete(AccessKind, Version),
-}
-
-impl AccessAction {
-    /// The verb of the write, as in requests and metrics; `None` if there is nothing to write.
-    #[must_use]
-    pub fn verb(&self) -> Option<&'static str> {
-        match self {
-            Self::Nothing => None,
-            Self::Create(..) => Some("create"),
-            Self::Patch(..) => Some("patch"),
-            Self::Delete(..) => Some("delete"),
-        }
-    }
-}
+/// A write to one of the objects.
+pub type AccessAction = Action<Value, Value>;
 
 /// The next write, and what people should know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AccessPlan {
-    /// The write.
-    pub action: AccessAction,
+    /// The write, with the kind of the object.
+    pub write: Option<(AccessKind, AccessAction)>,
     /// The findings about each object.
     pub findings: Notes,
 }
 
+type Write = (AccessKind, AccessAction);
+
 /// The findings about each object.
 type Notes = BTreeMap<AccessKind, Vec<Finding>>;
-
-impl AccessAction {
-    /// The kind of the object that is written; `None` if nothing is.
-    #[must_use]
-    pub fn kind(&self) -> Option<AccessKind> {
-        match self {
-            Self::Nothing => None,
-            Self::Create(kind, _) | Self::Patch(kind, _) | Self::Delete(kind, _) => Some(*kind),
-        }
-    }
-}
 
 impl AccessSettings {
     /// Plans the next write to the access of an account's consumer to its cluster. Until the list of accounts is
@@ -82,29 +50,24 @@ impl AccessSettings {
             }
             grant => self.equip(fleet, key, grant, observed, &mut findings),
         };
-        let may_be_written = |action: &AccessAction| {
-            action.kind().zip(action.verb()).is_some_and(|write| !observed.blocked.contains(&write))
+        let may_be_written = |(kind, action): &Write| {
+            action.verb().is_some_and(|verb| !observed.blocked.contains(&(*kind, verb)))
         };
-        let action = actions.into_iter().find(may_be_written).unwrap_or(AccessAction::Nothing);
+        let write = actions.into_iter().find(may_be_written);
         for kind in AccessKind::ALL {
             let is_unreadable = matches!(
                 observed.ours(self, key, kind),
                 Owned::Ours(object) if object.spec.is_none() && !object.is_deleting
             );
-            if is_unreadable && action == AccessAction::Nothing {
+            if is_unreadable && write.is_none() {
                 findings.entry(kind).or_default().push(Finding::unreadable("its spec"));
             }
         }
-        AccessPlan { action, findings }
+        AccessPlan { write, findings }
     }
 
     /// The writes that end an access: the account first, and then its permissions.
-    fn withdraw(
-        &self,
-        key: &AccountKey,
-        observed: &ObservedAccess,
-        findings: &mut Notes,
-    ) -> Vec<AccessAction> {
+    fn withdraw(&self, key: &AccountKey, observed: &ObservedAccess, findings: &mut Notes) -> Vec<Write> {
         let account = observed.ours(self, key, AccessKind::Account);
         // Until a finalizer lets it go, the agent keeps the account on the cluster, and its token valid.
         if matches!(account, Owned::Ours(account) if account.is_deleting) {
@@ -119,7 +82,7 @@ impl AccessSettings {
     }
 
     /// The writes that end the permissions of an account.
-    fn end_permissions(&self, key: &AccountKey, observed: &ObservedAccess) -> [AccessAction; 2] {
+    fn end_permissions(&self, key: &AccountKey, observed: &ObservedAccess) -> [Write; 2] {
         AccessKind::PERMISSIONS.map(|kind| delete(&observed.ours(self, key, kind), kind))
     }
 
@@ -152,14 +115,14 @@ impl AccessSettings {
         grant: Grant,
         observed: &ObservedAccess,
         findings: &mut Notes,
-    ) -> Vec<AccessAction> {
+    ) -> Vec<Write> {
         let Some(consumer) = self.consumers.of(&key.account).first() else { return Vec::new() };
         // An account is of no use without permissions, and permissions that are not listed may exist already.
         let is_listed = !observed.unlisted.contains(&self.consumers.permission_kind(&key.account));
         let may_create = grant == Grant::Granted && is_listed;
         let account = observed.ours(self, key, AccessKind::Account);
         let first = step(AccessKind::Account, key, may_create, &account, &self.account(consumer));
-        let mut actions: Vec<AccessAction> = first.into_iter().collect();
+        let mut actions: Vec<Write> = first.into_iter().collect();
         let finding = match account {
             Owned::Absent => None,
             Owned::Ours(account) if !account.is_deleting => {
@@ -230,7 +193,7 @@ impl AccessSettings {
         observed: &ObservedAccess,
         uid: &str,
         findings: &mut Notes,
-    ) -> Vec<AccessAction> {
+    ) -> Vec<Write> {
         let kind = self.consumers.permission_kind(&key.account);
         let (wanted, is_certain) = self.permissions_of(fleet, key, observed);
         // What cannot be read may be what a consumer in doubt has.
@@ -292,7 +255,7 @@ fn step(
     may_create: bool,
     observed: &Owned<'_>,
     desired: &Desired,
-) -> Option<AccessAction> {
+) -> Option<Write> {
     match observed {
         Owned::Absent if may_create => {
             let mut object = kind.head(key);
@@ -307,25 +270,26 @@ fn step(
                 object["metadata"]["ownerReferences"] = desired.owners.clone();
             }
             object["spec"] = json!(desired.spec);
-            Some(AccessAction::Create(kind, object))
+            Some((kind, AccessAction::Create(object)))
         }
         // A patch cannot remove what cannot be read: the object is recreated, if it may be created.
         Owned::Ours(object) if !object.is_deleting && object.spec.is_none() => {
-            may_create.then(|| AccessAction::Delete(kind, object.version.clone()))
+            may_create.then(|| (kind, AccessAction::Delete(object.version.clone())))
         }
         Owned::Ours(object) if !object.is_deleting && !object.has(desired) => {
-            Some(AccessAction::Patch(kind, patch(object, desired)))
+            Some((kind, AccessAction::Patch(object.version.clone(), patch(object, desired))))
         }
         Owned::Absent | Owned::Ours(_) | Owned::Foreign => None,
     }
 }
 
 /// Deletes an object of ours, once.
-fn delete(observed: &Owned<'_>, kind: AccessKind) -> AccessAction {
-    match observed {
-        Owned::Ours(object) if !object.is_deleting => AccessAction::Delete(kind, object.version.clone()),
+fn delete(observed: &Owned<'_>, kind: AccessKind) -> Write {
+    let action = match observed {
+        Owned::Ours(object) if !object.is_deleting => AccessAction::Delete(object.version.clone()),
         Owned::Absent | Owned::Ours(_) | Owned::Foreign => AccessAction::Nothing,
-    }
+    };
+    (kind, action)
 }
 
 /// The merge patch that makes an object of this version as desired.
@@ -345,8 +309,6 @@ fn patch(object: &ObservedObject, desired: &Desired) -> Value {
     }
     json!({
         "metadata": {
-            "uid": object.version.uid,
-            "resourceVersion": object.version.resource_version,
             "labels": desired.labels,
             "annotations": desired.annotations,
             "ownerReferences": desired.owners,

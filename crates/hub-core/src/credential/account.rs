@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::consumer_access::COMPONENT;
+use crate::version::Version;
 
 /// The condition of a ManagedServiceAccount that reports why copies of its token are missing. If none is missing, the
 /// condition is absent: it would cost a write for every account of a hub.
@@ -97,6 +98,12 @@ impl Scope {
 }
 
 impl Account {
+    /// Its version.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        Version { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
+    }
+
     /// Reads a ManagedServiceAccount.
     #[must_use]
     pub fn read(account: &ManagedServiceAccount) -> Self {

@@ -242,14 +242,12 @@ impl Wanted<'_> {
 
     /// The merge patch that changes a Secret to this copy. Labels and annotations of others are preserved.
     #[must_use]
-    pub fn patch(&self, observed: &ObservedCopy) -> Patch {
+    pub fn patch(&self) -> Patch {
         let mut data: BTreeMap<String, Option<SecretBytes>> =
             ENTRIES.iter().map(|key| ((*key).to_owned(), None)).collect();
         data.extend(self.credential.entries().map(|(key, bytes)| (key.to_owned(), Some(bytes.clone()))));
         Patch {
             metadata: PatchedMetadata {
-                uid: observed.version.uid.clone(),
-                resource_version: observed.version.resource_version.clone(),
                 labels: Some(self.labels()),
                 annotations: Some(self.annotations()),
                 owner_references: Some(vec![self.owner_reference()]),
@@ -281,53 +279,23 @@ impl Wanted<'_> {
     }
 }
 
-/// A merge patch for exactly one version of a Secret.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// A merge patch of a Secret. The default removes all data.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Patch {
     metadata: PatchedMetadata,
     /// A value of `None` removes a key; `None` for the map removes all data.
     data: Option<BTreeMap<String, Option<SecretBytes>>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PatchedMetadata {
-    uid: String,
-    resource_version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     labels: Option<BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     annotations: Option<BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     owner_references: Option<Vec<OwnerReference>>,
-}
-
-impl Patch {
-    /// Whether it makes the same change as another patch, whatever version either is for.
-    #[must_use]
-    pub fn has_content_of(&self, other: &Self) -> bool {
-        let PatchedMetadata { uid: _, resource_version: _, labels, annotations, owner_references } =
-            &self.metadata;
-        *labels == other.metadata.labels
-            && *annotations == other.metadata.annotations
-            && *owner_references == other.metadata.owner_references
-            && self.data == other.data
-    }
-
-    /// Removes all data from a Secret.
-    #[must_use]
-    pub fn empty(observed: &ObservedCopy) -> Self {
-        Self {
-            metadata: PatchedMetadata {
-                uid: observed.version.uid.clone(),
-                resource_version: observed.version.resource_version.clone(),
-                labels: None,
-                annotations: None,
-                owner_references: None,
-            },
-            data: None,
-        }
-    }
 }
 
 /// The value of the label [`labels::SYNCED_FROM`]: the name of the copy, shortened with a hash if it exceeds the length

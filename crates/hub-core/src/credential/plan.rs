@@ -3,6 +3,7 @@
 use hub_api::names::{AccountKey, Namespace, ProfileKey, SecretKey};
 use hub_api::secret::Secret;
 
+use crate::action::Action;
 use crate::credential::account::{self, Account, Scope};
 use crate::credential::copy::{ObservedCopy, Patch, Wanted};
 use crate::credential::index::{CreatedCopy, CredentialIndex, Refused};
@@ -10,7 +11,6 @@ use crate::credential::state::State;
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
-use crate::version::Version;
 
 /// The next write for one key, and the states of its accounts.
 #[derive(Debug, Default, PartialEq)]
@@ -61,35 +61,9 @@ impl CopyPlan {
     }
 }
 
-/// The next write. After it, the plan is recomputed from the API server's response.
-#[derive(Debug, Default, PartialEq)]
-pub enum CopyAction {
-    /// Nothing differs, or nothing may be written.
-    #[default]
-    Nothing,
-    /// Create this Secret.
-    Create(Box<Secret>),
-    /// Merge a patch into a Secret.
-    Patch(Box<Patch>),
-    /// Delete the Secret of exactly this version, in which its marks show that it is a copy.
-    Delete(Version),
-    /// Delete the Secret with this uid, which is ours whatever its content: a tenant who changes it all the time does not
-    /// delay this. Perhaps no watch shows it, since its label was removed or it is gone.
-    DeleteOurs(String),
-}
-
-impl CopyAction {
-    /// The verb of the write, as in requests and metrics; `None` if there is nothing to write.
-    #[must_use]
-    pub fn verb(&self) -> Option<&'static str> {
-        match self {
-            Self::Nothing => None,
-            Self::Create(_) => Some("create"),
-            Self::Patch(_) => Some("patch"),
-            Self::Delete(_) | Self::DeleteOurs(_) => Some("delete"),
-        }
-    }
-}
+/// The next write. A Secret that this process created is deleted by its uid; perhaps no watch shows it, since its label was
+/// removed or it is gone. Another one must still have the version in which its marks show that it is a copy.
+pub type CopyAction = Action<Box<Secret>, Box<Patch>>;
 
 /// Whether one account should have a copy in one namespace, apart from what has its key.
 enum Eligibility<'a> {
@@ -218,7 +192,7 @@ fn create(
     let is_unwanted =
         eligibilities.iter().all(|(_, eligibility)| matches!(eligibility, Eligibility::Refused(_)));
     if let Some(created) = unseen.filter(|_| is_unwanted) {
-        plan.action = CopyAction::DeleteOurs(created.uid.clone());
+        plan.action = CopyAction::DeleteByUid(created.uid.clone());
         plan.is_removal = true;
         plan.mark_undeletable(&created.account, refused);
     }
@@ -251,7 +225,7 @@ fn keep_or_delete(
 ) -> CopyPlan {
     let delete = || {
         if origin.known {
-            CopyAction::DeleteOurs(observed.version.uid.clone())
+            CopyAction::DeleteByUid(observed.version.uid.clone())
         } else {
             CopyAction::Delete(observed.version.clone())
         }
@@ -328,7 +302,7 @@ fn difference(
     if observed.terminating || observed.is(wanted) {
         Some(CopyAction::Nothing)
     } else if !observed.must_be_replaced(wanted, known) {
-        Some(CopyAction::Patch(Box::new(wanted.patch(observed))))
+        Some(CopyAction::Patch(observed.version.clone(), Box::new(wanted.patch())))
     } else {
         // The obstacle to a new copy would remain after the old one is deleted.
         obstacle.is_some().then_some(CopyAction::Nothing)
@@ -341,7 +315,7 @@ fn removal(observed: &ObservedCopy) -> Option<CopyAction> {
     if !observed.terminating {
         None
     } else if observed.can_be_emptied() {
-        Some(CopyAction::Patch(Box::new(Patch::empty(observed))))
+        Some(CopyAction::Patch(observed.version.clone(), Box::default()))
     } else {
         Some(CopyAction::Nothing)
     }

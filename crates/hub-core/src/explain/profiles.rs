@@ -55,9 +55,11 @@ impl Pair<'_> {
             let action = match &plan.action {
                 ProfileAction::Nothing => None,
                 ProfileAction::Create(_) => Some("missing"),
-                ProfileAction::PatchObject(..) => Some("labels and displayName"),
+                ProfileAction::Patch(..) => Some("labels and displayName"),
                 ProfileAction::PatchStatus(..) => Some("status"),
-                ProfileAction::Delete(_) => Some("to be deleted: the cluster is not granted"),
+                ProfileAction::Delete(_) | ProfileAction::DeleteByUid(_) => {
+                    Some("to be deleted: the cluster is not granted")
+                }
             };
             if let Some(field) = action {
                 findings.add(

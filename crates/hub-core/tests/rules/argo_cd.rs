@@ -171,7 +171,7 @@ fn it_follows_the_profile_and_keeps_what_users_of_argo_cd_add() {
     assert_eq!(plan(&granting(), Some(&object), usual().as_ref()).action, IntegrationAction::Nothing);
 
     let new = published("https://proxy:9092/c1", "new anchors", &json!({ "tier": "gpu" }));
-    let IntegrationAction::Patch(patch) = plan(&granting(), Some(&object), new.as_ref()).action else {
+    let IntegrationAction::Patch(_, patch) = plan(&granting(), Some(&object), new.as_ref()).action else {
         panic!("it does not follow")
     };
     assert_eq!(patch["metadata"]["labels"]["env"], Value::Null, "the profile has it no more");
@@ -200,7 +200,7 @@ fn what_others_change_is_repaired_and_another_form_of_the_same_configuration_is_
         json!({ "server": "not base64" }),
     ] {
         let edited = edit(data);
-        let IntegrationAction::Patch(patch) = plan(&granting(), Some(&edited), usual().as_ref()).action
+        let IntegrationAction::Patch(_, patch) = plan(&granting(), Some(&edited), usual().as_ref()).action
         else {
             panic!("{edited}")
         };

@@ -114,10 +114,12 @@ fn an_object_whose_spec_cannot_be_read_is_recreated_where_it_is_granted_and_kept
         let mut observed = settled.observed(&settings);
         observed.objects.insert(kind, FoundObject::created(ObservedObject::read(&metadata, None)));
         let plan = |fleet: &Fleet| settings.plan(fleet, &key(), &observed);
-        assert!(matches!(plan(&granted()).action, AccessAction::Delete(deleted, _) if deleted == kind));
-        assert!(matches!(plan(&refused()).action, AccessAction::Delete(AccessKind::Account, _)));
+        assert!(
+            matches!(plan(&granted()).write, Some((deleted, AccessAction::Delete(_))) if deleted == kind)
+        );
+        assert!(matches!(plan(&refused()).write, Some((AccessKind::Account, AccessAction::Delete(_)))));
         let doubt = plan(&doubtful());
-        assert_eq!(doubt.action, AccessAction::Nothing, "{kind:?}");
+        assert_eq!(doubt.write, None, "{kind:?}");
         assert_eq!(reasons(&doubt), [Reason::Unreadable], "{kind:?}");
     }
 }
@@ -181,9 +183,12 @@ fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
         let plan = World::default().plan_of(&settings(), &fleet, &key);
         let expected: &[Reason] = if is_hub { &[Reason::LocalClusterExcluded] } else { &[] };
         assert_eq!(reasons(&plan), expected, "{name} {label:?}");
-        assert_eq!(plan.action == AccessAction::Nothing, is_hub, "{name} {label:?}");
+        assert_eq!(plan.write.is_none(), is_hub, "{name} {label:?}");
         let plan = World::default().plan_of(&included, &fleet, &key);
-        assert!(matches!(plan.action, AccessAction::Create(..)) && plan.findings.is_empty(), "{plan:?}");
+        assert!(
+            matches!(plan.write, Some((_, AccessAction::Create(_)))) && plan.findings.is_empty(),
+            "{plan:?}"
+        );
     }
     // Whatever its name and its labels are, it has the ID of the hub.
     let (mut fleet, key) = of("renamed", None);
@@ -194,7 +199,7 @@ fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
         let touched = fleet.set_hub_id(id.map(str::to_owned));
         assert_eq!(touched == Touched::Nothing, id.is_none(), "a new ID concerns every decision");
         let plan = World::default().plan_of(&settings(), &fleet, &key);
-        assert_eq!(plan.action == AccessAction::Nothing, is_hub, "{id:?}");
+        assert_eq!(plan.write.is_none(), is_hub, "{id:?}");
     }
     // On OpenShift, it has another one, which the program is given.
     let (mut fleet, key) = of("renamed", None);
@@ -204,16 +209,16 @@ fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
     for (id, is_hub) in [(None, false), (Some("another"), false), (Some("the-hub"), true)] {
         let settings = AccessSettings { hub_openshift_id: id.map(str::to_owned), ..settings() };
         let plan = World::default().plan_of(&settings, &fleet, &key);
-        assert_eq!(plan.action == AccessAction::Nothing, is_hub, "{id:?}");
+        assert_eq!(plan.write.is_none(), is_hub, "{id:?}");
         assert_eq!(reasons(&plan) == [Reason::LocalClusterExcluded], is_hub, "{id:?}");
     }
     // What it has, it loses; where it is not granted, nothing is said.
     let (granted, key) = of("renamed", Some("true"));
     let mut world = settled();
     let plan = world.plan_of(&settings(), &granted, &key);
-    assert!(matches!(plan.action, AccessAction::Delete(AccessKind::Account, _)), "{plan:?}");
+    assert!(matches!(plan.write, Some((AccessKind::Account, AccessAction::Delete(_)))), "{plan:?}");
     let plan = World::default().plan_of(&settings(), &refused(), &key);
-    assert_eq!((plan.action, plan.findings.len()), (AccessAction::Nothing, 0));
+    assert_eq!((plan.write, plan.findings.len()), (None, 0));
 }
 
 #[test]
@@ -374,7 +379,8 @@ fn an_object_that_is_marked_after_it_was_seen_stays_another_owners() {
 #[test]
 fn an_object_that_this_process_created_is_ours_even_if_a_webhook_strips_it() {
     let mut world = World::default();
-    let AccessAction::Create(kind, object) = world.plan_of(&settings(), &granted(), &key()).action else {
+    let Some((kind, AccessAction::Create(object))) = world.plan_of(&settings(), &granted(), &key()).write
+    else {
         panic!()
     };
     let bare = json!({ "metadata": { "uid": "new", "resourceVersion": "1", "labels": null } });

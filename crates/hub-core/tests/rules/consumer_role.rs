@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use hub_api::names::AccountKey;
 use hub_core::access::Known;
-use hub_core::consumer_role::{CONSUMER_LABELS, ConsumerAction, ConsumerRole, ObservedConsumerRole};
+use hub_core::consumer_role::{CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole};
 use hub_core::credential::account::Scope;
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
 use hub_core::rights::PermissionSettings;
+use hub_core::rights::RulesAction;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -57,14 +58,14 @@ fn rules_with(
         follower().plan(settings.copies(), fleet, Some(accounts), &Known::Present(observed))
     };
     let after = match plan(observed) {
-        ConsumerAction::Nothing => observed.to_vec(),
-        ConsumerAction::Patch(version, rules) => {
+        Ok(RulesAction::Patch(version, rules)) => {
             assert_eq!((version.uid.as_str(), version.resource_version.as_str()), ("u1", "7"));
             rules
         }
-        ConsumerAction::Report(note) => panic!("{note:?}"),
+        Ok(_) => observed.to_vec(),
+        Err(finding) => panic!("{finding:?}"),
     };
-    assert_eq!(plan(&after), ConsumerAction::Nothing, "one write settles it");
+    assert_eq!(plan(&after), Ok(RulesAction::Nothing), "one write settles it");
     after
 }
 
@@ -138,7 +139,7 @@ fn a_doubt_keeps_a_name_and_adds_none() {
     assert_eq!(rules(&doubtful, &accounts, &[]), []);
     let observed: ObservedConsumerRole = role(&before).into();
     let plan = follower().plan(settings().copies(), &clear, None, &Known::Present(observed));
-    assert_eq!(plan, ConsumerAction::Nothing, "a list of accounts that is not complete removes nothing");
+    assert_eq!(plan, Ok(RulesAction::Nothing), "a list of accounts that is not complete removes nothing");
 }
 
 #[test]
@@ -166,9 +167,9 @@ fn a_role_of_another_owner_is_reported_and_left_alone_and_so_is_one_that_is_miss
         Some(&asking),
         &role,
     ) {
-        ConsumerAction::Report(note) => Some(note.reason),
-        ConsumerAction::Nothing => None,
-        ConsumerAction::Patch(..) => panic!("a write"),
+        Err(finding) => Some(finding.reason),
+        Ok(RulesAction::Nothing) => None,
+        Ok(_) => panic!("a write"),
     };
     for (key, _) in CONSUMER_LABELS {
         let mut theirs = role(&[]);

@@ -320,9 +320,9 @@ fn generated_scenes_have_every_grant_every_action_and_every_finding() {
             let action = match action {
                 ProfileAction::Nothing => "nothing",
                 ProfileAction::Create(_) => "create",
-                ProfileAction::PatchObject(..) => "patch object",
+                ProfileAction::Patch(..) => "patch object",
                 ProfileAction::PatchStatus(..) => "patch status",
-                ProfileAction::Delete(_) => "delete",
+                ProfileAction::Delete(_) | ProfileAction::DeleteByUid(_) => "delete",
             };
             seen.insert(format!("{:?}: {action}", scene.grant(&key)));
             seen.extend(findings.iter().map(|note| note.reason.as_str().to_owned()));

@@ -250,8 +250,8 @@ fn permissions_that_cannot_be_read_stay_while_an_application_is_in_doubt() {
     observed.objects.insert(WORK, FoundObject::created(ObservedObject::read(&metadata, None)));
     let plan = |fleet: &Fleet| settings().plan(fleet, &key(), &observed);
     let doubt = plan(&grants(Grant::Granted, Grant::Unknown));
-    assert_eq!((doubt.action.kind(), reasons(&doubt)), (None, vec![Reason::Unreadable]));
-    assert!(matches!(plan(&both()).action, AccessAction::Delete(WORK, _)));
+    assert_eq!((&doubt.write, reasons(&doubt)), (&None, vec![Reason::Unreadable]));
+    assert!(matches!(plan(&both()).write, Some((WORK, AccessAction::Delete(_)))));
 }
 
 #[test]

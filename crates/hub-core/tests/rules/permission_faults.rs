@@ -116,10 +116,12 @@ fn permissions_of_the_former_kind_that_cannot_be_read_are_deleted_when_they_are_
             settings.plan(&granted(), &key(), &observed)
         };
         let waiting = plan(&mut world);
-        assert_eq!(waiting.action, AccessAction::Nothing, "the account has no others");
+        assert_eq!(waiting.write, None, "the account has no others");
         assert_eq!(reasons(&waiting), [Reason::Unreadable]);
         world.edit(kind, &reports(kind, "True"));
-        assert!(matches!(plan(&mut world).action, AccessAction::Delete(deleted, _) if deleted == former));
+        assert!(
+            matches!(plan(&mut world).write, Some((deleted, AccessAction::Delete(_))) if deleted == former)
+        );
     }
 }
 
@@ -168,7 +170,7 @@ fn an_account_that_cannot_be_read_stays_while_another_one_cannot_be_created() {
     let mut observed = world.observed(&settings);
     observed.objects.insert(ACCOUNT, FoundObject::created(ObservedObject::read(&metadata, None)));
     let plan = settings.plan(&granted(), &key(), &observed);
-    assert_eq!((plan.action.clone(), reasons(&plan)), (AccessAction::Nothing, vec![Reason::Unreadable]));
+    assert_eq!((&plan.write, reasons(&plan)), (&None, vec![Reason::Unreadable]));
 }
 
 #[test]

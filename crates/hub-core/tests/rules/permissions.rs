@@ -8,8 +8,8 @@ use std::time::Duration;
 use hub_api::names::Namespace;
 use hub_core::access::Known;
 use hub_core::rights::{
-    BindingAction, CLEARED_NAMESPACES, Cleared, EVERYWHERE, GRACE, Needs, ObservedRoleBinding,
-    ObservedTokensRole, TokensAction, cleared_namespaces, plan_tokens, token_rules,
+    BindingAction, CLEARED_NAMESPACES, Cleared, EVERYWHERE, GRACE, MissingRole, Needs, ObservedRoleBinding,
+    ObservedTokensRole, RulesAction, cleared_namespaces, plan_tokens, token_rules,
 };
 use hub_core::version::Version;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -39,6 +39,14 @@ fn observed(object: Option<RoleBinding>) -> ObservedRoleBinding {
 }
 
 fn plan(has: bool, role: &Known<String>, observed: Option<&ObservedRoleBinding>) -> BindingAction {
+    try_plan(has, role, observed).unwrap()
+}
+
+fn try_plan(
+    has: bool,
+    role: &Known<String>,
+    observed: Option<&ObservedRoleBinding>,
+) -> Result<BindingAction, MissingRole> {
     settings().plan_binding(&"team".into(), has, role, observed)
 }
 
@@ -77,9 +85,10 @@ fn the_role_binding_has_the_name_of_its_role_and_the_namespace_of_the_copies() {
 
 #[test]
 fn the_api_group_of_the_subject_is_empty_or_the_role_binding_is_replaced() {
-    for (group, action) in
-        [("", BindingAction::Nothing), ("rbac.authorization.k8s.io", BindingAction::Delete(version().uid))]
-    {
+    for (group, action) in [
+        ("", BindingAction::Nothing),
+        ("rbac.authorization.k8s.io", BindingAction::DeleteByUid(version().uid)),
+    ] {
         let mut binding = ours();
         binding.subjects.as_mut().unwrap()[0].api_group = Some(group.to_owned());
         assert_eq!(plan(true, &role(), Some(&observed(Some(binding)))), action, "{group:?}");
@@ -97,7 +106,7 @@ fn a_namespace_that_never_needed_the_permission_gets_none() {
 #[test]
 fn a_role_binding_without_a_permission_is_deleted() {
     for binding in [Some(ours()), None] {
-        assert_eq!(plan(false, &role(), Some(&observed(binding))), BindingAction::Delete(version().uid));
+        assert_eq!(plan(false, &role(), Some(&observed(binding))), BindingAction::DeleteByUid(version().uid));
     }
 }
 
@@ -107,7 +116,7 @@ fn a_role_binding_that_gives_something_else_is_deleted_whether_needed_or_not() {
     other.role_ref.name = "cluster-admin".to_owned();
     for has in [true, false] {
         let action = plan(has, &role(), Some(&observed(Some(other.clone()))));
-        assert_eq!(action, BindingAction::Delete(version().uid), "{has}");
+        assert_eq!(action, BindingAction::DeleteByUid(version().uid), "{has}");
     }
 }
 
@@ -123,7 +132,7 @@ fn without_knowledge_of_the_role_no_role_binding_is_created_or_deleted() {
             assert_eq!(plan(has, &Known::Unknown, binding.as_ref()), BindingAction::Nothing, "{has}");
         }
     }
-    assert_eq!(plan(true, &Known::Absent, None), BindingAction::MissingRole);
+    assert_eq!(try_plan(true, &Known::Absent, None), Err(MissingRole));
 }
 
 #[test]
@@ -189,7 +198,10 @@ fn a_role_binding_of_another_owner_is_replaced_where_the_permission_is_needed_an
     for object in [Some(unlabelled.clone()), None] {
         let foreign = ObservedRoleBinding::read(&unlabelled.metadata, object);
         assert!(!foreign.is_ours);
-        assert_eq!(plan(true, &role(), Some(&foreign)), BindingAction::Delete(foreign.version.uid.clone()));
+        assert_eq!(
+            plan(true, &role(), Some(&foreign)),
+            BindingAction::DeleteByUid(foreign.version.uid.clone())
+        );
         for role in [role(), Known::Absent] {
             assert_eq!(plan(false, &role, Some(&foreign)), BindingAction::Nothing);
         }
@@ -260,21 +272,21 @@ fn account_names(names: &[&str]) -> BTreeSet<hub_api::names::AccountName> {
 fn the_role_names_the_accounts_that_ask_and_no_others() {
     let role = Known::Present(tokens_role(&["a", "gone"]));
     let names = account_names(&["a", "b"]);
-    assert_eq!(plan_tokens(&role, Some(&names)), TokensAction::Patch(version(), token_rules(&names)));
+    assert_eq!(plan_tokens(&role, Some(&names)), Ok(RulesAction::Patch(version(), token_rules(&names))));
     let role = Known::Present(tokens_role(&["a", "b"]));
-    assert_eq!(plan_tokens(&role, Some(&names)), TokensAction::Nothing);
+    assert_eq!(plan_tokens(&role, Some(&names)), Ok(RulesAction::Nothing));
 }
 
 #[test]
 fn an_incomplete_list_of_accounts_removes_no_name() {
-    assert_eq!(plan_tokens(&Known::Present(tokens_role(&["a"])), None), TokensAction::Nothing);
+    assert_eq!(plan_tokens(&Known::Present(tokens_role(&["a"])), None), Ok(RulesAction::Nothing));
 }
 
 #[test]
 fn a_role_that_cannot_be_read_is_not_missing() {
     for names in [None, Some(account_names(&[])), Some(account_names(&["a"]))] {
-        assert_eq!(plan_tokens(&Known::Unknown, names.as_ref()), TokensAction::Nothing);
-        assert_eq!(plan_tokens(&Known::Absent, names.as_ref()), TokensAction::MissingRole);
+        assert_eq!(plan_tokens(&Known::Unknown, names.as_ref()), Ok(RulesAction::Nothing));
+        assert_eq!(plan_tokens(&Known::Absent, names.as_ref()), Err(MissingRole));
     }
 }
 
@@ -311,7 +323,7 @@ proptest! {
             prop_assert_eq!(has, is_known && idle.is_none_or(|idle| idle < GRACE.as_secs()), "{:?}", idle);
             match plan(has, &role(), binding.clone().map(|object| observed(Some(object))).as_ref()) {
                 BindingAction::Create(object) => binding = Some(*object),
-                BindingAction::Delete(_) => binding = None,
+                BindingAction::DeleteByUid(_) => binding = None,
                 _ => {}
             }
             prop_assert_eq!(binding.is_some(), has);

@@ -247,7 +247,7 @@ fn labels_and_display_name_that_drifted_are_repaired_before_the_status() {
     ] {
         for fleet in [granted(&json!({})), unknown(&json!({}))] {
             let ProfilePlan { action, findings } = plan(&fleet, &edited(&edit));
-            assert_eq!(action, ProfileAction::PatchObject(version(), repair.clone()), "{edit}");
+            assert_eq!(action, ProfileAction::Patch(version(), repair.clone()), "{edit}");
             assert_eq!(findings, []);
         }
         let repaired = settle_projection(
@@ -274,7 +274,7 @@ fn a_cluster_that_leaves_its_exclusive_set_loses_the_label_of_the_set() {
         let fleet = fleet([with(member("c1", "prod"), &patch), everything, binding("team", "all")]);
         let repair = json!({ "metadata": { "labels": { cluster_set: null } } });
         let profile = settled(&json!({}));
-        assert_eq!(plan(&fleet, &profile).action, ProfileAction::PatchObject(version(), repair));
+        assert_eq!(plan(&fleet, &profile).action, ProfileAction::Patch(version(), repair));
     }
 }
 
@@ -289,7 +289,7 @@ fn an_empty_label_of_no_set_is_kept_as_ocms_projector_sets_it() {
     // A cluster with a set has its name.
     let repair = json!({ "metadata": { "labels": { "multicluster.x-k8s.io/clusterset": "prod" } } });
     let ProfilePlan { action, .. } = plan(&granted(&json!({})), &edited(&empty));
-    assert_eq!(action, ProfileAction::PatchObject(version(), repair));
+    assert_eq!(action, ProfileAction::Patch(version(), repair));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn labels_on_the_allow_list_come_and_go_with_the_cluster_and_others_stay() {
     let labelled =
         with(profile, &json!({ "metadata": { "labels": { "env": "y", "team.example.com/b": "z" } } }));
     let moved = granted(&json!({ "metadata": { "labels": { "region": "us" } } }));
-    let ProfilePlan { action: ProfileAction::PatchObject(_, patch), .. } =
+    let ProfilePlan { action: ProfileAction::Patch(_, patch), .. } =
         projection_of(&moved, &key, &settings, Some(&labelled))
     else {
         panic!("no repair")
@@ -436,7 +436,7 @@ fn a_profile_of_a_cluster_that_cannot_be_read_keeps_its_status() {
         }
         let renamed = edited(&json!({ "spec": { "displayName": "x" } }));
         let repair = json!({ "spec": { "displayName": "c1" } });
-        assert_eq!(plan(&fleet, &renamed).action, ProfileAction::PatchObject(version(), repair));
+        assert_eq!(plan(&fleet, &renamed).action, ProfileAction::Patch(version(), repair));
     }
     let fleet = fleet([unread(), exclusive("prod")]);
     assert_eq!(plan(&fleet, &settled(&json!({}))).action, ProfileAction::Delete(version()), "it is refused");
@@ -541,7 +541,7 @@ fn metadata_is_repaired_beside_a_status_that_cannot_be_read() {
     let drifted = edited(&json!({ "spec": { "displayName": "drift" } }));
     let plan = plan_for_unreadable(&granted(&json!({})), &drifted);
     let patch = json!({ "spec": { "displayName": "c1" } });
-    assert_eq!(plan.action, ProfileAction::PatchObject(version(), patch));
+    assert_eq!(plan.action, ProfileAction::Patch(version(), patch));
 }
 
 #[test]

@@ -284,7 +284,7 @@ fn a_profile_that_does_not_name_our_manager_never_becomes_the_owner_of_a_copy_an
         world.arrive(&nameless);
         assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
         world.arrive(&with(nameless, &json!({ "metadata": { "uid": "uid-of-another" } })));
-        assert_eq!(world.plan(&scene_key()).action, CopyAction::DeleteOurs(world.version(&scene_key()).uid));
+        assert_eq!(world.plan(&scene_key()).action, CopyAction::DeleteByUid(world.version(&scene_key()).uid));
     }
 }
 
@@ -401,7 +401,7 @@ fn a_copy_that_is_wanted_again_is_not_reported_as_undeletable() {
     let mut world = World::settled_scene();
     world.index.set_refused(&scene_key(), Some(Refused::Delete));
     world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
-    assert!(matches!(world.plan(&scene_key()).action, CopyAction::Patch(_)));
+    assert!(matches!(world.plan(&scene_key()).action, CopyAction::Patch(..)));
     assert_eq!(standing(&world), State::Synced);
 }
 

@@ -171,7 +171,7 @@ fn assert_deleted(world: &World, state: State, what: &str) {
     // By its uid alone, if it is known by that: not where its token or its account is not.
     let version = world.version(&scene_key());
     let is_deleted = match &action {
-        CopyAction::DeleteOurs(uid) => *uid == version.uid,
+        CopyAction::DeleteByUid(uid) => *uid == version.uid,
         CopyAction::Delete(exact) => *exact == version,
         _ => false,
     };

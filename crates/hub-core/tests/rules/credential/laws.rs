@@ -343,8 +343,8 @@ fn generated_hubs_have_every_state_every_action_and_every_finding() {
             seen.insert(match plan.action {
                 CopyAction::Nothing => "nothing",
                 CopyAction::Create(_) => "create",
-                CopyAction::Patch(_) => "patch",
-                CopyAction::Delete(_) | CopyAction::DeleteOurs(_) => "delete",
+                CopyAction::Patch(..) | CopyAction::PatchStatus(..) => "patch",
+                CopyAction::Delete(_) | CopyAction::DeleteByUid(_) => "delete",
             });
             seen.extend(plan.findings.iter().map(|note| note.reason.as_str()));
             seen.extend(plan.states.iter().map(|(_, state)| state.as_str()));

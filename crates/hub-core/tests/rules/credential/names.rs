@@ -121,7 +121,7 @@ fn the_second_follows_after_the_first_has_left_in_whatever_way() {
             arrive(&mut world, second);
             leave(&mut world);
             // One Secret is deleted and another created: readers never see a Secret whose owner changes.
-            assert_eq!(world.plan(&shared()).action, CopyAction::DeleteOurs(world.version(&shared()).uid));
+            assert_eq!(world.plan(&shared()).action, CopyAction::DeleteByUid(world.version(&shared()).uid));
             assert_eq!(world.plan(&shared()).findings, [], "nobody is in the way any more");
             world.settle();
             assert_eq!(held_by(&world), Some(second));
@@ -233,7 +233,7 @@ fn a_copy_that_was_stripped_of_its_record_is_deleted_if_its_account_may_not_have
     world.leave(&token(FIRST.0, FIRST.1));
     // Of the other little is known, but it is not the other's copy.
     world.arrive(&with(token(SECOND.0, SECOND.1), &json!({ "data": { "token": "" } })));
-    assert_eq!(world.plan(&shared()).action, CopyAction::DeleteOurs(world.version(&shared()).uid));
+    assert_eq!(world.plan(&shared()).action, CopyAction::DeleteByUid(world.version(&shared()).uid));
     world.settle();
     assert!(world.secrets.is_empty());
 }

@@ -84,6 +84,7 @@ pub fn settle_projection(
 pub fn write(object: Option<Value>, action: &ProfileAction) -> Option<Value> {
     match action {
         ProfileAction::Nothing => object,
+        ProfileAction::DeleteByUid(_) => panic!("whatever its labels say"),
         ProfileAction::Create(profile) => {
             assert_eq!(object, None, "AlreadyExists");
             let mut created = serde_json::to_value(profile).unwrap();
@@ -93,7 +94,7 @@ pub fn write(object: Option<Value>, action: &ProfileAction) -> Option<Value> {
             created["metadata"]["resourceVersion"] = json!("1");
             Some(created)
         }
-        ProfileAction::PatchObject(version, patch) => {
+        ProfileAction::Patch(version, patch) => {
             assert_keys(patch, &["metadata", "spec"]);
             assert_keys(&patch["metadata"], &["labels"]);
             assert_keys(&patch["spec"], &["displayName"]);

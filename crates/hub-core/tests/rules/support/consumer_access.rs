@@ -125,12 +125,8 @@ impl World {
         for _ in 0..8 {
             let observed = ObservedAccess { blocked: blocked.clone(), ..self.observed(settings) };
             let plan = settings.plan(fleet, key, &observed);
-            let Some(kind) = plan.action.kind() else { return plan };
-            let verb = match plan.action {
-                AccessAction::Create(..) => "create",
-                AccessAction::Patch(..) => "patch",
-                AccessAction::Delete(..) | AccessAction::Nothing => "delete",
-            };
+            let Some((kind, action)) = plan.write else { return plan };
+            let verb = action.verb().unwrap();
             let write = format!("{verb} {kind:?}");
             if self.refuses.contains(&write) {
                 self.writes.push(write + ", refused");
@@ -138,15 +134,17 @@ impl World {
                 continue;
             }
             self.writes.push(write);
-            self.execute(plan.action);
+            self.execute(kind, action);
         }
         panic!("it does not settle: {:?}", self.writes);
     }
 
-    fn execute(&mut self, action: AccessAction) {
+    fn execute(&mut self, kind: AccessKind, action: AccessAction) {
         match action {
-            AccessAction::Nothing => {}
-            AccessAction::Create(kind, object) => {
+            AccessAction::Nothing | AccessAction::PatchStatus(..) | AccessAction::DeleteByUid(_) => {
+                panic!("{action:?}")
+            }
+            AccessAction::Create(object) => {
                 assert!(!self.objects.contains_key(&kind), "created over an object");
                 self.uids += 1;
                 let uid =
@@ -155,15 +153,15 @@ impl World {
                 self.found.insert(kind, FoundObject::created(observe(&object)));
                 self.objects.insert(kind, object);
             }
-            AccessAction::Patch(kind, patch) => {
+            AccessAction::Patch(version, patch) => {
                 let object = self.objects.remove(&kind).unwrap();
-                assert_eq!(patch["metadata"]["uid"], object["metadata"]["uid"]);
-                assert_eq!(patch["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
+                assert_eq!(object["metadata"]["uid"], version.uid.as_str());
+                assert_eq!(object["metadata"]["resourceVersion"], version.resource_version.as_str());
                 let mut object = with(object, &patch);
                 object["metadata"]["resourceVersion"] = json!("2");
                 self.objects.insert(kind, object);
             }
-            AccessAction::Delete(kind, version) => {
+            AccessAction::Delete(version) => {
                 let object = self.objects.remove(&kind).unwrap();
                 assert_eq!(object["metadata"]["uid"], version.uid.as_str());
                 if object["metadata"]["finalizers"].is_array() {

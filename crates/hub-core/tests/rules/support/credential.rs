@@ -307,12 +307,11 @@ impl World {
                 let created = CreatedCopy { uid: self.version(key).uid, account: holder.unwrap() };
                 self.index.set_created(key, Some(created));
             }
-            CopyAction::Patch(patch) => {
+            CopyAction::PatchStatus(..) => panic!("a Secret has no status"),
+            CopyAction::Patch(version, patch) => {
                 let patch = serde_json::to_value(patch).unwrap();
                 let before = self.secrets.get(key).expect("NotFound").clone();
-                for field in ["uid", "resourceVersion"] {
-                    assert_eq!(before["metadata"][field], patch["metadata"][field], "Conflict: {key}");
-                }
+                assert_eq!(self.version(key), *version, "Conflict: {key}");
                 let mut after = with(before.clone(), &patch);
                 assert_ne!(before, after, "a write without a difference: {key}");
                 let frozen = before["immutable"] == true && before["data"] != after["data"];
@@ -330,7 +329,7 @@ impl World {
                 );
                 self.delete(key);
             }
-            CopyAction::DeleteOurs(uid) => {
+            CopyAction::DeleteByUid(uid) => {
                 let seen = self.index.copy(key);
                 assert!(seen.is_none_or(|seen| !seen.terminating), "{key} is deleted twice");
                 if self.secrets.get(key).is_some_and(|secret| secret["metadata"]["uid"] == **uid) {

@@ -1,8 +1,9 @@
 //! Every order in a small scope: one key, the writes of our process and of another client, their responses, the events and
-//! lists of the watch, and a restored history. When everything has arrived, the cache shows the hub, and until then no
-//! write is sent for a state that a response has ruled out.
+//! lists of the watch, and a restored history. When everything has arrived, the cache shows the hub and nothing waits, and
+//! until then no write is sent for a state that a response has ruled out.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::LazyLock;
 
 use super::*;
 
@@ -17,7 +18,6 @@ type Object = (u8, u8);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Verb {
     Create,
-    Get,
     Patch(Object),
     Delete(Object),
 }
@@ -56,10 +56,10 @@ struct World {
     // The process.
     is_listed: bool,
     request: Option<Request>,
-    writes: OwnWrites<()>,
+    expectations: Expectations<()>,
+    /// The number of the current list.
+    list: u64,
     known: Option<Object>,
-    /// Whether our delete of the known object was accepted.
-    is_deleted: bool,
     /// What a response has shown of our last write: the object, and whether it was deleted.
     written: Option<(Object, bool)>,
     // What may still happen.
@@ -68,13 +68,12 @@ struct World {
     restores: u8,
 }
 
-fn texts((uid, version): Object) -> (String, String) {
-    (uid.to_string(), version.to_string())
+fn version((uid, version): Object) -> Version {
+    Version { uid: uid.to_string(), resource_version: version.to_string() }
 }
 
-fn seen((uid, version): &(String, String)) -> Seen<'_> {
-    Seen { uid, version }
-}
+/// Nothing takes any time, so that the watch is never late.
+static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl World {
     fn new(object: Option<Object>) -> Self {
@@ -88,9 +87,9 @@ impl World {
             has_shown: false,
             is_listed: false,
             request: None,
-            writes: OwnWrites::default(),
+            expectations: Expectations::default(),
+            list: 0,
             known: None,
-            is_deleted: false,
             written: None,
             changes: CHANGES,
             breaks: BREAKS,
@@ -115,8 +114,7 @@ impl World {
                 self.uids += 1;
                 Response::Shows(self.commit(Some(self.uids)))
             }
-            (Verb::Get, Some(object)) => Response::Shows(object),
-            (Verb::Get | Verb::Patch(_) | Verb::Delete(_), None) => Response::NotFound,
+            (Verb::Patch(_) | Verb::Delete(_), None) => Response::NotFound,
             (Verb::Patch(of), Some(object)) if of == object => Response::Shows(self.commit(Some(object.0))),
             (Verb::Delete(of), Some(object)) if of == object => {
                 self.commit(None);
@@ -137,81 +135,48 @@ impl World {
                 "{verb:?} after a response that shows {written:?}: {self:?}"
             );
         }
-        if matches!(verb, Verb::Create | Verb::Get) {
-            self.writes.sending(&());
-        }
+        self.expectations.sending(&(), *NOW);
         self.request = Some((verb, None));
-    }
-
-    /// Has a rule of the cache decide about a state.
-    fn takes(
-        &mut self,
-        state: Object,
-        rule: fn(&mut OwnWrites<()>, &(), Option<Seen<'_>>, Seen<'_>) -> bool,
-    ) -> bool {
-        let (known, texts) = (self.known.map(texts), texts(state));
-        let takes = rule(&mut self.writes, &(), known.as_ref().map(seen), seen(&texts));
-        if takes {
-            (self.known, self.is_deleted) = (Some(state), false);
-        }
-        takes
-    }
-
-    /// The same for a response to a write of ours.
-    fn takes_response(
-        &mut self,
-        state: Object,
-        rule: fn(&mut OwnWrites<()>, &(), Option<Seen<'_>>, Seen<'_>) -> bool,
-    ) {
-        if self.takes(state, rule) {
-            self.written = Some((state, false));
-        }
     }
 
     fn respond(&mut self, verb: Verb, response: Response) {
         self.request = None;
-        let known = self.known.map(texts);
-        let known = known.as_ref().map(seen);
-        match (verb, response) {
-            (Verb::Create | Verb::Get, response) => {
-                let in_flight = self.writes.received(&());
-                match response {
-                    Response::Shows(object) if !in_flight.has_ended(seen(&texts(object)), known) => {
-                        self.takes_response(object, OwnWrites::takes_found);
-                    }
-                    Response::Conflict => self.send(Verb::Get),
-                    _ => {}
-                }
-            }
-            (Verb::Patch(_), Response::Shows(object)) => {
-                self.takes_response(object, OwnWrites::takes_patched);
+        let effect = match (verb, response) {
+            (_, Response::Shows(object)) => {
+                self.written = Some((object, false));
+                Effect::Exists(version(object))
             }
             (Verb::Delete(object), Response::Deleted) => {
-                let takes = self.writes.takes_deleted(&(), known, &object.0.to_string());
-                if takes {
-                    (self.is_deleted, self.written) = (true, Some((object, true)));
-                }
+                self.written = Some((object, true));
+                Effect::Gone(object.0.to_string())
             }
-            (Verb::Patch((uid, _)) | Verb::Delete((uid, _)), Response::NotFound) => {
-                // Caches do not keep what is gone, so a late event can show it again, which costs a request.
-                self.written = None;
-                self.known.take_if(|known| known.0 == uid);
+            (Verb::Patch(object) | Verb::Delete(object), Response::NotFound) => {
+                Effect::Gone(object.0.to_string())
             }
-            _ => {}
-        }
+            (Verb::Create, Response::Conflict) => Effect::Met,
+            _ => return self.expectations.failed(&()),
+        };
+        self.expectations.sent(&(), self.known.map(version).as_ref(), effect, None, *NOW);
     }
 
     fn shown(&mut self, object: Object) {
         self.has_shown = true;
-        self.takes(object, OwnWrites::takes_shown);
+        self.known = Some(object);
     }
 
     fn ended(&mut self) {
         self.has_shown = false;
-        let known = self.known.map(texts);
-        if self.writes.ended(&(), known.as_ref().map(seen)) {
-            (self.known, self.written) = (None, None);
+        if let Some((uid, _)) = self.known.take() {
+            self.expectations.ended(&(), &uid.to_string());
         }
+        self.written = None;
+    }
+
+    /// Whether the key can be planned.
+    fn is_ready(&self) -> bool {
+        let known = self.known.map(version);
+        let readiness = self.expectations.clone().check(&(), known.as_ref(), LONGEST_LAG, *NOW);
+        matches!(readiness, Readiness::Ready(_))
     }
 
     /// Every world that can follow.
@@ -239,16 +204,15 @@ impl World {
             }
         }
         match self.request {
-            None if self.is_listed && self.changes > 0 => match self.known {
+            None if self.is_listed && self.changes > 0 && self.is_ready() => match self.known {
                 None => then(&|it| it.send(Verb::Create)),
-                Some(_) if self.is_deleted => {}
                 Some(known) => {
                     then(&|it| it.send(Verb::Patch(known)));
                     then(&|it| it.send(Verb::Delete(known)));
                 }
             },
             None => {}
-            Some((verb, None)) if self.changes > 0 || verb == Verb::Get => then(&|it| {
+            Some((verb, None)) if self.changes > 0 => then(&|it| {
                 let response = it.execute(verb);
                 it.request = Some((verb, Some(response)));
             }),
@@ -260,7 +224,7 @@ impl World {
             Watch::Broken => then(&|it| {
                 it.events.clear();
                 it.watch = Watch::Listing { shows: it.object, version: it.version, is_shown: false };
-                it.writes.begin_list();
+                it.list = it.expectations.begin_list();
             }),
             Watch::Listing { shows: Some(object), version, is_shown: false } => then(&|it| {
                 it.watch = Watch::Listing { shows: Some(object), version, is_shown: true };
@@ -270,9 +234,7 @@ impl World {
                 if shows.is_none() && it.has_shown {
                     it.ended();
                 }
-                if !it.writes.end_list(&version.to_string()).is_empty() {
-                    (it.known, it.written) = (None, None);
-                }
+                it.expectations.end_list(it.list, &version.to_string(), |()| true);
                 (it.watch, it.is_listed) = (Watch::Watching, true);
             }),
             Watch::Watching if !self.events.is_empty() => then(&|it| match it.events.pop_front() {
@@ -302,9 +264,22 @@ impl World {
     }
 
     fn lose_request(&mut self) {
-        if let Some((Verb::Create | Verb::Get, _)) = self.request.take() {
-            self.writes.received(&());
+        if self.request.take().is_some() {
+            self.expectations.failed(&());
         }
+    }
+
+    /// The same world, numbered from zero: only whether a write came before the list matters.
+    fn numbered(mut self) -> Self {
+        let list = self.list;
+        for expected in self.expectations.expected.values_mut() {
+            expected.number = u64::from(expected.number >= list);
+            if let What::Response(InFlight { before: Some(before), .. }) = &mut expected.what {
+                before.number = u64::from(before.number >= list);
+            }
+        }
+        (self.list, self.expectations.next) = (1, 2);
+        self
     }
 
     /// Whether everything that has happened has arrived.
@@ -319,12 +294,16 @@ fn whatever_the_order_the_cache_ends_as_the_hub_and_no_write_is_sent_for_a_state
     let mut visited: HashSet<World> = HashSet::new();
     let mut quiet = 0;
     while let Some(world) = open.pop() {
+        let world = world.numbered();
         if !visited.insert(world.clone()) {
             continue;
         }
         if world.is_quiet() {
             quiet += 1;
             assert_eq!(world.known, world.object, "{world:?}");
+            // What a create has met may have ended before the list: it is read.
+            let has_met = world.expectations.expected.values().any(|it| it.what == What::Object);
+            assert!(world.is_ready() || has_met, "{world:?}");
         }
         open.extend(world.next());
     }

@@ -1,0 +1,60 @@
+//! The next write to one object.
+
+use crate::version::Version;
+
+/// The next write, which creates a `C` or merges a patch `P`. It is planned again when the watch has shown the write, so an
+/// object is reconciled one write at a time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Action<C, P> {
+    /// Nothing differs, or nothing may be written.
+    #[default]
+    Nothing,
+    /// Create this object. Its status follows in the next write, since the API server ignores it in a create.
+    Create(C),
+    /// Merge a patch into exactly this version.
+    Patch(Version, P),
+    /// Merge a patch into the status subresource of exactly this version.
+    PatchStatus(Version, P),
+    /// Delete the object of exactly this version.
+    Delete(Version),
+    /// Delete the object with this uid, whatever it contains: whoever changes it all the time does not delay this.
+    DeleteByUid(String),
+}
+
+impl<C, P> Action<C, P> {
+    /// The verb of the write, as in requests and metrics; `None` if there is nothing to write.
+    #[must_use]
+    pub fn verb(&self) -> Option<&'static str> {
+        match self {
+            Self::Nothing => None,
+            Self::Create(_) => Some("create"),
+            Self::Patch(..) => Some("patch"),
+            Self::PatchStatus(..) => Some("patch_status"),
+            Self::Delete(_) | Self::DeleteByUid(_) => Some("delete"),
+        }
+    }
+
+    /// The uid of the object that the write needs.
+    #[must_use]
+    pub fn uid(&self) -> Option<&str> {
+        match self {
+            Self::Nothing | Self::Create(_) => None,
+            Self::Patch(version, _) | Self::PatchStatus(version, _) | Self::Delete(version) => {
+                Some(&version.uid)
+            }
+            Self::DeleteByUid(uid) => Some(uid),
+        }
+    }
+
+    /// The same write of other representations.
+    pub fn map<D, Q>(self, create: impl FnOnce(C) -> D, patch: impl FnOnce(P) -> Q) -> Action<D, Q> {
+        match self {
+            Self::Nothing => Action::Nothing,
+            Self::Create(object) => Action::Create(create(object)),
+            Self::Patch(version, content) => Action::Patch(version, patch(content)),
+            Self::PatchStatus(version, content) => Action::PatchStatus(version, patch(content)),
+            Self::Delete(version) => Action::Delete(version),
+            Self::DeleteByUid(uid) => Action::DeleteByUid(uid),
+        }
+    }
+}

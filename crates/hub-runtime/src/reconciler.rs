@@ -1,0 +1,252 @@
+//! The one loop that makes objects on the hub as planned: plan a key, write once, and plan again when the watch has shown
+//! the write ([`crate::watch::Expectations`]).
+
+use std::fmt::Display;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hub_core::action::Action;
+use hub_core::version::Version;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::host::Host;
+use crate::queue::work::Work;
+use crate::queue::{Key, Outcome};
+use crate::watch::{Effect, Expectations, LONGEST_LAG, LONGEST_SILENCE, Readiness};
+use crate::write::error::WriteError;
+use crate::write::execute::{Target, version};
+
+/// When an object is read, because its watch does not show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// Never: the process has no permission to.
+    Never,
+    /// If the watch is late.
+    IfLate,
+    /// Also at once if a create has met an object, which perhaps no watch shows.
+    IfMet,
+}
+
+impl Reads {
+    /// How long a key waits for its watch.
+    fn longest_lag(self) -> Duration {
+        if self == Self::Never { LONGEST_SILENCE } else { LONGEST_LAG }
+    }
+}
+
+/// The objects of one queue: what the loop needs to know about them.
+pub trait Objects: Send + Sync + 'static {
+    /// What identifies an object.
+    type Key: Key + Display + Send + Sync + 'static;
+    /// An object to create.
+    type Create: Serialize + Send + Sync;
+    /// A merge patch.
+    type Patch: Serialize + Send + Sync;
+    /// What was planned beside the write: findings, states.
+    type Plan: Send + Sync;
+
+    /// Number of workers. Each has one request in flight, which needs one connection; API Priority and Fairness allows a
+    /// client some hundreds.
+    const WORKERS: usize;
+    /// When an object is read.
+    const READS: Reads;
+
+    /// The host.
+    fn host(&self) -> &Host;
+    /// The queue.
+    fn work(&self) -> &Arc<Work<Self::Key>>;
+    /// The writes that the watch has not shown.
+    fn expectations(&self) -> &Mutex<Expectations<Self::Key>>;
+    /// The object, for requests.
+    fn target(&self, key: &Self::Key) -> Target;
+    /// The version in the cache.
+    fn known(&self, key: &Self::Key) -> Option<Version>;
+    /// Plans the next write, from the cache or from the object as it was just read.
+    fn plan(&self, key: &Self::Key, read: Option<&Read>) -> Planned<Self>;
+    /// Nothing is left to write. Reports the findings.
+    fn settled(&self, key: &Self::Key, plan: Self::Plan) -> Outcome;
+    /// The write is refused, or has failed for some time. Reports it.
+    fn refused(&self, key: &Self::Key, plan: &Self::Plan, error: &WriteError);
+
+    /// The API server has accepted the write.
+    fn wrote(&self, _: &Self::Key, _: &Self::Plan, _: &Effect) -> After {
+        After::Watched
+    }
+
+    /// The write has failed. Returns what follows, if it is not what follows for every kind.
+    fn failed(&self, _: &Self::Key, _: &Self::Plan, _: &WriteError) -> Option<Outcome> {
+        None
+    }
+}
+
+/// What follows a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// The watch will show its effect.
+    Watched,
+    /// No watch shows its effect.
+    Unwatched,
+    /// This, since it had none.
+    Outcome(Outcome),
+}
+
+/// What a read has found.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// The object as JSON; `None` if there is none.
+    pub object: Option<String>,
+}
+
+/// The next step for a key.
+pub enum Planned<O: Objects + ?Sized> {
+    /// Nothing yet, for this long.
+    Wait(Duration),
+    /// Nothing, until something changes.
+    Unknown,
+    /// This write, or none.
+    Write(Action<O::Create, O::Patch>, O::Plan),
+}
+
+/// Processes the queue until `stop`, then returns when all writes in flight have finished.
+pub async fn run<O: Objects>(objects: Arc<O>, stop: CancellationToken) {
+    let work = Arc::clone(objects.work());
+    let reconcile = move |key| {
+        let objects = Arc::clone(&objects);
+        async move { reconcile(&*objects, &key).await }
+    };
+    work.run(O::WORKERS, stop, reconcile).await;
+}
+
+async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
+    let known = objects.known(key);
+    let readiness =
+        objects.expectations().lock().check(key, known.as_ref(), O::READS.longest_lag(), Instant::now());
+    let (action, plan) = match objects.plan(key, None) {
+        Planned::Wait(wait) => return Outcome::RetryAfter(wait),
+        Planned::Unknown => return Outcome::Done,
+        Planned::Write(action, plan) => (action, plan),
+    };
+    let hash = hash(&action);
+    let before = match readiness {
+        Readiness::Ready(before) => before,
+        // What ends a grant does not wait for the watch, since it depends on no version.
+        _ if matches!(action, Action::DeleteByUid(_)) => None,
+        Readiness::Wait(wait) => return Outcome::RetryAfter(wait),
+        Readiness::Read if O::READS == Reads::Never => None,
+        Readiness::Read => return reconcile_read(objects, key).await,
+    };
+    if hash.is_some() && hash == before {
+        let error = WriteError::ineffective(objects.target(key).resource, key.to_string());
+        return failed(objects, key, &action, &plan, &error);
+    }
+    write(objects, key, action, plan, hash).await
+}
+
+/// Reconciles an object as it is on the hub now.
+async fn reconcile_read<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
+    let host = objects.host();
+    let read = match objects.target(key).read(&host.client, &host.writer).await {
+        Ok(object) => Read { object },
+        Err(error) => return objects.work().failed(key, &error).outcome,
+    };
+    {
+        let mut expectations = objects.expectations().lock();
+        match read.object.as_deref().and_then(version) {
+            Some(version) => expectations.sent(key, None, Effect::Exists(version), None, Instant::now()),
+            None => expectations.failed(key),
+        }
+    }
+    match objects.plan(key, Some(&read)) {
+        Planned::Wait(wait) => Outcome::RetryAfter(wait),
+        Planned::Unknown => Outcome::Done,
+        Planned::Write(action, plan) => {
+            let hash = hash(&action);
+            write(objects, key, action, plan, hash).await
+        }
+    }
+}
+
+async fn write<O: Objects>(
+    objects: &O,
+    key: &O::Key,
+    action: Action<O::Create, O::Patch>,
+    plan: O::Plan,
+    hash: Option<u64>,
+) -> Outcome {
+    let Some(verb) = action.verb() else { return objects.settled(key, plan) };
+    let target = objects.target(key);
+    if let Some(delayed) = objects.work().delays(key, target.resource, verb) {
+        if let Some(error) = delayed.error {
+            objects.refused(key, &plan, &error);
+        }
+        return delayed.outcome;
+    }
+    let host = objects.host();
+    objects.expectations().lock().sending(key, Instant::now());
+    let effect = match target.write(&host.client, &host.writer, &action).await {
+        Ok(effect) => effect,
+        Err(error) => return failed(objects, key, &action, &plan, &error),
+    };
+    objects.work().written(key, target.resource, verb);
+    let must_read = effect == Effect::Met && O::READS == Reads::IfMet;
+    let after = objects.wrote(key, &plan, &effect);
+    let wait = {
+        let known = objects.known(key);
+        let mut expectations = objects.expectations().lock();
+        if after == After::Watched && !must_read {
+            expectations.sent(key, known.as_ref(), effect, hash, Instant::now());
+        } else {
+            expectations.failed(key);
+        }
+        expectations.wait(key, known.as_ref(), O::READS.longest_lag())
+    };
+    if let After::Outcome(outcome) = after {
+        return outcome;
+    }
+    if must_read {
+        return Box::pin(reconcile_read(objects, key)).await;
+    }
+    // The watch queues the key as soon as it shows the write.
+    Outcome::RetryAfter(wait)
+}
+
+/// Decides what follows from a failed write.
+fn failed<O: Objects>(
+    objects: &O,
+    key: &O::Key,
+    action: &Action<O::Create, O::Patch>,
+    plan: &O::Plan,
+    error: &WriteError,
+) -> Outcome {
+    let failed = objects.work().failed(key, error);
+    {
+        let known = objects.known(key);
+        let mut expectations = objects.expectations().lock();
+        match action.uid().filter(|_| failed.gone) {
+            Some(uid) => {
+                expectations.sent(key, known.as_ref(), Effect::Gone(uid.to_owned()), None, Instant::now());
+            }
+            None => expectations.failed(key),
+        }
+    }
+    if let Some(outcome) = objects.failed(key, plan, error) {
+        return outcome;
+    }
+    if failed.refused {
+        objects.refused(key, plan, error);
+    }
+    failed.outcome
+}
+
+/// The hash of a patch, by which one without effect is recognized.
+pub fn hash<C, P: Serialize>(action: &Action<C, P>) -> Option<u64> {
+    let (Action::Patch(_, patch) | Action::PatchStatus(_, patch)) = action else { return None };
+    let mut hasher = DefaultHasher::new();
+    action.verb().hash(&mut hasher);
+    serde_json::to_vec(patch).ok()?.hash(&mut hasher);
+    Some(hasher.finish())
+}

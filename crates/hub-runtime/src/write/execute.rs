@@ -1,0 +1,221 @@
+//! Sends a planned write.
+
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use hub_core::action::Action;
+use hub_core::status_request::{StatusRequest, status_request};
+use hub_core::version::Version;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use kube::api::{
+    DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions, Request as Requests,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tracing::info;
+
+use super::error::{Category, WriteError};
+use super::{Request, Writer};
+use crate::watch::Effect;
+
+/// The object of a write.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The resource's plural.
+    pub resource: &'static str,
+    /// The path of the collection.
+    pub collection: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `NAMESPACE/NAME`, or `NAME` if cluster-scoped.
+    pub full_name: String,
+    /// The field manager of creates and patches; that of the client if there is none.
+    pub field_manager: Option<&'static str>,
+}
+
+/// What is read of a response: the object, or of a delete also a Status.
+#[derive(Deserialize)]
+struct Response {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
+
+impl Target {
+    fn requests(&self) -> Requests {
+        Requests::new(self.collection.clone())
+    }
+
+    fn request(&self, verb: &'static str) -> Request<'_> {
+        Request { verb, resource: self.resource, name: &self.full_name }
+    }
+
+    /// Reads the object; `None` if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// The read has failed.
+    pub async fn read(&self, client: &Client, writer: &Writer) -> Result<Option<String>, WriteError> {
+        let reading = async {
+            let get = self.requests().get(&self.name, &GetParams::default());
+            client.request_text(get.map_err(kube::Error::BuildRequest)?).await
+        };
+        match writer.send(self.request("get"), reading).await {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.category == Category::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finds the object with the permission to list; `None` if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// The list has failed.
+    pub async fn find(&self, client: &Client, writer: &Writer) -> Result<Option<Value>, WriteError> {
+        let params = ListParams::default().fields(&format!("metadata.name={}", self.name));
+        let listing = async {
+            let list = self.requests().list(&params).map_err(kube::Error::BuildRequest)?;
+            client.request::<Value>(list).await
+        };
+        let mut list = writer.send(self.request("list"), listing).await?;
+        Ok(list["items"].as_array_mut().and_then(Vec::pop))
+    }
+
+    /// Sends a write. A create that meets an object, and a delete by uid that finds no object with this uid, are effects
+    /// and no errors.
+    ///
+    /// # Errors
+    ///
+    /// The write has failed.
+    pub async fn write<C: Serialize, P: Serialize>(
+        &self,
+        client: &Client,
+        writer: &Writer,
+        write: &Action<C, P>,
+    ) -> Result<Effect, WriteError> {
+        let verb = write.verb().unwrap_or_default();
+        let invalid = |error: serde_json::Error| {
+            WriteError::new(verb, self.resource, &self.full_name, Category::Invalid, error.to_string())
+        };
+        let field_manager = self.field_manager.map(str::to_owned);
+        let patching = PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
+        let (requests, name) = (self.requests(), &*self.name);
+        let (request, done, uid) = match write {
+            Action::Nothing => return Ok(Effect::Met),
+            Action::Create(object) => {
+                let params = PostParams { field_manager, ..PostParams::default() };
+                (requests.create(&params, serde_json::to_vec(object).map_err(invalid)?), "created", "")
+            }
+            Action::Patch(version, patch) => {
+                let patch = Patch::Merge(under(version, json!(patch)));
+                (requests.patch(name, &patching, &patch), "updated", &*version.uid)
+            }
+            Action::PatchStatus(version, patch) => {
+                let patch = status_request(version, &json!(patch));
+                (patch_status(&requests, name, &patching, patch), "", &*version.uid)
+            }
+            Action::Delete(version) => (requests.delete(name, &exactly(version)), "deleted", &*version.uid),
+            Action::DeleteByUid(uid) => (requests.delete(name, &by_uid(uid)), "deleted", &**uid),
+        };
+        let sending = async { client.request(request.map_err(kube::Error::BuildRequest)?).await };
+        let response: Response = match writer.send(self.request(verb), sending).await {
+            Ok(response) => response,
+            // Created by an earlier attempt whose response was lost, or by another client, and not shown yet.
+            Err(error) if error.category == Category::AlreadyExists => return Ok(Effect::Met),
+            // Gone, and perhaps another object has its name.
+            Err(error)
+                if matches!(write, Action::DeleteByUid(_))
+                    && matches!(error.category, Category::NotFound | Category::Conflict) =>
+            {
+                return Ok(Effect::Gone(uid.to_owned()));
+            }
+            Err(error) => return Err(error),
+        };
+        if !done.is_empty() {
+            info!(resource = self.resource, object = self.full_name, "{done}");
+        }
+        // The response to a delete contains an object that a finalizer delays.
+        let is_delete = matches!(write, Action::Delete(_) | Action::DeleteByUid(_));
+        let is_gone =
+            is_delete && (response.kind == "Status" || response.metadata.deletion_timestamp.is_none());
+        Ok(if is_gone {
+            Effect::Gone(uid.to_owned())
+        } else {
+            Effect::Exists(Version::of(&response.metadata))
+        })
+    }
+}
+
+/// The version of an object in JSON.
+#[must_use]
+pub fn version(object: &str) -> Option<Version> {
+    Some(Version::of(&serde_json::from_str::<Response>(object).ok()?.metadata))
+}
+
+/// The request that changes a status.
+///
+/// # Errors
+///
+/// The request cannot be built.
+pub fn patch_status(
+    requests: &Requests,
+    name: &str,
+    params: &PatchParams,
+    patch: StatusRequest,
+) -> Result<http::Request<Vec<u8>>, kube::core::request::Error> {
+    let (body, content_type) = match patch {
+        StatusRequest::Merge(body) => (body, "application/merge-patch+json"),
+        StatusRequest::Json(body) => (body, "application/json-patch+json"),
+    };
+    let mut request = requests.patch_subresource("status", name, params, &Patch::Merge(body))?;
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    Ok(request)
+}
+
+/// A merge patch that applies only to this version of the object.
+fn under(version: &Version, mut patch: Value) -> Value {
+    patch["metadata"]["uid"] = json!(version.uid);
+    patch["metadata"]["resourceVersion"] = json!(version.resource_version);
+    patch
+}
+
+/// Deletes only this object, and only if it is unchanged since it was read.
+fn exactly(version: &Version) -> DeleteParams {
+    DeleteParams::default().preconditions(Preconditions {
+        uid: Some(version.uid.clone()),
+        resource_version: Some(version.resource_version.clone()),
+    })
+}
+
+/// Deletes only this object, whatever it contains by now.
+fn by_uid(uid: &str) -> DeleteParams {
+    DeleteParams::default().preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version() -> Version {
+        Version { uid: "u1".to_owned(), resource_version: "7".to_owned() }
+    }
+
+    #[test]
+    fn a_patch_applies_to_one_version_of_one_object() {
+        assert_eq!(
+            under(&version(), json!({ "metadata": { "labels": { "x": "y" } }, "spec": {} })),
+            json!({ "metadata": { "uid": "u1", "resourceVersion": "7", "labels": { "x": "y" } }, "spec": {} })
+        );
+    }
+
+    #[test]
+    fn a_delete_names_the_object_and_its_version_or_the_object_alone() {
+        let preconditions = exactly(&version()).preconditions.unwrap();
+        assert_eq!(preconditions.uid.as_deref(), Some("u1"));
+        assert_eq!(preconditions.resource_version.as_deref(), Some("7"));
+        let preconditions = by_uid("u1").preconditions.unwrap();
+        assert_eq!((preconditions.uid.as_deref(), preconditions.resource_version), (Some("u1"), None));
+    }
+}
