@@ -302,7 +302,7 @@ impl IntegrationStore {
     /// Records that a create has met another object. Returns whether an earlier one has, too: unless it is ours and a watch
     /// is about to show it, the object is another owner's.
     fn met_another(&self, key: &IntegrationKey) -> bool {
-        matches!(key, IntegrationKey::ClusterSecret(_)) && !self.state.lock().taken.insert(key.clone())
+        !self.state.lock().taken.insert(key.clone())
     }
 
     /// The next write; `None` until what it depends on is listed.

@@ -147,7 +147,7 @@ impl AccessWriter {
     ) -> Result<(), WriteError> {
         let (host, object) = (&self.store.host, (kind, key.clone()));
         self.store.expectations.lock().sending(&object, Instant::now());
-        let effect = target(kind, key).write(&host.client, &host.writer, action).await?;
+        let (effect, _) = target(kind, key).write(&host.client, &host.writer, action).await?;
         if let (AccessAction::Create(_), Effect::Exists(version)) = (action, &effect) {
             self.store.created(kind, key, &version.uid);
         }
@@ -168,7 +168,7 @@ impl AccessWriter {
                 let effect = Effect::Exists(object.version.clone());
                 expectations.sent(&of, None, effect, None, Instant::now());
             }
-            None => expectations.failed(&of),
+            None => expectations.forget(&of),
         }
         drop(expectations);
         Ok(object)
@@ -191,7 +191,7 @@ impl AccessWriter {
                     let effect = Effect::Gone(uid.to_owned());
                     expectations.sent(&object, known.as_ref(), effect, None, Instant::now());
                 }
-                None => expectations.failed(&object),
+                None => expectations.forget(&object),
             }
         }
         match error.category {

@@ -350,7 +350,7 @@ impl Store {
     /// Records a Secret without the label of copies, which no watch shows, unless the watch has shown a later state.
     pub(crate) fn met_unwatched(&self, key: &SecretKey, observed: ObservedCopy) {
         self.memory.met_unwatched(key);
-        self.copy_expectations.lock().failed(key);
+        self.copy_expectations.lock().forget(key);
         let mut index = self.index.lock();
         let is_later = |known: &ObservedCopy| {
             known.version.uid != observed.version.uid

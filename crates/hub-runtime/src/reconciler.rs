@@ -157,10 +157,15 @@ async fn reconcile_read<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
         let mut expectations = objects.expectations().lock();
         match read.object.as_deref().and_then(version) {
             Some(version) => expectations.sent(key, None, Effect::Exists(version), None, Instant::now()),
-            None => expectations.failed(key),
+            None => expectations.forget(key),
         }
     }
-    match objects.plan(key, Some(&read)) {
+    reconcile_as(objects, key, &read).await
+}
+
+/// Reconciles an object as a response has shown it.
+async fn reconcile_as<O: Objects>(objects: &O, key: &O::Key, read: &Read) -> Outcome {
+    match objects.plan(key, Some(read)) {
         Planned::Wait(wait) => Outcome::RetryAfter(wait),
         Planned::Unknown => Outcome::Done,
         Planned::Write(action, plan) => {
@@ -187,12 +192,13 @@ async fn write<O: Objects>(
     }
     let host = objects.host();
     objects.expectations().lock().sending(key, Instant::now());
-    let effect = match target.write(&host.client, &host.writer, &action).await {
-        Ok(effect) => effect,
+    let (effect, object) = match target.write(&host.client, &host.writer, &action).await {
+        Ok(response) => response,
         Err(error) => return failed(objects, key, &action, &plan, &error),
     };
     objects.work().written(key, target.resource, verb);
     let must_read = effect == Effect::Met && O::READS == Reads::IfMet;
+    let is_created = matches!((&action, &effect), (Action::Create(_), Effect::Exists(_)));
     let after = objects.wrote(key, &plan, &effect);
     let wait = {
         let known = objects.known(key);
@@ -200,7 +206,7 @@ async fn write<O: Objects>(
         if after == After::Watched && !must_read {
             expectations.sent(key, known.as_ref(), effect, hash, Instant::now());
         } else {
-            expectations.failed(key);
+            expectations.forget(key);
         }
         expectations.wait(key, known.as_ref(), O::READS.longest_lag())
     };
@@ -209,6 +215,10 @@ async fn write<O: Objects>(
     }
     if must_read {
         return Box::pin(reconcile_read(objects, key)).await;
+    }
+    // The status of a new object follows at once: a process that ends now leaves none without.
+    if is_created && O::READS == Reads::IfLate {
+        return Box::pin(reconcile_as(objects, key, &Read { object: Some(object) })).await;
     }
     // The watch queues the key as soon as it shows the write.
     Outcome::RetryAfter(wait)
@@ -230,7 +240,7 @@ fn failed<O: Objects>(
             Some(uid) => {
                 expectations.sent(key, known.as_ref(), Effect::Gone(uid.to_owned()), None, Instant::now());
             }
-            None => expectations.failed(key),
+            None => expectations.forget(key),
         }
     }
     if let Some(outcome) = objects.failed(key, plan, error) {

@@ -84,8 +84,11 @@ impl Objects for IntegrationStore {
         match effect {
             Effect::Exists(version) if plan.creates => self.created(key, &version.uid),
             // Created by an earlier attempt whose response was lost, or by another client: the watch shows it, unless it is
-            // a Secret without our labels.
-            Effect::Met if self.met_another(key) => {
+            // a Secret without our labels, which a second attempt meets again.
+            Effect::Met if matches!(key, IntegrationKey::ClusterSecret(_)) => {
+                if !self.met_another(key) {
+                    return After::Outcome(Outcome::Retry);
+                }
                 self.report(key, vec![foreign_cluster_secret()]);
                 return After::Outcome(Outcome::Refused);
             }

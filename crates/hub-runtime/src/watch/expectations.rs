@@ -140,8 +140,8 @@ impl<K: Clone + Ord> Expectations<K> {
         }
     }
 
-    /// It has failed, or its effect is not watched.
-    pub fn failed(&mut self, key: &K) {
+    /// It has failed, or its effect is not watched: what was expected before it still is.
+    pub fn forget(&mut self, key: &K) {
         if let Some(Expected { what: What::Response(InFlight { before: Some(before), .. }), .. }) =
             self.expected.remove(key)
         {
@@ -313,7 +313,7 @@ mod tests {
         let now = Instant::now();
         let mut expectations = after(Effect::Exists(version("one", "5")), now);
         expectations.sending(&"a", now);
-        expectations.failed(&"a");
+        expectations.forget(&"a");
         assert_eq!(expectations.check(&"a", None, LONGEST, now), Readiness::Wait(LONGEST));
     }
 

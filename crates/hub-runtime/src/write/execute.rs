@@ -83,7 +83,7 @@ impl Target {
         Ok(list["items"].as_array_mut().and_then(Vec::pop))
     }
 
-    /// Sends a write. A create that meets an object, and a delete by uid that finds no object with this uid, are effects
+    /// Sends a write, and returns the response, too. A create that meets an object, and a delete by uid that finds no object with this uid, are effects
     /// and no errors.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Target {
         client: &Client,
         writer: &Writer,
         write: &Action<C, P>,
-    ) -> Result<Effect, WriteError> {
+    ) -> Result<(Effect, String), WriteError> {
         let verb = write.verb().unwrap_or_default();
         let invalid = |error: serde_json::Error| {
             WriteError::new(verb, self.resource, &self.full_name, Category::Invalid, error.to_string())
@@ -103,7 +103,7 @@ impl Target {
         let patching = PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
         let (requests, name) = (self.requests(), &*self.name);
         let (request, done, uid) = match write {
-            Action::Nothing => return Ok(Effect::Met),
+            Action::Nothing => return Ok((Effect::Met, String::new())),
             Action::Create(object) => {
                 let params = PostParams { field_manager, ..PostParams::default() };
                 (requests.create(&params, serde_json::to_vec(object).map_err(invalid)?), "created", "")
@@ -119,17 +119,23 @@ impl Target {
             Action::Delete(version) => (requests.delete(name, &exactly(version)), "deleted", &*version.uid),
             Action::DeleteByUid(uid) => (requests.delete(name, &by_uid(uid)), "deleted", &**uid),
         };
-        let sending = async { client.request(request.map_err(kube::Error::BuildRequest)?).await };
-        let response: Response = match writer.send(self.request(verb), sending).await {
+        let sending = async {
+            let text = client.request_text(request.map_err(kube::Error::BuildRequest)?).await?;
+            let response: Response = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+            Ok((response, text))
+        };
+        let (response, text) = match writer.send(self.request(verb), sending).await {
             Ok(response) => response,
             // Created by an earlier attempt whose response was lost, or by another client, and not shown yet.
-            Err(error) if error.category == Category::AlreadyExists => return Ok(Effect::Met),
+            Err(error) if error.category == Category::AlreadyExists => {
+                return Ok((Effect::Met, String::new()));
+            }
             // Gone, and perhaps another object has its name.
             Err(error)
                 if matches!(write, Action::DeleteByUid(_))
                     && matches!(error.category, Category::NotFound | Category::Conflict) =>
             {
-                return Ok(Effect::Gone(uid.to_owned()));
+                return Ok((Effect::Gone(uid.to_owned()), String::new()));
             }
             Err(error) => return Err(error),
         };
@@ -140,11 +146,12 @@ impl Target {
         let is_delete = matches!(write, Action::Delete(_) | Action::DeleteByUid(_));
         let is_gone =
             is_delete && (response.kind == "Status" || response.metadata.deletion_timestamp.is_none());
-        Ok(if is_gone {
+        let effect = if is_gone {
             Effect::Gone(uid.to_owned())
         } else {
             Effect::Exists(Version::of(&response.metadata))
-        })
+        };
+        Ok((effect, text))
     }
 }
 

@@ -154,7 +154,7 @@ impl World {
                 Effect::Gone(object.0.to_string())
             }
             (Verb::Create, Response::Conflict) => Effect::Met,
-            _ => return self.expectations.failed(&()),
+            _ => return self.expectations.forget(&()),
         };
         self.expectations.sent(&(), self.known.map(version).as_ref(), effect, None, *NOW);
     }
@@ -265,7 +265,7 @@ impl World {
 
     fn lose_request(&mut self) {
         if self.request.take().is_some() {
-            self.expectations.failed(&());
+            self.expectations.forget(&());
         }
     }
 
