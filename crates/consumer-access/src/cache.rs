@@ -1,7 +1,6 @@
 //! The observed objects of one kind.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::Hash;
 
 use hub_api::names::{AccountKey, AccountName};
 use hub_core::consumer_access::{AccessSettings, FoundObject, IntegrationKey, ObservedObject};
@@ -27,7 +26,7 @@ pub(crate) fn shown(object: Result<DynamicObject, Unreadable>) -> ObservedObject
 }
 
 /// What identifies an object.
-pub(crate) trait CacheKey: Clone + Ord + Hash {
+pub(crate) trait CacheKey: Clone + Ord {
     /// Whether the content of an object of another owner matters.
     fn is_declared(&self, settings: &AccessSettings) -> bool;
 }

@@ -29,6 +29,7 @@ use hub_process::process::Shared;
 use hub_runtime::host::{Host, Watches};
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
+use hub_runtime::reconciler::Read;
 use hub_runtime::watch::{Expectations, ObjectKey, Sink, Unreadable, Watch};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use parking_lot::Mutex;
@@ -306,13 +307,19 @@ impl IntegrationStore {
     }
 
     /// The next write; `None` until what it depends on is listed.
-    fn plan_next(&self, key: &IntegrationKey) -> Option<IntegrationPlan> {
+    fn plan_next(&self, key: &IntegrationKey, read: Option<&Read>) -> Option<IntegrationPlan> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
         if !self.is_listed(&state, key) {
             return None;
         }
-        let observed = |key: &IntegrationKey| state.cache(key).get(key);
+        let found = read.and_then(|read| serde_json::from_str(read.object.as_deref()?).ok());
+        let found =
+            found.map(|object| state.cache(key).as_read(&self.settings, key, self::read(key, &object)));
+        let observed = |of: &IntegrationKey| match read {
+            Some(_) if of == key => found.as_ref(),
+            _ => state.cache(of).get(of),
+        };
         Some(match key {
             IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => {
                 self.settings.plan_kueue(&fleet, key, observed)

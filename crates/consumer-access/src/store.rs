@@ -183,6 +183,11 @@ impl Store {
         if kind != AccessKind::ClusterPermission {
             return;
         }
+        if !is_served {
+            let is_other =
+                |(of, key): &(AccessKind, AccountKey)| *of != kind || watch_of(kind, key) != *watch;
+            self.expectations.lock().keep(is_other);
+        }
         let mut state = self.state.lock();
         let was_listed = state.cache(kind).is_listed(watch);
         if !is_served {
@@ -376,8 +381,8 @@ impl Store {
         }
     }
 
-    /// The observed objects, those that were just read in place of the cached ones, and the next write that is not blocked; `None` until the list of accounts is
-    /// complete. The permissions of an account whose consumer is no longer declared are not watched: they are
+    /// The observed objects, those that were just read in place of the cached ones, and the next write that is not blocked;
+    /// `None` until the list of accounts is complete. The permissions of an account whose consumer is no longer declared are not watched: they are
     /// garbage-collected with it. Permissions that cannot be listed delay only their creation, and that of their accounts.
     pub(crate) fn plan(
         &self,
@@ -396,13 +401,9 @@ impl Store {
         let agent_namespace = state.agent_namespace(&key.cluster);
         let mut objects = state.objects(key);
         for (kind, object) in read {
-            match object {
-                Some(object) => {
-                    drop(
-                        objects
-                            .insert(*kind, state.cache(*kind).as_read(&self.settings, key, object.clone())),
-                    );
-                }
+            let found = object.clone().map(|object| state.cache(*kind).as_read(&self.settings, key, object));
+            match found {
+                Some(found) => drop(objects.insert(*kind, found)),
                 None => drop(objects.remove(kind)),
             }
         }

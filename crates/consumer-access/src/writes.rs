@@ -9,11 +9,10 @@ use hub_core::consumer_access::{AccessAction, AccessKind, AccessPlan, ObservedAc
 use hub_core::finding::{Finding, Reason};
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Delayed;
-use hub_runtime::reconciler::hash;
+use hub_runtime::reconciler::{UNSEEN, hash};
 use hub_runtime::watch::{Effect, LONGEST_LAG, Readiness};
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::execute::Target;
-use kube::Resource as _;
 use kube::api::DynamicObject;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +21,7 @@ use crate::store::{Store, api_resource, resource, subject};
 
 /// Number of workers.
 const WORKERS: usize = 8;
-/// The maximum number of steps in a row for a key: a write of each kind, and one that replaces or follows each.
+/// The maximum number of steps in a row for a key: deletes, which do not wait for the watch, and writes that are blocked.
 const MAX_ROUNDS: usize = 6;
 
 /// Why nothing of a kind is written in this attempt.
@@ -76,15 +75,25 @@ impl AccessWriter {
             }
             let mut plan = self.plan(key, &BTreeMap::new(), &blocked, &waiting);
             // What ends a grant does not wait for a read.
+            let mut has_read = false;
             if !late.is_empty() && !plan.as_ref().is_some_and(|(_, plan)| is_delete(plan)) {
                 let mut read = BTreeMap::new();
                 for kind in late {
                     match self.read(kind, key).await {
                         Ok(object) => {
+                            has_read |= object.is_some();
                             waiting.remove(&kind);
                             read.insert(kind, object);
                         }
-                        Err(error) => drop(self.store.work.failed(key, &error)),
+                        Err(error) => {
+                            let failed = self.store.work.failed(key, &error);
+                            let error = failed.refused.then_some(error);
+                            waiting.remove(&kind);
+                            for write in verbs(kind) {
+                                let refused = error.clone();
+                                blocked.insert(write, Blocked { outcome: failed.outcome, refused });
+                            }
+                        }
                     }
                 }
                 plan = self.plan(key, &read, &blocked, &waiting);
@@ -96,6 +105,10 @@ impl AccessWriter {
                     return wait;
                 }
                 self.report(key, &observed, &plan, &blocked);
+                // Until the watch shows the object, the key is held, so that a change concerns it.
+                if has_read && blocked.is_empty() {
+                    return Outcome::RetryAfter(UNSEEN);
+                }
                 return soonest(blocked.into_values().map(|blocked| blocked.outcome));
             };
             let (kind, verb) = (*kind, action.verb().unwrap_or_default());
@@ -160,17 +173,9 @@ impl AccessWriter {
     async fn read(&self, kind: AccessKind, key: &AccountKey) -> Result<Option<ObservedObject>, WriteError> {
         let host = &self.store.host;
         let object = target(kind, key).find(&host.client, &host.writer).await?;
-        let object: Option<DynamicObject> = object.and_then(|object| serde_json::from_value(object).ok());
         let object = object.map(|object| ObservedObject::read(&object.metadata, Some(&object.data)));
-        let (mut expectations, of) = (self.store.expectations.lock(), (kind, key.clone()));
-        match &object {
-            Some(object) => {
-                let effect = Effect::Exists(object.version.clone());
-                expectations.sent(&of, None, effect, None, Instant::now());
-            }
-            None => expectations.forget(&of),
-        }
-        drop(expectations);
+        let version = object.as_ref().map(|object| object.version.clone());
+        self.store.expectations.lock().read(&(kind, key.clone()), version, Instant::now());
         Ok(object)
     }
 
@@ -183,17 +188,10 @@ impl AccessWriter {
         error: WriteError,
     ) -> Result<Blocked, Outcome> {
         let failed = self.store.work.failed(key, &error);
-        {
-            let (known, object) = (self.store.known(kind, key), (kind, key.clone()));
-            let mut expectations = self.store.expectations.lock();
-            match action.uid().filter(|_| failed.gone) {
-                Some(uid) => {
-                    let effect = Effect::Gone(uid.to_owned());
-                    expectations.sent(&object, known.as_ref(), effect, None, Instant::now());
-                }
-                None => expectations.forget(&object),
-            }
-        }
+        let (known, gone) = (self.store.known(kind, key), action.uid().filter(|_| failed.gone));
+        let mut expectations = self.store.expectations.lock();
+        expectations.failed(&(kind, key.clone()), known.as_ref(), gone, Instant::now());
+        drop(expectations);
         match error.category {
             _ if failed.refused => Ok(Blocked { outcome: failed.outcome, refused: Some(error) }),
             // The CRD is missing, or a webhook for the kind fails.
@@ -238,13 +236,8 @@ impl AccessWriter {
 
 /// An object of an account.
 fn target(kind: AccessKind, key: &AccountKey) -> Target {
-    Target {
-        resource: resource(kind),
-        collection: DynamicObject::url_path(&api_resource(kind), Some(key.cluster.as_str())),
-        name: kind.name(key),
-        full_name: full_name(kind, key),
-        field_manager: None,
-    }
+    let namespace = Some(key.cluster.as_str());
+    Target::of::<DynamicObject>(resource(kind), &api_resource(kind), namespace, &kind.name(key))
 }
 
 fn is_delete(plan: &AccessPlan) -> bool {

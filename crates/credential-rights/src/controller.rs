@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::{CONTROLLER, Store};
 use crate::watches;
-use crate::writes::PermissionWriter;
 
 /// The feature gate that starts it.
 pub const GATE: &str = "ClusterProfileCredRights";
@@ -61,6 +60,6 @@ impl Controller for CredentialRights {
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        reconciler::run(Arc::new(PermissionWriter::new(&self.store)), stop).boxed()
+        reconciler::run(Arc::clone(&self.store), stop).boxed()
     }
 }

@@ -256,10 +256,14 @@ impl Store {
     }
 
     /// Plans the next write to a consumer's Role.
-    pub(crate) fn plan_consumer(&self, role: &ConsumerRole) -> Result<RulesAction, Finding> {
+    pub(crate) fn plan_consumer(
+        &self,
+        role: &ConsumerRole,
+        read: Option<&Known<ObservedConsumerRole>>,
+    ) -> Result<RulesAction, Finding> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
-        let observed = state.consumer_roles.get(role).unwrap_or(&Known::Unknown);
+        let observed = read.or_else(|| state.consumer_roles.get(role)).unwrap_or(&Known::Unknown);
         let accounts = state.all_accounts.then_some(&state.accounts);
         role.plan(self.settings.copies(), &fleet, accounts, observed)
     }

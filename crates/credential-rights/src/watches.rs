@@ -35,7 +35,7 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let bindings = Watch::<RoleBinding>::all("rolebindings").named(&settings.copies_role);
     watches.watch(bindings, RoleBindingSink { store: Arc::clone(store), list: 0 });
     let role = Watch::<ClusterRole>::all("clusterroles").named(&settings.tokens_role);
-    watches.watch(role, TokensRoleSink { store: Arc::clone(store), seen: false });
+    watches.watch(role, TokensRoleSink { store: Arc::clone(store), seen: false, list: 0 });
     let role = Watch::<ClusterRole>::all("clusterroles (copies)").named(&settings.copies_role);
     watches.watch_metadata(role, CopiesRoleSink { store: Arc::clone(store), seen: false });
     // Without this watch no permission is withdrawn, and everything else works.
@@ -45,7 +45,7 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     // this.
     let held = settings.consumer_roles.iter().map(|role| {
         let watch = Watch::<Role>::all("roles (consumers)").named(&role.name).late();
-        let sink = ConsumerRoleSink { store: Arc::clone(store), role: role.clone(), seen: false };
+        let sink = ConsumerRoleSink { store: Arc::clone(store), role: role.clone(), seen: false, list: 0 };
         watches.watch_while_held(Some(role.namespace.as_str()), watch, sink)
     });
     let held: Vec<_> = held.collect();
@@ -126,6 +126,8 @@ impl Sink<RoleBinding> for RoleBindingSink {
 struct TokensRoleSink {
     store: Arc<Store>,
     seen: bool,
+    /// The number of the current list.
+    list: u64,
 }
 
 impl Sink<ClusterRole> for TokensRoleSink {
@@ -139,7 +141,12 @@ impl Sink<ClusterRole> for TokensRoleSink {
         self.store.set_tokens_role(Known::Absent);
     }
 
-    fn listed(&mut self, _: &str) {
+    fn listing(&mut self) {
+        self.list = self.store.expectations.lock().begin_list();
+    }
+
+    fn listed(&mut self, version: &str) {
+        self.store.listed(self.list, version, |key| *key == RightsKey::Tokens);
         if !self.seen {
             self.store.set_tokens_role(Known::Absent);
         }
@@ -150,6 +157,8 @@ struct ConsumerRoleSink {
     store: Arc<Store>,
     role: ConsumerRole,
     seen: bool,
+    /// The number of the current list.
+    list: u64,
 }
 
 impl Sink<Role> for ConsumerRoleSink {
@@ -164,7 +173,16 @@ impl Sink<Role> for ConsumerRoleSink {
         self.store.set_consumer_role(&self.role, Known::Absent);
     }
 
-    fn listed(&mut self, _: &str) {
+    fn listing(&mut self) {
+        self.list = self.store.expectations.lock().begin_list();
+    }
+
+    fn listed(&mut self, version: &str) {
+        self.store.listed(
+            self.list,
+            version,
+            |key| matches!(key, RightsKey::Consumer(role) if *role == self.role),
+        );
         if !self.seen {
             self.store.set_consumer_role(&self.role, Known::Absent);
         }

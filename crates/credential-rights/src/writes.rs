@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::finding::{Finding, Reason};
 use hub_core::rights::{MissingRole, plan_tokens};
@@ -14,51 +15,50 @@ use hub_runtime::watch::Expectations;
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::execute::Target;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
-use kube::Resource;
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::store::{BINDINGS, CLUSTER_ROLES, ROLES, RightsKey, Store};
 
-/// Writes the permissions.
-pub(crate) struct PermissionWriter {
-    store: Arc<Store>,
+/// Why there is no write.
+pub(crate) enum NoPlan {
+    /// This is to be reported on a consumer's Role.
+    Finding(Finding),
+    /// The ClusterRole does not exist.
+    MissingRole,
 }
 
-/// What was planned beside the write.
-pub(crate) struct PlannedPermission {
-    /// The finding on a consumer's Role.
-    finding: Option<Finding>,
-    /// Whether the role to bind is missing.
-    is_missing: bool,
-}
-
-impl PermissionWriter {
-    pub(crate) fn new(store: &Arc<Store>) -> Self {
-        Self { store: Arc::clone(store) }
+impl From<MissingRole> for NoPlan {
+    fn from(_: MissingRole) -> Self {
+        Self::MissingRole
     }
+}
 
-    fn plan_next(&self, key: &RightsKey) -> Result<Action<Value, Value>, Option<Finding>> {
-        let missing = |MissingRole| {
-            let role = self.target(key).name;
-            warn!(role, "the ClusterRole does not exist, so the syncer lacks a permission");
-            None
-        };
+impl Store {
+    /// The next write, or why there is none.
+    fn plan_next(&self, key: &RightsKey, read: Option<&Read>) -> Result<Action<Value, Value>, NoPlan> {
         match key {
             RightsKey::Tokens => {
-                let names = self.store.token_names();
-                let action = plan_tokens(&self.store.tokens_role(), names.as_ref()).map_err(missing)?;
+                let names = self.token_names();
+                let role = read.map_or_else(|| self.tokens_role(), as_read::<ClusterRole, _>);
+                let action = plan_tokens(&role, names.as_ref())?;
                 Ok(action.map(|never| match never {}, |rules| rules_patch(&rules)))
             }
             RightsKey::Copies(namespace) => {
-                let (has, observed) = (self.store.has_permission(namespace), self.store.binding(namespace));
-                let role = self.store.copies_role();
-                let action = self.store.settings.plan_binding(namespace, has, &role, observed.as_ref());
-                Ok(action.map_err(missing)?.map(|binding| json!(binding), |never| match never {}))
+                let has = self.has_permission(namespace);
+                let observed = match read {
+                    None => self.binding(namespace),
+                    Some(read) => as_read::<RoleBinding, _>(read).present().cloned(),
+                };
+                let role = self.copies_role();
+                let action = self.settings.plan_binding(namespace, has, &role, observed.as_ref())?;
+                Ok(action.map(|binding| json!(binding), |never| match never {}))
             }
             RightsKey::Consumer(role) => {
-                let action = self.store.plan_consumer(role).map_err(Some)?;
+                let read = read.map(as_read::<Role, _>);
+                let action = self.plan_consumer(role, read.as_ref()).map_err(NoPlan::Finding)?;
                 Ok(action.map(|never| match never {}, |rules| rules_patch(&rules)))
             }
         }
@@ -67,72 +67,78 @@ impl PermissionWriter {
     /// Reports a finding on a consumer's Role, or that there is none.
     fn report(&self, key: &RightsKey, finding: Option<Finding>) {
         if let RightsKey::Consumer(role) = key {
-            let uid = self.store.known(key).map(|version| version.uid);
-            self.store.reporter.report(&role.subject(), uid.as_deref(), finding.into_iter().collect());
+            let uid = self.known(key).map(|version| version.uid);
+            self.reporter.report(&role.subject(), uid.as_deref(), finding.into_iter().collect());
         }
     }
 }
 
-impl Objects for PermissionWriter {
+impl Objects for Store {
     type Key = RightsKey;
     type Create = Value;
     type Patch = Value;
-    type Plan = PlannedPermission;
+    type Plan = Option<NoPlan>;
 
     const WORKERS: usize = 4;
-    const READS: Reads = Reads::Never;
+    const READS: Reads = Reads::IfLate;
 
     fn host(&self) -> &Host {
-        &self.store.host
+        &self.host
     }
 
     fn work(&self) -> &Arc<Work<RightsKey>> {
-        &self.store.work
+        &self.work
     }
 
     fn expectations(&self) -> &Mutex<Expectations<RightsKey>> {
-        &self.store.expectations
+        &self.expectations
     }
 
     fn target(&self, key: &RightsKey) -> Target {
-        let settings = &self.store.settings;
+        let settings = &self.settings;
         match key {
-            RightsKey::Tokens => target::<ClusterRole>(CLUSTER_ROLES, None, &settings.tokens_role),
+            RightsKey::Tokens => Target::of::<ClusterRole>(CLUSTER_ROLES, &(), None, &settings.tokens_role),
             RightsKey::Copies(namespace) => {
-                target::<RoleBinding>(BINDINGS, Some(namespace.as_str()), &settings.copies_role)
+                Target::of::<RoleBinding>(BINDINGS, &(), Some(namespace.as_str()), &settings.copies_role)
             }
-            RightsKey::Consumer(role) => target::<Role>(ROLES, Some(role.namespace.as_str()), &role.name),
+            RightsKey::Consumer(role) => {
+                Target::of::<Role>(ROLES, &(), Some(role.namespace.as_str()), &role.name)
+            }
         }
     }
 
     fn known(&self, key: &RightsKey) -> Option<Version> {
-        self.store.known(key)
+        self.known(key)
     }
 
-    fn plan(&self, key: &RightsKey, _: Option<&Read>) -> Planned<Self> {
-        let (action, plan) = match self.plan_next(key) {
-            Ok(action) => (action, PlannedPermission { finding: None, is_missing: false }),
-            Err(finding) => {
-                let is_missing = matches!(key, RightsKey::Copies(_));
-                (Action::Nothing, PlannedPermission { finding, is_missing })
+    fn plan(&self, key: &RightsKey, read: Option<&Read>) -> Planned<Self> {
+        match self.plan_next(key, read) {
+            Ok(action) => Planned::Write(action, None),
+            Err(why) => Planned::Write(Action::Nothing, Some(why)),
+        }
+    }
+
+    fn settled(&self, key: &RightsKey, why: Option<NoPlan>) -> Outcome {
+        match why {
+            None => self.report(key, None),
+            Some(NoPlan::Finding(finding)) => self.report(key, Some(finding)),
+            Some(NoPlan::MissingRole) => {
+                let role = self.target(key).name;
+                warn!(role, "the ClusterRole does not exist, so the syncer lacks a permission");
+                return if *key == RightsKey::Tokens { Outcome::Done } else { Outcome::Refused };
             }
-        };
-        Planned::Write(action, plan)
+        }
+        Outcome::Done
     }
 
-    fn settled(&self, key: &RightsKey, plan: PlannedPermission) -> Outcome {
-        self.report(key, plan.finding);
-        if plan.is_missing { Outcome::Refused } else { Outcome::Done }
-    }
-
-    fn failed(&self, key: &RightsKey, _: &PlannedPermission, error: &WriteError) -> Option<Outcome> {
+    fn failed(&self, key: &RightsKey, _: &Option<NoPlan>, error: &WriteError) -> Option<Outcome> {
         let is_over = matches!(error.category, Category::NamespaceNotFound | Category::NamespaceTerminating);
         // The copies end with their namespace: a permission in a new one of that name would be for nothing.
         let RightsKey::Copies(namespace) = key else { return None };
-        (error.verb == "create" && is_over && self.store.namespace_ended(namespace)).then_some(Outcome::Done)
+        (error.verb == "create" && is_over && self.namespace_ended(namespace)).then_some(Outcome::Done)
     }
 
-    fn refused(&self, key: &RightsKey, _: &PlannedPermission, error: &WriteError) {
+    fn refused(&self, key: &RightsKey, _: &Option<NoPlan>, error: &WriteError) {
         if !matches!(key, RightsKey::Consumer(_)) {
             warn!("{error}; the syncer lacks a permission until this is resolved");
         }
@@ -140,18 +146,10 @@ impl Objects for PermissionWriter {
     }
 }
 
-fn target<K: Resource<DynamicType = ()>>(
-    resource: &'static str,
-    namespace: Option<&str>,
-    name: &str,
-) -> Target {
-    Target {
-        resource,
-        collection: K::url_path(&(), namespace),
-        name: name.to_owned(),
-        full_name: namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}")),
-        field_manager: None,
-    }
+/// An object as a read shows it.
+fn as_read<K: DeserializeOwned, T: From<K>>(read: &Read) -> Known<T> {
+    let Some(object) = &read.object else { return Known::Absent };
+    serde_json::from_str::<K>(object).map_or(Known::Unknown, |object| Known::Present(object.into()))
 }
 
 /// The patch that sets the rules of a role.

@@ -18,7 +18,6 @@ use hub_runtime::reconciler::{Objects, Planned, Read, Reads};
 use hub_runtime::watch::Expectations;
 use hub_runtime::write::error::WriteError;
 use hub_runtime::write::execute::Target;
-use kube::Resource as _;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -102,13 +101,8 @@ impl Objects for ConditionWriter {
     }
 
     fn target(&self, key: &AccountKey) -> Target {
-        Target {
-            resource: ACCOUNTS,
-            collection: ManagedServiceAccount::url_path(&(), Some(key.cluster.as_str())),
-            name: key.account.to_string(),
-            full_name: key.to_string(),
-            field_manager: None,
-        }
+        let (namespace, name) = (Some(key.cluster.as_str()), key.account.as_str());
+        Target::of::<ManagedServiceAccount>(ACCOUNTS, &(), namespace, name)
     }
 
     fn known(&self, key: &AccountKey) -> Option<Version> {

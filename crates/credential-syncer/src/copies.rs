@@ -17,8 +17,7 @@ use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{After, Objects, Planned, Read, Reads};
 use hub_runtime::watch::{Effect, Expectations};
 use hub_runtime::write::error::{Category, WriteError};
-use hub_runtime::write::execute::Target;
-use kube::Resource as _;
+use hub_runtime::write::execute::{Target, metadata};
 use parking_lot::Mutex;
 
 use crate::memory::Unwatched;
@@ -93,13 +92,7 @@ impl Objects for CopyWriter {
     }
 
     fn target(&self, key: &SecretKey) -> Target {
-        Target {
-            resource: COPIES,
-            collection: Secret::url_path(&(), Some(key.namespace.as_str())),
-            name: key.name.to_string(),
-            full_name: key.to_string(),
-            field_manager: Some(FIELD_MANAGER),
-        }
+        Target::of::<Secret>(COPIES, &(), Some(key.namespace.as_str()), &key.name).managed_by(FIELD_MANAGER)
     }
 
     fn known(&self, key: &SecretKey) -> Option<Version> {
@@ -107,21 +100,16 @@ impl Objects for CopyWriter {
     }
 
     fn plan(&self, key: &SecretKey, read: Option<&Read>) -> Planned<Self> {
-        let read = read.map(|read| {
-            let secret: Option<Secret> =
-                read.object.as_deref().and_then(|secret| serde_json::from_str(secret).ok());
-            secret.map(|secret| ObservedCopy::read(key, &secret))
-        });
-        if let Some(Some(unwatched)) =
-            read.clone().filter(|read| !read.as_ref().is_none_or(|it| it.is_labelled))
+        let read = read.map(|read| read.object.as_deref().and_then(|secret| observe(key, secret)));
+        if let Some(Some(secret)) = &read
+            && !secret.is_labelled
         {
-            self.store.met_unwatched(key, unwatched);
+            self.store.met_unwatched(key, secret.clone());
         }
         let unwatched = self.store.memory.unwatched(key);
         let (mut plan, uid) = self.plan_with(key, |fleet, index| match read {
-            Some(read) if read.as_ref().is_none_or(|read| read.is_labelled) => {
-                plan_of(index, fleet, key, read)
-            }
+            Some(None) => plan_of(index, fleet, key, None),
+            Some(Some(secret)) if secret.is_labelled => plan_of(index, fleet, key, Some(secret)),
             _ if matches!(unwatched, Unwatched::Stale) => plan_again(index, fleet, key),
             _ => plan(index, fleet, key),
         });
@@ -170,8 +158,8 @@ impl Objects for CopyWriter {
 
     fn failed(&self, key: &SecretKey, planned: &PlannedCopy, error: &WriteError) -> Option<Outcome> {
         let is_gone = matches!(error.category, Category::NotFound | Category::NamespaceNotFound);
-        if is_gone && !planned.creates {
-            self.store.gone(key, planned.uid.as_deref());
+        if is_gone && !planned.creates && !self.store.gone(key, planned.uid.as_deref()) {
+            self.store.copy_expectations.lock().forget(key);
         }
         None
     }
@@ -193,6 +181,14 @@ impl Objects for CopyWriter {
         self.set_refused(key, Some(what));
         let finding = Finding::new(Reason::WriteRefused, error.to_string());
         self.store.reporter.report(&subject, planned.uid.as_deref(), vec![finding]);
+    }
+}
+
+/// Decodes a Secret as its watch does.
+fn observe(key: &SecretKey, secret: &str) -> Option<ObservedCopy> {
+    match serde_json::from_str::<Secret>(secret) {
+        Ok(secret) => Some(ObservedCopy::read(key, &secret)),
+        Err(_) => Some(ObservedCopy::unreadable(key, &metadata(secret)?)),
     }
 }
 

@@ -299,6 +299,12 @@ pub type RulesAction = Action<Infallible, Vec<PolicyRule>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissingRole;
 
+impl From<RoleBinding> for ObservedRoleBinding {
+    fn from(binding: RoleBinding) -> Self {
+        Self::read(&binding.metadata.clone(), Some(binding))
+    }
+}
+
 /// The role for tokens on the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedTokensRole {

@@ -15,9 +15,8 @@ use hub_core::concerned::KnownProfiles;
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::member_id::{FIELD_MANAGER, MemberIds};
 use hub_core::priority::Priority;
-use hub_core::profile::{Desired, ObservedProfile, Presence, plan};
+use hub_core::profile::{Desired, ObservedProfile, Presence, ProfilePlan, plan};
 use hub_core::version::Version;
-use kube::Resource as _;
 use kube::api::{ApiResource, DynamicObject};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
@@ -31,7 +30,7 @@ use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{Objects, Planned, Read, Reads};
 use hub_runtime::watch::{self, Expectations, LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
 use hub_runtime::write::error::WriteError;
-use hub_runtime::write::execute::Target;
+use hub_runtime::write::execute::{Target, metadata};
 
 /// The plural of the kind; also the name of this loop in metrics.
 const RESOURCE: &str = "clusterprofiles";
@@ -39,7 +38,7 @@ const RESOURCE: &str = "clusterprofiles";
 const PROJECTION_GRACE: Duration = Duration::from_secs(1);
 
 /// What was planned for a profile beside the write.
-pub struct ProfilePlan {
+pub struct PlannedProfile {
     /// The uid of the observed profile.
     uid: Option<String>,
     findings: Vec<Finding>,
@@ -208,10 +207,11 @@ impl Objects for Profiles {
     type Key = ProfileKey;
     type Create = Value;
     type Patch = Value;
-    type Plan = ProfilePlan;
+    type Plan = PlannedProfile;
 
     const WORKERS: usize = 16;
     const READS: Reads = Reads::IfLate;
+    const HAS_STATUS: bool = true;
 
     fn host(&self) -> &Host {
         &self.host
@@ -227,13 +227,8 @@ impl Objects for Profiles {
 
     fn target(&self, key: &ProfileKey) -> Target {
         let resource = self.host.served.current().resource();
-        Target {
-            resource: RESOURCE,
-            collection: DynamicObject::url_path(&resource, Some(key.namespace.as_str())),
-            name: key.cluster.to_string(),
-            full_name: key.to_string(),
-            field_manager: Some(FIELD_MANAGER),
-        }
+        let (namespace, name) = (Some(key.namespace.as_str()), key.cluster.as_str());
+        Target::of::<DynamicObject>(RESOURCE, &resource, namespace, name).managed_by(FIELD_MANAGER)
     }
 
     fn known(&self, key: &ProfileKey) -> Option<Version> {
@@ -253,23 +248,22 @@ impl Objects for Profiles {
             return Planned::Wait(wait);
         }
         let projects = desired.iter().any(|desired| desired.presence.is_wanted_or_kept());
-        let hub_core::profile::ProfilePlan { action, mut findings } =
-            plan(key, &self.manager, observed.as_ref(), desired);
+        let ProfilePlan { action, mut findings } = plan(key, &self.manager, observed.as_ref(), desired);
         if projects && observed.as_ref().is_some_and(|observed| observed.manager == self.manager.as_str()) {
             findings.extend(self.member_ids.lock().finding(key));
         }
         let resource = self.host.served.current().resource();
         let action = action.map(|object| without_status(&object, &resource), |patch| patch);
-        Planned::Write(action, ProfilePlan { uid: observed.map(|observed| observed.uid), findings })
+        Planned::Write(action, PlannedProfile { uid: observed.map(|observed| observed.uid), findings })
     }
 
     // A reported failure persists until nothing is left to write: a retry alone does not resolve it.
-    fn settled(&self, key: &ProfileKey, plan: ProfilePlan) -> Outcome {
+    fn settled(&self, key: &ProfileKey, plan: PlannedProfile) -> Outcome {
         self.reporter.report(&Subject::Profile(key.clone()), plan.uid.as_deref(), plan.findings);
         Outcome::Done
     }
 
-    fn refused(&self, key: &ProfileKey, plan: &ProfilePlan, error: &WriteError) {
+    fn refused(&self, key: &ProfileKey, plan: &PlannedProfile, error: &WriteError) {
         let finding = Finding::new(Reason::WriteRefused, error.to_string());
         self.reporter.report(&Subject::Profile(key.clone()), plan.uid.as_deref(), vec![finding]);
     }
@@ -340,8 +334,12 @@ impl Sink<StoredProfile> for ProfileSink {
 
 /// Decodes a profile as its watch does.
 fn read(text: &str) -> Option<ObservedProfile> {
-    let profile = watch::decode_with_managed_fields::<StoredProfile>(text.as_bytes()).ok()?;
-    Some(ObservedProfile::of(&profile))
+    match watch::decode_with_managed_fields::<StoredProfile>(text.as_bytes()) {
+        Ok(profile) => Some(ObservedProfile::of(&profile)),
+        Err(error) => {
+            Some(ObservedProfile::unreadable(&metadata(text)?, &Value::default(), error.to_string()))
+        }
+    }
 }
 
 /// A profile without status, to create it; the API server ignores the status in a create.

@@ -18,7 +18,10 @@ use crate::queue::work::Work;
 use crate::queue::{Key, Outcome};
 use crate::watch::{Effect, Expectations, LONGEST_LAG, LONGEST_SILENCE, Readiness};
 use crate::write::error::WriteError;
-use crate::write::execute::{Target, version};
+use crate::write::execute::{Target, metadata};
+
+/// How long a key is held at most whose object the watch does not show, before it is looked at again.
+pub const UNSEEN: Duration = Duration::from_secs(30);
 
 /// When an object is read, because its watch does not show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +57,8 @@ pub trait Objects: Send + Sync + 'static {
     const WORKERS: usize;
     /// When an object is read.
     const READS: Reads;
+    /// Whether an object has a status, which is planned at once from the response to its create.
+    const HAS_STATUS: bool = false;
 
     /// The host.
     fn host(&self) -> &Host;
@@ -65,7 +70,8 @@ pub trait Objects: Send + Sync + 'static {
     fn target(&self, key: &Self::Key) -> Target;
     /// The version in the cache.
     fn known(&self, key: &Self::Key) -> Option<Version>;
-    /// Plans the next write, from the cache or from the object as it was just read.
+    /// Plans the next write, from the cache or from the object as it was just read. It may be called without a write, so
+    /// it does nothing that must happen once.
     fn plan(&self, key: &Self::Key, read: Option<&Read>) -> Planned<Self>;
     /// Nothing is left to write. Reports the findings.
     fn settled(&self, key: &Self::Key, plan: Self::Plan) -> Outcome;
@@ -77,7 +83,7 @@ pub trait Objects: Send + Sync + 'static {
         After::Watched
     }
 
-    /// The write has failed. Returns what follows, if it is not what follows for every kind.
+    /// The write has failed. Returns the outcome, if it is not that of the retry policy.
     fn failed(&self, _: &Self::Key, _: &Self::Plan, _: &WriteError) -> Option<Outcome> {
         None
     }
@@ -90,12 +96,11 @@ pub enum After {
     Watched,
     /// No watch shows its effect.
     Unwatched,
-    /// This, since it had none.
+    /// Nothing was written: this outcome follows.
     Outcome(Outcome),
 }
 
-/// What a read has found.
-#[derive(Debug, Default)]
+/// What a read has found. It may contain a token, so nothing prints it.
 pub struct Read {
     /// The object as JSON; `None` if there is none.
     pub object: Option<String>,
@@ -125,7 +130,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
     let known = objects.known(key);
     let readiness =
         objects.expectations().lock().check(key, known.as_ref(), O::READS.longest_lag(), Instant::now());
-    let (action, plan) = match objects.plan(key, None) {
+    let (mut action, plan) = match objects.plan(key, None) {
         Planned::Wait(wait) => return Outcome::RetryAfter(wait),
         Planned::Unknown => return Outcome::Done,
         Planned::Write(action, plan) => (action, plan),
@@ -133,33 +138,48 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
     let hash = hash(&action);
     let before = match readiness {
         Readiness::Ready(before) => before,
-        // What ends a grant does not wait for the watch, since it depends on no version.
+        // What ends a grant does not wait for the watch: it depends on no version, or on the one that our last write has
+        // left.
         _ if matches!(action, Action::DeleteByUid(_)) => None,
+        _ if follow(objects, key, &mut action) => None,
         Readiness::Wait(wait) => return Outcome::RetryAfter(wait),
         Readiness::Read if O::READS == Reads::Never => None,
         Readiness::Read => return reconcile_read(objects, key).await,
     };
     if hash.is_some() && hash == before {
-        let error = WriteError::ineffective(objects.target(key).resource, key.to_string());
+        let target = objects.target(key);
+        let error = WriteError::ineffective(target.resource, target.full_name);
         return failed(objects, key, &action, &plan, &error);
     }
     write(objects, key, action, plan, hash).await
 }
 
+/// Makes a delete one of the version that our last write has left. Returns whether it has left one.
+fn follow<O: Objects>(objects: &O, key: &O::Key, action: &mut Action<O::Create, O::Patch>) -> bool {
+    let Action::Delete(version) = action else { return false };
+    let left = objects.expectations().lock().left(key).filter(|left| left.uid == version.uid);
+    let is_left = left.is_some();
+    *version = left.unwrap_or_else(|| version.clone());
+    is_left
+}
+
 /// Reconciles an object as it is on the hub now.
 async fn reconcile_read<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
     let host = objects.host();
-    let read = match objects.target(key).read(&host.client, &host.writer).await {
+    let read = match objects.target(key).read(&host.client, &host.writer, O::READS == Reads::IfMet).await {
         Ok(object) => Read { object },
-        Err(error) => return objects.work().failed(key, &error).outcome,
-    };
-    {
-        let mut expectations = objects.expectations().lock();
-        match read.object.as_deref().and_then(version) {
-            Some(version) => expectations.sent(key, None, Effect::Exists(version), None, Instant::now()),
-            None => expectations.forget(key),
+        Err(error) => {
+            let failed = objects.work().failed(key, &error);
+            if failed.refused
+                && let Planned::Write(_, plan) = objects.plan(key, None)
+            {
+                objects.refused(key, &plan, &error);
+            }
+            return failed.outcome;
         }
-    }
+    };
+    let version = read.object.as_deref().and_then(metadata).map(|metadata| Version::of(&metadata));
+    objects.expectations().lock().read(key, version, Instant::now());
     reconcile_as(objects, key, &read).await
 }
 
@@ -182,7 +202,13 @@ async fn write<O: Objects>(
     plan: O::Plan,
     hash: Option<u64>,
 ) -> Outcome {
-    let Some(verb) = action.verb() else { return objects.settled(key, plan) };
+    let Some(verb) = action.verb() else {
+        let outcome = objects.settled(key, plan);
+        // Until the watch shows the object, the key is held, so that a change concerns it.
+        let known = objects.known(key);
+        let is_unseen = !objects.expectations().lock().wait(key, known.as_ref(), UNSEEN).is_zero();
+        return if outcome == Outcome::Done && is_unseen { Outcome::RetryAfter(UNSEEN) } else { outcome };
+    };
     let target = objects.target(key);
     if let Some(delayed) = objects.work().delays(key, target.resource, verb) {
         if let Some(error) = delayed.error {
@@ -199,6 +225,8 @@ async fn write<O: Objects>(
     objects.work().written(key, target.resource, verb);
     let must_read = effect == Effect::Met && O::READS == Reads::IfMet;
     let is_created = matches!((&action, &effect), (Action::Create(_), Effect::Exists(_)));
+    let is_deleted = matches!(action, Action::Delete(_) | Action::DeleteByUid(_));
+    let is_held = is_deleted && matches!(effect, Effect::Exists(_));
     let after = objects.wrote(key, &plan, &effect);
     let wait = {
         let known = objects.known(key);
@@ -216,9 +244,17 @@ async fn write<O: Objects>(
     if must_read {
         return Box::pin(reconcile_read(objects, key)).await;
     }
-    // The status of a new object follows at once: a process that ends now leaves none without.
-    if is_created && O::READS == Reads::IfLate {
+    // A process that ends now leaves no object without status.
+    if is_created && O::HAS_STATUS {
         return Box::pin(reconcile_as(objects, key, &Read { object: Some(object) })).await;
+    }
+    // An object that a finalizer holds is emptied at once.
+    if is_held && O::READS == Reads::IfMet {
+        return Box::pin(reconcile_as(objects, key, &Read { object: Some(object) })).await;
+    }
+    // A delete without effect is not repeated at once.
+    if is_held && wait.is_zero() {
+        return Outcome::Refused;
     }
     // The watch queues the key as soon as it shows the write.
     Outcome::RetryAfter(wait)
@@ -233,16 +269,8 @@ fn failed<O: Objects>(
     error: &WriteError,
 ) -> Outcome {
     let failed = objects.work().failed(key, error);
-    {
-        let known = objects.known(key);
-        let mut expectations = objects.expectations().lock();
-        match action.uid().filter(|_| failed.gone) {
-            Some(uid) => {
-                expectations.sent(key, known.as_ref(), Effect::Gone(uid.to_owned()), None, Instant::now());
-            }
-            None => expectations.forget(key),
-        }
-    }
+    let (known, gone) = (objects.known(key), action.uid().filter(|_| failed.gone));
+    objects.expectations().lock().failed(key, known.as_ref(), gone, Instant::now());
     if let Some(outcome) = objects.failed(key, plan, error) {
         return outcome;
     }

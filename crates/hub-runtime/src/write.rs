@@ -7,8 +7,6 @@ pub mod execute;
 use std::future::Future;
 use std::time::Duration;
 
-use hub_core::version::Version;
-use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, timeout};
 
 use crate::flow::circuit_breaker::CircuitBreaker;
@@ -23,7 +21,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A request; its verb and resource are labels of the metrics.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// `create`, `patch`, `patch status`, `delete` or `get`.
+    /// `create`, `patch`, `patch_status`, `delete`, `get` or `list`.
     pub verb: &'static str,
     /// The resource's plural.
     pub resource: &'static str,
@@ -93,22 +91,6 @@ impl Writer {
     }
 }
 
-/// Preconditions that delete only this object, and only if it is unchanged since it was read.
-#[must_use]
-pub fn delete_exactly(version: &Version) -> DeleteParams {
-    DeleteParams::default().preconditions(Preconditions {
-        uid: Some(version.uid.clone()),
-        resource_version: Some(version.resource_version.clone()),
-    })
-}
-
-/// Preconditions that delete only this object, whatever it contains by now: whoever changes it all the time does not delay
-/// this.
-#[must_use]
-pub fn delete_by_uid(uid: &str) -> DeleteParams {
-    DeleteParams::default().preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,13 +116,5 @@ mod tests {
             assert_eq!(error.took, WRITE_TIMEOUT);
             assert!(!writer.breaker().is_open(), "{name}");
         }
-    }
-
-    #[test]
-    fn a_delete_names_the_object_and_its_version() {
-        let version = Version { uid: "u1".to_owned(), resource_version: "7".to_owned() };
-        let preconditions = delete_exactly(&version).preconditions.unwrap();
-        assert_eq!(preconditions.uid.as_deref(), Some("u1"));
-        assert_eq!(preconditions.resource_version.as_deref(), Some("7"));
     }
 }

@@ -25,10 +25,10 @@ async fn nothing_is_planned_before_both_lists_are_complete() {
     for first in [0, 1] {
         let store = shared_store(kueue);
         let mut sinks = sinks(&store);
-        assert!(store.plan_next(&config(&store)).is_none());
+        assert!(store.plan_next(&config(&store), None).is_none());
         sinks[first].listed("1");
-        assert!(store.plan_next(&config(&store)).is_none(), "the other list is missing");
+        assert!(store.plan_next(&config(&store), None).is_none(), "the other list is missing");
         sinks[1 - first].listed("1");
-        assert!(store.plan_next(&config(&store)).is_some());
+        assert!(store.plan_next(&config(&store), None).is_some());
     }
 }

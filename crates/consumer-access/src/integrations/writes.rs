@@ -13,7 +13,6 @@ use hub_runtime::reconciler::{After, Objects, Planned, Read, Reads};
 use hub_runtime::watch::{Effect, Expectations};
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::execute::Target;
-use kube::Resource as _;
 use kube::api::DynamicObject;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -40,7 +39,7 @@ impl Objects for IntegrationStore {
     type Plan = PlannedObject;
 
     const WORKERS: usize = 4;
-    const READS: Reads = Reads::Never;
+    const READS: Reads = Reads::IfLate;
 
     fn host(&self) -> &Host {
         &self.host
@@ -56,21 +55,15 @@ impl Objects for IntegrationStore {
 
     fn target(&self, key: &IntegrationKey) -> Target {
         let namespace = key.namespace().map(Namespace::as_str);
-        Target {
-            resource: key.kind().1,
-            collection: DynamicObject::url_path(&api_resource(key), namespace),
-            name: key.name(),
-            full_name: key.name(),
-            field_manager: None,
-        }
+        Target::of::<DynamicObject>(key.kind().1, &api_resource(key), namespace, &key.name())
     }
 
     fn known(&self, key: &IntegrationKey) -> Option<Version> {
         self.state.lock().cache(key).version(key)
     }
 
-    fn plan(&self, key: &IntegrationKey, _: Option<&Read>) -> Planned<Self> {
-        let Some(plan) = self.plan_next(key) else { return Planned::Unknown };
+    fn plan(&self, key: &IntegrationKey, read: Option<&Read>) -> Planned<Self> {
+        let Some(plan) = self.plan_next(key, read) else { return Planned::Unknown };
         let creates = matches!(plan.action, IntegrationAction::Create(_));
         Planned::Write(plan.action, PlannedObject { findings: plan.findings, creates })
     }

@@ -168,7 +168,7 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
 #[tokio::test(start_paused = true)]
 async fn a_role_that_a_list_does_not_show_is_missing() {
     let store = store();
-    let mut tokens = TokensRoleSink { store: Arc::clone(&store), seen: false };
+    let mut tokens = TokensRoleSink { store: Arc::clone(&store), seen: false, list: 0 };
     tokens.listed("1");
     assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], Known::Absent));
     tokens.apply(&in_team(), Ok(cluster_role(1)));
@@ -182,7 +182,8 @@ async fn a_role_that_a_list_does_not_show_is_missing() {
 
     let consumer = settings().consumer_roles[0].clone();
     let shown = |store: &Store| store.known(&RightsKey::Consumer(consumer.clone())).map(|it| it.uid);
-    let mut of_consumer = ConsumerRoleSink { store: Arc::clone(&store), role: consumer.clone(), seen: false };
+    let mut of_consumer =
+        ConsumerRoleSink { store: Arc::clone(&store), role: consumer.clone(), seen: false, list: 0 };
     of_consumer.listed("1");
     assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], None));
     of_consumer.apply(&in_team(), Ok(role(1)));

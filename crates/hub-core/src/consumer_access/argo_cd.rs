@@ -214,7 +214,7 @@ impl Desired {
         })
     }
 
-    /// The merge patch that gives the object of this version what it lacks, `None` if it lacks nothing.
+    /// The merge patch that gives the object what it lacks, `None` if it lacks nothing.
     fn patch(&self, object: &ObservedObject) -> Option<Value> {
         let copied = object.annotations.get(PROFILE_LABELS).map(String::as_str).unwrap_or_default();
         let is_label = |key: &&str| !key.is_empty() && object.labels.contains_key(*key);

@@ -203,7 +203,7 @@ fn has(object: &ObservedObject, desired: &Value) -> bool {
     })
 }
 
-/// The merge patch that gives an object of this version these fields.
+/// The merge patch that sets these fields.
 fn patch(desired: &Value) -> Value {
     let mut spec = desired.clone();
     // The two sources exclude each other.

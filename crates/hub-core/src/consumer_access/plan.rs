@@ -292,7 +292,7 @@ fn delete(observed: &Owned<'_>, kind: AccessKind) -> Write {
     (kind, action)
 }
 
-/// The merge patch that makes an object of this version as desired.
+/// The merge patch that makes an object as desired.
 fn patch(object: &ObservedObject, desired: &Desired) -> Value {
     // A merge patch merges what the list of manifests is not part of: fields that must not be there are removed by name.
     let surplus = object.spec.iter().flatten().map(|(field, _)| (field.clone(), Value::Null));

@@ -1,4 +1,4 @@
-//! The cache, and the requests.
+//! Which profiles are known.
 
 use kube::Client;
 use kube::client::Body;

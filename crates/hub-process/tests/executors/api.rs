@@ -144,6 +144,11 @@ impl Api {
         }
         let delay = self.0.lock().unwrap().delay.as_ref().map(|delay| delay(&parts.method, &path));
         tokio::time::sleep(delay.unwrap_or_default()).await;
+        let named = query.split('&').find_map(|field| field.strip_prefix("fieldSelector=metadata.name%3D"));
+        if let Some(name) = named.filter(|_| !watch) {
+            let named = format!("{path}/{name}");
+            return reply(200, &self.0.lock().unwrap().list(|path| path == named));
+        }
         let (response, late) = self.take(&parts.method, path, watch, &body);
         tokio::time::sleep(late).await;
         response
@@ -175,7 +180,7 @@ impl State {
         let there = self.objects.get(path).cloned();
         match (method.as_str(), there) {
             ("GET", Some(object)) => (200, object),
-            ("GET", None) if is_collection(path) => (200, self.list(path)),
+            ("GET", None) if is_collection(path) => (200, self.list(|it| collection_of(it) == path)),
             ("POST", _) => {
                 let generated = || format!("generated-{}", self.version);
                 let name = sent["metadata"]["name"].as_str().map_or_else(generated, str::to_owned);
@@ -201,8 +206,8 @@ impl State {
         }
     }
 
-    fn list(&self, collection: &str) -> Value {
-        let items = self.objects.iter().filter(|(path, _)| collection_of(path) == collection);
+    fn list(&self, is_listed: impl Fn(&str) -> bool) -> Value {
+        let items = self.objects.iter().filter(|(path, _)| is_listed(path));
         let items: Vec<_> = items.map(|(_, object)| object.clone()).collect();
         json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": self.version.to_string()}, "items": items})
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::is_newer;
 
 /// How long a key waits for the watch to show a write before its object is read.
-pub const LONGEST_LAG: Duration = Duration::from_secs(2);
+pub const LONGEST_LAG: Duration = Duration::from_secs(5);
 
 /// How long it waits where it is not read: longer than a watch that shows nothing lasts, after which a list does.
 pub const LONGEST_SILENCE: Duration = Duration::from_mins(3);
@@ -78,7 +78,7 @@ pub enum Readiness {
     /// It can. The hash of the last patch is given if the cache shows exactly the version that it has left: if the plan is
     /// the same patch again, the patch had no effect.
     Ready(Option<u64>),
-    /// The watch has yet to show a write. It is read when this time has passed.
+    /// The watch has yet to show a write. The object is read if that lasts longer than this.
     Wait(Duration),
     /// The watch is late: the object is to be read.
     Read,
@@ -140,7 +140,23 @@ impl<K: Clone + Ord> Expectations<K> {
         }
     }
 
-    /// It has failed, or its effect is not watched: what was expected before it still is.
+    /// It has failed; `gone` is the uid of its object if that is why.
+    pub fn failed(&mut self, key: &K, known: Option<&Version>, gone: Option<&str>, now: Instant) {
+        match gone {
+            Some(uid) => self.sent(key, known, Effect::Gone(uid.to_owned()), None, now),
+            None => self.forget(key),
+        }
+    }
+
+    /// A read has shown this version, or no object.
+    pub fn read(&mut self, key: &K, version: Option<Version>, now: Instant) {
+        match version {
+            Some(version) => self.sent(key, None, Effect::Exists(version), None, now),
+            None => self.forget(key),
+        }
+    }
+
+    /// Nothing is expected of the last write. If it has no response yet, what was expected before it still is.
     pub fn forget(&mut self, key: &K) {
         if let Some(Expected { what: What::Response(InFlight { before: Some(before), .. }), .. }) =
             self.expected.remove(key)
@@ -166,7 +182,17 @@ impl<K: Clone + Ord> Expectations<K> {
         if expected.is_some_and(|expected| !expected.what.is_shown(known)) { longest } else { Duration::ZERO }
     }
 
-    /// Whether a key can be planned, of which the watch has shown this version last, or no object; after how long it is late.
+    /// The version that the last write has left, if the watch is expected to show it.
+    #[must_use]
+    pub fn left(&self, key: &K) -> Option<Version> {
+        match &self.expected.get(key)?.what {
+            What::Version(version, _) => Some(version.clone()),
+            What::Response(_) | What::End(_) | What::Object => None,
+        }
+    }
+
+    /// Whether a key can be planned, of which the watch has shown this version last, or no object. `longest` is how long the
+    /// watch may take.
     pub fn check(&mut self, key: &K, known: Option<&Version>, longest: Duration, now: Instant) -> Readiness {
         let Some(expected) = self.expected.get_mut(key) else { return Readiness::Ready(None) };
         if !expected.what.is_shown(known) {

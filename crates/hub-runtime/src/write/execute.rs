@@ -6,10 +6,11 @@ use hub_core::action::Action;
 use hub_core::status_request::{StatusRequest, status_request};
 use hub_core::version::Version;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Client;
 use kube::api::{
-    DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions, Request as Requests,
+    DeleteParams, DynamicObject, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams,
+    Preconditions, Request as Requests,
 };
+use kube::{Client, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::info;
@@ -43,6 +44,28 @@ struct Response {
 }
 
 impl Target {
+    /// The object of a kind with this name.
+    pub fn of<K: Resource>(
+        resource: &'static str,
+        kind: &K::DynamicType,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Self {
+        Self {
+            resource,
+            collection: K::url_path(kind, namespace),
+            name: name.to_owned(),
+            full_name: namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}")),
+            field_manager: None,
+        }
+    }
+
+    /// The same with a field manager.
+    #[must_use]
+    pub fn managed_by(self, field_manager: &'static str) -> Self {
+        Self { field_manager: Some(field_manager), ..self }
+    }
+
     fn requests(&self) -> Requests {
         Requests::new(self.collection.clone())
     }
@@ -51,12 +74,21 @@ impl Target {
         Request { verb, resource: self.resource, name: &self.full_name }
     }
 
-    /// Reads the object; `None` if it does not exist.
+    /// Reads the object as JSON, by a get or with the permission to list; `None` if it does not exist.
     ///
     /// # Errors
     ///
     /// The read has failed.
-    pub async fn read(&self, client: &Client, writer: &Writer) -> Result<Option<String>, WriteError> {
+    pub async fn read(
+        &self,
+        client: &Client,
+        writer: &Writer,
+        can_get: bool,
+    ) -> Result<Option<String>, WriteError> {
+        if !can_get {
+            let found = self.find(client, writer).await?;
+            return Ok(found.map(|object| json!(object).to_string()));
+        }
         let reading = async {
             let get = self.requests().get(&self.name, &GetParams::default());
             client.request_text(get.map_err(kube::Error::BuildRequest)?).await
@@ -73,14 +105,13 @@ impl Target {
     /// # Errors
     ///
     /// The list has failed.
-    pub async fn find(&self, client: &Client, writer: &Writer) -> Result<Option<Value>, WriteError> {
+    pub async fn find(&self, client: &Client, writer: &Writer) -> Result<Option<DynamicObject>, WriteError> {
         let params = ListParams::default().fields(&format!("metadata.name={}", self.name));
         let listing = async {
             let list = self.requests().list(&params).map_err(kube::Error::BuildRequest)?;
-            client.request::<Value>(list).await
+            client.request::<ObjectList<DynamicObject>>(list).await
         };
-        let mut list = writer.send(self.request("list"), listing).await?;
-        Ok(list["items"].as_array_mut().and_then(Vec::pop))
+        Ok(writer.send(self.request("list"), listing).await?.items.pop())
     }
 
     /// Sends a write, and returns the response, too. A create that meets an object, and a delete by uid that finds no object with this uid, are effects
@@ -155,10 +186,10 @@ impl Target {
     }
 }
 
-/// The version of an object in JSON.
+/// The metadata of an object in JSON.
 #[must_use]
-pub fn version(object: &str) -> Option<Version> {
-    Some(Version::of(&serde_json::from_str::<Response>(object).ok()?.metadata))
+pub fn metadata(object: &str) -> Option<ObjectMeta> {
+    Some(serde_json::from_str::<Response>(object).ok()?.metadata)
 }
 
 /// The request that changes a status.

@@ -377,7 +377,7 @@ impl World {
         }
     }
 
-    /// Records the Secret with a key, as a watch or the response to a write does.
+    /// Records the Secret with a key, as a watch does.
     fn look_at(&mut self, key: &SecretKey) -> bool {
         if let Some(secret) = self.secrets.get(key) {
             return self.index.apply_copy(key, observe(secret));
