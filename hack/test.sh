@@ -47,9 +47,9 @@ At the end, the script prints how long each took. Further parts:
 Programs that take long to build are built in parallel with the parts that do not need them.
 
   TEST_THREADS             how many tests on hubs run at once (10); they mostly wait
-  HUB_ADDONS_CLUSTER       the kubeconfig of a cluster with nodes, such as one of kind: the part cluster uses that one, one
-                           test after the other. Nothing else may use it meanwhile: each test removes what was added
-                           since its start. The current context needs all permissions. What only hubs of this
+  HUB_ADDONS_CLUSTER       the kubeconfig of a cluster with nodes, such as one of kind (not tried): the part cluster uses
+                           it, one test after the other. Nothing else may use it meanwhile: each test removes what was
+                           added since its start. The current context needs all permissions. What only hubs of this
                            repository have is named in the result
   HUB_ADDONS_CLUSTER_LOAD  a command that brings an image to its nodes. It is run with an OCI archive as its last argument,
                            as in HUB_ADDONS_CLUSTER_LOAD="kind load image-archive"

@@ -162,7 +162,7 @@ impl Theirs {
         for crd in crds::all(Flavour::Map).unwrap() {
             let name = crd.name_any();
             let id = id::<CustomResourceDefinition>(&name);
-            // It would be of somebody else, or of a test that was killed.
+            // Another user installed it, or a test that was killed left it behind.
             assert!(
                 !theirs.earlier.contains(&id),
                 "the cluster of {KUBECONFIG} has {id}: use one without it"
