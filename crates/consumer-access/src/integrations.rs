@@ -30,7 +30,7 @@ use hub_runtime::host::{Host, Watches};
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::Read;
-use hub_runtime::watch::{Expectations, ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -118,7 +118,6 @@ pub(crate) struct IntegrationStore {
     settings: AccessSettings,
     manager: ManagerName,
     work: Arc<Work<IntegrationKey>>,
-    expectations: Mutex<Expectations<IntegrationKey>>,
     fleet: FleetCache,
     state: Mutex<IntegrationState>,
 }
@@ -170,7 +169,6 @@ impl IntegrationStore {
             settings,
             manager: shared.manager.clone(),
             work: Work::new(&host, integration.controller()),
-            expectations: Mutex::default(),
             fleet: shared.fleet.clone(),
             host,
             state: Mutex::default(),
@@ -374,17 +372,17 @@ impl Sink<DynamicObject> for ObjectSink {
     fn delete(&mut self, key: &ObjectKey) {
         let Some(key) = self.key(key) else { return };
         if let Some(uid) = self.store.state.lock().cache_mut(&key).ended(&key) {
-            self.store.expectations.lock().ended(&key, &uid);
+            self.store.work.expectations().ended(&key, &uid);
         }
         self.store.changed(key);
     }
 
     fn listing(&mut self) {
-        self.list = self.store.expectations.lock().begin_list();
+        self.list = self.store.work.expectations().begin_list();
     }
 
     fn listed(&mut self, version: &str) {
-        self.store.expectations.lock().end_list(self.list, version, |key| self.shows(key));
+        self.store.work.expectations().end_list(self.list, version, |key| self.shows(key));
         self.store.state.lock().cache_mut(&self.example).end_list(&self.watch);
         if self.store.host.is_working() {
             self.store.queue_everything(&self.store.fleet.read());

@@ -62,6 +62,7 @@ pub(crate) struct Store {
     pub(crate) reporter: Reporter,
     pub(crate) settings: AccessSettings,
     pub(crate) work: Arc<Work<AccountKey>>,
+    /// Those of each object: a key of the queue has several.
     pub(crate) expectations: Mutex<Expectations<(AccessKind, AccountKey)>>,
     fleet: FleetCache,
     state: Mutex<AccessState>,

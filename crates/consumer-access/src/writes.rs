@@ -117,13 +117,13 @@ impl AccessWriter {
                 return wait;
             }
             if let Some(Delayed { outcome, error }) = self.store.work.delays(key, resource(kind), verb) {
-                let error = error.map(|error| WriteError { name: full_name(kind, key), ..error });
+                let error = error.map(|error| WriteError { name: target(kind, key).full_name, ..error });
                 blocked.insert((kind, verb), Blocked { outcome, refused: error });
                 continue;
             }
             let hash = hash(action);
             let sent = if hash.is_some() && before.remove(&kind) == hash {
-                Err(WriteError::ineffective(resource(kind), full_name(kind, key)))
+                Err(WriteError::ineffective(resource(kind), target(kind, key).full_name))
             } else {
                 self.send(kind, key, action, hash).await
             };
@@ -161,7 +161,7 @@ impl AccessWriter {
         let (host, object) = (&self.store.host, (kind, key.clone()));
         self.store.expectations.lock().sending(&object, Instant::now());
         let (effect, _) = target(kind, key).write(&host.client, &host.writer, action).await?;
-        if let (AccessAction::Create(_), Effect::Exists(version)) = (action, &effect) {
+        if let Effect::Created(version) = &effect {
             self.store.created(kind, key, &version.uid);
         }
         let known = self.store.known(kind, key);
@@ -259,9 +259,4 @@ fn soonest(failures: impl Iterator<Item = Outcome>) -> Outcome {
         Outcome::Done => (4, Duration::ZERO),
     };
     failures.min_by_key(order).unwrap_or(Outcome::Done)
-}
-
-/// An object of an account, as `NAMESPACE/NAME`.
-fn full_name(kind: AccessKind, key: &AccountKey) -> String {
-    format!("{}/{}", key.cluster, kind.name(key))
 }

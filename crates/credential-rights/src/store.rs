@@ -23,10 +23,8 @@ use hub_core::token_names::token_names;
 use hub_core::version::Version;
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
-use hub_runtime::host::Host;
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
-use hub_runtime::watch::Expectations;
 use k8s_openapi::api::coordination::v1::Lease;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -71,11 +69,9 @@ impl fmt::Display for RightsKey {
 
 /// The controller's state: its watches fill it, and its writes are planned from it.
 pub(crate) struct Store {
-    pub(crate) host: Arc<Host>,
     pub(crate) reporter: Reporter,
     pub(crate) settings: PermissionSettings,
     pub(crate) work: Arc<Work<RightsKey>>,
-    pub(crate) expectations: Mutex<Expectations<RightsKey>>,
     fleet: FleetCache,
     state: Mutex<RightsState>,
 }
@@ -120,22 +116,14 @@ impl RightsState {
 
 impl Store {
     pub(crate) fn new(shared: &Shared, settings: PermissionSettings) -> Arc<Self> {
-        let host = Arc::clone(&shared.host);
+        let host = &shared.host;
         host.metrics.declare_written(BINDINGS);
         host.metrics.declare_written(CLUSTER_ROLES);
         if !settings.consumer_roles.is_empty() {
             host.metrics.declare_written(ROLES);
         }
-        let (work, fleet) = (Work::new(&host, CONTROLLER), shared.fleet.clone());
-        Arc::new(Self {
-            reporter: host.reporter(CONTROLLER),
-            host,
-            settings,
-            work,
-            expectations: Mutex::default(),
-            fleet,
-            state: Mutex::default(),
-        })
+        let (work, fleet) = (Work::new(host, CONTROLLER), shared.fleet.clone());
+        Arc::new(Self { reporter: host.reporter(CONTROLLER), settings, work, fleet, state: Mutex::default() })
     }
 
     /// Queues everything.
@@ -285,13 +273,13 @@ impl Store {
     /// An object of this key has ended, which the watch shows.
     fn ended(&self, key: &RightsKey) {
         if let Some(known) = self.known(key) {
-            self.expectations.lock().ended(key, &known.uid);
+            self.work.expectations().ended(key, &known.uid);
         }
     }
 
     /// Records that a list that began with this number is complete.
     pub(crate) fn listed(&self, began: u64, version: &str, is_listed: impl Fn(&RightsKey) -> bool) {
-        let over = self.expectations.lock().end_list(began, version, is_listed);
+        let over = self.work.expectations().end_list(began, version, is_listed);
         self.add_all(over);
     }
 

@@ -113,7 +113,7 @@ impl Sink<RoleBinding> for RoleBindingSink {
     }
 
     fn listing(&mut self) {
-        self.list = self.store.expectations.lock().begin_list();
+        self.list = self.store.work.expectations().begin_list();
     }
 
     fn listed(&mut self, version: &str) {
@@ -142,7 +142,7 @@ impl Sink<ClusterRole> for TokensRoleSink {
     }
 
     fn listing(&mut self) {
-        self.list = self.store.expectations.lock().begin_list();
+        self.list = self.store.work.expectations().begin_list();
     }
 
     fn listed(&mut self, version: &str) {
@@ -174,7 +174,7 @@ impl Sink<Role> for ConsumerRoleSink {
     }
 
     fn listing(&mut self) {
-        self.list = self.store.expectations.lock().begin_list();
+        self.list = self.store.work.expectations().begin_list();
     }
 
     fn listed(&mut self, version: &str) {

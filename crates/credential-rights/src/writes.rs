@@ -7,15 +7,12 @@ use hub_core::action::Action;
 use hub_core::finding::{Finding, Reason};
 use hub_core::rights::{MissingRole, plan_tokens};
 use hub_core::version::Version;
-use hub_runtime::host::Host;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{Objects, Planned, Read, Reads};
-use hub_runtime::watch::Expectations;
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::execute::Target;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
-use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::warn;
@@ -82,16 +79,8 @@ impl Objects for Store {
     const WORKERS: usize = 4;
     const READS: Reads = Reads::IfLate;
 
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
     fn work(&self) -> &Arc<Work<RightsKey>> {
         &self.work
-    }
-
-    fn expectations(&self) -> &Mutex<Expectations<RightsKey>> {
-        &self.expectations
     }
 
     fn target(&self, key: &RightsKey) -> Target {

@@ -11,11 +11,9 @@ use hub_core::credential::account::{Account, Scope};
 use hub_core::credential::report::{Report, conditions, report};
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::version::Version;
-use hub_runtime::host::Host;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{Objects, Planned, Read, Reads};
-use hub_runtime::watch::Expectations;
 use hub_runtime::write::error::WriteError;
 use hub_runtime::write::execute::Target;
 use parking_lot::Mutex;
@@ -88,16 +86,8 @@ impl Objects for ConditionWriter {
     const WORKERS: usize = 4;
     const READS: Reads = Reads::Never;
 
-    fn host(&self) -> &Host {
-        &self.store.host
-    }
-
     fn work(&self) -> &Arc<Work<AccountKey>> {
         &self.store.accounts
-    }
-
-    fn expectations(&self) -> &Mutex<Expectations<AccountKey>> {
-        &self.store.account_expectations
     }
 
     fn target(&self, key: &AccountKey) -> Target {

@@ -11,14 +11,12 @@ use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::fleet::Fleet;
 use hub_core::rights::GRACE;
 use hub_core::version::Version;
-use hub_runtime::host::Host;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{After, Objects, Planned, Read, Reads};
-use hub_runtime::watch::{Effect, Expectations};
+use hub_runtime::watch::Effect;
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::execute::{Target, metadata};
-use parking_lot::Mutex;
 
 use crate::memory::Unwatched;
 use crate::store::{COPIES, Store};
@@ -31,8 +29,6 @@ pub(crate) struct CopyWriter {
 /// A plan, without its write.
 pub(crate) struct PlannedCopy {
     plan: CopyPlan,
-    /// Whether the write creates the copy.
-    creates: bool,
     /// The uid of the observed Secret.
     uid: Option<String>,
     unwatched: Unwatched,
@@ -79,16 +75,8 @@ impl Objects for CopyWriter {
     const WORKERS: usize = 16;
     const READS: Reads = Reads::IfMet;
 
-    fn host(&self) -> &Host {
-        &self.store.host
-    }
-
     fn work(&self) -> &Arc<Work<SecretKey>> {
         &self.store.copies
-    }
-
-    fn expectations(&self) -> &Mutex<Expectations<SecretKey>> {
-        &self.store.copy_expectations
     }
 
     fn target(&self, key: &SecretKey) -> Target {
@@ -114,11 +102,10 @@ impl Objects for CopyWriter {
             _ => plan(index, fleet, key),
         });
         let action = std::mem::take(&mut plan.action);
-        let creates = matches!(action, CopyAction::Create(_));
-        Planned::Write(action, PlannedCopy { plan, creates, uid, unwatched })
+        Planned::Write(action, PlannedCopy { plan, uid, unwatched })
     }
 
-    fn settled(&self, key: &SecretKey, PlannedCopy { plan, uid, unwatched, .. }: PlannedCopy) -> Outcome {
+    fn settled(&self, key: &SecretKey, PlannedCopy { plan, uid, unwatched }: PlannedCopy) -> Outcome {
         let wait = match unwatched {
             Unwatched::There(left) => Some(left),
             Unwatched::None | Unwatched::Stale => {
@@ -141,14 +128,13 @@ impl Objects for CopyWriter {
             // Created by an earlier attempt whose response was lost, or without its label, or by another client. That says
             // nothing of the delete that failed before.
             Effect::Met => return After::Watched,
-            Effect::Exists(version) => {
-                if planned.creates {
-                    let account = planned.plan.holder.clone();
-                    let copy = account.map(|account| CreatedCopy { uid: version.uid.clone(), account });
-                    self.store.change(|_, index| index.set_created(key, copy));
-                }
+            Effect::Created(version) => {
+                let account = planned.plan.holder.clone();
+                let copy = account.map(|account| CreatedCopy { uid: version.uid.clone(), account });
+                self.store.change(|_, index| index.set_created(key, copy));
                 true
             }
+            Effect::Exists(_) => true,
             Effect::Gone(uid) => self.store.gone(key, Some(uid)),
         };
         self.store.change(|_, index| index.set_refused(key, None));
@@ -158,8 +144,8 @@ impl Objects for CopyWriter {
 
     fn failed(&self, key: &SecretKey, planned: &PlannedCopy, error: &WriteError) -> Option<Outcome> {
         let is_gone = matches!(error.category, Category::NotFound | Category::NamespaceNotFound);
-        if is_gone && !planned.creates && !self.store.gone(key, planned.uid.as_deref()) {
-            self.store.copy_expectations.lock().forget(key);
+        if is_gone && error.verb != "create" && !self.store.gone(key, planned.uid.as_deref()) {
+            self.store.copies.expectations().forget(key);
         }
         None
     }

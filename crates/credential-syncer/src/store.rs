@@ -21,7 +21,7 @@ use hub_process::process::Shared;
 use hub_runtime::host::Host;
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
-use hub_runtime::watch::{Expectations, is_newer};
+use hub_runtime::watch::is_newer;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -53,9 +53,6 @@ pub(crate) struct Store {
     pub(crate) accounts: Arc<Work<AccountKey>>,
     pub(crate) gauges: CopyGauges,
     pub(crate) memory: Memory,
-    /// If another lock is needed as well, this one is taken last.
-    pub(crate) copy_expectations: Mutex<Expectations<SecretKey>>,
-    pub(crate) account_expectations: Mutex<Expectations<AccountKey>>,
     /// Where many profiles are being created or deleted.
     pub(crate) bulk_changes: Mutex<BulkChanges>,
     fleet: FleetCache,
@@ -101,8 +98,6 @@ impl Store {
             accounts: Work::new(&host, ACCOUNTS),
             gauges: CopyGauges::new(host.metrics.clone()),
             memory: Memory::default(),
-            copy_expectations: Mutex::default(),
-            account_expectations: Mutex::default(),
             bulk_changes: Mutex::default(),
             fleet: shared.fleet.clone(),
             index: Mutex::new(CredentialIndex::new(settings.sync)),
@@ -214,7 +209,7 @@ impl Store {
     pub(crate) fn delete_account(&self, key: AccountKey) {
         let keys = self.change(|fleet, index| {
             if let Some(known) = index.account(&key) {
-                self.account_expectations.lock().ended(&key, &known.uid);
+                self.accounts.expectations().ended(&key, &known.uid);
             }
             index.delete_account(&key);
             self.follow_account(fleet, index, &key);
@@ -243,7 +238,7 @@ impl Store {
 
     /// Records that the list of the accounts that began with this number is complete.
     pub(crate) fn accounts_listed(&self, began: u64, version: &str) {
-        let over = self.account_expectations.lock().end_list(began, version, |_| true);
+        let over = self.accounts.expectations().end_list(began, version, |_| true);
         self.accounts.add_all(over);
         if self.change(|_, index| index.accounts_listed()) {
             self.queue_everything();
@@ -319,7 +314,7 @@ impl Store {
         {
             let mut index = self.index.lock();
             if let Some(known) = index.copy(&key) {
-                self.copy_expectations.lock().ended(&key, &known.version.uid);
+                self.copies.expectations().ended(&key, &known.version.uid);
             }
             index.delete_copy(&key);
         }
@@ -333,7 +328,7 @@ impl Store {
     pub(crate) fn copies_listed(&self, namespace: Option<Namespace>, began: u64, version: &str) {
         let is_listed =
             |key: &SecretKey| namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace);
-        let over = self.copy_expectations.lock().end_list(began, version, is_listed);
+        let over = self.copies.expectations().end_list(began, version, is_listed);
         self.queue_copies(&self.fleet.read(), over);
         if !self.change(|_, index| index.copies_listed(namespace.clone())) {
             return;
@@ -350,7 +345,7 @@ impl Store {
     /// Records a Secret without the label of copies, which no watch shows, unless the watch has shown a later state.
     pub(crate) fn met_unwatched(&self, key: &SecretKey, observed: ObservedCopy) {
         self.memory.met_unwatched(key);
-        self.copy_expectations.lock().forget(key);
+        self.copies.expectations().forget(key);
         let mut index = self.index.lock();
         let is_later = |known: &ObservedCopy| {
             known.version.uid != observed.version.uid
@@ -483,7 +478,7 @@ impl Store {
     pub(crate) fn keep_watches(&self, is_watched: impl Fn(&Namespace) -> bool) {
         self.failing.lock().retain(&is_watched);
         if self.access != SecretAccess::Cluster {
-            self.copy_expectations.lock().keep(|key| is_watched(&key.namespace));
+            self.copies.expectations().keep(|key| is_watched(&key.namespace));
         }
     }
 

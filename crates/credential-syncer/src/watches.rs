@@ -118,7 +118,7 @@ impl Sink<ManagedServiceAccount> for AccountSink {
     }
 
     fn listing(&mut self) {
-        self.list = self.store.account_expectations.lock().begin_list();
+        self.list = self.store.accounts.expectations().begin_list();
     }
 
     fn listed(&mut self, version: &str) {
@@ -171,7 +171,7 @@ impl Sink<Secret> for CopySink {
     }
 
     fn listing(&mut self) {
-        self.list = self.store.copy_expectations.lock().begin_list();
+        self.list = self.store.copies.expectations().begin_list();
     }
 
     fn listed(&mut self, version: &str) {

@@ -28,7 +28,7 @@ use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{Objects, Planned, Read, Reads};
-use hub_runtime::watch::{self, Expectations, LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::watch::{self, LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
 use hub_runtime::write::error::WriteError;
 use hub_runtime::write::execute::{Target, metadata};
 
@@ -50,7 +50,6 @@ pub struct Profiles {
     reporter: Reporter,
     manager: ManagerName,
     owners: OnceLock<Vec<Weak<dyn Controller>>>,
-    expectations: Mutex<Expectations<ProfileKey>>,
     cache: Mutex<ProfileCache>,
     member_ids: Mutex<MemberIds>,
     queue: Arc<Work<ProfileKey>>,
@@ -61,17 +60,8 @@ impl Profiles {
     pub(crate) fn new(host: Arc<Host>, manager: ManagerName) -> Arc<Self> {
         host.metrics.declare_written(RESOURCE);
         let (reporter, queue) = (host.reporter(RESOURCE), Work::new(&host, RESOURCE));
-        let (owners, expectations, cache) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Arc::new(Self {
-            host,
-            reporter,
-            manager,
-            owners,
-            expectations,
-            cache,
-            member_ids: Mutex::default(),
-            queue,
-        })
+        let (owners, cache) = (OnceLock::new(), Mutex::default());
+        Arc::new(Self { host, reporter, manager, owners, cache, member_ids: Mutex::default(), queue })
     }
 
     /// Starts the watch, if any of these controllers owns a part of profiles or follows them. A second call changes
@@ -171,7 +161,7 @@ impl Profiles {
     /// A profile does not exist any more.
     fn gone(&self, key: ProfileKey) {
         if let Some(known) = self.cache().remove(&key) {
-            self.expectations.lock().ended(&key, &known.uid);
+            self.queue.expectations().ended(&key, &known.uid);
         }
         self.carries(&key, None);
         self.reporter.forget(&Subject::Profile(key.clone()));
@@ -213,16 +203,8 @@ impl Objects for Profiles {
     const READS: Reads = Reads::IfLate;
     const HAS_STATUS: bool = true;
 
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
     fn work(&self) -> &Arc<Work<ProfileKey>> {
         &self.queue
-    }
-
-    fn expectations(&self) -> &Mutex<Expectations<ProfileKey>> {
-        &self.expectations
     }
 
     fn target(&self, key: &ProfileKey) -> Target {
@@ -318,13 +300,13 @@ impl Sink<StoredProfile> for ProfileSink {
 
     fn listing(&mut self) {
         if let Some(profiles) = &self.cached {
-            self.list = profiles.expectations.lock().begin_list();
+            self.list = profiles.queue.expectations().begin_list();
         }
     }
 
     fn listed(&mut self, version: &str) {
         if let Some(profiles) = &self.cached {
-            let over = profiles.expectations.lock().end_list(self.list, version, |_| true);
+            let over = profiles.queue.expectations().end_list(self.list, version, |_| true);
             for key in over {
                 profiles.changed(key);
             }

@@ -8,25 +8,23 @@ use std::time::Duration;
 
 use hub_core::action::Action;
 use hub_core::version::Version;
-use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::host::Host;
 use crate::queue::work::Work;
 use crate::queue::{Key, Outcome};
-use crate::watch::{Effect, Expectations, LONGEST_LAG, LONGEST_SILENCE, Readiness};
+use crate::watch::{Effect, LONGEST_LAG, LONGEST_SILENCE, Readiness};
 use crate::write::error::WriteError;
 use crate::write::execute::{Target, metadata};
 
-/// How long a key is held at most whose object the watch does not show, before it is looked at again.
+/// How long a key is held while the watch does not show its object, before it is planned again.
 pub const UNSEEN: Duration = Duration::from_secs(30);
 
 /// When an object is read, because its watch does not show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
-    /// Never: the process has no permission to.
+    /// Never: nothing that ends a grant waits for it.
     Never,
     /// If the watch is late.
     IfLate,
@@ -60,12 +58,8 @@ pub trait Objects: Send + Sync + 'static {
     /// Whether an object has a status, which is planned at once from the response to its create.
     const HAS_STATUS: bool = false;
 
-    /// The host.
-    fn host(&self) -> &Host;
     /// The queue.
     fn work(&self) -> &Arc<Work<Self::Key>>;
-    /// The writes that the watch has not shown.
-    fn expectations(&self) -> &Mutex<Expectations<Self::Key>>;
     /// The object, for requests.
     fn target(&self, key: &Self::Key) -> Target;
     /// The version in the cache.
@@ -129,7 +123,7 @@ pub async fn run<O: Objects>(objects: Arc<O>, stop: CancellationToken) {
 async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
     let known = objects.known(key);
     let readiness =
-        objects.expectations().lock().check(key, known.as_ref(), O::READS.longest_lag(), Instant::now());
+        objects.work().expectations().check(key, known.as_ref(), O::READS.longest_lag(), Instant::now());
     let (mut action, plan) = match objects.plan(key, None) {
         Planned::Wait(wait) => return Outcome::RetryAfter(wait),
         Planned::Unknown => return Outcome::Done,
@@ -157,7 +151,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
 /// Makes a delete one of the version that our last write has left. Returns whether it has left one.
 fn follow<O: Objects>(objects: &O, key: &O::Key, action: &mut Action<O::Create, O::Patch>) -> bool {
     let Action::Delete(version) = action else { return false };
-    let left = objects.expectations().lock().left(key).filter(|left| left.uid == version.uid);
+    let left = objects.work().expectations().left(key).filter(|left| left.uid == version.uid);
     let is_left = left.is_some();
     *version = left.unwrap_or_else(|| version.clone());
     is_left
@@ -165,7 +159,7 @@ fn follow<O: Objects>(objects: &O, key: &O::Key, action: &mut Action<O::Create, 
 
 /// Reconciles an object as it is on the hub now.
 async fn reconcile_read<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
-    let host = objects.host();
+    let host = objects.work().host();
     let read = match objects.target(key).read(&host.client, &host.writer, O::READS == Reads::IfMet).await {
         Ok(object) => Read { object },
         Err(error) => {
@@ -179,7 +173,7 @@ async fn reconcile_read<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
         }
     };
     let version = read.object.as_deref().and_then(metadata).map(|metadata| Version::of(&metadata));
-    objects.expectations().lock().read(key, version, Instant::now());
+    objects.work().expectations().read(key, version, Instant::now());
     reconcile_as(objects, key, &read).await
 }
 
@@ -206,8 +200,12 @@ async fn write<O: Objects>(
         let outcome = objects.settled(key, plan);
         // Until the watch shows the object, the key is held, so that a change concerns it.
         let known = objects.known(key);
-        let is_unseen = !objects.expectations().lock().wait(key, known.as_ref(), UNSEEN).is_zero();
-        return if outcome == Outcome::Done && is_unseen { Outcome::RetryAfter(UNSEEN) } else { outcome };
+        let unseen = objects.work().expectations().wait(key, known.as_ref(), UNSEEN);
+        return if outcome == Outcome::Done && !unseen.is_zero() {
+            Outcome::RetryAfter(unseen)
+        } else {
+            outcome
+        };
     };
     let target = objects.target(key);
     if let Some(delayed) = objects.work().delays(key, target.resource, verb) {
@@ -216,21 +214,21 @@ async fn write<O: Objects>(
         }
         return delayed.outcome;
     }
-    let host = objects.host();
-    objects.expectations().lock().sending(key, Instant::now());
+    let host = objects.work().host();
+    objects.work().expectations().sending(key, Instant::now());
     let (effect, object) = match target.write(&host.client, &host.writer, &action).await {
         Ok(response) => response,
         Err(error) => return failed(objects, key, &action, &plan, &error),
     };
     objects.work().written(key, target.resource, verb);
     let must_read = effect == Effect::Met && O::READS == Reads::IfMet;
-    let is_created = matches!((&action, &effect), (Action::Create(_), Effect::Exists(_)));
+    let is_created = matches!(effect, Effect::Created(_));
     let is_deleted = matches!(action, Action::Delete(_) | Action::DeleteByUid(_));
     let is_held = is_deleted && matches!(effect, Effect::Exists(_));
     let after = objects.wrote(key, &plan, &effect);
     let wait = {
         let known = objects.known(key);
-        let mut expectations = objects.expectations().lock();
+        let mut expectations = objects.work().expectations();
         if after == After::Watched && !must_read {
             expectations.sent(key, known.as_ref(), effect, hash, Instant::now());
         } else {
@@ -270,7 +268,7 @@ fn failed<O: Objects>(
 ) -> Outcome {
     let failed = objects.work().failed(key, error);
     let (known, gone) = (objects.known(key), action.uid().filter(|_| failed.gone));
-    objects.expectations().lock().failed(key, known.as_ref(), gone, Instant::now());
+    objects.work().expectations().failed(key, known.as_ref(), gone, Instant::now());
     if let Some(outcome) = objects.failed(key, plan, error) {
         return outcome;
     }

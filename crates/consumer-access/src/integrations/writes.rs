@@ -3,27 +3,19 @@
 use std::sync::Arc;
 
 use hub_api::names::Namespace;
-use hub_core::consumer_access::{IntegrationAction, IntegrationKey, foreign_cluster_secret};
+use hub_core::consumer_access::{IntegrationKey, foreign_cluster_secret};
 use hub_core::finding::{Finding, Reason};
 use hub_core::version::Version;
-use hub_runtime::host::Host;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{After, Objects, Planned, Read, Reads};
-use hub_runtime::watch::{Effect, Expectations};
+use hub_runtime::watch::Effect;
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::execute::Target;
 use kube::api::DynamicObject;
-use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{IntegrationStore, api_resource};
-
-/// What was planned beside the write.
-pub(crate) struct PlannedObject {
-    findings: Vec<Finding>,
-    creates: bool,
-}
 
 impl IntegrationStore {
     fn report(&self, key: &IntegrationKey, findings: Vec<Finding>) {
@@ -36,21 +28,13 @@ impl Objects for IntegrationStore {
     type Key = IntegrationKey;
     type Create = Value;
     type Patch = Value;
-    type Plan = PlannedObject;
+    type Plan = Vec<Finding>;
 
     const WORKERS: usize = 4;
     const READS: Reads = Reads::IfLate;
 
-    fn host(&self) -> &Host {
-        &self.host
-    }
-
     fn work(&self) -> &Arc<Work<IntegrationKey>> {
         &self.work
-    }
-
-    fn expectations(&self) -> &Mutex<Expectations<IntegrationKey>> {
-        &self.expectations
     }
 
     fn target(&self, key: &IntegrationKey) -> Target {
@@ -64,18 +48,17 @@ impl Objects for IntegrationStore {
 
     fn plan(&self, key: &IntegrationKey, read: Option<&Read>) -> Planned<Self> {
         let Some(plan) = self.plan_next(key, read) else { return Planned::Unknown };
-        let creates = matches!(plan.action, IntegrationAction::Create(_));
-        Planned::Write(plan.action, PlannedObject { findings: plan.findings, creates })
+        Planned::Write(plan.action, plan.findings)
     }
 
-    fn settled(&self, key: &IntegrationKey, plan: PlannedObject) -> Outcome {
-        self.report(key, plan.findings);
+    fn settled(&self, key: &IntegrationKey, findings: Vec<Finding>) -> Outcome {
+        self.report(key, findings);
         Outcome::Done
     }
 
-    fn wrote(&self, key: &IntegrationKey, plan: &PlannedObject, effect: &Effect) -> After {
+    fn wrote(&self, key: &IntegrationKey, _: &Vec<Finding>, effect: &Effect) -> After {
         match effect {
-            Effect::Exists(version) if plan.creates => self.created(key, &version.uid),
+            Effect::Created(version) => self.created(key, &version.uid),
             // Created by an earlier attempt whose response was lost, or by another client: the watch shows it, unless it is
             // a Secret without our labels, which a second attempt meets again.
             Effect::Met if matches!(key, IntegrationKey::ClusterSecret(_)) => {
@@ -90,15 +73,15 @@ impl Objects for IntegrationStore {
         After::Watched
     }
 
-    fn failed(&self, _: &IntegrationKey, _: &PlannedObject, error: &WriteError) -> Option<Outcome> {
+    fn failed(&self, _: &IntegrationKey, _: &Vec<Finding>, error: &WriteError) -> Option<Outcome> {
         if error.category == Category::NotServed {
             self.report_not_listed();
         }
         None
     }
 
-    fn refused(&self, key: &IntegrationKey, plan: &PlannedObject, error: &WriteError) {
-        let mut findings = plan.findings.clone();
+    fn refused(&self, key: &IntegrationKey, findings: &Vec<Finding>, error: &WriteError) {
+        let mut findings = findings.clone();
         findings.push(Finding::new(Reason::WriteRefused, error.to_string()));
         self.report(key, findings);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hub_api::names::Namespace;
 use hub_core::priority::Priority;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
@@ -20,6 +20,7 @@ use crate::flow::pauses::{KIND_PAUSE, NAMESPACE_PAUSE, Pauses};
 use crate::flow::retry_policy::NextStep;
 use crate::host::Host;
 use crate::queue::{Key, Outcome, Queue};
+use crate::watch::Expectations;
 use crate::write::error::{Category, WriteError};
 
 /// A queue of keys and its workers.
@@ -30,6 +31,7 @@ pub struct Work<K> {
     pauses: Mutex<Pauses>,
     key_rate_limit: Mutex<KeyRateLimit<K>>,
     failure_groups: Mutex<FailureGroups<K>>,
+    expectations: Mutex<Expectations<K>>,
     /// The failure groups have changed.
     regrouped: Notify,
     measuring: Mutex<()>,
@@ -69,9 +71,21 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
             pauses: Mutex::default(),
             key_rate_limit: Mutex::default(),
             failure_groups: Mutex::default(),
+            expectations: Mutex::default(),
             regrouped: Notify::new(),
             measuring: Mutex::default(),
         })
+    }
+
+    /// The host whose objects the keys are.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The writes for keys that the watch has not shown. If another lock is needed as well, this one is taken last.
+    pub fn expectations(&self) -> MutexGuard<'_, Expectations<K>> {
+        self.expectations.lock()
     }
 
     /// Queues a key as an update.

@@ -87,6 +87,8 @@ pub enum Readiness {
 /// What a write has done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
+    /// The object has been created in this version.
+    Created(Version),
     /// The object exists in this version.
     Exists(Version),
     /// The object with this uid is gone.
@@ -122,7 +124,7 @@ impl<K: Clone + Ord> Expectations<K> {
             _ => (BTreeSet::new(), None),
         };
         match effect {
-            Effect::Exists(version) => {
+            Effect::Created(version) | Effect::Exists(version) => {
                 let is_listed = |listed: &String| !is_newer(&version.resource_version, listed);
                 if !ended.contains(&version.uid) && !listed.as_ref().is_some_and(is_listed) {
                     self.expect(key, What::Version(version, patch), now);

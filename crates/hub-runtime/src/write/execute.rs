@@ -114,8 +114,8 @@ impl Target {
         Ok(writer.send(self.request("list"), listing).await?.items.pop())
     }
 
-    /// Sends a write, and returns the response, too. A create that meets an object, and a delete by uid that finds no object with this uid, are effects
-    /// and no errors.
+    /// Sends a write. Returns its effect and the response. A create that meets an object, and a delete by uid that finds no
+    /// object with this uid, are effects and no errors.
     ///
     /// # Errors
     ///
@@ -177,10 +177,11 @@ impl Target {
         let is_delete = matches!(write, Action::Delete(_) | Action::DeleteByUid(_));
         let is_gone =
             is_delete && (response.kind == "Status" || response.metadata.deletion_timestamp.is_none());
-        let effect = if is_gone {
-            Effect::Gone(uid.to_owned())
-        } else {
-            Effect::Exists(Version::of(&response.metadata))
+        let version = || Version::of(&response.metadata);
+        let effect = match write {
+            _ if is_gone => Effect::Gone(uid.to_owned()),
+            Action::Create(_) => Effect::Created(version()),
+            _ => Effect::Exists(version()),
         };
         Ok((effect, text))
     }
