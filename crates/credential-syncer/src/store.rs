@@ -10,11 +10,10 @@ use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
-use hub_core::credential::plan::{is_cleared, plan};
+use hub_core::credential::plan::{is_cleared, priority};
 use hub_core::credential::source::TokenSource;
 use hub_core::finding::Subject;
 use hub_core::fleet::{Fleet, Touched};
-use hub_core::priority::Priority;
 use hub_core::rights::{EVERYWHERE, cleared_namespaces};
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
@@ -180,11 +179,11 @@ impl Store {
         self.accounts.add_all(accounts);
     }
 
-    /// Queues copies. Deletions go first.
+    /// Queues copies. What removes a token goes first.
     fn queue_copies(&self, fleet: &Fleet, keys: impl IntoIterator<Item = SecretKey>) {
         for key in keys {
-            let plan = plan(&self.index.lock(), fleet, &key);
-            self.copies.add_with(key, Priority::of_copy(&plan));
+            let priority = priority(&self.index.lock(), fleet, &key);
+            self.copies.add_with(key, priority);
         }
     }
 

@@ -1,6 +1,5 @@
 //! The order of work when there is more of it than workers.
 
-use crate::credential::plan::{CopyAction, CopyPlan};
 use crate::grant::Grant;
 
 /// The priority of work on one object, the most urgent first.
@@ -27,17 +26,6 @@ impl Priority {
             _ => Self::Update,
         }
     }
-
-    /// The priority of a copy. A patch can end a grant, too: it empties a copy that a finalizer holds.
-    #[must_use]
-    pub fn of_copy(plan: &CopyPlan) -> Self {
-        match plan.action {
-            _ if plan.is_removal => Self::End,
-            CopyAction::Delete(_) | CopyAction::DeleteByUid(_) => Self::End,
-            CopyAction::Create(_) => Self::Start,
-            CopyAction::Patch(..) | CopyAction::PatchStatus(..) | CopyAction::Nothing => Self::Update,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -52,12 +40,5 @@ mod tests {
             assert_eq!(Priority::of_profile(grant, true), Priority::Update);
         }
         assert!(Priority::ALL.is_sorted());
-    }
-
-    #[test]
-    fn what_takes_a_token_away_ends_a_grant_whatever_the_write_is() {
-        assert_eq!(Priority::of_copy(&CopyPlan::default()), Priority::Update);
-        let emptied = CopyPlan { is_removal: true, ..CopyPlan::default() };
-        assert_eq!(Priority::of_copy(&emptied), Priority::End);
     }
 }

@@ -11,6 +11,7 @@ use crate::credential::state::State;
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
+use crate::priority::Priority;
 
 /// The next write for one key, and the states of its accounts.
 #[derive(Debug, Default, PartialEq)]
@@ -76,6 +77,16 @@ enum Eligibility<'a> {
 }
 
 impl Eligibility<'_> {
+    /// Whether a copy of the account may stay.
+    fn keeps(&self, observed: &ObservedCopy) -> bool {
+        match self {
+            // A copy is never moved to a profile that is not ours.
+            Self::Offered(wanted, Some(State::ForeignProfile)) => observed.is_owned_by(wanted),
+            Self::Offered(..) | Self::Kept(_) => true,
+            Self::Refused(_) => false,
+        }
+    }
+
     /// The state if no copy of the account has the key.
     fn without_copy(&self, offered: State) -> State {
         match self {
@@ -139,6 +150,29 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> Cop
         plan.mark_unpermitted(&eligibilities);
     }
     plan
+}
+
+/// The priority of the write for a key, without its plan: a token that must not be there ends a grant.
+#[must_use]
+pub fn priority(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> Priority {
+    if !index.knows_copies(&copy_key.namespace) {
+        return Priority::Update;
+    }
+    let namespace = &copy_key.namespace;
+    let is_offered =
+        |key| matches!(eligibility(index, fleet, namespace, &key), Eligibility::Offered(_, None));
+    let is_refused = |key| matches!(eligibility(index, fleet, namespace, &key), Eligibility::Refused(_));
+    let mut named = index.accounts_named(&copy_key.name);
+    let is_removal = match (index.copy(copy_key), index.created(copy_key)) {
+        (Some(observed), _) => Origin::find(index, copy_key, observed)
+            .is_some_and(|origin| !eligibility(index, fleet, namespace, &origin.account).keeps(observed)),
+        (None, _) if named.any(is_offered) => return Priority::Start,
+        (None, Some(created)) => {
+            index.accounts_named(&copy_key.name).chain([created.account.clone()]).all(is_refused)
+        }
+        (None, None) => false,
+    };
+    if is_removal { Priority::End } else { Priority::Update }
 }
 
 /// Whether nothing is left to delete in a namespace that receives no copies, so that the permission there has served its
@@ -232,24 +266,13 @@ fn keep_or_delete(
     };
     let mut plan = CopyPlan { holder: Some(origin.account.clone()), ..CopyPlan::default() };
     let holder = eligibilities.iter().find(|(key, _)| **key == origin.account);
-    let wanted = match holder {
-        // A copy is never moved to a profile that is not ours.
-        Some((_, Eligibility::Offered(wanted, Some(State::ForeignProfile))))
-            if !observed.is_owned_by(wanted) =>
-        {
-            false
-        }
-        Some((_, Eligibility::Offered(wanted, obstacle))) => {
-            plan.action = difference(observed, wanted, origin.known, *obstacle).unwrap_or_else(delete);
-            true
-        }
-        Some((_, Eligibility::Refused(_))) => false,
-        // The account of a copy is always among those whose eligibility is known.
-        Some((_, Eligibility::Kept(_))) | None => true,
-    };
+    // The account of a copy is always among those whose eligibility is known.
+    let wanted = holder.is_none_or(|(_, eligibility)| eligibility.keeps(observed));
     if !wanted {
         plan.action = removal(observed).unwrap_or_else(delete);
         plan.is_removal = true;
+    } else if let Some((_, Eligibility::Offered(wanted, obstacle))) = holder {
+        plan.action = difference(observed, wanted, origin.known, *obstacle).unwrap_or_else(delete);
     }
     let is_held_up = plan.action != CopyAction::Nothing && refused == Some(Refused::Write);
     for (key, eligibility) in eligibilities {

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels::{SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, SYNCED_ACCOUNT, SYNCED_CLUSTER};
 use hub_api::names::{AccountKey, SecretKey};
-use hub_core::credential::plan::CopyAction;
+use hub_core::credential::plan::{CopyAction, priority};
 use hub_core::grant::{Grant, decide};
+use hub_core::priority::Priority;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::strategy::ValueTree;
@@ -310,6 +311,27 @@ proptest! {
                 .filter(|account| account.copy_name() == *key.name)
                 .any(|account| judge.may_be(key, &account));
             prop_assert!(may_be, "{key}: {secret}");
+        }
+    }
+
+    #[test]
+    fn what_removes_a_token_goes_first_and_what_creates_a_copy_goes_next(hub in hub(), next in objects()) {
+        let mut world = hub.world();
+        for objects in [&hub.objects, &next] {
+            for key in secret_keys() {
+                let (plan, priority) = (world.plan(&key), priority(&world.index, &world.fleet, &key));
+                prop_assert_eq!(plan.is_removal, priority == Priority::End, "{}: {:?}", key, plan);
+                let creates = matches!(plan.action, CopyAction::Create(_));
+                prop_assert!(!creates || priority == Priority::Start, "{}: {:?}", key, plan);
+            }
+            world.settle();
+            for (object, after) in objects.iter().zip(&next) {
+                match (object, after) {
+                    (_, Some(object)) => drop(world.arrive(object)),
+                    (Some(gone), None) => drop(world.leave(gone)),
+                    (None, None) => {}
+                }
+            }
         }
     }
 
