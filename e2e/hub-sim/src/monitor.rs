@@ -242,7 +242,7 @@ impl Monitor {
         // so that an event or a page of a list from before the delete can show it again.
         let can_miss = ["POST", "DELETE"].contains(&request.method.as_str());
         let is_stale = is_stale(failure) && (!can_miss || failure.code == 409);
-        let is_judged = is_stale && is_kept(&request.path) && !self.is_rewound;
+        let is_judged = is_stale && is_expected(&request.path) && !self.is_rewound;
         let Some(key) = server.key_of(request).filter(|_| is_judged) else { return };
         if let Some((version, read)) = self.known.get(&(process, key.clone()))
             && *read < sent
@@ -317,11 +317,11 @@ fn is_consumers(path: &str) -> bool {
     KINDS.iter().any(|(plural, _)| path.contains(plural))
 }
 
-/// Whether a process keeps the responses to such writes before all events that are older. Of the others there are few,
-/// and a list or an event that is older than the response costs at most a request.
-pub(crate) fn is_kept(path: &str) -> bool {
-    ["/clusterprofiles", "/secrets"].iter().any(|plural| path.contains(plural))
-        || is_consumers(path) && !is_condition(path)
+/// Whether a process waits for the watch after such a write. For a condition it does not if the watch shows nothing for
+/// minutes, and Leases and Events are not watched.
+pub(crate) fn is_expected(path: &str) -> bool {
+    let is_unwatched = ["/leases", "/events"].iter().any(|plural| path.contains(plural));
+    !is_unwatched && !is_condition(path)
 }
 
 /// Whether a path is that of the condition of an account.

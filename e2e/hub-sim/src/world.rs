@@ -17,7 +17,7 @@ use user_server::Admission;
 
 use crate::hub;
 use crate::model::{Answer, Change, Failure, Request, Server};
-use crate::monitor::{Monitor, OwnWrite, ProcessId, is_kept, is_watched};
+use crate::monitor::{Monitor, OwnWrite, ProcessId, is_expected, is_watched};
 
 /// A handle to a world, which is cheap to clone.
 #[derive(Clone)]
@@ -425,7 +425,7 @@ impl State {
             self.monitor.write(&self.server, process, request, &answer, &changes, is_idle);
             self.monitor.judge_staleness(&self.server, process, request, sent, &answer);
             let kept =
-                changes.into_iter().next().filter(|change| is_kept(&request.path) && is_watched(change));
+                changes.into_iter().next().filter(|change| is_expected(&request.path) && is_watched(change));
             wrote = kept.map(|Change { key, version, .. }| OwnWrite { key, version });
         }
         if self.server.version() != before {
