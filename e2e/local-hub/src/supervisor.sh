@@ -9,9 +9,11 @@
 # end this script and keep the directory. Standard output reports to the owner: `started PID`, `sent SIGNAL`, `exited
 # STATUS`.
 
+# remove_cgroups NAME: the cgroups of this name and what is in them.
 remove_cgroups() {
+  [ -n "$1" ] || return
   for _ in $(seq 600); do
-    find /sys/fs/cgroup -depth -type d -path "/sys/fs/cgroup/*$1*" -exec rmdir {} + 2>/dev/null && break
+    find /sys/fs/cgroup -depth -type d \( -path "*/$1" -o -path "*/$1/*" \) -exec rmdir {} + 2>/dev/null && break
     sleep 0.1
   done
 }

@@ -29,6 +29,7 @@ if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
       echo "+$controller" >"$group/cgroup.subtree_control" 2>/dev/null || true
     done
   done
+  grep -qw memory "/sys/fs/cgroup/$cgroup/cgroup.controllers" || { echo "/sys/fs/cgroup assigns no memory" >&2; exit 1; }
 else
   for hierarchy in /sys/fs/cgroup/*; do
     [ -e "$hierarchy/cgroup.procs" ] || continue
@@ -37,6 +38,15 @@ else
     echo 0 2>/dev/null >"$hierarchy/$cgroup/cgroup.procs" || true
   done
 fi
+
+# A kubelet sets these for all of the machine. It finds here what it wants, and the machine keeps its own.
+for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
+  kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
+  path=${setting%=*}
+  file=${path##*/}
+  echo "${setting#*=}" >"$file"
+  mount --bind "$file" "/proc/sys/$path"
+done
 
 # Kubelets, containerd and API servers watch files, and the limit of a user is often 128 for all of them. It stays.
 limit=/proc/sys/fs/inotify/max_user_instances

@@ -444,9 +444,9 @@ async fn what_is_missing_is_reported_and_retried() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_dropped_leaves_no_process_cgroup_mount_interface_or_file() {
-    let Some(cluster) = Cluster::start(|pods| pods).await else { return };
+async fn a_node_that_is_dropped_leaves_no_process_cgroup_mount_interface_setting_or_file() {
     let surroundings = surroundings();
+    let Some(cluster) = Cluster::start(|pods| pods).await else { return };
     let marked = format!("marked-{}", std::process::id());
     cluster.deploy("left", pod(&container(&[&marked]))).await;
     cluster.available("left").await;
@@ -552,8 +552,16 @@ async fn the_binary_runs_the_pods_of_a_hub_until_it_is_told_to_end() {
         if end == "KILL" {
             runner.kill().unwrap();
             runner.wait().unwrap();
+            // The directories of the nodes, and their cgroups, have names that begin with this one.
+            let directory = logs.parent().unwrap();
+            let name = directory.file_name().unwrap().to_str().unwrap();
+            let begins = |entry: std::fs::DirEntry| entry.file_name().to_str().unwrap().starts_with(name);
             eventually("nothing is left", SOON, async || {
-                processes_with(&marked).is_empty() && !logs.parent().unwrap().exists()
+                let mut left = std::fs::read_dir(directory.parent().unwrap()).unwrap();
+                processes_with(&marked).is_empty()
+                    && processes_with(name).is_empty()
+                    && cgroups_of(name).is_empty()
+                    && !left.any(|entry| entry.is_ok_and(begins))
             })
             .await;
         } else {
@@ -623,12 +631,21 @@ fn cgroups_of(word: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The interfaces and mounts of this process's namespaces.
-fn surroundings() -> (Vec<PathBuf>, String) {
+/// The interfaces and mounts of this process's namespaces, and the settings of the kernel that a kubelet changes.
+fn surroundings() -> (Vec<PathBuf>, String, Vec<String>) {
     let mut interfaces: Vec<_> =
         std::fs::read_dir("/sys/class/net").unwrap().map(|entry| entry.unwrap().path()).collect();
     interfaces.sort();
-    (interfaces, std::fs::read_to_string("/proc/self/mounts").unwrap())
+    let settings = [
+        "vm/overcommit_memory",
+        "vm/panic_on_oom",
+        "kernel/panic",
+        "kernel/panic_on_oops",
+        "kernel/keys/root_maxkeys",
+        "kernel/keys/root_maxbytes",
+    ];
+    let settings = settings.map(|name| std::fs::read_to_string(format!("/proc/sys/{name}")).unwrap());
+    (interfaces, std::fs::read_to_string("/proc/self/mounts").unwrap(), settings.to_vec())
 }
 
 fn processes() -> impl Iterator<Item = PathBuf> {
