@@ -31,6 +31,7 @@ With "all", what has to pass before a change lands: fmt, clippy and unit, and th
   installed  what people install: the chart, in Pods, with the permissions that it renders; some tests of api for each
              controller and for the whole chain
   cluster    what can be tested in Pods of any cluster with nodes: here a hub with two nodes, see HUB_ADDONS_CLUSTER
+  load       35 000 profiles with as many copies, within the chart's limits of memory (the API server needs 8 GB)
   scripts    shellcheck, the references in the documents, and the demo from start to end
   deny       licences, bans, sources and advisories of dependencies (cargo-deny); it reports if the database of
              advisories cannot be reached
@@ -49,8 +50,9 @@ Programs that take long to build are built in parallel with the parts that do no
   TEST_THREADS             how many tests on hubs run at once (10); they mostly wait
   HUB_ADDONS_CLUSTER       the kubeconfig of a cluster with nodes, such as one of kind (not tried): the part cluster uses
                            it, one test after the other. Nothing else may use it meanwhile: each test removes what was
-                           added since its start. The current context needs all permissions. What only hubs of this
-                           repository have is named in the result
+                           added since its start. It needs image volumes (Kubernetes 1.35, containerd 2.1), and the
+                           current context all permissions. What only hubs of this repository have is named in the
+                           result
   HUB_ADDONS_CLUSTER_LOAD  a command that brings an image to its nodes. It is run with an OCI archive as its last argument,
                            as in HUB_ADDONS_CLUSTER_LOAD="kind load image-archive"
 EOF
@@ -59,15 +61,27 @@ EOF
 parts=("$@")
 case ${1-} in
   '') parts=(fmt clippy unit schedules rules) ;;
-  all) parts=(fmt clippy unit robustness api chart plugin image installed cluster scripts deny) ;;
+  all) parts=(fmt clippy unit robustness api chart plugin image installed cluster load scripts deny) ;;
 esac
 for part in "${parts[@]}"; do
   case $part in
-    fmt | clippy | unit | schedules | rules | robustness | api | field | chart | plugin | image | installed | installed-all | cluster | oldest | scripts | deny) ;;
+    fmt | clippy | unit | schedules | rules | robustness | api | field | chart | plugin | image | installed | installed-all | cluster | load | oldest | scripts | deny) ;;
     -h | --help) usage; exit ;;
     *) usage >&2; exit 2 ;;
   esac
 done
+
+# Only one part uses it.
+their_cluster=${HUB_ADDONS_CLUSTER:+$(realpath -- "$HUB_ADDONS_CLUSTER")}
+unset HUB_ADDONS_CLUSTER
+if [ -n "$their_cluster" ] && [ ! -r "$their_cluster" ]; then
+  echo "test: HUB_ADDONS_CLUSTER must be a kubeconfig; $their_cluster cannot be read" >&2
+  exit 2
+fi
+if [ -n "$their_cluster" ] && [ -z "${HUB_ADDONS_CLUSTER_LOAD-}" ]; then
+  echo "test: HUB_ADDONS_CLUSTER_LOAD must be a command that brings an image to the nodes of HUB_ADDONS_CLUSTER" >&2
+  exit 2
+fi
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 work=$(mktemp -d)
@@ -76,9 +90,6 @@ log=$work/log
 SECONDS=0
 : >"$log"
 target=${CARGO_TARGET_DIR:-$PWD/target}
-# Only one part uses it.
-their_cluster=${HUB_ADDONS_CLUSTER-}
-unset HUB_ADDONS_CLUSTER
 threads=${TEST_THREADS:-10}
 if [ "${CI-}" = true ]; then
   # The directory is reused, so that nothing is built twice.
@@ -107,6 +118,11 @@ wants() {
   done
   return 1
 }
+
+needs_hub() { wants rules oldest api chart field installed installed-all cluster load scripts; }
+needs_helm() { wants rules oldest chart field installed installed-all cluster load scripts; }
+# needs_node: whether a node of this machine is used. The part cluster does not, with the cluster of a user.
+needs_node() { wants api field installed installed-all load scripts || { wants cluster && [ -z "$their_cluster" ]; }; }
 
 # --- what runs beside the parts ----------------------------------------------------------------------
 
@@ -174,7 +190,7 @@ trap 'exit 143' TERM
 go_programs() {
   # It waits for the other build.
   hack/control-plane.sh
-  ! wants rules oldest chart field installed installed-all cluster scripts || hack/helm.sh
+  ! needs_helm || hack/helm.sh
   ! wants scripts || hack/go-program.sh actionlint
   ! wants installed installed-all || hack/go-program.sh kube-router
   if wants chart; then
@@ -344,8 +360,8 @@ check_field() {
   unset HUB_ADDONS_REGISTRATION
   if hack/demo.sh --field >"$work/demo-field" 2>&1; then
     echo "the demo runs with upstream's programs"
-  elif grep -q '^demo: without Pods' "$work/demo-field"; then
-    skip "the demo with upstream's programs: this machine cannot run Pods, or has no tool for images"
+  elif grep -q '^demo: --field runs' "$work/demo-field"; then
+    skip "the demo with upstream's programs: $(sed -n 's/^demo: //p' "$work/demo-field")"
   else
     cat "$work/demo-field"
     return 1
@@ -379,14 +395,14 @@ check_image() {
   fi
 }
 
-# Prepares what tests of the installed program need; fails with a reason if they cannot run here.
+# can_install WHAT: prepares what tests of the installed program need; reports the reason if they cannot run here.
 can_install() {
   local why
   need go-programs
   # Cargo builds the programs of a package with its tests, and local-hub is one of hubs.
   workspace_test --no-run --quiet --test pods --test hubs
   if ! why=$(hack/node.sh --can 2>&1); then
-    skip "the program as it is installed: ${why#node: }"
+    skip "$1: ${why#node: }; hack/test.sh cluster can use a cluster with nodes, by HUB_ADDONS_CLUSTER"
     return 1
   fi
   need node
@@ -395,13 +411,16 @@ can_install() {
 
 # images: waits for the images, which are in $work/images.
 images() {
-  if wants image; then
+  if has_begun image; then
     need image
   else
     begin images quick_images
     need images
   fi
 }
+
+# The test of the chart's limits, which takes long.
+load=memory::the_largest
 
 # test_installed TEST [MODULE]...: of crates/hub-addons/tests.
 test_installed() {
@@ -411,8 +430,8 @@ test_installed() {
 }
 
 check_installed() {
-  can_install || return 0
-  test_installed pods
+  can_install "the program as it is installed" || return 0
+  test_installed pods --skip "$load"
   test_installed projector grants:: status::
   test_installed access entry::
   test_installed credentials authority:: revocation::
@@ -420,9 +439,15 @@ check_installed() {
 }
 
 check_installed-all() {
-  can_install || return 0
+  can_install "the program as it is installed" || return 0
   local test
-  for test in pods projector access credentials consumers chain; do test_installed "$test"; done
+  test_installed pods --skip "$load"
+  for test in projector access credentials consumers chain; do test_installed "$test"; done
+}
+
+check_load() {
+  can_install "the chart's limits of memory under load" || return 0
+  test_installed pods "$load"
 }
 
 check_cluster() {
@@ -432,7 +457,7 @@ check_cluster() {
     HUB_ADDONS_CLUSTER=$their_cluster test_on_cluster
     return
   fi
-  can_install || return 0
+  can_install "what can be tested in Pods of any cluster" || return 0
   # Nothing that is known about it helps: the tests get its kubeconfig, and a command that loads images.
   cat >"$work/load" <<'EOF'
 set -eu
@@ -518,10 +543,10 @@ check_deny() {
 say "downloads"
 downloads() {
   cargo fetch --locked --quiet
-  ! wants rules api chart field installed installed-all cluster scripts || hack/control-plane.sh --download
-  ! wants api field installed installed-all cluster scripts || hack/node.sh --download
+  ! needs_hub || hack/control-plane.sh --download
+  ! needs_node || hack/node.sh --download
   local program
-  for program in $(! wants rules chart field installed installed-all cluster scripts || echo helm) \
+  for program in $(! needs_helm || echo helm) \
     $(! wants chart || echo helm3 promtool krew) $(! wants scripts || echo actionlint) \
     $(! wants installed installed-all || echo kube-router); do
     hack/go-program.sh --download "$program"
@@ -542,14 +567,14 @@ set -e
 took "downloads$([ "$status" = 0 ] || echo ": FAILED")" $((SECONDS - begun))
 
 # The longest first: these take minutes if nothing is built yet, and no time otherwise.
-! wants rules oldest api chart field installed installed-all cluster scripts || begin control-plane hack/control-plane.sh
-! wants rules oldest chart field installed installed-all cluster scripts || begin go-programs go_programs
-! wants api field installed installed-all cluster scripts || begin node node
+! needs_hub || begin control-plane hack/control-plane.sh
+! needs_helm || begin go-programs go_programs
+! needs_node || begin node node
 ! wants field || begin field-programs field_programs
 ! wants oldest || begin oldest-control-plane oldest_control_plane
 ! wants schedules robustness || begin simulation simulation
 ! wants deny || [ "${CI-}" != true ] || begin deny hack/cargo-deny.sh
-if wants rules oldest api chart field installed installed-all cluster && HUB_ADDONS_UPSTREAM_CRDS=$(hack/upstream-crds.sh); then
+if needs_hub && HUB_ADDONS_UPSTREAM_CRDS=$(hack/upstream-crds.sh); then
   export HUB_ADDONS_UPSTREAM_CRDS
 fi
 
@@ -558,7 +583,7 @@ for part in "${parts[@]}"; do
   case $part in
     api | chart)
       # Tests on hubs mostly wait; run them now.
-      if wants image installed installed-all cluster && can_build_images; then
+      if wants image installed installed-all cluster load && can_build_images; then
         if wants image; then begin image check_images; else begin images quick_images; fi
       fi
       ;;
@@ -585,7 +610,7 @@ done
 
 say "result"
 # A test or a measurement without its peer passes and reports this.
-while read -r line; do skip "${line#SKIPPED, }"; done < <(grep -ah '^SKIPPED' "$log" | sort -u)
+while read -r line; do skip "${line#SKIPPED, }"; done < <(grep -aoh 'SKIPPED, .*' "$log" | sort -u)
 while IFS='|' read -r what seconds; do
   printf '%3d min %02d s  %s\n' $((seconds / 60)) $((seconds % 60)) "$what"
 done <"$work/took"
