@@ -7,18 +7,24 @@
     reason = "clippy takes only functions marked as tests for tests"
 )]
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::EvictParams;
-use local_hub::{Pods, ocm};
+use local_hub::{Pods, eventually, ocm};
 use serde_json::json;
 
 use crate::stage::{COMPONENTS, Stage};
 use crate::support::chart::{self, NAMESPACE, RELEASE};
 use crate::support::nodes::is_only_on_own_hubs;
-use crate::support::world;
+use crate::support::{SOON, shown, world};
+
+/// The number of clusters that a test begins with.
+const START: usize = 20;
 
 fn node_of(pod: &Pod) -> String {
     pod.spec.as_ref().unwrap().node_name.clone().unwrap()
@@ -80,35 +86,57 @@ async fn nothing_is_written_twice_while_pods_are_replaced_or_evicted() {
         return;
     }
     let Some(stage) = Stage::start(2, &[]).await else { return };
-    let fleet = ocm::Fleet::of(20, 2);
-    fleet.create(&stage.ocm).await.unwrap();
-    // Clusters join all the time, while all Pods are replaced.
-    let joining = join(&stage, 20..80);
-    tokio::join!(joining, stage.install(&["podAnnotations.replaced=yes"]));
-    stage.each_was_written_once(80 * 2).await;
+    ocm::Fleet::of(START, 2).create(&stage.ocm).await.unwrap();
+    let clusters =
+        join_during(&stage, START, stage.install(&["podAnnotations.replaced=yes"]).boxed_local()).await;
+    stage.each_was_written_once(clusters * 2).await;
 
     let leader = stage.leader("profiles", "").await.name_any();
-    stage.api::<Pod>().evict(&leader, &EvictParams::default()).await.unwrap();
-    stage.leader("profiles", &leader).await;
-    join(&stage, 80..90).await;
-    stage.rolled_out("profiles").await;
-    stage.each_was_written_once(90 * 2).await;
+    let evicted = async {
+        stage.api::<Pod>().evict(&leader, &EvictParams::default()).await.unwrap();
+        stage.leader("profiles", &leader).await;
+        stage.rolled_out("profiles").await;
+    };
+    let clusters = join_during(&stage, clusters, evicted.boxed_local()).await;
+    stage.each_was_written_once(clusters * 2).await;
 }
 
-/// Clusters join the fleet's set, one after the other, and have profiles. They are complete before: a profile that is
-/// created before the status of its cluster is reported would be written again.
-async fn join(stage: &Stage, numbers: std::ops::Range<usize>) {
-    let fleet = ocm::Fleet::of(numbers.end, 2);
+/// Clusters join the fleet's set, one after the other, until something else has happened. Returns how many there are, once
+/// all have profiles. They are complete before: a profile that is created before the status of its cluster is reported
+/// would be written again.
+async fn join_during(stage: &Stage, joined: usize, happens: LocalBoxFuture<'_, ()>) -> usize {
+    // So many have no profile yet, at most.
+    const AHEAD: usize = 8;
+    let fleet = ocm::Fleet::of(10_000, 2);
     let waiting = ocm::Fleet { set: "waiting".to_owned(), ..fleet.clone() };
     let joins =
         json!({ "metadata": { "labels": { "cluster.open-cluster-management.io/clusterset": fleet.set } } });
-    for name in &fleet.clusters[numbers] {
-        waiting.cluster(name).create(&stage.ocm).await.unwrap();
-        world::merge(&stage.ocm, &waiting.cluster(name).into(), &joins).await;
-    }
+    let profiles = shown::profiles(&stage.ocm, &fleet.namespaces[0]);
+    let has_happened = Cell::new(false);
+    let joining = async {
+        let mut number = joined;
+        while !has_happened.get() {
+            let cluster = waiting.cluster(&fleet.clusters[number]);
+            cluster.create(&stage.ocm).await.unwrap();
+            world::merge(&stage.ocm, &cluster.into(), &joins).await;
+            number += 1;
+            let shown = &fleet.clusters[number - AHEAD];
+            eventually(&format!("{shown} has a profile"), SOON * 2, async || {
+                profiles.get_opt(shown).await.is_ok_and(|profile| profile.is_some())
+            })
+            .await;
+        }
+        number
+    };
+    let happening = async {
+        happens.await;
+        has_happened.set(true);
+    };
+    let (joined, ()) = tokio::join!(joining, happening);
     for namespace in &fleet.namespaces {
-        stage.shows(namespace, &fleet.clusters).await;
+        stage.shows(namespace, &fleet.clusters[..joined]).await;
     }
+    joined
 }
 
 #[tokio::test]
@@ -117,16 +145,18 @@ async fn when_a_node_stops_the_lease_moves_and_nothing_is_written_twice() {
         return;
     }
     let Some(stage) = Stage::start(2, &[]).await else { return };
-    let fleet = ocm::Fleet::of(20, 2);
+    let fleet = ocm::Fleet::of(START, 2);
     fleet.create(&stage.ocm).await.unwrap();
     for namespace in &fleet.namespaces {
         stage.shows(namespace, &fleet.clusters).await;
     }
     let leader = stage.leader("profiles", "").await;
     let (_, runner) = stage.hub.own("a node stops").unwrap();
-    runner.stop_node(&node_of(&leader)).await.unwrap();
-    let follower = stage.leader("profiles", &leader.name_any()).await;
-    assert_ne!(node_of(&follower), node_of(&leader));
-    join(&stage, 20..30).await;
-    stage.each_was_written_once(30 * 2).await;
+    let stopped = async {
+        runner.stop_node(&node_of(&leader)).await.unwrap();
+        let follower = stage.leader("profiles", &leader.name_any()).await;
+        assert_ne!(node_of(&follower), node_of(&leader));
+    };
+    let clusters = join_during(&stage, START, stopped.boxed_local()).await;
+    stage.each_was_written_once(clusters * 2).await;
 }
