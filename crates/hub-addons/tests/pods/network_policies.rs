@@ -68,11 +68,11 @@ async fn the_network_policies_of_the_chart_permit_what_its_controllers_need_and_
     let Some(stage) = started else { return };
     let [prometheus, other] = [server(&stage, NAMESPACES[0]).await, server(&stage, NAMESPACES[1]).await];
     let (_, runner) = stage.hub.own("NetworkPolicies").unwrap();
+    let kubelet = "192.0.2.101:10250".parse().unwrap();
     for component in COMPONENTS {
         let controller = stage.rolled_out(component).await.remove(0);
         let (metrics, probes) = (at(&controller, 8080), at(&controller, 8081));
         // Refusals first: once these are effective, permissions are those of the policies.
-        let kubelet = "192.0.2.101:10250".parse().unwrap();
         for (from, to) in [(&other, metrics), (&controller, at(&other, SERVES)), (&controller, kubelet)] {
             connects(runner, from, to, false).await;
         }
@@ -80,7 +80,9 @@ async fn the_network_policies_of_the_chart_permit_what_its_controllers_need_and_
         for to in outside {
             connects(runner, &controller, to, true).await;
         }
-        for (from, to) in [(&prometheus, metrics), (&other, probes), (&other, at(&prometheus, SERVES))] {
+        let between =
+            [(&prometheus, metrics), (&other, probes), (&other, at(&prometheus, SERVES)), (&other, kubelet)];
+        for (from, to) in between {
             connects(runner, from, to, true).await;
         }
     }

@@ -76,6 +76,7 @@ async fn a_deployment_of_the_image_keeps_profiles_and_hands_over_when_it_is_repl
     let Some(image) = image().await else { return };
     let Some(hub) = Nodes::start(1, &[(IMAGE, &image)]).await else { return };
     let (admin, ocm) = (hub.client_as("admin").await.unwrap(), hub.client_as("ocm").await.unwrap());
+    world::create(&admin, [world::restricted(NAMESPACE)]).await;
     hub.service_account(NAMESPACE, ACCOUNT).await.unwrap();
     hub.grant_service_account(NAMESPACE, ACCOUNT, rights::both()).await.unwrap();
     let fleet = ocm::Fleet::of(2, 1);

@@ -156,17 +156,18 @@ impl Theirs {
             skipped("Pods on several nodes", &format!("of {number}, this cluster has only {names:?}"));
             return None;
         }
-        let earlier = objects(&client).await.into_iter().map(|(_, _, id)| id).collect();
+        let earlier: BTreeSet<_> = objects(&client).await.into_iter().map(|(_, _, id)| id).collect();
+        let crds = crds::all(Flavour::Map).unwrap();
+        let mut ours: Vec<_> =
+            crds.iter().map(|crd| id::<CustomResourceDefinition>(&crd.name_any())).collect();
+        ours.push(id::<Namespace>(chart::NAMESPACE));
+        // Another user installed it, or a test that was killed left it behind.
+        let found: Vec<_> = ours.iter().filter(|id| earlier.contains(*id)).collect();
+        assert!(found.is_empty(), "the cluster of {KUBECONFIG} has {found:?}: use one without these");
         let logs = cluster.follow_logs().await.unwrap();
+        // From here on, what is added is removed.
         let theirs = Self { cluster, logs, earlier, _turn: turn };
-        for crd in crds::all(Flavour::Map).unwrap() {
-            let name = crd.name_any();
-            let id = id::<CustomResourceDefinition>(&name);
-            // Another user installed it, or a test that was killed left it behind.
-            assert!(
-                !theirs.earlier.contains(&id),
-                "the cluster of {KUBECONFIG} has {id}: use one without it"
-            );
+        for crd in crds {
             theirs.cluster.install_crd(&crd).await.unwrap();
         }
         let mut loaded = LOADED.lock().await;
