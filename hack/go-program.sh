@@ -56,6 +56,7 @@ fi
 
 cache="${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/go-programs"
 directory="$cache/$1-$version"
+[ -z "$module" ] || directory+=-$(cat "$module/go.mod" "$module/go.sum" | sha256sum | cut -c1-12)
 program="$directory/${package##*/}"
 
 # download: gets what the program is built from, and prints the directory in which it is built.

@@ -190,7 +190,7 @@ version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { 
 revision=$(git rev-parse HEAD 2>/dev/null || true)
 [ -z "$revision" ] || [ -z "$(git status --porcelain)" ] || revision+=-dirty
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
-source=${IMAGE_SOURCE-$(git remote get-url origin 2>/dev/null | grep '^https://' || true)}
+source=${IMAGE_SOURCE-$(git remote get-url origin 2>/dev/null | sed -nE 's#^https://([^/@]*@)?#https://#p' || true)}
 
 can
 choose_arches

@@ -20,9 +20,15 @@ have() { "$root/hack/have.sh" "$1" "$2" || die "$1 is not installed; on Debian i
 
 can() {
   local plugins=/opt/cni/bin
+  # Also in a shell of root with the search path of a user.
+  PATH=$PATH:/usr/sbin:/sbin
   [ "$(uname -s)" = Linux ] || die "this is not Linux"
   [ "$(id -u)" = 0 ] || die "a node needs root"
   [ -w /sys/fs/cgroup ] || [ -w /sys/fs/cgroup/memory ] || die "the cgroups in /sys/fs/cgroup cannot be written"
+  # In a container with version 2, only a group without processes has others in it with controllers.
+  if [ -e /sys/fs/cgroup/cgroup.type ] && ! grep -qw memory /sys/fs/cgroup/cgroup.subtree_control; then
+    [ -z "$(cat /sys/fs/cgroup/cgroup.procs)" ] || die "the cgroup of this container has processes, move them to one in it"
+  fi
   have go golang
   have ip iproute2
   have nft nftables
@@ -50,6 +56,8 @@ if [ -d "$target" ]; then
   [ "${1-}" = --download ] || echo "$target"
   exit
 fi
+# What is cached is what is pinned.
+unset CTR CONTAINERD CONTAINERD_SHIM
 for tool in go flock; do
   command -v "$tool" >/dev/null || die "building a node needs $tool, which is not installed"
 done
