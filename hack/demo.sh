@@ -2,8 +2,8 @@
 # Shows the whole from nothing: a hub, a fleet, the installed chart, the profiles in every bound namespace, and the
 # credentials with which applications reach their clusters.
 #
-# Needs only the toolchains of Rust and Go. Missing programs are built (the control plane once, which takes minutes), and
-# everything that the script starts ends with it.
+# Needs the toolchains of Rust and Go, and for the chart what a node needs (--help). Missing programs are built (the control
+# plane once, which takes minutes), and everything that the script starts ends with it.
 set -euo pipefail
 
 usage() {
@@ -29,8 +29,11 @@ usage: hack/demo.sh [--field] [--keep]
   --yes              do not ask before using that cluster
 
 On its own hub the demo installs the chart with helm, uses an image that hack/image.sh builds, and runs the Pods on a
-node on this machine. This needs Linux, root, permission to create namespaces and cgroups, and runc, nftables and the
-CNI plugins. If one of these is missing, the demo says which, and runs the addons as a process.
+node on this machine. This needs Linux, root, permission to create namespaces and cgroups, and runc, nftables, iproute2
+and the CNI plugins. If one of these is missing, the demo says which, and runs the addons as a process. Cgroups of version
+2 were not tried. As root with the toolchains of a user:
+
+  sudo env PATH="$PATH" HOME="$HOME" hack/demo.sh
 
 To install the chart on your cluster, build the image, push it to a registry that the cluster can pull from, and run:
 

@@ -70,8 +70,6 @@ build_addons() {
     hack/image.sh "${profile[@]}" --no-sbom --arch "$arch" --tag demo --output "$work/images" hub-addons
     hub_addons=$(hack/program.sh "${profile[@]}" hub-addons)
     cp_creds=$(hack/program.sh "${profile[@]}" cp-creds)
-  elif [ -n "$field" ]; then
-    fail "without Pods, --field cannot run OCM's programs"
   else
     cargo build --locked --package hub-addons --package cp-creds
   fi
@@ -81,6 +79,7 @@ build_addons() {
 can_have_pods() {
   local why
   ! why=$(hack/node.sh --can 2>&1) || return 0
+  [ -z "$field" ] || fail "--field runs OCM's programs in Pods, and no node can run here: ${why#node: }"
   printf '\nNo node can run here: %s.\nSo the chart is not installed: the addons run as a process beside the hub, with all permissions.\n' "${why#node: }"
   return 1
 }

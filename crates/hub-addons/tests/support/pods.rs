@@ -39,8 +39,9 @@ pub fn can_enforce_policies() -> bool {
     let missing = [("ipset", "ipset"), ("xtables-legacy-multi", "iptables")]
         .into_iter()
         .find(|(command, package)| !Command::new(&have).args([command, package]).status().unwrap().success());
-    if let Some((command, _)) = missing {
-        skipped("NetworkPolicies of the chart", &format!("{command} is not installed"));
+    if let Some((command, package)) = missing {
+        let why = format!("{command} is not installed; on Debian it is in the package {package}");
+        skipped("NetworkPolicies of the chart", &why);
     }
     missing.is_none()
 }
