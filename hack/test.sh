@@ -544,6 +544,7 @@ say "downloads"
 downloads() {
   cargo fetch --locked --quiet
   ! needs_hub || hack/control-plane.sh --download
+  ! wants oldest || KUBERNETES_VERSION=oldest hack/control-plane.sh --download
   ! needs_node || hack/node.sh --download
   local program
   for program in $(! needs_helm || echo helm) \
