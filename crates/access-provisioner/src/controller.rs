@@ -25,7 +25,6 @@ pub struct Provisioner {
 }
 
 impl Provisioner {
-    /// A provisioner.
     #[must_use]
     pub fn new(shared: &Shared, settings: ProvisionerSettings) -> Self {
         Self {

@@ -15,7 +15,6 @@ use crate::settings::DirectSettings;
 /// The feature gate that starts direct access.
 pub const DIRECT_GATE: &str = "ClusterProfileDirectAccessProvider";
 
-/// Direct access.
 pub struct Direct {
     shared: Shared,
     settings: DirectSettings,
@@ -23,7 +22,6 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// Direct access.
     #[must_use]
     pub fn new(shared: &Shared, settings: DirectSettings) -> Self {
         let gauges = EntryGauges::new("direct", shared.host.metrics.clone());
@@ -60,7 +58,7 @@ impl Owner for Direct {
         let DirectSettings { provider, allow_local } = &self.settings;
         let observed = observed.filter(|observed| access::is_ours(observed, &self.shared.manager));
         let offer = observed.map(|observed| {
-            // Certificates are parsed after the fleet is unlocked.
+            // Certificates are parsed later, without the lock of the fleet.
             let reported = access::reported_endpoints(&self.shared.fleet.read(), observed);
             reported.map_or_else(
                 |offer| offer,

@@ -1,7 +1,7 @@
 //! Whether a server already serves with a certificate of the new trust anchors: a TLS handshake, and nothing after it.
 //!
-//! The result decides only when replaced anchors are withdrawn, never whom a client trusts: who can answer in the
-//! server's place can at most end an overlap early.
+//! The result decides only when replaced anchors are withdrawn, never whom a client trusts: whoever can impersonate the
+//! server can at most end an overlap early.
 
 use std::io;
 use std::net::IpAddr;
@@ -27,10 +27,10 @@ pub type Handshake =
 /// Why a server was not seen to serve with a certificate of the new anchors.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// It cannot be reached, or its certificate is not one of these anchors'.
+    /// It cannot be reached, or no anchor verifies its certificate.
     #[error(transparent)]
     Connection(#[from] io::Error),
-    /// No certificate can have its name.
+    /// Its host is not a valid name for a certificate.
     #[error(transparent)]
     Name(#[from] InvalidDnsNameError),
     /// An anchor cannot be used.
@@ -83,7 +83,7 @@ impl ServerCertVerifier for ByAnchors {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        // Unlike Go, webpki refuses a self-signed certificate that is a CA as that of a server.
+        // Unlike Go, webpki refuses a self-signed CA certificate as the certificate of a server.
         if self.anchors.anchors().any(|anchor| anchor.der() == end_entity.as_ref()) {
             return Ok(ServerCertVerified::assertion());
         }

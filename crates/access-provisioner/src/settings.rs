@@ -9,10 +9,9 @@ use hub_core::trust::CaReference;
 
 use crate::handshake::Handshake;
 
-/// Settings of a provisioner, of which a process may have one for each of these purposes.
+/// Settings of a provisioner. A process may have one provisioner for each purpose.
 #[derive(Clone)]
 pub struct ProvisionerSettings {
-    /// Whom its entry is for.
     pub purpose: Purpose,
     /// The name of the entry.
     pub provider: String,
@@ -20,14 +19,14 @@ pub struct ProvisionerSettings {
     pub source: SourceSettings,
     /// How long replaced trust anchors stay published; zero removes them at once.
     pub overlap: Duration,
-    /// Whether the server already serves with a certificate of the new ones, which ends an overlap early.
+    /// Checks whether the server already serves with a certificate of the new anchors, which ends an overlap early.
     pub handshake: Handshake,
 }
 
 /// Whom an entry is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Purpose {
-    /// Everybody who has a token of the cluster.
+    /// Everyone who has a token of the cluster.
     Token,
     /// The applications in these namespaces, or in all if there are none, that reach clusters by their own identity
     /// through the user server.
@@ -35,7 +34,6 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The name of the controller.
     pub(crate) fn controller(&self) -> &'static str {
         match self {
             Self::Token => "access-provisioner",
@@ -80,7 +78,6 @@ pub enum SourceSettings {
     },
     /// A proxy that the administrator configures.
     Static {
-        /// The URL.
         server: ServerTemplate,
         /// The location of the trust anchors.
         ca: CaReference,

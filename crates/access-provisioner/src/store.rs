@@ -27,17 +27,18 @@ use crate::settings::{ProvisionerSettings, Purpose, SourceSettings};
 
 /// How long cluster-proxy's own controller has to write its entry again after a probe.
 const PROBE_INTERVAL: Duration = Duration::from_mins(10);
-/// The same for the first probes of a competition, and the time before each: what looks like that controller may have been
-/// another replica of this program, which still believed that it leads after its Lease was deleted, for example by the
-/// restore of a backup of etcd.
+/// The same for the first probes of a competition, and the time before each: what looks like that controller may have
+/// been another replica of this program, which still believed that it leads after its Lease was deleted, for example by
+/// the restore of a backup of etcd.
 const FIRST_INTERVAL: Duration = Duration::from_secs(30);
 const FIRST_PROBES: u32 = 2;
 
-/// The time between two handshakes with the proxy during an overlap, and that which each may take.
+/// The time between two handshakes with the proxy during an overlap, and the timeout of each.
 const HANDSHAKE_INTERVAL: Duration = Duration::from_secs(2);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many handshakes in a row have to meet the new certificate: a Service chooses one of several replicas, and one that
-/// still serves with the old certificate is missed once in a thousand times if there are two, once in sixty if three.
+/// How many handshakes in a row have to meet the new certificate: a Service chooses one of several replicas, and one
+/// that still serves with the old certificate is missed once in a thousand times if there are two, once in sixty if
+/// three.
 const HANDSHAKES: u32 = 10;
 
 /// The provisioner's state: its watches fill it, and it computes what a profile should have.
@@ -50,7 +51,7 @@ pub(crate) struct Store {
     index: Mutex<AccessIndex>,
     overlap: Duration,
     handshake: Handshake,
-    /// An overlap has begun.
+    /// Notified when an overlap begins.
     overlaps: Notify,
     gauges: EntryGauges,
     /// The watch on the trust anchors, whose location can change.
@@ -59,7 +60,7 @@ pub(crate) struct Store {
     anchor_report: Mutex<Option<AnchorReport>>,
     /// The latest findings on the configuration of the proxy that do not follow from the index.
     configuration_report: Mutex<Vec<Finding>>,
-    /// A competition with cluster-proxy's own controller has begun.
+    /// Notified when a competition with cluster-proxy's own controller begins.
     contested: Notify,
 }
 
@@ -118,8 +119,8 @@ impl Store {
         })
     }
 
-    /// Changes the index, and reports whether cluster-proxy's own controller works beside the provisioner, if that is
-    /// news.
+    /// Changes the index, and reports whether cluster-proxy's own controller competes with the provisioner, if that has
+    /// changed.
     fn update<T>(&self, change: impl FnOnce(&mut AccessIndex) -> T) -> T {
         let (result, before, after) = {
             let mut index = self.index.lock();
@@ -136,12 +137,12 @@ impl Store {
         result
     }
 
-    /// Every watch has its first list: trust anchors that profiles publish and the source lacks were replaced while no
-    /// provisioner ran.
+    /// Begins to work, since every watch has its first list: trust anchors that profiles publish and the source lacks
+    /// were replaced while no provisioner ran.
     pub(crate) fn begin(self: &Arc<Self>) {
         let inherited = {
             let mut index = self.index.lock();
-            // Without a reading, nothing that is published changes; the first reading starts the overlap then.
+            // Without a reading, nothing that is published changes; then the first reading starts the overlap.
             index.current_anchors().is_some() && self.inherit(&mut index)
         };
         if inherited {
@@ -166,7 +167,8 @@ impl Store {
         }
     }
 
-    /// Probes whether cluster-proxy's own controller still works, if it has worked beside the provisioner.
+    /// Probes whether cluster-proxy's own controller still writes access providers, if it has competed with the
+    /// provisioner.
     fn probe(&self) {
         match self.update(AccessIndex::probe_contest) {
             Probe::Needless => {}
@@ -205,7 +207,7 @@ impl Store {
         }
     }
 
-    /// The trust anchors at a location cannot be read.
+    /// Records that the trust anchors at a location cannot be read.
     pub(crate) fn anchors_unknown(self: &Arc<Self>, place: AnchorPlace) {
         let change = self.index.lock().anchors_unknown(place);
         self.follow_up(&change);
@@ -318,7 +320,7 @@ impl Store {
         });
     }
 
-    /// Ends overlaps as soon as the proxy serves with a certificate of the new anchors, which their timers do not know.
+    /// Ends overlaps as soon as the proxy serves with a certificate of the new anchors, before their timers do.
     async fn end_overlaps_early(&self) {
         let mut seen = (None, 0);
         loop {

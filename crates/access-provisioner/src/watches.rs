@@ -139,7 +139,7 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
         }
     }
 
-    /// Without its CRD, no configuration exists: the proxy is not installed, or no longer.
+    /// Without its CRD, no configuration exists: the proxy is not installed, or not any more.
     fn not_served(&mut self) {
         self.absent();
     }

@@ -349,7 +349,7 @@ impl ReachArgs {
         self.access_provider_name.as_deref().unwrap_or(default)
     }
 
-    /// What tells the exec plugin which credential to return.
+    /// The argument that tells the exec plugin which credential to return.
     pub(crate) fn plugin_argument(&self) -> String {
         match &self.own_token {
             Some(path) => {
@@ -482,9 +482,7 @@ pub struct KubeconfigArgs {
 /// A namespace, and optionally a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
-    /// The namespace.
     pub namespace: String,
-    /// The cluster.
     pub cluster: Option<String>,
 }
 
@@ -497,7 +495,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// A positional argument, in which only names can be.
+/// Parses a positional argument: `NAME` or `NAME/NAME`.
 fn name(text: &str) -> Result<String, String> {
     let (first, cluster) = text.split_once('/').unwrap_or((text, "cluster"));
     if is_dns_subdomain(first) && is_dns_subdomain(cluster) {
@@ -513,7 +511,7 @@ fn name(text: &str) -> Result<String, String> {
 ///
 /// # Errors
 ///
-/// It is not a valid one: a request for it would be one for another path of the API server.
+/// It is not a valid name: a request for it would have another path on the API server.
 pub fn namespace(text: &str) -> Result<String, String> {
     if is_dns_label(text) { Ok(text.to_owned()) } else { Err(format!("{text:?} is not a valid namespace")) }
 }

@@ -1,4 +1,4 @@
-//! The names that a shell completes: read with the permissions of the user, of which what the hub refuses is left out.
+//! The names that a shell completes, read with the permissions of the user. What the hub refuses to list is left out.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ pub enum Names {
     Accounts {
         /// The namespace; by default that of the context.
         namespace: Option<String>,
-        /// The only cluster.
+        /// The cluster; by default every one.
         cluster: Option<String>,
     },
 }
@@ -54,7 +54,7 @@ async fn namespaces(hub: &Hub) -> Result<BTreeSet<String>, CommandError> {
     let bindings: Api<ManagedClusterSetBinding> = Api::all(hub.client.clone());
     let bindings = list_metadata(&bindings, &ListParams::default()).await?.objects();
     let profiles = profiles(hub, None).await?;
-    // Who may not list these of the whole hub usually works in the namespace of the context.
+    // A user who may not list these on the whole hub usually works in the namespace of the context.
     if bindings.is_none() && profiles.is_none() {
         return Ok([hub.namespace.clone()].into());
     }
@@ -76,8 +76,8 @@ async fn profiles(hub: &Hub, namespace: Option<&str>) -> Result<Option<Vec<(Stri
     }))
 }
 
-/// The accounts of which the namespace has copies, and those that ask for copies: of the latter `explain` says what is
-/// missing.
+/// The accounts of which the namespace has copies, and those that opt in to copies: for the latter, `explain` shows
+/// what is missing.
 async fn accounts(
     hub: &Hub,
     namespace: &str,

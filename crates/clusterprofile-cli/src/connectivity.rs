@@ -176,7 +176,7 @@ fn of_user_server(body: &Value) -> Option<String> {
     message.starts_with(Refusal::PREFIX).then(|| message.to_owned())
 }
 
-/// What the server responds, without the token, which it knows and may repeat.
+/// The response of the server, with its token replaced: the server knows the token and may repeat it.
 fn response(status: StatusCode, body: &Value, token: &SecretBytes) -> Result<((), String), String> {
     let token = String::from_utf8_lossy(token.expose());
     let text = |field: &str| body[field].as_str().map(|text| text.replace(&*token, "TOKEN"));
@@ -366,7 +366,7 @@ fn print(hops: &[Hop], args: &TestArgs, out: &mut impl Write) -> Result<(), Comm
     Ok(())
 }
 
-/// A line for a terminal. The cluster, the plugin and the Pod decide what the details say.
+/// A line for a terminal. The cluster, the plugin and the Pod choose the text of the details, so it is made visible.
 fn row(hop: &Hop) -> Vec<String> {
     vec![shown(hop.mark), visible(&hop.name), format!("{} ms", hop.milliseconds), visible(&hop.detail)]
 }

@@ -46,7 +46,8 @@ pub async fn explain(
     })
 }
 
-/// Objects show what agents and tenants have written into them. JSON and YAML escape it without a loss.
+/// Replaces what a terminal would act on: agents and tenants write into objects. JSON and YAML escape it without a
+/// loss.
 fn show(finding: &mut CheckResult) {
     for text in [&mut finding.message, &mut finding.value].into_iter().chain(&mut finding.fix) {
         *text = visible(text);
@@ -125,7 +126,7 @@ fn problems(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> i
     type Key<'a> = (Step, Reverse<Status>, &'a str, Option<&'a Object>);
     let mut groups: BTreeMap<Key<'_>, Vec<&CheckResult>> = BTreeMap::new();
     for finding in &explanation.findings {
-        // What is about the hub as a whole is about different objects.
+        // Findings about the hub as a whole are about different objects.
         let object = (finding.step == Step::Controllers).then_some(&finding.object);
         let key = (finding.step, Reverse(finding.mark), finding.code.as_str(), object);
         groups.entry(key).or_default().push(finding);

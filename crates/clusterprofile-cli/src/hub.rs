@@ -26,16 +26,13 @@ pub struct Hub {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {verb} {resource}: {}", describe(.source))]
 pub struct HubError {
-    /// The verb of the request.
     pub verb: &'static str,
     /// The resource or object of the request.
     pub resource: String,
-    /// The error of the client.
     pub source: kube::Error,
 }
 
 impl Hub {
-    /// The hub of a client.
     #[must_use]
     pub fn new(client: Client, kubeconfig: Option<PathBuf>) -> Self {
         let namespace = client.default_namespace().to_owned();

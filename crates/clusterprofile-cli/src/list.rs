@@ -124,7 +124,7 @@ fn profiles(hub: &Hub, version: ProfileVersion, namespace: Option<&str>) -> Api<
     }
 }
 
-/// Prints changes until the hub ends the watch with an error that a retry does not resolve.
+/// Prints changes. A watch that the hub closes is resumed; an error ends it.
 async fn watch(
     profiles: &Api<DynamicObject>,
     params: &WatchParams,

@@ -1,7 +1,7 @@
 //! Which feature gates of Open Cluster Management's own controllers are on.
 //!
-//! Tenants can create Deployments with any name, so only those in namespaces of OCM count: the usual ones, and those that
-//! cluster-scoped objects of the addons show.
+//! Tenants can create Deployments with any name, so only those in namespaces of OCM count: the usual ones, and those
+//! that cluster-scoped objects of the addons show.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,8 @@ const ADDONS: [&str; 2] = [CLUSTER_PROXY, "managed-serviceaccount"];
 /// Helm's annotation of every object that it creates.
 const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
-/// By the name of our controller, what enables OCM's own one beside it, and by which gate. What cannot be read is missing.
+/// By the name of our controller: the objects that enable OCM's controller for the same objects, each with the name of
+/// its gate. Objects that cannot be read are left out.
 pub(crate) type Gates = BTreeMap<&'static str, Vec<(Object, &'static str)>>;
 
 /// Reads the gates of OCM.

@@ -1,4 +1,4 @@
-//! JSON and YAML as the commands print them. Text of others in it does nothing to a terminal.
+//! JSON and YAML as the commands print them. Text of others in it contains nothing that a terminal acts on.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};

@@ -217,7 +217,8 @@ impl<'a> Reading<'a> {
 
     async fn leases(&self, hub: &mut Observed) -> Result<(), HubError> {
         let api: Api<LeaseObject> = Api::all(self.client());
-        // A tenant can create a Lease of that name. Controllers that the chart did not install have no other mark.
+        // A tenant can create a Lease of that name, so only those in the namespaces of releases count. Controllers that
+        // the chart did not install are recognized by the name alone.
         let releases = release_namespaces(self.hub).await?.unwrap_or_default();
         let is_theirs = |lease: &Lease| releases.is_empty() || releases.contains(&lease.namespace);
         let mut leases = BTreeMap::new();

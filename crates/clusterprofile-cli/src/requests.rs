@@ -95,7 +95,6 @@ pub(crate) async fn served_version(client: &Client) -> Result<ProfileVersion, Co
 
 /// The result of a get, which the hub can refuse.
 pub(crate) enum Got<T> {
-    /// The object.
     Found(T),
     /// It does not exist, or the hub does not serve its kind.
     Absent,

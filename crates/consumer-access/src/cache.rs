@@ -9,7 +9,7 @@ use hub_runtime::watch::Unreadable;
 use kube::api::DynamicObject;
 use serde_json::json;
 
-/// A watch of one kind: of the object of one account, or of all objects.
+/// A watch of one kind: of the objects of one account, or of all objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WatchName(pub(crate) Option<AccountName>);
 
@@ -17,7 +17,7 @@ pub(crate) struct WatchName(pub(crate) Option<AccountName>);
 pub(crate) fn shown(object: Result<DynamicObject, Unreadable>) -> ObservedObject {
     match object {
         Ok(object) => ObservedObject::read(&object.metadata, Some(&object.data)),
-        // What is reported in the status decides nothing.
+        // No decision depends on the status, so the spec suffices.
         Err(unreadable) => {
             let spec = unreadable.spec.map(|spec| json!({ "spec": spec }));
             ObservedObject::read(&unreadable.metadata, spec.as_ref())
@@ -25,7 +25,6 @@ pub(crate) fn shown(object: Result<DynamicObject, Unreadable>) -> ObservedObject
     }
 }
 
-/// What identifies an object.
 pub(crate) trait CacheKey: Clone + Ord {
     /// Whether the content of an object of another owner matters.
     fn is_declared(&self, settings: &AccessSettings) -> bool;
@@ -59,7 +58,6 @@ impl<K> Default for ObjectCache<K> {
 }
 
 impl<K: CacheKey> ObjectCache<K> {
-    /// The object.
     pub(crate) fn get(&self, key: &K) -> Option<&FoundObject> {
         self.objects.get(key)
     }
@@ -79,17 +77,17 @@ impl<K: CacheKey> ObjectCache<K> {
         self.listed.contains(watch)
     }
 
-    /// The version of the object.
     pub(crate) fn version(&self, key: &K) -> Option<Version> {
         self.objects.get(key).map(|found| found.object.version.clone())
     }
 
-    /// The list is complete.
+    /// Records that the list of this watch is complete.
     pub(crate) fn end_list(&mut self, watch: &WatchName) {
         self.listed.insert(watch.clone());
     }
 
-    /// The hub does not serve the kind: what the watch has shown is gone, and what exists is unknown until the next list.
+    /// Records that the hub does not serve the kind: what the watch has shown is gone, and what exists is unknown until
+    /// the next list.
     pub(crate) fn unlist(&mut self, watch: &WatchName, is_shown: impl Fn(&K) -> bool) {
         self.listed.remove(watch);
         self.objects.retain(|key, _| !is_shown(key));
@@ -114,8 +112,8 @@ impl<K: CacheKey> ObjectCache<K> {
         found
     }
 
-    /// Records that this process has created the object with this uid, which makes it ours, even if a webhook has changed
-    /// it.
+    /// Records that this process has created the object with this uid, which makes it ours, even if a webhook has
+    /// changed it.
     pub(crate) fn created(&mut self, key: &K, uid: &str) {
         match self.objects.get_mut(key).filter(|found| found.object.version.uid == uid) {
             Some(found) => found.is_ours = true,
@@ -123,7 +121,7 @@ impl<K: CacheKey> ObjectCache<K> {
         }
     }
 
-    /// An object is gone, as the watch shows. Returns its uid.
+    /// Removes an object whose end the watch shows. Returns its uid.
     pub(crate) fn ended(&mut self, key: &K) -> Option<String> {
         self.objects.remove(key).map(|found| found.object.version.uid)
     }

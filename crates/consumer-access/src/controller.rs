@@ -23,12 +23,11 @@ pub const GATE: &str = "ClusterProfileConsumers";
 /// Maintains accounts of consumers and their permissions.
 pub struct ConsumerAccess {
     store: Arc<Store>,
-    /// What applications find their clusters by, where a consumer declares it.
+    /// The objects by which applications find their clusters, for each integration that a consumer declares.
     integrations: Vec<Arc<IntegrationStore>>,
 }
 
 impl ConsumerAccess {
-    /// Consumer access.
     #[must_use]
     pub fn new(shared: &Shared, settings: AccessSettings) -> Self {
         let declared = Integration::ALL.into_iter().filter(|integration| integration.is_declared(&settings));

@@ -1,4 +1,4 @@
-//! The lists that fail: a finding for each kind of which a watch cannot list its objects.
+//! Lists that fail: one finding for each kind whose objects a watch cannot list.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use hub_core::finding::{Finding, Reason, Subject};
 
 use crate::cache::WatchName;
 
-/// How long lists fail before that is a finding.
+/// How long lists must fail before this is reported.
 pub(crate) const FAILING_TIME: Duration = Duration::from_mins(1);
 
 /// What a watch lists.
@@ -20,7 +20,6 @@ pub(crate) enum Listed {
 }
 
 impl Listed {
-    /// What can fail.
     pub(crate) const ALL: [Self; 4] = [
         Self::Objects(AccessKind::Account),
         Self::Objects(AccessKind::ManifestWork),
@@ -70,7 +69,7 @@ impl Listed {
         Finding::new(reason, message)
     }
 
-    /// Whether the process does not begin to work without this list: then its failure is reported before that.
+    /// Whether the process needs this list to begin to work: then its failure is reported earlier.
     pub(crate) fn is_needed_to_begin(self) -> bool {
         self == Self::Objects(AccessKind::Account)
     }
@@ -81,7 +80,7 @@ impl Listed {
 pub(crate) struct FailingLists(BTreeSet<(Listed, WatchName)>);
 
 impl FailingLists {
-    /// Records whether a watch fails; returns whether that is the first or the last one of its kind.
+    /// Records whether a watch fails; returns whether this changes [`Self::contains`].
     pub(crate) fn set(&mut self, listed: Listed, watch: &WatchName, is_failing: bool) -> bool {
         let before = self.contains(listed);
         if is_failing {

@@ -1,11 +1,12 @@
 //! The objects by which applications find their clusters: their state, their watches and their writer.
 //!
-//! - **Watches** for Kueue all MultiKueueClusters and MultiKueueConfigs, to see also those of other owners; for Argo CD the
-//!   cluster Secrets that have our labels and the ClusterProfiles, in the namespace of each consumer that asks for them.
-//! - **Writes** a MultiKueueCluster for each granted cluster, and the MultiKueueConfigs that list them; or a cluster Secret
-//!   for each granted cluster: one write for each cluster that joins and one for each list.
-//! - **Guarantees** that a hub that does not serve Kueue's API affects nothing else: it is reported, and the objects are
-//!   written as soon as they can be listed; and that no Secret contains a token.
+//! - **Watches** for Kueue all MultiKueueClusters and MultiKueueConfigs, to see also those of other owners; for Argo CD
+//!   the cluster Secrets that have our labels and the ClusterProfiles, in the namespace of each consumer that asks for
+//!   them.
+//! - **Writes** a MultiKueueCluster for each granted cluster, and the MultiKueueConfigs that list them; or a cluster
+//!   Secret for each granted cluster: one write for each cluster that joins and one for each list.
+//! - **Guarantees** that a hub that does not serve Kueue's API affects nothing else: it is reported, and the objects
+//!   are written as soon as they can be listed; and that no Secret contains a token.
 
 mod published;
 #[cfg(test)]
@@ -41,7 +42,6 @@ use crate::cache::{ObjectCache, WatchName, shown};
 /// An application that finds its clusters by objects of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Integration {
-    /// Kueue's MultiKueue.
     MultiKueue,
     ArgoCd,
 }
@@ -86,7 +86,7 @@ impl Integration {
     }
 }
 
-/// The one watch of each kind of Kueue's.
+/// The watch on all objects of one of Kueue's kinds.
 const ALL: WatchName = WatchName(None);
 
 /// The API of a kind.
@@ -127,11 +127,11 @@ struct IntegrationState {
     clusters: ObjectCache<IntegrationKey>,
     configs: ObjectCache<IntegrationKey>,
     secrets: ObjectCache<IntegrationKey>,
-    /// What the profiles in the namespaces of Argo CD's consumers say.
+    /// What the profiles in the namespaces of Argo CD's consumers publish.
     published: BTreeMap<ProfileKey, PublishedCluster>,
     /// The namespaces whose profiles are listed.
     published_in: BTreeSet<Namespace>,
-    /// The Secrets whose create has met another object: one without our labels, which no watch shows.
+    /// The Secrets whose create returned AlreadyExists, perhaps for a Secret without our labels, which no watch shows.
     taken: BTreeSet<IntegrationKey>,
 }
 
@@ -205,7 +205,7 @@ impl IntegrationStore {
         }
     }
 
-    /// Queues everything, and reports if nothing can be planned: until the first plan of the list.
+    /// Queues everything, and reports if Kueue's objects are not listed yet, so that nothing can be planned.
     pub(crate) fn begin(&self) {
         if self.integration == Integration::MultiKueue && !self.state.lock().is_kueue_listed() {
             self.report_not_listed();
@@ -230,7 +230,8 @@ impl IntegrationStore {
         WatchName(self.settings.argo_cd(&key.namespace).map(|consumer| consumer.account.clone()))
     }
 
-    /// Reports that Kueue's objects cannot be listed: until the next plan of the list without a write.
+    /// Reports on every MultiKueueConfig that Kueue's objects cannot be listed. The report of a MultiKueueConfig ends
+    /// when nothing is left to write to it.
     fn report_not_listed(&self) {
         let message = "cannot be maintained: MultiKueueClusters and MultiKueueConfigs (kueue.x-k8s.io/v1beta2) cannot \
                            be listed; install Kueue 0.15 or later, or see the log of the controller";
@@ -240,7 +241,7 @@ impl IntegrationStore {
         }
     }
 
-    /// Queues an object. Revocations and the lists go first; a list is a single write.
+    /// Queues an object. Revocations and MultiKueueConfigs go first; a MultiKueueConfig is a single write.
     fn queue(&self, fleet: &Fleet, key: IntegrationKey) {
         let priority_of = |grant: Grant| {
             let exists = self.state.lock().cache(&key).is_ours(&key);
@@ -277,7 +278,7 @@ impl IntegrationStore {
         }
     }
 
-    /// A change of an object: of a MultiKueueCluster, it affects also the lists.
+    /// Queues an object that has changed; for a MultiKueueCluster also the MultiKueueConfigs, which list it.
     fn changed(&self, key: IntegrationKey) {
         if !self.host.is_working() {
             return;
@@ -298,8 +299,8 @@ impl IntegrationStore {
         state.cache_mut(key).created(key, uid);
     }
 
-    /// Records that a create has met another object. Returns whether an earlier one has, too: unless it is ours and a watch
-    /// is about to show it, the object is another owner's.
+    /// Records that a create returned AlreadyExists. Returns whether an earlier one did, too: then the object is
+    /// another owner's, since the watch would have shown one of ours.
     fn met_another(&self, key: &IntegrationKey) -> bool {
         !self.state.lock().taken.insert(key.clone())
     }
@@ -333,7 +334,7 @@ impl IntegrationStore {
 /// Receives the objects of one kind.
 struct ObjectSink {
     store: Arc<IntegrationStore>,
-    /// A key of this kind, and for a Secret of its namespace.
+    /// A key of the same kind, and for a Secret of the same namespace.
     example: IntegrationKey,
     watch: WatchName,
     /// The number of the current list.
@@ -341,7 +342,7 @@ struct ObjectSink {
 }
 
 impl ObjectSink {
-    /// The key of an object; `None` for a Secret whose name is none of ours.
+    /// The key of an object; `None` for a Secret whose name we do not use.
     fn key(&self, key: &ObjectKey) -> Option<IntegrationKey> {
         Some(match &self.example {
             IntegrationKey::MultiKueueCluster(_) => {

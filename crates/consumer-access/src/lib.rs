@@ -1,17 +1,20 @@
 //! Maintains the access that a platform team declares for applications: on each cluster that is granted to the
 //! namespace of an application, its account and the account's permissions.
 //!
-//! - **Watches** ManagedCluster, ManagedClusterSet and ManagedClusterSetBinding (through
-//!   [`FleetCache`](hub_process::fleet_cache::FleetCache)), ManagedServiceAccounts, and ManifestWorks with the names of
-//!   its own: others can contain Secrets. Where a consumer declares the kind of its permissions, also ClusterPermissions
-//!   with these names. Unless the namespace of accounts is configured, also the ManagedClusterAddOns that show it.
-//! - **Writes** a ManagedServiceAccount that opts in to copies in the application's namespace alone, and a ManifestWork or
-//!   ClusterPermission that binds the declared ClusterRoles to it: two writes for a cluster, and none while nothing
-//!   changes. Where a consumer declares MultiKueueConfigs, it also watches and writes MultiKueueClusters and MultiKueueConfigs;
-//!   where one asks for them, the cluster Secrets of Argo CD in the namespace of that consumer.
+//! - **Watches** ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding and the metadata of the namespace
+//!   kube-system (through [`FleetCache`](hub_process::fleet_cache::FleetCache)), ManagedServiceAccounts, and
+//!   ManifestWorks with the names of its own: others can contain Secrets. Where a consumer declares the kind of its
+//!   permissions, also ClusterPermissions with these names. Unless the namespace of accounts is configured, also the
+//!   ManagedClusterAddOns that show it.
+//! - **Writes** a ManagedServiceAccount that opts in to copies in the application's namespace alone, and a ManifestWork
+//!   or ClusterPermission that binds the declared ClusterRoles to it: two writes for a cluster, and none while nothing
+//!   changes. Where a consumer declares MultiKueueConfigs, it also watches and writes MultiKueueClusters and
+//!   MultiKueueConfigs; where one asks for cluster Secrets of Argo CD, it watches the ClusterProfiles in the namespace
+//!   of that consumer, and watches and writes these Secrets there.
 //! - **Guarantees** that both exist exactly where a binding grants the cluster, that the account is deleted before its
 //!   permissions, that objects of other owners are neither changed nor deleted, and that an incomplete list deletes
-//!   nothing. Except for cluster Secrets, it needs no permission for Secrets. [`hub_core::consumer_access`] makes the decisions.
+//!   nothing. Except for cluster Secrets, it needs no permission for Secrets. [`hub_core::consumer_access`] makes the
+//!   decisions.
 
 mod cache;
 mod controller;

@@ -62,7 +62,7 @@ pub(crate) struct Store {
     pub(crate) reporter: Reporter,
     pub(crate) settings: AccessSettings,
     pub(crate) work: Arc<Work<AccountKey>>,
-    /// Those of each object: a key of the queue has several.
+    /// The expectations of each object: a key of the queue has several objects.
     pub(crate) expectations: Mutex<Expectations<(AccessKind, AccountKey)>>,
     fleet: FleetCache,
     state: Mutex<AccessState>,
@@ -77,7 +77,7 @@ struct AccessState {
     agents: BTreeMap<ClusterName, Namespace>,
     knows_agents: bool,
     failing: FailingLists,
-    /// The accounts with findings, which may end with the grant alone.
+    /// The accounts with findings: the end of the grant alone may resolve them.
     noted: BTreeSet<AccountKey>,
 }
 
@@ -111,7 +111,6 @@ impl AccessState {
         self.cache(kind).is_listed(&watch_of(kind, key))
     }
 
-    /// The objects of an account.
     fn objects(&self, key: &AccountKey) -> BTreeMap<AccessKind, FoundObject> {
         let found = |kind| Some((kind, self.cache(kind).get(key)?.clone()));
         AccessKind::ALL.into_iter().filter_map(found).collect()
@@ -160,7 +159,7 @@ impl Store {
     /// Queues every account of ours that exists or should exist.
     pub(crate) fn queue_everything(&self) {
         let fleet = self.fleet.read();
-        // Not in the loop, which would hold the lock.
+        // In the head of the loop, the lock would be held while keys are queued.
         let known = self.state.lock().keys();
         for key in known {
             self.queue(&fleet, key);
@@ -169,7 +168,7 @@ impl Store {
         self.fleet_changed(&fleet, &Touched::Namespaces(namespaces.collect()));
     }
 
-    /// Begins to work: queues everything, and reports what a watch has met before.
+    /// Begins to work: queues everything, and reports the watches that have failed before.
     pub(crate) fn begin(&self) {
         self.queue_everything();
         for listed in Listed::ALL {
@@ -179,7 +178,8 @@ impl Store {
         }
     }
 
-    /// The API server refuses a watch, or does not serve its kind: then what the watch has shown does not exist any more.
+    /// Records that the API server refuses a watch, or does not serve its kind: in the second case, nothing that the
+    /// watch has shown exists any more. Affects only ClusterPermissions, a kind that need not be installed.
     pub(crate) fn cannot_list(&self, kind: AccessKind, watch: &WatchName, is_served: bool) {
         if kind != AccessKind::ClusterPermission {
             return;
@@ -194,10 +194,10 @@ impl Store {
         if !is_served {
             state.cache_mut(kind).unlist(watch, |key| watch_of(kind, key) == *watch);
         } else if was_listed {
-            // A watch that is refused is replaced by lists.
+            // What the list has shown stays known while the watch is refused.
             return;
         }
-        // Where the hub does not serve the kind, a consumer that declares another one lacks nothing.
+        // If the hub does not serve the kind, only a consumer that declares it lacks something.
         let lacks = is_served || self.needs(kind, watch);
         self.set_failing(state, Listed::Objects(kind), watch, lacks);
         if was_listed && self.host.is_working() {
@@ -205,13 +205,13 @@ impl Store {
         }
     }
 
-    /// Whether a consumer declares this kind, or all have it.
+    /// Whether the consumers of a watch need its kind: that of accounts always, that of permissions if they declare it.
     fn needs(&self, kind: AccessKind, watch: &WatchName) -> bool {
         let consumers = &self.settings.consumers;
         watch.0.as_ref().is_none_or(|account| consumers.permission_kind(account) == kind)
     }
 
-    /// The lists and watches of a watch have failed for this long, or no longer fail.
+    /// Records that the requests of a watch have failed for this long, or no longer fail.
     pub(crate) fn failing(&self, listed: Listed, watch: &WatchName, since: Option<Duration>) {
         let needs = || match listed {
             Listed::Objects(kind) => self.needs(kind, watch),
@@ -268,7 +268,7 @@ impl Store {
     fn queue(&self, fleet: &Fleet, key: AccountKey) {
         let exists = self.state.lock().accounts.get(&key).is_some();
         let mut grants = self.settings.consumers.of(&key.account).iter();
-        // Where several use an account, one may lose its part.
+        // If several consumers use an account, one of them may have lost its grant.
         let is_refused = grants.any(|it| self.settings.grant_to(fleet, it, &key.cluster) == Grant::Refused);
         let grant = if is_refused && exists { Grant::Refused } else { self.settings.grant(fleet, &key) };
         let priority = Priority::of_profile(grant, exists);
@@ -281,7 +281,7 @@ impl Store {
         }
     }
 
-    /// A list of this kind that began with this number is complete.
+    /// Records that a list of this kind that began with this number is complete.
     pub(crate) fn listed(&self, kind: AccessKind, watch: &WatchName, began: u64, version: &str) {
         let is_listed = |(of, key): &(AccessKind, AccountKey)| *of == kind && watch_of(kind, key) == *watch;
         let over = self.expectations.lock().end_list(began, version, is_listed);
@@ -293,7 +293,7 @@ impl Store {
         if !self.host.is_working() {
             return;
         }
-        // Of an object that another list shows or no longer shows, the sink is notified.
+        // A repeated list need not queue more: the sink was called for each object that it shows or no longer shows.
         match &watch.0 {
             _ if was_listed => over.into_iter().for_each(|(_, key)| self.changed(key)),
             Some(account) => {
@@ -330,7 +330,7 @@ impl Store {
         }
     }
 
-    /// Whether an object has to do with a consumer.
+    /// Whether an object concerns a consumer, or is ours.
     fn matters(&self, cache: &ObjectCache<AccountKey>, key: &AccountKey) -> bool {
         self.settings.consumers.contains(&key.account) || cache.is_ours(key)
     }
@@ -347,7 +347,7 @@ impl Store {
         }
     }
 
-    /// Records that a watch shows an object to be gone.
+    /// Records that a watch shows the end of an object.
     pub(crate) fn ended(&self, kind: AccessKind, key: AccountKey) {
         let mut state = self.state.lock();
         let cache = state.cache_mut(kind);
@@ -367,7 +367,6 @@ impl Store {
         self.state.lock().cache_mut(kind).created(key, uid);
     }
 
-    /// The version of an object.
     pub(crate) fn known(&self, kind: AccessKind, key: &AccountKey) -> Option<Version> {
         self.state.lock().cache(kind).version(key)
     }
@@ -382,9 +381,10 @@ impl Store {
         }
     }
 
-    /// The observed objects, those that were just read in place of the cached ones, and the next write that is not blocked;
-    /// `None` until the list of accounts is complete. The permissions of an account whose consumer is no longer declared are not watched: they are
-    /// garbage-collected with it. Permissions that cannot be listed delay only their creation, and that of their accounts.
+    /// Plans the next write that is not blocked, and returns the observed objects with it; objects that were just read
+    /// replace the cached ones. `None` until the list of accounts is complete. The permissions of an account whose
+    /// consumer is no longer declared are not watched: they are garbage-collected with the account. Permissions that
+    /// cannot be listed delay only their own creation and that of their accounts.
     pub(crate) fn plan(
         &self,
         key: &AccountKey,

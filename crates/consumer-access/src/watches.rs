@@ -43,7 +43,7 @@ struct AgentSink(Arc<Store>);
 
 impl Sink<ManagedClusterAddOn> for AgentSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<ManagedClusterAddOn, Unreadable>) {
-        // One that cannot be read shows nothing new.
+        // An addon that cannot be read changes nothing.
         let Ok(addon) = object else { return };
         let namespace = addon.agent_namespace().filter(|namespace| is_dns_label(namespace));
         let namespace = namespace.map(Namespace::from);

@@ -19,12 +19,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::{Store, api_resource, resource, subject};
 
-/// Number of workers.
 const WORKERS: usize = 8;
-/// The maximum number of steps in a row for a key: deletes, which do not wait for the watch, and writes that are blocked.
+/// The maximum number of steps in a row for a key: deletes, which do not wait for the watch, and writes that are
+/// blocked.
 const MAX_ROUNDS: usize = 6;
 
-/// Why nothing of a kind is written in this attempt.
+/// Why no write of a kind and verb is sent in this attempt.
 struct Blocked {
     /// When it is tried again.
     outcome: Outcome,
@@ -53,8 +53,8 @@ impl AccessWriter {
         work.run(WORKERS, stop, reconcile).await;
     }
 
-    /// Reconciles the access of one account, one write after the other. A write that fails, or has to wait, delays those
-    /// of other kinds only if it shows that the API server does not process any, or that the plan is stale.
+    /// Reconciles the access of one account, one write after the other. A write that fails, or has to wait, delays
+    /// those of other kinds only if it shows that the API server does not process any, or that the plan is stale.
     async fn reconcile(&self, key: &AccountKey) -> Outcome {
         let mut before = BTreeMap::new();
         let mut blocked: BTreeMap<(AccessKind, &'static str), Blocked> = BTreeMap::new();
@@ -74,7 +74,7 @@ impl AccessWriter {
                 }
             }
             let mut plan = self.plan(key, &BTreeMap::new(), &blocked, &waiting);
-            // What ends a grant does not wait for a read.
+            // A delete does not wait for a read.
             let mut has_read = false;
             if !late.is_empty() && !plan.as_ref().is_some_and(|(_, plan)| is_delete(plan)) {
                 let mut read = BTreeMap::new();
@@ -105,14 +105,14 @@ impl AccessWriter {
                     return wait;
                 }
                 self.report(key, &observed, &plan, &blocked);
-                // Until the watch shows the object, the key is held, so that a change concerns it.
+                // Until the watch shows the object, the queue holds the key, so that changes still queue it.
                 if has_read && blocked.is_empty() {
                     return Outcome::RetryAfter(UNSEEN);
                 }
                 return soonest(blocked.into_values().map(|blocked| blocked.outcome));
             };
             let (kind, verb) = (*kind, action.verb().unwrap_or_default());
-            // Of what has been written, the plan is older than the hub: only what ends a grant does not wait.
+            // For objects that were just written, the cache is older than the hub: only a delete does not wait.
             if let Some(wait) = next.filter(|_| !is_delete(&plan)) {
                 return wait;
             }
@@ -220,7 +220,7 @@ impl AccessWriter {
                 Some(Blocked { refused: Some(error), .. }) => {
                     findings.push(Finding::new(Reason::WriteRefused, error.to_string()));
                 }
-                // What is reported of a write that now has to wait stays.
+                // The last report on a write that has to wait now stays.
                 Some(Blocked { refused: None, .. }) => {
                     has_findings = true;
                     continue;
@@ -234,7 +234,7 @@ impl AccessWriter {
     }
 }
 
-/// An object of an account.
+/// The object of this kind for an account.
 fn target(kind: AccessKind, key: &AccountKey) -> Target {
     let namespace = Some(key.cluster.as_str());
     Target::of::<DynamicObject>(resource(kind), &api_resource(kind), namespace, &kind.name(key))
@@ -249,7 +249,7 @@ fn verbs(kind: AccessKind) -> [(AccessKind, &'static str); 3] {
     ["create", "patch", "delete"].map(|verb| (kind, verb))
 }
 
-/// What follows for a key after an attempt with these failures: the next one is that of the failure that is retried first.
+/// What follows for a key after these failures: the retry that is due first.
 fn soonest(failures: impl Iterator<Item = Outcome>) -> Outcome {
     let order = |outcome: &Outcome| match outcome {
         Outcome::Retry | Outcome::Held => (0, Duration::ZERO),

@@ -6,7 +6,6 @@ use crate::token::Token;
 /// How to reach the hub.
 pub struct ApiServer {
     pub url: ServerUrl,
-    /// The certificates to trust.
     pub trust: Trust,
     /// The name to verify in its certificate, if not the host's.
     pub tls_server_name: Option<String>,
@@ -29,6 +28,5 @@ pub enum Trust {
 pub struct ClientCertificate {
     /// The certificate and its chain.
     pub chain: Vec<u8>,
-    /// The private key.
     pub key: Vec<u8>,
 }

@@ -11,10 +11,8 @@ use crate::names::excerpt;
 use crate::own_token::DEFAULT_AUDIENCE;
 use crate::server_url::ServerUrl;
 
-/// What `--help` prints.
 pub const HELP: &str = include_str!("help.txt");
 
-/// What `--version` prints.
 pub const VERSION: &str = concat!("cp-creds ", env!("CARGO_PKG_VERSION"), "\n");
 
 /// The default of `--timeout`.
@@ -74,22 +72,19 @@ pub struct OwnTokenArguments {
 /// Why the command line is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
-    /// The account is missing.
     #[error("--managed-serviceaccount flag is required")]
     NoAccount,
-    /// A flag for tokens of accounts.
+    /// A flag that only tokens of accounts have.
     #[error("--own-token returns the application's own token, so {0} cannot be set")]
     WithOwnToken(&'static str),
-    /// A flag for the own token.
+    /// A flag that only the own token has.
     #[error("--own-token-audience cannot be set without --own-token")]
     WithoutOwnToken,
-    /// The timeout is not a duration.
     #[error("--timeout {0} is not a duration from 1ms to 5m, such as 5s or 500ms")]
     Timeout(String),
     /// The server is not specific to the cluster.
     #[error("--server {0} must be an https URL with {CLUSTER} in place of the cluster's name")]
     Server(String),
-    /// `install` has no target.
     #[error("install needs one directory: cp-creds install DIR")]
     NoDirectory,
     /// Anything else.
@@ -132,7 +127,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, U
     if audience.is_some() {
         return Err(UsageError::WithoutOwnToken);
     }
-    // An empty flag is a template whose value is missing.
+    // An empty value is that of a template without the value.
     let account = account.filter(|name: &String| !name.is_empty()).ok_or(UsageError::NoAccount)?;
     Ok(Command::Credential(Arguments { account, cluster, namespace, server, timeout }))
 }

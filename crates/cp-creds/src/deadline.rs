@@ -63,14 +63,12 @@ impl Progress {
 /// Why the work has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum DeadlineError {
-    /// It took too long.
     #[error("timed out after {timeout:?} while {stage}")]
     Passed {
         timeout: Duration,
         /// The step at the timeout.
         stage: Stage,
     },
-    /// It could not start.
     #[error("cannot start a thread")]
     NoThread(#[source] io::Error),
     /// It ended without a result, which is a bug.

@@ -9,8 +9,8 @@ use crate::exec_info;
 /// Where Kubernetes mounts a pod's ServiceAccount.
 const SERVICE_ACCOUNT_DIRECTORY: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Everything that is read from outside, except the command line and the files that a kubeconfig names. Proxy variables
-/// are not included: the response is a token, and must not pass a proxy that only the environment names.
+/// Everything that is read from outside, except the command line and the files that it or a kubeconfig names. Proxy
+/// variables are not included: the response is a token, and must not pass a proxy that only the environment names.
 ///
 /// An empty variable is treated as not set.
 #[derive(Clone, Debug)]

@@ -31,7 +31,6 @@ pub enum Error {
         secret: String,
         /// The URL of the hub.
         server: String,
-        /// The cause.
         source: FetchError,
     },
     /// The Secret is refused.
@@ -39,7 +38,6 @@ pub enum Error {
     Refused {
         /// Namespace and name.
         secret: String,
-        /// The cause.
         why: SecretError,
     },
     /// The own token is not returned.

@@ -42,12 +42,7 @@ impl ApiVersion {
 pub enum ExecInfoError {
     /// It is not JSON, or its fields are not of their type.
     #[error("KUBERNETES_EXEC_INFO is not a valid ExecCredential: line {line}, column {column}")]
-    Malformed {
-        /// The line in the text.
-        line: usize,
-        /// The column in the line.
-        column: usize,
-    },
+    Malformed { line: usize, column: usize },
     /// It has another kind.
     #[error("KUBERNETES_EXEC_INFO is not an ExecCredential: its kind is {0}")]
     OtherKind(String),
@@ -72,18 +67,12 @@ pub enum ExecInfoError {
          ClusterProfile lacks the extension client.authentication.k8s.io/exec"
     )]
     NoClusterName,
-    /// The cluster name in the extension is not a string.
     #[error("spec.cluster.config.clusterName of KUBERNETES_EXEC_INFO is not a string")]
     ClusterNameNotText,
     /// The caller would send the token to another server than expected.
     #[error("spec.cluster.server of KUBERNETES_EXEC_INFO is {server}, expected {expected} (--server)")]
-    OtherServer {
-        /// The server of the caller.
-        server: String,
-        /// The expected server.
-        expected: String,
-    },
-    /// Whoever is on the way could read the token.
+    OtherServer { server: String, expected: String },
+    /// The token could be read on its way.
     #[error(
         "spec.cluster of KUBERNETES_EXEC_INFO leads the token to {0}: the server must be an https URL that is verified"
     )]
@@ -91,7 +80,6 @@ pub enum ExecInfoError {
     /// The caller would send the token through a proxy, or verify another name.
     #[error("spec.cluster.{0} of KUBERNETES_EXEC_INFO is set, which --server does not allow")]
     Detour(&'static str),
-    /// The cluster name in the extension is empty.
     #[error("spec.cluster.config.clusterName of KUBERNETES_EXEC_INFO is empty")]
     EmptyClusterName,
 }

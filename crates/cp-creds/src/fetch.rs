@@ -23,17 +23,11 @@ pub enum FetchError {
     /// The host name cannot be resolved.
     #[error("cannot resolve the host")]
     Resolve(#[source] io::Error),
-    /// The host name resolves to no address.
     #[error("the host has no address")]
     NoAddress,
     /// The last address of the host does not accept connections.
     #[error("cannot connect to {address}")]
-    Connect {
-        address: SocketAddr,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The TLS handshake failed.
+    Connect { address: SocketAddr, source: io::Error },
     #[error("TLS handshake failed")]
     Handshake(#[source] io::Error),
     /// The server's certificate is that of a certificate authority. client-go accepts one that is itself trusted;
@@ -43,7 +37,6 @@ pub enum FetchError {
          rejected even if that authority is trusted: issue a server certificate with CA:FALSE"
     )]
     AuthorityAsServer,
-    /// The request cannot be sent.
     #[error("cannot send the request")]
     Send(#[source] io::Error),
     /// The response is not valid.

@@ -32,7 +32,6 @@ pub enum HttpError {
     /// The response is larger than any Secret.
     #[error("the response is larger than a Secret can be")]
     TooLarge,
-    /// The connection broke.
     #[error("the connection broke")]
     Broken(#[from] io::Error),
 }

@@ -14,20 +14,10 @@ use crate::token::{InvalidToken, Token};
 pub enum InClusterError {
     /// A file of the ServiceAccount cannot be read.
     #[error("cannot read {path}")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     /// The pod's token is not valid.
     #[error("{path} is not a valid bearer token: {why}")]
-    Token {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        why: InvalidToken,
-    },
+    Token { path: PathBuf, why: InvalidToken },
     /// The variables do not contain a valid address.
     #[error("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not a valid address: {0}")]
     Server(InvalidServerUrl),

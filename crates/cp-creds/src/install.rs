@@ -27,12 +27,7 @@ pub enum InstallError {
     Source(#[source] io::Error),
     /// The target cannot be written.
     #[error("cannot install: cannot write {path}")]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
 /// Copies the program `source` into `directory` and returns the path of the copy.

@@ -24,23 +24,11 @@ pub enum KubeconfigError {
     NoFile(String),
     /// A file exists and cannot be read.
     #[error("cannot read kubeconfig {path}")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     /// A file is not a kubeconfig. The parser's message is omitted: it quotes the text around the error, which may be a
     /// credential.
     #[error("{path} is not a valid kubeconfig: line {line}, column {column}")]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line in the file.
-        line: u64,
-        /// The column in the line.
-        column: u64,
-    },
+    Malformed { path: PathBuf, line: u64, column: u64 },
     /// The current context does not lead to the hub.
     #[error("cannot use the kubeconfig's current context")]
     Context(#[from] ContextError),

@@ -38,11 +38,7 @@ pub enum InvalidName {
     #[error(
         "cluster {cluster} and ManagedServiceAccount {account} make a Secret name of more than 253 bytes"
     )]
-    TooLongTogether {
-        cluster: ClusterName,
-        /// The `ManagedServiceAccount`.
-        account: AccountName,
-    },
+    TooLongTogether { cluster: ClusterName, account: AccountName },
 }
 
 macro_rules! name_type {
@@ -68,7 +64,6 @@ macro_rules! name_type {
                 Ok(Self(text.to_owned()))
             }
 
-            /// The name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0

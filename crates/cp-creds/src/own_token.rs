@@ -1,5 +1,5 @@
-//! The application's own ServiceAccount token, which the kubelet projects into its pod and renews: for the user server of
-//! hub-addons, which reviews it on the hub.
+//! The application's own ServiceAccount token, which the kubelet projects into its pod and renews: for the user server
+//! of hub-addons, which reviews it on the hub.
 //!
 //! It is returned only if it is for the user server alone: whoever receives a token for the audience of the API server
 //! can act as the application on the hub.
@@ -29,22 +29,14 @@ pub enum OwnTokenError {
          {audience}"
     )]
     Unreadable {
-        /// The file.
         path: PathBuf,
         /// The expected audience.
         audience: String,
-        /// The cause.
         source: io::Error,
     },
     /// The content is not a token.
     #[error("the own token {path} is refused: {why}")]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        why: InvalidToken,
-    },
-    /// The file is too large.
+    Invalid { path: PathBuf, why: InvalidToken },
     #[error("the own token {0} is refused: it is larger than 64 KiB")]
     TooLarge(PathBuf),
     /// It is not a JWT with an audience and an expiry.
@@ -56,7 +48,6 @@ pub enum OwnTokenError {
          serviceAccountToken in the projected volume"
     )]
     Audience {
-        /// The file.
         path: PathBuf,
         /// Its audiences.
         found: String,
@@ -65,12 +56,7 @@ pub enum OwnTokenError {
     },
     /// It has expired.
     #[error("the own token {path} expired at {at}: the kubelet has not renewed it")]
-    Expired {
-        /// The file.
-        path: PathBuf,
-        /// When.
-        at: Timestamp,
-    },
+    Expired { path: PathBuf, at: Timestamp },
 }
 
 /// Reads the token in a file, if it is for this audience alone.

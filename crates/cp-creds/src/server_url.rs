@@ -23,10 +23,8 @@ pub enum InvalidServerUrl {
     /// It contains a user name, a password, a query, or a fragment.
     #[error("it must be https://HOST[:PORT][/PATH], without user, query and fragment")]
     MoreThanAServer,
-    /// Its host is neither an IP address nor a DNS name.
     #[error("its host is neither an IP address nor a DNS name")]
     Host,
-    /// Its port is not a number from 1 to 65535.
     #[error("its port is not a number from 1 to 65535")]
     Port,
     /// Its path contains characters that must be escaped.

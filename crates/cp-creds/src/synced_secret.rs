@@ -36,12 +36,7 @@ const TOKEN_ENTRY: &str = "token";
 pub enum SecretError {
     /// The response is not a Secret in JSON.
     #[error("the response is not a valid Secret: line {line}, column {column}")]
-    Malformed {
-        /// The line in the response.
-        line: usize,
-        /// The column in the line.
-        column: usize,
-    },
+    Malformed { line: usize, column: usize },
     /// The response is another object than requested.
     #[error("the response is a different object than requested")]
     OtherObject,
@@ -56,16 +51,13 @@ pub enum SecretError {
     /// It is labelled as a copy of something else.
     #[error("its label {SYNCED_FROM_LABEL} is not {0}")]
     OtherSource(String),
-    /// It has no token.
     #[error("its data has no key {TOKEN_ENTRY}")]
     NoToken,
-    /// Its token is not base64.
     #[error("its key {TOKEN_ENTRY} is not valid base64")]
     NotBase64,
     /// Its token is not valid.
     #[error("its key {TOKEN_ENTRY} is not a valid bearer token: {0}")]
     NotAToken(InvalidToken),
-    /// Its token has expired.
     #[error(
         "its token expired at {0}: check that the ManagedServiceAccount's rotation is enabled and its agent runs"
     )]

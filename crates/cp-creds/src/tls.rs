@@ -15,16 +15,12 @@ use crate::api_server::{ApiServer, ClientCertificate, Trust};
 /// a private key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The certificate authority contains no certificate.
     #[error("the certificate authority contains no certificate in PEM")]
     NoRoots,
-    /// The client certificate is not valid.
     #[error("the client certificate is not a certificate in PEM")]
     ClientCertificate,
-    /// The key is not valid.
     #[error("the client key is not a private key in PEM")]
     ClientKey,
-    /// The server name is not valid.
     #[error("the server's name is neither an IP address nor a DNS name")]
     ServerName,
     /// rustls rejects the configuration.

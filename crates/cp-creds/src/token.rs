@@ -14,7 +14,6 @@ pub struct Token(String);
 /// Why bytes are not a valid bearer token. Errors do not repeat them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidToken {
-    /// They are empty.
     #[error("it is empty")]
     Empty,
     /// A token is written into an HTTP header and into JSON: unprintable bytes would break out of them. Line ends are
@@ -86,7 +85,7 @@ struct Claims {
     aud: Option<Audiences>,
 }
 
-/// One audience may be a text instead of a list.
+/// A single audience may be a string instead of a list.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Audiences {
@@ -94,7 +93,7 @@ enum Audiences {
     Several(Vec<String>),
 }
 
-/// An audience that is neither is none: of a synced token, only the expiry matters.
+/// An audience in another form counts as none: of a synced token, only the expiry matters.
 fn if_readable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Audiences>, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     Ok(Audiences::deserialize(value).ok())

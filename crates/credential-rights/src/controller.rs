@@ -24,7 +24,6 @@ pub struct CredentialRights {
 }
 
 impl CredentialRights {
-    /// Credential rights.
     #[must_use]
     pub fn new(shared: &Shared, settings: PermissionSettings) -> Self {
         Self { store: Store::new(shared, settings) }

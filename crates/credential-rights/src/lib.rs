@@ -1,9 +1,9 @@
 //! Grants the credential syncer its permissions only where they are needed.
 //!
-//! - **Watches** ManagedClusterSet and ManagedClusterSetBinding (through
-//!   [`FleetCache`](hub_process::fleet_cache::FleetCache)), the metadata of ManagedServiceAccounts that opt in, its own
-//!   RoleBindings, each ClusterRole that it grants, by name, and the Lease of the syncer; and the Role of each consumer
-//!   that follows the grant, by name and in its namespace.
+//! - **Watches** ManagedCluster, ManagedClusterSet and ManagedClusterSetBinding (through
+//!   [`FleetCache`](hub_process::fleet_cache::FleetCache)), the metadata of ManagedServiceAccounts that opt in,
+//!   RoleBindings with the name of its own, each ClusterRole that it grants, by name, and the Lease of the syncer; and
+//!   the Role of each consumer that follows the grant, by name and in its namespace.
 //! - **Writes** a RoleBinding of one role in each namespace with a binding in effect, and the names in the only rule of
 //!   the other role. The RoleBindings are garbage-collected with their role. To the Role of a consumer that follows the
 //!   grant it writes the names of the copies that the namespace is granted, unless the Role has another owner.

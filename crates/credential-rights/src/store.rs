@@ -78,11 +78,11 @@ pub(crate) struct Store {
 
 #[derive(Default)]
 struct RightsState {
-    /// The accounts that opt in, with the namespaces, and whether the list is complete.
+    /// The accounts that opt in, with the namespaces that they name, and whether the list is complete.
     accounts: BTreeMap<AccountKey, Scope>,
     all_accounts: bool,
-    /// Whether each cluster with such accounts was granted to a namespace when it last changed, since the last change of a
-    /// binding or a set.
+    /// Whether each cluster with such accounts was granted to any namespace when it last changed. A change of a binding
+    /// or a set clears this.
     granted: BTreeMap<ClusterName, bool>,
     bindings: BTreeMap<Namespace, ObservedRoleBinding>,
     tokens_role: Known<ObservedTokensRole>,
@@ -103,7 +103,8 @@ impl RightsState {
         self.accounts.range(first..).next().is_some_and(|(account, _)| account.cluster == *cluster)
     }
 
-    /// Records whether a cluster is granted to any namespace, if its accounts opt in; returns whether that may have changed.
+    /// Records whether a cluster is granted to any namespace, if its accounts opt in; returns whether that may have
+    /// changed.
     fn grant_changed(&mut self, fleet: &Fleet, cluster: &ClusterName) -> bool {
         if fleet.cluster(cluster).is_none() || !self.asks(cluster) {
             self.granted.remove(cluster);
@@ -142,7 +143,7 @@ impl Store {
         keys.into_iter().for_each(|key| self.add(key));
     }
 
-    /// Queues the Roles of consumers that are concerned.
+    /// Queues the Roles of consumers that satisfy a condition.
     pub(crate) fn queue_consumers(&self, concerned: impl Fn(&ConsumerRole) -> bool) {
         let roles = self.settings.consumer_roles.iter().filter(|role| concerned(role));
         self.add_all(roles.cloned().map(RightsKey::Consumer));
@@ -158,22 +159,22 @@ impl Store {
         self.add(RightsKey::Tokens);
     }
 
-    /// Records that a cluster was created, deleted or moved to another set, which decides whether its accounts count.
+    /// Records a change of a cluster: whether it exists, and in which set, decides whether its accounts count.
     pub(crate) fn cluster_changed(&self, fleet: &Fleet, cluster: &ClusterName) {
         let mut state = self.state.lock();
         let asks = state.asks(cluster);
-        // The names are those of every account of the hub, and a cluster changes often.
+        // The names are computed from every account of the hub, and a cluster changes often.
         let is_moved = state.grant_changed(fleet, cluster);
         drop(state);
         if asks && is_moved {
             self.add(RightsKey::Tokens);
         }
-        // Its namespace is protected while it exists.
+        // The namespace of a cluster is protected while the cluster exists.
         self.add(RightsKey::Copies(cluster.as_str().into()));
         self.queue_consumers(|role| asks || role.namespace.as_str() == cluster.as_str());
     }
 
-    /// Records an account that opts in, with the namespaces.
+    /// Records an account that opts in, with the namespaces that it names.
     pub(crate) fn add_account(&self, account: AccountKey, scope: Scope) {
         let before = self.state.lock().accounts.insert(account, scope.clone());
         if before.is_none() {
@@ -256,7 +257,7 @@ impl Store {
         role.plan(self.settings.copies(), &fleet, accounts, observed)
     }
 
-    /// The version of the object of a permission.
+    /// The version of the object of this key.
     pub(crate) fn known(&self, key: &RightsKey) -> Option<Version> {
         let state = self.state.lock();
         match key {
@@ -270,7 +271,7 @@ impl Store {
         }
     }
 
-    /// An object of this key has ended, which the watch shows.
+    /// Records that the watch shows the end of the object of this key.
     fn ended(&self, key: &RightsKey) {
         if let Some(known) = self.known(key) {
             self.work.expectations().ended(key, &known.uid);
@@ -294,7 +295,6 @@ impl Store {
         state.all_accounts.then(|| token_names(&fleet, state.accounts.keys()).names)
     }
 
-    /// The RoleBinding of a namespace.
     pub(crate) fn binding(&self, namespace: &Namespace) -> Option<ObservedRoleBinding> {
         self.state.lock().bindings.get(namespace).cloned()
     }
@@ -304,8 +304,8 @@ impl Store {
         self.state.lock().copies_role.clone()
     }
 
-    /// Records the syncer's Lease, or that none can be read. The grace period of a permission passes only while the Lease
-    /// is renewed and shows that the syncer has nothing left to delete.
+    /// Records the syncer's Lease, or that none can be read. The grace period of a permission passes only while the
+    /// Lease is renewed and shows that the syncer has nothing left to delete.
     pub(crate) fn set_lease(&self, lease: Option<&Lease>) {
         let over = {
             let (now, mut state) = (Instant::now(), self.state.lock());

@@ -31,7 +31,7 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
     let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts (asking)");
     watches.watch_metadata(accounts.labelled(asking).optional(), AccountNameSink(Arc::clone(store)));
-    // Also those without our labels, which have taken the name.
+    // By name and not by label, since a RoleBinding of another owner may have taken the name.
     let bindings = Watch::<RoleBinding>::all("rolebindings").named(&settings.copies_role);
     watches.watch(bindings, RoleBindingSink { store: Arc::clone(store), list: 0 });
     let role = Watch::<ClusterRole>::all("clusterroles").named(&settings.tokens_role);
@@ -41,8 +41,8 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     // Without this watch no permission is withdrawn, and everything else works.
     let lease = Watch::<Lease>::all("leases (syncer)").named(LEASE).optional();
     watches.watch_in(settings.namespace.as_str(), lease, LeaseSink(Arc::clone(store)));
-    // The namespace of a consumer has another owner, who can remove the permission for its Role: nothing waits for
-    // this.
+    // The namespace of a consumer has another owner, who can remove the permission for its Role: the process does
+    // not wait for this watch.
     let held = settings.consumer_roles.iter().map(|role| {
         let watch = Watch::<Role>::all("roles (consumers)").named(&role.name).late();
         let sink = ConsumerRoleSink { store: Arc::clone(store), role: role.clone(), seen: false, list: 0 };

@@ -21,7 +21,7 @@ use crate::store::{BINDINGS, CLUSTER_ROLES, ROLES, RightsKey, Store};
 
 /// Why there is no write.
 pub(crate) enum NoPlan {
-    /// This is to be reported on a consumer's Role.
+    /// A finding to report on a consumer's Role.
     Finding(Finding),
     /// The ClusterRole does not exist.
     MissingRole,
@@ -122,7 +122,7 @@ impl Objects for Store {
 
     fn failed(&self, key: &RightsKey, _: &Option<NoPlan>, error: &WriteError) -> Option<Outcome> {
         let is_over = matches!(error.category, Category::NamespaceNotFound | Category::NamespaceTerminating);
-        // The copies end with their namespace: a permission in a new one of that name would be for nothing.
+        // The copies are deleted with their namespace: no copy needs a permission in a new one of that name.
         let RightsKey::Copies(namespace) = key else { return None };
         (error.verb == "create" && is_over && self.namespace_ended(namespace)).then_some(Outcome::Done)
     }
@@ -135,7 +135,7 @@ impl Objects for Store {
     }
 }
 
-/// An object as a read shows it.
+/// The object that a read has returned.
 fn as_read<K: DeserializeOwned, T: From<K>>(read: &Read) -> Known<T> {
     let Some(object) = &read.object else { return Known::Absent };
     serde_json::from_str::<K>(object).map_or(Known::Unknown, |object| Known::Present(object.into()))

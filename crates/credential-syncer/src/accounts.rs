@@ -22,15 +22,14 @@ use tokio::time::Instant;
 
 use crate::store::{ACCOUNTS, Store};
 
-/// How long a problem must last before it is reported: an account is created before its token is reported, and a
-/// binding before the profiles.
+/// How long a problem must last before it is reported: an account exists before its token, and a binding before its
+/// profiles.
 const GRACE: Duration = Duration::from_secs(3);
 /// The same for a copy that waits for the work of others, such as its profile: a slow hub needs seconds for a write.
 const MISSING_GRACE: Duration = Duration::from_secs(10);
-/// How long a copy may be missing because many profiles are being created or deleted.
+/// How long a missing copy is not reported because many profiles are being created or deleted.
 const LONGEST_WORK: Duration = Duration::from_mins(30);
 
-/// Writes the conditions.
 pub(crate) struct ConditionWriter {
     store: Arc<Store>,
     /// Problems that are not reported yet, with their start.
@@ -55,11 +54,11 @@ impl ConditionWriter {
         Self { store: Arc::clone(store), troubles: Mutex::default() }
     }
 
-    /// How long a problem is not reported yet.
+    /// How long until a problem is reported; `None` if it is due.
     fn grace(&self, key: &AccountKey, report: &Report) -> Option<Duration> {
         let since = *self.troubles.lock().entry(key.clone()).or_insert_with(Instant::now);
-        // A backlog alone is not a problem: missing copies may be about to be created, or their namespace may be about to
-        // end.
+        // A backlog alone is not a problem: missing copies may be about to be created, or their namespace may be about
+        // to end.
         let missing = Some(&report.missing_in).filter(|namespaces| !namespaces.is_empty());
         let is_busy = |namespaces| self.store.bulk_changes.lock().is_high(namespaces, Instant::now());
         if since.elapsed() < LONGEST_WORK && missing.is_some_and(is_busy) {

@@ -1,5 +1,5 @@
-//! Where many profiles are being created or deleted: a copy without a profile then waits for it, or for the end of its
-//! namespace.
+//! Detects where many profiles are being created or deleted: a copy that is missing there probably waits for its
+//! profile, or for the end of its namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -44,7 +44,7 @@ impl BulkChanges {
         self.deleted.add(profile, now);
     }
 
-    /// Whether there have been many of either recently, in each of these namespaces.
+    /// Whether many profiles were created, or many were deleted, recently in each of these namespaces.
     pub(crate) fn is_high(&mut self, namespaces: &BTreeSet<Namespace>, now: Instant) -> bool {
         self.created.turn(now);
         self.deleted.turn(now);

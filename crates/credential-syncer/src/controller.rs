@@ -29,7 +29,6 @@ pub struct Syncer {
 }
 
 impl Syncer {
-    /// A syncer.
     #[must_use]
     pub fn new(shared: &Shared, settings: SyncerSettings) -> Self {
         Self { store: Store::new(shared, settings) }

@@ -21,7 +21,6 @@ use hub_runtime::write::execute::{Target, metadata};
 use crate::memory::Unwatched;
 use crate::store::{COPIES, Store};
 
-/// Writes the copies.
 pub(crate) struct CopyWriter {
     store: Arc<Store>,
 }
@@ -125,8 +124,8 @@ impl Objects for CopyWriter {
 
     fn wrote(&self, key: &SecretKey, planned: &PlannedCopy, effect: &Effect) -> After {
         let is_watched = match effect {
-            // Created by an earlier attempt whose response was lost, or without its label, or by another client. That says
-            // nothing of the delete that failed before.
+            // The Secret was created by an earlier attempt whose response was lost, or without its label, or by another
+            // client. A delete that was refused before may still be refused.
             Effect::Met => return After::Watched,
             Effect::Created(version) => {
                 let account = planned.plan.holder.clone();
@@ -153,10 +152,10 @@ impl Objects for CopyWriter {
     fn refused(&self, key: &SecretKey, planned: &PlannedCopy, error: &WriteError) {
         let subject = Subject::Secret(key.namespace.clone(), key.name.to_string());
         let what = planned.plan.refused();
-        // A refused delete is no finding when its namespace ends: its permissions and its copies end, too. Only if the
-        // permission alone was withdrawn for a moment does a copy remain to be deleted.
+        // A refused delete is not reported while its namespace is being deleted, and with it the permission and the
+        // copies. A copy remains to be deleted only if the permission alone was withdrawn for a moment.
         if what == Refused::Delete && self.store.is_abandoned(key) {
-            // The permission may have ended before its namespace was known to end.
+            // Another refusal may have been recorded before the namespace was known to be deleted.
             self.set_refused(key, None);
             self.store.reporter.forget(&subject);
             if self.store.memory.abandoned(key) >= GRACE {
@@ -178,7 +177,7 @@ fn observe(key: &SecretKey, secret: &str) -> Option<ObservedCopy> {
     }
 }
 
-/// Plans as if the unwatched Secret had been deleted, since only a write can find out whether it exists. Until then the
+/// Plans as if the unwatched Secret had been deleted, since only a write shows whether it still exists. Until then the
 /// states stay as they were, and with them the account's condition. If there is nothing to write, the Secret blocks no
 /// copy, and is forgotten.
 fn plan_again(index: &mut CredentialIndex, fleet: &Fleet, key: &SecretKey) -> CopyPlan {
@@ -192,7 +191,7 @@ fn plan_again(index: &mut CredentialIndex, fleet: &Fleet, key: &SecretKey) -> Co
     again
 }
 
-/// Plans as if this were the Secret, whatever is known of it.
+/// Plans as if this were the Secret, whatever the index contains.
 fn plan_of(
     index: &mut CredentialIndex,
     fleet: &Fleet,

@@ -11,7 +11,6 @@ use hub_runtime::observe::metrics::Metrics;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-/// Keeps the gauges up to date.
 pub(crate) struct CopyGauges {
     metrics: Metrics,
     counted: Mutex<Counted>,
@@ -22,9 +21,9 @@ struct Counted {
     by_key: SecretMap<CountedCopy>,
     /// The number of copies by the expiry of their token.
     expiries: BTreeMap<Timestamp, usize>,
-    /// The number of copies of each account.
+    /// The number of synced copies of each account.
     copies: HashMap<AccountKey, usize>,
-    /// The accounts with several copies that name no namespaces.
+    /// The accounts that name no namespaces and have several copies.
     unscoped: HashSet<AccountKey>,
 }
 

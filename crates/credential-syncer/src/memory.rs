@@ -7,8 +7,8 @@ use hub_api::names::SecretKey;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How soon a Secret without the watched label, which blocks a copy, is read again. Soon at first, since a person may
-/// read the Event and delete it; then after about as long as it has existed.
+/// When a Secret without the watched label, which blocks a copy, is read again. Soon at first, since a person may read
+/// the Event and delete it; then after about as long as it has been known.
 const UNWATCHED_PAUSE_MIN: Duration = Duration::from_secs(3);
 const UNWATCHED_PAUSE_MAX: Duration = Duration::from_mins(1);
 
@@ -18,7 +18,8 @@ pub(crate) struct Memory(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    /// When the source of a copy changed that is not settled yet, and whether it has been written since.
+    /// The copies that are not settled since their source changed: when it changed first, and whether the copy has been
+    /// written since.
     changed: HashMap<SecretKey, (Instant, bool)>,
     /// Copies that cannot be deleted in namespaces that seem to have been deleted, with the time of the first attempt.
     abandoned: HashMap<SecretKey, Instant>,
@@ -34,7 +35,7 @@ struct Met {
 }
 
 impl Met {
-    /// How long the Secret is assumed to exist, if at all.
+    /// How much longer the Secret is assumed to exist, if at all.
     fn left(self) -> Option<Duration> {
         let pause = (self.last - self.first).clamp(UNWATCHED_PAUSE_MIN, UNWATCHED_PAUSE_MAX);
         pause.checked_sub(self.last.elapsed()).filter(|left| !left.is_zero())
@@ -43,7 +44,6 @@ impl Met {
 
 /// What is known about a Secret that is not watched.
 pub(crate) enum Unwatched {
-    /// None is known.
     None,
     /// It is assumed to exist for this long.
     There(Duration),
@@ -93,7 +93,7 @@ impl Memory {
     pub(crate) fn unwatched(&self, key: &SecretKey) -> Unwatched {
         match self.0.lock().unwatched.get(key) {
             None => Unwatched::None,
-            // Not the first time: it may still exist.
+            // Stale, not None: it may still exist.
             Some(met) => met.left().map_or(Unwatched::Stale, Unwatched::There),
         }
     }

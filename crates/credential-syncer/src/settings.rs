@@ -4,9 +4,7 @@ use hub_core::credential::index::SyncSettings;
 
 #[derive(Debug, Clone, Default)]
 pub struct SyncerSettings {
-    /// Settings of the decisions.
     pub sync: SyncSettings,
-    /// How Secrets are watched.
     pub access: SecretAccess,
 }
 

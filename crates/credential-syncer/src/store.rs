@@ -31,7 +31,6 @@ use crate::gauges::CopyGauges;
 use crate::memory::Memory;
 use crate::settings::{SecretAccess, SyncerSettings};
 
-/// The name of the controller.
 pub(crate) const CONTROLLER: &str = "credential-syncer";
 
 /// The plurals of the written kinds, also the names of their loops in logs and metrics.
@@ -46,13 +45,11 @@ pub(crate) struct Store {
     pub(crate) host: Arc<Host>,
     pub(crate) reporter: Reporter,
     pub(crate) access: SecretAccess,
-    /// The queue of copies.
     pub(crate) copies: Arc<Work<SecretKey>>,
     /// The queue of accounts whose condition may have to change.
     pub(crate) accounts: Arc<Work<AccountKey>>,
     pub(crate) gauges: CopyGauges,
     pub(crate) memory: Memory,
-    /// Where many profiles are being created or deleted.
     pub(crate) bulk_changes: Mutex<BulkChanges>,
     fleet: FleetCache,
     index: Mutex<CredentialIndex>,
@@ -67,11 +64,11 @@ pub(crate) struct Store {
     has_backlog: Notify,
 }
 
-/// What is to be queued a little at a time, so that other tasks run in between: a hub has tens of thousands of copies.
+/// What is to be queued in chunks, so that other tasks run in between: a hub has tens of thousands of copies.
 #[derive(Default)]
 struct Backlog {
     copies: BTreeSet<SecretKey>,
-    /// Every copy and every account.
+    /// Whether every copy and every account is to be queued.
     everything: bool,
 }
 
@@ -116,7 +113,7 @@ impl Store {
         change(&fleet, &mut self.index.lock())
     }
 
-    /// More is known now, so that absences count: [`Self::queue`] queues everything.
+    /// Makes [`Self::queue`] queue everything, since more is known now and the absence of an object may count.
     pub(crate) fn queue_everything(&self) {
         if self.host.is_working() {
             self.change(|fleet, index| index.reach_all(fleet));
@@ -179,7 +176,7 @@ impl Store {
         self.accounts.add_all(accounts);
     }
 
-    /// Queues copies. What removes a token goes first.
+    /// Queues copies with their priorities: one that loses its token is the most urgent.
     fn queue_copies(&self, fleet: &Fleet, keys: impl IntoIterator<Item = SecretKey>) {
         for key in keys {
             let priority = priority(&self.index.lock(), fleet, &key);
@@ -187,8 +184,8 @@ impl Store {
         }
     }
 
-    /// Records an account. Nothing is kept of one that does not opt in, unless it has our condition or a copy is left to
-    /// report on: whoever may write in the namespace of a cluster can create many.
+    /// Records an account. Nothing is kept of one that does not opt in, unless it has our condition or a copy is left
+    /// to report on: whoever may write in the namespace of a cluster can create many.
     pub(crate) fn apply_account(&self, key: AccountKey, account: Account) {
         let is_kept = account.opts_in || account.has_our_condition() || self.index.lock().has_copy_of(&key);
         if !is_kept {
@@ -217,7 +214,7 @@ impl Store {
         self.account_changed(key, keys);
     }
 
-    /// Before the process works, the reach is unknown, and afterwards complete.
+    /// Updates which Secrets to watch for an account, if the process works: [`Self::queue_everything`] begins with all.
     fn follow_account(&self, fleet: &Fleet, index: &mut CredentialIndex, key: &AccountKey) {
         if self.host.is_working() {
             index.reach_cluster(fleet, &key.cluster);
@@ -269,7 +266,7 @@ impl Store {
             self.change(|_, index| (index.sources_listed(account.clone()), index.knows_accounts()));
         match account {
             _ if !is_new => {}
-            // Reports of accounts follow from their copies.
+            // The copies whose state changes queue the reports of their accounts.
             Some(account) if knows_accounts => {
                 let keys = self.change(|fleet, index| index.keys_named(fleet, &account));
                 self.queue_copies(&self.fleet.read(), keys);
@@ -355,7 +352,8 @@ impl Store {
         }
     }
 
-    /// Records that the Secret with this uid is gone, or any if its namespace is. Returns whether a watch shows it.
+    /// Records that the Secret with this uid is gone, or with `None` whichever has this key, since its namespace is
+    /// gone. Returns whether a watch shows it.
     pub(crate) fn gone(&self, key: &SecretKey, uid: Option<&str>) -> bool {
         self.change(|_, index| {
             match uid {
@@ -411,7 +409,7 @@ impl Store {
         let mut leaving = BTreeSet::new();
         for namespace in std::mem::take(&mut *unfollowed) {
             let is_granted = granted.contains(&namespace);
-            // Until the last copy is gone, its deletion must be observed.
+            // The watch must show the deletion of the last copy before it ends.
             let is_leaving = !is_granted && is_watched(&namespace) && index.has_copies(&namespace);
             if is_leaving {
                 leaving.insert(namespace.clone());
@@ -464,7 +462,7 @@ impl Store {
         cleared_namespaces(cleared)
     }
 
-    /// Records whether the watch on the copies in a namespace fails, which may then be out of date.
+    /// Records whether the watch on the copies in a namespace fails: what is known of them may then be stale.
     pub(crate) fn set_failing(&self, namespace: &Namespace, is_failing: bool) {
         if is_failing {
             self.failing.lock().insert(namespace.clone());
@@ -473,7 +471,7 @@ impl Store {
         }
     }
 
-    /// Forgets what concerns the watches of other namespaces, which have ended.
+    /// Forgets what concerns watches that have ended: those of all other namespaces.
     pub(crate) fn keep_watches(&self, is_watched: impl Fn(&Namespace) -> bool) {
         self.failing.lock().retain(&is_watched);
         if self.access != SecretAccess::Cluster {

@@ -19,8 +19,8 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use crate::settings::SecretAccess;
 use crate::store::{ReachChange, Store};
 
-/// Watches the sources of copies. An addon that is not installed must not delay other controllers of the process, so
-/// the kinds of managed-serviceaccount are optional: until they are listed, copies are kept.
+/// Starts the watches. An addon that is not installed must not delay other controllers of the process, so the watches
+/// on accounts, tokens and copies are optional or late: until the first two are listed, copies are kept.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(LARGE_PAGE).optional();
     watches.watch(accounts, AccountSink { store: Arc::clone(store), list: 0 });

@@ -27,7 +27,6 @@ pub enum CleanupError {
     /// The hub cannot be connected to.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The profiles cannot be listed.
     #[error("cannot list clusterprofiles: {}", summary(.0))]
     List(kube::Error),
     /// A profile cannot be written. The command can be repeated.
@@ -35,7 +34,6 @@ pub enum CleanupError {
     Patch {
         /// Namespace and name.
         profile: ProfileKey,
-        /// The cause.
         source: kube::Error,
     },
 }

@@ -130,7 +130,7 @@ pub struct WorkingArgs {
 }
 
 impl WorkingArgs {
-    /// Whether nothing has to work.
+    /// Whether nothing is expected.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.expect_deployments.is_empty() && self.expect_leases.is_empty() && self.expect_withdrawn.is_none()

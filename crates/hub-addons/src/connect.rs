@@ -20,13 +20,13 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
 
 use crate::connections::{Connections, PATIENCE};
 
-/// Timeout of a connection attempt, which includes [`PATIENCE`].
+/// Timeout of a connection attempt, including a wait of up to [`PATIENCE`].
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// TCP keepalive, which detects a peer that is gone without closing the connection, such as a failed machine or a load
-/// balancer that lost its state: after this time without data, probes are sent at this interval; the connection ends if
-/// as many are not acknowledged, or if data is not acknowledged for as long. Otherwise a quiet watch would notice only
-/// at its timeout.
+/// balancer that lost its state. After this time without data, probes are sent at this interval. The connection ends if
+/// this many probes are not acknowledged, or if sent data is not acknowledged for as long as that takes. Otherwise a
+/// quiet watch would notice only at its timeout.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 2;
@@ -39,12 +39,7 @@ const READ_TIMEOUT: Duration = WATCH_DURATION.saturating_add(Duration::from_secs
 pub enum ConnectError {
     /// The file of `--kubeconfig` cannot be used.
     #[error("cannot use the kubeconfig {path}: {}", first_line(.source))]
-    Kubeconfig {
-        /// The file.
-        path: String,
-        /// The cause.
-        source: KubeconfigError,
-    },
+    Kubeconfig { path: String, source: KubeconfigError },
     /// The Pod's ServiceAccount cannot be used.
     #[error("cannot use the Pod's ServiceAccount: {}", first_line(.0))]
     InCluster(#[source] kube::config::InClusterError),
@@ -86,8 +81,8 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
 /// A client with this configuration.
 ///
 /// It consists of the layers of kube's own client, whose connector has no keepalive and cannot be replaced.
-/// An exec plugin in the kubeconfig runs now for the first token, as long as it likes. It has a thread of its own, so that
-/// probes get a response meanwhile; kube runs it for later tokens in the same way.
+/// An exec plugin in the kubeconfig runs here for the first token, without a timeout. It runs on a thread of its own,
+/// so that probes get a response meanwhile; kube runs it for later tokens in the same way.
 pub async fn client(config: Config) -> Result<Client, ConnectError> {
     let client = move || layered(config, connector(), Connections::new(PATIENCE));
     let built = tokio::task::spawn_blocking(client).await;

@@ -1,8 +1,8 @@
-//! How many connections the client opens: no more than it has had requests at once, unless connections are dead.
+//! Limits the connections that the client opens to the requests that it has had at once, unless connections are dead.
 //!
-//! hyper's pool opens a connection for a request that finds none idle, and uses another one that becomes idle meanwhile.
-//! It opens the first one nevertheless, in a task of its own, so that under load a pool grows to about twice the number
-//! of its requests.
+//! If a request finds no idle connection, hyper's pool begins to open one, and uses another one that becomes idle
+//! meanwhile. It opens the first one nevertheless, in a task of its own, so that under load a pool grows to about twice
+//! the number of its requests.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -17,11 +17,12 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::sync::watch;
 use tower::BoxError;
 
-/// How long a request waits for a connection that another one releases, which can be dead.
+/// How long a request waits for the connection of another request before it opens a further one: the others may be
+/// dead.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
-    /// Set while a request is polled, and with it the connection that it may need.
+    /// Set while a request is polled. hyper polls the connection that the request may need at the same time.
     static REQUEST: ();
 }
 
@@ -59,7 +60,7 @@ impl Drop for Counted {
 }
 
 impl Connections {
-    /// None yet; a request opens a further connection after `patience` in any case.
+    /// No connections yet. A request opens a further connection after `patience` in any case.
     pub fn new(patience: Duration) -> Self {
         Self { counts: watch::Sender::default(), patience }
     }
@@ -82,7 +83,7 @@ impl Connections {
         }
     }
 
-    /// Opens a connection for a request once there are fewer than requests.
+    /// Opens a connection for a request once there are fewer connections than requests.
     ///
     /// # Errors
     ///
@@ -94,7 +95,7 @@ impl Connections {
         let mut room = pin!(self.room());
         let counted = poll_fn(|cx| match REQUEST.try_with(|()| ()) {
             Ok(()) => room.as_mut().poll(cx).map(Some),
-            // Polled by hyper's task.
+            // Polled by hyper's own task, so the request uses another connection.
             Err(_) => Poll::Ready(None),
         });
         let Some(counted) = counted.await else { return Err("the request uses another connection".into()) };
@@ -113,7 +114,7 @@ impl Connections {
                 if taken {
                     return Counted { counts: self.counts.clone(), count: |counts| &mut counts.connections };
                 }
-                // The sender is `self`.
+                // It cannot fail, since `self` holds the sender.
                 let _ = counts.wait_for(Counts::has_room).await;
             }
         };

@@ -23,14 +23,7 @@ pub enum CrdsError {
     Connect(#[from] ConnectError),
     /// The API server refuses a request, or does not respond.
     #[error("cannot {verb} the CustomResourceDefinition {name}: {}", summary(.source))]
-    Api {
-        verb: &'static str,
-        /// The object.
-        name: String,
-        /// The cause.
-        source: kube::Error,
-    },
-    /// A CRD cannot be serialized.
+    Api { verb: &'static str, name: String, source: kube::Error },
     #[error("cannot serialize a CustomResourceDefinition: {0}")]
     Serialize(String),
 }

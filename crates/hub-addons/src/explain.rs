@@ -42,7 +42,7 @@ pub async fn explain(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
 /// Carries out a command and prints its result.
 pub async fn run(command: &Command, kubeconfig: Option<&Path>) -> Result<ExitCode, ExplainError> {
     let mut config = connect::config(kubeconfig).await?;
-    // As kubectl does, for a person who waits, after a response such as "storage is (re)initializing".
+    // Retries as kubectl does, since a person waits, after a response such as "storage is (re)initializing".
     config.default_retry = true;
     let client = connect::client(config).await?;
     let hub = Hub::new(client, kubeconfig.map(Path::to_owned));

@@ -25,8 +25,8 @@ use tracing_subscriber::filter::{LevelFilter, ParseError};
 use crate::cli::{Cli, Command, HostArgs, LogFormat, OnHub};
 use crate::explain::ExplainError;
 
-/// One thread: the controllers wait for the API server most of the time, and musl's allocator, which is compact, has one
-/// lock. A long list is decoded in portions, so that probes are answered and the Lease is renewed in between.
+/// One thread: the controllers wait for the API server most of the time, and musl's allocator, which is compact, has
+/// one lock. A long list is decoded in portions, so that probes get a response and the Lease is renewed in between.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let result = match Cli::parse().command {
@@ -115,8 +115,8 @@ fn start_log(format: LogFormat, level: &str) -> Result<(), ParseError> {
 
 /// The filter for a level or for directives.
 fn filter(level: &str) -> Result<EnvFilter, ParseError> {
-    // At every level: kube-client logs a response that it cannot decode in full as a warning, and it may be a Secret. What
-    // h2 compresses are headers, and one of them is a token.
+    // At every level: kube-client logs the whole of a response that it cannot decode as a warning, and that may be a
+    // Secret. h2's HPACK logs headers, and one of these is a token.
     const SILENT: &str = "kube_client::client=error,h2::hpack=error";
     // A bare level applies to our crates; libraries log from warnings upwards. kube-runtime's warnings are about
     // watches, one for every attempt, and we log those ourselves.

@@ -23,7 +23,6 @@ use crate::serve::{self, ServeError};
 /// Why the program ended without a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Every gate is disabled.
     #[error("no controller to run: every feature gate is disabled")]
     NothingToRun,
     /// A gate is enabled without a required flag.
@@ -40,11 +39,7 @@ pub enum RunError {
     NoConsumers,
     /// Two controllers would write the same entry.
     #[error("{flags} are both {name:?}: the names must differ")]
-    OneProviderName {
-        /// The flags of the two names.
-        flags: String,
-        name: String,
-    },
+    OneProviderName { flags: String, name: String },
     /// A gate is enabled without where its entry leads.
     #[error(
         "the feature gate {} requires --user-server-url and --user-server-ca, where the user server is reached",
@@ -160,8 +155,8 @@ impl Signals {
     }
 }
 
-/// The identity of this process among its replicas. A restarted container is another process: the claim of its
-/// predecessor must expire first.
+/// The identity of this process among its replicas. A restarted container has a new identity, so it has to wait until
+/// the Lease of its predecessor expires.
 fn identity() -> String {
     let host = hostname::get().ok().and_then(|name| name.into_string().ok());
     let host = host.unwrap_or_else(|| "unknown-host".to_owned());

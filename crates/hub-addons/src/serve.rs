@@ -23,7 +23,8 @@ pub enum ServeError {
     CertificateWithoutTls,
 }
 
-/// Serves the probes, and the metrics for everybody: before the hub is connected to, which may take long.
+/// Serves the probes and, if they need no authorization, the metrics: before connecting to the hub, which may take
+/// long.
 pub async fn serve(
     args: &MetricsArgs,
     host: &HostArgs,

@@ -14,7 +14,7 @@ use crate::connect::{self, ConnectError};
 use crate::run::{Signals, run_until_signal};
 use crate::serve::{self, ServeError};
 
-/// The protocols for applications: HTTP/2, and HTTP/1.1, which alone can switch to others.
+/// The protocols for applications: HTTP/2, and HTTP/1.1, which alone supports upgrades.
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// Why the program ended without a signal.
@@ -23,7 +23,7 @@ pub enum UserServerError {
     /// The address for applications cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// Nothing says where the certificate comes from.
+    /// Neither a directory nor an authority is set.
     #[error("--certificate-directory or --authority is required")]
     NoCertificate,
     /// The certificate cannot be read.
@@ -51,7 +51,7 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), UserServerError> {
         registered = Some(UserServerMetrics::register(registry));
     });
     let health = Health::default();
-    // The closure has run.
+    // Always set here, since the closure has run.
     let Some(of_server) = registered else { return Ok(()) };
     serve::serve(&args.metrics, &args.host, &health, &metrics).await?;
     let config = connect::config(args.kubeconfig.as_deref()).await?;

@@ -1,6 +1,6 @@
 //! Checks the installation, for `hub-addons explain` with `--expect-…`, as `helm test` and `helm uninstall` run it.
 //!
-//! A lease is fresh if its holder renews it while this runs: only our own clock is used.
+//! A Lease counts as renewed if it changes while this runs, so that only our own clock is used.
 
 use std::fmt;
 use std::time::Duration;

@@ -30,7 +30,6 @@ pub enum ProfileVersion {
 }
 
 impl ProfileVersion {
-    /// Every version.
     pub const ALL: [Self; 2] = [Self::V1alpha1, Self::V1alpha2];
 
     /// The version's name.
@@ -134,12 +133,11 @@ pub struct ClusterManager {
 #[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = ClusterProfile)]
 pub struct StoredProfile {
-    /// The metadata.
     pub metadata: ObjectMeta,
     /// `spec`, null if it is absent.
     #[serde(default)]
     pub spec: Value,
-    /// `status` as JSON text, which parses. A hub has thousands of them, and a tree needs ten times the memory.
+    /// `status` as valid JSON text. A hub has thousands of them, and a parsed tree takes ten times the memory.
     #[serde(default, deserialize_with = "decode::text")]
     pub status: Option<Box<RawValue>>,
 }

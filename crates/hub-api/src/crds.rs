@@ -37,7 +37,6 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Every flavour.
     pub const ALL: [Self; 3] = [Self::Map, Self::Atomic, Self::V1alpha2];
 
     /// The flavour's name in flags, values and file names.

@@ -14,8 +14,8 @@ use serde_json::value::RawValue;
 /// Makes an absent spec decode as its default.
 ///
 /// OCM's schemas do not require `spec`, but the root object that `kube::CustomResource` derives does, and it takes no
-/// serde attribute to change that. serde offers an absent field the chance to be read as an option (`ByteString` and
-/// other types of k8s-openapi use this), so the spec reads itself as one. The field-by-field code stays derived:
+/// serde attribute to change that. serde lets a type decode an absent field as an option would (`ByteString` and other
+/// types of k8s-openapi use this), so the spec does the same. The field-by-field code stays derived:
 /// `#[serde(remote = "Self")]` turns it into inherent methods, which the two trait implementations here call.
 macro_rules! default_when_absent {
     ($spec:ident) => {
@@ -88,7 +88,7 @@ fn without_stray_bits(mut text: String) -> String {
     text
 }
 
-/// Reads a value as JSON text. Fails as reading it as a [`Value`] would, without the memory of one.
+/// Reads a value as JSON text. It fails where decoding a [`Value`] would fail, without the memory that one takes.
 pub(crate) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     let text = Option::<Box<RawValue>>::deserialize(deserializer)?;
     if let Some(text) = &text {
@@ -175,7 +175,7 @@ pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 fn to_the_second(text: &str) -> Option<Timestamp> {
     let time: Timestamp = text.parse().ok()?;
     let time = Timestamp::from_second(time.as_second() - i64::from(time.subsec_nanosecond() < 0)).ok()?;
-    // An offset can lead from year 0 to the year before, which RFC 3339 cannot write.
+    // An offset can turn a time in year 0 into one in the year before, which RFC 3339 cannot express.
     let year_zero: Timestamp = "0000-01-01T00:00:00Z".parse().ok()?;
     (time >= year_zero).then_some(time)
 }

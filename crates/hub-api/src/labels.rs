@@ -43,8 +43,8 @@ pub const SYNCED_ACCOUNT: &str = "authentication.open-cluster-management.io/mana
 /// Annotation on a copy: the `metadata.uid` of that ManagedServiceAccount.
 pub const SYNCED_ACCOUNT_UID: &str = "authentication.open-cluster-management.io/managed-serviceaccount-uid";
 
-/// Annotation on a Pod, and for the Kustomize component on a workload: the containers that get the exec plugin `cp-creds`,
-/// separated by commas.
+/// Annotation on a Pod, and for the Kustomize component on a workload: the containers that get the exec plugin
+/// `cp-creds`, separated by commas.
 pub const MOUNT_PLUGIN: &str = "authentication.open-cluster-management.io/mount-cp-creds";
 
 /// The value of a label that is set.

@@ -1,7 +1,7 @@
 //! `ManagedClusterAddOn`: an addon on one cluster (OCM addon API, `addon.open-cluster-management.io/v1alpha1`).
 //!
-//! Of cluster-proxy only its existence is read, so that watch requests metadata only. v1beta1 has the same status, and an
-//! annotation in place of the namespace in the spec.
+//! Of cluster-proxy only its existence is read, so that watch requests metadata only. v1beta1 has the same status, and
+//! an annotation in place of the namespace in the spec.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

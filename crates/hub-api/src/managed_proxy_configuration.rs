@@ -43,7 +43,7 @@ impl ProxyServer {
     /// The default namespace in upstream's CRD.
     pub const DEFAULT_NAMESPACE: &str = "open-cluster-management-cluster-proxy";
 
-    /// The namespace of the proxy servers. What the addon reports; not read.
+    /// The namespace of the proxy servers: upstream's default if the field is absent.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or(Self::DEFAULT_NAMESPACE)

@@ -28,7 +28,6 @@ macro_rules! name_type {
                 Self(name.into())
             }
 
-            /// The name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -82,7 +81,6 @@ impl ManagerName {
     /// The manager name that OCM uses and consumers expect.
     pub const DEFAULT: &'static str = "open-cluster-management";
 
-    /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -141,7 +139,6 @@ impl fmt::Display for ProfileKey {
 pub struct AccountKey {
     /// The cluster; also the account's namespace on the hub.
     pub cluster: ClusterName,
-    /// The account.
     pub account: AccountName,
 }
 
@@ -163,9 +160,7 @@ impl fmt::Display for AccountKey {
 /// The namespace and name of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretKey {
-    /// The namespace.
     pub namespace: Namespace,
-    /// The name.
     pub name: Text,
 }
 

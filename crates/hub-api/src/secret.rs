@@ -31,10 +31,8 @@ pub struct Secret {
     /// The type; the API server defaults it to `Opaque`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// Whether the data is immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub immutable: Option<bool>,
-    /// The data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<BTreeMap<String, SecretBytes>>,
 }

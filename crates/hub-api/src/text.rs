@@ -1,4 +1,4 @@
-//! Text that is in memory once, however many objects contain it.
+//! Text that shares its memory, however many objects contain it.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -11,10 +11,10 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text(Arc<str>);
 
-/// The texts in use, and others that were in use since the last search.
+/// The texts in use, and those that went out of use since unused texts were last removed.
 static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
 
-/// The least growth in bytes after which the texts are searched for those out of use.
+/// The least growth in bytes before unused texts are removed again.
 const LITTLE: usize = 1 << 20;
 
 #[derive(Default)]
@@ -22,7 +22,7 @@ struct Texts {
     all: HashSet<Arc<str>>,
     /// Their size in bytes.
     size: usize,
-    /// The size of those that were in use at the last search.
+    /// The size of those that remained when unused texts were last removed.
     used: usize,
 }
 
@@ -54,7 +54,6 @@ fn size(text: &Arc<str>) -> usize {
 }
 
 impl Text {
-    /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

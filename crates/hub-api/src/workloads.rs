@@ -7,20 +7,16 @@ use kube::core::TypeMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A Deployment.
 #[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = k8s_openapi::api::apps::v1::Deployment)]
 #[serde(default)]
 pub struct Deployment {
-    /// The metadata.
     pub metadata: ObjectMeta,
-    /// What is wanted.
     pub spec: DeploymentSpec,
-    /// What is there.
     pub status: DeploymentStatus,
 }
 
-/// What is wanted of a Deployment.
+/// The desired state of a Deployment.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DeploymentSpec {
@@ -34,31 +30,25 @@ pub struct DeploymentSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PodTemplate {
-    /// What runs in them.
     pub spec: PodSpec,
 }
 
-/// What runs in a Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PodSpec {
-    /// The containers.
     pub containers: Vec<Container>,
 }
 
-/// A container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Container {
-    /// Its image.
     pub image: Option<String>,
     /// Its command, instead of that of the image.
     pub command: Option<Vec<String>>,
-    /// The arguments of its command.
     pub args: Option<Vec<String>>,
 }
 
-/// What is there of a Deployment.
+/// The observed state of a Deployment.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DeploymentStatus {
@@ -66,7 +56,6 @@ pub struct DeploymentStatus {
     pub available_replicas: Option<i32>,
 }
 
-/// A Pod.
 #[derive(Clone, Debug, Default, Resource, Deserialize, Serialize)]
 #[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 #[serde(default)]
@@ -74,16 +63,14 @@ pub struct Pod {
     /// The kind and API version; absent in lists.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub types: Option<TypeMeta>,
-    /// The metadata.
     pub metadata: ObjectMeta,
-    /// What is wanted, as the API has it.
+    /// The spec as JSON, as the API defines it.
     pub spec: Value,
-    /// What is there.
     #[serde(skip_serializing)]
     pub status: PodStatus,
 }
 
-/// What is there of a Pod.
+/// The observed state of a Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodStatus {
@@ -93,13 +80,10 @@ pub struct PodStatus {
     pub reason: Option<String>,
     /// Why it is in this phase.
     pub message: Option<String>,
-    /// Its conditions.
     pub conditions: Option<Vec<PodCondition>>,
-    /// The states of its containers.
     pub container_statuses: Option<Vec<ContainerStatus>>,
 }
 
-/// A condition of a Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PodCondition {
@@ -114,13 +98,10 @@ pub struct PodCondition {
     pub message: Option<String>,
 }
 
-/// The status of a container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ContainerStatus {
-    /// Its name.
     pub name: String,
-    /// Its state.
     pub state: ContainerState,
 }
 
@@ -130,7 +111,6 @@ pub struct ContainerStatus {
 pub struct ContainerState {
     /// It has not started.
     pub waiting: Option<StateReason>,
-    /// It runs.
     pub running: Option<Value>,
     /// It has ended.
     pub terminated: Option<StateReason>,

@@ -4,8 +4,8 @@
 //! the entry is kept unchanged.
 //!
 //! The proxy reloads its serving certificate some time after its Secret has changed, so for an overlap old and new
-//! trust anchors are published together. This module decides *which* anchors; its owner, which has a clock and can connect
-//! to the proxy, ends overlaps ([`AccessIndex::end_overlap`], [`AccessIndex::end_overlaps`]).
+//! trust anchors are published together. This module decides *which* anchors; its owner, which has a clock and can
+//! connect to the proxy, ends overlaps ([`AccessIndex::end_overlap`], [`AccessIndex::end_overlaps`]).
 
 mod competing_writer;
 
@@ -61,9 +61,7 @@ pub enum Known<T> {
     /// Not read yet, or not readable.
     #[default]
     Unknown,
-    /// It does not exist.
     Absent,
-    /// It exists.
     Present(T),
 }
 
@@ -135,9 +133,7 @@ impl Withheld {
 /// The decision about our entry in one profile.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Offer {
-    /// Publish this entry.
     Publish(Box<AccessProvider>),
-    /// Withdraw the entry.
     Withdraw(Withheld),
     /// Keep the profile unchanged.
     Keep(Withheld),
@@ -155,7 +151,7 @@ impl Offer {
     }
 }
 
-/// The desired state of a profile that has no entry of this name, because nobody there uses it.
+/// The desired state of a profile whose namespace does not use this provider: no entry of this name.
 #[must_use]
 pub fn without_entry(provider: &str) -> Desired {
     desired_entry(provider, None)
@@ -204,7 +200,7 @@ pub fn published_anchors(observed: &ObservedProfile, provider: &str) -> Option<T
     TrustBundle::from_published(&ca.0).ok()
 }
 
-/// A cluster and the API servers that its agent reports, or what follows from not knowing them.
+/// The cluster and the API servers that its agent reports, or the offer that follows if they are unknown.
 pub fn reported_endpoints(
     fleet: &Fleet,
     observed: &ObservedProfile,
@@ -216,7 +212,7 @@ pub fn reported_endpoints(
 }
 
 /// Decides the entry with a cluster's own API server: its first endpoint that may be published. An endpoint without a
-/// CA bundle may not, because clients would use the system's roots.
+/// CA bundle is not published, because clients would use the system's roots.
 #[must_use]
 pub fn offer_direct(
     provider: &str,
@@ -260,20 +256,20 @@ fn usable_bundle(endpoint: &Endpoint, allow_local: bool) -> Result<TrustBundle, 
     TrustBundle::from_published(bundle).map_err(|error| format!("caBundle: {error}"))
 }
 
-/// Anchors that were replaced together, and are published until their overlap ends.
+/// Identifies anchors that were replaced together, and stay published until their overlap ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Overlap(u64);
 
-/// A location of the trust anchors, which moves with the proxy. Late readings from an earlier location are ignored.
+/// Identifies a location of the trust anchors, which changes with the proxy's configuration. Readings from an earlier
+/// location are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AnchorPlace(u64);
 
 /// The effect of a new reading of the trust anchors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnchorChange {
-    /// Nothing.
     None,
-    /// New entries are no longer published. Published ones are kept.
+    /// No new entry is published; published entries are kept.
     Withheld,
     /// Published entries change.
     Published,
@@ -306,8 +302,8 @@ struct Anchors {
     readable: bool,
     /// The anchors that recent readings replaced.
     retiring: BTreeMap<Overlap, BTreeSet<TrustAnchor>>,
-    /// The current anchors with those that they replaced, as profiles without inherited ones publish them; or why they
-    /// are too large.
+    /// The bundle for profiles without inherited anchors: the current anchors and those that they replaced, or why
+    /// these are too large together.
     together: Option<Result<TrustBundle, TrustError>>,
     /// Anchors that profiles published at startup and the source lacked: replaced while no provisioner ran. Each is
     /// kept for its own profile only, so that an anchor added to one profile never reaches another.
@@ -338,7 +334,8 @@ impl Anchors {
 }
 
 impl AccessIndex {
-    /// An empty index, which keeps every entry. `overlap` is whether replaced anchors stay for a while.
+    /// An empty index, whose offers keep existing entries. `overlap`: whether replaced anchors stay published for a
+    /// while.
     #[must_use]
     pub fn new(provider: impl Into<String>, source: AccessSource, overlap: bool) -> Self {
         Self {
@@ -451,8 +448,9 @@ impl AccessIndex {
         }
     }
 
-    /// Records the anchors that a profile publishes at startup. Those that the source lacks count as replaced now;
-    /// returns whether there are any. A serving certificate that the source contains is not replaced but superfluous.
+    /// Records the anchors that a profile publishes at startup. Those that the source lacks count as replaced just now;
+    /// returns whether there are any. A certificate that is still in the serving Secret has not been replaced:
+    /// cluster-proxy's own controller publishes the server's certificate, too.
     pub fn inherit(&mut self, key: &ProfileKey, published: &TrustBundle) -> bool {
         if !self.overlap {
             return false;
@@ -483,8 +481,8 @@ impl AccessIndex {
         !std::mem::take(&mut self.anchors.inherited).is_empty()
     }
 
-    /// While anchors overlap: the server whose certificate shows whether that is still necessary, and the anchors that
-    /// it has to be verified by then. `None` without an overlap, and where no one server stands for all clusters.
+    /// While anchors overlap: the server to probe, and the current anchors. If they verify its certificate, the overlap
+    /// can end. `None` without an overlap, or if each cluster has a server of its own.
     #[must_use]
     pub fn overlapping(&self) -> Option<(ServerAddress, TrustBundle)> {
         if self.anchors.retiring.is_empty() && self.anchors.inherited.is_empty() {
@@ -500,8 +498,8 @@ impl AccessIndex {
         Some((address, self.anchors.current.clone().filter(|_| self.anchors.readable)?))
     }
 
-    /// Ends every overlap, since the server has been seen to serve with a certificate of these anchors; returns whether
-    /// any ends. None does if the server or the anchors have changed since.
+    /// Ends every overlap, since these anchors have verified the certificate of this server; returns whether any
+    /// overlap ended. None ends if the server or the anchors have changed since.
     pub fn end_overlaps(&mut self, seen: &(ServerAddress, TrustBundle)) -> bool {
         if self.overlapping().as_ref() != Some(seen) {
             return false;

@@ -2,8 +2,8 @@
 
 use crate::version::Version;
 
-/// The next write, which creates a `C` or merges a patch `P`. It is planned again when the watch has shown the write, so an
-/// object is reconciled one write at a time.
+/// The next write: it creates a `C` or merges a patch `P`. The following write is planned once the watch has returned
+/// this one, so an object is reconciled one write at a time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Action<C, P> {
     /// Nothing differs, or nothing may be written.
@@ -17,7 +17,7 @@ pub enum Action<C, P> {
     PatchStatus(Version, P),
     /// Delete the object of exactly this version.
     Delete(Version),
-    /// Delete the object with this uid, whatever it contains: whoever changes it all the time does not delay this.
+    /// Delete the object with this uid in any version, so that a writer who keeps changing it cannot delay the delete.
     DeleteByUid(String),
 }
 
@@ -34,7 +34,7 @@ impl<C, P> Action<C, P> {
         }
     }
 
-    /// The uid of the object that the write needs.
+    /// The uid that the object of the write must have.
     #[must_use]
     pub fn uid(&self) -> Option<&str> {
         match self {
@@ -46,7 +46,7 @@ impl<C, P> Action<C, P> {
         }
     }
 
-    /// The same write of other representations.
+    /// The same write with its object or patch converted.
     pub fn map<D, Q>(self, create: impl FnOnce(C) -> D, patch: impl FnOnce(P) -> Q) -> Action<D, Q> {
         match self {
             Self::Nothing => Action::Nothing,

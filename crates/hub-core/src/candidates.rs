@@ -11,13 +11,12 @@ use hub_api::names::{ClusterName, ClusterSetName, Namespace};
 use crate::fleet::{ObservedCluster, ObservedClusterSet};
 use crate::selector::ClusterSelector;
 
-/// The index.
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
     /// The clusters by the exclusive set that their label names, whether or not it exists.
     labelled: BTreeMap<ClusterSetName, BTreeSet<ClusterName>>,
-    /// The sets that are not exclusive, with the clusters that each selects. All clusters are candidates of a set whose
-    /// selector is unusable, and none is listed.
+    /// The sets that are not exclusive, with the clusters that each selects. A set whose selector is not valid lists
+    /// none: every cluster is its candidate.
     others: BTreeMap<ClusterSetName, BTreeSet<ClusterName>>,
     /// The namespaces with a binding of this name.
     bound: BTreeMap<ClusterSetName, BTreeSet<Namespace>>,
@@ -110,12 +109,12 @@ impl Candidates {
     }
 }
 
-/// Whether a set selects a cluster, as far as its selector can be used.
+/// Whether a set selects a cluster; true if its selector is not valid.
 fn may_select(name: &ClusterSetName, set: &ObservedClusterSet, cluster: &ObservedCluster) -> bool {
     set.selector.as_ref().map_or(true, |selector| selector.picks(name.as_str(), &cluster.labels))
 }
 
-/// Removes one of the values of a key, and the key with the last one.
+/// Removes a value of a key, and the key with its last value.
 fn remove<K: Ord, V: Ord>(all: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
     if let Some(values) = all.get_mut(key) {
         values.remove(value);

@@ -36,9 +36,7 @@ pub struct CopySettings<'a> {
 /// A Role that follows the grant of its namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerRole {
-    /// The Role's namespace.
     pub namespace: Namespace,
-    /// The Role's name.
     pub name: String,
     /// The account whose copies it names.
     pub account: AccountName,
@@ -96,7 +94,7 @@ impl ConsumerRole {
     ///
     /// # Errors
     ///
-    /// The Role cannot be written, which requires an action by a person.
+    /// The Role does not exist, or is not one of the chart: a person must act.
     pub fn plan(
         &self,
         settings: CopySettings<'_>,
@@ -171,7 +169,7 @@ impl ConsumerRole {
         }]
     }
 
-    /// Whether the namespace is granted the copy of an account that asks for copies.
+    /// Whether the namespace may get the copy of an account that opts in to copies.
     fn grant(&self, settings: CopySettings<'_>, fleet: &Fleet, key: &AccountKey, scope: &Scope) -> Grant {
         let is_offered = match scope {
             Scope::EveryGrantedNamespace => !settings.require_namespaces,

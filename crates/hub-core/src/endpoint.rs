@@ -56,13 +56,11 @@ const MAX_LENGTH: usize = 2048;
 /// Why a URL is not published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// It cannot be parsed.
     #[error("it is not a valid URL")]
     NotAUrl,
     /// It is longer than v1alpha2 of ClusterProfile allows.
     #[error("it exceeds {MAX_LENGTH} characters")]
     TooLong,
-    /// Its scheme is not https.
     #[error("its scheme is not https")]
     NotHttps,
     /// It has a user name or password.
@@ -70,10 +68,8 @@ pub enum EndpointError {
     HasCredential,
     #[error("it has a query")]
     HasQuery,
-    /// Its host is neither an IP address nor a DNS-1123 name.
     #[error("its host is neither an IP address nor a DNS name")]
     InvalidHost,
-    /// Its host is this machine, a link-local address or a metadata service.
     #[error("its host is a loopback, link-local or metadata address")]
     LocalHost,
 }
@@ -95,7 +91,7 @@ pub fn check_remote(url: &str) -> Result<(), EndpointError> {
     if local { Err(EndpointError::LocalHost) } else { Ok(()) }
 }
 
-/// The host of a URL that is not published, and nothing that could contain a credential.
+/// The host of a URL that is not published, without any part that could contain a credential.
 #[must_use]
 pub fn shown(url: &str) -> String {
     const LONGEST: usize = 200;
@@ -140,7 +136,8 @@ fn host_of(url: &str) -> Result<EndpointHost, EndpointError> {
     if let Ok(address) = host.parse() {
         return Ok(EndpointHost::Address(IpAddr::V4(address)));
     }
-    // Resolvers parse `127.1`, `0x7f.1` and `2130706433` as addresses: a name's last label is never a number.
+    // Resolvers parse `127.1`, `0x7f.1` and `2130706433` as IPv4 addresses, so the last label of a name must not look
+    // like a number.
     let last = host.rsplit('.').next().unwrap_or_default();
     let looks_numeric = last.starts_with(|c: char| c.is_ascii_digit())
         && (last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x"));
@@ -162,7 +159,7 @@ fn is_local(address: IpAddr) -> bool {
     by_range || METADATA_ADDRESSES.contains(&address)
 }
 
-/// The IPv4 address that an IPv6 address maps to: IPv4-mapped, or through NAT64 (RFC 6052).
+/// The IPv4 address that an IPv6 address stands for: IPv4-mapped, or translated by NAT64 (RFC 6052).
 fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [a, b, c, d] = *address.octets().last_chunk()?;
     let translated = address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0];
@@ -191,7 +188,7 @@ impl ServerTemplate {
     /// The address of the server; `None` if each cluster has its own.
     #[must_use]
     pub fn address(&self) -> Option<ServerAddress> {
-        // Braces are not valid in an authority, so its text is taken apart instead.
+        // `Uri` rejects braces in an authority, so the text is split instead.
         let authority = self.0.strip_prefix("https://")?.split('/').next()?;
         if authority.contains(PLACEHOLDER) {
             return None;
@@ -211,19 +208,13 @@ impl fmt::Display for ServerTemplate {
 /// The text is not a valid [`ServerTemplate`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTemplate {
-    /// It has no placeholder.
     #[error(
         "{0:?} is the same for every cluster: it must contain {PLACEHOLDER}, as in https://proxy.example:9092/{PLACEHOLDER}"
     )]
     NoPlaceholder(String),
     /// The resulting URL may not be published.
     #[error("{template:?} is not a valid server URL: {error}")]
-    Endpoint {
-        template: String,
-        /// The cause.
-        error: EndpointError,
-    },
-    /// It ends with a slash, and consumers append paths.
+    Endpoint { template: String, error: EndpointError },
     #[error("{0:?} must not end with a slash, since clients append paths that begin with one")]
     TrailingSlash(String),
 }

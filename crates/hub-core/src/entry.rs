@@ -5,8 +5,8 @@
 //! ServiceAccount of the hub, and the [grant] of the caller's namespace decides. What passes is sent to the
 //! API server of the cluster as the user of the [own identity](crate::own_identity).
 //!
-//! **What is not understood is refused.** A path that two programs may read differently, a second credential, and a
-//! header by which the caller could become another user end a request here.
+//! **What is ambiguous is refused**: a path that two programs may parse differently, a second credential, and a header
+//! by which the caller could become another user.
 
 mod headers;
 mod refusal;
@@ -26,7 +26,6 @@ use crate::protected::ProtectedNamespaces;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Caller {
     pub namespace: Namespace,
-    /// The name of the ServiceAccount.
     pub name: String,
 }
 
@@ -61,7 +60,8 @@ pub fn admit(
     }
 }
 
-/// Whether what a namespace has open to a cluster ends: the grant has ended. While the grant is unknown, it stays.
+/// Whether open requests of a namespace to a cluster are closed: the grant has ended, or the namespace is protected
+/// now. While the grant is unknown, they stay open.
 #[must_use]
 pub fn is_cut(
     fleet: &Fleet,

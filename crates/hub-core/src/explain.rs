@@ -112,12 +112,10 @@ pub struct Object {
 }
 
 impl Object {
-    /// A cluster-scoped object.
     pub fn cluster_scoped(kind: &'static str, name: impl fmt::Display) -> Self {
         Self { kind, namespace: None, name: name.to_string() }
     }
 
-    /// An object in a namespace.
     pub fn namespaced(kind: &'static str, namespace: impl fmt::Display, name: impl fmt::Display) -> Self {
         Self { kind, namespace: Some(namespace.to_string()), name: name.to_string() }
     }
@@ -135,16 +133,13 @@ impl fmt::Display for Object {
 /// The result of one step for a namespace, cluster and account, if it is about these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CheckResult {
-    /// The namespace that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The cluster that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// The ManagedServiceAccount that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Which step it is.
     pub step: Step,
     /// The result as a code, which is an API for scripts.
     pub code: Code,
@@ -249,7 +244,6 @@ pub struct Summary {
 /// The result of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// The number of pairs by result.
     pub summary: Summary,
     /// The steps: those of the hub, then those of each namespace and cluster.
     pub findings: Vec<CheckResult>,
@@ -276,14 +270,14 @@ impl Findings {
         Self { all, list: Vec::new(), worst: Status::Ok }
     }
 
-    /// A step that is in order.
+    /// Adds a step that is in order, if such steps are kept.
     fn ok(&mut self, finding: impl FnOnce() -> CheckResult) {
         if self.all {
             self.list.push(finding());
         }
     }
 
-    /// What is neither in order nor a problem, if it was asked for.
+    /// Adds a step that is neither in order nor a problem, if such steps are kept or it was asked for.
     fn info(&mut self, is_asked: bool, finding: impl FnOnce() -> CheckResult) {
         if self.all || is_asked {
             self.list.push(finding());

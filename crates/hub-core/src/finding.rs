@@ -13,17 +13,13 @@ use crate::consumer_access::IntegrationKey;
 /// The object of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
-    /// A ManagedCluster.
     Cluster(ClusterName),
-    /// A ManagedClusterSet.
     ClusterSet(ClusterSetName),
     /// A ManagedClusterSetBinding, by namespace and name.
     Binding(Namespace, ClusterSetName),
-    /// A ClusterProfile.
     Profile(ProfileKey),
     /// The ManagedProxyConfiguration of that name, which may not exist.
     ProxyConfiguration(String),
-    /// A ManagedServiceAccount.
     Account(AccountKey),
     /// A Secret, which may not exist.
     Secret(Namespace, String),
@@ -152,14 +148,12 @@ impl Reason {
 /// One finding about one object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
-    /// The kind of the finding.
     pub reason: Reason,
     /// The text of the Event.
     pub message: String,
 }
 
 impl Finding {
-    /// A finding with its text.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }

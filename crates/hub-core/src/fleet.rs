@@ -24,9 +24,7 @@ use crate::selector::ClusterSelector;
 /// The fields of a ManagedCluster that decisions read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedCluster {
-    /// `metadata.uid`.
     pub uid: Option<String>,
-    /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
@@ -60,7 +58,6 @@ pub struct Endpoint {
 }
 
 impl ObservedCluster {
-    /// Reads a ManagedCluster.
     #[must_use]
     pub fn read(cluster: &ManagedCluster) -> Self {
         let status = cluster.status.as_ref();
@@ -126,21 +123,19 @@ const LOCAL_CLUSTER: &str = "local-cluster";
 /// The claim with the ID of a cluster: the uid of its namespace kube-system.
 const CLUSTER_ID: &str = "id.k8s.io";
 
-/// The claim with the ID of a cluster with OpenShift: that of its ClusterVersion. Advanced Cluster Management reports the
-/// name of the cluster as [`CLUSTER_ID`].
+/// The claim with the ID of an OpenShift cluster, from its ClusterVersion. It is needed because Advanced Cluster
+/// Management reports the name of the cluster as [`CLUSTER_ID`].
 const OPENSHIFT_ID: &str = "id.openshift.io";
 
 /// The fields of a ManagedClusterSet that decisions read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedClusterSet {
-    /// `metadata.uid`.
     pub uid: Option<String>,
     /// The clusters that it selects, or the finding if this is unknown.
     pub selector: Result<ClusterSelector, Finding>,
 }
 
 impl ObservedClusterSet {
-    /// Reads a ManagedClusterSet.
     #[must_use]
     pub fn read(set: &ManagedClusterSet) -> Self {
         let selector = ClusterSelector::parse(&set.spec.cluster_selector).map_err(|error| {
@@ -158,7 +153,6 @@ impl ObservedClusterSet {
         Self { uid: metadata.uid.clone(), selector: Err(Finding::unreadable(error)) }
     }
 
-    /// The findings on this set.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         self.selector.as_ref().err().cloned().into_iter().collect()
@@ -168,7 +162,6 @@ impl ObservedClusterSet {
 /// The fields of a ManagedClusterSetBinding that decisions read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedBinding {
-    /// `metadata.uid`.
     pub uid: Option<String>,
     /// What it binds, or why this cannot be read.
     pub terms: Result<BindingTerms, String>,
@@ -184,7 +177,6 @@ pub struct BindingTerms {
 }
 
 impl ObservedBinding {
-    /// Reads a ManagedClusterSetBinding.
     #[must_use]
     pub fn read(binding: &ManagedClusterSetBinding) -> Self {
         let conditions = binding.status.iter().flat_map(|status| &status.conditions);
@@ -201,7 +193,6 @@ impl ObservedBinding {
         Self { uid: metadata.uid.clone(), terms: Err(error) }
     }
 
-    /// The findings on this binding.
     #[must_use]
     pub fn findings(&self, name: &ClusterSetName) -> Vec<Finding> {
         match &self.terms {
@@ -221,7 +212,7 @@ impl ObservedBinding {
 /// How to determine whether a binding is in effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BoundSource {
-    /// OCM's registration controller writes it.
+    /// By the condition that OCM's registration controller writes.
     #[default]
     Status,
     /// Without OCM: a binding is in effect if its set exists, which is OCM's own rule.
@@ -231,7 +222,6 @@ pub enum BoundSource {
 /// The decisions that a change may affect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touched {
-    /// None.
     Nothing,
     /// Decisions about one cluster, in every namespace.
     Cluster(ClusterName),
@@ -251,7 +241,6 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// An empty index.
     #[must_use]
     pub fn new(bound_source: BoundSource) -> Self {
         Self { bound_source, ..Self::default() }
@@ -272,8 +261,8 @@ impl Fleet {
         Touched::Namespaces(self.bindings.keys().cloned().collect())
     }
 
-    /// Whether a managed cluster is the hub itself: it has the name that Open Cluster Management gives it, the label by
-    /// which Advanced Cluster Management knows one with another name, or the ID of the hub
+    /// Whether a managed cluster is the hub itself: by the name that Open Cluster Management gives it, by the label
+    /// that Advanced Cluster Management sets whatever its name is, or by the ID of the hub
     /// ([KEP-2149](https://github.com/kubernetes/enhancements/tree/master/keps/sig-multicluster/2149-clusterid)).
     #[must_use]
     pub fn is_hub(&self, name: &ClusterName) -> bool {
@@ -284,13 +273,12 @@ impl Fleet {
         name.as_str() == LOCAL_CLUSTER || self.cluster(name).is_some_and(is_it)
     }
 
-    /// Whether a managed cluster has this ID of OpenShift.
+    /// Whether a managed cluster reports this ID as that of its OpenShift installation.
     #[must_use]
     pub fn has_openshift_id(&self, name: &ClusterName, id: &str) -> bool {
         self.cluster(name).is_some_and(|cluster| cluster.has_claim(OPENSHIFT_ID, id))
     }
 
-    /// The cluster of that name.
     #[must_use]
     pub fn cluster(&self, name: &ClusterName) -> Option<&ObservedCluster> {
         self.clusters.get(name)
@@ -306,7 +294,6 @@ impl Fleet {
         self.sets.keys()
     }
 
-    /// The set of that name.
     #[must_use]
     pub fn set(&self, name: &ClusterSetName) -> Option<&ObservedClusterSet> {
         self.sets.get(name)
@@ -325,8 +312,8 @@ impl Fleet {
         self.bindings.keys()
     }
 
-    /// The clusters that bindings of a namespace may grant, at least: as far as names and selectors show. A cluster that
-    /// several bindings select occurs several times.
+    /// A superset of the clusters that are granted to a namespace, by names and selectors only. A cluster that several
+    /// bindings select occurs several times.
     pub(crate) fn candidates_in(&self, namespace: &Namespace) -> impl Iterator<Item = &ClusterName> {
         self.bindings_in(namespace).flat_map(|(name, _)| {
             let members = self.set(name).map(|set| self.candidates.members(name, set, &self.clusters));
@@ -334,7 +321,7 @@ impl Fleet {
         })
     }
 
-    /// The namespaces that may be granted a cluster, at least: as far as names and selectors show. A namespace in which
+    /// A superset of the namespaces that are granted a cluster, by names and selectors only. A namespace in which
     /// several bindings select the cluster occurs several times.
     pub(crate) fn candidates_for(&self, cluster: &ClusterName) -> impl Iterator<Item = &Namespace> {
         let selecting = self.cluster(cluster).map(|cluster| self.candidates.selecting(cluster, &self.sets));
@@ -351,7 +338,6 @@ impl Fleet {
         Touched::Cluster(name)
     }
 
-    /// Removes a ManagedCluster.
     pub fn delete_cluster(&mut self, name: &ClusterName) -> Touched {
         let Some(before) = self.clusters.remove(name) else { return Touched::Nothing };
         self.candidates.cluster_changed(name, Some(&before), None, &self.sets);
@@ -369,7 +355,6 @@ impl Fleet {
         touched
     }
 
-    /// Removes a ManagedClusterSet.
     pub fn delete_set(&mut self, name: &ClusterSetName) -> Touched {
         if self.sets.remove(name).is_none() {
             return Touched::Nothing;
@@ -394,7 +379,6 @@ impl Fleet {
         Touched::Namespaces(BTreeSet::from([namespace]))
     }
 
-    /// Removes a ManagedClusterSetBinding.
     pub fn delete_binding(&mut self, namespace: &Namespace, name: &ClusterSetName) -> Touched {
         let Some(bindings) = self.bindings.get_mut(namespace) else { return Touched::Nothing };
         if bindings.remove(name).is_none() {

@@ -30,9 +30,7 @@ pub enum Grant {
 /// The decision of one binding about one cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The binding grants the cluster.
     Granted,
-    /// The binding does not grant it.
     Refused(Refusal),
     /// The binding cannot be evaluated.
     Doubtful(Doubt),
@@ -65,7 +63,6 @@ pub enum Doubt {
 }
 
 impl Verdict {
-    /// Every verdict.
     pub fn all() -> impl Iterator<Item = Self> {
         let refused = Refusal::VARIANTS.iter().copied().map(Self::Refused);
         let doubtful = Doubt::VARIANTS.iter().copied().map(Self::Doubtful);
@@ -139,7 +136,7 @@ pub fn is_bound(fleet: &Fleet, namespace: &Namespace) -> bool {
     fleet.bindings_in(namespace).any(|(name, binding)| refusal(fleet, name, binding).is_none())
 }
 
-/// Why a binding grants nothing, whatever the cluster.
+/// Why a binding grants no cluster at all, if so.
 pub(crate) fn refusal(fleet: &Fleet, name: &ClusterSetName, binding: &ObservedBinding) -> Option<Refusal> {
     if let Ok(terms) = &binding.terms {
         if terms.cluster_set != *name {

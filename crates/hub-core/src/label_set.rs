@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use hub_api::text::Text;
 
-/// The labels of an observed object. Most keys and many values are those of thousands of other objects, too, and are in
-/// memory once.
+/// The labels of an observed object. Keys and values share their memory ([`Text`]), since thousands of objects repeat
+/// them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelSet(Box<[(Text, Text)]>);
 

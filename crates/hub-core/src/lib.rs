@@ -17,7 +17,8 @@
 //! 10. [`consumer_access`] decides which account and permissions a declared consumer has on a cluster;
 //! 11. [`protected`] lists the namespaces of the hub itself, which receive none of this;
 //! 12. [`finding`] defines the findings that are reported to people;
-//! 13. [`entry`] decides which requests of applications reach a cluster through the user server, as whom ([`own_identity`]);
+//! 13. [`entry`] decides which requests of applications reach a cluster through the user server, as whom
+//!     ([`own_identity`]);
 //! 14. [`explain`] evaluates all of these decisions for a hub that was read once, and explains why a namespace does not
 //!     see or reach a cluster.
 

@@ -9,8 +9,8 @@
 //! | the profile's value | is | because |
 //! |---|---|---|
 //! | absent or empty | drift | KEP-4322 does not allow an empty one |
-//! | last set by another field manager than the profile's cluster manager or other labels | drift | `metadata.managedFields` records the manager of each field |
-//! | set before the ManagedCluster was created | of another cluster | the profile is older than the current cluster of that name |
+//! | owned by another field manager, on a profile whose cluster-name label or cluster manager this project set | drift | `metadata.managedFields` records the manager of each field |
+//! | on a profile that was created before the ManagedCluster | of another cluster | the profile is older than the current cluster of that name |
 //! | any other different value | the earlier ID | this project set it, or the manager is not recorded (a restored backup, OCM's own projector) |
 //!
 //! A manually edited value is repaired to the current ID, even if the cluster's label changed before: the earlier ID is
@@ -27,8 +27,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::finding::{Finding, Reason};
 use crate::fleet::ObservedCluster;
 
-/// The field manager of writes to profiles, by which the API server records who set which label. Existing profiles
-/// depend on it.
+/// The field manager of writes to profiles, by which the API server records who set which label. It must not change,
+/// since `metadata.managedFields` of existing profiles contains it.
 pub const FIELD_MANAGER: &str = "hub-addons";
 
 /// How many clusters with the same ID a finding lists.
@@ -128,7 +128,7 @@ impl MemberIdRecord {
 #[derive(Debug, Default)]
 pub struct MemberIds {
     ids: BTreeMap<ProfileKey, Text>,
-    /// In order; almost always one.
+    /// The clusters with each ID, sorted; almost always one.
     clusters: BTreeMap<Namespace, BTreeMap<Text, Vec<ClusterName>>>,
 }
 

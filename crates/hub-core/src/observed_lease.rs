@@ -24,9 +24,9 @@ struct Renewal {
 }
 
 impl ObservedLease {
-    /// Records the Lease, or `None` if none can be read, and the time since the last call. If the Lease has been
-    /// renewed, returns for how long it has been held without interruption since the previous renewal; zero if that had
-    /// expired.
+    /// Records the Lease, or `None` if it cannot be read; `passed` is the time since the last call. If the Lease has
+    /// been renewed, returns for how long it was held without interruption since the previous renewal: zero for the
+    /// first observed renewal, and if the previous one had expired.
     pub fn observe(&mut self, lease: Option<&LeaseSpec>, passed: Duration) -> Option<Duration> {
         self.ago = self.ago.saturating_add(passed);
         let renewal = lease.and_then(Renewal::read);

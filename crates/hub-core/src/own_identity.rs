@@ -1,9 +1,9 @@
 //! The user that a ServiceAccount of the hub is on a cluster.
 //!
-//! The user's name is the one that cluster-proxy's service proxy gives it (v0.10.0, `pkg/serviceproxy/service_proxy.go`),
-//! so permissions that refer to it hold for both. The groups differ on purpose: cluster-proxy passes those of the hub
-//! unchanged, so that a ServiceAccount of the hub's namespace `kube-system` is a member of the cluster's
-//! `system:serviceaccounts:kube-system`. Here they have the prefix of the name.
+//! The user's name is the one that cluster-proxy's service proxy gives it (v0.10.0,
+//! `pkg/serviceproxy/service_proxy.go`), so permissions that refer to it hold for both. The groups differ on purpose:
+//! cluster-proxy passes those of the hub unchanged, so that a ServiceAccount of the hub's namespace `kube-system` is a
+//! member of the cluster's `system:serviceaccounts:kube-system`. Here they have the prefix of the name.
 
 use hub_api::names::Namespace;
 

@@ -7,8 +7,8 @@
 //!
 //! Lists in the status are written whole, with a resourceVersion precondition, and entries of others are preserved:
 //! this is correct with both CRD flavours, while server-side apply of one entry is safe only with map lists
-//! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy>). Unknown fields of other owners'
-//! entries are preserved, because entries are compared and kept as JSON.
+//! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy>). Unknown fields of other
+//! owners' entries are preserved, because entries are compared and kept as JSON.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,8 +107,8 @@ pub struct DesiredStatus {
     pub properties: Field<Vec<Property>>,
     /// Conditions by type; conditions of other types are kept.
     pub conditions: Vec<Condition>,
-    /// Access providers by name; `None` withdraws one. Providers with other names are preserved. The deprecated
-    /// `status.credentialProviders` has none with these names.
+    /// Access providers by name; `None` withdraws one. Providers with other names are preserved. Entries with these
+    /// names are removed from the deprecated `status.credentialProviders`.
     pub access_providers: BTreeMap<String, Option<AccessProvider>>,
 }
 
@@ -134,17 +134,13 @@ impl DesiredStatus {
 /// A profile on the API server, reduced to what plans need, because a hub has thousands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedProfile {
-    /// `metadata.uid`.
     pub uid: String,
-    /// `metadata.resourceVersion`.
     pub resource_version: String,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
-    /// `metadata.finalizers`.
     pub finalizers: Vec<String>,
-    /// `metadata.labels`.
     pub labels: LabelSet,
-    /// Who set the member ID, and the latest time at which it was set.
+    /// Whether another field manager owns the member ID, and when the profile was created.
     pub member_id_record: MemberIdRecord,
     /// `spec.clusterManager.name`.
     pub manager: Text,
@@ -197,7 +193,7 @@ impl ObservedProfile {
         Self { unreadable: Some(error.into()), ..observed }
     }
 
-    /// Whether the label names this manager. Any writer can set the label: the spec must agree.
+    /// Whether the label names this manager. Any writer can set the label, so the spec must be compared, too.
     #[must_use]
     pub fn is_labelled(&self, manager: &ManagerName) -> bool {
         self.labels.get(labels::CLUSTER_MANAGER) == Some(manager.as_str())
@@ -245,7 +241,6 @@ impl ObservedProfile {
         others.count() < MAX_ACCESS_PROVIDERS
     }
 
-    /// Its version.
     #[must_use]
     pub fn version(&self) -> Version {
         Version { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
@@ -260,7 +255,7 @@ impl ObservedProfile {
     }
 }
 
-/// The entries of `accessProviders` in the text of a status. To parse the rest, too, costs ten times as much.
+/// The entries of `accessProviders` in the text of a status. Parsing the rest as well would cost ten times as much.
 fn access_providers(status: &str) -> Vec<&RawValue> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
@@ -284,9 +279,7 @@ fn is_named(entry: &RawValue, name: &str) -> bool {
 /// The next write to one profile, and its findings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProfilePlan {
-    /// The next write.
     pub action: ProfileAction,
-    /// The findings on the profile.
     pub findings: Vec<Finding>,
 }
 
@@ -432,8 +425,8 @@ fn object_patch(observed: &ObservedProfile, identity: &Identity) -> Option<Value
         .filter(|(key, _)| !(keeps_member_id && *key == labels::MEMBER_ID))
         .map(|(key, value)| (key.clone(), value.as_str().into()))
         .collect();
-    // OCM's own projector sets the label of a cluster without an exclusive set to an empty value, again whenever it is
-    // removed. It means the same.
+    // OCM's own projector gives the profile of a cluster without an exclusive set this label with an empty value, and
+    // restores it whenever it is removed. Empty means the same as absent, so it is left.
     let stale = observed.labels.iter().filter(|(key, value)| {
         !identity.labels.contains_key(*key)
             && ((*key == labels::CLUSTER_SET && !value.is_empty()) || identity.propagated.allows(key))
@@ -482,7 +475,8 @@ fn status_patch(observed: &Map<String, Value>, desired: &DesiredStatus) -> Optio
 
     if !desired.access_providers.is_empty() {
         list("accessProviders", &|shown| Providers::of(shown, desired).wanted);
-        // Upstream's library reads the deprecated field where accessProviders lacks the name: it never has one of ours.
+        // Upstream's library falls back to the deprecated field for a name that accessProviders lacks, so that field
+        // must never contain one of ours.
         let none = desired.access_providers.keys().map(|name| (name, None)).collect();
         list("credentialProviders", &|shown| with_entries(shown, "name", &none));
     }
@@ -495,7 +489,7 @@ struct Providers<'a> {
     wanted: Vec<Value>,
     /// The number of existing entries.
     shown: usize,
-    /// Our entries that are not as desired, because there is no room.
+    /// Our entries that are not as desired, because the list has no room.
     left: Vec<&'a str>,
 }
 
@@ -510,7 +504,7 @@ impl<'a> Providers<'a> {
         let mut wanted = with_entries(shown, "name", &ours);
         while wanted.len() > MAX_ACCESS_PROVIDERS && wanted != shown {
             let is_new = |name: &&String| !shown.iter().any(|entry| entry["name"] == name.as_str());
-            // The entry that was added last; else every change.
+            // Gives up our last new entry; if none is new, every change.
             let last = ours.keys().rev().copied().find(|name| is_new(name) && ours[name].is_some());
             let Some(last) = last else {
                 let there = |name: &str| shown.iter().find(|entry| entry["name"] == name);

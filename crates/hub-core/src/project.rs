@@ -158,20 +158,16 @@ fn valid_reason(reason: &str) -> String {
 /// A claim that is not a valid property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedClaim {
-    /// The claim's name.
     pub name: String,
-    /// Why it is skipped.
     pub why: SkipReason,
 }
 
 /// Why a claim is not a valid property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SkipReason {
-    /// It has no name.
     EmptyName,
     /// Its name is over 253 bytes.
     NameTooLong,
-    /// It has no value.
     EmptyValue,
     /// Its value is over 1024 bytes.
     ValueTooLong,

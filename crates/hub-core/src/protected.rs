@@ -24,9 +24,9 @@ pub struct ProtectedNamespaces {
 /// Why a namespace is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
-    /// The flag names it.
+    /// The setting contains its name, or a prefix of it.
     Named,
-    /// A ManagedCluster of its name has joined, whose agents work in it.
+    /// It is the namespace of a joined ManagedCluster, in which the agents of that cluster work.
     ClusterNamespace,
 }
 

@@ -1,5 +1,5 @@
-//! The permissions of the credential syncer where it has none for all Secrets: for tokens by the names of the accounts
-//! that opt in, and for copies in the bound namespaces.
+//! The permissions of a credential syncer that may not access all Secrets: for tokens by the names of the accounts that
+//! opt in, and for copies in the namespaces with a bound set.
 //!
 //! RBAC cannot limit a permission to a label. It can limit `list` and `watch` to a name (for requests with a field
 //! selector on `metadata.name`), and any verb to a namespace
@@ -21,8 +21,7 @@ use crate::consumer_role::{ConsumerRole, CopySettings};
 use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 
-/// How long, by default, the permission in a namespace outlives its need, so that the syncer can delete its copies
-/// there.
+/// The default of [`PermissionSettings::grace`].
 pub const GRACE: Duration = Duration::from_mins(5);
 
 /// The label that distinguishes our RoleBindings from other objects of ours.
@@ -48,19 +47,20 @@ pub struct PermissionSettings {
     pub require_namespaces: bool,
     /// The Roles of consumers that follow the grant.
     pub consumer_roles: Vec<ConsumerRole>,
-    /// How long the syncer has to run before a permission that it no longer needs is withdrawn.
+    /// For how long the syncer has to show that nothing is left to delete in a namespace before a permission there that
+    /// it no longer needs is withdrawn.
     pub grace: Duration,
 }
 
 impl PermissionSettings {
-    /// Those that decide which copies exist.
+    /// The settings that decide which copies exist.
     #[must_use]
     pub fn copies(&self) -> CopySettings<'_> {
         CopySettings { protected: &self.protected, require_namespaces: self.require_namespaces }
     }
 
     /// The RoleBinding of a namespace. The role owns it by its uid, so it is garbage-collected with the role: otherwise
-    /// a later role of that name would be bound unnoticed.
+    /// it would bind a later role of the same name.
     #[must_use]
     pub fn binding(&self, namespace: &Namespace, role_uid: &str) -> RoleBinding {
         let labels = [MANAGED_BY, COMPONENT].map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -108,9 +108,9 @@ impl PermissionSettings {
     /// Plans the next write to the RoleBinding of a namespace, according to whether the syncer should have the
     /// permission ([`Needs::has`]). `role_uid` is the uid of the role that it binds.
     ///
-    /// A RoleBinding with another role or subject is deleted and recreated, because `roleRef` is immutable
-    /// (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#clusterrolebinding-example>). A RoleBinding of ours
-    /// that cannot be read is kept as long as the syncer has the permission.
+    /// A RoleBinding that differs is deleted and recreated, because `roleRef` is immutable
+    /// (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#clusterrolebinding-example>). A RoleBinding with
+    /// our labels that cannot be read is kept as long as the syncer should have the permission.
     ///
     /// # Errors
     ///
@@ -122,7 +122,8 @@ impl PermissionSettings {
         role_uid: &Known<String>,
         observed: Option<&ObservedRoleBinding>,
     ) -> Result<BindingAction, MissingRole> {
-        // The name is ours where the syncer needs it, whoever has taken it: otherwise copies there could not be deleted.
+        // Where the syncer needs the permission, a RoleBinding of another owner with this name is replaced: otherwise
+        // the syncer could not delete its copies there.
         let observed = observed.filter(|observed| observed.is_ours || has);
         let role_uid = match role_uid {
             Known::Present(uid) => uid,
@@ -166,10 +167,10 @@ impl ObservedRoleBinding {
 }
 
 /// Annotation on the Lease of the syncer: the namespaces in which it has the permission and nothing left to delete,
-/// separated by commas; [`EVERYWHERE`] where it needs no permission.
+/// separated by commas; [`EVERYWHERE`] if it needs no permission by RoleBindings.
 pub const CLEARED_NAMESPACES: &str = "hub-addons/cleared-namespaces";
 
-/// The most namespaces in the annotation. The others follow when their permissions are withdrawn.
+/// The maximum number of namespaces in the annotation. The others follow once the permissions in these are withdrawn.
 const MAX_CLEARED: usize = 500;
 
 /// The value of [`CLEARED_NAMESPACES`] of a syncer that may delete Secrets everywhere.
@@ -211,8 +212,8 @@ impl Cleared {
     }
 }
 
-/// The namespaces that need the permission, and those whose need has ended, with how long the syncer has since had
-/// nothing left to delete there.
+/// The namespaces that need the permission, and those whose need has ended. For the latter, it counts for how long the
+/// syncer has shown that it has nothing left to delete there.
 ///
 /// It has no clock: the caller passes for how long the syncer has run ([`Self::advance`]).
 #[derive(Debug, Default)]
@@ -224,7 +225,8 @@ enum PermissionNeed {
     Now,
     /// The need has ended, and the syncer has not shown that it has nothing left to delete.
     Ended,
-    /// The need has ended, and the syncer has shown for this long without interruption that it has nothing left to delete.
+    /// The need has ended, and the syncer has shown for this long without interruption that it has nothing left to
+    /// delete.
     Idle(Duration),
 }
 
@@ -236,15 +238,15 @@ impl PermissionNeed {
 
 impl Needs {
     /// Records that the syncer has run for this long since it was last observed, and that it has nothing left to delete
-    /// in these namespaces. No other time counts: a syncer that does not run, cannot list the copies, or fails to delete
-    /// one, still needs the permission. Returns the namespaces whose grace period is over.
+    /// in these namespaces. No other time counts: a syncer that does not run, cannot list the copies, or fails to
+    /// delete one, still needs the permission. Returns the namespaces whose grace period is over.
     pub fn advance(&mut self, ran: Duration, cleared: &Cleared, grace: Duration) -> Vec<Namespace> {
         let mut over = Vec::new();
         for (namespace, need) in &mut self.0 {
             let before = *need;
             *need = match before {
                 PermissionNeed::Now => PermissionNeed::Now,
-                // Once its permission is being withdrawn, the syncer does not show the namespace any more.
+                // Once its permission is being withdrawn, the syncer no longer lists the namespace as cleared.
                 over if over.is_over(grace) => over,
                 _ if !cleared.contains(namespace) => PermissionNeed::Ended,
                 PermissionNeed::Ended => PermissionNeed::Idle(Duration::ZERO),
@@ -257,8 +259,8 @@ impl Needs {
         over
     }
 
-    /// Records that a namespace is gone or being deleted: its copies are, too. Returns whether the permission was not
-    /// needed any more, so that none is created in a new namespace of that name.
+    /// Forgets a namespace that is gone or being deleted, and its copies with it, unless the permission is needed now:
+    /// no RoleBinding is then created in a new namespace of that name. Returns false if the permission is needed.
     pub fn end(&mut self, namespace: &Namespace) -> bool {
         let is_ended = self.0.get(namespace) != Some(&PermissionNeed::Now);
         if is_ended {

@@ -46,40 +46,20 @@ enum Test {
 /// Why a selector is not valid. The text is for its author.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
-    /// `selectorType` is not known.
     #[error("selectorType {0:?} is not known: must be {EXCLUSIVE} or {LABEL_SELECTOR}")]
     UnknownType(String),
-    /// `operator` is not known.
     #[error("operator {operator:?} of key {key:?} is not known: must be In, NotIn, Exists or DoesNotExist")]
-    UnknownOperator {
-        /// The key of the requirement.
-        key: String,
-        operator: String,
-    },
-    /// The key is not a valid label key.
+    UnknownOperator { key: String, operator: String },
     #[error("{0:?} is not a valid label key")]
     InvalidKey(String),
-    /// The value is not a valid label value.
     #[error("{value:?} of key {key:?} is not a valid label value")]
-    InvalidValue {
-        /// The key of the requirement.
-        key: String,
-        value: String,
-    },
+    InvalidValue { key: String, value: String },
     /// `In` or `NotIn` without values.
     #[error("operator {operator} of key {key:?} requires at least one value")]
-    MissingValues {
-        /// The key of the requirement.
-        key: String,
-        operator: &'static str,
-    },
+    MissingValues { key: String, operator: &'static str },
     /// `Exists` or `DoesNotExist` with values.
     #[error("operator {operator} of key {key:?} must not have values")]
-    UnexpectedValues {
-        /// The key of the requirement.
-        key: String,
-        operator: &'static str,
-    },
+    UnexpectedValues { key: String, operator: &'static str },
 }
 
 impl ClusterSelector {
@@ -92,7 +72,7 @@ impl ClusterSelector {
         }
     }
 
-    /// Parses a selector of labels.
+    /// Parses a label selector.
     pub fn of_labels(labels: &LabelSelector) -> Result<Self, SelectorError> {
         let equalities = labels.match_labels.iter().flatten();
         let equalities =
@@ -112,7 +92,8 @@ impl ClusterSelector {
         }
     }
 
-    /// Whether a selector of labels selects a cluster with these. The label of exclusive sets is none of them.
+    /// Whether a label selector selects a cluster with these labels. An exclusive set selects by its name
+    /// ([`Self::picks`]), so the result for it is false.
     #[must_use]
     pub fn matches(&self, cluster_labels: &BTreeMap<String, String>) -> bool {
         match self {
@@ -134,7 +115,7 @@ impl ClusterSelector {
     }
 
     /// The changes to a cluster's labels after which the set named `set` picks it, as arguments of `kubectl label`;
-    /// none where no label makes the set pick a cluster.
+    /// empty if no label makes the set pick the cluster.
     #[must_use]
     pub fn labels_to_join(&self, set: &str, cluster_labels: &BTreeMap<String, String>) -> Vec<String> {
         match self {
@@ -148,7 +129,7 @@ impl ClusterSelector {
     }
 }
 
-/// As `kubectl get --selector` takes it.
+/// In the syntax of `kubectl get --selector`.
 impl fmt::Display for ClusterSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -179,7 +160,7 @@ impl fmt::Display for Requirement {
 }
 
 impl Requirement {
-    /// The argument of `kubectl label` after which a cluster meets it.
+    /// The argument of `kubectl label` that makes a cluster meet the requirement.
     fn label_to_meet(&self) -> String {
         let key = &self.key;
         match &self.test {

@@ -2,24 +2,23 @@
 
 use hub_api::text::Text;
 
-/// Strings of at least this length in bytes are in memory once: the CA bundle of a proxy is in the status of every
-/// profile.
+/// Strings of at least this length in bytes are shared: the CA bundle of a proxy is in the status of every profile.
 const LONG: usize = 128;
 
-/// A status as JSON text: a tenth of the memory of the parsed tree. The profiles of a cluster have the same status in
-/// every namespace, which is in memory once.
+/// A status as JSON text, which takes a tenth of the memory of the parsed tree. The text is shared, since the profiles
+/// of a cluster have the same status in every namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StatusText {
     /// The text without its long strings.
     text: Text,
-    /// The long strings as they are in the text, each with the position in bytes at which it is missing.
+    /// The long strings, escaped as in the text, each with the byte offset at which it was cut out.
     long: Box<[(usize, Text)]>,
 }
 
 impl From<&str> for StatusText {
     fn from(whole: &str) -> Self {
         let (mut text, mut long) = (String::new(), Vec::new());
-        // Between two quotation marks that are not escaped, there is a string and then something else, in turn.
+        // The parts between unescaped quotation marks are alternately outside of strings and inside.
         for (number, part) in split_at_quotes(whole).enumerate() {
             if number > 0 {
                 text.push('"');
@@ -49,7 +48,7 @@ impl StatusText {
     }
 }
 
-/// The parts of a JSON text between its quotation marks, without those that are escaped.
+/// Splits a JSON text at its unescaped quotation marks.
 fn split_at_quotes(text: &str) -> impl Iterator<Item = &str> {
     let mut escaped = false;
     text.split(move |character| {

@@ -25,7 +25,7 @@ pub struct TokenNames {
     pub left_out: BTreeSet<AccountKey>,
 }
 
-/// The names of these accounts, which opt in to copies and are sorted.
+/// The names of these accounts, which opt in to copies and must be sorted.
 #[must_use]
 pub fn token_names<'a>(fleet: &Fleet, accounts: impl IntoIterator<Item = &'a AccountKey>) -> TokenNames {
     let mut granted = BTreeMap::<&ClusterName, bool>::new();

@@ -55,10 +55,8 @@ pub struct TrustBundle {
 /// Why there is no valid trust anchor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrustError {
-    /// There is no certificate.
     #[error("it contains no certificate")]
     NoCertificate,
-    /// A PEM block is not well formed.
     #[error("its PEM text is malformed: {0}")]
     MalformedPem(String),
     /// A certificate block does not contain a valid certificate.
@@ -69,7 +67,6 @@ pub enum TrustError {
         /// The parser's message.
         error: String,
     },
-    /// There is neither a CA certificate nor a self-signed one.
     #[error(
         "it contains a server certificate without its issuer: neither a CA certificate nor a self-signed one"
     )]
@@ -78,12 +75,7 @@ pub enum TrustError {
     #[error(
         "its {certificates} CA certificates have {size} bytes of PEM, and the limit for clients is {BUNDLE_SIZE_LIMIT}"
     )]
-    TooLarge {
-        /// The number of certificates.
-        certificates: usize,
-        /// Their size in bytes.
-        size: usize,
-    },
+    TooLarge { certificates: usize, size: usize },
 }
 
 impl TrustBundle {
@@ -181,7 +173,7 @@ fn parse(text: &[u8]) -> Result<Vec<Parsed>, TrustError> {
             Timestamp::from_second(certificate.validity().not_after.timestamp()).unwrap_or(Timestamp::MAX);
         certificates.push(Parsed { der, is_ca, is_self_signed, not_after });
     }
-    // The parser skips a block without an end, like any text between blocks.
+    // The parser skips a block without an end, like any text between blocks, so the number of blocks is compared.
     let begun = String::from_utf8_lossy(text).matches("-----BEGIN CERTIFICATE-----").count();
     if begun > certificates.len() {
         return Err(TrustError::MalformedPem(format!(

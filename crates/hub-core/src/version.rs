@@ -5,9 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 /// The preconditions of a write: this object, unchanged since it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Version {
-    /// `metadata.uid`.
     pub uid: String,
-    /// `metadata.resourceVersion`.
     pub resource_version: String,
 }
 

@@ -60,7 +60,7 @@ pub trait Controller: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Every watch has its first list: what is absent does not exist. Queues everything that may need work.
+    /// Queues everything that may need work: every watch has its first list now, so an absent object does not exist.
     fn begin(&self) {}
 
     /// The fleet has changed, and decisions may have changed. Called by the watch's task, and only after `begin`.
@@ -87,7 +87,7 @@ pub trait Owner {
 
 /// Follows ClusterProfiles. Called by the watch's task, in the order of the events.
 pub trait ProfileFollower {
-    /// A profile exists, with this metadata. Its spec names this cluster manager, or nothing that can be read.
+    /// A profile exists, with this metadata. `manager` is the cluster manager that its spec names, if that can be read.
     fn shown(&self, key: &ProfileKey, metadata: &ObjectMeta, manager: Option<&str>);
     /// A profile does not exist any more.
     fn gone(&self, key: &ProfileKey);

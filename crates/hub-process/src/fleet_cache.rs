@@ -1,7 +1,8 @@
 //! The hub's clusters, sets and bindings, watched once for all controllers of the process.
 //!
-//! Watches ManagedCluster, ManagedClusterSet and ManagedClusterSetBinding, if a controller needs them. Writes nothing.
-//! Guarantees that every controller is called after each change that may affect a decision, once the index contains it.
+//! Watches ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding and the metadata of the namespace kube-system,
+//! if a controller needs them. Writes nothing. Guarantees that every controller is called after each change that may
+//! affect a decision, once the index contains it.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -78,7 +79,7 @@ impl FleetCache {
             let mut fleet = self.inner.fleet.write();
             change(&mut fleet)
         };
-        // Before that, `begin` queues everything.
+        // Until the process works, there is no need to call the controllers: `begin` queues everything.
         if touched == Touched::Nothing || !self.inner.host.is_working() {
             return;
         }

@@ -31,12 +31,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What a process needs from outside.
 pub struct Setup {
-    /// The client for the API server.
     pub client: Client,
     /// The state that the probes report.
     pub health: Health,
     pub metrics: Metrics,
-    /// The name of our cluster manager.
     pub manager: ManagerName,
     /// How to determine whether bindings are in effect.
     pub bound_source: BoundSource,
@@ -44,7 +42,7 @@ pub struct Setup {
     pub candidate: Option<Candidate>,
     /// Whether its controllers write nothing: then it publishes no Events either.
     pub is_read_only: bool,
-    /// The limit of writes in a second.
+    /// The limit of writes per second.
     pub limit: WriteLimit,
     /// The wall clock, for timestamps that people read.
     pub clock: Clock,
@@ -71,13 +69,11 @@ impl Setup {
 /// What the controllers of a process share.
 #[derive(Clone)]
 pub struct Shared {
-    /// The host of the controllers.
     pub host: Arc<Host>,
     /// The hub's clusters, sets and bindings.
     pub fleet: FleetCache,
     /// The cache and the writer of ClusterProfiles.
     pub profiles: Arc<Profiles>,
-    /// The name of our cluster manager.
     pub manager: ManagerName,
 }
 

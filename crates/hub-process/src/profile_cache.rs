@@ -8,11 +8,10 @@ use hub_core::access;
 use hub_core::profile::ObservedProfile;
 use tokio::time::Instant;
 
-/// The cached profiles.
 #[derive(Default)]
 pub(crate) struct ProfileCache {
     by_name: BTreeMap<Namespace, BTreeMap<ClusterName, Box<CachedProfile>>>,
-    /// The profiles whose label names another cluster than the one that they are named after.
+    /// The profiles that are named after one cluster and whose label names another, by the cluster in the label.
     named_differently: BTreeMap<ClusterName, BTreeSet<ProfileKey>>,
 }
 
@@ -57,7 +56,6 @@ impl ProfileCache {
         Some(removed)
     }
 
-    /// Every profile.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ProfileKey, &ObservedProfile)> {
         self.by_name.iter().flat_map(|(namespace, profiles)| {
             profiles.iter().map(move |(cluster, known)| {
@@ -66,7 +64,8 @@ impl ProfileCache {
         })
     }
 
-    /// The profiles that are named after a cluster or whose label names it. Independent of the number of profiles.
+    /// The profiles that are named after a cluster or whose label names it. The cost depends on the number of
+    /// namespaces, not on that of profiles.
     pub(crate) fn of_cluster(&self, cluster: &ClusterName) -> Vec<ProfileKey> {
         let named = self.namespaces_with(cluster).cloned();
         let named = named.map(|namespace| ProfileKey { namespace, cluster: cluster.clone() });

@@ -1,10 +1,10 @@
 //! The single writer of ClusterProfiles, for all owners of their parts.
 //!
-//! Watches ClusterProfile and caches what plans need. For every queued key it asks each owner in this process what it
-//! desires, plans one action ([`hub_core::profile::plan`]) and writes it, so that two controllers in one process need no
-//! more writes for a new profile than one. The next plan waits until the watch has shown the write ([`Expectations`]), so
-//! that none uses a state older than our own writes. Controllers that own no part can follow the same watch; without
-//! owners, nothing is cached.
+//! Watches ClusterProfile and caches what plans need. For every queued key it combines the desired states of all owners
+//! in this process, plans one action ([`hub_core::profile::plan`]) and writes it, so that a new profile needs as many
+//! writes for two controllers in one process as for one. The next plan waits until the watch has shown the write
+//! ([`Expectations`](hub_runtime::watch::Expectations)), so that none uses a state older than our own writes.
+//! Controllers that own no part can follow the same watch; without owners, nothing is cached.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -34,7 +34,7 @@ use hub_runtime::write::execute::{Target, metadata};
 
 /// The plural of the kind; also the name of this loop in metrics.
 const RESOURCE: &str = "clusterprofiles";
-/// How long a new profile of another process without status is left alone.
+/// How long after another process has created a profile this one waits for its status.
 const PROJECTION_GRACE: Duration = Duration::from_secs(1);
 
 /// What was planned for a profile beside the write.
@@ -82,7 +82,6 @@ impl Profiles {
         }
     }
 
-    /// Queues a profile.
     pub fn enqueue(&self, key: ProfileKey, priority: Priority) {
         self.queue.add_with(key, priority);
     }
@@ -148,7 +147,7 @@ impl Profiles {
         PROJECTION_GRACE.checked_sub(since.elapsed()).filter(|left| !left.is_zero())
     }
 
-    /// Stores a profile that the watch shows. Returns whether it is new.
+    /// Stores a profile that the watch shows. Returns whether it differs from the cached one.
     fn show(&self, key: &ProfileKey, observed: ObservedProfile) -> bool {
         let mut cache = self.cache();
         let is_news = cache.get(key).map(|known| &known.observed) != Some(&observed);
@@ -158,7 +157,7 @@ impl Profiles {
         is_news
     }
 
-    /// A profile does not exist any more.
+    /// Records that a profile does not exist any more.
     fn gone(&self, key: ProfileKey) {
         if let Some(known) = self.cache().remove(&key) {
             self.queue.expectations().ended(&key, &known.uid);

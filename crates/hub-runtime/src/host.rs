@@ -28,12 +28,11 @@ use crate::watch::served::{self, ServedVersion};
 use crate::watch::{self, Lists, Sink, Watch};
 use crate::write::Writer;
 
-/// The controller in Events.
+/// The `reportingController` of Events.
 const PROGRAM: &str = "hub-addons";
 
 /// The process around the controllers.
 pub struct Host {
-    /// The client for the API server.
     pub client: Client,
     /// The state that the probes report.
     pub health: Health,
@@ -87,7 +86,7 @@ impl Host {
         }
     }
 
-    /// Reports the findings of a controller.
+    /// The reporter for the findings of a controller.
     #[must_use]
     pub fn reporter(&self, controller: &'static str) -> Reporter {
         self.reporter.of(controller)
@@ -105,7 +104,7 @@ impl Host {
         self.working.load(Ordering::Acquire)
     }
 
-    /// Every watch has its first list.
+    /// Records that every watch has its first list.
     pub fn set_working(&self) {
         self.working.store(true, Ordering::Release);
     }
@@ -120,15 +119,14 @@ impl Host {
         self.tasks.spawn_once(name, task);
     }
 
-    /// The tasks of the process.
     #[must_use]
     pub fn tasks(&self) -> &Tasks {
         &self.tasks
     }
 }
 
-/// Starts the watches of one controller. Only the process creates it, after all controllers have been created, so that none
-/// misses an event.
+/// Starts the watches of one controller. Only the process creates it, after all controllers have been created, so that
+/// none misses an event.
 #[derive(Clone)]
 pub struct Watches {
     host: Arc<Host>,
@@ -164,7 +162,8 @@ impl Watches {
         self.host.spawn(resource, self.objects(api, watch, sink));
     }
 
-    /// Like [`Self::watch_in`], for a kind that is known at run time: it shares its code with all such kinds.
+    /// Like [`Self::watch_in`], for a kind that is known only at run time: one instance of the generic code serves all
+    /// such kinds.
     pub fn watch_dynamic_in(
         &self,
         namespace: &str,

@@ -1,11 +1,11 @@
 //! Everything between the decisions of `hub-core` and the API server that any controller needs.
 //!
-//! - [`watch`] turns lists and watches into a history without lost deletes, and [`watch::served`] knows which version of
-//!   ClusterProfile the hub serves;
+//! - [`watch`] turns lists and watches into a history without lost deletes, and [`watch::served`] knows which version
+//!   of ClusterProfile the hub serves;
 //! - [`queue`] orders the keys to reconcile by priority, and [`queue::work`] runs workers on it;
 //! - [`reconciler`] is the loop of every worker: plan, write, wait for the watch;
-//! - [`mod@write`] sends writes: only while the process holds its [lease](host::lease), with a timeout, counted, and only
-//!   probes while the circuit breaker is open;
+//! - [`mod@write`] sends writes: only while the process holds its [lease](host::lease), with a timeout, counted, and
+//!   only probes while the circuit breaker is open;
 //! - [`flow`] contains everything that can delay a key;
 //! - [`observe`] publishes Events and serves metrics and probes;
 //! - [`host`] holds these together for the controllers of a process.

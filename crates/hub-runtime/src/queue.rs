@@ -1,9 +1,9 @@
 //! The keyed work queue: each key at most once, and never with two workers.
 //!
-//! kube's own `Controller` queues only keys in its root store, while a projector starts with objects that do not exist
-//! yet; and its concurrency is unlimited by default. This queue takes any key, has a fixed number of workers, and lets
-//! a failing key back off without delaying the others. Work that ends a grant goes first, and no namespace occupies all
-//! workers ([`crate::flow::workers`]).
+//! kube's own `Controller` reconciles only objects in its root store, while a projector creates objects that do not
+//! exist yet; and its concurrency is unlimited by default. This queue takes any key, limits the number of workers, and
+//! lets a failing key back off without delaying the others. Work that ends a grant goes first, and no namespace
+//! occupies all workers ([`crate::flow::workers`]).
 
 mod keys;
 mod ready;
@@ -27,11 +27,11 @@ use crate::queue::ready::Ready;
 
 /// First delay after a failure.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Longest delay between two attempts.
+/// Longest delay between two attempts; jitter can double it.
 const RETRY_MAX: Duration = Duration::from_secs(15);
 /// First delay after a refusal: a permission or policy that has just changed takes effect a moment later.
 const REFUSED_MIN: Duration = Duration::from_secs(2);
-/// Longest delay between two refused attempts.
+/// Longest delay between two refused attempts; jitter can double it.
 const REFUSED_MAX: Duration = Duration::from_mins(5);
 
 /// The result of reconciling a key.
@@ -45,9 +45,9 @@ pub enum Outcome {
     Refused,
     /// The attempt failed: retry with backoff, after this delay at the earliest.
     RetryNotBefore(Duration),
-    /// The write fails with others of its group, which decides when it is retried.
+    /// The write fails like others of its failure group, which decides when it is retried.
     Parked,
-    /// Nothing was attempted: the key goes to the end of its lane.
+    /// Nothing was sent: the key is queued again, behind the others of its priority and namespace.
     Held,
     /// Retry after this delay, unless something changes.
     RetryAfter(Duration),
@@ -73,7 +73,7 @@ struct QueueState<K> {
     /// The lane from which the next key is taken first.
     turn: usize,
     waiting: BTreeSet<(Instant, K)>,
-    /// The keys that wait, with the time until which if it is known here.
+    /// The keys that wait, each with its due time (`None` for a parked key) and its priority.
     due: HashMap<K, (Option<Instant>, Priority)>,
     failing: HashMap<K, ExponentialBackoff>,
     refused: HashMap<K, ExponentialBackoff>,
@@ -106,14 +106,13 @@ impl<K: Key> Queue<K> {
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
-    /// Keeps all work back while the limit is reached, except what ends a grant.
+    /// Delays all work while the limit is reached, except work that ends a grant.
     #[must_use]
     pub fn limited_by(mut self, limit: WriteLimit) -> Self {
         self.state.get_mut().limit = limit;
         self
     }
 
-    /// Sets the number of workers to share.
     pub fn set_workers(&self, workers: usize) {
         self.lock().workers = workers;
     }
@@ -171,8 +170,8 @@ impl<K: Key> Queue<K> {
         Some(again.map_or(busy.priority, |again| again.min(busy.priority)))
     }
 
-    /// The next key that a worker can take. The caller holds the key until it calls [`Self::finish`]. As a probe, the
-    /// priorities take turns, so that keys that always fail do not keep the others waiting.
+    /// The next key that a worker can take. The caller holds the key until it calls [`Self::finish`]. Probes take the
+    /// priorities in turn, so that keys that always fail do not keep those of other priorities waiting.
     pub fn take(&self, is_probe: bool) -> Option<K> {
         let mut state = self.lock();
         let now = Instant::now();

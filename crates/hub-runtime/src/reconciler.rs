@@ -1,5 +1,5 @@
-//! The one loop that makes objects on the hub as planned: plan a key, write once, and plan again when the watch has shown
-//! the write ([`crate::watch::Expectations`]).
+//! The one loop that makes objects on the hub as planned: plan a key, write once, and plan again when the watch has
+//! shown the write ([`crate::watch::Expectations`]).
 
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -21,14 +21,14 @@ use crate::write::execute::{Target, metadata};
 /// How long a key is held while the watch does not show its object, before it is planned again.
 pub const UNSEEN: Duration = Duration::from_secs(30);
 
-/// When an object is read, because its watch does not show it.
+/// When an object is read from the API server because its watch does not show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
-    /// Never: nothing that ends a grant waits for it.
+    /// Never: no end of a grant waits for it.
     Never,
     /// If the watch is late.
     IfLate,
-    /// Also at once if a create has met an object, which perhaps no watch shows.
+    /// If the watch is late, and at once if the name of a create exists: perhaps no watch shows that object.
     IfMet,
 }
 
@@ -41,31 +41,28 @@ impl Reads {
 
 /// The objects of one queue: what the loop needs to know about them.
 pub trait Objects: Send + Sync + 'static {
-    /// What identifies an object.
     type Key: Key + Display + Send + Sync + 'static;
     /// An object to create.
     type Create: Serialize + Send + Sync;
     /// A merge patch.
     type Patch: Serialize + Send + Sync;
-    /// What was planned beside the write: findings, states.
+    /// What a plan contains besides the write: findings, states.
     type Plan: Send + Sync;
 
-    /// Number of workers. Each has one request in flight, which needs one connection; API Priority and Fairness allows a
-    /// client some hundreds.
+    /// Number of workers, each with one request in flight; slow requests come on top ([`crate::flow::workers`]). A
+    /// request needs one connection; API Priority and Fairness allows a client some hundreds.
     const WORKERS: usize;
-    /// When an object is read.
     const READS: Reads;
     /// Whether an object has a status, which is planned at once from the response to its create.
     const HAS_STATUS: bool = false;
 
-    /// The queue.
     fn work(&self) -> &Arc<Work<Self::Key>>;
     /// The object, for requests.
     fn target(&self, key: &Self::Key) -> Target;
     /// The version in the cache.
     fn known(&self, key: &Self::Key) -> Option<Version>;
-    /// Plans the next write, from the cache or from the object as it was just read. It may be called without a write, so
-    /// it does nothing that must happen once.
+    /// Plans the next write, from the cache or from the object as it was just read. No write may follow, so it has no
+    /// side effects that must happen exactly once.
     fn plan(&self, key: &Self::Key, read: Option<&Read>) -> Planned<Self>;
     /// Nothing is left to write. Reports the findings.
     fn settled(&self, key: &Self::Key, plan: Self::Plan) -> Outcome;
@@ -102,7 +99,7 @@ pub struct Read {
 
 /// The next step for a key.
 pub enum Planned<O: Objects + ?Sized> {
-    /// Nothing yet, for this long.
+    /// Nothing yet: plan again after this time.
     Wait(Duration),
     /// Nothing, until something changes.
     Unknown,
@@ -132,8 +129,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
     let hash = hash(&action);
     let before = match readiness {
         Readiness::Ready(before) => before,
-        // What ends a grant does not wait for the watch: it depends on no version, or on the one that our last write has
-        // left.
+        // A delete does not wait for the watch: it depends on no version, or on the one that our last write returned.
         _ if matches!(action, Action::DeleteByUid(_)) => None,
         _ if follow(objects, key, &mut action) => None,
         Readiness::Wait(wait) => return Outcome::RetryAfter(wait),
@@ -148,7 +144,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
     write(objects, key, action, plan, hash).await
 }
 
-/// Makes a delete one of the version that our last write has left. Returns whether it has left one.
+/// Makes a delete depend on the version that our last write returned. Returns whether there is one.
 fn follow<O: Objects>(objects: &O, key: &O::Key, action: &mut Action<O::Create, O::Patch>) -> bool {
     let Action::Delete(version) = action else { return false };
     let left = objects.work().expectations().left(key).filter(|left| left.uid == version.uid);
@@ -198,7 +194,7 @@ async fn write<O: Objects>(
 ) -> Outcome {
     let Some(verb) = action.verb() else {
         let outcome = objects.settled(key, plan);
-        // Until the watch shows the object, the key is held, so that a change concerns it.
+        // Until the watch shows the object, the queue holds the key, so that changes still queue it ([`Work::holds`]).
         let known = objects.known(key);
         let unseen = objects.work().expectations().wait(key, known.as_ref(), UNSEEN);
         return if outcome == Outcome::Done && !unseen.is_zero() {
@@ -242,11 +238,11 @@ async fn write<O: Objects>(
     if must_read {
         return Box::pin(reconcile_read(objects, key)).await;
     }
-    // A process that ends now leaves no object without status.
+    // At once, so that a process that ends before the watch shows the object does not leave it without a status.
     if is_created && O::HAS_STATUS {
         return Box::pin(reconcile_as(objects, key, &Read { object: Some(object) })).await;
     }
-    // An object that a finalizer holds is emptied at once.
+    // A copy that a finalizer holds is emptied at once.
     if is_held && O::READS == Reads::IfMet {
         return Box::pin(reconcile_as(objects, key, &Read { object: Some(object) })).await;
     }
@@ -278,7 +274,7 @@ fn failed<O: Objects>(
     failed.outcome
 }
 
-/// The hash of a patch, by which one without effect is recognized.
+/// The hash of a patch, to recognize one that had no effect.
 pub fn hash<C, P: Serialize>(action: &Action<C, P>) -> Option<u64> {
     let (Action::Patch(_, patch) | Action::PatchStatus(_, patch)) = action else { return None };
     let mut hasher = DefaultHasher::new();

@@ -8,8 +8,8 @@
 //!   object ([`decode`]). This is why kube's watcher is not used: it decodes a page of a list as one value, and reports
 //!   neither the start nor the resumption of a watch.
 //! - Lists are decoded while they arrive ([`items`]): memory contains one item, not a page.
-//! - Only the watch writes into a cache, and what our own writes have changed is planned again when the watch has shown it
-//!   ([`expectations`]).
+//! - Only the watch writes into a cache, and what our own writes have changed is planned again when the watch has shown
+//!   it ([`expectations`]).
 //! - A kind whose CRD is missing is retried until it is served ([`trouble`]).
 
 mod decode;
@@ -55,7 +55,7 @@ pub const WATCH_DURATION: Duration = Duration::from_mins(2);
 /// Page size of a list, as in client-go.
 const PAGE: u32 = 500;
 
-/// Page size for objects of which little is kept: a list with one page is one request.
+/// Page size for objects of which little is kept: a list that fits into one page is one request.
 pub const LARGE_PAGE: u32 = 5000;
 
 /// The namespace and name of an object.
@@ -114,8 +114,8 @@ pub struct Lists {
 }
 
 impl Default for Lists {
-    /// A few seconds' work of an API server at most: a process with a watch in each of hundreds of namespaces would be
-    /// throttled at its start, and others with it.
+    /// Permits for 32 lists at a time. Without a limit, a process with a watch in each of hundreds of namespaces would
+    /// be throttled at its start, and other clients with it.
     fn default() -> Self {
         Self { permits: Arc::new(Semaphore::new(32)), seen: SeenHistory::default() }
     }

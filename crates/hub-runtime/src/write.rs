@@ -1,5 +1,5 @@
-//! Sends every write to the API server: only while this process leads, with a timeout, counted, and through a circuit breaker that
-//! opens while the API server is failing.
+//! Sends every write to the API server, and the reads that a write depends on: only while this process leads, with a
+//! timeout, counted, and through a circuit breaker that opens while the API server is failing.
 
 pub mod error;
 pub mod execute;
@@ -29,7 +29,6 @@ pub struct Request<'a> {
     pub name: &'a str,
 }
 
-/// Sends writes.
 #[derive(Clone)]
 pub struct Writer {
     fence: Fence,
@@ -45,13 +44,12 @@ impl Writer {
         Self { fence, breaker: CircuitBreaker::new(metrics.clone()), limit, metrics }
     }
 
-    /// The limit that its writes count for.
+    /// The limit that its writes count towards.
     #[must_use]
     pub fn limit(&self) -> &WriteLimit {
         &self.limit
     }
 
-    /// The circuit breaker of all writes.
     #[must_use]
     pub fn breaker(&self) -> &CircuitBreaker {
         &self.breaker

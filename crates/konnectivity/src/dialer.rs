@@ -39,7 +39,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 2;
-/// What the proxy server may send without being asked for more: tunnels are always read, so it is bandwidth alone.
+/// Flow-control windows for what the proxy server sends. Tunnels are always read, so these limit only the bandwidth.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 /// How much of the proxy server's error text is kept.
@@ -92,8 +92,8 @@ impl Dialer {
         Self(Arc::new(Inner { host, port, credentials, connection }))
     }
 
-    /// Sets the credentials for later connections; `None` if there are none any more. Tunnels that exist go on with
-    /// theirs.
+    /// Sets the credentials for later connections; `None` if there are none any more. Existing tunnels keep their
+    /// connection.
     pub fn set_credentials(&self, credentials: Option<Credentials>) {
         self.0.credentials.send_replace(credentials);
     }
@@ -103,11 +103,11 @@ impl Dialer {
         self.connection().await.map(drop)
     }
 
-    /// A connection to an address, from the agent that is registered for its host.
+    /// Connects to an address, from the agent that is registered for its host.
     pub async fn dial(&self, address: &str, budget: &Budget) -> Result<Tunnel, DialError> {
         let first = self.connection().await?;
         match dial(first.clone(), address, budget).await {
-            // The proxy server has closed an idle connection, and nothing was sent to the cluster.
+            // The proxy server had closed an idle connection, and nothing was sent to the cluster: dial once more.
             Err(DialError::Ended(_)) if first.sender.is_closed() => {
                 dial(self.connection().await?, address, budget).await
             }
@@ -185,7 +185,7 @@ async fn dial(connection: Connection, address: &str, budget: &Budget) -> Result<
     Ok(Tunnel::new(connect_id, packets, incoming))
 }
 
-/// Waits for the response to a dial, and returns what identifies the connection.
+/// Waits for the response to a dial, and returns its `connect_id`.
 pub(crate) async fn accepted(packets: &mut Streaming<Packet>, random: i64) -> Result<i64, DialError> {
     loop {
         let packet = packets.message().await.map_err(|status| ended(&status))?;

@@ -13,11 +13,11 @@ use crate::dialer::accepted;
 use crate::packet::Packet;
 use crate::tunnel::{Budget, Incoming, Tunnel};
 
-/// The identity of the dial to which the bytes respond.
+/// The `random` of the dial to which the bytes respond.
 pub const RANDOM: i64 = 7;
 
-/// What arrives of a tunnel if the proxy server sends these bytes: gRPC messages, from the response to the dial on. `None`
-/// if the dial fails. Ends with the bytes, whatever they are.
+/// What arrives of a tunnel if the proxy server sends these bytes: gRPC messages, from the response to the dial on.
+/// `None` if the dial fails. Ends with the bytes, whatever they are.
 pub async fn receive(bytes: Bytes) -> Option<Vec<u8>> {
     let decoder = ProstCodec::<Packet, Packet>::default().decoder();
     let mut packets = Streaming::new_response(decoder, Full::new(bytes), StatusCode::OK, None, None);

@@ -6,8 +6,8 @@
 //!
 //! - A [`Dialer`] has one TCP connection to the proxy server, with mutual TLS and HTTP/2, and one gRPC stream on it for
 //!   each tunnel, since the proxy server accepts one dial in each stream.
-//! - The protocol has no flow control for a tunnel: a stream that is not read blocks everything that its agent sends. So
-//!   a tunnel is always read, its bytes wait in memory, and it ends when they are too many ([`Budget`]).
+//! - The protocol has no flow control for a tunnel: a stream that is not read blocks everything that its agent sends.
+//!   So a tunnel is always read, its bytes are buffered in memory, and it ends when they are too many ([`Budget`]).
 //! - Nothing here knows Kubernetes, or logs what a tunnel carries.
 
 mod credentials;

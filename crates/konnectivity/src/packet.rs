@@ -20,7 +20,7 @@ pub enum PacketType {
     Drain = 6,
 }
 
-/// A packet. The payload is that of its kind; the proxy server decides by the kind.
+/// A packet. The proxy server decides by `kind`, which must match the payload.
 #[derive(Clone, PartialEq, Message)]
 pub struct Packet {
     #[prost(enumeration = "PacketType", tag = "1")]

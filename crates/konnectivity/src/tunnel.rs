@@ -20,7 +20,7 @@ use crate::packet::{CloseDial, CloseRequest, Data, Packet, Payload};
 pub const BUFFER_LIMIT: usize = 16 << 20;
 /// How many packets may wait to be sent.
 pub(crate) const OUTGOING: usize = 16;
-/// The bytes of one packet: as many as agents send.
+/// Maximum of bytes in one packet: as many as agents send.
 const PACKET: usize = 64 << 10;
 /// How long the proxy server may take to confirm that a tunnel has ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,9 +48,9 @@ impl Closing {
     }
 }
 
-/// How many bytes may wait to be read, in the tunnels that share it: at most [`BUFFER_LIMIT`]. The protocol cannot ask the
-/// other side to wait: a tunnel for whose data there is no room ends with an error, since otherwise its agent would deliver
-/// nothing to anybody. Clones share it.
+/// How many bytes may wait to be read, in the tunnels that share it: at most [`BUFFER_LIMIT`]. The protocol cannot ask
+/// the other side to wait: a tunnel for whose data there is no room ends with an error, since otherwise its agent would
+/// deliver nothing to anyone. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Budget(Arc<AtomicUsize>);
 
@@ -105,7 +105,7 @@ async fn read(
         let packet = tokio::select! {
             packet = packets.message() => packet,
             () = chunks.closed() => {
-                // The stream lasts until the proxy server has seen the end: an agent would keep the connection.
+                // Read until the proxy server has seen the end: otherwise the agent would keep its connection.
                 let end = async { while let Ok(Some(_)) = packets.message().await {} };
                 let _ = timeout(CLOSE_TIMEOUT, end).await;
                 return;
@@ -116,13 +116,13 @@ async fn read(
                 let Some(chunk) = budget.take(data.data) else {
                     break Some(io::Error::other("too much data waits for a slow reader"));
                 };
-                // Without a reader, the next turn ends it.
+                // If there is no reader any more, the next iteration ends this.
                 let _ = chunks.send(Ok(chunk));
             }
             Ok(Some(Payload::CloseResponse(close))) if close.error.is_empty() => break None,
             Ok(Some(Payload::CloseResponse(_))) => break Some(io::ErrorKind::ConnectionReset.into()),
             Ok(Some(_)) => {}
-            // A packet without a payload that is known.
+            // The stream has ended, or a packet has no payload that is known.
             Ok(None) => break Some(io::ErrorKind::UnexpectedEof.into()),
             Err(_) => break Some(io::ErrorKind::ConnectionAborted.into()),
         }
@@ -135,7 +135,7 @@ async fn read(
 /// A connection through an agent. It ends for both sides when it is dropped or shut down: the protocol cannot close one
 /// direction.
 ///
-/// If its [`Budget`] has no room for what arrives, reading fails after what has arrived before.
+/// If its [`Budget`] has no room for what arrives, reading fails once what arrived before has been read.
 pub struct Tunnel {
     connect_id: i64,
     packets: PollSender<Packet>,

@@ -25,13 +25,14 @@ const NO_FILES: u8 = 4;
 enum Wanted {
     /// One of these, with their descriptions.
     Known(BTreeMap<String, String>),
-    /// A name on the hub, after this beginning of the word.
+    /// A name on the hub, printed after this beginning of the word.
     OnHub(String, Names),
     File,
     Nothing,
 }
 
-/// Prints what completes the last word. A hub that cannot be reached has no candidates: a prompt has no place for errors.
+/// Prints what completes the last word. A hub that cannot be reached has no candidates: a prompt has no place for
+/// errors.
 pub(crate) async fn complete(words: &[String]) -> String {
     let mut command = Cli::command_line();
     command.build();
@@ -59,7 +60,7 @@ pub(crate) async fn complete(words: &[String]) -> String {
     output
 }
 
-/// Of `--option=value` the value, which alone is completed.
+/// The value of `--option=value`, since only that is completed.
 fn value_of(word: &str) -> &str {
     let option = word.strip_prefix("--").and_then(|option| option.split_once('='));
     option.map_or(word, |(_, value)| value)
@@ -239,7 +240,7 @@ impl<'a> Line<'a> {
         (namespace, cluster.or(managed_cluster))
     }
 
-    /// The words by which the hub is reached.
+    /// The options, as words, by which the hub is reached.
     fn options_of_hub(&self, root: &Command) -> Vec<String> {
         let is_of_hub = |option: &&Arg| {
             let id = option.get_id();

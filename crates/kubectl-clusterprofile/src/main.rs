@@ -53,7 +53,7 @@ struct HubArgs {
     context: Option<String>,
 
     /// The cluster of the kubeconfig to use
-    // The names of these fields are those of no argument of a command, which would get their values.
+    // These fields must not have the name of an argument of a command: clap would give them its value.
     #[arg(long = "cluster", global = true, value_name = "NAME")]
     hub_cluster: Option<String>,
 
@@ -95,7 +95,7 @@ impl FromStr for RequestTimeout {
 }
 
 impl Cli {
-    /// The command line, of which each command has the options of kubectl.
+    /// The command line, in which each command has the options of kubectl.
     fn command_line() -> clap::Command {
         let command = Self::command();
         let groups: Vec<_> =
@@ -103,7 +103,7 @@ impl Cli {
         command.mut_subcommands(|command| command.args(&groups))
     }
 
-    /// Reads the arguments, of which the options of kubectl can be before and after the command.
+    /// Parses the arguments. The options of kubectl can be before and after the command.
     fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut command_line = Self::command_line();
         let mut matches = command_line.try_get_matches_from_mut(arguments)?;

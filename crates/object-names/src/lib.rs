@@ -1,6 +1,6 @@
 //! Which names, label keys and label values an API server accepts, and how text of others is shown.
 //!
-//! The first are the rules of `k8s.io/apimachinery/pkg/util/validation`
+//! The rules for names and labels are those of `k8s.io/apimachinery/pkg/util/validation`
 //! (<https://github.com/kubernetes/apimachinery/blob/master/pkg/util/validation/validation.go>), by which every API
 //! server validates objects. All lengths are in bytes.
 
@@ -30,7 +30,8 @@ pub fn is_dns_label(text: &str) -> bool {
 /// Whether `text` is a DNS-1123 subdomain: at most [`DNS_SUBDOMAIN_MAX_LENGTH`] bytes, in parts that have the form of a
 /// DNS-1123 label and are separated by dots (`IsDNS1123Subdomain`).
 ///
-/// Unlike in DNS (RFC 1035, section 2.3.4), a part may be longer than 63 bytes: `dns1123SubdomainFmt` does not limit it.
+/// Unlike in DNS (RFC 1035, section 2.3.4), a part may be longer than 63 bytes: `dns1123SubdomainFmt` does not limit
+/// it.
 #[must_use]
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= DNS_SUBDOMAIN_MAX_LENGTH && text.split('.').all(has_the_form_of_a_dns_label)

@@ -1,9 +1,9 @@
 //! Text of others on a terminal.
 
-/// The text in one line: with a space in place of line ends and tabs, and U+FFFD in place of each other character that a
-/// terminal acts on instead of showing it. These are control characters (C0 and C1, which begin escape sequences), line
-/// and paragraph separators, and characters that change the direction of text or are invisible, and so make a text look
-/// like another one.
+/// The text in one line: with a space in place of line ends and tabs, and U+FFFD in place of each other character that
+/// a terminal acts on instead of showing it. These are control characters (C0 and C1, which begin escape sequences),
+/// line and paragraph separators, and characters that change the direction of text or are invisible, and so make a text
+/// look like another one.
 #[must_use]
 pub fn visible(text: &str) -> String {
     text.replace(['\n', '\r', '\t'], " ").replace(is_hidden, "\u{fffd}")

@@ -20,7 +20,6 @@ pub struct Projector {
 }
 
 impl Projector {
-    /// A projector.
     #[must_use]
     pub fn new(shared: &Shared, settings: ProjectionSettings) -> Self {
         Self { shared: shared.clone(), settings }

@@ -5,8 +5,8 @@
 //!   [`Profiles`](hub_process::profiles::Profiles)).
 //! - **Owns** the existence of a profile, its labels, its spec, and `status.{version,properties,conditions}`.
 //! - **Guarantees** that a profile exists exactly where its cluster is granted, that an unknown state is never treated
-//!   as empty, and that nothing is written if nothing differs. [`hub_core::project::desired`] and [`hub_core::concerned`]
-//!   make the decisions.
+//!   as empty, and that nothing is written if nothing differs. [`hub_core::project::desired`] and
+//!   [`hub_core::concerned`] make the decisions.
 
 mod controller;
 

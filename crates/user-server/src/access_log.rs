@@ -20,7 +20,7 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<&'a str>,
     method: &'a str,
-    /// Without the query, which may contain what a command that is executed should not show.
+    /// Without the query: that of an exec contains the command, which may contain secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<&'a str>,
     code: u16,

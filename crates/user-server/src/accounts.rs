@@ -27,7 +27,7 @@ pub(crate) struct Account {
     pub(crate) authorization: HeaderValue,
     /// For HTTP/2.
     pub(crate) tls: Arc<ClientConfig>,
-    /// For connections that switch protocols, which HTTP/1.1 can.
+    /// For connections that switch protocols, which requires HTTP/1.1.
     pub(crate) upgradable_tls: Arc<ClientConfig>,
 }
 
@@ -62,8 +62,8 @@ impl Accounts {
     }
 }
 
-/// Reads what an agent reports. If the CA is the same as before, so is the TLS configuration, and connections with it
-/// stay.
+/// Reads what an agent reports. If the CA has not changed, the TLS configuration stays the same, and so do the
+/// connections that use it.
 fn read(secret: &Secret, before: Option<&Reported>) -> Option<Reported> {
     let value = |wanted: &str| {
         let mut entries = secret.entries().filter(|(key, _)| *key == wanted);
@@ -99,13 +99,13 @@ fn config(ca: &[u8], protocol: &[u8]) -> Option<Arc<ClientConfig>> {
     Some(Arc::new(config))
 }
 
-/// Follows the Secrets with the name of the account: that in the namespace of a cluster is the cluster's.
+/// Follows the Secrets with the name of the account: the one in the namespace of a cluster is for this cluster.
 pub(crate) struct AccountSink(pub(crate) Accounts);
 
 impl Sink<Secret> for AccountSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
         let cluster = ClusterName::new(key.namespace.clone());
-        // One that cannot be read is the same as one that is not reported: what is known may be outdated.
+        // A Secret that cannot be read counts as missing: what is known may be out of date.
         match object {
             Ok(secret) => self.0.set(cluster, &secret),
             Err(_) => self.0.remove(&cluster),
@@ -150,7 +150,7 @@ impl ProxyCredentials {
             }
             _ => None,
         };
-        // Until the other of the two has been replaced as well, the last pair stays.
+        // While only one of the two Secrets has been replaced, the last valid credentials stay.
         if credentials.is_some() {
             self.dialer.set_credentials(credentials);
         }

@@ -1,5 +1,5 @@
-//! Which requests may be open: a request is admitted by its grant, and ends with it. Needs no network, so the simulation
-//! (`e2e/hub-sim`) runs it beside the other controllers.
+//! Which requests may be open: a request is admitted by its grant, and ends with it. Needs no network, so the
+//! simulation (`e2e/hub-sim`) runs it beside the other controllers.
 
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use hub_core::entry::{self, Caller, Refusal};
@@ -20,7 +20,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// No request is open; each namespace may have this many.
+    /// An admission without open requests, of which each namespace may have this many.
     #[must_use]
     pub fn new(shared: &Shared, protected: ProtectedNamespaces, requests_per_namespace: usize) -> Self {
         Self { fleet: shared.fleet.clone(), protected, sessions: Sessions::new(requests_per_namespace) }
@@ -29,7 +29,7 @@ impl Admission {
     /// Opens a request to a cluster, if the grant of the caller's namespace allows it.
     pub fn open(&self, caller: &Caller, cluster: &ClusterName) -> Result<Session, Refusal> {
         let key = ProfileKey { namespace: caller.namespace.clone(), cluster: cluster.clone() };
-        // Before the decision: a grant that ends in between cuts the request.
+        // Opened before the decision, so that a grant that ends in between cuts the request.
         let session = self.sessions.open(key)?;
         entry::admit(&self.fleet.read(), &self.protected, caller, cluster)?;
         Ok(session)

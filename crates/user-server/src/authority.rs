@@ -2,8 +2,8 @@
 //!
 //! A Secret in the namespace of the release keeps the authority, so that every replica issues from the same one, and a
 //! ConfigMap publishes its certificates. The chart creates both without content, so that no permission to create is
-//! needed. Serving certificates are issued in memory. What is published outlives what is used: a successor is published
-//! for a day before it issues, and its predecessor until it expires ([`state`]).
+//! needed. Serving certificates are issued in memory. An authority is published for longer than it issues: a successor
+//! for at least a day before it issues, and its predecessor until it expires ([`state`]).
 
 mod state;
 
@@ -28,10 +28,10 @@ const INTERVAL: Duration = Duration::from_mins(5);
 /// The pause after a failure.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What readiness depends on.
+/// The name of the readiness condition.
 const CERTIFICATE: &str = "serving certificate";
 
-/// The key of the ConfigMap.
+/// The key in the ConfigMap.
 const PUBLISHED: &str = "ca.crt";
 
 /// Where the authority is kept, and what it issues for.
@@ -66,8 +66,8 @@ enum AuthorityError {
 }
 
 impl Authority {
-    /// Reads or creates the authority, and issues the first certificate. Waits until that succeeds; until then, the process
-    /// is not ready.
+    /// Reads or creates the authority, and issues the first certificate. Waits until that succeeds; until then, the
+    /// process is not ready.
     pub async fn begin(client: &Client, health: &Health, settings: AuthoritySettings) -> Self {
         let secrets = Api::namespaced(client.clone(), &settings.namespace);
         let config_maps = Api::namespaced(client.clone(), &settings.namespace);
@@ -142,7 +142,7 @@ async fn maintain(
     let now = Timestamp::now();
     let (mut state, is_renewed) = State::read(&secret.data.take().unwrap_or_default()).renewed(now)?;
     if is_renewed {
-        // Another replica may have renewed it meanwhile: then this version is refused, and theirs is read next.
+        // If another replica has renewed it meanwhile, this fails with a conflict, and the next attempt reads theirs.
         let patch = versioned(secret.metadata.resource_version.as_deref(), json!({ "data": state.data() }));
         secret =
             secrets.patch(name, &params, &Patch::Merge(patch)).await.map_err(failed("patch", "Secret"))?;
@@ -160,7 +160,7 @@ async fn maintain(
     Ok(state)
 }
 
-/// A patch for this version of an object alone.
+/// A patch that applies only to this version of the object.
 fn versioned(version: Option<&str>, mut patch: Value) -> Value {
     patch["metadata"]["resourceVersion"] = version.into();
     patch

@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::metrics::UserServerMetrics;
 
-/// Why a body ends before its end.
+/// Why a body ends before it is complete.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
     /// The grant has ended. An error and not an end, since what is incomplete must not look complete.
@@ -25,7 +25,7 @@ pub(crate) enum BodyError {
 /// The body of a response.
 pub(crate) struct ResponseBody {
     content: Content,
-    /// What ends with the body: the session, the slot of a connection, the counts.
+    /// What is dropped with the end of the body: the session, the stream of a connection, the counts.
     held: Vec<Box<dyn Send + Sync>>,
 }
 

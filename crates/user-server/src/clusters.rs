@@ -31,11 +31,11 @@ use crate::metrics::UserServerMetrics;
 const API_SERVER: &str = "kubernetes.default.svc";
 /// The port at which cluster-proxy's agent serves its cluster's API server (`enableKubeApiProxy`).
 const PORT: u16 = 443;
-/// Open streams of one connection: a server should allow at least as many (RFC 9113, section 6.5.2), and what it does not
-/// allow would wait.
+/// Open streams of one connection: a server should allow at least as many (RFC 9113, section 6.5.2), and more might
+/// have to wait.
 const STREAMS: usize = 100;
-/// What a cluster may send in one stream, and in one connection, without the client reading it. A stream that nobody
-/// reads leaves room for the others.
+/// What a cluster may send in one stream, and in one connection, before it is read. A stream that is not read leaves
+/// room for the others.
 const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Timeout of a TLS handshake with an API server.
@@ -43,7 +43,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// PINGs to an API server, which notice a tunnel that delivers nothing.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long no connection is tried after one has failed: what waits for it fails with it.
+/// How long no connection is tried after one has failed: the requests that wait for it fail with it.
 const FAILED_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) type RequestBody = Either<Incoming, Empty<Bytes>>;
@@ -84,8 +84,8 @@ impl Drop for Stream {
 }
 
 impl Cluster {
-    /// A stream on a connection with this TLS configuration, if one has room. Connections that are closed or of no use any
-    /// more are dropped; streams that are open on them go on.
+    /// A stream on a connection with this TLS configuration, if one has room. Drops connections that are closed or have
+    /// another TLS configuration, and all idle ones but one; streams that are open on them go on.
     fn take(&self, tls: &Arc<ClientConfig>) -> Option<Slot> {
         let mut connections = self.connections.lock();
         let mut is_one_idle = false;
@@ -124,7 +124,7 @@ impl Clusters {
             return Ok(slot);
         }
         let mut failed = cluster.opening.lock().await;
-        // Another request has opened one meanwhile.
+        // Another request may have opened a connection meanwhile.
         if let Some(slot) = cluster.take(&account.tls) {
             return Ok(slot);
         }
@@ -148,7 +148,7 @@ impl Clusters {
     }
 
     async fn connect(&self, name: &ClusterName, tls: &Arc<ClientConfig>) -> Result<Connection, String> {
-        // What its requests do not read waits in their windows, and not in the tunnel.
+        // HTTP/2 flow control limits what waits to be read, so it does not wait in the tunnel.
         let stream = self.dial(name, Arc::clone(tls), &Budget::default()).await?;
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -169,7 +169,7 @@ impl Clusters {
         Ok(Connection { tls: Arc::clone(tls), sender, streams: Arc::default() })
     }
 
-    /// A connection of its own, which can switch protocols. What its client does not read waits within this budget.
+    /// A connection for one request, which can switch protocols. What its client does not read counts in this budget.
     pub(crate) async fn upgradable(
         &self,
         name: &ClusterName,

@@ -1,5 +1,5 @@
 //! The connections of applications: those without an open request are limited, so that clients that only hold
-//! connections keep nobody out.
+//! connections do not keep others out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) struct Connection {
 struct State {
     abort: AbortHandle,
     requests: usize,
-    /// Its place among those that are idle.
+    /// Its number among the idle connections, if it is idle.
     idle: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ impl Connections {
 }
 
 impl Connection {
-    /// A request begins.
+    /// Records that a request begins.
     pub(crate) fn begin(self: &Arc<Self>) -> OpenRequest {
         let mut state = self.state.lock();
         state.requests += 1;
@@ -82,7 +82,7 @@ impl Connection {
         OpenRequest(Arc::clone(self))
     }
 
-    /// The connection has ended.
+    /// Records that the connection has ended.
     pub(crate) fn ended(&self) {
         if let Some(number) = self.state.lock().idle.take() {
             self.connections.remove(number);

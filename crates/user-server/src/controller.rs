@@ -29,14 +29,13 @@ use crate::review::Reviews;
 use crate::serve;
 use crate::settings::UserServerSettings;
 
-/// The interval in which the way to clusters is checked.
+/// The interval of the checks behind readiness.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What readiness depends on.
+/// The names of the readiness conditions.
 const PROXY_SERVER: &str = "proxy server";
 const REVIEWS: &str = "token reviews";
 
-/// The user server.
 pub struct UserServer {
     settings: UserServerSettings,
     dialer: Dialer,
@@ -126,13 +125,13 @@ impl Controller for UserServer {
     }
 }
 
-/// Keeps readiness true: whether the proxy server can be reached, and tokens are reviewed.
+/// Keeps the readiness conditions up to date: whether the proxy server can be reached, and the hub reviews tokens.
 async fn check(health: &Health, dialer: &Dialer, reviews: &Reviews) {
     reviews.check().await;
     loop {
         let proxy = dialer.check().await.map_err(|error| error.to_string());
         health.set_condition(PROXY_SERVER, proxy);
-        // While requests are reviewed, they show it.
+        // While the reviews for requests succeed, no further one is needed.
         let reviewed = !reviews.is_failing() || reviews.check().await;
         health.set_condition(
             REVIEWS,

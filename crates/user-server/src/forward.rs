@@ -27,8 +27,8 @@ use crate::metrics::{Hop, StreamKind, UserServerMetrics};
 use crate::review::Reviews;
 use crate::sessions::Session;
 
-/// How long a cluster may take for the head of a response. An API server takes at most a minute, and the head of a watch
-/// arrives at once; a service behind it may let its clients wait.
+/// How long a cluster may take for the head of a response. An API server takes at most a minute, and the head of a
+/// watch arrives at once; a Service that it proxies may take longer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(5);
 /// The authority of requests to API servers.
 const AUTHORITY: &str = "kubernetes.default.svc";
@@ -99,7 +99,7 @@ impl Entry {
         }
     }
 
-    /// Reads, reviews and decides.
+    /// Reads where the request goes, has its token reviewed, and checks the grant.
     async fn admit(&self, request: &Request<Incoming>, known: &mut Known) -> Result<Admitted, Refusal> {
         let route = entry::route(request.method(), request.uri(), request.version())?;
         known.route = Some(route.clone());
@@ -276,11 +276,11 @@ fn impersonate(headers: &mut HeaderMap, caller: &Caller) -> Result<(), Refusal> 
 /// A response that a client may receive.
 fn checked(response: Response<Incoming>, route: &Route) -> Result<Response<Incoming>, Refusal> {
     let status = response.status();
-    // It concerns the account of the user server: to the client it would mean that its own token is not valid.
+    // A 401 concerns the account of the user server; the client would conclude that its own token is not valid.
     if status == StatusCode::UNAUTHORIZED {
         return Err(Refusal::AccountRefused(route.cluster.clone()));
     }
-    // A client may send its token to where a redirect leads.
+    // A client may send its token to the target of a redirect.
     if status.is_redirection() && response.headers().contains_key(LOCATION) {
         return Err(Refusal::Redirect(route.cluster.clone()));
     }

@@ -147,7 +147,7 @@ impl fmt::Debug for UserServerMetrics {
     }
 }
 
-/// One of those that a gauge counts.
+/// Counts one in a gauge until it is dropped.
 pub(crate) struct Counted(Gauge);
 
 impl Counted {

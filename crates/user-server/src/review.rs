@@ -63,13 +63,13 @@ impl Reviews {
             if let Some(pending) = known.pending.get(&digest) {
                 pending.clone()
             } else {
-                // A review of a token that was valid is never refused.
+                // A token that was valid before is always reviewed.
                 let was_valid = known.results.get(&digest).is_some_and(|(answer, _)| answer.is_ok());
                 if !was_valid && !known.budget.take(now) {
                     return Err(Refusal::TooManyReviews);
                 }
                 let (this, token) = (Arc::clone(self), zeroize::Zeroizing::new(token.to_owned()));
-                // A task of its own: it ends although the first of the requests that wait for it may not.
+                // A task of its own, so that it completes even if the first request that waits for it is cancelled.
                 let review = tokio::spawn(async move {
                     let answer = this.review(&token).await;
                     this.finished(digest, &answer, expiry_of(&token));
@@ -107,12 +107,12 @@ impl Reviews {
         }
     }
 
-    /// Whether the hub reviews tokens.
+    /// Whether the last review failed.
     pub(crate) fn is_failing(&self) -> bool {
         self.known.lock().is_failing
     }
 
-    /// Has the hub review a token that is not one, to see whether it does.
+    /// Has the hub review a token that is not valid. Returns whether the hub reviews tokens.
     pub(crate) async fn check(&self) -> bool {
         let answers = !matches!(self.review("none").await, Err(Refusal::ReviewUnknown));
         self.known.lock().is_failing = !answers;
@@ -146,7 +146,7 @@ impl Reviews {
     }
 }
 
-/// When a token expires, as it says itself.
+/// When a token expires, according to its own claim `exp`.
 fn expiry_of(token: &str) -> Option<Timestamp> {
     #[derive(Deserialize)]
     struct Claims {

@@ -20,23 +20,23 @@ use tokio_util::task::TaskTracker;
 use crate::connections::{Connection, Connections};
 use crate::forward::Entry;
 
-/// Timeout of a client's TLS handshake, and of the head of its request.
+/// Timeout of a client's TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection of HTTP/1.1 may wait for its next request.
+/// From the first bytes, or the last response, on a connection of HTTP/1.1 to the end of the next header.
 const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
-/// Detects clients that are gone.
+/// TCP keepalive and HTTP/2 PINGs, which detect clients that are gone.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_PROBES: u32 = 2;
 /// Limits of one connection.
 const STREAMS: u32 = 250;
 const HEADERS: u32 = 64 << 10;
 const SEND_BUFFER: usize = 32 << 10;
-/// How long connections are accepted and served after the process was told to end: until every node knows that. Then each
-/// ends with the requests that are open on it.
+/// How long connections are still accepted after `stop`: until every node knows that the Pod is terminating. Then each
+/// connection ends with the requests that are open on it.
 const ACCEPT_FOR: Duration = Duration::from_secs(4);
 /// How long open requests may go on after that. Watches do not end by themselves.
 const FINISH_FOR: Duration = Duration::from_secs(4);
-/// How long the ends may take.
+/// How long it may take to end the requests that are still open then.
 const END_FOR: Duration = Duration::from_secs(1);
 /// The time before the next attempt if the process has no file descriptor for a connection.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -87,7 +87,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// Tells the end of a connection, also if its task is aborted.
+/// Records the end of a connection, even if its task is aborted.
 struct Ended(Arc<Connection>);
 
 impl Drop for Ended {
@@ -115,7 +115,8 @@ async fn converse(
     let Some(stream) = connected.await else { return };
     let service = service_fn(move |request| {
         let (entry, open) = (Arc::clone(&entry), connection.begin());
-        // In memory of its own, which ends with the response: a stream keeps room for this future as long as it is open.
+        // Boxed, so that its memory is freed with the response: a stream keeps room for this future as long as it is
+        // open.
         async move {
             let response = entry.respond(request).await;
             Ok::<_, Infallible>(response.map(|body| body.holding(open)))

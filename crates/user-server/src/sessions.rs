@@ -1,4 +1,4 @@
-//! What is open from which namespace to which cluster, so that it ends with the grant.
+//! The open requests, by namespace and cluster, so that they end with the grant.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ impl Sessions {
         Ok(Session { sessions: self.clone(), key, cut, budget })
     }
 
-    /// Ends what is open from each namespace to each cluster for which this returns true. What is opened later is not
-    /// concerned.
+    /// Ends the open requests from each namespace to each cluster for which this returns true, but none that is opened
+    /// later.
     pub(crate) fn cut(&self, is_cut: impl Fn(&Namespace, &ClusterName) -> bool) {
         let mut open = self.0.open.lock();
         for (namespace, of_namespace) in &mut *open {
@@ -96,7 +96,7 @@ impl Session {
         &self.key
     }
 
-    /// What the namespace's connections that have switched protocols share.
+    /// The budget that the namespace's connections that have switched protocols share.
     pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }

@@ -8,7 +8,6 @@ use crate::metrics::UserServerMetrics;
 /// The name of the user server's ManagedServiceAccount on each cluster.
 pub const DEFAULT_ACCOUNT: &str = "hub-addons-user-server";
 
-/// Settings of the user server.
 #[derive(Debug, Clone)]
 pub struct UserServerSettings {
     /// The audience of the tokens that it accepts.
@@ -33,7 +32,6 @@ pub struct UserServerSettings {
 pub struct ProxyServerSettings {
     /// The host of its entry point for clients.
     pub host: String,
-    /// The port.
     pub port: u16,
     /// The namespace of the Secrets.
     pub namespace: Namespace,

@@ -32,7 +32,7 @@ pub(super) const MESSAGE_FILE: &str = "/dev/termination-log";
 /// The maximum size of a termination message, in bytes.
 pub(super) const MESSAGE_MAX: usize = 4096;
 const CONTAINER: &str = "test";
-/// Of the token that the Pod gets for the user server: the shortest that the API server grants.
+/// The validity of the token that the Pod gets for the user server: the shortest that the API server grants.
 const TOKEN_VALIDITY: Duration = Duration::from_mins(10);
 /// The interval between two requests for the state of the Pod.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -184,8 +184,8 @@ async fn delete(pods: &Api<Pod>, name: &str, shown: &str) -> Result<(), PodError
     }
 }
 
-/// The image of the hub's only release: the Pod has the permissions of the application, so a Deployment of a tenant must not
-/// decide what it runs.
+/// The image of the hub's only release: the Pod has the permissions of the application, so a Deployment of a tenant
+/// must not decide what it runs.
 async fn image(hub: &Hub) -> Result<String, PodError> {
     let unknown = |why: String| PodError::NoImage { why };
     let params = ListParams::default().labels(RELEASE);
@@ -274,7 +274,7 @@ fn planned(args: &TestArgs, stanza: &Cluster, name: &str, image: &str, service_a
         format!("--plugin={plugin}"),
         format!("--in-pod={}", serde_json::to_string(stanza).unwrap_or_default()),
     ];
-    // `$(NAME)` in a command refers to a variable.
+    // Escaped, since `$(NAME)` in a command refers to a variable.
     let command = command.map(|word| word.replace("$(", "$$("));
     let labels = [("app.kubernetes.io/name".to_owned(), "clusterprofile-test".to_owned())];
     let own = args.reach.own_token.as_deref().map(projected);

@@ -17,12 +17,12 @@ use super::IntegrationStore;
 pub(super) struct PublishedSink {
     store: Arc<IntegrationStore>,
     namespace: Namespace,
-    /// The access provider.
+    /// The name of the access provider.
     provider: String,
 }
 
 impl PublishedSink {
-    /// Watches the profiles in the namespace of a consumer, in the version that every hub serves.
+    /// Watches the profiles in the namespace of a consumer, in v1alpha1.
     pub(super) fn watch(store: &Arc<IntegrationStore>, watches: &Watches, consumer: &Consumer) {
         let (namespace, provider) = (&consumer.namespace, store.settings.provider_of(consumer).to_owned());
         let sink = Self { store: Arc::clone(store), namespace: namespace.clone(), provider };
@@ -49,7 +49,7 @@ impl PublishedSink {
 
 impl Sink<DynamicObject> for PublishedSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
-        // Of one that cannot be read, the last state stays.
+        // The last readable state of a profile stays in use.
         let Ok(profile) = object else { return };
         let observed = ObservedProfile::read(&profile.metadata, &profile.data);
         let published = is_ours(&observed, &self.store.manager)

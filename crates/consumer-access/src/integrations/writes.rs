@@ -59,8 +59,8 @@ impl Objects for IntegrationStore {
     fn wrote(&self, key: &IntegrationKey, _: &Vec<Finding>, effect: &Effect) -> After {
         match effect {
             Effect::Created(version) => self.created(key, &version.uid),
-            // Created by an earlier attempt whose response was lost, or by another client: the watch shows it, unless it is
-            // a Secret without our labels, which a second attempt meets again.
+            // Created by an earlier attempt whose response was lost, or by another client: the watch shows it, unless
+            // it is a Secret without our labels. For such a Secret, a second create returns AlreadyExists, too.
             Effect::Met if matches!(key, IntegrationKey::ClusterSecret(_)) => {
                 if !self.met_another(key) {
                     return After::Outcome(Outcome::Retry);

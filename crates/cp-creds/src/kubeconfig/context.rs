@@ -48,25 +48,17 @@ pub enum ContextError {
         /// The reason.
         why: &'static str,
     },
-    /// A field for bytes is not base64.
     #[error("{0} is not valid base64")]
     NotBase64(&'static str),
     /// A referenced file cannot be read.
     #[error("cannot read {field} {path}")]
-    Unreadable {
-        field: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    Unreadable { field: &'static str, path: PathBuf, source: io::Error },
     /// A token is not valid.
     #[error("{field} of user {user} is not a valid bearer token: {why}")]
     Token {
         field: &'static str,
         /// The user's name, quoted.
         user: String,
-        /// The cause.
         why: InvalidToken,
     },
     /// The cluster's certificate could not be verified.

@@ -8,9 +8,7 @@ use hub_api::names::{is_dns_label, is_dns_subdomain};
 /// A namespaced object on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectName {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 

@@ -214,7 +214,6 @@ pub struct RightsArgs {
     pub credential_rights_grace: Period,
 }
 
-/// A ServiceAccount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceAccount {
     namespace: Namespace,

@@ -1,13 +1,13 @@
-//! The provisioner beside cluster-proxy's own controller, which its feature gate `ClusterProfile` starts
-//! (until 0.10 `ClusterProfileAccessProvider`).
+//! How the provisioner coexists with cluster-proxy's own controller, which the feature gate `ClusterProfile` of
+//! cluster-proxy (until 0.10 `ClusterProfileAccessProvider`) starts.
 //!
-//! Both publish an entry of the same name, and that controller's contains the serving certificate as well. It writes its
-//! entry after every write of a profile, so the provisioner could replace it without end. Therefore the provisioner
-//! stops once that controller has written its entry to a profile that lacked it: it leaves every entry that is exactly
-//! what the controller publishes, as far as the source shows that, and replaces any other as before.
+//! Both publish an entry of the same name, and that controller's contains the serving certificate as well. It writes
+//! its entry after every write of a profile, so the two could overwrite each other forever. Therefore the provisioner
+//! stops once that controller has written its entry to a profile that lacked it: the provisioner leaves every entry
+//! that is exactly what the controller publishes, as far as the source shows that, and replaces any other as before.
 //!
-//! The competition ends when the certificate or the configuration changes, or when the controller leaves the entry of one
-//! profile that the provisioner replaces as a probe, so that both together write at most one profile per probe. The
+//! The competition ends when the certificate or the configuration changes, or when the controller leaves the entry of
+//! one profile that the provisioner replaces as a probe, so that both together write at most one profile per probe. The
 //! owner of the index has a clock and begins probes ([`AccessIndex::probe_contest`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,16 +39,16 @@ const NAMESPACES: [&str; 4] = [
 pub(super) struct CompetingWriter {
     /// The content of the serving Secret, which the controller publishes as a whole.
     served: Option<Served>,
-    /// The profiles that have lacked its entry since The competition began or could have begun, each with the
+    /// The profiles that have lacked its entry since the competition began or could have begun, each with its
     /// resourceVersion, if that is a number.
     without: BTreeMap<ProfileKey, Option<u64>>,
     /// Whether the controller has written its entry to one of them since.
     is_active: bool,
-    /// The profiles whose entries are left.
+    /// The profiles whose entry the provisioner leaves to the controller.
     left: BTreeSet<ProfileKey>,
     /// The profile of the latest probe.
     probe: Option<ProfileKey>,
-    /// Whether its entry has not been replaced yet.
+    /// Whether the entry of that profile has not been replaced yet.
     is_due: bool,
 }
 
@@ -75,14 +75,15 @@ impl CompetingWriter {
         *self = Self { served: self.served.take(), ..Self::default() };
     }
 
-    /// Whether the Secret contains a certificate, which has therefore not been replaced there.
+    /// Whether the serving Secret contains this certificate, so that it has not been replaced.
     pub(super) fn serves(&self, anchor: &TrustAnchor) -> bool {
         let certificates = self.served.as_ref().and_then(|served| served.certificates.as_ref());
         certificates.is_some_and(|certificates| certificates.anchors().any(|it| it == anchor))
     }
 
-    /// Records whether a profile has the controller's entry in a version, `None` if that is unknown; returns whether the
-    /// entry is left. An entry in an earlier version is not new: etcd was restored from a backup.
+    /// Records whether a profile has the controller's entry in this version; `is_theirs` is `None` if that is unknown.
+    /// Returns whether the provisioner leaves the entry. An entry in an earlier version than the one that lacked it is
+    /// not new: etcd was restored from a backup.
     fn observe(&mut self, key: &ProfileKey, is_theirs: Option<bool>, version: &str) -> bool {
         let version = version.parse().ok();
         if is_theirs == Some(false) {
@@ -109,7 +110,7 @@ impl CompetingWriter {
             return Probe::Needless;
         }
         let survives = self.probe.as_ref().is_some_and(|key| self.without.contains_key(key));
-        // Another profile each time: the write of one may be refused.
+        // A different profile for each probe: the write of one may be refused.
         let after = self.probe.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut next = self.left.range((after, Bound::Unbounded)).chain(&self.left);
         let Some(key) = next.next().filter(|_| !survives).cloned() else {
@@ -128,8 +129,8 @@ fn ocms(key: &ProfileKey, namespace: &str, certificates: &str) -> AccessProvider
     entry(DEFAULT_PROVIDER, &key.cluster, url, certificates)
 }
 
-/// The entry of cluster-proxy's own controller with the certificates of an entry, if that leads to one of these
-/// namespaces.
+/// The entry that cluster-proxy's own controller would publish with the certificates of `present`, if `present` is
+/// exactly that entry for one of these namespaces.
 fn resembling(key: &ProfileKey, present: &AccessProvider, namespaces: &[&str]) -> Option<AccessProvider> {
     let certificates = &present.cluster.as_ref()?.certificate_authority_data.as_ref()?.0;
     let certificates = std::str::from_utf8(certificates).ok()?;
@@ -152,12 +153,13 @@ impl AccessIndex {
         }
     }
 
-    /// Whether a profile has the entry that cluster-proxy's own controller publishes; `None` if that is unknown, or if
-    /// ours is the same or has another name.
+    /// Whether a profile has the entry that cluster-proxy's own controller publishes; `None` if that is unknown, if our
+    /// entry is the same, or if our provider has another name.
     ///
-    /// Where its serving certificate is not read, its entry may contain any certificates, but must lead to its Service in
-    /// its namespace; with the source [`AccessSource::Static`], in one where OCM installs it. A tenant who can write the status of profiles
-    /// can publish such an entry in the own namespace, but no other: the admission policy prevents both.
+    /// If the serving Secret is not read, an entry with any certificates counts, but it must lead to cluster-proxy's
+    /// Service in its namespace; with the source [`AccessSource::Static`], in one of the namespaces where OCM installs
+    /// it. A tenant who can write the status of profiles could make the provisioner leave such an entry in the tenant's
+    /// own namespace, but no other entry; the chart's admission policy prevents both.
     #[must_use]
     pub fn is_ocms(&self, key: &ProfileKey, observed: &ObservedProfile) -> Option<bool> {
         if self.provider != DEFAULT_PROVIDER {
@@ -187,8 +189,8 @@ impl AccessIndex {
         Some(present == Some(theirs))
     }
 
-    /// Decides our entry in one profile, `None` if the profile is gone or not ours. Unlike [`Self::offer`], it follows
-    /// what the profile has had before.
+    /// Decides our entry in one profile, `None` if the profile is gone or not ours. Unlike [`Self::offer`], it takes
+    /// into account which entries the profile had before.
     pub fn decide(&mut self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Option<Offer> {
         let Some(observed) = observed else {
             self.competing_writer.observe(key, None, "");
@@ -207,8 +209,8 @@ impl AccessIndex {
         self.competing_writer.is_active
     }
 
-    /// Concludes the previous probe, and begins the next one during a competition. Between two calls, the controller must
-    /// have the time to write its entry again.
+    /// Concludes the previous probe, and begins the next one during a competition. Between two calls, the controller
+    /// must have had time to write its entry again.
     pub fn probe_contest(&mut self) -> Probe {
         self.competing_writer.probe()
     }

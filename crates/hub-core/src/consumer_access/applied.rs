@@ -1,9 +1,9 @@
 //! Whether a managed cluster has applied a ManifestWork or a ClusterPermission, as its status reports.
 //!
-//! Few versions of cluster-permission report that of a ClusterPermission. Most set the condition
+//! Few versions of cluster-permission report this for a ClusterPermission. Most set the condition
 //! `AppliedRBACManifestWork` as soon as its ManifestWork is on the hub; later ones copy what the agent reports, without
-//! the generation that it is about. Only the list of applied bindings, `status.resourceStatus`, shows that the cluster
-//! has each of them
+//! the generation to which it applies. Only the list of applied bindings, `status.resourceStatus`, shows that the
+//! cluster has each of them
 //! (<https://github.com/open-cluster-management-io/cluster-permission/blob/main/controllers/clusterpermission_status_controller.go>).
 
 use object_names::visible;
@@ -83,7 +83,7 @@ fn are_bindings_applied(name: &str, permission: &Value) -> bool {
     bindings(permission).next().is_some() && BINDINGS.into_iter().all(all_of)
 }
 
-/// The objects of a list, or one object in its place.
+/// The objects of a list, or the one object in its place.
 fn entries(value: &Value) -> impl Iterator<Item = &Value> {
     let list = value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice);
     list.iter().filter(|entry| entry.is_object())
@@ -93,7 +93,8 @@ fn condition<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.as_array()?.iter().find(|condition| condition["type"] == kind)
 }
 
-/// A message of the agent in one line. Its content is that of the managed cluster, which must not fill logs and Events.
+/// A message of the agent, shortened and in one line: the managed cluster chooses it, and must not flood logs and
+/// Events.
 fn shortened(message: &str) -> String {
     const MOST: usize = 256;
     visible(&message.chars().take(MOST).collect::<String>())

@@ -1,13 +1,13 @@
 //! Argo CD's cluster Secrets: one for each cluster of a consumer that asks for them, so that Argo CD needs no other
 //! controller to find its clusters.
 //!
-//! - A Secret has the server and the trust anchors that the cluster's ClusterProfile publishes, and tells Argo CD to run
-//!   `cp-creds` (`execProviderConfig`). It never has a token
+//! - A Secret has the server and the trust anchors that the cluster's ClusterProfile publishes, and configures Argo CD
+//!   to run `cp-creds` (`execProviderConfig`). It never contains a token
 //!   (<https://argo-cd.readthedocs.io/en/stable/operator-manual/declarative-setup/#clusters>).
-//! - It has the labels of the profile, by which an `ApplicationSet` selects. An annotation lists those that were copied, so that
-//!   one that ends on the profile ends here, and the labels of Argo CD's users stay.
-//! - The grant decides whether it exists, as for every object of a consumer, and the profile what it contains: without our
-//!   access provider in the profile, nothing is created, and what exists stays.
+//! - It has the labels of the profile, by which an `ApplicationSet` selects. An annotation lists the copied labels, so
+//!   that a label that the profile loses is removed here, too, and labels of Argo CD's users are kept.
+//! - As for every object of a consumer, the grant decides whether the Secret exists. The profile decides its content:
+//!   without our access provider in the profile, no Secret is created, and an existing one is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,13 +28,14 @@ use crate::profile::ObservedProfile;
 /// The label by which Argo CD finds cluster Secrets, and its value.
 pub const CLUSTER_SECRET: (&str, &str) = ("argocd.argoproj.io/secret-type", "cluster");
 
-/// Annotation of a cluster Secret: the keys of the labels that are the profile's, separated by commas.
+/// Annotation of a cluster Secret: the keys of the labels that are copied from the profile, separated by commas.
 pub const PROFILE_LABELS: &str = "hub-addons/profile-labels";
 
-/// What comes before the name of the cluster in the name of its Secret.
+/// The prefix of the name of a Secret, followed by the name of the cluster.
 const PREFIX: &str = "hub-addons-cluster-";
 
-/// The API of the plugin: `cp-creds` prints the version that it is asked for, and Argo CD knows both.
+/// The API version of the plugin in Argo CD's configuration: `cp-creds` prints the version that is requested, and Argo
+/// CD supports v1, too.
 const EXEC_API: &str = "client.authentication.k8s.io/v1beta1";
 
 /// What a cluster's ClusterProfile says about it.
@@ -47,14 +48,15 @@ pub struct PublishedCluster {
 }
 
 impl PublishedCluster {
-    /// Reads a profile; `None` if it is not ours or has no access provider of this name with a server and trust anchors.
+    /// Reads a profile; `None` if it is not ours or has no access provider of this name with a server and trust
+    /// anchors.
     #[must_use]
     pub fn read(profile: &ObservedProfile, provider: &str) -> Option<Self> {
         let cluster = profile.lone_access_provider(provider)?.cluster?;
         let ca = cluster.certificate_authority_data.filter(|ca| !ca.0.is_empty())?;
         let labels = profile.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
         Some(Self {
-            // Argo CD finds an application's cluster by this text.
+            // Argo CD finds the cluster of an Application by this exact text.
             server: cluster.server.trim_end_matches('/').to_owned(),
             ca: STANDARD.encode(ca.0),
             labels: labels.collect(),
@@ -99,8 +101,8 @@ impl AccessSettings {
             .map_or(Grant::Refused, |consumer| self.grant_to(fleet, consumer, &key.cluster))
     }
 
-    /// Plans the next write to the Secret of a cluster. Until the Secrets and the profiles of the namespace are listed, the
-    /// caller must not ask.
+    /// Plans the next write to the Secret of a cluster. The caller must not call this before the Secrets and the
+    /// profiles of the namespace are listed.
     #[must_use]
     pub fn plan_cluster_secret(
         &self,
@@ -163,7 +165,7 @@ impl Desired {
         let own = settings.marks().into_iter().chain([CLUSTER_SECRET]);
         let own: BTreeMap<String, String> =
             own.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        // A label of a profile never takes the place of one by which the Secret is recognized.
+        // A label of the profile never replaces one by which the Secret is recognized.
         let copied: BTreeMap<_, _> =
             published.labels.iter().filter(|(key, _)| !own.contains_key(*key)).collect();
         let keys: Vec<&str> = copied.keys().map(|key| key.as_str()).collect();
@@ -214,7 +216,7 @@ impl Desired {
         })
     }
 
-    /// The merge patch that gives the object what it lacks, `None` if it lacks nothing.
+    /// The merge patch that adds what the object lacks, `None` if it lacks nothing.
     fn patch(&self, object: &ObservedObject) -> Option<Value> {
         let copied = object.annotations.get(PROFILE_LABELS).map(String::as_str).unwrap_or_default();
         let is_label = |key: &&str| !key.is_empty() && object.labels.contains_key(*key);
@@ -233,7 +235,8 @@ impl Desired {
         }))
     }
 
-    /// Whether the Secret has these fields. Argo CD's own commands write the configuration in another form.
+    /// Whether the Secret has these fields. The configuration is compared as JSON, since Argo CD's own commands format
+    /// it differently.
     fn is_contained_in(&self, object: &ObservedObject) -> bool {
         let Some(data) = &object.spec else { return false };
         self.fields.iter().all(|(key, wanted)| {

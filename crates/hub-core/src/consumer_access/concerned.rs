@@ -10,8 +10,8 @@ use super::integration::IntegrationKey;
 use crate::fleet::{Fleet, Touched};
 
 impl AccessSettings {
-    /// The accounts that a change of the fleet may affect. `existing` returns those with an object of ours; it is called
-    /// only if the change may affect accounts on every cluster.
+    /// The accounts that a change of the fleet may affect. `existing` returns those with an object of ours; it is
+    /// called only if the change may affect accounts on every cluster.
     #[must_use]
     pub fn concerned(
         &self,
@@ -39,8 +39,8 @@ impl AccessSettings {
         keys
     }
 
-    /// The objects of integrations that a change of the fleet may affect. `existing` returns those of ours; it is called
-    /// only if the change may affect all of them.
+    /// The objects of integrations that a change of the fleet may affect. `existing` returns those of ours; it is
+    /// called only if the change may affect all of them.
     #[must_use]
     pub fn integrations_concerned(
         &self,

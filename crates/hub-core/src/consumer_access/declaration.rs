@@ -17,7 +17,7 @@ const DEFAULT_VALIDITY: &str = "8640h0m0s";
 const DEFAULT_COMMAND: &str = "/plugins/cp-creds";
 /// Where the guides mount the projected token.
 const DEFAULT_OWN_TOKEN: &str = "/var/run/secrets/hub-addons/token";
-/// The least validity that the API of Kubernetes issues tokens for
+/// The shortest validity for which an API server issues tokens
 /// (<https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/>).
 const MIN_VALIDITY: SignedDuration = SignedDuration::from_mins(10);
 
@@ -76,7 +76,6 @@ pub enum PermissionKind {
 /// A ClusterRole that an application has on each cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundClusterRole {
-    /// The ClusterRole's name.
     pub name: String,
     /// The namespaces on the cluster in which it is bound; if empty, it is bound in the whole cluster.
     pub namespaces: BTreeSet<Namespace>,
@@ -91,8 +90,8 @@ pub struct Rotation {
     pub validity: String,
 }
 
-/// Every declared consumer, by the account that it uses. Those with an identity of their own share that of the user server;
-/// otherwise no two have the same.
+/// Every declared consumer, by the account that it uses. Consumers with an identity of their own share the account of
+/// the user server; no other account has two consumers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Consumers(BTreeMap<AccountName, Vec<Consumer>>);
 
@@ -103,12 +102,10 @@ impl Consumers {
         self.0.get(account).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Every consumer.
     pub fn iter(&self) -> impl Iterator<Item = &Consumer> {
         self.0.values().flatten()
     }
 
-    /// Every account.
     pub fn accounts(&self) -> impl Iterator<Item = &AccountName> {
         self.0.keys()
     }
@@ -129,8 +126,8 @@ impl Consumers {
         }
     }
 
-    /// The kinds of objects that may give permissions to those who use this account. If the kind is declared, one of the
-    /// other kind may exist from before, and is replaced. Without a consumer, none is known.
+    /// The kinds of objects that may give permissions to those who use this account. If the kind is declared, one of
+    /// the other kind may exist from before, and is replaced. Without a consumer, none is known.
     #[must_use]
     pub fn permission_kinds(&self, account: &AccountName) -> &'static [AccessKind] {
         match self.of(account).first() {
@@ -141,41 +138,33 @@ impl Consumers {
     }
 }
 
-/// Why a declaration is refused as a whole: a part of it that is left out would withdraw access.
+/// Why a whole declaration is refused: leaving out the invalid part would withdraw access.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidConsumers {
     /// It does not have the expected fields.
     #[error("expected a JSON list of consumers: {0}")]
     Form(String),
-    /// A name is not valid.
     #[error("{value:?} is not a valid {what}")]
     Name {
         /// What it should name.
         what: &'static str,
-        /// The text.
         value: String,
     },
     /// A field belongs to another identity, or one of this identity is missing.
     #[error("the consumer of the namespace {namespace} has the identity {identity}: {problem}")]
     Identity {
-        /// The namespace of the consumer.
         namespace: Namespace,
-        /// The declared identity.
         identity: &'static str,
         /// What does not belong to it.
         problem: &'static str,
     },
-    /// Consumers with an identity of their own that declare different kinds of permissions: one object has those of all.
+    /// Consumers with an identity of their own that declare different kinds of permissions: one object has those of
+    /// all.
     #[error(
         "the consumers {first} and {second} have the identity own and declare different permissions: they must be the same"
     )]
-    TwoPermissionKinds {
-        /// The name of one.
-        first: String,
-        /// The name of the other.
-        second: String,
-    },
-    /// Two consumers with an identity of their own have one name.
+    TwoPermissionKinds { first: String, second: String },
+    /// Two consumers of one account, with an identity of their own, have the same name.
     #[error("two consumers have the name {0}")]
     NameTwice(String),
     /// A ClusterRole is bound in no namespace.
@@ -183,46 +172,20 @@ pub enum InvalidConsumers {
         "the ClusterRole {0} has an empty list of namespaces: omit it to bind the role in the whole cluster"
     )]
     NoNamespaces(String),
-    /// A validity is not a duration, or too short.
     #[error("{0:?} is not a valid validity of tokens: must be a duration such as 720h, and at least 10m")]
     Validity(String),
-    /// A ClusterRole is listed twice.
     #[error("the consumer of the namespace {namespace} lists the ClusterRole {role} twice")]
-    RoleTwice {
-        /// The namespace of the consumer.
-        namespace: Namespace,
-        /// The ClusterRole.
-        role: String,
-    },
+    RoleTwice { namespace: Namespace, role: String },
     /// Two consumers declare one account. Each would get the permissions of the other, and one would get no token.
     #[error(
         "the consumers of the namespaces {first} and {second} both declare the ManagedServiceAccount {account}: each \
          consumer needs an account of its own, since its permissions are those of the account"
     )]
-    SharedAccount {
-        account: AccountName,
-        /// The namespace of one.
-        first: Namespace,
-        /// The namespace of the other.
-        second: Namespace,
-    },
-    /// A MultiKueueConfig selects its clusters by a selector that is not valid.
+    SharedAccount { account: AccountName, first: Namespace, second: Namespace },
     #[error("the clusterSelector of the MultiKueueConfig {config} is not valid: {error}")]
-    Selector {
-        /// The MultiKueueConfig.
-        config: String,
-        /// The cause.
-        error: SelectorError,
-    },
-    /// A consumer declares a MultiKueueConfig twice.
+    Selector { config: String, error: SelectorError },
     #[error("the account {account} declares the MultiKueueConfig {config} twice")]
-    ConfigTwice {
-        /// The account of the consumer.
-        account: AccountName,
-        /// The MultiKueueConfig.
-        config: String,
-    },
-    /// Two consumers in a namespace ask for cluster Secrets.
+    ConfigTwice { account: AccountName, config: String },
     #[error(
         "two consumers of the namespace {0} declare argoCD: a cluster has one Secret there, so only one consumer can"
     )]
@@ -232,12 +195,7 @@ pub enum InvalidConsumers {
         "the accounts {first} and {second} both declare a MultiKueueConfig: Kueue reads the profiles of one namespace, so \
          only one consumer can"
     )]
-    TwoMultiKueueConsumers {
-        /// The account of one.
-        first: AccountName,
-        /// The account of the other.
-        second: AccountName,
-    },
+    TwoMultiKueueConsumers { first: AccountName, second: AccountName },
 }
 
 #[derive(Deserialize)]
@@ -284,7 +242,7 @@ struct MultiKueueConfigFields {
     cluster_selector: Option<SelectorFields>,
 }
 
-/// A [`LabelSelector`] without unknown fields, which would be ignored.
+/// A [`LabelSelector`] that rejects unknown fields, which would otherwise be ignored.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SelectorFields {
@@ -310,10 +268,10 @@ struct RotationFields {
 impl FromStr for Consumers {
     type Err = InvalidConsumers;
 
-    /// Reads a JSON list of `{namespace, managedServiceAccount, clusterRoles: [{name, namespaces}], permissions, rotation:
-    /// {enabled, validity}, multiKueueConfig, multiKueueConfigs: [{name, clusterSelector}], argoCD: {command}}`; with
-    /// `identity: own`, `managedServiceAccount` is the account of the user server, `name` and `serviceAccounts` take the
-    /// place of `rotation`, and `argoCD` has `ownToken`.
+    /// Reads a JSON list of `{namespace, managedServiceAccount, clusterRoles: [{name, namespaces}], permissions,
+    /// rotation: {enabled, validity}, multiKueueConfig, multiKueueConfigs: [{name, clusterSelector}], argoCD:
+    /// {command}}`; with `identity: own`, `managedServiceAccount` is the account of the user server, `name` and
+    /// `serviceAccounts` take the place of `rotation`, and `argoCD` has `ownToken`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let list: Vec<ConsumerFields> =
             serde_json::from_str(text).map_err(|error| InvalidConsumers::Form(error.to_string()))?;
@@ -418,7 +376,7 @@ impl Consumer {
         Ok(Self { namespace, account, identity, cluster_roles, permissions, multi_kueue_configs, argo_cd })
     }
 
-    /// Whether it reaches clusters as itself.
+    /// Whether it reaches clusters by its own identity.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.own_name().is_some()
@@ -482,7 +440,7 @@ impl BoundClusterRole {
         if ["", ".", ".."].contains(&name.as_str()) || name.contains(['/', '%']) {
             return Err(InvalidConsumers::Name { what: "name of a ClusterRole", value: name });
         }
-        // As the result of a template, it would bind the role in the whole cluster.
+        // An empty list can come from a template without a value, and would bind the role in the whole cluster.
         if fields.namespaces.as_ref().is_some_and(Vec::is_empty) {
             return Err(InvalidConsumers::NoNamespaces(name));
         }

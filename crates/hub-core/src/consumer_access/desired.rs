@@ -50,7 +50,7 @@ pub struct AccessSettings {
     pub hub_openshift_id: Option<String>,
     /// The name of the access provider in ClusterProfiles.
     pub provider: String,
-    /// The name of the one for own identities.
+    /// The name of the access provider for applications with an identity of their own.
     pub own_provider: String,
     /// Whether all access is withdrawn, as before an uninstallation.
     pub withdraws: bool,
@@ -63,8 +63,8 @@ impl AccessSettings {
         [MANAGED_BY, COMPONENT, (INSTALLATION, self.installation.as_str())]
     }
 
-    /// Whether an account should exist: its cluster is granted to the namespace of a consumer that uses it, and is not the
-    /// hub itself.
+    /// Whether an account should exist: its cluster is granted to the namespace of a consumer that uses it, that
+    /// namespace is not protected, and the cluster is not the hub itself, unless the settings include the hub.
     #[must_use]
     pub fn grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
         if self.withdraws || self.excludes(fleet, &key.cluster) {
@@ -73,7 +73,7 @@ impl AccessSettings {
         self.declared_grant(fleet, key)
     }
 
-    /// The same for one consumer.
+    /// Like [`Self::grant`], for one consumer.
     #[must_use]
     pub fn grant_to(&self, fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Grant {
         if self.withdraws || self.excludes(fleet, cluster) {
@@ -82,7 +82,7 @@ impl AccessSettings {
         self.declared_grant_to(fleet, consumer, cluster)
     }
 
-    /// Whether an account does not exist for the only reason that its cluster is the hub itself.
+    /// Whether an account is refused only because its cluster is the hub itself.
     #[must_use]
     pub fn excludes_local_cluster(&self, fleet: &Fleet, key: &AccountKey) -> bool {
         let is_excluded = !self.withdraws && self.excludes(fleet, &key.cluster);
@@ -113,7 +113,7 @@ impl AccessSettings {
         grant::decide(fleet, &key)
     }
 
-    /// An account, without name and namespace. The token of the user server's is copied to no namespace.
+    /// The desired account. The token of the user server's account is copied to no namespace.
     pub(super) fn account(&self, consumer: &Consumer) -> Desired {
         let mut labels = self.labels();
         let mut annotations = BTreeMap::new();
@@ -125,7 +125,7 @@ impl AccessSettings {
                 json!({ "enabled": enabled, "validity": validity })
             }
             Identity::Own { .. } => {
-                // Whoever adds them would have the token copied.
+                // Removed if present: they would have the token copied.
                 labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), Value::Null);
                 annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), Value::Null);
                 json!({ "enabled": true, "validity": USER_SERVER_VALIDITY })
@@ -163,7 +163,7 @@ impl AccessSettings {
 /// What an object should contain. Labels and annotations of others are kept; everything else is ours.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Desired {
-    /// A label or an annotation that must not be there is null.
+    /// Null for a label that must be absent, as for an annotation.
     pub(super) labels: BTreeMap<String, Value>,
     pub(super) annotations: BTreeMap<String, Value>,
     /// `metadata.ownerReferences`, null if there are none.

@@ -21,7 +21,6 @@ pub enum IntegrationKey {
 }
 
 impl IntegrationKey {
-    /// The name of the object.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -50,7 +49,7 @@ impl IntegrationKey {
         }
     }
 
-    /// The object, as findings name it.
+    /// The subject of findings on the object.
     #[must_use]
     pub fn subject(&self) -> Subject {
         match self {
@@ -76,8 +75,6 @@ pub type IntegrationAction = Action<Value, Value>;
 /// The next write, and what people should know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IntegrationPlan {
-    /// The write.
     pub action: IntegrationAction,
-    /// The findings about the object.
     pub findings: Vec<Finding>,
 }

@@ -22,7 +22,6 @@ pub enum AccessKind {
 }
 
 impl AccessKind {
-    /// Every kind.
     pub const ALL: [Self; 3] = [Self::Account, Self::ManifestWork, Self::ClusterPermission];
     /// The kinds that give an account permissions, of which the declaration chooses one.
     pub const PERMISSIONS: [Self; 2] = [Self::ManifestWork, Self::ClusterPermission];

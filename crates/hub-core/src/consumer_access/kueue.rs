@@ -1,14 +1,14 @@
 //! Kueue's MultiKueue: MultiKueueClusters for the clusters of the consumer that declares MultiKueueConfigs, and the
 //! MultiKueueConfigs that list them.
 //!
-//! - A MultiKueueConfig lists the clusters whose ManagedCluster has the labels that it selects; without a selector, all. A
-//!   cluster that none lists has no MultiKueueCluster, since Kueue connects to each.
+//! - A MultiKueueConfig lists the clusters whose ManagedCluster has the labels that it selects; without a selector,
+//!   all. A cluster that none lists has no MultiKueueCluster, since Kueue connects to each.
 //! - A MultiKueueCluster refers to the ClusterProfile of its cluster, which Kueue reads in its own namespace: that of
 //!   the consumer.
-//! - The list holds [`MAX_CLUSTERS`] names at most and one at least, as the CRD requires
-//!   (<https://github.com/kubernetes-sigs/kueue/blob/v0.19.0/apis/kueue/v1beta2/multikueue_types.go>): without a cluster
-//!   there is no MultiKueueConfig. What is listed stays, in its order, and the others follow by name: Kueue nominates
-//!   clusters in this order, and runs the workloads of a cluster that leaves the list elsewhere.
+//! - The list has at most [`MAX_CLUSTERS`] names and at least one, as the CRD requires
+//!   (<https://github.com/kubernetes-sigs/kueue/blob/v0.19.0/apis/kueue/v1beta2/multikueue_types.go>): without a
+//!   cluster there is no MultiKueueConfig. Listed clusters keep their order, and the others follow by name: Kueue
+//!   nominates clusters in this order, and runs the workloads of a cluster that leaves the list elsewhere.
 //! - Both objects are ours by the rule of [`FoundObject`], and only while they have our marks.
 
 use std::collections::BTreeMap;
@@ -47,8 +47,8 @@ impl AccessSettings {
         configs.cloned().map(IntegrationKey::MultiKueueConfig)
     }
 
-    /// Plans the next write to an object of Kueue; `observed` returns the object of a key. Until both lists are complete,
-    /// the caller must not ask.
+    /// Plans the next write to an object of Kueue; `observed` returns the object of a key. The caller must not call
+    /// this before both lists are complete.
     #[must_use]
     pub fn plan_kueue<'a>(
         &self,
@@ -107,12 +107,13 @@ impl AccessSettings {
         IntegrationPlan { action, findings }
     }
 
-    /// Whether an object is ours: also the admission policies, which know no history, recognize it by its marks.
+    /// Whether an object is ours. It must also have our marks: the admission policies, which know no history, recognize
+    /// it by these.
     fn is_ours(&self, found: &FoundObject) -> bool {
         found.is_ours && found.object.is_marked(self)
     }
 
-    /// Whether it is unknown of a cluster whether it is granted.
+    /// Whether the grant of any cluster is unknown.
     fn is_in_doubt(&self, fleet: &Fleet) -> bool {
         fleet.cluster_names().any(|name| self.kueue_grant(fleet, name) == Grant::Unknown)
     }
@@ -127,8 +128,9 @@ impl AccessSettings {
         self.grant_to(fleet, consumer, cluster)
     }
 
-    /// The clusters that a MultiKueueConfig should list: of those that it selects, those that are granted, and those in doubt that are listed,
-    /// without those whose MultiKueueCluster belongs to another owner. The listed ones first, in their order.
+    /// The clusters that a MultiKueueConfig should list, of those that it selects: granted ones, and ones in doubt that
+    /// are listed already, except those whose MultiKueueCluster belongs to another owner. Listed ones come first, in
+    /// their order.
     fn listed<'a>(
         &self,
         fleet: &Fleet,
@@ -190,8 +192,8 @@ fn full(left_out: &[String]) -> Finding {
     Finding::new(Reason::MultiKueueConfigFull, message)
 }
 
-/// Whether an object has these fields. Other fields of a MultiKueueConfig belong to the users of Kueue, and a further
-/// field of a source to a later version of it.
+/// Whether an object has these fields. Other fields of a MultiKueueConfig belong to Kueue's users, and other fields of
+/// a source to later versions of Kueue.
 fn has(object: &ObservedObject, desired: &Value) -> bool {
     let Some(spec) = &object.spec else { return false };
     desired.as_object().into_iter().flatten().all(|(field, value)| match (field.as_str(), spec.get(field)) {

@@ -18,7 +18,6 @@ use crate::version::Version;
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedObject {
     pub version: Version,
-    /// Whether it is being deleted.
     pub is_deleting: bool,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
@@ -30,7 +29,7 @@ pub struct ObservedObject {
 }
 
 impl ObservedObject {
-    /// Reads an object from its metadata and the rest, of which the spec decides; `None` if it cannot be read.
+    /// Reads an object from its metadata and its JSON, which is `None` if it cannot be read.
     #[must_use]
     pub fn read(metadata: &ObjectMeta, data: Option<&Value>) -> Self {
         let name = metadata.name.as_deref().unwrap_or_default();
@@ -47,7 +46,7 @@ impl ObservedObject {
         }
     }
 
-    /// Forgets all but its identity: nothing else of a stranger matters.
+    /// Drops everything but the version: nothing else of another owner's object matters.
     pub fn forget_content(&mut self) {
         let version = self.version.clone();
         *self = Self::read(&ObjectMeta::default(), None);
@@ -71,7 +70,7 @@ impl ObservedObject {
     }
 }
 
-/// Whether a spec is as desired. A validity is a duration: a client in Go writes `24h` as `24h0m0s`.
+/// Whether a spec is as desired. A validity is compared as a duration, since a client in Go writes `24h` as `24h0m0s`.
 fn has_spec(spec: &Map<String, Value>, desired: &Map<String, Value>) -> bool {
     if spec == desired {
         return true;
@@ -93,13 +92,13 @@ fn has_spec(spec: &Map<String, Value>, desired: &Map<String, Value>) -> bool {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundObject {
     pub object: ObservedObject,
-    /// Whether this process created it, or it had our marks when this process first saw it. Marks that are set or removed
-    /// later do not change this.
+    /// Whether this process created it, or it had our marks when this process first saw it. Marks that are set or
+    /// removed later do not change this.
     pub is_ours: bool,
 }
 
 impl FoundObject {
-    /// An object that is read; `before` is the last one of this name.
+    /// An object that was read; `before` is what was last read of this name.
     #[must_use]
     pub fn seen(settings: &AccessSettings, before: Option<&Self>, object: ObservedObject) -> Self {
         let before = before.filter(|before| before.object.version.uid == object.version.uid);
@@ -119,12 +118,12 @@ impl FoundObject {
 pub struct ObservedAccess {
     /// The object of each kind.
     pub objects: BTreeMap<AccessKind, FoundObject>,
-    /// The kinds that are not listed: one of their objects may exist, although it is not among these.
+    /// The kinds that are not listed: an object of such a kind may exist although `objects` does not contain it.
     pub unlisted: BTreeSet<AccessKind>,
     /// The namespace of the addon managed-serviceaccount on the cluster; absent if its ManagedClusterAddOn shows none.
     pub agent_namespace: Known<Namespace>,
-    /// The verbs, by kind, that are not sent in this attempt, since such a write has failed or has to wait. Others follow: an
-    /// object that cannot be written keeps no permissions alive that have ended.
+    /// The writes, by kind and verb, that are skipped in this attempt, since they have failed or have to wait. Other
+    /// writes are still sent: an object that cannot be written must not keep permissions alive that have ended.
     pub blocked: BTreeSet<(AccessKind, &'static str)>,
 }
 
@@ -135,8 +134,8 @@ impl ObservedAccess {
         self.objects.get(&kind).map(|found| &found.object)
     }
 
-    /// The namespace of the account on the cluster: the configured one, that of the addon, or while that is unknown, the
-    /// one in the existing ManifestWork.
+    /// The namespace of the account on the cluster: the configured one, else that of the addon or its default, or,
+    /// while the addon cannot be read, the one in the existing ManifestWork.
     pub(super) fn account_namespace<'a>(&'a self, settings: &'a AccessSettings) -> Option<&'a str> {
         if let Some(namespace) = &settings.account_namespace {
             return Some(namespace.as_str());
@@ -152,7 +151,7 @@ impl ObservedAccess {
         }
     }
 
-    /// The object of a kind, if it is ours, or whether it is another owner's.
+    /// The object of a kind, if it exists, and whether it is ours or another owner's.
     pub(super) fn ours(&self, settings: &AccessSettings, key: &AccountKey, kind: AccessKind) -> Owned<'_> {
         match self.objects.get(&kind) {
             None => Owned::Absent,
@@ -165,10 +164,10 @@ impl ObservedAccess {
 }
 
 impl AccessSettings {
-    /// Whether an object shows by what it is now that it is ours. The admission policies of the chart, which know no
-    /// history, allow changes and deletes by the same rule: it is marked; or, so that lost labels are restored, it is
-    /// an account that is limited to the namespace of its consumer, the account of the user server, or the permissions of a
-    /// declared account, whose names they reserve.
+    /// Whether the current content of an object identifies it as ours. The admission policies of the chart, which know
+    /// no history, allow changes and deletes by the same rule: it is marked; or, so that lost labels are restored, it
+    /// is an account that is limited to the namespace of its consumer, the account of the user server, or the
+    /// permissions of a declared account, whose names they reserve.
     fn may_change(&self, key: &AccountKey, kind: AccessKind, object: &ObservedObject) -> bool {
         let is_recognized = |consumer: &Consumer| match kind {
             AccessKind::Account if !consumer.is_own() => object
@@ -181,9 +180,8 @@ impl AccessSettings {
     }
 }
 
-/// Whose an object is.
+/// The owner of an object.
 pub(super) enum Owned<'a> {
-    /// There is none.
     Absent,
     Ours(&'a ObservedObject),
     /// Another owner's.

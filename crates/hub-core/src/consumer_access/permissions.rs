@@ -14,10 +14,11 @@ use super::kind::AccessKind;
 use super::observed::ObservedObject;
 use crate::own_identity;
 
-/// What the names of bindings begin with: of an account and of an own identity, as its consumer can have the same name.
+/// The prefixes of the names of bindings: of accounts, and of own identities, whose consumers can have the names of
+/// accounts.
 const IN_WORK: [&str; 2] = ["hub-addons:", "hub-addons-own:"];
-/// The same in a ClusterPermission. They differ, so that the agent removes neither with the other when one object replaces
-/// the other.
+/// The same in a ClusterPermission. They differ from those in a ManifestWork: when one object replaces the other, the
+/// agent must not remove the new bindings with the old object.
 const IN_PERMISSION: [&str; 2] = ["hub-addons-permission:", "hub-addons-own-permission:"];
 
 /// The permissions of the consumers that use an account.
@@ -93,12 +94,12 @@ impl<'a> Permissions<'a> {
         self.bindings.is_empty() && self.users.is_empty()
     }
 
-    /// Adds those of a consumer.
+    /// Adds the permissions of a consumer.
     pub(super) fn add(&mut self, consumer: &'a Consumer) {
         self.add_if(consumer, |_| true, |_| true);
     }
 
-    /// Adds those of a consumer whose grant is in doubt: what is given to it.
+    /// Adds the permissions that a consumer whose grant is in doubt already has.
     pub(super) fn keep(&mut self, consumer: &'a Consumer, given: &Given) {
         let is_bound = |binding: &Binding<'_>| {
             let namespace = binding.namespace.map(ToString::to_string).unwrap_or_default();
@@ -208,7 +209,7 @@ impl<'a> Permissions<'a> {
     /// The rules by which the account may act as these users, with their groups, and as no other.
     fn impersonation(&self) -> Option<Value> {
         let rule = |resource: &str, names: &BTreeSet<String>| json!({ "apiGroups": [""], "resources": [resource], "resourceNames": names, "verbs": ["impersonate"] });
-        // A rule without names is one for all.
+        // A rule without resourceNames applies to all users or groups.
         let rules = [("users", &self.users), ("groups", &self.groups)]
             .into_iter()
             .filter(|(_, names)| !names.is_empty());

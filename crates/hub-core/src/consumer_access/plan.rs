@@ -22,7 +22,6 @@ pub type AccessAction = Action<Value, Value>;
 pub struct AccessPlan {
     /// The write, with the kind of the object.
     pub write: Option<(AccessKind, AccessAction)>,
-    /// The findings about each object.
     pub findings: Notes,
 }
 
@@ -32,8 +31,8 @@ type Write = (AccessKind, AccessAction);
 type Notes = BTreeMap<AccessKind, Vec<Finding>>;
 
 impl AccessSettings {
-    /// Plans the next write to the access of an account's consumer to its cluster. Until the list of accounts is
-    /// complete, the caller must not ask.
+    /// Plans the next write to the access of an account's consumers to its cluster. The caller must not call this
+    /// before the list of accounts is complete.
     #[must_use]
     pub fn plan(&self, fleet: &Fleet, key: &AccountKey, observed: &ObservedAccess) -> AccessPlan {
         let mut findings = Notes::new();
@@ -69,13 +68,13 @@ impl AccessSettings {
     /// The writes that end an access: the account first, and then its permissions.
     fn withdraw(&self, key: &AccountKey, observed: &ObservedAccess, findings: &mut Notes) -> Vec<Write> {
         let account = observed.ours(self, key, AccessKind::Account);
-        // Until a finalizer lets it go, the agent keeps the account on the cluster, and its token valid.
+        // Until its finalizers are removed, the agent keeps the account on the cluster, and its token stays valid.
         if matches!(account, Owned::Ours(account) if account.is_deleting) {
             let message =
                 format!("is being deleted and waits for a finalizer; {}", self.remaining(key, observed));
             findings.insert(AccessKind::Account, vec![Finding::new(Reason::AccountTerminating, message)]);
         }
-        // An account that the API server does not delete has no permissions at least.
+        // If the API server does not delete the account, at least its permissions end.
         let mut actions = vec![delete(&account, AccessKind::Account)];
         actions.extend(self.end_permissions(key, observed));
         actions
@@ -86,7 +85,7 @@ impl AccessSettings {
         AccessKind::PERMISSIONS.map(|kind| delete(&observed.ours(self, key, kind), kind))
     }
 
-    /// What remains of the permissions of an account that a finalizer holds.
+    /// What remains of the permissions of an account whose deletion a finalizer delays.
     fn remaining(&self, key: &AccountKey, observed: &ObservedAccess) -> &'static str {
         // Without a declaration, the process may not read them.
         if !self.consumers.contains(&key.account) {
@@ -153,8 +152,8 @@ impl AccessSettings {
         actions
     }
 
-    /// The permissions of the consumers that use an account, and whether they are certain. A consumer whose grant alone is
-    /// in doubt keeps what it has.
+    /// The permissions of the consumers that use an account, and whether they are certain. A consumer whose grant alone
+    /// is in doubt keeps what it has.
     fn permissions_of<'a>(
         &'a self,
         fleet: &Fleet,
@@ -196,7 +195,7 @@ impl AccessSettings {
     ) -> Vec<Write> {
         let kind = self.consumers.permission_kind(&key.account);
         let (wanted, is_certain) = self.permissions_of(fleet, key, observed);
-        // What cannot be read may be what a consumer in doubt has.
+        // An object that cannot be read may contain permissions that a consumer in doubt has to keep.
         if !is_certain {
             return Vec::new();
         }
@@ -205,7 +204,7 @@ impl AccessSettings {
         }
         let namespace = observed.account_namespace(self);
         let of_account = |kind| self.permissions(kind, &wanted, uid, namespace);
-        // Until it is known where the account is, no ManifestWork is created.
+        // A ManifestWork cannot be built while the namespace of the account is unknown.
         let Some(desired) = of_account(kind) else { return Vec::new() };
         let permissions = observed.ours(self, key, kind);
         let finding = match &permissions {
@@ -240,8 +239,9 @@ impl AccessSettings {
             if is_replaced {
                 return Some(delete(&former, other));
             }
-            // Until then, they follow the declaration, before new ones are created: what is revoked ends even if those
-            // cannot be written. One that cannot be read stays, so that the account has permissions.
+            // Until then, the former permissions follow the declaration, before new ones are created: what is revoked
+            // ends even if the new ones cannot be written. A former object that cannot be read is kept, so that the
+            // account has permissions.
             step(other, key, false, &former, &of_account(other)?)
         });
         former.chain(step(kind, key, may_create, &permissions, &desired)).collect()
@@ -272,7 +272,7 @@ fn step(
             object["spec"] = json!(desired.spec);
             Some((kind, AccessAction::Create(object)))
         }
-        // A patch cannot remove what cannot be read: the object is recreated, if it may be created.
+        // A patch cannot remove fields that cannot be read: the object is deleted and recreated, if it may be created.
         Owned::Ours(object) if !object.is_deleting && object.spec.is_none() => {
             may_create.then(|| (kind, AccessAction::Delete(object.version.clone())))
         }
@@ -283,7 +283,7 @@ fn step(
     }
 }
 
-/// Deletes an object of ours, once.
+/// Deletes an object of ours that is not being deleted already.
 fn delete(observed: &Owned<'_>, kind: AccessKind) -> Write {
     let action = match observed {
         Owned::Ours(object) if !object.is_deleting => AccessAction::Delete(object.version.clone()),
@@ -294,7 +294,7 @@ fn delete(observed: &Owned<'_>, kind: AccessKind) -> Write {
 
 /// The merge patch that makes an object as desired.
 fn patch(object: &ObservedObject, desired: &Desired) -> Value {
-    // A merge patch merges what the list of manifests is not part of: fields that must not be there are removed by name.
+    // A merge patch replaces lists, but merges objects, so fields that must be absent are set to null.
     let surplus = object.spec.iter().flatten().map(|(field, _)| (field.clone(), Value::Null));
     let mut spec: Map<String, Value> = surplus.collect();
     for (field, value) in &desired.spec {

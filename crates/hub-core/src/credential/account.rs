@@ -16,18 +16,17 @@ use crate::version::Version;
 /// condition is absent: it would cost a write for every account of a hub.
 pub const CONDITION_SYNCED: &str = "SyncedToClusterProfiles";
 
-/// The maximum length of the annotation [`labels::SYNC_TO_NAMESPACES`], in bytes: some 250 of the longest names. Whoever
-/// may write in the namespace of a cluster chooses it, and a process keeps it for every account.
+/// The maximum length of the annotation [`labels::SYNC_TO_NAMESPACES`], in bytes: some 250 of the longest names. Anyone
+/// who may write in the namespace of a cluster chooses it, and a process keeps it in memory for every account.
 pub const MAX_ANNOTATION: usize = 16 << 10;
-/// The maximum length of `status.conditions` as JSON text, in bytes. A condition's message has at most half of it.
+/// The maximum length of `status.conditions` as JSON text, in bytes. The API limits the message of a condition to half
+/// of it.
 pub const MAX_CONDITIONS: usize = 64 << 10;
 
 /// A ManagedServiceAccount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// `metadata.uid`.
     pub uid: String,
-    /// `metadata.resourceVersion`.
     pub resource_version: String,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
@@ -51,7 +50,6 @@ pub struct AccountState {
 }
 
 impl AccountState {
-    /// `status.conditions`.
     #[must_use]
     pub fn conditions(&self) -> Vec<Value> {
         serde_json::from_str(&self.conditions).unwrap_or_default()
@@ -98,13 +96,11 @@ impl Scope {
 }
 
 impl Account {
-    /// Its version.
     #[must_use]
     pub fn version(&self) -> Version {
         Version { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
     }
 
-    /// Reads a ManagedServiceAccount.
     #[must_use]
     pub fn read(account: &ManagedServiceAccount) -> Self {
         let status = account.status.as_ref();
@@ -152,7 +148,8 @@ impl Account {
         self.state.as_ref().is_ok_and(|state| state.conditions().iter().any(is_ours))
     }
 
-    /// Whether two readings differ only in the version and the messages of conditions: then no copy has to change.
+    /// Whether two readings agree in everything that copies depend on: they may differ in the version and the
+    /// conditions.
     #[must_use]
     pub fn asks_the_same_as(&self, other: &Self) -> bool {
         let token_secret =

@@ -24,12 +24,11 @@ const ANNOTATIONS: [&str; 3] = [labels::SYNCED_CLUSTER, labels::SYNCED_ACCOUNT, 
 /// How many hexadecimal digits of its hash a shortened label value has: an even number, up to 16.
 const HASH_LENGTH: usize = 10;
 
-/// A Secret with the key of a copy, reduced to what plans need, without its data. Its size does not depend on the Secret's
-/// content, since a tenant may label any Secret in its namespace.
+/// A Secret with the key of a copy, reduced to what plans need, without its data. Its size does not depend on the
+/// Secret's content, since a tenant may label any Secret in its namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and none excludes another")]
 pub struct ObservedCopy {
-    /// The version of the object.
     pub version: Version,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
@@ -45,7 +44,6 @@ pub struct ObservedCopy {
     owner: Option<OwnerRecord>,
     /// The fingerprint of its data, or `None` if the data cannot be read.
     fingerprint: Option<Fingerprint>,
-    /// Whether it has any data.
     is_full: bool,
     /// Whether it has a key that no copy has.
     holds_more: bool,
@@ -58,7 +56,7 @@ pub struct ObservedCopy {
 struct OwnerRecord {
     name: Text,
     uid: Text,
-    /// The version in which it is named; nothing for an unknown one.
+    /// The version of the API by which it is named; `None` for one that is not supported.
     version: Option<ProfileVersion>,
 }
 
@@ -71,7 +69,6 @@ pub struct Record {
 }
 
 impl ObservedCopy {
-    /// Reads a Secret.
     #[must_use]
     pub fn read(key: &SecretKey, secret: &Secret) -> Self {
         let observed = Self::from_metadata(key, &secret.metadata);
@@ -173,8 +170,8 @@ impl ObservedCopy {
             && self.names_a_served_version(wanted)
     }
 
-    /// Whether it is exactly as we write a copy of this credential, whatever owns it: a profile may have been replaced or
-    /// deleted since.
+    /// Whether it is exactly as we write a copy of this credential, whatever owns it: a profile may have been replaced
+    /// or deleted since.
     #[must_use]
     pub fn is_exactly(&self, account: &AccountKey, credential: &Credential) -> bool {
         let is_recorded = self.record.as_ref().is_some_and(|record| record.account == *account);
@@ -215,10 +212,9 @@ pub struct Wanted<'a> {
     pub uid: &'a str,
     /// The `metadata.uid` of the profile that owns it.
     pub owner: &'a str,
-    /// The served versions of ClusterProfile. Its owner reference has the latest when it is written; an existing copy
-    /// keeps its version as long as that is served.
+    /// The served versions of ClusterProfile. A copy is written with the latest in its owner reference; an existing
+    /// copy keeps its version as long as that is served.
     pub owner_versions: ServedVersions,
-    /// The data.
     pub credential: &'a Credential,
 }
 

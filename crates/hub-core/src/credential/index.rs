@@ -36,7 +36,6 @@ pub struct SyncSettings {
 /// The profile that owns a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileMetadata {
-    /// `metadata.uid`.
     pub uid: Text,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
@@ -82,11 +81,10 @@ impl Slot {
     }
 }
 
-/// A Secret that this process created, or that is exactly as it creates one. Labels and managedFields do not prove this,
-/// since a tenant can write and remove them; only the API server sets the uid.
+/// A Secret that this process created, or that is exactly as it creates one. Labels and managedFields do not prove
+/// this, since a tenant can write and remove them; only the API server sets the uid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatedCopy {
-    /// Its `metadata.uid`.
     pub uid: String,
     /// The account whose token it got.
     pub account: AccountKey,
@@ -109,7 +107,7 @@ fn asking(accounts: &Accounts, cluster: &ClusterName) -> BTreeSet<AccountName> {
     accounts.filter(|(_, account)| account.opts_in).map(|(name, _)| name.clone()).collect()
 }
 
-/// The index. The [`Fleet`] has what decisions read of clusters, sets and bindings.
+/// The index of accounts, tokens, copies and profiles. Clusters, sets and bindings are in the [`Fleet`].
 #[derive(Debug, Default)]
 pub struct CredentialIndex {
     pub(super) settings: SyncSettings,
@@ -120,16 +118,16 @@ pub struct CredentialIndex {
     reach: Reach,
     copies: SecretMap<Box<Slot>>,
     listed_copies: Listed<Namespace>,
-    /// The namespaces with copies where the permission for them has ended.
+    /// The namespaces with copies in which the permission for copies has ended.
     unpermitted: BTreeSet<Namespace>,
     profiles: BTreeMap<ProfileKey, ProfileMetadata>,
     served_versions: ServedVersions,
 }
 
-/// The lists that are complete, so that a missing object does not exist.
+/// Which lists are complete: an object that is missing from one of these does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listed<T> {
-    /// Those of these.
+    /// Those of these namespaces or accounts.
     Of(BTreeSet<T>),
     All,
 }
@@ -141,7 +139,7 @@ impl<T> Default for Listed<T> {
 }
 
 impl<T: Ord> Listed<T> {
-    /// Whether every object of this is known.
+    /// Whether the list of this namespace or account is complete.
     pub fn has(&self, what: &T) -> bool {
         match self {
             Self::Of(these) => these.contains(what),
@@ -149,7 +147,7 @@ impl<T: Ord> Listed<T> {
         }
     }
 
-    /// Records that every object of this, or with `None` every object, is known; returns whether that is new.
+    /// Records that this list, or with `None` every list, is complete; returns whether that is new.
     pub fn add(&mut self, what: Option<T>) -> bool {
         match (&mut *self, what) {
             (Self::All, _) => false,
@@ -169,13 +167,11 @@ impl<T: Ord> Listed<T> {
 }
 
 impl CredentialIndex {
-    /// An empty index.
     #[must_use]
     pub fn new(settings: SyncSettings) -> Self {
         Self { settings, ..Self::default() }
     }
 
-    /// The served versions of ClusterProfile.
     pub(super) fn served_versions(&self) -> ServedVersions {
         self.served_versions
     }
@@ -207,7 +203,7 @@ impl CredentialIndex {
         self.sources.retain(|key, _| key.account != *account);
     }
 
-    /// Whether it is known if an account of this name has a token.
+    /// Whether every token of accounts with this name is known, so that a missing one does not exist.
     #[must_use]
     pub fn knows_sources(&self, account: &AccountName) -> bool {
         self.listed_sources.has(account)
@@ -218,7 +214,7 @@ impl CredentialIndex {
         self.listed_copies.add(namespace)
     }
 
-    /// Forgets all other tokens and copies, which are no longer watched.
+    /// Forgets the tokens and copies that are no longer watched: those for which these functions return false.
     pub fn keep_listed(
         &mut self,
         sources: impl Fn(&AccountName) -> bool,
@@ -244,7 +240,8 @@ impl CredentialIndex {
         self.forget_observed(namespace);
     }
 
-    /// What this process created stays known: it may have to be deleted.
+    /// Forgets the copies that a watch returned. What this process created stays known, since it may have to be
+    /// deleted.
     fn forget_observed(&mut self, namespace: &Namespace) {
         let key = |name: &Text| SecretKey { namespace: namespace.clone(), name: name.clone() };
         let keys: Vec<_> = self.copies.in_namespace(namespace).map(|(name, _)| key(name)).collect();
@@ -269,7 +266,7 @@ impl CredentialIndex {
         self.has_copies(namespace) && self.unpermitted.insert(namespace.clone())
     }
 
-    /// Whether copies in a namespace can be kept up to date, as far as is known.
+    /// Whether the syncer has the permission for copies in a namespace, as far as is known.
     pub(super) fn permits_copies(&self, namespace: &Namespace) -> bool {
         !self.unpermitted.contains(namespace)
     }
@@ -281,8 +278,8 @@ impl CredentialIndex {
         slots.any(|(_, slot)| slot.observed.is_some() || slot.created.is_some())
     }
 
-    /// Whether no copy may be in a namespace, now or with the next change of an account: no set is bound there, or it is
-    /// protected.
+    /// Whether no copy may be in a namespace, now or with the next change of an account: no set is bound there, or it
+    /// is protected.
     #[must_use]
     pub fn receives_nothing(&self, fleet: &Fleet, namespace: &Namespace) -> bool {
         !grant::is_bound(fleet, namespace) || self.settings.protected.protection(fleet, namespace).is_some()
@@ -311,7 +308,7 @@ impl CredentialIndex {
         self.copies.namespaces()
     }
 
-    /// The token of an account, as its agent reported it.
+    /// The Secret with the token of an account, as its agent reported it.
     #[must_use]
     pub fn source(&self, key: &AccountKey) -> Option<&TokenSource> {
         self.sources.get(key)
@@ -327,8 +324,8 @@ impl CredentialIndex {
         self.reach.changed_names()
     }
 
-    /// The accounts whose tokens are no longer watched because there are too many names, or are watched again, since the last
-    /// call: their state and their copies may change without any event.
+    /// The accounts whose tokens are no longer watched because there are too many names, or are watched again, since
+    /// the last call: their state and their copies may change without any event.
     pub fn take_moved(&mut self) -> BTreeSet<AccountKey> {
         self.reach.take_moved()
     }
@@ -358,7 +355,6 @@ impl CredentialIndex {
         self.reach.is_left_out(key)
     }
 
-    /// The account of that name.
     #[must_use]
     pub fn account(&self, key: &AccountKey) -> Option<&Account> {
         self.accounts.get(&key.cluster)?.get(&key.account).map(Box::as_ref)
@@ -426,8 +422,8 @@ impl CredentialIndex {
         });
     }
 
-    /// Records that the Secret with this uid is ours: from the response to a create, or because it is exactly as we create
-    /// one.
+    /// Records that the Secret with this uid is ours: from the response to a create, or because it is exactly as we
+    /// create one.
     pub fn set_created(&mut self, key: &SecretKey, created: Option<CreatedCopy>) {
         if self.created(key) != created.as_ref() {
             self.change_slot(key, |slot| slot.created = created);
@@ -461,7 +457,6 @@ impl CredentialIndex {
         }
     }
 
-    /// The profile of a cluster in a namespace.
     #[must_use]
     pub fn profile(&self, key: &ProfileKey) -> Option<&ProfileMetadata> {
         self.profiles.get(key)
@@ -499,7 +494,6 @@ impl CredentialIndex {
         true
     }
 
-    /// Removes the token of an account.
     pub fn delete_source(&mut self, key: &AccountKey) {
         self.sources.remove(key);
     }
@@ -544,7 +538,6 @@ impl CredentialIndex {
         true
     }
 
-    /// Removes a profile.
     pub fn delete_profile(&mut self, key: &ProfileKey) {
         self.profiles.remove(key);
     }
@@ -559,7 +552,7 @@ impl CredentialIndex {
             .map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() })
     }
 
-    /// The keys with which copies of an account exist or may have to.
+    /// The keys of the copies of an account that exist, or may have to exist.
     #[must_use]
     pub fn keys_of(&self, fleet: &Fleet, key: &AccountKey) -> Vec<SecretKey> {
         let name = Text::from(key.copy_name());
@@ -568,8 +561,8 @@ impl CredentialIndex {
         granted.into_iter().chain(self.copies.namespaces_with(&name)).map(copy_key).collect()
     }
 
-    /// The keys, existing or wanted, of the copies for accounts of a cluster in a namespace; and possibly some of another
-    /// cluster whose name begins with this one's.
+    /// The keys, existing or wanted, of the copies for accounts of a cluster in a namespace; and possibly some of
+    /// another cluster whose name begins with this one's.
     #[must_use]
     pub fn keys_at(&self, fleet: &Fleet, key: &ProfileKey) -> BTreeSet<SecretKey> {
         let copy_key = |name: Text| SecretKey { namespace: key.namespace.clone(), name };

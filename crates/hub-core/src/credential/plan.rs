@@ -16,7 +16,6 @@ use crate::priority::Priority;
 /// The next write for one key, and the states of its accounts.
 #[derive(Debug, Default, PartialEq)]
 pub struct CopyPlan {
-    /// The next write.
     pub action: CopyAction,
     /// The account whose token is in the Secret, or will be after the next write.
     pub holder: Option<AccountKey>,
@@ -26,7 +25,6 @@ pub struct CopyPlan {
     pub is_removal: bool,
     /// The state of every account whose copy has this name.
     pub states: Vec<(AccountKey, State)>,
-    /// The findings on the Secret.
     pub findings: Vec<Finding>,
 }
 
@@ -44,8 +42,8 @@ impl CopyPlan {
         states.for_each(|(_, state)| *state = State::DeleteRefused);
     }
 
-    /// Records that the permission for the copy has ended, as a process would see it that starts now: it could not read
-    /// the copy.
+    /// Records that the permission for copies has ended: a process that starts now could not read the copy, so its
+    /// state is unknown.
     fn mark_unpermitted(&mut self, eligibilities: &Eligibilities<'_>) {
         let synced = self.states.iter_mut().filter(|(_, state)| *state == State::Synced);
         for (account, state) in synced {
@@ -62,11 +60,12 @@ impl CopyPlan {
     }
 }
 
-/// The next write. A Secret that this process created is deleted by its uid; perhaps no watch shows it, since its label was
-/// removed or it is gone. Another one must still have the version in which its marks show that it is a copy.
+/// The next write. A Secret that this process created is deleted by its uid: watches may not return it, because its
+/// label was removed, or it may be gone. Any other Secret is deleted only in the version whose marks show that it is a
+/// copy.
 pub type CopyAction = Action<Box<Secret>, Box<Patch>>;
 
-/// Whether one account should have a copy in one namespace, apart from what has its key.
+/// Whether one account should have a copy in one namespace, whichever Secret has the key of that copy.
 enum Eligibility<'a> {
     /// A copy should exist. A missing one is created unless there is an obstacle.
     Offered(Wanted<'a>, Option<State>),
@@ -87,7 +86,7 @@ impl Eligibility<'_> {
         }
     }
 
-    /// The state if no copy of the account has the key.
+    /// The state if the Secret with the key, if any, is not the account's copy.
     fn without_copy(&self, offered: State) -> State {
         match self {
             Self::Offered(_, obstacle) => obstacle.unwrap_or(offered),
@@ -175,8 +174,8 @@ pub fn priority(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) ->
     if is_removal { Priority::End } else { Priority::Update }
 }
 
-/// Whether nothing is left to delete in a namespace that receives no copies, so that the permission there has served its
-/// purpose: all Secrets are known, and for none of them a write is planned.
+/// Whether nothing is left to delete in a namespace that receives no copies, so that the permission there is no longer
+/// needed: all Secrets are known, and no write is planned for any of them.
 #[must_use]
 pub fn is_cleared(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace) -> bool {
     index.knows_copies(namespace)
@@ -222,7 +221,7 @@ fn create(
         is_free &= !matches!(state, State::Synced | State::WriteRefused | State::TokenUnknown);
         plan.states.push(((*key).clone(), state));
     }
-    // Where a copy should exist, creating it shows what happened to the last one.
+    // If a copy should exist, the create shows whether the last one is gone.
     let is_unwanted =
         eligibilities.iter().all(|(_, eligibility)| matches!(eligibility, Eligibility::Refused(_)));
     if let Some(created) = unseen.filter(|_| is_unwanted) {
@@ -332,8 +331,8 @@ fn difference(
     }
 }
 
-/// What removes a copy that is being deleted already; `None` if it must be deleted. One that a finalizer delays is at
-/// least emptied, since its token must not stay.
+/// The write to an unwanted copy that is being deleted already; `None` if it has yet to be deleted. If a finalizer
+/// delays the deletion, the copy is at least emptied, since its token must not stay.
 fn removal(observed: &ObservedCopy) -> Option<CopyAction> {
     if !observed.terminating {
         None

@@ -1,7 +1,7 @@
 //! The accounts of granted clusters, by namespace and by name, kept up to date by what changes.
 //!
-//! If the syncer may not list all Secrets, it watches tokens by the names of these accounts. Most accounts of a hub are of
-//! clusters that no namespace is granted: they cost nothing here.
+//! If the syncer may not list all Secrets, it watches tokens by the names of these accounts. Most accounts of a hub are
+//! of clusters that no namespace is granted: they cost nothing here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub struct Reach {
     crowded: BTreeSet<ClusterName>,
     names: TokenNames,
     is_outdated: bool,
-    /// The accounts that have exceeded a limit since, or no longer do.
+    /// The accounts that have begun or ceased to exceed a limit since the last [`Reach::take_moved`].
     moved: BTreeSet<AccountKey>,
 }
 
@@ -136,8 +136,8 @@ impl Reach {
         Some(&self.names)
     }
 
-    /// The accounts whose tokens are no longer watched because there are too many names, or are watched again, since the last
-    /// call.
+    /// The accounts whose tokens are no longer watched because there are too many names, or are watched again, since
+    /// the last call.
     pub fn take_moved(&mut self) -> BTreeSet<AccountKey> {
         std::mem::take(&mut self.moved)
     }
@@ -149,7 +149,7 @@ impl Reach {
     }
 }
 
-/// Removes one of the values of a key, and the key with the last one; returns whether it was the last one.
+/// Removes a value of a key, and the key with its last value; returns whether that was the last one.
 fn remove<K: Ord, V: Ord>(all: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) -> bool {
     let Some(values) = all.get_mut(key) else { return false };
     values.remove(value);

@@ -34,7 +34,7 @@ pub struct Report {
     pub reason: &'static str,
     /// All problems, one sentence each.
     pub message: String,
-    /// The namespaces with problems, if each is an object that does not exist or is not known yet; empty if one is a
+    /// The namespaces with problems, if every problem is an object that is missing or not known yet; empty if any is a
     /// refusal or a conflict.
     pub missing_in: BTreeSet<Namespace>,
 }
@@ -110,7 +110,7 @@ pub fn recipients(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> B
     granted.filter(receives).cloned().collect()
 }
 
-/// The state of an account's copy in a namespace, if it has one there.
+/// The state of an account's copy in a namespace, whether or not the copy exists; `None` if the account is not known.
 fn state(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace, key: &AccountKey) -> Option<State> {
     let copy_key = SecretKey { namespace: namespace.clone(), name: key.copy_name().into() };
     let states = plan(index, fleet, &copy_key).states;

@@ -21,7 +21,6 @@ impl<T> Default for SecretMap<T> {
 }
 
 impl<T> SecretMap<T> {
-    /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &SecretKey) -> Option<&T> {
         self.by_namespace.get(&key.namespace)?.get(&key.name)
@@ -67,13 +66,11 @@ impl<T> SecretMap<T> {
         removed
     }
 
-    /// The number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_namespace.values().map(BTreeMap::len).sum()
     }
 
-    /// Whether there is no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_namespace.is_empty()
@@ -89,8 +86,8 @@ impl<T> SecretMap<T> {
         self.by_namespace.get(namespace).into_iter().flatten()
     }
 
-    /// The names in a namespace that may be those of copies for a cluster: of another cluster whose name begins with this
-    /// one's, too.
+    /// The names in a namespace that may be those of copies for a cluster. Some may be for another cluster whose name
+    /// begins with this one's.
     pub fn of_cluster_in<'a>(
         &'a self,
         namespace: &Namespace,

@@ -33,7 +33,7 @@ pub const CREDENTIAL_MAX_LENGTH: usize = 64 * 1024;
 /// How many owners of a source are read; an agent writes one.
 const OWNERS_MAX: usize = 8;
 
-/// The Secret of a ManagedServiceAccount's name in its namespace.
+/// The Secret that has the name and the namespace of a ManagedServiceAccount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenSource {
     /// The uids in its ownerReferences.
@@ -49,7 +49,6 @@ pub struct TokenSource {
 /// The data that is copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// The bearer token.
     pub token: SecretBytes,
     /// The CA certificates, as the agent wrote them.
     pub ca: Option<SecretBytes>,
@@ -62,7 +61,6 @@ pub struct Credential {
 /// Why a source is not copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Unusable {
-    /// There is no token.
     #[default]
     NoToken,
     EmptyToken,
@@ -91,7 +89,6 @@ impl fmt::Display for Unusable {
 }
 
 impl TokenSource {
-    /// Reads a Secret.
     #[must_use]
     pub fn read(secret: &Secret) -> Self {
         let metadata = &secret.metadata;
@@ -124,8 +121,9 @@ impl TokenSource {
         is_earlier(self.reported) && is_earlier(account.created)
     }
 
-    /// Whether it is known that the agent of an account did not create it. For an unknown account only the uid is
-    /// missing, and an unreadable one has it in its metadata.
+    /// Whether it is known that the account's agent did not create it. Without an account, only the label and the type
+    /// are compared; an account that cannot be read has its uid in its metadata. A Secret that cannot be read is never
+    /// foreign.
     #[must_use]
     pub fn is_foreign_to(&self, account: Option<&Account>) -> bool {
         let is_anothers = |account: &Account| !self.owners.contains(&account.uid);
@@ -162,7 +160,7 @@ impl Credential {
         Ok(Self { token, ca, digest, expires })
     }
 
-    /// The data that it puts into a copy.
+    /// The data of its copies.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &SecretBytes)> {
         self.ca.iter().map(|ca| (CA, ca)).chain([(TOKEN, &self.token)])
     }

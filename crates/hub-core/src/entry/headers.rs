@@ -8,7 +8,7 @@ use http::header::{
 
 use super::Refusal;
 
-/// The headers of one connection (RFC 9110, section 7.6.1).
+/// The hop-by-hop headers (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -21,19 +21,19 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Further headers of a request that are not forwarded: credentials, and what an API server could take for the word of
-/// a proxy that it trusts (`--requestheader-*-headers`, source addresses in its audit log).
+/// Further headers of a request that are not forwarded: credentials, and those that an API server could attribute to a
+/// proxy that it trusts (`--requestheader-*-headers`, source addresses in its audit log).
 const NOT_FORWARDED: [HeaderName; 6] = [
     AUTHORIZATION,
     COOKIE,
     FORWARDED,
-    // That of the cluster takes its place.
+    // Replaced by that of the cluster.
     HOST,
     HeaderName::from_static("x-real-ip"),
     HeaderName::from_static("audit-id"),
 ];
 
-/// The same by prefix.
+/// The prefixes of further headers that are not forwarded.
 const NOT_FORWARDED_PREFIXES: [&str; 2] = ["x-remote-", "x-forwarded-"];
 
 /// Prefix of the headers by which a user acts as another one.
@@ -43,7 +43,7 @@ const IMPERSONATION: &str = "impersonate-";
 /// (<https://github.com/kubernetes/kubernetes/pull/47740>).
 const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Headers of a response that are not those of the cluster to set: they concern the host, which all clusters share.
+/// Headers of a response that a cluster must not set: they affect the host, which all clusters share.
 const NOT_RETURNED: [HeaderName; 4] = [
     SET_COOKIE,
     HeaderName::from_static("alt-svc"),
@@ -51,8 +51,8 @@ const NOT_RETURNED: [HeaderName; 4] = [
     HeaderName::from_static("strict-transport-security"),
 ];
 
-/// Whether a client of Go asks for the resources of an API server, by which kubectl begins. Of a response that is an error
-/// it shows a text as it is, and of a `Status` nothing but "unknown" (`client-go/discovery/discovery_client.go`).
+/// Whether client-go requests the resources of an API server (discovery), as kubectl does first. Of an error response,
+/// it shows plain text as it is, but of a `Status` only "unknown" (`client-go/discovery/discovery_client.go`).
 #[must_use]
 pub fn is_discovery(headers: &HeaderMap) -> bool {
     let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -73,7 +73,7 @@ pub fn bearer_token(headers: &HeaderMap) -> Result<&str, Refusal> {
     if scheme.eq_ignore_ascii_case("bearer") && is_token { Ok(token) } else { Err(Refusal::NoToken) }
 }
 
-/// The protocol that a message wants to switch to, or has switched to, if any.
+/// The protocol that a request asks to switch to, or a response has switched to, if any.
 #[must_use]
 pub fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let is_upgrade = named_by_connection(headers).any(|name| name.eq_ignore_ascii_case("upgrade"));
@@ -131,7 +131,7 @@ fn without_hop_by_hop(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// The headers that `Connection` declares as those of one connection.
+/// The names of the headers that `Connection` declares as hop-by-hop.
 fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim)

@@ -16,10 +16,8 @@ pub enum Refusal {
     /// A header would change who the caller is.
     #[error("the header {0} is not accepted: the cluster sees the ServiceAccount that the token belongs to")]
     Impersonation(String),
-    /// There are several `Authorization` headers.
     #[error("there is more than one Authorization header")]
     SeveralCredentials,
-    /// There is no bearer token.
     #[error(
         "a bearer token is required: the ServiceAccount token of the application, projected for the audience of the user \
          server"
@@ -43,7 +41,6 @@ pub enum Refusal {
     /// The token is not that of a ServiceAccount.
     #[error("the token is not that of a ServiceAccount: the grant is that of a ServiceAccount's namespace")]
     NoServiceAccount,
-    /// The cluster is not granted to the caller's namespace.
     #[error(
         "the cluster {} is not granted to the namespace {}: kubectl clusterprofile explain names the reason",
         .0.cluster, .0.namespace
@@ -52,30 +49,21 @@ pub enum Refusal {
     /// The caller's namespace is one of the hub itself.
     #[error("the namespace {0} is protected: no application reaches a cluster from there")]
     Protected(Namespace),
-    /// Whether the cluster is granted is unknown.
     #[error(
         "whether the cluster {} is granted to the namespace {} cannot be decided at the moment",
         .0.cluster, .0.namespace
     )]
     GrantUnknown(ProfileKey),
-    /// The grant has ended while the request was open.
     #[error("the cluster {} is no longer granted to the namespace {}", .0.cluster, .0.namespace)]
     GrantEnded(ProfileKey),
-    /// The namespace has too many requests open.
     #[error("the namespace {namespace} has {limit} requests open, the limit for each namespace")]
-    TooManyRequests {
-        /// The namespace.
-        namespace: Namespace,
-        /// The limit.
-        limit: usize,
-    },
+    TooManyRequests { namespace: Namespace, limit: usize },
     /// There is no token of the account that reaches the cluster.
     #[error("the cluster {0} has not reported the token of the user server's ManagedServiceAccount yet")]
     NoAccount(ClusterName),
     /// There is no connection to the cluster.
     #[error("the cluster {cluster} cannot be reached: {cause}")]
     Unreachable {
-        /// The cluster.
         cluster: ClusterName,
         /// The step that failed, without any part of a request.
         cause: String,
@@ -122,7 +110,7 @@ impl RefusalReason {
 }
 
 impl Refusal {
-    /// What each message begins with, so that it cannot be taken for that of a cluster.
+    /// The prefix of every message, so that it cannot be taken for one of a cluster.
     pub const PREFIX: &str = "hub-addons user server:";
 
     /// The reason as a label.
@@ -170,7 +158,7 @@ impl Refusal {
         }
     }
 
-    /// What clients show.
+    /// The message that clients show.
     #[must_use]
     pub fn message(&self) -> String {
         format!("{} {self}", Self::PREFIX)

@@ -8,7 +8,6 @@ use super::Refusal;
 /// Where a request goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// The cluster.
     pub cluster: ClusterName,
     /// The path and the query for its API server, exactly as the client sent them.
     pub target: String,
@@ -55,7 +54,7 @@ pub fn route(method: &Method, uri: &Uri, version: Version) -> Result<Route, Refu
     Ok(Route { cluster: cluster.into(), target })
 }
 
-/// Whether a percent-encoding is not one, or encodes what has a meaning in a path.
+/// Whether a percent-encoding is malformed, or encodes a character that has a meaning in a path.
 fn has_ambiguous_encoding(path: &str) -> bool {
     path.split('%').skip(1).any(|encoded| {
         let byte = encoded.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());

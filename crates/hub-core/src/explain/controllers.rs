@@ -29,7 +29,8 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
     gate_steps(hub, findings);
 }
 
-/// None has a Lease: they do not run, or run without leader election. What one of them has written shows the latter.
+/// No controller has a Lease: they do not run, or run without leader election. The latter is assumed if a profile of
+/// ours exists and no write is pending.
 fn none_leads(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
     let step = |mark| {
         CheckResult::new(Step::Controllers, mark, Code::ControllerNotFound, lease_object("*", None))
@@ -114,10 +115,10 @@ fn lease_step(hub: &Observed, controller: &str, is_needed: bool, findings: &mut 
     }
 }
 
-/// Whether OCM's own controllers write what controllers of ours that run write.
+/// Whether OCM's own controllers write the same objects as those of ours that run.
 fn gate_steps(hub: &Observed, findings: &mut Findings) {
     for ocm in OCM_GATES {
-        // Under another name, both write access providers of their own.
+        // With another provider name, each writes access providers of its own.
         let is_apart = ocm.controller == PROVISIONER && hub.access.provider() != DEFAULT_PROVIDER;
         if is_apart || matches!(hub.leading(ocm.controller), Leading::Unknown | Leading::NoLease) {
             continue;

@@ -61,7 +61,7 @@ impl Pair<'_> {
     }
 
     /// The steps from the accounts of the cluster to the permissions of the consumer.
-    /// Without an account that opts in, applications with an identity of their own need none.
+    /// If there are applications with an identity of their own, a missing account is no problem: they need none.
     pub(super) fn credential_steps(&self, has_own_identity: bool, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
         let is_named = |account: &AccountName| self.account.is_none_or(|asked| asked == account);
@@ -70,7 +70,7 @@ impl Pair<'_> {
         let mut explained = BTreeSet::new();
         for account in &accounts {
             let (plan, state) = planned(hub, &key.namespace, account);
-            // A copy is expected only if the question names an account.
+            // An account that does not opt in to the namespace is explained only if the question names it.
             if !is_meant(state) && self.account.is_none() && state != State::ProtectedNamespace {
                 continue;
             }
@@ -235,7 +235,7 @@ impl Pair<'_> {
             _ => copy(),
         };
         let code = if state == State::Synced { Code::CredentialOutdated } else { Code::Credential(state) };
-        // A refusal because of the hub's own objects is known; an object that cannot be read is unknown.
+        // Only what depends on an object that cannot be read is unknown; every other state is known to be a problem.
         let mark = match state {
             State::GrantUnknown | State::AccountUnknown | State::TokenUnknown | State::CopiesUnknown => {
                 Status::Unknown

@@ -43,9 +43,7 @@ pub struct Observed {
     pub bindings_of: Listed<Namespace>,
     /// The namespaces of which every ClusterProfile is known.
     pub profiles_of: Listed<Namespace>,
-    /// The ClusterProfiles.
     pub profiles: BTreeMap<ProfileKey, ShownProfile>,
-    /// The member IDs of the profiles.
     pub member_ids: MemberIds,
     /// The state that decides their access providers.
     pub access: AccessIndex,
@@ -55,8 +53,8 @@ pub struct Observed {
     pub credentials: CredentialIndex,
     /// The Leases of the controllers by the controllers' names; `None` if they cannot be read.
     pub leases: Option<BTreeMap<String, Lease>>,
-    /// The objects that enable a feature gate of OCM and the name by which they do, by the controller of ours that
-    /// writes the same objects; what cannot be read is missing.
+    /// By the controller of ours: the objects that enable the gate of OCM's controller for the same objects, each with
+    /// the name of the gate. Objects that cannot be read are left out.
     pub ocm_gates: BTreeMap<&'static str, Vec<(Object, &'static str)>>,
     /// The readers of Secrets, by namespace.
     pub readers: BTreeMap<Namespace, Readers>,
@@ -70,7 +68,6 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// An empty state.
     #[must_use]
     pub fn new(
         now: Timestamp,
@@ -134,7 +131,7 @@ impl Observed {
         self.ocm_gates.get(controller).is_some_and(Vec::is_empty)
     }
 
-    /// Whether everything is known that grants clusters to a namespace.
+    /// Whether all clusters, sets and bindings are known that can grant a cluster to a namespace.
     pub(super) fn knows_fleet(&self, namespace: &Namespace) -> bool {
         self.knows_clusters && self.knows_sets && self.bindings_of.has(namespace)
     }
@@ -154,7 +151,6 @@ impl Observed {
 pub struct OcmGate {
     /// Its names: the current one, then those of earlier releases.
     pub names: &'static [&'static str],
-    /// The name of our controller.
     pub controller: &'static str,
     /// The kind of the object that enables it.
     pub kind: &'static str,
@@ -194,7 +190,7 @@ pub const OCM_GATES: [OcmGate; 3] = [
 ];
 
 impl OcmGate {
-    /// The name of the gate among these, if it is one.
+    /// The first of `gates` that is a name of this one, as a static text.
     #[must_use]
     pub fn named<'a>(&self, mut gates: impl Iterator<Item = &'a str>) -> Option<&'static str> {
         gates.find_map(|gate| self.names.iter().find(|name| **name == gate).copied())
@@ -218,7 +214,7 @@ pub struct ShownProfile {
     pub last_writer: Option<String>,
 }
 
-/// The field manager of the last write to the projector's fields, if it is another.
+/// The field manager of the last write to the projector's fields, if it is not this project's.
 fn last_writer(metadata: &ObjectMeta) -> Option<String> {
     let projects = |fields: &Value| {
         let status = &fields["f:status"];

@@ -1,5 +1,5 @@
-//! What is left of access that has ended: accounts, copies of tokens and permissions that a controller deletes, and that
-//! still exist.
+//! What is left of access that has ended: accounts, copies of tokens and permissions that a controller deletes, and
+//! that still exist.
 
 use std::collections::BTreeSet;
 
@@ -135,9 +135,9 @@ fn left_permission(account: &AccountName, permission: &AccountPermission) -> Che
         .fix(format!("kubectl delete {} {name} --namespace {namespace}", kind.to_lowercase()))
 }
 
-/// Permissions that consumer access deletes, and whose account it does not maintain any more. They do not record the
-/// namespace of their consumer: they are reported once for their cluster. If the question names namespaces, whether they
-/// are those of its consumers is unknown.
+/// Permissions that consumer access has to delete, and whose account it no longer maintains. They do not record the
+/// namespace of their consumer, so they are reported once for their cluster. If the question names namespaces, it is
+/// unknown whether they belong to consumers there.
 pub(super) fn permissions_without_account(hub: &Observed, question: &Question, findings: &mut Findings) {
     if !hub.credentials.knows_accounts() {
         return;
@@ -182,7 +182,7 @@ pub(super) fn name_finalizers(hub: &Observed, finding: &mut CheckResult) {
     finding.message = format!("{}; {advice} {names}", finding.message);
     let Object { kind, namespace, name } = &finding.object;
     let namespace = namespace.as_ref().map(|namespace| format!(" --namespace {namespace}"));
-    // Which field manager has set the finalizer; of a Secret, no data.
+    // This shows which field manager has set the finalizer, and no data of a Secret.
     finding.fix = Some(format!(
         "kubectl get {} {name}{} --output jsonpath='{{.metadata.managedFields}}'",
         kind.to_lowercase(),

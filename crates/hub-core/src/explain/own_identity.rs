@@ -11,8 +11,8 @@ use super::{Code, Findings, Object, Pair, Status, Step};
 use crate::access::DEFAULT_OWN_IDENTITY_PROVIDER;
 
 impl Pair<'_> {
-    /// The step of applications whose permissions consumer access maintains. Returns whether there are any: they need no
-    /// copy of a token.
+    /// The step of applications whose permissions consumer access maintains. Returns whether there are any: they need
+    /// no copy of a token.
     pub(super) fn own_identity_steps(&self, findings: &mut Findings) -> bool {
         let (hub, key) = (self.hub, self.key);
         let of_cluster: Vec<_> = hub.permissions.get(&key.cluster).into_iter().flatten().collect();

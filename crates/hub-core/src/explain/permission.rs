@@ -147,8 +147,8 @@ fn names(rule: &PolicyRule) -> Option<BTreeSet<String>> {
     Some(names.iter().cloned().collect())
 }
 
-/// An object on the hub that grants an account permissions on its cluster, or the user of an application with an identity
-/// of its own.
+/// An object on the hub that grants an account permissions on its cluster, or the user of an application with an
+/// identity of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountPermission {
     pub object: Object,
@@ -167,8 +167,8 @@ pub struct AccountPermission {
 }
 
 impl AccountPermission {
-    /// The permissions in a ManifestWork: its RoleBindings and ClusterRoleBindings to ServiceAccounts and to users of the
-    /// hub.
+    /// The permissions in a ManifestWork: its RoleBindings and ClusterRoleBindings to ServiceAccounts and to users of
+    /// the hub.
     #[must_use]
     pub fn of_manifest_work(work: &Value) -> Vec<Self> {
         let manifests = work["spec"]["workload"]["manifests"].as_array().into_iter().flatten();
@@ -316,8 +316,8 @@ impl Pair<'_> {
     }
 }
 
-/// The permission that is not applied on the cluster, if any. While one kind of permissions replaces the other, those of the
-/// former count.
+/// The permission that is not applied on the cluster, if any. While one kind of permissions replaces the other, those
+/// of the former count.
 pub(super) fn not_applied<'a>(permissions: &[&'a AccountPermission]) -> Option<&'a AccountPermission> {
     let (applied, waiting): (Vec<&AccountPermission>, Vec<_>) =
         permissions.iter().copied().partition(|permission| permission.is_applied);

@@ -233,8 +233,8 @@ impl Pair<'_> {
         });
     }
 
-    /// The entry differs from the provisioner's next write. A provisioner at work would have written an entry that leads
-    /// elsewhere: it has other settings than this question.
+    /// The entry differs from the provisioner's next write. If the provisioner runs and the entry leads to another
+    /// server, the provisioner probably has other settings than this command.
     fn outdated_access(&self, field: &str, offer: &Offer, entry: Option<&Cluster>) -> super::CheckResult {
         let value = entry.map_or("none", |entry| entry.server.as_str());
         let finding = |mark| {

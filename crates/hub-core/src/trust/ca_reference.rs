@@ -10,7 +10,6 @@ use crate::finding::Subject;
 /// A key of a Secret or ConfigMap that contains certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaReference {
-    /// The kind of the object.
     pub kind: CaKind,
     pub namespace: Namespace,
     pub name: String,
@@ -25,7 +24,6 @@ pub enum CaKind {
 }
 
 impl CaKind {
-    /// The name of the kind.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,7 +34,7 @@ impl CaKind {
 }
 
 impl CaReference {
-    /// The object, as findings name it.
+    /// The subject of findings on the object.
     #[must_use]
     pub fn subject(&self) -> Subject {
         match self.kind {

@@ -1,9 +1,10 @@
 //! One breaker for every write of the process: it opens while the API server is failing.
 //!
-//! Each write reports its result here. A 429, a 503 or a failed connection opens the breaker. Timeouts and internal errors
-//! neither open nor close it: a webhook may be the cause, and concern one namespace, resource and verb alone. While the
-//! breaker is open, two writes a second pass as probes, and none before the `Retry-After` of the API server; every other
-//! key keeps its position in its queue. The first response that is none of these failures closes the breaker.
+//! Each write reports its result here. A 429, a 501, 502 or 503, or a failed connection opens the breaker. Timeouts
+//! (also a 504) and internal errors (500) neither open nor close it: a webhook may be the cause, and it may concern
+//! only one namespace, resource and verb. While the breaker is open, two writes a second pass as probes, and none
+//! before the `Retry-After` of the API server has passed; every other key keeps its position in its queue. The first
+//! response that is none of these failures closes the breaker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +19,9 @@ use crate::write::error::{Category, WriteError};
 
 /// Interval between two probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
-/// Longest time without a probe, regardless of `Retry-After`: the end of a grant waits for it, too.
+/// Upper bound for `Retry-After`: revocations wait for it, too.
 const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
-/// How long the API server must have recovered before another outage is logged: under load it has many short ones.
+/// Shortest time from the end of a logged outage to the next that is logged: under load there are many short ones.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The breaker. Cheap to clone; clones share it.
@@ -41,7 +42,7 @@ struct BreakerState {
 struct Outage {
     since: Instant,
     next_probe: Instant,
-    /// No probe before this moment: the end of the API server's `Retry-After`, and of the first interval.
+    /// No probe before this time: the end of the first interval and of every `Retry-After` so far.
     not_before: Instant,
     /// Passes that workers hold, and how many of them have not been used for a write.
     held: usize,
@@ -60,7 +61,6 @@ impl CircuitBreaker {
         Self { state: Arc::default(), changed: Arc::default(), metrics }
     }
 
-    /// Whether the breaker is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.state.lock().outage.is_some()
@@ -114,7 +114,7 @@ impl CircuitBreaker {
         let opens = match error.category {
             Category::Throttled => true,
             Category::Unavailable => !is_outdated,
-            // It may concern one namespace, resource and verb alone.
+            // It may concern only one namespace, resource and verb.
             Category::Timeout | Category::Internal => return,
             _ => {
                 drop(state);

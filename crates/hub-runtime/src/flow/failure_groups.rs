@@ -6,9 +6,9 @@
 //! fail, the others are written as if nothing had failed: the cause may concern these keys alone.
 //!
 //! A group is revoking if the end of a grant waits for one of its keys: for a delete, for the patch that empties a copy
-//! which a finalizer holds, or for the permission without which the syncer cannot delete a copy. Its probes are closer
-//! together, and do not share their number and their slots with those of other groups. The controller that queues a key
-//! knows this ([`Priority::End`](hub_core::priority::Priority::End)).
+//! which a finalizer holds, or for the permission without which the syncer cannot delete a copy. Its probes are more
+//! frequent, and have a rate limit and slots for slow requests of their own. Whether a key revokes follows from the
+//! verb or from its priority in the queue ([`Priority::End`](hub_core::priority::Priority::End)).
 
 #[cfg(test)]
 mod tests;
@@ -28,35 +28,37 @@ use crate::write::error::WriteError;
 const PROBE_MIN: Duration = Duration::from_millis(250);
 /// Longest delay between two probes of a group; jitter can double it.
 const PROBE_MAX: Duration = Duration::from_millis(7500);
-/// The same in a revoking group.
+/// Longest delay between two probes of a revoking group; jitter can double it.
 const PROBE_REVOCATION_MAX: Duration = Duration::from_millis(2500);
-/// Delay between probes for keys that have a new reason to be written, or if a group is large.
+/// Delay between the probes of a group if keys in it have a new reason to be written, or if it is large.
 const PROBE_PACE: Duration = Duration::from_secs(1);
-/// In which time each key of a group is a probe, if [`PROBE_PACE`] suffices: the keys can have different causes.
+/// The time within which every key of a group is probed once, unless [`PROBE_PACE`] limits it: keys can fail for
+/// different reasons.
 const ROUND: Duration = Duration::from_mins(1);
-/// Probes per second of all groups that are not revoking, and of all that are: then each of 500 namespaces has one every
-/// five seconds.
+/// Probes per second of all groups that are not revoking, and of all that are. At 100 per second, each of 500
+/// namespaces has one every five seconds.
 const ALL_PROBES: u32 = 4;
 const ALL_REVOCATIONS: u32 = 100;
 /// How many keys of a group have to fail before the others are parked.
 const FEW: usize = 4;
-/// The shortest time between two releases of a group: one key may fail while the others succeed.
+/// Shortest time between two releases of a group, so that a key that always fails is not retried after every success of
+/// the others.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
-/// The shortest time between two probes of a group because of a success in another namespace.
+/// Shortest time between two probes of a group that are due because of a success in another namespace.
 const HINT_INTERVAL: Duration = Duration::from_secs(5);
-/// Longest `Retry-After` that a group waits.
+/// Upper bound for `Retry-After`.
 const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
 
-/// The duration of a request from which it is slow: a request usually takes milliseconds.
+/// A request that takes this long is slow: a request usually takes milliseconds.
 pub(crate) const SLOW: Duration = Duration::from_secs(1);
-/// How many requests of groups whose last failure was slow are in flight at a time: of revoking groups, and of the others.
+/// How many requests may be in flight in groups whose last failure was slow: in the revoking groups, and in the others.
 const SLOW_REVOCATIONS: usize = 64;
 const SLOW_OTHERS: usize = 8;
 
 /// How long writes must have failed before that is reported. A refusal is reported at once.
 pub(crate) const LASTING: Duration = Duration::from_secs(3);
 
-/// What a group has in common.
+/// What the writes of a group have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Operation {
     pub(crate) namespace: Namespace,
@@ -73,13 +75,13 @@ pub(crate) struct FailureGroups<K> {
 }
 
 struct FailureGroup<K> {
-    /// Since when every write has failed.
+    /// When the first write that failed was sent, or when the group was last released.
     since: Instant,
     last: WriteError,
     /// When the last request was sent.
     tried: Instant,
     members: HashMap<K, Member>,
-    /// The members in the order in which they are probes.
+    /// The members in the order in which they become probes.
     line: BTreeMap<(Line, u64), K>,
     /// The member that is now a probe.
     probe: Option<K>,
@@ -106,14 +108,14 @@ struct Member {
     position: (Line, u64),
     /// Since when its writes have failed, if one was sent.
     since: Option<Instant>,
-    /// The number of successes of the group before its last failure.
+    /// `successes` of the group at its last failure: the member is counted in `failed` as long as that has not changed.
     failed_after: Option<u64>,
 }
 
 /// A write that is not sent now because others of its group fail.
 #[derive(Debug)]
 pub(crate) struct Parked {
-    /// How long to wait until the failure is reported; `None` if it is.
+    /// How long until the failure must be reported; `None` if it must be now.
     pub(crate) unreported: Option<Duration>,
     /// The last failure of the group.
     pub(crate) error: WriteError,
@@ -230,7 +232,7 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
         released
     }
 
-    /// The cause may have ended in other namespaces, too.
+    /// Makes probes due in other namespaces, since the cause may have ended there, too.
     fn hint(&mut self, operation: &Operation, now: Instant) {
         let alike = self.groups.iter_mut().filter(|(other, _)| {
             other.namespace != operation.namespace
@@ -258,7 +260,7 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
             }
             if was_probe {
                 group.probe = None;
-                // It has neither succeeded nor failed here, since it has another write now: the others may succeed.
+                // The key has another write now, so the probe has no result: the next key becomes the probe.
                 if group.members.contains_key(key) {
                     clock += 1;
                     group.enter(key, (Line::Failed, clock));
@@ -270,13 +272,14 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
             !group.members.is_empty()
         });
         self.clock = clock;
-        // It did not fail, so the next one need not wait longer than before.
+        // The probe did not fail, so the backoff does not advance.
         for operation in without_probe {
             self.plan_probe(&operation, PROBE_PACE, now);
         }
     }
 
-    /// Plans the next probe of a group after this delay, or sooner or later if there are many keys or groups.
+    /// Plans the next probe of a group after this delay: sooner if the group has many keys, later if there are many
+    /// groups.
     fn plan_probe(&mut self, operation: &Operation, delay: Duration, now: Instant) {
         let Some(is_revoking) = self.groups.get(operation).map(|group| group.is_revoking) else { return };
         let groups = self.groups.values().filter(|other| other.is_revoking == is_revoking).count();
@@ -297,7 +300,7 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
         self.groups.values().filter_map(|group| group.next_probe).min()
     }
 
-    /// The keys that are probes now.
+    /// Makes the first key of each group that is due its probe, and returns these keys.
     pub(crate) fn take_probes(&mut self, now: Instant) -> Vec<K> {
         let due = self.groups.values_mut().filter(|group| group.next_probe.is_some_and(|due| due <= now));
         due.filter_map(|group| {
@@ -315,7 +318,7 @@ fn probe_backoff(is_revoking: bool) -> ExponentialBackoff {
 }
 
 impl<K: Clone + Eq + Hash> FailureGroup<K> {
-    /// The end of a grant waits for a key: the next probe does not wait for as long as before.
+    /// If the end of a grant waits for a key, makes the group a revoking one, whose next probe is due earlier.
     fn revoke(&mut self, revokes: bool, now: Instant) {
         if revokes && !self.is_revoking {
             self.is_revoking = true;
@@ -335,7 +338,7 @@ impl<K: Clone + Eq + Hash> FailureGroup<K> {
             since: None,
             failed_after: None,
         });
-        // What has waited longer stays before what comes now.
+        // A key that already waits among the new ones keeps its position.
         if member.position.0 != Line::New || position.0 != Line::New {
             self.line.remove(&member.position);
             member.position = position;

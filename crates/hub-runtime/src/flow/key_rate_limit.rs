@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 pub(crate) struct KeyRateLimit<K> {
     /// When each key's burst allowance is full again.
     rested: HashMap<K, Instant>,
-    /// The number of keys at which those that have rested are forgotten.
+    /// The number of keys at which those whose burst allowance is full are forgotten.
     forget_at: usize,
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use hub_api::names::Namespace;
 use tokio::time::Instant;
 
-/// How long nothing is created in a namespace.
+/// How long creates in a namespace are paused.
 pub(crate) const NAMESPACE_PAUSE: Duration = Duration::from_mins(1);
-/// How long nothing is written for a kind.
+/// How long writes of a kind are paused.
 pub(crate) const KIND_PAUSE: Duration = Duration::from_secs(5);
 
 /// What is paused, and until when.
@@ -35,12 +35,11 @@ impl Pauses {
 
     /// Pauses creates in a namespace; returns whether this is new.
     pub(crate) fn pause_namespace(&mut self, namespace: &Namespace, now: Instant) -> bool {
-        // Most namespaces that are going do not return.
+        // Most namespaces that terminate are not recreated, so nothing else removes their pauses.
         self.namespaces.retain(|_, until| *until > now);
         self.namespaces.insert(namespace.clone(), now + NAMESPACE_PAUSE).is_none()
     }
 
-    /// Ends the pause of a namespace.
     pub(crate) fn resume_namespace(&mut self, namespace: &Namespace) {
         self.namespaces.remove(namespace);
     }
@@ -50,7 +49,7 @@ impl Pauses {
         self.kinds.insert(resource, now + KIND_PAUSE).is_none()
     }
 
-    /// Ends the pause of a kind; returns whether there was one, also if it had expired.
+    /// Returns whether there was a pause, even one that had expired.
     pub(crate) fn resume_kind(&mut self, resource: &str) -> bool {
         self.kinds.remove(resource).is_some()
     }

@@ -6,16 +6,16 @@ use crate::queue::Outcome;
 use crate::write::error::{Category, WriteError};
 
 /// Delay after a 429 without a delay in its Status: what API Priority and Fairness
-/// (<https://kubernetes.io/docs/concepts/cluster-administration/flow-control/>) sends in the `Retry-After` header, which
-/// kube's errors do not contain.
+/// (<https://kubernetes.io/docs/concepts/cluster-administration/flow-control/>) sends in the `Retry-After` header,
+/// which kube's errors do not contain.
 const THROTTLED_WAIT: Duration = Duration::from_secs(1);
 
 /// What follows from a failed write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextStep {
-    /// No error: the plan was stale. Plan again.
+    /// The plan was stale, or this process does not lead. Plan again.
     Replan,
-    /// Nothing was sent, since the circuit breaker is open. The key keeps its position.
+    /// Nothing was sent, since the circuit breaker is open. The key is queued again with its priority.
     Hold,
     /// The object is gone. Forget it, and plan again.
     Forget,
@@ -25,7 +25,7 @@ pub enum NextStep {
     PauseKind,
     /// The API server accepted the write without effect, and may until a person changes something. Report it.
     Report,
-    /// The write fails for a reason that may concern its namespace, resource and verb alone. Retry it with the others of
+    /// The write fails for a reason that may concern only its namespace, resource and verb. Retry it with the others of
     /// this group, and report it: a refusal at once, another failure once it lasts.
     JoinGroup,
     /// The API server or the connection fails. Log it, and retry.
@@ -41,7 +41,7 @@ impl NextStep {
             (_, Category::Held) => Self::Hold,
             ("create", Category::NamespaceTerminating | Category::NamespaceNotFound) => Self::PauseNamespace,
             (_, Category::NotServed) => Self::PauseKind,
-            // A create refers to nothing but its namespace; anything else that is missing stays missing for a while.
+            // Not for a create, which has no object yet: what it misses stays missing for a while.
             (verb, Category::NotFound | Category::NamespaceNotFound) if verb != "create" => Self::Forget,
             (_, Category::Ineffective) => Self::Report,
             (_, Category::Throttled) => {

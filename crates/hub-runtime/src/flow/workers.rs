@@ -1,10 +1,11 @@
 //! Which keys a queue's workers may take: no namespace, and no priority, may occupy all of them.
 //!
-//! A request that takes longer than a second, for example because of a webhook, does not count as a worker any more, so
-//! that it delays no other namespace; its number is bounded, too. A quarter of the workers only end grants, and one
-//! namespace has at most half of them, with its slow requests. While requests of one priority are slow, they leave a
-//! quarter of the rest to the other: where creates begin to hang in hundreds of namespaces at once, tokens that are rotated
-//! elsewhere do not wait for the first attempt in each.
+//! A request that takes longer than a second, for example because of a webhook, no longer occupies a worker, so that it
+//! delays no other namespace; the number of such requests is limited, too. Work that ends grants is counted separately:
+//! it may occupy as many workers as there are, other work three quarters of that number. Of each of the two, one
+//! namespace has at most half the workers, including its slow requests. While requests that start grants are slow, they
+//! leave a quarter of the workers of other work to updates, and the other way round: if creates begin to hang in
+//! hundreds of namespaces at once, tokens that are rotated elsewhere do not wait for the first attempt in each.
 
 use hub_api::names::Namespace;
 use hub_core::priority::Priority;
@@ -20,7 +21,7 @@ const IN_FLIGHT: usize = 8;
 pub(crate) struct Busy {
     pub(crate) namespace: Namespace,
     pub(crate) priority: Priority,
-    /// Since when, or since its last request began.
+    /// When the worker took the key, or began its last request.
     pub(crate) since: Instant,
 }
 
@@ -43,7 +44,8 @@ impl<'a> Occupation<'a> {
         let same = || self.busy.iter().filter(|busy| busy.priority == priority);
         let is_fast = |busy: &&&Busy| self.becomes_slow(busy).is_some();
         let workers = if ends { self.workers } else { without_a_quarter(self.workers) };
-        // The share of one priority: while its requests are slow, and of the requests in flight.
+        // The limit for one priority: for its fast requests while others of it are slow, and for its requests in
+        // flight.
         let share = if ends { workers } else { without_a_quarter(workers) };
         let is_slow = same().any(|busy| self.becomes_slow(busy).is_none());
         alike().filter(is_fast).count() < workers
@@ -53,7 +55,7 @@ impl<'a> Occupation<'a> {
             && alike().filter(|busy| busy.namespace == *namespace).count() < (self.workers / 2).max(1)
     }
 
-    /// When the next request becomes slow and so leaves its worker to another key.
+    /// When the next request becomes slow, which leaves its worker to another key.
     pub(crate) fn changes_at(&self) -> Option<Instant> {
         self.busy.iter().filter_map(|busy| self.becomes_slow(busy)).min()
     }

@@ -1,8 +1,8 @@
-//! The optional limit of this process's writes in a second, for a hub without effective API Priority and Fairness, which
-//! is the only limit otherwise.
+//! The optional limit of writes per second of this process, for a hub without effective API Priority and Fairness,
+//! which is the only limit otherwise.
 //!
-//! Work that ends a grant is not delayed, only counted. All other work waits in its queue, not at the client, so that
-//! what is most urgent is written next.
+//! Work that ends a grant is not delayed, only counted. All other work waits in its queue, not in the client as with
+//! client-go's QPS, so that the most urgent key is written next.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// What may be written at once, after a time without writes: as much as in one second.
+/// The burst after a time without writes: the writes of one second.
 const BURST: Duration = Duration::from_secs(1);
 
-/// How long work that ends grants delays the rest: the revocation of thousands of grants must not keep a rotated token
-/// back until the old one expires.
+/// Longest delay of other work by work that ends grants: the revocation of thousands of grants must not delay a rotated
+/// token until the old one expires.
 const DEBT: Duration = Duration::from_secs(10);
 
 /// The limit. Cheap to clone; clones share it.
@@ -26,12 +26,12 @@ pub struct WriteLimit(Option<Arc<Shared>>);
 struct Shared {
     /// The time between two writes at the limit.
     interval: Duration,
-    /// When all writes so far would be done at the limit.
+    /// When all writes counted so far would be done at this interval.
     due: Mutex<Option<Instant>>,
 }
 
 impl WriteLimit {
-    /// At most this many writes in a second; without a number, any.
+    /// At most this many writes per second; `None` means no limit.
     #[must_use]
     pub fn per_second(writes: Option<NonZeroU32>) -> Self {
         let shared = |writes: NonZeroU32| Shared {
@@ -41,7 +41,7 @@ impl WriteLimit {
         Self(writes.map(|writes| Arc::new(shared(writes))))
     }
 
-    /// A write is sent.
+    /// Counts a write that is sent.
     pub(crate) fn count(&self) {
         let Some(shared) = &self.0 else { return };
         let (mut due, now) = (shared.due.lock(), Instant::now());

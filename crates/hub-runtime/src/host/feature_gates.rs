@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 /// A known gate.
 #[derive(Debug, Clone, Copy)]
 pub struct FeatureGate {
-    /// Its name on the command line.
     pub name: &'static str,
     /// Whether it is enabled by default.
     pub default: bool,
@@ -21,7 +20,6 @@ pub enum GateError {
         /// The known gates.
         known: String,
     },
-    /// The gate is unknown.
     #[error("unknown feature gate {name:?}; known gates: {known}")]
     Unknown {
         name: String,
@@ -39,7 +37,7 @@ pub enum GateError {
     },
 }
 
-/// Parses a list of gates over the defaults. The last occurrence of a gate takes precedence.
+/// Parses a list of gates; those that are not in it have their default. The last occurrence of a gate takes precedence.
 pub fn parse(text: &str, gates: &[FeatureGate]) -> Result<BTreeMap<&'static str, bool>, GateError> {
     let known = || {
         let names = gates.iter().map(|gate| format!("{} (default {})", gate.name, gate.default));

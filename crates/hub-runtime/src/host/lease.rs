@@ -45,14 +45,13 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The namespace of the Leases, and the identity of this process.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// The Leases' namespace.
     pub namespace: String,
     /// The identity of this process. It differs for every start, so that the claim of a previous process must expire
     /// first.
     pub identity: String,
 }
 
-/// Tells writers whether and for how long they may write.
+/// Whether this process may write, and for how long.
 #[derive(Debug, Clone)]
 pub struct Fence {
     claims: Option<Arc<LeaseClaims>>,
@@ -122,7 +121,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Prepares leader election.
+    /// Leader election without Leases: see [`Self::add`].
     #[must_use]
     pub fn new(client: Client, candidate: Candidate, metrics: Metrics) -> Self {
         let claims = LeaseClaims { claims: RwLock::default(), suspended: suspended::so_far };
@@ -233,7 +232,7 @@ struct Election {
     annotation: LeaseAnnotation,
     candidate: Candidate,
     claims: Arc<LeaseClaims>,
-    /// The index of our claim.
+    /// The index of our claim in `claims`.
     index: usize,
     /// The Lease as of our last write.
     held: Option<Lease>,
@@ -407,7 +406,7 @@ impl Election {
         (since.elapsed() < duration).then(|| holder.to_owned())
     }
 
-    /// Sets what the controller shows now, in place of what another process has shown.
+    /// Sets the annotation to its current value, which replaces or removes that of another process.
     fn annotate(&self, metadata: &mut ObjectMeta) {
         let Some((key, value)) = (self.annotation)() else { return };
         let annotations = metadata.annotations.get_or_insert_default();

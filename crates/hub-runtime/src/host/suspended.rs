@@ -11,7 +11,8 @@ pub(crate) fn so_far() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
 
     let read = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
-    // In this order, the time between the two reads makes the difference larger, by microseconds.
+    // In this order, the time between the two reads can make the result too large, by microseconds, but never too
+    // small.
     let awake = read(ClockId::Monotonic);
     read(ClockId::Boottime).saturating_sub(awake)
 }

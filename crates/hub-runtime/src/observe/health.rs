@@ -33,7 +33,7 @@ struct Inner {
     syncs: Mutex<BTreeMap<WatchId, Sync>>,
     conditions: Mutex<BTreeMap<&'static str, Result<(), String>>>,
     stopping: Mutex<bool>,
-    /// Wakes what waits in the order of its arrival.
+    /// Wakes waiting tasks in the order of their arrival.
     changed: Notify,
 }
 
@@ -71,18 +71,17 @@ pub struct SyncState {
 }
 
 impl SyncState {
-    /// The watched resource.
     #[must_use]
     pub fn resource(&self) -> &'static str {
         self.name.1
     }
 
-    /// The list is complete.
+    /// Records that the first list is complete.
     pub fn mark_synced(&self) {
         self.set(Sync::Listed);
     }
 
-    /// The list or watch has failed, which counts only until the first list is complete.
+    /// Records that a list or watch has failed, which counts only until the first list is complete.
     pub fn mark_failing(&self) {
         let listed = self.health.inner.syncs.lock().get(&self.name) == Some(&Sync::Listed);
         if self.need == Need::Optional && !listed {
@@ -128,12 +127,12 @@ impl Health {
         }
     }
 
-    /// A task that must run as long as the process has ended.
+    /// Records that a task has ended that must run as long as the process.
     pub fn task_failed(&self, task: impl Into<String>) {
         self.inner.failed_task.lock().get_or_insert(task.into());
     }
 
-    /// Makes readiness depend on a condition, or updates it: met, or why not.
+    /// Makes readiness depend on a condition, or updates it: `Err` is why it is not met.
     pub fn set_condition(&self, name: &'static str, condition: Result<(), String>) {
         self.inner.conditions.lock().insert(name, condition);
     }
@@ -187,7 +186,7 @@ pub struct BindError {
     source: std::io::Error,
 }
 
-/// Where to listen: `HOST:PORT`, or `:PORT` for all addresses of the machine. Port 0 selects a free port.
+/// Where to listen: `IP:PORT`, or `:PORT` for all addresses of the machine. Port 0 selects a free port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindAddress {
     text: String,
@@ -243,7 +242,6 @@ pub async fn serve_probes(address: &BindAddress, health: Health, metrics: Metric
     serve("probes", address, router, metrics).await
 }
 
-/// The media type of the metrics.
 pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves the metrics until the process ends.

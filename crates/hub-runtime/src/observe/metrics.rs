@@ -56,7 +56,7 @@ impl Metrics {
         Self::with(version, |_| {})
     }
 
-    /// The same, and further metrics, whose names get the same prefix.
+    /// Like [`Self::new`], with further metrics, whose names get the same prefix.
     #[must_use]
     pub fn with(version: &'static str, register: impl FnOnce(&mut Registry)) -> Self {
         let mut registry = Registry::with_prefix("hub_addons");
@@ -212,7 +212,6 @@ impl Metrics {
         self.queue_depth.get_or_create(&[("controller", controller)]).set(depth);
     }
 
-    /// Counts a failed reconcile.
     pub fn reconcile_error(&self, controller: &'static str, category: Category) {
         let labels = [("controller", controller), ("category", category.as_str())];
         self.reconcile_errors.get_or_create(&labels).inc();
@@ -240,7 +239,6 @@ impl Metrics {
         self.connections_refused.get_or_create(&[("server", server), ("reason", reason)]).inc();
     }
 
-    /// Counts a failed list or watch.
     pub fn watch_error(&self, resource: &'static str, category: Category) {
         let labels = [("resource", resource), ("category", category.as_str())];
         self.watch_errors.get_or_create(&labels).inc();
@@ -328,12 +326,11 @@ impl Metrics {
         self.api_server_outage.set(i64::from(is_out));
     }
 
-    /// Sets whether this process leads.
     pub fn leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
 
-    /// Everything in the OpenMetrics text format.
+    /// All metrics in the OpenMetrics text format.
     #[must_use]
     pub fn text(&self) -> String {
         match *self.token_expiry.lock() {

@@ -38,16 +38,16 @@ use crate::write::error::Category;
 
 pub(crate) use self::events::Publisher;
 
-/// Shortest time until an Event is published again. The jitter is up to as much again, so that an Event is repeated
-/// before the API server deletes it after an hour.
+/// Shortest time until an Event is published again. Jitter can double it, so that an Event is always repeated before
+/// the API server deletes it after an hour.
 const REPEAT_MIN: Duration = Duration::from_mins(28);
 /// First delay for an Event that the API server refused.
 const REFUSED_MIN: Duration = Duration::from_secs(30);
 /// Longest delay for an Event that the API server refuses.
 const REFUSED_MAX: Duration = Duration::from_mins(30);
-/// First delay of the Events of a namespace after one of them had no result.
+/// First delay of the Events of a namespace after one of them was throttled, timed out or did not reach the API server.
 const UNSENT_MIN: Duration = Duration::from_secs(1);
-/// Longest delay of the Events of a namespace while none of them has a result.
+/// Longest delay of the Events of a namespace while that persists; jitter can double it.
 const UNSENT_MAX: Duration = Duration::from_mins(1);
 
 /// Reports the findings of one controller. Cheap to clone; clones share the findings of the process.
@@ -66,11 +66,11 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// The persisting findings, and when their Events are due.
 #[derive(Default)]
 struct FindingIndex {
-    /// By controller, too: each of two controllers reports all its findings on an object, and none of the other's.
+    /// By controller, too: two controllers can report on the same object, each all of its own findings.
     by_subject: HashMap<(&'static str, Subject), BTreeMap<Finding, Id>>,
     by_id: HashMap<Id, OpenFinding>,
-    /// By the namespace of the Event. An Event that cannot be delivered delays only its own namespace: admission webhooks
-    /// and quotas are chosen by namespace.
+    /// By the namespace of the Event. An Event that cannot be delivered delays only its own namespace: admission
+    /// webhooks and quotas are chosen by namespace.
     lanes: BTreeMap<String, Lane>,
     last_id: Id,
 }
@@ -95,7 +95,7 @@ struct Lane {
     due: BTreeSet<(Instant, Id)>,
     /// Whether a request is under way.
     busy: bool,
-    /// Until when nothing is sent, since a request had no result, and the delays after further ones.
+    /// Until when nothing is sent, since an Event could not be delivered, and the backoff for the next one.
     unsent: Option<(Instant, ExponentialBackoff)>,
 }
 
@@ -103,7 +103,7 @@ struct Lane {
 type Rank = (bool, Option<Instant>, Id);
 
 impl Lane {
-    /// The Event that this namespace publishes next and its rank; else when there may be one.
+    /// The rank of the Event that is due in this namespace, or else when one will be.
     fn next(&self, now: Instant) -> Result<Rank, Option<Instant>> {
         if self.busy {
             return Err(None);
@@ -142,7 +142,7 @@ impl FindingIndex {
         }
     }
 
-    /// The finding whose Event is due; else when the next one is.
+    /// The finding whose Event is due, or else when one will be.
     fn next(&self, now: Instant) -> Result<Id, Option<Instant>> {
         let (mut first, mut soonest): (Option<Rank>, Option<Instant>) = (None, None);
         for lane in self.lanes.values() {
@@ -154,14 +154,14 @@ impl FindingIndex {
         first.map(|(.., id)| id).ok_or(soonest)
     }
 
-    /// Its Event is sent now: no other one of its namespace until [`Self::ended`].
+    /// Records that the Event of a finding is sent: no other one of its namespace is until [`Self::ended`].
     fn begin(&mut self, id: Id) -> Option<&OpenFinding> {
         let finding = self.by_id.get(&id)?;
         self.lanes.entry(finding.namespace().to_owned()).or_default().busy = true;
         Some(finding)
     }
 
-    /// The request for its Event has ended with this result.
+    /// Records the result of the request for the Event of a finding.
     fn ended(&mut self, id: Id, namespace: &str, now: Instant, result: Result<(), Category>) {
         let unsent = self.lanes.get_mut(namespace).and_then(|lane| {
             lane.busy = false;
@@ -194,7 +194,7 @@ impl FindingIndex {
         lane.due.insert((due, id));
     }
 
-    /// Its Event was published, and is repeated later.
+    /// Schedules the repetition of an Event that was published.
     fn published(&mut self, id: Id, now: Instant) {
         if let Some(finding) = self.by_id.get_mut(&id) {
             finding.refused = None;
@@ -202,7 +202,7 @@ impl FindingIndex {
         self.schedule(id, now + backoff::between(REPEAT_MIN, REPEAT_MIN).next().unwrap_or(REPEAT_MIN));
     }
 
-    /// The API server refused its Event: retry with backoff.
+    /// Schedules the retry of an Event that the API server refused, with backoff.
     fn refused(&mut self, id: Id, now: Instant) {
         let Some(finding) = self.by_id.get_mut(&id) else { return };
         let waits = finding.refused.get_or_insert_with(|| backoff::between(REFUSED_MIN, REFUSED_MAX));
@@ -212,7 +212,7 @@ impl FindingIndex {
 }
 
 impl OpenFinding {
-    /// The namespace of its Event. That about a cluster-scoped object is where kubectl expects it.
+    /// The namespace of its Event: `default` for a cluster-scoped object, where kubectl expects it.
     fn namespace(&self) -> &str {
         self.about.namespace.as_deref().unwrap_or("default")
     }
@@ -224,7 +224,7 @@ impl Reporter {
         Self { controller, findings: Arc::default(), changed: Arc::default(), metrics, served }
     }
 
-    /// The same for another controller.
+    /// A reporter for another controller that shares the findings.
     pub(crate) fn of(&self, controller: &'static str) -> Self {
         Self { controller, ..self.clone() }
     }

@@ -1,17 +1,17 @@
-//! Limits the reviews of tokens that are not valid: anybody can send them, and each costs the hub a request.
+//! Limits the reviews of tokens that are not valid: anyone can send them, and each costs the hub a request.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many tokens that are not valid are reviewed at once, and after that, how often one is.
+/// How many tokens that are not valid are reviewed in a burst, and the interval between two reviews after it.
 const INVALID_AT_ONCE: u32 = 10;
 const INVALID_EVERY: Duration = Duration::from_millis(250);
 
 /// The reviews that are left for tokens that are not known to be valid.
 pub struct ReviewBudget {
     left: u32,
-    /// When the last of them was added.
+    /// When reviews were last added.
     since: Option<Instant>,
 }
 
@@ -22,7 +22,7 @@ impl Default for ReviewBudget {
 }
 
 impl ReviewBudget {
-    /// Takes one, if there is one.
+    /// Takes a review; returns whether one was left.
     pub fn take(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         let whole = u32::try_from(now.duration_since(since).as_millis() / INVALID_EVERY.as_millis())
@@ -36,7 +36,7 @@ impl ReviewBudget {
         is_left
     }
 
-    /// The token was valid.
+    /// Returns the review of a token that was valid.
     pub fn give_back(&mut self) {
         self.left = self.left.saturating_add(1).min(INVALID_AT_ONCE);
     }

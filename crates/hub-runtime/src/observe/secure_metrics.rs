@@ -67,7 +67,7 @@ pub async fn serve_secure_metrics(
     tokio::spawn(serving::serve("metrics", tcp, router, counts, move |stream| {
         let certificates = Arc::clone(&certificates);
         async move {
-            // Files are read.
+            // This reads files, which blocks.
             let config = tokio::task::spawn_blocking(move || certificates.config()).await?;
             TlsAcceptor::from(config).accept(stream).await
         }

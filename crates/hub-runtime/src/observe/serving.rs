@@ -1,4 +1,4 @@
-//! HTTP for clients that are not trusted: everything that reaches the port of the probes or of the metrics.
+//! HTTP for untrusted clients: anything that reaches the port of the probes or of the metrics.
 //!
 //! Each connection serves one request and ends after a fixed time, whatever its client does. Their number is limited:
 //! when it is reached, the oldest connection is closed, so that clients that only hold connections do not keep the
@@ -20,16 +20,16 @@ use tokio::time::timeout;
 
 use crate::observe::metrics::Metrics;
 
-/// Open connections of one server.
+/// Maximum of open connections of one server.
 const CONNECTIONS: usize = 64;
-/// From the first byte of a request to the last of its header.
+/// From the established connection, or the end of its TLS handshake, to the last byte of the header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// From the connection to the end of the response, with a TLS handshake and two reviews by the hub.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(20);
-/// The header of a request, in bytes.
+/// Maximum size of the header of a request, in bytes.
 const HEADER_MAX: usize = 16 * 1024;
 
-/// Serves a router to every connection, after what `connect` makes of it, for as long as the process runs.
+/// Serves a router on every connection, once `connect` has prepared it, for as long as the process runs.
 pub(crate) async fn serve<C, F, I>(
     server: &'static str,
     mut listener: TcpListener,

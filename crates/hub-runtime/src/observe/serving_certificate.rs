@@ -16,7 +16,6 @@ pub enum CertificateError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// The cause.
         source: std::io::Error,
@@ -89,9 +88,9 @@ impl ServingCertificate {
         Ok(())
     }
 
-    /// The TLS configuration for the next connection. It reads the files each time, which costs less than a handshake, and a file
-    /// watch would depend on how volumes replace files. If the files are unusable or only partly replaced, the current
-    /// certificate stays in use.
+    /// The TLS configuration for the next connection. Reads the files each time: this costs less than a handshake, and
+    /// a file watch would depend on how volumes replace files. If the files are unusable or only partly replaced, the
+    /// current certificate stays in use.
     #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
         let mut current = self.current.lock();

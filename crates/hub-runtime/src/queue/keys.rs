@@ -1,4 +1,4 @@
-//! Keys of queues from the names of objects.
+//! The names of objects as keys of queues.
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
 use hub_core::consumer_access::IntegrationKey;

@@ -7,14 +7,12 @@ use std::hash::Hash;
 use hub_api::names::Namespace;
 use hub_core::priority::Priority;
 
-/// Ready keys.
 pub(crate) struct Ready<K> {
     places: HashMap<K, QueuePosition>,
     lanes: [Lane<K>; Priority::ALL.len()],
     clock: u64,
 }
 
-/// The position of a key.
 struct QueuePosition {
     priority: Priority,
     namespace: Namespace,
@@ -67,8 +65,8 @@ impl<K: Clone + Eq + Hash> Ready<K> {
         true
     }
 
-    /// The next key whose priority and namespace are admitted: of the most urgent priority on turn 0, and on the next
-    /// turns of the others first.
+    /// The next key whose priority and namespace are admitted. On turn 0 the most urgent priority is first, on turn 1
+    /// the next one, and so on in a circle.
     pub(crate) fn peek(
         &self,
         turn: usize,

@@ -40,7 +40,6 @@ pub struct Work<K> {
 /// What follows for a key whose write failed, and what its controller has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failed {
-    /// What follows for the key.
     pub outcome: Outcome,
     /// Whether the object is gone, so that the controller must forget it.
     pub gone: bool,
@@ -51,9 +50,8 @@ pub struct Failed {
 /// A write that must wait.
 #[derive(Debug)]
 pub struct Delayed {
-    /// What follows for the key.
     pub outcome: Outcome,
-    /// Why, if the controller must report it: others of its group fail.
+    /// The error that the controller must report, if any: that of others in the failure group.
     pub error: Option<WriteError>,
 }
 
@@ -77,13 +75,13 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         })
     }
 
-    /// The host whose objects the keys are.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The writes for keys that the watch has not shown. If another lock is needed as well, this one is taken last.
+    /// The writes that the watch has not shown yet. Lock order: where another lock is needed as well, take this one
+    /// last.
     pub fn expectations(&self) -> MutexGuard<'_, Expectations<K>> {
         self.expectations.lock()
     }
@@ -93,13 +91,11 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         self.add_with(key, Priority::Update);
     }
 
-    /// Queues a key with a priority.
     pub fn add_with(&self, key: K, priority: Priority) {
         self.queue.add(key, priority);
         self.measure();
     }
 
-    /// Queues keys as updates.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>) {
         for key in keys {
             self.add(key);
@@ -160,7 +156,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
                 this.measure();
                 drop(pass);
             });
-            // A key without a write has not waited for anything, and thousands may follow it.
+            // A key that needs no write never waits, and there may be thousands: let other tasks run.
             yield_now().await;
         }
         while let Some(ended) = tasks.join_next().await {
@@ -181,7 +177,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         None
     }
 
-    /// Queues one key after the other of each failure group.
+    /// Queues the keys of each failure group one after the other, as probes.
     async fn probe(&self) {
         loop {
             let next = self.failure_groups.lock().next_probe();
@@ -250,8 +246,8 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         Failed { outcome, gone: false, refused: unreported.is_none() }
     }
 
-    /// Why a write must wait, if it must: its kind, or for a create its namespace, is paused; others of its failure group
-    /// fail; or the key was written many times in a row.
+    /// Why a write must wait, if it must: its kind, or for a create its namespace, is paused; others of its failure
+    /// group fail; or the key was written many times in a row.
     #[must_use]
     pub fn delays(&self, key: &K, resource: &'static str, verb: &'static str) -> Option<Delayed> {
         let now = Instant::now();
@@ -286,8 +282,8 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         self.pauses.lock().resume_namespace(namespace);
     }
 
-    /// The API server accepted a write of a resource for `key`: it serves the kind, and what has failed like this write may
-    /// succeed now.
+    /// The API server accepted a write of a resource for `key`: it serves the kind, and what has failed like this write
+    /// may succeed now.
     pub fn written(&self, key: &K, resource: &'static str, verb: &'static str) {
         let now = Instant::now();
         self.key_rate_limit.lock().wrote(key.clone(), now);
@@ -316,7 +312,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         Outcome::RetryAfter(KIND_PAUSE)
     }
 
-    /// Serialized, so that an older depth never overwrites a newer one.
+    /// One at a time, so that an older depth never overwrites a newer one.
     fn measure(&self) {
         let _turn = self.measuring.lock();
         self.host.metrics.queue_depth(self.controller, self.queue.depth());

@@ -1,8 +1,8 @@
 //! Decodes each object on its own, so that an object that does not decode affects no other.
 //!
 //! Besides fields that do not match the kind's type, `serde_json` rejects more than 128 levels of nesting, and every
-//! writer of a field without a schema can store more. Parts that are skipped have no such limit, so an object's metadata
-//! is read even if the rest is not.
+//! writer of a field without a schema can store more. Parts that are skipped have no such limit, so an object's
+//! metadata is read even if the rest is not.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -33,8 +33,8 @@ pub(super) trait Decode<K>: Send + 'static {
 /// Decodes whole objects.
 #[derive(Default)]
 pub(super) struct Whole {
-    /// Whether `managedFields` are decoded, apart from those of the status. They are two fifths of the text of a profile,
-    /// and most of the memory of its decoded metadata.
+    /// Whether `managedFields` are decoded, apart from those of the status. They are two fifths of the text of a
+    /// profile, and most of the memory of its decoded metadata.
     pub(super) managed_fields: bool,
 }
 
@@ -172,7 +172,7 @@ impl Parts {
             Ok(metadata) => return Ok((metadata, None)),
             Err(error) => error.to_string(),
         };
-        // `managedFields` mirror the writers' objects, and nest as deep.
+        // `managedFields` mirror the objects that clients write, and nest as deeply.
         if let Ok(metadata) = read(self.metadata.iter().filter(|(field, _)| *field != "managedFields")) {
             return Ok((metadata, Some(error)));
         }

@@ -65,7 +65,6 @@ pub(super) enum Extent {
 }
 
 pub(super) enum CollectionPath {
-    /// A fixed path.
     Fixed(String),
     /// The path of ClusterProfiles in the version that the hub serves, which can change between requests.
     Profiles(ServedVersion),

@@ -24,13 +24,10 @@ impl Malformed {
 /// Why a list or a watch ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WatchError {
-    /// A list failed.
     #[error("cannot list: {}", summary(.0))]
     List(kube::Error),
-    /// A watch could not be started.
     #[error("cannot start a watch: {}", summary(.0))]
     Start(kube::Error),
-    /// The stream of a watch failed.
     #[error("the watch stream failed: {}", summary(.0))]
     Stream(kube::Error),
     /// The API server ended a watch with this status.
@@ -42,7 +39,6 @@ pub(super) enum WatchError {
     /// The response is not a list or an object.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// A list has no resourceVersion to watch from.
     #[error("the list has no resourceVersion to watch from")]
     NoVersion,
     /// The watch showed an older version than before.
@@ -56,7 +52,6 @@ pub(super) enum WatchError {
 }
 
 impl WatchError {
-    /// The category of the error.
     pub(super) fn category(&self) -> Category {
         match self {
             Self::List(error) | Self::Start(error) | Self::Stream(error) => Category::of(error),
@@ -89,7 +84,7 @@ impl WatchError {
         }
     }
 
-    /// Whether the response to a list began, or was due, and did not arrive whole.
+    /// Whether the response to a list did not arrive, or not as a whole.
     pub(super) fn is_cut_short(&self) -> bool {
         match self {
             Self::List(kube::Error::ReadEvents(_)) | Self::Silent => true,
@@ -98,7 +93,7 @@ impl WatchError {
         }
     }
 
-    /// Whether the API server could not be reached. A failed stream does not tell: the next request does.
+    /// Whether the API server could not be reached. A failed stream does not show this, only the next request does.
     pub(super) fn is_outage(&self) -> bool {
         matches!(self, Self::List(_) | Self::Start(_)) && self.category() == Category::Unavailable
     }

@@ -1,8 +1,8 @@
-//! Writes that a watch is expected to show, as the expectations of the controllers in kube-controller-manager.
+//! Writes that a watch is expected to show, like `ControllerExpectations` in kube-controller-manager.
 //!
-//! The watch is the only writer of a cache. After an accepted write, the cache is older than the hub, so the next plan for
-//! the key waits until the watch has shown the write: its version or a later one, the end of its object, or a list that
-//! began after the response. If it shows nothing within [`LONGEST_LAG`], the object is read for one plan.
+//! The watch is the only writer of a cache. After an accepted write, the cache is older than the hub, so the next plan
+//! for the key waits until the watch has shown the write: its version or a later one, the end of its object, or a list
+//! that began after the response. If it shows nothing within [`LONGEST_LAG`], the object is read for one plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,10 +15,11 @@ use super::is_newer;
 /// How long a key waits for the watch to show a write before its object is read.
 pub const LONGEST_LAG: Duration = Duration::from_secs(5);
 
-/// How long it waits where it is not read: longer than a watch that shows nothing lasts, after which a list does.
+/// How long a key waits if its object is never read: longer than a watch that shows nothing lasts, after which the next
+/// watch or a list shows the write.
 pub const LONGEST_SILENCE: Duration = Duration::from_mins(3);
 
-/// The expectations of the keys of a queue. There are few: of writes that are in flight or have just been accepted.
+/// The expectations of the keys of a queue. There are few: for writes that are in flight or have just been accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Expectations<K> {
     expected: BTreeMap<K, Expected>,
@@ -46,16 +47,16 @@ enum What {
 }
 
 impl What {
-    /// Whether a cache that knows this version, or no object, contains it.
+    /// Whether a cache with this version, or without an object, includes what is expected.
     fn is_shown(&self, known: Option<&Version>) -> bool {
         match (self, known) {
             (Self::Response(_), _) | (Self::Object, Some(_)) => true,
-            // Also of a successor; a predecessor is older.
+            // A later object of the same name has a later version, an earlier one an earlier version.
             (Self::Version(version, _), Some(known)) => {
                 !is_newer(&version.resource_version, &known.resource_version)
             }
             (Self::Version(..) | Self::Object, None) => false,
-            // The end of an object that the watch has not shown either comes after the object.
+            // If the cache has no object, the watch may not have shown the object yet, and shows its end after it.
             (Self::End(uid), known) => known.is_some_and(|known| known.uid != *uid),
         }
     }
@@ -66,7 +67,7 @@ impl What {
 struct InFlight {
     /// What was expected before.
     before: Option<Box<Expected>>,
-    /// The uids of the objects whose end the watch has shown since, and may not show again.
+    /// The uids of the objects whose end the watch has shown since: it will not show it again.
     ended: BTreeSet<String>,
     /// The version of the last list that has been completed since.
     listed: Option<String>,
@@ -75,12 +76,12 @@ struct InFlight {
 /// Whether a key can be planned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
-    /// It can. The hash of the last patch is given if the cache shows exactly the version that it has left: if the plan is
-    /// the same patch again, the patch had no effect.
+    /// It can. Contains the hash of the last patch if the cache has exactly the version that this patch returned: if
+    /// the plan is the same patch again, it had no effect.
     Ready(Option<u64>),
-    /// The watch has yet to show a write. The object is read if that lasts longer than this.
+    /// The watch has not shown a write yet. If it does not within this time, the object is read.
     Wait(Duration),
-    /// The watch is late: the object is to be read.
+    /// The watch is late: read the object.
     Read,
 }
 
@@ -93,7 +94,7 @@ pub enum Effect {
     Exists(Version),
     /// The object with this uid is gone.
     Gone(String),
-    /// A create has met an object.
+    /// The name of a create is taken by an existing object.
     Met,
 }
 
@@ -104,13 +105,13 @@ impl<K> Default for Expectations<K> {
 }
 
 impl<K: Clone + Ord> Expectations<K> {
-    /// A write is sent.
+    /// Records that a write is sent.
     pub fn sending(&mut self, key: &K, now: Instant) {
         let before = self.expected.remove(key).map(Box::new);
         self.expect(key, What::Response(InFlight { before, ended: BTreeSet::new(), listed: None }), now);
     }
 
-    /// Its response shows what it has done.
+    /// Records the effect of the write, as its response shows it.
     pub fn sent(
         &mut self,
         key: &K,
@@ -136,13 +137,13 @@ impl<K: Clone + Ord> Expectations<K> {
                     self.expect(key, What::End(uid), now);
                 }
             }
-            // The object may be one that has ended.
+            // The object may be one whose end the watch has shown.
             Effect::Met if !ended.is_empty() || listed.is_some() => {}
             Effect::Met => self.expect(key, What::Object, now),
         }
     }
 
-    /// It has failed; `gone` is the uid of its object if that is why.
+    /// Records that the write has failed; `gone` is the uid of its object if it does not exist any more.
     pub fn failed(&mut self, key: &K, known: Option<&Version>, gone: Option<&str>, now: Instant) {
         match gone {
             Some(uid) => self.sent(key, known, Effect::Gone(uid.to_owned()), None, now),
@@ -150,7 +151,7 @@ impl<K: Clone + Ord> Expectations<K> {
         }
     }
 
-    /// A read has shown this version, or no object.
+    /// Records what a read of the object has returned: this version, or no object.
     pub fn read(&mut self, key: &K, version: Option<Version>, now: Instant) {
         match version {
             Some(version) => self.sent(key, None, Effect::Exists(version), None, now),
@@ -158,7 +159,7 @@ impl<K: Clone + Ord> Expectations<K> {
         }
     }
 
-    /// Nothing is expected of the last write. If it has no response yet, what was expected before it still is.
+    /// Expects nothing of the last write. If it has no response yet, what was expected before it is expected again.
     pub fn forget(&mut self, key: &K) {
         if let Some(Expected { what: What::Response(InFlight { before: Some(before), .. }), .. }) =
             self.expected.remove(key)
@@ -167,7 +168,7 @@ impl<K: Clone + Ord> Expectations<K> {
         }
     }
 
-    /// Forgets what other watches were expected to show, which have ended.
+    /// Forgets what watches that have ended were expected to show.
     pub fn keep(&mut self, is_watched: impl Fn(&K) -> bool) {
         self.expected.retain(|key, expected| matches!(expected.what, What::Response(_)) || is_watched(key));
     }
@@ -177,14 +178,15 @@ impl<K: Clone + Ord> Expectations<K> {
         self.next += 1;
     }
 
-    /// How long a key whose write has just been accepted waits at most.
+    /// How long a key whose write has just been accepted may wait for the watch: `longest`, or zero if it need not
+    /// wait.
     #[must_use]
     pub fn wait(&self, key: &K, known: Option<&Version>, longest: Duration) -> Duration {
         let expected = self.expected.get(key);
         if expected.is_some_and(|expected| !expected.what.is_shown(known)) { longest } else { Duration::ZERO }
     }
 
-    /// The version that the last write has left, if the watch is expected to show it.
+    /// The version that the last write returned, if the watch has yet to show it.
     #[must_use]
     pub fn left(&self, key: &K) -> Option<Version> {
         match &self.expected.get(key)?.what {
@@ -193,8 +195,8 @@ impl<K: Clone + Ord> Expectations<K> {
         }
     }
 
-    /// Whether a key can be planned, of which the watch has shown this version last, or no object. `longest` is how long the
-    /// watch may take.
+    /// Whether a key can be planned. `known` is what the watch has shown last: this version, or no object. `longest` is
+    /// how long the watch may take.
     pub fn check(&mut self, key: &K, known: Option<&Version>, longest: Duration, now: Instant) -> Readiness {
         let Some(expected) = self.expected.get_mut(key) else { return Readiness::Ready(None) };
         if !expected.what.is_shown(known) {
@@ -202,7 +204,7 @@ impl<K: Clone + Ord> Expectations<K> {
             if !left.is_zero() {
                 return Readiness::Wait(left);
             }
-            // If the read fails, the next one follows after another such time.
+            // If the read fails, the next one follows after `longest` again.
             expected.since = now;
             return Readiness::Read;
         }
@@ -214,7 +216,7 @@ impl<K: Clone + Ord> Expectations<K> {
         }
     }
 
-    /// The watch shows the end of the object with this uid.
+    /// Records that the watch shows the end of the object with this uid.
     pub fn ended(&mut self, key: &K, uid: &str) {
         let Some(expected) = self.expected.get_mut(key) else { return };
         match &mut expected.what {
@@ -233,9 +235,9 @@ impl<K: Clone + Ord> Expectations<K> {
         self.next
     }
 
-    /// The list that began with this number is complete, and includes what was accepted before, and every write up to its
-    /// version. Returns the keys of its
-    /// watch that no longer wait: if their objects have ended since, there is no event.
+    /// Records that the list that began with this number is complete. It includes the writes that were accepted before
+    /// it began, and all up to its version. Returns the keys of its watch that no longer wait: if their objects ended
+    /// before the list, no event follows.
     pub fn end_list(&mut self, began: u64, version: &str, is_watched: impl Fn(&K) -> bool) -> Vec<K> {
         let mut over = Vec::new();
         self.expected.retain(|key, expected| match &mut expected.what {

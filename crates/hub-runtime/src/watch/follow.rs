@@ -36,7 +36,8 @@ use crate::write::error::Category;
 /// Tolerance around the timeout of a watch.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// Longest pause with a position: shorter than it takes to restore etcd, so that a request finds the API server stopped.
+/// Longest pause while the position is known: shorter than it takes to restore etcd, so that at least one request finds
+/// the API server stopped.
 const KEEPING_MAX: Duration = Duration::from_secs(4);
 
 /// Where the next watch starts.
@@ -57,7 +58,7 @@ impl Position {
             _ if error.is_outage() || error.is_history_gone() || error.is_not_served() => Self::Unknown,
             // A restarted API server refuses everything until it has loaded RBAC.
             Self::Doubtful(_) if error.category() == Category::Forbidden => Self::Unknown,
-            // For longer than it takes to restore etcd, nothing was known of the API server.
+            // The API server was silent for longer than it takes to restore etcd.
             _ if matches!(error, WatchError::Silent) => Self::Unknown,
             Self::At(version) if matches!(error, WatchError::Stream(_) | WatchError::Status(_)) => {
                 Self::Doubtful(version)
@@ -67,7 +68,7 @@ impl Position {
     }
 }
 
-/// One watch, which runs while it is polled.
+/// The state of one watch.
 pub(super) struct Follower<S, D> {
     pub(super) endpoint: WatchEndpoint,
     pub(super) decode: D,
@@ -77,7 +78,7 @@ pub(super) struct Follower<S, D> {
     pub(super) lists: Lists,
     /// Since when requests fail.
     pub(super) failing: Option<Instant>,
-    /// The history that it follows, since its last list.
+    /// The history that the watch follows, as of its last list.
     pub(super) era: Era,
 }
 

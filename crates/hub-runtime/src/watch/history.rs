@@ -11,9 +11,9 @@ use super::{ObjectKey, Sink};
 pub(super) struct History<S> {
     sink: S,
     /// The known objects, each with the number of the list that last showed it, or of the last list before its latest
-    /// event. One table serves both generations of a list.
+    /// event: after a complete list, those with an earlier number are deleted.
     known: BTreeMap<ObjectKey, u32>,
-    /// The number of the list.
+    /// The number of the last list that has begun.
     list: u32,
 }
 

@@ -107,7 +107,7 @@ impl Items {
                 _ if self.escaped => self.escaped = false,
                 b'\\' => self.escaped = true,
                 b'"' => self.in_string = false,
-                // Other strings, those in items, do not get here byte by byte.
+                // Only strings at the level of the list's fields get here byte by byte; `read` copies deeper ones.
                 _ => self.name.push(byte),
             }
             return;

@@ -1,7 +1,7 @@
 //! The page size of lists, which is reduced while responses do not arrive whole.
 //!
-//! The API server ends a request after a minute (`--request-timeout`). A page of large objects may take longer on a slow
-//! connection, and would fail again each time it is requested.
+//! The API server ends a request after a minute (`--request-timeout`). A page of large objects may take longer on a
+//! slow connection, and would fail again each time it is requested.
 
 /// The smallest page: even objects of the largest size that etcd accepts, about 1.5 MiB, fit into a minute.
 const SMALLEST: u32 = 10;
@@ -23,12 +23,12 @@ impl PageSize {
         self.now
     }
 
-    /// A page did not arrive whole: requests a quarter from now on.
+    /// Requests a quarter from now on, since a page did not arrive as a whole.
     pub(super) fn shrink(&mut self) {
         self.now = (self.now / 4).clamp(SMALLEST.min(self.full), self.full);
     }
 
-    /// A list is complete: the next one may have larger pages.
+    /// Requests larger pages in the next list, since one is complete.
     pub(super) fn grow(&mut self) {
         self.now = self.now.saturating_mul(2).min(self.full);
     }

@@ -1,8 +1,9 @@
 //! How far the watches of a process have seen the history of the hub.
 //!
-//! The kinds that are watched share one sequence of resourceVersions, that of etcd. A watch of a kind that rarely changes
-//! stays at an old version, which the history of a restored etcd may have passed before the watch asks. The latest
-//! version that *any* watch has seen is passed later, and the first that notices tells the others.
+//! The kinds that are watched share one sequence of resourceVersions, that of etcd. A watch of a kind that rarely
+//! changes stays at an old version, which the history of a restored etcd may have passed before that watch checks it.
+//! The latest version that *any* watch has seen is passed later, and the first watch that notices the rewind records it
+//! for all.
 
 use std::sync::Arc;
 
@@ -24,12 +25,13 @@ struct Seen {
 pub(super) struct Era(u64);
 
 impl SeenHistory {
-    /// The history of now.
+    /// The current history.
     pub(super) fn era(&self) -> Era {
         Era(self.0.lock().rewinds)
     }
 
-    /// Records a version that a watch of this era has seen. One that is not a number, which only etcd's are, says nothing.
+    /// Records a version that a watch of this era has seen. A version that is not a number, so not one of etcd's, is
+    /// ignored.
     pub(super) fn record(&self, era: Era, version: &str) {
         let mut seen = self.0.lock();
         if let Ok(version) = version.parse()
@@ -39,12 +41,13 @@ impl SeenHistory {
         }
     }
 
-    /// The latest version, to be compared with one that is requested after this.
+    /// The latest version that any watch has seen. Call this before the request whose version is compared with it.
     pub(super) fn latest(&self) -> u64 {
         self.0.lock().latest
     }
 
-    /// Whether the hub has another history than in `era`, if its version is `now`, and was `latest` before that request.
+    /// Whether the hub has another history than in `era`, if its version is `now`, and was `latest` before that
+    /// request.
     pub(super) fn is_rewound(&self, era: Era, latest: u64, now: &str) -> bool {
         let mut seen = self.0.lock();
         if let Ok(now) = now.parse::<u64>()

@@ -3,7 +3,7 @@
 //! Watches the CRD of ClusterProfile by its name. Writes nothing. Guarantees that every request about profiles uses the
 //! latest version that both the hub serves and this project supports, as of the last event: a version that is added or
 //! removed needs no restart. A CRD that is missing, cannot be read or serves no supported version changes nothing. A
-//! process without permission to watch the CRD uses v1alpha1, and takes every version for served.
+//! process without permission to watch the CRD uses v1alpha1, and assumes that every version is served.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,8 +22,8 @@ pub struct ServedVersion(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     versions: Mutex<Option<ServedVersions>>,
-    /// Wakes what waits in the order of its arrival. A channel of tokio's `watch` wakes in a random one, with which the
-    /// simulation could not replay a schedule.
+    /// Wakes waiting tasks in the order of their arrival. tokio's `watch` channel wakes them in random order, so that
+    /// the simulation could not replay a schedule.
     changed: Notify,
     begun: AtomicBool,
 }
@@ -45,7 +45,7 @@ impl ServedVersion {
     pub async fn follow(&self, react: impl Fn()) {
         let mut before = *self.0.versions.lock();
         loop {
-            // Before the comparison: a change after it is not missed.
+            // Created before the comparison, so that no change after it is missed.
             let changed = self.0.changed.notified();
             let now = *self.0.versions.lock();
             if now == before {
@@ -68,7 +68,7 @@ impl ServedVersion {
         }
     }
 
-    /// Whether the caller has to start the watch on the CRD: true for the first caller only.
+    /// Whether the caller must start the watch on the CRD: true for the first caller only.
     fn starts(&self) -> bool {
         !self.0.begun.swap(true, Ordering::Relaxed)
     }

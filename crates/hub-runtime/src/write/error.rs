@@ -10,17 +10,16 @@ use strum::{IntoStaticStr, VariantArray};
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("cannot {verb} {resource} {name}: {text}")]
 pub struct WriteError {
-    /// The kind of failure.
     pub category: Category,
     pub verb: &'static str,
     pub resource: &'static str,
-    /// The object.
+    /// The object, as in [`Request::name`](super::Request::name).
     pub name: String,
     /// The cause, on one line.
     pub text: String,
     /// The `Retry-After` of the API server, if any.
     pub retry_after: Option<Duration>,
-    /// How long the request took.
+    /// How long the request took; zero if it was not sent.
     pub took: Duration,
 }
 
@@ -172,14 +171,14 @@ fn caused_by(status: &Status, reason: &str) -> bool {
     causes.any(|cause| cause.reason == reason)
 }
 
-/// Whether an admission webhook or policy has denied the write. It chooses the status code itself, so only the message
-/// identifies it: `admission webhook "NAME" denied the request` (apiserver, plugin/webhook/errors) and
-/// `ValidatingAdmissionPolicy 'NAME' with binding 'NAME' denied request` (plugin/policy/validating).
+/// Whether an admission webhook or policy has denied the write. The webhook or policy chooses the status code, so only
+/// the message identifies a denial: `admission webhook "NAME" denied the request` (apiserver, plugin/webhook/errors)
+/// and `ValidatingAdmissionPolicy 'NAME' with binding 'NAME' denied request` (plugin/policy/validating).
 fn is_denied(status: &Status) -> bool {
     let message = &status.message;
     let by_webhook = match status.code {
         400..500 => message.contains("admission webhook "),
-        // A webhook that cannot be called is no denial.
+        // A webhook that cannot be called is not a denial.
         500.. => message.starts_with("admission webhook "),
         _ => false,
     };

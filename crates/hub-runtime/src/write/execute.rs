@@ -30,11 +30,11 @@ pub struct Target {
     pub name: String,
     /// `NAMESPACE/NAME`, or `NAME` if cluster-scoped.
     pub full_name: String,
-    /// The field manager of creates and patches; that of the client if there is none.
+    /// The field manager of creates and patches; `None` means that of the client.
     pub field_manager: Option<&'static str>,
 }
 
-/// What is read of a response: the object, or of a delete also a Status.
+/// What is read of a response: an object, or after a delete perhaps a Status.
 #[derive(Deserialize)]
 struct Response {
     #[serde(default)]
@@ -74,7 +74,7 @@ impl Target {
         Request { verb, resource: self.resource, name: &self.full_name }
     }
 
-    /// Reads the object as JSON, by a get or with the permission to list; `None` if it does not exist.
+    /// Reads the object as JSON, with a get or, without that permission, a list; `None` if it does not exist.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Target {
         }
     }
 
-    /// Finds the object with the permission to list; `None` if it does not exist.
+    /// Finds the object with a list; `None` if it does not exist.
     ///
     /// # Errors
     ///
@@ -114,8 +114,8 @@ impl Target {
         Ok(writer.send(self.request("list"), listing).await?.items.pop())
     }
 
-    /// Sends a write. Returns its effect and the response. A create that meets an object, and a delete by uid that finds no
-    /// object with this uid, are effects and no errors.
+    /// Sends a write. Returns its effect and the response. A create whose name exists, and a delete by uid that finds
+    /// no object with this uid, are effects and not errors.
     ///
     /// # Errors
     ///
@@ -157,11 +157,12 @@ impl Target {
         };
         let (response, text) = match writer.send(self.request(verb), sending).await {
             Ok(response) => response,
-            // Created by an earlier attempt whose response was lost, or by another client, and not shown yet.
+            // Created by an earlier attempt whose response was lost, or by another client, and not yet shown by the
+            // watch.
             Err(error) if error.category == Category::AlreadyExists => {
                 return Ok((Effect::Met, String::new()));
             }
-            // Gone, and perhaps another object has its name.
+            // The object is gone, and another may have its name.
             Err(error)
                 if matches!(write, Action::DeleteByUid(_))
                     && matches!(error.category, Category::NotFound | Category::Conflict) =>
@@ -173,7 +174,7 @@ impl Target {
         if !done.is_empty() {
             info!(resource = self.resource, object = self.full_name, "{done}");
         }
-        // The response to a delete contains an object that a finalizer delays.
+        // If a finalizer delays the delete, the response contains the object with its deletionTimestamp.
         let is_delete = matches!(write, Action::Delete(_) | Action::DeleteByUid(_));
         let is_gone =
             is_delete && (response.kind == "Status" || response.metadata.deletion_timestamp.is_none());

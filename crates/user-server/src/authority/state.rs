@@ -20,12 +20,12 @@ use sha2::{Digest as _, Sha256};
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// How long an authority is valid.
 const AUTHORITY: SignedDuration = SignedDuration::from_hours(365 * 24);
-/// How long before its end it gets a successor.
+/// How long before its expiry an authority gets a successor.
 const SUCCEEDED: SignedDuration = SignedDuration::from_hours(120 * 24);
-/// How long a successor is published before it issues, from the beginning of its first day: at least a day. Profiles show
-/// it, and clients read it, in much less.
+/// How long a successor is published before it issues, counted from the beginning of the day of its creation, so at
+/// least a day. Profiles show it, and clients read it, in much less.
 const ANNOUNCED: SignedDuration = SignedDuration::from_hours(2 * 24);
-/// How long a serving certificate is valid, and how long before its end it is renewed.
+/// How long a serving certificate is valid, and how long before its expiry it is renewed.
 const SERVING: SignedDuration = SignedDuration::from_hours(30 * 24);
 const RENEWED: SignedDuration = SignedDuration::from_hours(10 * 24);
 
@@ -40,9 +40,9 @@ struct Keys {
 #[derive(Default)]
 pub(super) struct State {
     current: Option<Keys>,
-    /// What is published, and follows the current one.
+    /// The successor, which is already published.
     next: Option<Keys>,
-    /// What went before and has not expired.
+    /// The certificate of the predecessor, which is published until it expires.
     former: Option<String>,
 }
 
@@ -74,7 +74,8 @@ impl Keys {
         Ok(Self { certificate: certificate.pem(), key, not_after })
     }
 
-    /// Reads a certificate and its key; `None` if they are not usable. Whether they belong together shows its name.
+    /// Reads a certificate and its key; `None` if they are not usable. They belong together if the certificate contains
+    /// the common name that is derived from the key.
     fn read(data: &BTreeMap<String, ByteString>, name: &str) -> Option<Self> {
         let text = |suffix: &str| String::from_utf8(data.get(&format!("{name}.{suffix}"))?.0.clone()).ok();
         let (certificate, key) = (text("crt")?, KeyPair::from_pem(&text("key")?).ok()?);
@@ -108,13 +109,13 @@ impl State {
         })
     }
 
-    /// The authority after what is due at this time, and whether anything is.
+    /// The state after the renewals that are due at this time, and whether any was due.
     pub(super) fn renewed(self, now: Timestamp) -> Result<(Self, bool), CertificateError> {
         let Self { current, next, former } = self;
         let is_valid = |keys: &Keys| now < keys.not_after;
         let is_announced = next.as_ref().is_some_and(|next| now >= next.not_after - AUTHORITY + ANNOUNCED);
         match current.filter(is_valid) {
-            // Nothing that serves is trusted any more, so there is nothing to wait for.
+            // No serving certificate is trusted any more, so a new authority need not be published before it issues.
             None => {
                 let current = next.filter(is_valid).map_or_else(|| Keys::new(now), Ok)?;
                 Ok((Self { current: Some(current), next: None, former: None }, true))
@@ -130,7 +131,7 @@ impl State {
         }
     }
 
-    /// The certificates of every authority that has issued, or is about to: PEM.
+    /// The certificates of the authorities that have issued or will issue, in PEM.
     pub(super) fn published(&self, now: Timestamp) -> String {
         let certificate = |keys: &Option<Keys>| keys.as_ref().map(|keys| keys.certificate.clone());
         let is_valid = |text: &String| {
@@ -141,7 +142,7 @@ impl State {
         [certificate(&self.current), certificate(&self.next), former].into_iter().flatten().collect()
     }
 
-    /// Whether a serving certificate is to be replaced: it expires, or another authority issues.
+    /// Whether a serving certificate must be replaced: it expires soon, or another authority issues now.
     pub(super) fn replaces(&self, issued: &Issued, now: Timestamp) -> bool {
         let is_current = self.current.as_ref().is_some_and(|keys| keys.certificate == issued.issuer);
         !is_current || now >= issued.not_after - RENEWED
@@ -168,7 +169,7 @@ impl State {
     }
 }
 
-/// What a certificate of an authority with this key says, apart from its validity.
+/// The parameters of the certificate of an authority with this key, without the validity.
 fn params_of(key: &KeyPair) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, common_name(key));
@@ -184,7 +185,7 @@ fn common_name(key: &KeyPair) -> String {
     format!("hub-addons-user-server-{short:016x}")
 }
 
-/// Sets the validity, from and until the beginning of these days; returns its end.
+/// Sets the validity, from the beginning of the first of these days to the beginning of the second; returns its end.
 fn limit(
     params: &mut CertificateParams,
     from: Timestamp,

@@ -23,7 +23,7 @@ const FENCED_WAIT: Duration = Duration::from_secs(1);
 pub(super) const INTERVAL: Duration = Duration::from_millis(500);
 /// How many Events may be published at once after a quiet time.
 pub(super) const BURST: u32 = 64;
-/// How many requests may be under way: more than begin within the timeout of one at that rate.
+/// How many requests may be in flight: more than begin within [`PUBLISH_TIMEOUT`] at one per [`INTERVAL`].
 const AT_ONCE: usize = 16;
 /// Timeout for one Event.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ impl Publisher {
             pace.wait().await;
             self.breaker.closed().await;
             let id = self.reporter.next().await;
-            // The wait for a finding may have been long.
+            // The breaker may have opened during a long wait for a finding.
             if self.breaker.is_open() {
                 continue;
             }
@@ -98,9 +98,8 @@ impl Publisher {
     }
 }
 
-/// The rate of Events.
 pub(super) struct Pace {
-    /// When the next Event is due, if none has been sent early.
+    /// When the next Event is due at the average rate; up to [`BURST`] may be sent earlier.
     pub(super) next: Instant,
 }
 
@@ -139,9 +138,9 @@ pub(super) fn event(open: &OpenFinding, controller: &str, instance: &str, now: T
     }
 }
 
-/// The beginning of the name of an Event about an object. It ends with a dash, because the API server refuses a prefix
-/// that ends with the dot of client-go's names. What only names of some kinds contain, such as the colons of a Role's,
-/// is replaced.
+/// The `generateName` of an Event about an object. It ends with a dash, because the API server refuses one that ends
+/// with a dot, as the names of client-go's Events would. Characters that only the names of some kinds may contain, such
+/// as the colons of a Role's, are replaced.
 pub(super) fn name_prefix(name: &str) -> String {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.';
     let name: String = name.chars().map(|c| if allowed(c) { c } else { '-' }).collect();

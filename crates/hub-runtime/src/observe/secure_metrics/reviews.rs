@@ -22,7 +22,7 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 const ALLOWED_FOR: Duration = Duration::from_mins(1);
 /// How long a refusal is cached.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// How long a token that was permitted is known afterwards.
+/// How long an expired permission is kept in a full cache: its token is still reviewed, whatever the budget.
 const KNOWN_FOR: Duration = Duration::from_hours(1);
 /// How many tokens are cached: there are few scrapers, but anyone can send tokens.
 const REMEMBERED: usize = 128;
@@ -62,7 +62,7 @@ impl Reviews {
             if let Some(answer) = known.get(&digest, now) {
                 return answer;
             }
-            // A review of a token that was valid is never refused.
+            // A token that was permitted before is always reviewed.
             if !known.was_allowed(&digest) && !known.budget.take(now) {
                 return Answer::Busy;
             }
@@ -121,9 +121,9 @@ fn access_of(user: UserInfo, path: &str) -> SubjectAccessReview {
     SubjectAccessReview { spec, ..SubjectAccessReview::default() }
 }
 
-/// Cached results by the digest of the token, with their expiry.
 #[derive(Default)]
 struct ReviewCache {
+    /// By the digest of the token, with their expiry.
     results: HashMap<[u8; 32], (Answer, Instant)>,
     budget: ReviewBudget,
 }
@@ -144,7 +144,7 @@ impl ReviewCache {
             Answer::Busy | Answer::Unknown => return,
         };
         if self.results.len() >= REMEMBERED {
-            // A permission is kept longer than it counts, so that it can be reviewed again.
+            // An expired permission is kept, so that its token is reviewed again whatever the budget.
             let kept = |answer: Answer| if answer == Answer::Allowed { KNOWN_FOR } else { Duration::ZERO };
             self.results.retain(|_, (answer, until)| now < *until + kept(*answer));
         }

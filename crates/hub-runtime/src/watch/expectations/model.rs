@@ -1,6 +1,6 @@
-//! Every order in a small scope: one key, the writes of our process and of another client, their responses, the events and
-//! lists of the watch, and a restored history. When everything has arrived, the cache shows the hub and nothing waits, and
-//! until then no write is sent for a state that a response has ruled out.
+//! Every order in a small scope: one key, the writes of our process and of another client, their responses, the events
+//! and lists of the watch, and a restored history. When everything has arrived, the cache shows the hub and nothing
+//! waits, and until then no write is sent for a state that a response has ruled out.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::LazyLock;
@@ -41,7 +41,7 @@ enum Watch {
     Watching,
 }
 
-/// What has happened, so that two orders that lead to the same are followed once.
+/// The state after what has happened, so that two orders that lead to the same state are followed once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
     // The server.
@@ -216,7 +216,7 @@ impl World {
                 let response = it.execute(verb);
                 it.request = Some((verb, Some(response)));
             }),
-            // Nothing may change any more: it gets no response.
+            // No further changes are allowed: the request gets no response.
             Some((_, None)) => then(&|it| it.lose_request()),
             Some((verb, Some(response))) => then(&|it| it.respond(verb, response)),
         }
