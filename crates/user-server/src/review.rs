@@ -72,7 +72,7 @@ impl Reviews {
                 // A task of its own, so that it completes even if the first request that waits for it is cancelled.
                 let review = tokio::spawn(async move {
                     let answer = this.review(&token).await;
-                    this.finished(digest, &answer, expiry_of(&token));
+                    this.finished(digest, &answer, expiry_of(&token), was_valid);
                     answer
                 });
                 let review = review.map(|answer| answer.unwrap_or(Err(Refusal::ReviewUnknown)));
@@ -84,11 +84,11 @@ impl Reviews {
         review.await
     }
 
-    fn finished(&self, digest: [u8; 32], answer: &Answer, expiry: Option<Timestamp>) {
+    fn finished(&self, digest: [u8; 32], answer: &Answer, expiry: Option<Timestamp>, was_valid: bool) {
         let mut known = self.known.lock();
         known.pending.remove(&digest);
         known.is_failing = matches!(answer, Err(Refusal::ReviewUnknown));
-        if answer.is_ok() || known.is_failing {
+        if !was_valid && (answer.is_ok() || known.is_failing) {
             known.budget.give_back();
         }
         if known.is_failing {

@@ -161,6 +161,8 @@ mod tests {
             number += 1;
         }
         assert_eq!(reviews.of("scraper").await, Answer::Allowed);
+        // That took no review from the invalid tokens, and gives none back.
+        assert_eq!(reviews.of("invalid at last").await, Answer::Busy);
     }
 
     #[tokio::test]

@@ -57,18 +57,20 @@ impl Reviews {
     pub(super) async fn of(&self, token: &str) -> Answer {
         let digest: [u8; 32] = Sha256::digest(token).into();
         let now = Instant::now();
-        {
+        let was_allowed = {
             let mut known = self.known.lock();
             if let Some(answer) = known.get(&digest, now) {
                 return answer;
             }
             // A token that was permitted before is always reviewed.
-            if !known.was_allowed(&digest) && !known.budget.take(now) {
+            let was_allowed = known.was_allowed(&digest);
+            if !was_allowed && !known.budget.take(now) {
                 return Answer::Busy;
             }
-        }
+            was_allowed
+        };
         let answer = self.ask(token).await;
-        if !matches!(answer, Answer::Unauthenticated | Answer::Unknown) {
+        if !was_allowed && !matches!(answer, Answer::Unauthenticated | Answer::Unknown) {
             self.known.lock().budget.give_back();
         }
         self.known.lock().insert(digest, answer, Instant::now());
