@@ -103,6 +103,8 @@ fn forward(cluster: &mut Cluster) -> Option<String> {
     let command = format!("kubectl port-forward --namespace {namespace} service/{service} {port}:{port}");
     cluster.server = format!("https://localhost:{port}{}", uri.path());
     cluster.tls_server_name.get_or_insert(host);
+    // The way to the Service, which leads nowhere from this machine.
+    cluster.proxy_url = None;
     Some(command)
 }
 
@@ -196,10 +198,12 @@ mod tests {
     fn a_service_is_reached_through_a_forwarded_port_under_its_own_name() {
         for host in ["proxy.addons", "proxy.addons.svc", "proxy.addons.svc.cluster.local"] {
             let mut stanza = cluster(&format!("https://{host}:9092/berlin"));
+            stanza.proxy_url = Some("https://proxy.example.com".to_owned());
             let command = "kubectl port-forward --namespace addons service/proxy 9092:9092";
             assert_eq!(forward(&mut stanza).as_deref(), Some(command));
             assert_eq!(stanza.server, "https://localhost:9092/berlin");
             assert_eq!(stanza.tls_server_name.as_deref(), Some(host));
+            assert_eq!(stanza.proxy_url, None);
         }
     }
 
