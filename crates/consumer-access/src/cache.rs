@@ -121,6 +121,18 @@ impl<K: CacheKey> ObjectCache<K> {
         }
     }
 
+    /// The uid of the object that this process has created and no watch has shown yet, if no other object is known.
+    pub(crate) fn unseen(&self, key: &K) -> Option<&String> {
+        self.created.get(key).filter(|_| !self.objects.contains_key(key))
+    }
+
+    /// Forgets that this process has created the object with this uid.
+    pub(crate) fn deleted(&mut self, key: &K, uid: &str) {
+        if self.created.get(key).is_some_and(|created| created == uid) {
+            self.created.remove(key);
+        }
+    }
+
     /// Removes an object whose end the watch shows. Returns its uid.
     pub(crate) fn ended(&mut self, key: &K) -> Option<String> {
         self.objects.remove(key).map(|found| found.object.version.uid)
@@ -200,7 +212,15 @@ mod tests {
         }
         let created = account("created");
         cache.created(&created, "one");
+        assert_eq!(cache.unseen(&created).map(String::as_str), Some("one"));
         cache.show(&settings, &created, object("one", "2"));
         assert!(cache.is_ours(&created));
+        assert_eq!(cache.unseen(&created), None);
+        let deleted = account("deleted");
+        cache.created(&deleted, "two");
+        cache.deleted(&deleted, "one");
+        assert!(cache.unseen(&deleted).is_some());
+        cache.deleted(&deleted, "two");
+        assert_eq!(cache.unseen(&deleted), None);
     }
 }

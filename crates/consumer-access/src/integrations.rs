@@ -131,7 +131,8 @@ struct IntegrationState {
     published: BTreeMap<ProfileKey, PublishedCluster>,
     /// The namespaces whose profiles are listed.
     published_in: BTreeSet<Namespace>,
-    /// The Secrets whose create returned AlreadyExists, perhaps for a Secret without our labels, which no watch shows.
+    /// The Secrets whose create returned `AlreadyExists`, perhaps for a Secret without our labels, which no watch
+    /// shows.
     taken: BTreeSet<IntegrationKey>,
 }
 
@@ -299,7 +300,7 @@ impl IntegrationStore {
         state.cache_mut(key).created(key, uid);
     }
 
-    /// Records that a create returned AlreadyExists. Returns whether an earlier one did, too: then the object is
+    /// Records that a create returned `AlreadyExists`. Returns whether an earlier one did, too: then the object is
     /// another owner's, since the watch would have shown one of ours.
     fn met_another(&self, key: &IntegrationKey) -> bool {
         !self.state.lock().taken.insert(key.clone())

@@ -371,6 +371,16 @@ impl Store {
         self.state.lock().cache(kind).version(key)
     }
 
+    /// Records that the API server has accepted the delete of the object with this uid.
+    pub(crate) fn deleted(&self, kind: AccessKind, key: &AccountKey, uid: &str) {
+        self.state.lock().cache_mut(kind).deleted(key, uid);
+    }
+
+    /// The uid of the object that this process has created and no watch has shown yet.
+    pub(crate) fn unseen(&self, kind: AccessKind, key: &AccountKey) -> Option<String> {
+        self.state.lock().cache(kind).unseen(key).cloned()
+    }
+
     /// Records whether an account has findings.
     pub(crate) fn set_has_findings(&self, key: &AccountKey, has_findings: bool) {
         let mut state = self.state.lock();
@@ -389,6 +399,7 @@ impl Store {
         &self,
         key: &AccountKey,
         read: &BTreeMap<AccessKind, Option<ObservedObject>>,
+        unseen: &BTreeMap<AccessKind, String>,
         blocked: BTreeSet<(AccessKind, &'static str)>,
     ) -> Option<(ObservedAccess, AccessPlan)> {
         let fleet = self.fleet.read();
@@ -408,7 +419,8 @@ impl Store {
                 None => drop(objects.remove(kind)),
             }
         }
-        let observed = ObservedAccess { objects, unlisted, agent_namespace, blocked };
+        let unseen = unseen.clone();
+        let observed = ObservedAccess { objects, unseen, unlisted, agent_namespace, blocked };
         let plan = self.settings.plan(&fleet, key, &observed);
         Some((observed, plan))
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hub_api::names::AccountKey;
 use hub_core::consumer_access::{AccessAction, AccessKind, AccessPlan, ObservedAccess, ObservedObject};
 use hub_core::finding::{Finding, Reason};
+use hub_core::version::Version;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Delayed;
 use hub_runtime::reconciler::{UNSEEN, hash};
@@ -60,6 +61,7 @@ impl AccessWriter {
         let mut blocked: BTreeMap<(AccessKind, &'static str), Blocked> = BTreeMap::new();
         for _ in 0..MAX_ROUNDS {
             let (mut waiting, mut late) = (BTreeMap::new(), Vec::new());
+            let mut unseen = BTreeMap::new();
             for kind in AccessKind::ALL {
                 let (known, object) = (self.store.known(kind, key), (kind, key.clone()));
                 let mut expectations = self.store.expectations.lock();
@@ -72,8 +74,12 @@ impl AccessWriter {
                         waiting.insert(kind, LONGEST_LAG);
                     }
                 }
+                drop(expectations);
+                unseen.extend(self.store.unseen(kind, key).map(|uid| (kind, uid)));
             }
-            let mut plan = self.plan(key, &BTreeMap::new(), &blocked, &waiting);
+            // What is in sync with its watch and has not been shown is gone.
+            unseen.retain(|kind, _| waiting.contains_key(kind));
+            let mut plan = self.plan(key, &BTreeMap::new(), &unseen, &blocked, &waiting);
             // A delete does not wait for a read.
             let mut has_read = false;
             if !late.is_empty() && !plan.as_ref().is_some_and(|(_, plan)| is_delete(plan)) {
@@ -83,6 +89,7 @@ impl AccessWriter {
                         Ok(object) => {
                             has_read |= object.is_some();
                             waiting.remove(&kind);
+                            unseen.remove(&kind);
                             read.insert(kind, object);
                         }
                         Err(error) => {
@@ -96,7 +103,7 @@ impl AccessWriter {
                         }
                     }
                 }
-                plan = self.plan(key, &read, &blocked, &waiting);
+                plan = self.plan(key, &read, &unseen, &blocked, &waiting);
             }
             let Some((observed, plan)) = plan else { return Outcome::Done };
             let next = waiting.into_values().min().map(Outcome::RetryAfter);
@@ -143,11 +150,14 @@ impl AccessWriter {
         &self,
         key: &AccountKey,
         read: &BTreeMap<AccessKind, Option<ObservedObject>>,
+        unseen: &BTreeMap<AccessKind, String>,
         blocked: &BTreeMap<(AccessKind, &'static str), Blocked>,
         waiting: &BTreeMap<AccessKind, Duration>,
     ) -> Option<(ObservedAccess, AccessPlan)> {
-        let excluded = blocked.keys().copied().chain(waiting.keys().copied().flat_map(verbs));
-        self.store.plan(key, read, excluded.collect())
+        let waits = waiting.keys().copied().flat_map(verbs);
+        // A delete by uid does not wait for the watch.
+        let waits = waits.filter(|(kind, verb)| *verb != "delete" || !unseen.contains_key(kind));
+        self.store.plan(key, read, unseen, blocked.keys().copied().chain(waits).collect())
     }
 
     /// Sends a write.
@@ -163,6 +173,9 @@ impl AccessWriter {
         let (effect, _) = target(kind, key).write(&host.client, &host.writer, action).await?;
         if let Effect::Created(version) = &effect {
             self.store.created(kind, key, &version.uid);
+        }
+        if let AccessAction::Delete(Version { uid, .. }) | AccessAction::DeleteByUid(uid) = action {
+            self.store.deleted(kind, key, uid);
         }
         let known = self.store.known(kind, key);
         self.store.expectations.lock().sent(&object, known.as_ref(), effect, hash, Instant::now());
@@ -192,6 +205,9 @@ impl AccessWriter {
         let mut expectations = self.store.expectations.lock();
         expectations.failed(&(kind, key.clone()), known.as_ref(), gone, Instant::now());
         drop(expectations);
+        if let Some(uid) = gone {
+            self.store.deleted(kind, key, uid);
+        }
         match error.category {
             _ if failed.refused => Ok(Blocked { outcome: failed.outcome, refused: Some(error) }),
             // The CRD is missing, or a webhook for the kind fails.
@@ -241,7 +257,7 @@ fn target(kind: AccessKind, key: &AccountKey) -> Target {
 }
 
 fn is_delete(plan: &AccessPlan) -> bool {
-    matches!(plan.write, Some((_, AccessAction::Delete(_))))
+    matches!(plan.write, Some((_, AccessAction::Delete(_) | AccessAction::DeleteByUid(_))))
 }
 
 /// Every write of a kind.

@@ -362,10 +362,12 @@ fn precondition(request: &Request) -> (String, String) {
 
 /// Whether a write names the version that it is for. For the deletion of a Secret the uid is enough: the syncer deletes
 /// a Secret that it created when the grant ends, whatever state the Secret is in, and without its label no watch shows
-/// its version. So it is for RoleBindings, which the controller replaces whatever a tenant makes of them.
+/// its version. So it is for RoleBindings, which the controller replaces whatever a tenant makes of them, and for objects
+/// of consumers that no watch has shown yet.
 fn is_sufficient(request: &Request, (uid, version): &(String, String)) -> bool {
-    let is_replaced = ["/secrets/", "/rolebindings/"].iter().any(|kind| request.path.contains(kind));
-    !uid.is_empty() && (!version.is_empty() || request.method == "DELETE" && is_replaced)
+    let is_copied = ["/secrets/", "/rolebindings/"].iter().any(|kind| request.path.contains(kind));
+    let by_uid = request.method == "DELETE" && (is_copied || is_consumers(&request.path));
+    !uid.is_empty() && (!version.is_empty() || by_uid)
 }
 
 /// A Secret that no process has created may be deleted only if it has every mark of a copy, and then be emptied while a

@@ -432,7 +432,7 @@ impl<'a> Run<'a> {
         // A late event can start work that takes a while, and leads to more work of agents.
         for round in 0.. {
             sleep(LINGER).await;
-            let is_over = !self.schedule.setting.consumers || !self.others.agents();
+            let is_over = !self.agents_work();
             if !self.converge().await {
                 return;
             }
@@ -472,7 +472,7 @@ impl<'a> Run<'a> {
             }
             let (now, mut wrong) = self.look();
             wrong.extend(self.check_requests(false));
-            if self.schedule.setting.consumers && self.others.agents() {
+            if self.agents_work() {
                 wrong.push("agents: at work".to_owned());
             }
             let took = now.saturating_sub(begin);
@@ -488,6 +488,13 @@ impl<'a> Run<'a> {
             }
             step = (step * 2).min(Duration::from_secs(30));
         }
+    }
+
+    /// Lets agents work; returns whether some is left. Two processes that disagree about whose an object is keep them at
+    /// work without end.
+    fn agents_work(&mut self) -> bool {
+        let is_left = self.schedule.setting.consumers && self.others.agents();
+        is_left && self.world.lock().monitor.disputed.is_empty()
     }
 
     /// How long a difference may last.

@@ -75,7 +75,9 @@ fn list(store: &Store) {
 
 /// The observed versions of an account's objects.
 fn versions(store: &Store, account: &str) -> Vec<(AccessKind, String)> {
-    let (observed, _) = store.plan(&key(account), &BTreeMap::new(), BTreeSet::new()).expect("complete lists");
+    let (observed, _) = store
+        .plan(&key(account), &BTreeMap::new(), &BTreeMap::new(), BTreeSet::new())
+        .expect("complete lists");
     let found = observed.objects.into_iter();
     found.map(|(kind, found)| (kind, found.object.version.resource_version)).collect()
 }

@@ -118,6 +118,9 @@ impl FoundObject {
 pub struct ObservedAccess {
     /// The object of each kind.
     pub objects: BTreeMap<AccessKind, FoundObject>,
+    /// The uids of objects that this process has created and that no watch has shown yet. They can be deleted; nothing
+    /// else is known of them.
+    pub unseen: BTreeMap<AccessKind, String>,
     /// The kinds that are not listed: an object of such a kind may exist although `objects` does not contain it.
     pub unlisted: BTreeSet<AccessKind>,
     /// The namespace of the addon managed-serviceaccount on the cluster; absent if its ManagedClusterAddOn shows none.

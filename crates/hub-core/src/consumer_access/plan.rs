@@ -75,14 +75,24 @@ impl AccessSettings {
             findings.insert(AccessKind::Account, vec![Finding::new(Reason::AccountTerminating, message)]);
         }
         // If the API server does not delete the account, at least its permissions end.
-        let mut actions = vec![delete(&account, AccessKind::Account)];
+        let mut actions = vec![self.delete(key, observed, AccessKind::Account)];
         actions.extend(self.end_permissions(key, observed));
         actions
     }
 
     /// The writes that end the permissions of an account.
     fn end_permissions(&self, key: &AccountKey, observed: &ObservedAccess) -> [Write; 2] {
-        AccessKind::PERMISSIONS.map(|kind| delete(&observed.ours(self, key, kind), kind))
+        AccessKind::PERMISSIONS.map(|kind| self.delete(key, observed, kind))
+    }
+
+    /// Deletes an object of ours that is not being deleted already.
+    fn delete(&self, key: &AccountKey, observed: &ObservedAccess, kind: AccessKind) -> Write {
+        let action = match (observed.ours(self, key, kind), observed.unseen.get(&kind)) {
+            (Owned::Ours(object), _) if !object.is_deleting => AccessAction::Delete(object.version.clone()),
+            (Owned::Absent, Some(uid)) => AccessAction::DeleteByUid(uid.clone()),
+            _ => AccessAction::Nothing,
+        };
+        (kind, action)
     }
 
     /// What remains of the permissions of an account whose deletion a finalizer delays.
@@ -205,7 +215,7 @@ impl AccessSettings {
         let namespace = observed.account_namespace(self);
         let of_account = |kind| self.permissions(kind, &wanted, uid, namespace);
         // A ManifestWork cannot be built while the namespace of the account is unknown.
-        let Some(desired) = of_account(kind) else { return Vec::new() };
+        let desired = of_account(kind);
         let permissions = observed.ours(self, key, kind);
         let finding = match &permissions {
             Owned::Absent => None,
@@ -229,22 +239,23 @@ impl AccessSettings {
         };
         findings.extend(finding.map(|finding| (kind, vec![finding])));
         let replaces = |object: &ObservedObject| {
-            object.applied.is_applied && !object.is_deleting && object.has(&desired)
+            let is_desired = desired.as_ref().is_some_and(|desired| object.has(desired));
+            object.applied.is_applied && !object.is_deleting && is_desired
         };
         let is_replaced =
             grant == Grant::Granted && matches!(&permissions, Owned::Ours(object) if replaces(object));
         let others = AccessKind::PERMISSIONS.into_iter().filter(|other| *other != kind);
         let former = others.filter_map(|other| {
-            let former = observed.ours(self, key, other);
             if is_replaced {
-                return Some(delete(&former, other));
+                return Some(self.delete(key, observed, other));
             }
             // Until then, the former permissions follow the declaration, before new ones are created: what is revoked
             // ends even if the new ones cannot be written. A former object that cannot be read is kept, so that the
             // account has permissions.
-            step(other, key, false, &former, &of_account(other)?)
+            step(other, key, false, &observed.ours(self, key, other), &of_account(other)?)
         });
-        former.chain(step(kind, key, may_create, &permissions, &desired)).collect()
+        let new = desired.as_ref().and_then(|desired| step(kind, key, may_create, &permissions, desired));
+        former.chain(new).collect()
     }
 }
 
@@ -281,15 +292,6 @@ fn step(
         }
         Owned::Absent | Owned::Ours(_) | Owned::Foreign => None,
     }
-}
-
-/// Deletes an object of ours that is not being deleted already.
-fn delete(observed: &Owned<'_>, kind: AccessKind) -> Write {
-    let action = match observed {
-        Owned::Ours(object) if !object.is_deleting => AccessAction::Delete(object.version.clone()),
-        Owned::Absent | Owned::Ours(_) | Owned::Foreign => AccessAction::Nothing,
-    };
-    (kind, action)
 }
 
 /// The merge patch that makes an object as desired.

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use hub_core::consumer_access::{AccessKind, AccessSettings, FoundObject};
+use hub_core::access::Known;
+use hub_core::consumer_access::{AccessAction, AccessKind, AccessSettings, FoundObject, ObservedAccess};
 use hub_core::explain::observed::AccountPermission;
 use hub_core::finding::Reason;
 use hub_core::grant::Grant;
@@ -12,8 +13,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::support::consumer_access::{
-    World, declared, doubtful, foreign, granted, is_foreign, observe, past, reasons, refused, settings,
-    settings_by, settings_of, settled_by,
+    World, declared, doubtful, foreign, granted, is_foreign, key, observe, past, reasons, refused, settings,
+    settings_by, settings_of, settled, settled_by,
 };
 use crate::support::{cases, with};
 
@@ -157,6 +158,35 @@ fn permissions_that_are_being_replaced_follow_the_declaration() {
         world.settle(&settings_of(&json!([with(declared()[0].clone(), &none)])), &granted());
         assert_eq!(world.writes(), ["delete ManifestWork", "delete ClusterPermission"]);
     }
+}
+
+#[test]
+fn permissions_that_are_being_replaced_follow_the_declaration_also_while_new_ones_cannot_be_built() {
+    let (before, kind) = (AccessKind::ClusterPermission, AccessKind::ManifestWork);
+    let mut world = settled_by(&settings_by(&format!("{before:?}")));
+    world.agent_namespace = Known::Unknown;
+    world.settle(&AccessSettings { account_namespace: None, ..with_fewer_roles(kind) }, &granted());
+    assert_eq!(world.writes(), ["patch ClusterPermission"]);
+}
+
+#[test]
+fn with_the_grant_what_no_watch_has_shown_yet_ends_by_its_uid_the_account_first() {
+    let mut world = settled();
+    let mut observed = ObservedAccess::default();
+    observed.unseen.insert(AccessKind::Account, "account".to_owned());
+    observed.unseen.insert(AccessKind::ManifestWork, "work".to_owned());
+    let settings = settings_by("ManifestWork");
+    for (kind, uid) in [(AccessKind::Account, "account"), (AccessKind::ManifestWork, "work")] {
+        let plan = settings.plan(&refused(), &key(), &observed);
+        assert_eq!(plan.write, Some((kind, AccessAction::DeleteByUid(uid.to_owned()))));
+        observed.unseen.remove(&kind);
+    }
+    assert_eq!(settings.plan(&refused(), &key(), &observed).write, None);
+    // An object that a watch shows is deleted in its version.
+    observed = world.observed(&settings);
+    observed.unseen.insert(AccessKind::Account, "account".to_owned());
+    let plan = settings.plan(&refused(), &key(), &observed);
+    assert!(matches!(plan.write, Some((AccessKind::Account, AccessAction::Delete(_)))), "{plan:?}");
 }
 
 #[test]

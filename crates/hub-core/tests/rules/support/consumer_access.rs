@@ -100,7 +100,7 @@ impl World {
         }
         let (objects, unlisted) = (self.found.clone(), self.unlisted.clone());
         let agent_namespace = self.agent_namespace.clone();
-        ObservedAccess { objects, unlisted, agent_namespace, blocked: BTreeSet::new() }
+        ObservedAccess { objects, unlisted, agent_namespace, ..ObservedAccess::default() }
     }
 
     /// Another user edits an object.
