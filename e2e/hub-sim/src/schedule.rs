@@ -273,6 +273,8 @@ struct Run<'a> {
     misplaced: BTreeMap<String, Duration>,
     /// The open requests by own identities.
     requests: Vec<OpenRequest>,
+    /// What decides about requests to each cluster, and since when.
+    decided: BTreeMap<&'static str, (String, Duration)>,
     outcome: Outcome,
 }
 
@@ -300,6 +302,7 @@ impl<'a> Run<'a> {
             replicas: [Vec::new(), Vec::new()],
             misplaced: BTreeMap::new(),
             requests: Vec::new(),
+            decided: BTreeMap::new(),
             outcome: Outcome::default(),
         }
     }

@@ -21,8 +21,9 @@ pub(super) struct OpenRequest {
     session: Session,
     /// Since when its cluster is not granted.
     misplaced: Option<Duration>,
-    /// What decided about it when it was opened; `None` if that has changed since. Two changes can be seen in another order
-    /// than they were made in, so that a grant seems to end in between.
+    /// What decided about it when it was opened; `None` if that has changed since, or shortly before. Two changes can be seen
+    /// in another order than they were made in, so that a grant seems to end in between, and a process sees a change
+    /// later than it is made.
     decided_by: Option<String>,
 }
 
@@ -60,15 +61,31 @@ fn open(world: &World, namespace: &'static str, cluster: &'static str) -> (Vec<O
 
 impl Run<'_> {
     pub(super) fn request(&mut self, namespace: Index, cluster: Index) {
-        let (admitted, _) = open(&self.world, at(&NAMESPACES, namespace), at(&CLUSTERS, cluster));
+        let cluster = at(&CLUSTERS, cluster);
+        let (mut admitted, _) = open(&self.world, at(&NAMESPACES, namespace), cluster);
+        let now = self.world.lock().elapsed();
+        let is_settled =
+            self.decided.get(cluster).is_some_and(|(_, since)| now.saturating_sub(*since) > REVOCATION);
+        for request in &mut admitted {
+            request.decided_by.take_if(|_| !is_settled);
+        }
         self.requests.extend(admitted);
     }
 
     /// The requests that are open although their cluster is not granted. While nothing fails, they may be so for seconds, and
     /// none is cut whose cluster is granted.
     pub(super) fn check_requests(&mut self, calm: bool) -> Vec<String> {
+        if !self.schedule.setting.user_server {
+            return Vec::new();
+        }
         let state = self.world.lock();
         let now = state.elapsed();
+        for cluster in CLUSTERS {
+            let decided = decides(&state.server, cluster);
+            if self.decided.get(cluster).is_none_or(|(before, _)| *before != decided) {
+                self.decided.insert(cluster, (decided, now));
+            }
+        }
         self.requests.retain(|request| state.is_alive(request.process));
         let mut left = Vec::new();
         for request in &mut self.requests {
