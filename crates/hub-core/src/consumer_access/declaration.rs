@@ -164,7 +164,8 @@ pub enum InvalidConsumers {
         "the consumers {first} and {second} have the identity own and declare different permissions: they must be the same"
     )]
     TwoPermissionKinds { first: String, second: String },
-    /// Two consumers of one account, with an identity of their own, have the same name.
+    /// Two consumers with an identity of their own have the same name, which is part of the names of their bindings on
+    /// each cluster.
     #[error("two consumers have the name {0}")]
     NameTwice(String),
     /// A ClusterRole is bound in no namespace.
@@ -276,8 +277,14 @@ impl FromStr for Consumers {
         let list: Vec<ConsumerFields> =
             serde_json::from_str(text).map_err(|error| InvalidConsumers::Form(error.to_string()))?;
         let mut consumers: BTreeMap<AccountName, Vec<Consumer>> = BTreeMap::new();
+        let mut names = BTreeSet::new();
         for fields in list {
             let consumer = Consumer::read(fields)?;
+            if let Some(name) = consumer.own_name()
+                && !names.insert(name.to_owned())
+            {
+                return Err(InvalidConsumers::NameTwice(name.to_owned()));
+            }
             let others = consumers.entry(consumer.account.clone()).or_default();
             if let Some(other) = others.iter().find_map(|other| other.conflict(&consumer)) {
                 return Err(other);
@@ -398,7 +405,6 @@ impl Consumer {
                 first: self.namespace.clone(),
                 second: other.namespace.clone(),
             }),
-            Some((first, second)) if first == second => Some(InvalidConsumers::NameTwice(first.to_owned())),
             Some((first, second)) if self.permissions != other.permissions => {
                 let (first, second) = (first.to_owned(), second.to_owned());
                 Some(InvalidConsumers::TwoPermissionKinds { first, second })

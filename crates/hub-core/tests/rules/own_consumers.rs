@@ -278,6 +278,10 @@ fn an_own_identity_that_is_not_valid_is_refused_with_its_cause() {
         ),
         (json!({ "identity": "owner" }), "unknown variant `owner`"),
         (json!({ "name": "argocd" }), "two consumers have the name argocd"),
+        (
+            json!({ "name": "argocd", "managedServiceAccount": "another" }),
+            "two consumers have the name argocd",
+        ),
         (json!({ "permissions": "ClusterPermission" }), "declare different permissions"),
     ] {
         let declared = json!([with(declared()[0].clone(), &patch), declared()[1]]).to_string();
