@@ -26,6 +26,7 @@ pub use crate::explain::explain;
 pub use crate::hub::{Hub, HubError, describe};
 pub use crate::kubeconfig::kubeconfig;
 pub use crate::list::list;
+pub use crate::requests::profile_version;
 
 /// The result of a command that could be carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

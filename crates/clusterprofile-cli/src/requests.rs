@@ -78,7 +78,11 @@ async fn pages<K: Resource, T: Clone>(
 }
 
 /// The version of ClusterProfile that the hub serves, if any.
-pub(crate) async fn profile_version(client: &Client) -> Result<Option<ProfileVersion>, HubError> {
+///
+/// # Errors
+///
+/// The hub cannot be reached.
+pub async fn profile_version(client: &Client) -> Result<Option<ProfileVersion>, HubError> {
     let group = "multicluster.x-k8s.io";
     let failed = |source| HubError { verb: "discover", resource: group.to_owned(), source };
     let groups = client.list_api_groups().await.map_err(failed)?.groups;

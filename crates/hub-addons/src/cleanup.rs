@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use hub_api::cluster_profile::ClusterProfile;
+use clusterprofile_cli::{HubError, profile_version};
 use hub_api::names::ProfileKey;
 use hub_core::access;
 use hub_core::profile::{Desired, DesiredStatus, ObservedProfile, ProfileAction, plan};
@@ -27,6 +27,11 @@ pub enum CleanupError {
     /// The hub cannot be connected to.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// The versions that the hub serves are unknown.
+    #[error(transparent)]
+    Discover(#[from] HubError),
+    #[error("the hub does not serve ClusterProfiles")]
+    NotServed,
     #[error("cannot list clusterprofiles: {}", summary(.0))]
     List(kube::Error),
     /// A profile cannot be written. The command can be repeated.
@@ -41,7 +46,7 @@ pub enum CleanupError {
 /// Withdraws the entries, or only lists them; returns a line for each profile.
 pub async fn cleanup(args: &CleanupArgs) -> Result<String, CleanupError> {
     let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?).await?;
-    let kind = ApiResource::erase::<ClusterProfile>(&());
+    let kind = profile_version(&client).await?.ok_or(CleanupError::NotServed)?.resource();
     let profiles: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
     let (mut lines, mut page) = (String::new(), ListParams::default().limit(PAGE));
     loop {

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use hub_api::cluster_profile::ClusterProfile;
+use clusterprofile_cli::profile_version;
 use hub_api::workloads::Deployment;
 use hub_core::consumer_access::{COMPONENT, INSTALLATION};
 use hub_runtime::write::error::summary;
@@ -162,14 +162,12 @@ async fn withdrawn(client: &Client, kind: &Kind, installation: &str) -> Result<S
 }
 
 async fn served(client: &Client) -> Result<String, String> {
-    let api: Api<ClusterProfile> = Api::all(client.clone());
-    match api.list_metadata(&ListParams::default().limit(1)).await {
-        Ok(_) => Ok("served by the hub".to_owned()),
-        Err(kube::Error::Api(status)) if status.code == 404 => {
-            Err("the hub does not serve them: the CustomResourceDefinition is missing".to_owned())
-        }
-        Err(error) => Err(summary(&error)),
-    }
+    let Some(version) = profile_version(client).await.map_err(|error| error.to_string())? else {
+        return Err("the hub does not serve them: the CustomResourceDefinition is missing".to_owned());
+    };
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &version.resource());
+    let list = api.list_metadata(&ListParams::default().limit(1)).await;
+    list.map(|_| "served by the hub".to_owned()).map_err(|error| summary(&error))
 }
 
 async fn available(client: &Client, name: &ObjectName) -> Result<String, String> {

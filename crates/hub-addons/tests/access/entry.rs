@@ -402,6 +402,12 @@ async fn entries_of_a_renamed_access_provider_are_withdrawn_by_cleanup_and_nothi
     assert_eq!(cleanup(&[]).await, format!("withdrew from ClusterProfile {TEAM}/c1\n"));
     assert_eq!(shown().await["status"]["accessProviders"], json!([theirs]));
     assert_eq!(cleanup(&[]).await, "", "nothing is left to do");
+
+    // And where the hub serves v1alpha2 alone.
+    world::merge_status(&hub.ocm, &projected(TEAM, "c1"), &json!({ "accessProviders": list })).await;
+    hub.serve_versions(Flavour::V1alpha2, |version| version == "v1alpha2").await;
+    assert_eq!(cleanup(&[]).await, format!("withdrew from ClusterProfile {TEAM}/c1\n"));
+    assert_eq!(cleanup(&[]).await, "", "nothing is left to do");
 }
 
 #[tokio::test]
