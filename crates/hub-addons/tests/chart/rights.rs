@@ -68,7 +68,6 @@ const PROJECTOR: &[Line] = &[
         Box::pin(projector::follows_profiles(t))
     }),
     ("create clusterprofiles", "no profile is made", |t| Box::pin(projector::makes(t))),
-    ("get clusterprofiles", "a profile that a create meets has no status", |t| Box::pin(projector::meets(t))),
     ("patch clusterprofiles", "no profile is mended", |t| Box::pin(projector::mends(t))),
     ("delete clusterprofiles", "the profile of a cluster that has left stays", |t| {
         Box::pin(projector::deletes(t))

@@ -45,7 +45,7 @@ pub fn projector() -> Vec<PolicyRule> {
             &["list", "watch"],
         ),
         served_versions(),
-        rule(PROFILE, &["clusterprofiles"], &["create", "delete", "get", "list", "patch", "watch"]),
+        rule(PROFILE, &["clusterprofiles"], &["create", "delete", "list", "patch", "watch"]),
         rule(PROFILE, &["clusterprofiles/status"], &["patch"]),
     ]);
     rules

@@ -21,28 +21,6 @@ pub async fn makes(t: &mut Trial) {
     t.has_profile(TEAM, &name).await;
 }
 
-/// A profile that exists when it is to be created is read. This happens if the response to a create was lost, or the
-/// watch is late; here it is always late.
-pub async fn meets(t: &mut Trial) {
-    t.take_also("watch").await;
-    t.take_before_start().await;
-    t.process().works().await;
-    let name = t.name.clone();
-    let there = shown(&name);
-    there.create(&t.hub.ocm).await.unwrap();
-    t.joins(&name).await;
-    t.tells_refusal(&there).await;
-    t.later_makes().await;
-    assert!(get(&t.hub.ocm, &there).await.unwrap()["status"].is_null());
-    t.give().await;
-    t.changes(&name).await;
-    t.is_labelled(&name).await;
-    // Without the watch, the projector would not see that another process has written the status meanwhile.
-    t.give_also().await;
-    t.has_profile(TEAM, &name).await;
-    t.later_mends().await;
-}
-
 /// A profile that was changed manually is repaired.
 pub async fn mends(t: &mut Trial) {
     t.take().await;

@@ -45,11 +45,6 @@ impl Right {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     }
 
-    /// The same with another verb.
-    pub fn with_verb(&self, verb: &str) -> Self {
-        Self { verb: verb.to_owned(), ..self.clone() }
-    }
-
     /// Whether it is for the trust anchors of the proxy.
     pub fn is_of_anchors(&self) -> bool {
         self.role.ends_with("-trust-anchors")

@@ -49,8 +49,6 @@ pub struct Trial {
     /// The component and permission of this trial.
     pub component: &'static str,
     pub right: Right,
-    /// Further permissions that are removed, so that this one is needed at all.
-    also: Vec<Right>,
     /// When it was removed.
     mark: Mark,
     /// A prefix for this trial's own objects.
@@ -79,7 +77,6 @@ impl Trial {
             names: 0,
             component: installation.components[0],
             right: rights[0].clone(),
-            also: Vec::new(),
             name: String::new(),
             rights,
             installation,
@@ -199,16 +196,6 @@ impl Trial {
         self.is_refused().await;
     }
 
-    /// First removes another permission, which this trial is not about.
-    pub async fn take_also(&mut self, verb: &str) {
-        let with_verb = self.right.with_verb(verb);
-        let all: Vec<Right> = self.rights.iter().filter(|right| **right != with_verb).cloned().collect();
-        assert_eq!(all.len() + 1, self.rights.len(), "{with_verb} is not rendered");
-        right::take(&self.hub.ocm, &self.rights, &with_verb, self.component).await;
-        self.rights = all;
-        self.also.push(with_verb);
-    }
-
     /// Waits until the API server has refused a request that requires the permission, and checks that it has allowed
     /// none.
     pub async fn is_refused(&self) {
@@ -246,23 +233,12 @@ impl Trial {
         let passed = requests.matching(|request| self.right.is_asked_by(request) && request.code < 300);
         assert!(passed.is_empty(), "without {}: {passed}", self.right);
         let others = requests.matching(|request| {
-            let known =
-                || [&self.right].into_iter().chain(&self.also).any(|right| right.is_asked_by(request));
             // A permission for a token, or for a namespace's copies, is granted when needed: it may be requested first.
             let early = request.resource == "secrets" && ["list", "watch"].contains(&&*request.verb);
-            request.code == 403 && !known() && !early
+            request.code == 403 && !self.right.is_asked_by(request) && !early
         });
         assert!(others.is_empty(), "without {}: {others}", self.right);
         right::give(&self.hub.ocm, &self.rights, &self.right, self.component).await;
-    }
-
-    /// Restores the other permissions.
-    pub async fn give_also(&mut self) {
-        let also = std::mem::take(&mut self.also);
-        self.rights.extend(also.iter().cloned());
-        for right in also {
-            right::give(&self.hub.ocm, &self.rights, &right, self.component).await;
-        }
     }
 
     /// Waits until the permission is effective and has been used.
@@ -272,7 +248,6 @@ impl Trial {
             self.asked().await.count(|request| request.code < 300) > 0
         })
         .await;
-        assert!(self.also.is_empty(), "{:?}", self.also);
     }
 
     /// A cluster in a set, with everything that its profile shows.
@@ -310,14 +285,6 @@ impl Trial {
         profile(&self.hub.ocm, (namespace, name), "has its status", |profile| {
             profile["status"]["version"].is_object()
                 && (!self.installation.direct || !provider(profile, DIRECT).is_null())
-        })
-        .await;
-    }
-
-    /// Waits until a profile has its labels.
-    pub async fn is_labelled(&self, name: &str) {
-        profile(&self.hub.ocm, (TEAM, name), "has its labels", |profile| {
-            profile["metadata"]["labels"]["open-cluster-management.io/cluster-name"] == name
         })
         .await;
     }
