@@ -47,13 +47,16 @@ pub(crate) struct ObjectCache<K> {
     objects: BTreeMap<K, FoundObject>,
     /// The uids of objects that this process has created and no watch has shown yet.
     created: BTreeMap<K, String>,
+    /// The uids of objects whose delete the API server has accepted, as long as no watch shows that.
+    deleted: BTreeMap<K, String>,
     /// The watches whose list is complete.
     listed: BTreeSet<WatchName>,
 }
 
 impl<K> Default for ObjectCache<K> {
     fn default() -> Self {
-        Self { objects: BTreeMap::new(), created: BTreeMap::new(), listed: BTreeSet::new() }
+        let (created, deleted) = (BTreeMap::new(), BTreeMap::new());
+        Self { objects: BTreeMap::new(), created, deleted, listed: BTreeSet::new() }
     }
 }
 
@@ -99,6 +102,10 @@ impl<K: CacheKey> ObjectCache<K> {
         if self.created.get(key) == Some(&found.object.version.uid) {
             self.created.remove(key);
         }
+        let uid = &found.object.version.uid;
+        if found.object.is_deleting || self.deleted.get(key).is_some_and(|deleted| deleted != uid) {
+            self.deleted.remove(key);
+        }
         if !found.is_ours && !key.is_declared(settings) {
             found.object.forget_content();
         }
@@ -121,20 +128,29 @@ impl<K: CacheKey> ObjectCache<K> {
         }
     }
 
-    /// The uid of the object that this process has created and no watch has shown yet, if no other object is known.
-    pub(crate) fn unseen(&self, key: &K) -> Option<&String> {
-        self.created.get(key).filter(|_| !self.objects.contains_key(key))
+    /// The uid of the object whose last write no watch has shown yet: one that this process has created, or the shown one
+    /// in the version that the write has left. `None` if its delete has been accepted.
+    pub(crate) fn unseen(&self, key: &K, left: Option<&Version>) -> Option<String> {
+        let uid = match self.objects.get(key) {
+            None => self.created.get(key),
+            Some(found) => left.map(|left| &left.uid).filter(|uid| **uid == found.object.version.uid),
+        };
+        uid.filter(|uid| self.deleted.get(key) != Some(uid)).cloned()
     }
 
-    /// Forgets that this process has created the object with this uid.
+    /// Records that the API server has accepted the delete of the object with this uid.
     pub(crate) fn deleted(&mut self, key: &K, uid: &str) {
         if self.created.get(key).is_some_and(|created| created == uid) {
             self.created.remove(key);
+        }
+        if self.objects.contains_key(key) {
+            self.deleted.insert(key.clone(), uid.to_owned());
         }
     }
 
     /// Removes an object whose end the watch shows. Returns its uid.
     pub(crate) fn ended(&mut self, key: &K) -> Option<String> {
+        self.deleted.remove(key);
         self.objects.remove(key).map(|found| found.object.version.uid)
     }
 }
@@ -212,15 +228,22 @@ mod tests {
         }
         let created = account("created");
         cache.created(&created, "one");
-        assert_eq!(cache.unseen(&created).map(String::as_str), Some("one"));
+        assert_eq!(cache.unseen(&created, None).as_deref(), Some("one"));
         cache.show(&settings, &created, object("one", "2"));
         assert!(cache.is_ours(&created));
-        assert_eq!(cache.unseen(&created), None);
+        assert_eq!(cache.unseen(&created, None), None);
+        let left = |uid: &str| Version { uid: uid.to_owned(), resource_version: "3".to_owned() };
+        assert_eq!(cache.unseen(&created, Some(&left("before"))), None);
+        assert_eq!(cache.unseen(&created, Some(&left("one"))).as_deref(), Some("one"));
+        cache.deleted(&created, "one");
+        assert_eq!(cache.unseen(&created, Some(&left("one"))), None, "it is deleted once");
+        cache.show(&settings, &created, object("two", "4"));
+        assert_eq!(cache.unseen(&created, Some(&left("two"))).as_deref(), Some("two"));
         let deleted = account("deleted");
         cache.created(&deleted, "two");
         cache.deleted(&deleted, "one");
-        assert!(cache.unseen(&deleted).is_some());
+        assert!(cache.unseen(&deleted, None).is_some());
         cache.deleted(&deleted, "two");
-        assert_eq!(cache.unseen(&deleted), None);
+        assert_eq!(cache.unseen(&deleted, None), None);
     }
 }

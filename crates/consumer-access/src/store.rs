@@ -376,9 +376,14 @@ impl Store {
         self.state.lock().cache_mut(kind).deleted(key, uid);
     }
 
-    /// The uid of the object that this process has created and no watch has shown yet.
-    pub(crate) fn unseen(&self, kind: AccessKind, key: &AccountKey) -> Option<String> {
-        self.state.lock().cache(kind).unseen(key).cloned()
+    /// The uid of the object whose last write, which has left this version, no watch has shown yet.
+    pub(crate) fn unseen(
+        &self,
+        kind: AccessKind,
+        key: &AccountKey,
+        left: Option<&Version>,
+    ) -> Option<String> {
+        self.state.lock().cache(kind).unseen(key, left)
     }
 
     /// Records whether an account has findings.

@@ -74,11 +74,12 @@ impl AccessWriter {
                         waiting.insert(kind, LONGEST_LAG);
                     }
                 }
+                let left = expectations.left(&object);
                 drop(expectations);
-                unseen.extend(self.store.unseen(kind, key).map(|uid| (kind, uid)));
+                if waiting.contains_key(&kind) {
+                    unseen.extend(self.store.unseen(kind, key, left.as_ref()).map(|uid| (kind, uid)));
+                }
             }
-            // What is in sync with its watch and has not been shown is gone.
-            unseen.retain(|kind, _| waiting.contains_key(kind));
             let mut plan = self.plan(key, &BTreeMap::new(), &unseen, &blocked, &waiting);
             // A delete does not wait for a read.
             let mut has_read = false;

@@ -118,8 +118,8 @@ impl FoundObject {
 pub struct ObservedAccess {
     /// The object of each kind.
     pub objects: BTreeMap<AccessKind, FoundObject>,
-    /// The uids of objects that this process has created and that no watch has shown yet. They can be deleted; nothing
-    /// else is known of them.
+    /// The uids of objects of ours whose last write no watch has shown yet: they are created or changed, and not yet
+    /// deleted. They are deleted by uid.
     pub unseen: BTreeMap<AccessKind, String>,
     /// The kinds that are not listed: an object of such a kind may exist although `objects` does not contain it.
     pub unlisted: BTreeSet<AccessKind>,

@@ -88,9 +88,13 @@ impl AccessSettings {
     /// Deletes an object of ours that is not being deleted already.
     fn delete(&self, key: &AccountKey, observed: &ObservedAccess, kind: AccessKind) -> Write {
         let action = match (observed.ours(self, key, kind), observed.unseen.get(&kind)) {
-            (Owned::Ours(object), _) if !object.is_deleting => AccessAction::Delete(object.version.clone()),
+            (Owned::Ours(object), _) if object.is_deleting => AccessAction::Nothing,
+            (Owned::Ours(object), Some(uid)) if *uid == object.version.uid => {
+                AccessAction::DeleteByUid(uid.clone())
+            }
+            (Owned::Ours(object), _) => AccessAction::Delete(object.version.clone()),
             (Owned::Absent, Some(uid)) => AccessAction::DeleteByUid(uid.clone()),
-            _ => AccessAction::Nothing,
+            (Owned::Absent | Owned::Foreign, _) => AccessAction::Nothing,
         };
         (kind, action)
     }

@@ -170,7 +170,7 @@ fn permissions_that_are_being_replaced_follow_the_declaration_also_while_new_one
 }
 
 #[test]
-fn with_the_grant_what_no_watch_has_shown_yet_ends_by_its_uid_the_account_first() {
+fn with_the_grant_what_no_watch_has_shown_yet_ends_by_its_uid_and_the_account_first() {
     let mut world = settled();
     let mut observed = ObservedAccess::default();
     observed.unseen.insert(AccessKind::Account, "account".to_owned());
@@ -182,11 +182,16 @@ fn with_the_grant_what_no_watch_has_shown_yet_ends_by_its_uid_the_account_first(
         observed.unseen.remove(&kind);
     }
     assert_eq!(settings.plan(&refused(), &key(), &observed).write, None);
-    // An object that a watch shows is deleted in its version.
+    // An object whose last write a watch shows is deleted in its version.
     observed = world.observed(&settings);
-    observed.unseen.insert(AccessKind::Account, "account".to_owned());
-    let plan = settings.plan(&refused(), &key(), &observed);
-    assert!(matches!(plan.write, Some((AccessKind::Account, AccessAction::Delete(_)))), "{plan:?}");
+    let uid = observed.object(AccessKind::Account).unwrap().version.uid.clone();
+    for (unseen, by_uid) in [("another", false), (&*uid, true)] {
+        observed.unseen.insert(AccessKind::Account, unseen.to_owned());
+        let Some((AccessKind::Account, action)) = settings.plan(&refused(), &key(), &observed).write else {
+            panic!("the account goes first");
+        };
+        assert_eq!(action == AccessAction::DeleteByUid(uid.clone()), by_uid, "{action:?}");
+    }
 }
 
 #[test]
