@@ -371,6 +371,11 @@ impl Store {
         self.state.lock().cache(kind).version(key)
     }
 
+    /// Whether a watch on this kind has not been able to list for some time.
+    pub(crate) fn is_failing(&self, kind: AccessKind) -> bool {
+        self.state.lock().failing.contains(Listed::Objects(kind))
+    }
+
     /// Records that the API server has accepted the delete of the object with this uid.
     pub(crate) fn deleted(&self, kind: AccessKind, key: &AccountKey, uid: &str) {
         self.state.lock().cache_mut(kind).deleted(key, uid);

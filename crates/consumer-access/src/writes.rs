@@ -86,6 +86,14 @@ impl AccessWriter {
             if !late.is_empty() && !plan.as_ref().is_some_and(|(_, plan)| is_delete(plan)) {
                 let mut read = BTreeMap::new();
                 for kind in late {
+                    // A list that hangs would delay the end of the account.
+                    if self.store.is_failing(kind) {
+                        waiting.remove(&kind);
+                        let outcome = Outcome::RetryAfter(LONGEST_LAG);
+                        let writes = verbs(kind).map(|write| (write, Blocked { outcome, refused: None }));
+                        blocked.extend(writes);
+                        continue;
+                    }
                     match self.read(kind, key).await {
                         Ok(object) => {
                             has_read |= object.is_some();
