@@ -1,17 +1,12 @@
-//! The observed objects of one kind.
+//! The observed objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hub_api::names::{AccountKey, AccountName};
-use hub_core::consumer_access::{AccessSettings, FoundObject, IntegrationKey, ObservedObject};
+use hub_core::consumer_access::{AccessSettings, FoundObject, ObservedObject};
 use hub_core::version::Version;
 use hub_runtime::watch::Unreadable;
 use kube::api::DynamicObject;
 use serde_json::json;
-
-/// A watch of one kind: of the objects of one account, or of all objects.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WatchName(pub(crate) Option<AccountName>);
 
 /// Reads an object that a watch shows.
 pub(crate) fn shown(object: Result<DynamicObject, Unreadable>) -> ObservedObject {
@@ -25,42 +20,25 @@ pub(crate) fn shown(object: Result<DynamicObject, Unreadable>) -> ObservedObject
     }
 }
 
-pub(crate) trait CacheKey: Clone + Ord {
-    /// Whether the content of an object of another owner matters.
-    fn is_declared(&self, settings: &AccessSettings) -> bool;
-}
-
-impl CacheKey for AccountKey {
-    fn is_declared(&self, settings: &AccessSettings) -> bool {
-        settings.consumers.contains(&self.account)
-    }
-}
-
-impl CacheKey for IntegrationKey {
-    fn is_declared(&self, _: &AccessSettings) -> bool {
-        false
-    }
-}
-
-/// The objects of one kind, as watches show them.
-pub(crate) struct ObjectCache<K> {
+/// Objects, as watches show them, by keys of type `K`. A `W` identifies a watch.
+pub(crate) struct ObjectCache<K, W> {
     objects: BTreeMap<K, FoundObject>,
     /// The uids of objects that this process has created and no watch has shown yet.
     created: BTreeMap<K, String>,
     /// The uids of objects whose delete the API server has accepted, as long as no watch shows that.
     deleted: BTreeMap<K, String>,
     /// The watches whose list is complete.
-    listed: BTreeSet<WatchName>,
+    listed: BTreeSet<W>,
 }
 
-impl<K> Default for ObjectCache<K> {
+impl<K, W> Default for ObjectCache<K, W> {
     fn default() -> Self {
         let (created, deleted) = (BTreeMap::new(), BTreeMap::new());
         Self { objects: BTreeMap::new(), created, deleted, listed: BTreeSet::new() }
     }
 }
 
-impl<K: CacheKey> ObjectCache<K> {
+impl<K: Clone + Ord, W: Ord> ObjectCache<K, W> {
     pub(crate) fn get(&self, key: &K) -> Option<&FoundObject> {
         self.objects.get(key)
     }
@@ -76,7 +54,7 @@ impl<K: CacheKey> ObjectCache<K> {
     }
 
     /// Whether the list of this watch is complete, so that an absent object does not exist.
-    pub(crate) fn is_listed(&self, watch: &WatchName) -> bool {
+    pub(crate) fn is_listed(&self, watch: &W) -> bool {
         self.listed.contains(watch)
     }
 
@@ -85,19 +63,25 @@ impl<K: CacheKey> ObjectCache<K> {
     }
 
     /// Records that the list of this watch is complete.
-    pub(crate) fn end_list(&mut self, watch: &WatchName) {
-        self.listed.insert(watch.clone());
+    pub(crate) fn end_list(&mut self, watch: W) {
+        self.listed.insert(watch);
     }
 
     /// Records that the hub does not serve the kind: what the watch has shown is gone, and what exists is unknown until
     /// the next list.
-    pub(crate) fn unlist(&mut self, watch: &WatchName, is_shown: impl Fn(&K) -> bool) {
+    pub(crate) fn unlist(&mut self, watch: &W, is_shown: impl Fn(&K) -> bool) {
         self.listed.remove(watch);
         self.objects.retain(|key, _| !is_shown(key));
     }
 
-    /// Stores an object that the watch shows.
-    pub(crate) fn show(&mut self, settings: &AccessSettings, key: &K, object: ObservedObject) {
+    /// Stores an object that the watch shows. Of an object of another owner, the content is kept if it is declared.
+    pub(crate) fn show(
+        &mut self,
+        settings: &AccessSettings,
+        key: &K,
+        object: ObservedObject,
+        is_declared: bool,
+    ) {
         let mut found = self.as_read(settings, key, object);
         if self.created.get(key) == Some(&found.object.version.uid) {
             self.created.remove(key);
@@ -106,7 +90,7 @@ impl<K: CacheKey> ObjectCache<K> {
         if found.object.is_deleting || self.deleted.get(key).is_some_and(|deleted| deleted != uid) {
             self.deleted.remove(key);
         }
-        if !found.is_ours && !key.is_declared(settings) {
+        if !found.is_ours && !is_declared {
             found.object.forget_content();
         }
         self.objects.insert(key.clone(), found);
@@ -162,8 +146,6 @@ mod tests {
 
     use super::*;
 
-    const ALL: WatchName = WatchName(None);
-
     fn settings() -> AccessSettings {
         AccessSettings {
             consumers: "[]".parse().unwrap(),
@@ -189,28 +171,21 @@ mod tests {
 
     #[test]
     fn a_kind_that_is_not_served_is_no_longer_listed_and_another_watch_is() {
-        let (settings, key, other) = (
-            settings(),
-            IntegrationKey::MultiKueueCluster("a".into()),
-            IntegrationKey::MultiKueueCluster("b".into()),
-        );
-        let another = WatchName(Some("other".into()));
         let mut cache = ObjectCache::default();
-        for (watch, key) in [(&ALL, &key), (&another, &other)] {
-            assert!(!cache.is_listed(watch));
-            cache.show(&settings, key, object("one", "1"));
-            cache.end_list(watch);
-            assert!(cache.is_listed(watch));
+        for resource in ["one", "another"] {
+            assert!(!cache.is_listed(&resource));
+            cache.show(&settings(), &resource, object("uid", "1"), true);
+            cache.end_list(resource);
+            assert!(cache.is_listed(&resource));
         }
-        cache.unlist(&ALL, |shown| *shown == key);
-        assert!(!cache.is_listed(&ALL) && cache.get(&key).is_none());
-        assert!(cache.is_listed(&another) && cache.get(&other).is_some());
+        cache.unlist(&"one", |shown| *shown == "one");
+        assert!(!cache.is_listed(&"one") && cache.get(&"one").is_none());
+        assert!(cache.is_listed(&"another") && cache.get(&"another").is_some());
     }
 
     #[test]
     fn the_content_of_an_object_of_another_owner_is_kept_only_for_a_declared_account() {
-        let mut settings = settings();
-        settings.consumers = r#"[{ "namespace": "team", "managedServiceAccount": "app" }]"#.parse().unwrap();
+        let settings = settings();
         let annotated = ObservedObject::read(
             &ObjectMeta {
                 uid: Some("one".to_owned()),
@@ -219,17 +194,16 @@ mod tests {
             },
             None,
         );
-        let account = |name: &str| AccountKey { cluster: "c".into(), account: name.into() };
-        let mut cache = ObjectCache::default();
-        for (key, kept) in [(account("app"), true), (account("other"), false)] {
-            cache.show(&settings, &key, annotated.clone());
+        let mut cache = ObjectCache::<_, ()>::default();
+        for (key, is_declared) in [("app", true), ("other", false)] {
+            cache.show(&settings, &key, annotated.clone(), is_declared);
             assert!(!cache.is_ours(&key));
-            assert_eq!(cache.get(&key).unwrap().object == annotated, kept, "{key:?}");
+            assert_eq!(cache.get(&key).unwrap().object == annotated, is_declared, "{key}");
         }
-        let created = account("created");
+        let created = "created";
         cache.created(&created, "one");
         assert_eq!(cache.unseen(&created, None).as_deref(), Some("one"));
-        cache.show(&settings, &created, object("one", "2"));
+        cache.show(&settings, &created, object("one", "2"), true);
         assert!(cache.is_ours(&created));
         assert_eq!(cache.unseen(&created, None), None);
         let left = |uid: &str| Version { uid: uid.to_owned(), resource_version: "3".to_owned() };
@@ -237,9 +211,9 @@ mod tests {
         assert_eq!(cache.unseen(&created, Some(&left("one"))).as_deref(), Some("one"));
         cache.deleted(&created, "one");
         assert_eq!(cache.unseen(&created, Some(&left("one"))), None, "it is deleted once");
-        cache.show(&settings, &created, object("two", "4"));
+        cache.show(&settings, &created, object("two", "4"), true);
         assert_eq!(cache.unseen(&created, Some(&left("two"))).as_deref(), Some("two"));
-        let deleted = account("deleted");
+        let deleted = "deleted";
         cache.created(&deleted, "two");
         cache.deleted(&deleted, "one");
         assert!(cache.unseen(&deleted, None).is_some());

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use hub_api::names::AccountName;
 use hub_core::consumer_access::AccessKind;
 use hub_core::finding::{Finding, Reason, Subject};
-
-use crate::cache::WatchName;
 
 /// How long lists must fail before this is reported.
 pub(crate) const FAILING_TIME: Duration = Duration::from_mins(1);
@@ -75,24 +74,31 @@ impl Listed {
     }
 }
 
+/// A watch: on the objects of one account, or on all.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WatchName {
+    pub(crate) listed: Listed,
+    pub(crate) account: Option<AccountName>,
+}
+
 /// The watches that cannot list their objects.
 #[derive(Default)]
-pub(crate) struct FailingLists(BTreeSet<(Listed, WatchName)>);
+pub(crate) struct FailingLists(BTreeSet<WatchName>);
 
 impl FailingLists {
     /// Records whether a watch fails; returns whether this changes [`Self::contains`].
-    pub(crate) fn set(&mut self, listed: Listed, watch: &WatchName, is_failing: bool) -> bool {
-        let before = self.contains(listed);
+    pub(crate) fn set(&mut self, watch: &WatchName, is_failing: bool) -> bool {
+        let before = self.contains(watch.listed);
         if is_failing {
-            self.0.insert((listed, watch.clone()));
+            self.0.insert(watch.clone());
         } else {
-            self.0.remove(&(listed, watch.clone()));
+            self.0.remove(watch);
         }
-        before != self.contains(listed)
+        before != self.contains(watch.listed)
     }
 
     /// Whether a watch of this kind fails.
     pub(crate) fn contains(&self, listed: Listed) -> bool {
-        self.0.iter().any(|(failing, _)| *failing == listed)
+        self.0.iter().any(|watch| watch.listed == listed)
     }
 }

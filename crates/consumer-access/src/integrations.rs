@@ -36,8 +36,8 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use self::published::PublishedSink;
-use crate::cache::{ObjectCache, WatchName, shown};
+use self::published::{PROFILES, PublishedSink};
+use crate::cache::{ObjectCache, shown};
 
 /// An application that finds its clusters by objects of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,9 +86,6 @@ impl Integration {
     }
 }
 
-/// The watch on all objects of one of Kueue's kinds.
-const ALL: WatchName = WatchName(None);
-
 /// The API of a kind.
 fn api_resource(key: &IntegrationKey) -> ApiResource {
     let ((kind, plural), (group, version)) = match key {
@@ -124,38 +121,25 @@ pub(crate) struct IntegrationStore {
 
 #[derive(Default)]
 struct IntegrationState {
-    clusters: ObjectCache<IntegrationKey>,
-    configs: ObjectCache<IntegrationKey>,
-    secrets: ObjectCache<IntegrationKey>,
+    objects: ObjectCache<IntegrationKey, WatchName>,
     /// What the profiles in the namespaces of Argo CD's consumers publish.
     published: BTreeMap<ProfileKey, PublishedCluster>,
-    /// The namespaces whose profiles are listed.
-    published_in: BTreeSet<Namespace>,
     /// The Secrets whose create returned `AlreadyExists`, perhaps for a Secret without our labels, which no watch
     /// shows.
     taken: BTreeSet<IntegrationKey>,
 }
 
-impl IntegrationState {
-    fn is_kueue_listed(&self) -> bool {
-        self.clusters.is_listed(&ALL) && self.configs.is_listed(&ALL)
-    }
+/// A watch on a resource, in a namespace or everywhere.
+type WatchName = (&'static str, Option<Namespace>);
 
-    fn cache(&self, key: &IntegrationKey) -> &ObjectCache<IntegrationKey> {
-        match key {
-            IntegrationKey::MultiKueueCluster(_) => &self.clusters,
-            IntegrationKey::MultiKueueConfig(_) => &self.configs,
-            IntegrationKey::ClusterSecret(_) => &self.secrets,
-        }
-    }
+/// The watch that shows an object.
+fn watch_of(key: &IntegrationKey) -> WatchName {
+    (key.kind().1, key.namespace().cloned())
+}
 
-    fn cache_mut(&mut self, key: &IntegrationKey) -> &mut ObjectCache<IntegrationKey> {
-        match key {
-            IntegrationKey::MultiKueueCluster(_) => &mut self.clusters,
-            IntegrationKey::MultiKueueConfig(_) => &mut self.configs,
-            IntegrationKey::ClusterSecret(_) => &mut self.secrets,
-        }
-    }
+/// The watch on the profiles in a namespace.
+fn watch_of_profiles(namespace: &Namespace) -> WatchName {
+    (PROFILES, Some(namespace.clone()))
 }
 
 impl IntegrationStore {
@@ -182,7 +166,7 @@ impl IntegrationStore {
             Integration::MultiKueue => {
                 for example in self.integration.examples() {
                     let watch = Watch::<DynamicObject>::dynamic(example.kind().1, api_resource(&example));
-                    let sink = ObjectSink { store: Arc::clone(self), example, watch: ALL, list: 0 };
+                    let sink = ObjectSink { store: Arc::clone(self), example, list: 0 };
                     watches.watch(watch.optional(), sink);
                 }
             }
@@ -192,12 +176,8 @@ impl IntegrationStore {
                 for consumer in self.settings.argo_cds() {
                     let namespace = consumer.namespace.as_str();
                     let key = ProfileKey { namespace: consumer.namespace.clone(), cluster: "".into() };
-                    let sink = ObjectSink {
-                        store: Arc::clone(self),
-                        example: IntegrationKey::ClusterSecret(key),
-                        watch: WatchName(Some(consumer.account.clone())),
-                        list: 0,
-                    };
+                    let example = IntegrationKey::ClusterSecret(key);
+                    let sink = ObjectSink { store: Arc::clone(self), example, list: 0 };
                     let secrets = Watch::dynamic("secrets", api_resource(&sink.example));
                     watches.watch_dynamic_in(namespace, secrets.labelled(marks.join(",")).optional(), sink);
                     PublishedSink::watch(self, watches, consumer);
@@ -208,27 +188,18 @@ impl IntegrationStore {
 
     /// Queues everything, and reports if Kueue's objects are not listed yet, so that nothing can be planned.
     pub(crate) fn begin(&self) {
-        if self.integration == Integration::MultiKueue && !self.state.lock().is_kueue_listed() {
+        if self.integration == Integration::MultiKueue && !self.is_listed(&self.state.lock(), None) {
             self.report_not_listed();
         }
         self.queue_everything(&self.fleet.read());
     }
 
-    /// Whether everything that the plan of a key depends on is listed.
-    fn is_listed(&self, state: &IntegrationState, key: &IntegrationKey) -> bool {
-        match key {
-            IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => {
-                state.is_kueue_listed()
-            }
-            IntegrationKey::ClusterSecret(key) => {
-                state.secrets.is_listed(&self.watch_of(key)) && state.published_in.contains(&key.namespace)
-            }
-        }
-    }
-
-    /// The watch that shows the Secret of a cluster.
-    fn watch_of(&self, key: &ProfileKey) -> WatchName {
-        WatchName(self.settings.argo_cd(&key.namespace).map(|consumer| consumer.account.clone()))
+    /// Whether everything that a plan depends on is listed: all objects of Kueue, or the Secrets and the profiles in a
+    /// namespace.
+    fn is_listed(&self, state: &IntegrationState, namespace: Option<&Namespace>) -> bool {
+        let profiles = namespace.map(watch_of_profiles);
+        let examples = self.integration.examples().into_iter().map(|key| (key.kind().1, namespace.cloned()));
+        examples.chain(profiles).all(|watch| state.objects.is_listed(&watch))
     }
 
     /// Reports on every MultiKueueConfig that Kueue's objects cannot be listed. The report of a MultiKueueConfig ends
@@ -245,7 +216,7 @@ impl IntegrationStore {
     /// Queues an object. Revocations and MultiKueueConfigs go first; a MultiKueueConfig is a single write.
     fn queue(&self, fleet: &Fleet, key: IntegrationKey) {
         let priority_of = |grant: Grant| {
-            let exists = self.state.lock().cache(&key).is_ours(&key);
+            let exists = self.state.lock().objects.is_ours(&key);
             Priority::of_profile(grant, exists)
         };
         let priority = match &key {
@@ -264,16 +235,18 @@ impl IntegrationStore {
         self.fleet_changed(fleet, &Touched::Namespaces(namespaces.collect()));
     }
 
-    /// Our objects.
-    fn existing(&self) -> BTreeSet<IntegrationKey> {
-        let state = self.state.lock();
-        let caches = [&state.clusters, &state.configs, &state.secrets];
-        caches.into_iter().flat_map(ObjectCache::ours).cloned().collect()
+    /// Records that the list of a watch is complete.
+    fn listed(&self, watch: WatchName) {
+        self.state.lock().objects.end_list(watch);
+        if self.host.is_working() {
+            self.queue_everything(&self.fleet.read());
+        }
     }
 
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        let concerned = self.settings.integrations_concerned(fleet, touched, || self.existing());
+        let existing = || self.state.lock().objects.ours().cloned().collect();
+        let concerned = self.settings.integrations_concerned(fleet, touched, existing);
         for key in concerned.into_iter().filter(|key| self.integration.has(key)) {
             self.queue(fleet, key);
         }
@@ -297,7 +270,7 @@ impl IntegrationStore {
     fn created(&self, key: &IntegrationKey, uid: &str) {
         let mut state = self.state.lock();
         state.taken.remove(key);
-        state.cache_mut(key).created(key, uid);
+        state.objects.created(key, uid);
     }
 
     /// Records that a create returned `AlreadyExists`. Returns whether an earlier one did, too: then the object is
@@ -310,15 +283,14 @@ impl IntegrationStore {
     fn plan_next(&self, key: &IntegrationKey, read: Option<&Read>) -> Option<IntegrationPlan> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
-        if !self.is_listed(&state, key) {
+        if !self.is_listed(&state, key.namespace()) {
             return None;
         }
         let found = read.and_then(|read| serde_json::from_str(read.object.as_deref()?).ok());
-        let found =
-            found.map(|object| state.cache(key).as_read(&self.settings, key, self::read(key, &object)));
+        let found = found.map(|object| state.objects.as_read(&self.settings, key, self::read(key, &object)));
         let observed = |of: &IntegrationKey| match read {
             Some(_) if of == key => found.as_ref(),
-            _ => state.cache(of).get(of),
+            _ => state.objects.get(of),
         };
         Some(match key {
             IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => {
@@ -337,7 +309,6 @@ struct ObjectSink {
     store: Arc<IntegrationStore>,
     /// A key of the same kind, and for a Secret of the same namespace.
     example: IntegrationKey,
-    watch: WatchName,
     /// The number of the current list.
     list: u64,
 }
@@ -356,24 +327,19 @@ impl ObjectSink {
             }),
         })
     }
-
-    /// Whether the watch shows the object of a key.
-    fn shows(&self, key: &IntegrationKey) -> bool {
-        key.kind() == self.example.kind() && key.namespace() == self.example.namespace()
-    }
 }
 
 impl Sink<DynamicObject> for ObjectSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
         let Some(key) = self.key(key) else { return };
         let object = object.map_or_else(|unreadable| shown(Err(unreadable)), |object| read(&key, &object));
-        self.store.state.lock().cache_mut(&key).show(&self.store.settings, &key, object);
+        self.store.state.lock().objects.show(&self.store.settings, &key, object, false);
         self.store.changed(key);
     }
 
     fn delete(&mut self, key: &ObjectKey) {
         let Some(key) = self.key(key) else { return };
-        if let Some(uid) = self.store.state.lock().cache_mut(&key).ended(&key) {
+        if let Some(uid) = self.store.state.lock().objects.ended(&key) {
             self.store.work.expectations().ended(&key, &uid);
         }
         self.store.changed(key);
@@ -384,10 +350,8 @@ impl Sink<DynamicObject> for ObjectSink {
     }
 
     fn listed(&mut self, version: &str) {
-        self.store.work.expectations().end_list(self.list, version, |key| self.shows(key));
-        self.store.state.lock().cache_mut(&self.example).end_list(&self.watch);
-        if self.store.host.is_working() {
-            self.store.queue_everything(&self.store.fleet.read());
-        }
+        let watch = watch_of(&self.example);
+        self.store.work.expectations().end_list(self.list, version, |key| watch_of(key) == watch);
+        self.store.listed(watch);
     }
 }

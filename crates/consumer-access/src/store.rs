@@ -26,8 +26,8 @@ use hub_runtime::watch::Expectations;
 use kube::api::{ApiResource, GroupVersionKind};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::cache::{ObjectCache, WatchName};
-use crate::failing_lists::{FAILING_TIME, FailingLists, Listed};
+use crate::cache::ObjectCache;
+use crate::failing_lists::{FAILING_TIME, FailingLists, Listed, WatchName};
 
 /// The name of this loop in logs and metrics.
 pub(crate) const CONTROLLER: &str = "consumer-access";
@@ -56,6 +56,9 @@ pub(crate) fn subject(kind: AccessKind, key: &AccountKey) -> Subject {
     }
 }
 
+/// An object of an account.
+pub(crate) type AccessObject = (AccessKind, AccountKey);
+
 /// The controller's state: its watches fill it, and its writes are planned from it. A key is an account on a cluster.
 pub(crate) struct Store {
     pub(crate) host: Arc<Host>,
@@ -63,16 +66,14 @@ pub(crate) struct Store {
     pub(crate) settings: AccessSettings,
     pub(crate) work: Arc<Work<AccountKey>>,
     /// The expectations of each object: a key of the queue has several objects.
-    pub(crate) expectations: Mutex<Expectations<(AccessKind, AccountKey)>>,
+    pub(crate) expectations: Mutex<Expectations<AccessObject>>,
     fleet: FleetCache,
     state: Mutex<AccessState>,
 }
 
 #[derive(Default)]
 struct AccessState {
-    accounts: ObjectCache<AccountKey>,
-    works: ObjectCache<AccountKey>,
-    cluster_permissions: ObjectCache<AccountKey>,
+    objects: ObjectCache<AccessObject, WatchName>,
     /// The namespace of the addon managed-serviceaccount on each cluster that shows one, and whether all are known.
     agents: BTreeMap<ClusterName, Namespace>,
     knows_agents: bool,
@@ -82,22 +83,6 @@ struct AccessState {
 }
 
 impl AccessState {
-    fn cache(&self, kind: AccessKind) -> &ObjectCache<AccountKey> {
-        match kind {
-            AccessKind::Account => &self.accounts,
-            AccessKind::ManifestWork => &self.works,
-            AccessKind::ClusterPermission => &self.cluster_permissions,
-        }
-    }
-
-    fn cache_mut(&mut self, kind: AccessKind) -> &mut ObjectCache<AccountKey> {
-        match kind {
-            AccessKind::Account => &mut self.accounts,
-            AccessKind::ManifestWork => &mut self.works,
-            AccessKind::ClusterPermission => &mut self.cluster_permissions,
-        }
-    }
-
     /// The namespace of the addon managed-serviceaccount on a cluster.
     fn agent_namespace(&self, cluster: &ClusterName) -> Known<Namespace> {
         match self.agents.get(cluster) {
@@ -107,32 +92,27 @@ impl AccessState {
         }
     }
 
-    fn is_listed(&self, kind: AccessKind, key: &AccountKey) -> bool {
-        self.cache(kind).is_listed(&watch_of(kind, key))
-    }
-
     fn objects(&self, key: &AccountKey) -> BTreeMap<AccessKind, FoundObject> {
-        let found = |kind| Some((kind, self.cache(kind).get(key)?.clone()));
+        let found = |kind| Some((kind, self.objects.get(&(kind, key.clone()))?.clone()));
         AccessKind::ALL.into_iter().filter_map(found).collect()
     }
 
     /// Whether an account has an object or a finding.
     fn concerns(&self, key: &AccountKey) -> bool {
-        self.noted.contains(key) || AccessKind::ALL.iter().any(|kind| self.cache(*kind).get(key).is_some())
+        self.noted.contains(key)
+            || AccessKind::ALL.iter().any(|kind| self.objects.get(&(*kind, key.clone())).is_some())
     }
 
     /// The keys with an object of ours.
     fn keys(&self) -> BTreeSet<AccountKey> {
-        AccessKind::ALL.into_iter().flat_map(|kind| self.cache(kind).ours()).cloned().collect()
+        self.objects.ours().map(|(_, key)| key.clone()).collect()
     }
 }
 
 /// The watch that shows an object: one for all accounts, and one for each name of permissions.
-fn watch_of(kind: AccessKind, key: &AccountKey) -> WatchName {
-    match kind {
-        AccessKind::Account => WatchName(None),
-        AccessKind::ManifestWork | AccessKind::ClusterPermission => WatchName(Some(key.account.clone())),
-    }
+fn watch_of((kind, key): &AccessObject) -> WatchName {
+    let account = (*kind != AccessKind::Account).then(|| key.account.clone());
+    WatchName { listed: Listed::Objects(*kind), account }
 }
 
 impl Store {
@@ -180,62 +160,51 @@ impl Store {
 
     /// Records that the API server refuses a watch, or does not serve its kind: in the second case, nothing that the
     /// watch has shown exists any more. Affects only ClusterPermissions, a kind that need not be installed.
-    pub(crate) fn cannot_list(&self, kind: AccessKind, watch: &WatchName, is_served: bool) {
-        if kind != AccessKind::ClusterPermission {
+    pub(crate) fn cannot_list(&self, watch: &WatchName, is_served: bool) {
+        if watch.listed != Listed::Objects(AccessKind::ClusterPermission) {
             return;
         }
         if !is_served {
-            let is_other =
-                |(of, key): &(AccessKind, AccountKey)| *of != kind || watch_of(kind, key) != *watch;
-            self.expectations.lock().keep(is_other);
+            self.expectations.lock().keep(|object| watch_of(object) != *watch);
         }
         let mut state = self.state.lock();
-        let was_listed = state.cache(kind).is_listed(watch);
+        let was_listed = state.objects.is_listed(watch);
         if !is_served {
-            state.cache_mut(kind).unlist(watch, |key| watch_of(kind, key) == *watch);
+            state.objects.unlist(watch, |object| watch_of(object) == *watch);
         } else if was_listed {
             // What the list has shown stays known while the watch is refused.
             return;
         }
         // If the hub does not serve the kind, only a consumer that declares it lacks something.
-        let lacks = is_served || self.needs(kind, watch);
-        self.set_failing(state, Listed::Objects(kind), watch, lacks);
+        let lacks = is_served || self.needs(watch);
+        self.set_failing(state, watch, lacks);
         if was_listed && self.host.is_working() {
             self.queue_everything();
         }
     }
 
     /// Whether the consumers of a watch need its kind: that of accounts always, that of permissions if they declare it.
-    fn needs(&self, kind: AccessKind, watch: &WatchName) -> bool {
-        let consumers = &self.settings.consumers;
-        watch.0.as_ref().is_none_or(|account| consumers.permission_kind(account) == kind)
+    fn needs(&self, watch: &WatchName) -> bool {
+        let kind = |account| Listed::Objects(self.settings.consumers.permission_kind(account));
+        watch.account.as_ref().is_none_or(|account| kind(account) == watch.listed)
     }
 
     /// Records that the requests of a watch have failed for this long, or no longer fail.
-    pub(crate) fn failing(&self, listed: Listed, watch: &WatchName, since: Option<Duration>) {
-        let needs = || match listed {
-            Listed::Objects(kind) => self.needs(kind, watch),
-            Listed::Agents => true,
-        };
+    pub(crate) fn failing(&self, watch: &WatchName, since: Option<Duration>) {
         match since {
-            Some(since) if since >= FAILING_TIME && needs() => {
-                self.set_failing(self.state.lock(), listed, watch, true);
+            Some(since) if since >= FAILING_TIME && self.needs(watch) => {
+                self.set_failing(self.state.lock(), watch, true);
             }
             Some(_) => {}
-            None => self.set_failing(self.state.lock(), listed, watch, false),
+            None => self.set_failing(self.state.lock(), watch, false),
         }
     }
 
     /// Records whether a watch cannot list its objects, and reports it for as long as one of its kind cannot.
-    fn set_failing(
-        &self,
-        mut state: MutexGuard<'_, AccessState>,
-        listed: Listed,
-        watch: &WatchName,
-        is_failing: bool,
-    ) {
-        let is_changed = state.failing.set(listed, watch, is_failing);
+    fn set_failing(&self, mut state: MutexGuard<'_, AccessState>, watch: &WatchName, is_failing: bool) {
+        let is_changed = state.failing.set(watch, is_failing);
         drop(state);
+        let listed = watch.listed;
         if is_changed && (self.host.is_working() || listed.is_needed_to_begin()) {
             self.report_failing(listed, is_failing);
         }
@@ -266,7 +235,7 @@ impl Store {
     }
 
     fn queue(&self, fleet: &Fleet, key: AccountKey) {
-        let exists = self.state.lock().accounts.get(&key).is_some();
+        let exists = self.state.lock().objects.get(&(AccessKind::Account, key.clone())).is_some();
         let mut grants = self.settings.consumers.of(&key.account).iter();
         // If several consumers use an account, one of them may have lost its grant.
         let is_refused = grants.any(|it| self.settings.grant_to(fleet, it, &key.cluster) == Grant::Refused);
@@ -281,20 +250,18 @@ impl Store {
         }
     }
 
-    /// Records that a list of this kind that began with this number is complete.
-    pub(crate) fn listed(&self, kind: AccessKind, watch: &WatchName, began: u64, version: &str) {
-        let is_listed = |(of, key): &(AccessKind, AccountKey)| *of == kind && watch_of(kind, key) == *watch;
-        let over = self.expectations.lock().end_list(began, version, is_listed);
+    /// Records that the list of a watch, which began with this number, is complete.
+    pub(crate) fn listed(&self, watch: &WatchName, began: u64, version: &str) {
+        let over = self.expectations.lock().end_list(began, version, |object| watch_of(object) == *watch);
         let mut state = self.state.lock();
-        let cache = state.cache_mut(kind);
-        let was_listed = cache.is_listed(watch);
-        cache.end_list(watch);
-        self.set_failing(state, Listed::Objects(kind), watch, false);
+        let was_listed = state.objects.is_listed(watch);
+        state.objects.end_list(watch.clone());
+        self.set_failing(state, watch, false);
         if !self.host.is_working() {
             return;
         }
         // A repeated list need not queue more: the sink was called for each object that it shows or no longer shows.
-        match &watch.0 {
+        match &watch.account {
             _ if was_listed => over.into_iter().for_each(|(_, key)| self.changed(key)),
             Some(account) => {
                 let consumers = self.settings.consumers.of(account).iter();
@@ -330,45 +297,39 @@ impl Store {
         }
     }
 
-    /// Whether an object concerns a consumer, or is ours.
-    fn matters(&self, cache: &ObjectCache<AccountKey>, key: &AccountKey) -> bool {
-        self.settings.consumers.contains(&key.account) || cache.is_ours(key)
-    }
-
     /// Records an object that a watch shows.
-    pub(crate) fn show(&self, kind: AccessKind, key: AccountKey, object: ObservedObject) {
+    pub(crate) fn show(&self, of: &AccessObject, object: ObservedObject) {
+        let is_declared = self.settings.consumers.contains(&of.1.account);
         let mut state = self.state.lock();
-        let cache = state.cache_mut(kind);
-        cache.show(&self.settings, &key, object);
-        let matters = self.matters(cache, &key);
+        state.objects.show(&self.settings, of, object, is_declared);
+        let matters = is_declared || state.objects.is_ours(of);
         drop(state);
         if matters {
-            self.changed(key);
+            self.changed(of.1.clone());
         }
     }
 
     /// Records that a watch shows the end of an object.
-    pub(crate) fn ended(&self, kind: AccessKind, key: AccountKey) {
+    pub(crate) fn ended(&self, of: &AccessObject) {
         let mut state = self.state.lock();
-        let cache = state.cache_mut(kind);
-        let matters = self.matters(cache, &key);
-        let ended = cache.ended(&key);
+        let matters = self.settings.consumers.contains(&of.1.account) || state.objects.is_ours(of);
+        let ended = state.objects.ended(of);
         drop(state);
         if let Some(uid) = ended {
-            self.expectations.lock().ended(&(kind, key.clone()), &uid);
+            self.expectations.lock().ended(of, &uid);
         }
         if matters {
-            self.changed(key);
+            self.changed(of.1.clone());
         }
     }
 
     /// Records that this process has created the object with this uid.
-    pub(crate) fn created(&self, kind: AccessKind, key: &AccountKey, uid: &str) {
-        self.state.lock().cache_mut(kind).created(key, uid);
+    pub(crate) fn created(&self, of: &AccessObject, uid: &str) {
+        self.state.lock().objects.created(of, uid);
     }
 
-    pub(crate) fn known(&self, kind: AccessKind, key: &AccountKey) -> Option<Version> {
-        self.state.lock().cache(kind).version(key)
+    pub(crate) fn known(&self, of: &AccessObject) -> Option<Version> {
+        self.state.lock().objects.version(of)
     }
 
     /// Whether a watch on this kind has not been able to list for some time.
@@ -377,18 +338,13 @@ impl Store {
     }
 
     /// Records that the API server has accepted the delete of the object with this uid.
-    pub(crate) fn deleted(&self, kind: AccessKind, key: &AccountKey, uid: &str) {
-        self.state.lock().cache_mut(kind).deleted(key, uid);
+    pub(crate) fn deleted(&self, of: &AccessObject, uid: &str) {
+        self.state.lock().objects.deleted(of, uid);
     }
 
     /// The uid of the object whose last write, which has left this version, no watch has shown yet.
-    pub(crate) fn unseen(
-        &self,
-        kind: AccessKind,
-        key: &AccountKey,
-        left: Option<&Version>,
-    ) -> Option<String> {
-        self.state.lock().cache(kind).unseen(key, left)
+    pub(crate) fn unseen(&self, of: &AccessObject, left: Option<&Version>) -> Option<String> {
+        self.state.lock().objects.unseen(of, left)
     }
 
     /// Records whether an account has findings.
@@ -416,18 +372,18 @@ impl Store {
         let state = self.state.lock();
         let kinds = self.settings.consumers.permission_kinds(&key.account);
         let watched = kinds.iter().copied().chain([AccessKind::Account]);
-        let unlisted: BTreeSet<_> = watched.filter(|kind| !state.is_listed(*kind, key)).collect();
+        let unlisted: BTreeSet<_> =
+            watched.filter(|kind| !state.objects.is_listed(&watch_of(&(*kind, key.clone())))).collect();
         if unlisted.contains(&AccessKind::Account) {
             return None;
         }
         let agent_namespace = state.agent_namespace(&key.cluster);
         let mut objects = state.objects(key);
         for (kind, object) in read {
-            let found = object.clone().map(|object| state.cache(*kind).as_read(&self.settings, key, object));
-            match found {
-                Some(found) => drop(objects.insert(*kind, found)),
-                None => drop(objects.remove(kind)),
-            }
+            objects.remove(kind);
+            let of = (*kind, key.clone());
+            let found = object.clone().map(|object| state.objects.as_read(&self.settings, &of, object));
+            objects.extend(found.map(|found| (*kind, found)));
         }
         let unseen = unseen.clone();
         let observed = ObservedAccess { objects, unseen, unlisted, agent_namespace, blocked };

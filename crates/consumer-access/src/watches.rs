@@ -11,9 +11,9 @@ use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::DynamicObject;
 
-use crate::cache::{WatchName, shown};
-use crate::failing_lists::Listed;
-use crate::store::{Store, api_resource, resource};
+use crate::cache::shown;
+use crate::failing_lists::{Listed, WatchName};
+use crate::store::{AccessObject, Store, api_resource, resource};
 
 /// The name of the addon that creates accounts on clusters.
 const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
@@ -21,9 +21,11 @@ const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
 /// Starts the watches.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let of_kind = |kind| Watch::<DynamicObject>::dynamic(resource(kind), api_resource(kind));
-    let kind = AccessKind::Account;
-    let sink = ObjectSink { store: Arc::clone(store), kind, watch: WatchName(None), list: 0 };
-    watches.watch(of_kind(kind).optional(), sink);
+    let sink = |kind, account| {
+        let watch = WatchName { listed: Listed::Objects(kind), account };
+        ObjectSink { store: Arc::clone(store), kind, watch, list: 0 }
+    };
+    watches.watch(of_kind(AccessKind::Account).optional(), sink(AccessKind::Account, None));
     if store.settings.account_namespace.is_none() {
         let addons = Watch::<ManagedClusterAddOn>::all("managedclusteraddons").named(MANAGED_SERVICE_ACCOUNT);
         watches.watch(addons.optional(), AgentSink(Arc::clone(store)));
@@ -31,9 +33,8 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let consumers = &store.settings.consumers;
     for account in consumers.accounts() {
         for kind in consumers.permission_kinds(account).iter().copied() {
-            let watch = WatchName(Some(account.clone()));
-            let sink = ObjectSink { store: Arc::clone(store), kind, watch, list: 0 };
-            watches.watch(of_kind(kind).named(permissions_name(account)).late(), sink);
+            let permissions = of_kind(kind).named(permissions_name(account)).late();
+            watches.watch(permissions, sink(kind, Some(account.clone())));
         }
     }
 }
@@ -59,7 +60,7 @@ impl Sink<ManagedClusterAddOn> for AgentSink {
     }
 
     fn failing(&mut self, since: Option<Duration>) {
-        self.0.failing(Listed::Agents, &WatchName(None), since);
+        self.0.failing(&WatchName { listed: Listed::Agents, account: None }, since);
     }
 
     fn not_served(&mut self) {
@@ -77,22 +78,19 @@ struct ObjectSink {
 }
 
 impl ObjectSink {
-    fn key(&self, key: &ObjectKey) -> AccountKey {
-        let key = AccountKey::from(key);
-        match &self.watch.0 {
-            Some(account) => AccountKey { account: account.clone(), ..key },
-            None => key,
-        }
+    fn key(&self, key: &ObjectKey) -> AccessObject {
+        let AccountKey { cluster, account } = AccountKey::from(key);
+        (self.kind, AccountKey { cluster, account: self.watch.account.clone().unwrap_or(account) })
     }
 }
 
 impl Sink<DynamicObject> for ObjectSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
-        self.store.show(self.kind, self.key(key), shown(object));
+        self.store.show(&self.key(key), shown(object));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.store.ended(self.kind, self.key(key));
+        self.store.ended(&self.key(key));
     }
 
     fn listing(&mut self) {
@@ -100,18 +98,18 @@ impl Sink<DynamicObject> for ObjectSink {
     }
 
     fn listed(&mut self, version: &str) {
-        self.store.listed(self.kind, &self.watch, self.list, version);
+        self.store.listed(&self.watch, self.list, version);
     }
 
     fn failing(&mut self, since: Option<Duration>) {
-        self.store.failing(Listed::Objects(self.kind), &self.watch, since);
+        self.store.failing(&self.watch, since);
     }
 
     fn refused(&mut self) {
-        self.store.cannot_list(self.kind, &self.watch, true);
+        self.store.cannot_list(&self.watch, true);
     }
 
     fn not_served(&mut self) {
-        self.store.cannot_list(self.kind, &self.watch, false);
+        self.store.cannot_list(&self.watch, false);
     }
 }

@@ -63,7 +63,8 @@ impl AccessWriter {
             let (mut waiting, mut late) = (BTreeMap::new(), Vec::new());
             let mut unseen = BTreeMap::new();
             for kind in AccessKind::ALL {
-                let (known, object) = (self.store.known(kind, key), (kind, key.clone()));
+                let object = (kind, key.clone());
+                let known = self.store.known(&object);
                 let mut expectations = self.store.expectations.lock();
                 match expectations.check(&object, known.as_ref(), LONGEST_LAG, Instant::now()) {
                     Readiness::Wait(wait) => drop(waiting.insert(kind, wait)),
@@ -77,7 +78,7 @@ impl AccessWriter {
                 let left = expectations.left(&object);
                 drop(expectations);
                 if waiting.contains_key(&kind) {
-                    unseen.extend(self.store.unseen(kind, key, left.as_ref()).map(|uid| (kind, uid)));
+                    unseen.extend(self.store.unseen(&object, left.as_ref()).map(|uid| (kind, uid)));
                 }
             }
             let mut plan = self.plan(key, &BTreeMap::new(), &unseen, &blocked, &waiting);
@@ -181,12 +182,12 @@ impl AccessWriter {
         self.store.expectations.lock().sending(&object, Instant::now());
         let (effect, _) = target(kind, key).write(&host.client, &host.writer, action).await?;
         if let Effect::Created(version) = &effect {
-            self.store.created(kind, key, &version.uid);
+            self.store.created(&object, &version.uid);
         }
         if let AccessAction::Delete(Version { uid, .. }) | AccessAction::DeleteByUid(uid) = action {
-            self.store.deleted(kind, key, uid);
+            self.store.deleted(&object, uid);
         }
-        let known = self.store.known(kind, key);
+        let known = self.store.known(&object);
         self.store.expectations.lock().sent(&object, known.as_ref(), effect, hash, Instant::now());
         Ok(())
     }
@@ -210,12 +211,11 @@ impl AccessWriter {
         error: WriteError,
     ) -> Result<Blocked, Outcome> {
         let failed = self.store.work.failed(key, &error);
-        let (known, gone) = (self.store.known(kind, key), action.uid().filter(|_| failed.gone));
-        let mut expectations = self.store.expectations.lock();
-        expectations.failed(&(kind, key.clone()), known.as_ref(), gone, Instant::now());
-        drop(expectations);
+        let object = (kind, key.clone());
+        let (known, gone) = (self.store.known(&object), action.uid().filter(|_| failed.gone));
+        self.store.expectations.lock().failed(&object, known.as_ref(), gone, Instant::now());
         if let Some(uid) = gone {
-            self.store.deleted(kind, key, uid);
+            self.store.deleted(&object, uid);
         }
         match error.category {
             _ if failed.refused => Ok(Blocked { outcome: failed.outcome, refused: Some(error) }),

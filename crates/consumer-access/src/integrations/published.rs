@@ -11,7 +11,9 @@ use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::DynamicObject;
 
-use super::IntegrationStore;
+use super::{IntegrationStore, watch_of_profiles};
+
+pub(super) const PROFILES: &str = "clusterprofiles";
 
 /// Receives the profiles of one namespace.
 pub(super) struct PublishedSink {
@@ -26,7 +28,7 @@ impl PublishedSink {
     pub(super) fn watch(store: &Arc<IntegrationStore>, watches: &Watches, consumer: &Consumer) {
         let (namespace, provider) = (&consumer.namespace, store.settings.provider_of(consumer).to_owned());
         let sink = Self { store: Arc::clone(store), namespace: namespace.clone(), provider };
-        let profiles = Watch::dynamic("clusterprofiles", ProfileVersion::V1alpha1.resource()).optional();
+        let profiles = Watch::dynamic(PROFILES, ProfileVersion::V1alpha1.resource()).optional();
         watches.watch_dynamic_in(namespace.as_str(), profiles, sink);
     }
 
@@ -62,9 +64,6 @@ impl Sink<DynamicObject> for PublishedSink {
     }
 
     fn listed(&mut self, _: &str) {
-        self.store.state.lock().published_in.insert(self.namespace.clone());
-        if self.store.host.is_working() {
-            self.store.queue_everything(&self.store.fleet.read());
-        }
+        self.store.listed(watch_of_profiles(&self.namespace));
     }
 }

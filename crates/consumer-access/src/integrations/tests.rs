@@ -15,7 +15,6 @@ fn sinks(store: &Arc<IntegrationStore>) -> [ObjectSink; 2] {
     [IntegrationKey::MultiKueueCluster("".into()), config(store)].map(|example| ObjectSink {
         store: Arc::clone(store),
         example,
-        watch: ALL,
         list: 0,
     })
 }

@@ -43,7 +43,7 @@ impl Objects for IntegrationStore {
     }
 
     fn known(&self, key: &IntegrationKey) -> Option<Version> {
-        self.state.lock().cache(key).version(key)
+        self.state.lock().objects.version(key)
     }
 
     fn plan(&self, key: &IntegrationKey, read: Option<&Read>) -> Planned<Self> {

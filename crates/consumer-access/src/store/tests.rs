@@ -56,19 +56,18 @@ fn key(account: &str) -> AccountKey {
     AccountKey { cluster: "c1".into(), account: account.into() }
 }
 
-fn watch(account: &str) -> WatchName {
-    WatchName(Some(account.into()))
+fn watch(kind: AccessKind, account: &str) -> WatchName {
+    watch_of(&(kind, key(account)))
 }
 
-const ACCOUNTS: WatchName = WatchName(None);
 const PERMISSION: AccessKind = AccessKind::ClusterPermission;
 
 /// Completes every list.
 fn list(store: &Store) {
-    store.listed(AccessKind::Account, &ACCOUNTS, 0, "1");
+    store.listed(&watch(AccessKind::Account, "app"), 0, "1");
     for account in ["app", "jobs"] {
         for kind in [AccessKind::ManifestWork, PERMISSION] {
-            store.listed(kind, &watch(account), 0, "1");
+            store.listed(&watch(kind, account), 0, "1");
         }
     }
 }
@@ -87,11 +86,11 @@ async fn a_kind_that_is_not_served_ends_the_objects_of_that_watch() {
     let store = shared_store(Store::new);
     list(&store);
     for account in ["app", "jobs"] {
-        store.show(PERMISSION, key(account), object(&store.settings, "one", "5"));
+        store.show(&(PERMISSION, key(account)), object(&store.settings, "one", "5"));
     }
-    store.cannot_list(PERMISSION, &watch("app"), true);
+    store.cannot_list(&watch(PERMISSION, "app"), true);
     assert_eq!(versions(&store, "app").len(), 1, "a watch that is refused is replaced by lists");
-    store.cannot_list(PERMISSION, &watch("app"), false);
+    store.cannot_list(&watch(PERMISSION, "app"), false);
     assert_eq!((versions(&store, "app").len(), versions(&store, "jobs").len()), (0, 1));
 }
 
@@ -115,9 +114,9 @@ async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() 
         std::mem::take(&mut *seen.lock())
     };
     assert_eq!(queued().await, [""; 0]);
-    store.show(AccessKind::Account, key("app"), object(&store.settings, "one", "5"));
+    store.show(&(AccessKind::Account, key("app")), object(&store.settings, "one", "5"));
     assert_eq!(queued().await, ["c1/app"]);
-    store.ended(AccessKind::Account, key("app"));
+    store.ended(&(AccessKind::Account, key("app")));
     assert_eq!(queued().await, [""; 0]);
     store.set_has_findings(&key("jobs"), true);
     assert_eq!(queued().await, ["c1/jobs"], "its finding may end");
