@@ -25,7 +25,24 @@ const WORKERS: usize = 8;
 /// blocked.
 const MAX_ROUNDS: usize = 6;
 
-/// Why no write of a kind and verb is sent in this attempt.
+/// What is known of the objects of an account beside the cache.
+#[derive(Default)]
+struct View {
+    /// The kinds whose last write the watch has not shown yet, and for how long to wait for it.
+    waiting: BTreeMap<AccessKind, Duration>,
+    /// Those of them whose watch is late.
+    late: Vec<AccessKind>,
+    /// The uids of their objects.
+    unseen: BTreeMap<AccessKind, String>,
+    /// What was read because its watch is late.
+    read: BTreeMap<AccessKind, Option<ObservedObject>>,
+}
+
+/// The writes, by kind and verb, that are not sent in this attempt.
+type BlockedWrites = BTreeMap<(AccessKind, &'static str), Blocked>;
+
+/// Why a write is not sent.
+#[derive(Clone)]
 struct Blocked {
     /// When it is tried again.
     outcome: Outcome,
@@ -57,117 +74,130 @@ impl AccessWriter {
     /// Reconciles the access of one account, one write after the other. A write that fails, or has to wait, delays
     /// those of other kinds only if it shows that the API server does not process any, or that the plan is stale.
     async fn reconcile(&self, key: &AccountKey) -> Outcome {
-        let mut before = BTreeMap::new();
-        let mut blocked: BTreeMap<(AccessKind, &'static str), Blocked> = BTreeMap::new();
+        let (mut patches, mut blocked) = (BTreeMap::new(), BlockedWrites::new());
         for _ in 0..MAX_ROUNDS {
-            let (mut waiting, mut late) = (BTreeMap::new(), Vec::new());
-            let mut unseen = BTreeMap::new();
-            for kind in AccessKind::ALL {
-                let object = (kind, key.clone());
-                let known = self.store.known(&object);
-                let mut expectations = self.store.expectations.lock();
-                match expectations.check(&object, known.as_ref(), LONGEST_LAG, Instant::now()) {
-                    Readiness::Wait(wait) => drop(waiting.insert(kind, wait)),
-                    Readiness::Ready(Some(hash)) => drop(before.insert(kind, hash)),
-                    Readiness::Ready(None) => {}
-                    Readiness::Read => {
-                        late.push(kind);
-                        waiting.insert(kind, LONGEST_LAG);
-                    }
-                }
-                let left = expectations.left(&object);
-                drop(expectations);
-                if waiting.contains_key(&kind) {
-                    unseen.extend(self.store.unseen(&object, left.as_ref()).map(|uid| (kind, uid)));
-                }
-            }
-            let mut plan = self.plan(key, &BTreeMap::new(), &unseen, &blocked, &waiting);
+            let mut view = self.view(key, &mut patches);
+            let mut plan = self.plan(key, &view, &blocked);
             // A delete does not wait for a read.
-            let mut has_read = false;
-            if !late.is_empty() && !plan.as_ref().is_some_and(|(_, plan)| is_delete(plan)) {
-                let mut read = BTreeMap::new();
-                for kind in late {
-                    // A list that hangs would delay the end of the account.
-                    if self.store.is_failing(kind) {
-                        waiting.remove(&kind);
-                        let outcome = Outcome::RetryAfter(LONGEST_LAG);
-                        let writes = verbs(kind).map(|write| (write, Blocked { outcome, refused: None }));
-                        blocked.extend(writes);
-                        continue;
-                    }
-                    match self.read(kind, key).await {
-                        Ok(object) => {
-                            has_read |= object.is_some();
-                            waiting.remove(&kind);
-                            unseen.remove(&kind);
-                            read.insert(kind, object);
-                        }
-                        Err(error) => {
-                            let failed = self.store.work.failed(key, &error);
-                            let error = failed.refused.then_some(error);
-                            waiting.remove(&kind);
-                            for write in verbs(kind) {
-                                let refused = error.clone();
-                                blocked.insert(write, Blocked { outcome: failed.outcome, refused });
-                            }
-                        }
-                    }
-                }
-                plan = self.plan(key, &read, &unseen, &blocked, &waiting);
+            if !view.late.is_empty() && !plan.as_ref().is_some_and(|(_, plan)| is_delete(plan)) {
+                self.read_late(key, &mut view, &mut blocked).await;
+                plan = self.plan(key, &view, &blocked);
             }
             let Some((observed, plan)) = plan else { return Outcome::Done };
-            let next = waiting.into_values().min().map(Outcome::RetryAfter);
+            let wait = view.waiting.into_values().min().map(Outcome::RetryAfter);
             let Some((kind, action)) = &plan.write else {
-                if let Some(wait) = next {
+                if let Some(wait) = wait {
                     return wait;
                 }
                 self.report(key, &observed, &plan, &blocked);
                 // Until the watch shows the object, the queue holds the key, so that changes still queue it.
-                if has_read && blocked.is_empty() {
+                if view.read.values().any(Option::is_some) && blocked.is_empty() {
                     return Outcome::RetryAfter(UNSEEN);
                 }
                 return soonest(blocked.into_values().map(|blocked| blocked.outcome));
             };
-            let (kind, verb) = (*kind, action.verb().unwrap_or_default());
             // For objects that were just written, the cache is older than the hub: only a delete does not wait.
-            if let Some(wait) = next.filter(|_| !is_delete(&plan)) {
+            if let Some(wait) = wait.filter(|_| !is_delete(&plan)) {
                 return wait;
             }
-            if let Some(Delayed { outcome, error }) = self.store.work.delays(key, resource(kind), verb) {
-                let error = error.map(|error| WriteError { name: target(kind, key).full_name, ..error });
-                blocked.insert((kind, verb), Blocked { outcome, refused: error });
-                continue;
-            }
-            let hash = hash(action);
-            let sent = if hash.is_some() && before.remove(&kind) == hash {
-                Err(WriteError::ineffective(resource(kind), target(kind, key).full_name))
-            } else {
-                self.send(kind, key, action, hash).await
-            };
-            match sent {
-                Ok(()) => self.store.work.written(key, resource(kind), verb),
-                Err(error) => match self.failed(key, kind, action, error) {
-                    Ok(failed) => drop(blocked.insert((kind, verb), failed)),
-                    Err(outcome) => return outcome,
-                },
+            match self.write(key, *kind, action, &mut patches).await {
+                Ok(None) => {}
+                Ok(Some(cause)) => drop(blocked.insert((*kind, action.verb().unwrap_or_default()), cause)),
+                Err(outcome) => return outcome,
             }
         }
         Outcome::Retry
+    }
+
+    /// What the watches have yet to show. Adds the hashes of patches whose effect the cache shows to `patches`.
+    fn view(&self, key: &AccountKey, patches: &mut BTreeMap<AccessKind, u64>) -> View {
+        let mut view = View::default();
+        for kind in AccessKind::ALL {
+            let object = (kind, key.clone());
+            let known = self.store.known(&object);
+            let mut expectations = self.store.expectations.lock();
+            match expectations.check(&object, known.as_ref(), LONGEST_LAG, Instant::now()) {
+                Readiness::Ready(patch) => {
+                    patches.extend(patch.map(|hash| (kind, hash)));
+                    continue;
+                }
+                Readiness::Wait(wait) => drop(view.waiting.insert(kind, wait)),
+                Readiness::Read => {
+                    view.late.push(kind);
+                    view.waiting.insert(kind, LONGEST_LAG);
+                }
+            }
+            let left = expectations.left(&object);
+            drop(expectations);
+            view.unseen.extend(self.store.unseen(&object, left.as_ref()).map(|uid| (kind, uid)));
+        }
+        view
+    }
+
+    /// Reads the objects whose watch is late. If one cannot be read, its kind is not written.
+    async fn read_late(&self, key: &AccountKey, view: &mut View, blocked: &mut BlockedWrites) {
+        for kind in std::mem::take(&mut view.late) {
+            view.waiting.remove(&kind);
+            // A list that hangs would delay the end of the account.
+            let cause = if self.store.is_failing(kind) {
+                Blocked { outcome: Outcome::RetryAfter(LONGEST_LAG), refused: None }
+            } else {
+                match self.read(kind, key).await {
+                    Ok(object) => {
+                        view.unseen.remove(&kind);
+                        view.read.insert(kind, object);
+                        continue;
+                    }
+                    Err(error) => {
+                        let failed = self.store.work.failed(key, &error);
+                        Blocked { outcome: failed.outcome, refused: failed.refused.then_some(error) }
+                    }
+                }
+            };
+            blocked.extend(verbs(kind).map(|write| (write, cause.clone())));
+        }
     }
 
     /// Plans the next write that is neither blocked nor of a kind that waits for its watch.
     fn plan(
         &self,
         key: &AccountKey,
-        read: &BTreeMap<AccessKind, Option<ObservedObject>>,
-        unseen: &BTreeMap<AccessKind, String>,
-        blocked: &BTreeMap<(AccessKind, &'static str), Blocked>,
-        waiting: &BTreeMap<AccessKind, Duration>,
+        view: &View,
+        blocked: &BlockedWrites,
     ) -> Option<(ObservedAccess, AccessPlan)> {
-        let waits = waiting.keys().copied().flat_map(verbs);
+        let waits = view.waiting.keys().copied().flat_map(verbs);
         // A delete by uid does not wait for the watch.
-        let waits = waits.filter(|(kind, verb)| *verb != "delete" || !unseen.contains_key(kind));
-        self.store.plan(key, read, unseen, blocked.keys().copied().chain(waits).collect())
+        let waits = waits.filter(|(kind, verb)| *verb != "delete" || !view.unseen.contains_key(kind));
+        self.store.plan(key, &view.read, &view.unseen, blocked.keys().copied().chain(waits).collect())
+    }
+
+    /// Sends a write, unless it has to wait. Returns why it is not tried again in this attempt, if it is not, and as an
+    /// error what follows for the whole attempt.
+    async fn write(
+        &self,
+        key: &AccountKey,
+        kind: AccessKind,
+        action: &AccessAction,
+        patches: &mut BTreeMap<AccessKind, u64>,
+    ) -> Result<Option<Blocked>, Outcome> {
+        let verb = action.verb().unwrap_or_default();
+        if let Some(Delayed { outcome, error }) = self.store.work.delays(key, resource(kind), verb) {
+            let refused = error.map(|error| WriteError { name: target(kind, key).full_name, ..error });
+            return Ok(Some(Blocked { outcome, refused }));
+        }
+        let hash = hash(action);
+        let sent = if hash.is_some() && patches.remove(&kind) == hash {
+            Err(WriteError::ineffective(resource(kind), target(kind, key).full_name))
+        } else {
+            self.send(kind, key, action, hash).await
+        };
+        match sent {
+            Ok(()) => {
+                self.store.work.written(key, resource(kind), verb);
+                Ok(None)
+            }
+            Err(error) => self.failed(key, kind, action, error).map(Some),
+        }
     }
 
     /// Sends a write.
@@ -233,7 +263,7 @@ impl AccessWriter {
         key: &AccountKey,
         observed: &ObservedAccess,
         plan: &AccessPlan,
-        blocked: &BTreeMap<(AccessKind, &'static str), Blocked>,
+        blocked: &BlockedWrites,
     ) {
         let mut has_findings = false;
         for kind in AccessKind::ALL {
