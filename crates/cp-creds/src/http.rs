@@ -3,7 +3,7 @@
 //! Only the body of `200 OK` is read; every other status is an error, so redirects are not followed and no message of
 //! the server reaches a log. Head and body are limited in size.
 
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
 use crate::server_url::ServerUrl;
 use crate::token::Token;
@@ -24,8 +24,8 @@ const CHUNK_LINE_MAX_LENGTH: u64 = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The status is not 200.
-    #[error("{0}")]
-    Status(Status),
+    #[error("HTTP {code}{}", meaning(*code))]
+    Status { code: u16 },
     /// The response is not HTTP, or ambiguous HTTP.
     #[error("the response is not valid HTTP/1.1: {0}")]
     NotHttp(&'static str),
@@ -36,30 +36,21 @@ pub enum HttpError {
     Broken(#[from] io::Error),
 }
 
-/// A status that is not 200.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status(pub u16);
-
-impl std::fmt::Display for Status {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self(code) = *self;
-        match code {
-            300..400 => write!(f, "HTTP {code}: redirects are not followed"),
-            400 => write!(f, "HTTP {code}: check that the address is that of an API server with https"),
-            401 => write!(f, "HTTP {code}: the API server rejects the credentials of this pod or kubeconfig"),
-            403 => {
-                write!(f, "HTTP {code}: forbidden; grant the consumer's ServiceAccount get on this Secret")
-            }
-            404 => write!(
-                f,
-                "HTTP {code}: not found; it is synced if the ManagedServiceAccount has the label \
-                 authentication.open-cluster-management.io/sync-to-clusterprofile: \"true\" and a \
-                 ManagedClusterSetBinding grants the cluster to this namespace"
-            ),
-            429 => write!(f, "HTTP {code}: the API server is overloaded"),
-            500..600 => write!(f, "HTTP {code}: the API server reports an internal error"),
-            _ => write!(f, "HTTP {code}"),
+/// What a status that is not 200 means here.
+fn meaning(code: u16) -> &'static str {
+    match code {
+        300..400 => ": redirects are not followed",
+        400 => ": check that the address is that of an API server with https",
+        401 => ": the API server rejects the credentials of this pod or kubeconfig",
+        403 => ": forbidden; grant the consumer's ServiceAccount get on this Secret",
+        404 => {
+            ": not found; it is synced if the ManagedServiceAccount has the label \
+             authentication.open-cluster-management.io/sync-to-clusterprofile: \"true\" and a \
+             ManagedClusterSetBinding grants the cluster to this namespace"
         }
+        429 => ": the API server is overloaded",
+        500..600 => ": the API server reports an internal error",
+        _ => "",
     }
 }
 
@@ -82,15 +73,15 @@ pub fn request(url: &ServerUrl, path: &str, token: Option<&Token>) -> Vec<u8> {
 }
 
 /// The body of the response, if its status is `200 OK`.
-pub fn read_answer(mut stream: impl Read) -> Result<Vec<u8>, HttpError> {
-    let mut begun = Vec::new();
+pub fn read_answer(stream: impl Read) -> Result<Vec<u8>, HttpError> {
+    let mut stream = BufReader::new(stream);
     loop {
-        let head = read_head(&mut begun, &mut stream)?;
+        let head = read_head(&mut stream)?;
         match head.status {
             // Interim responses, such as 103 Early Hints, precede the final one.
             102..200 | 100 => {}
-            200 => return read_body(head.framing, BufReader::new(Cursor::new(begun).chain(stream))),
-            other => return Err(HttpError::Status(Status(other))),
+            200 => return read_body(head.framing, stream),
+            code => return Err(HttpError::Status { code }),
         }
     }
 }
@@ -108,24 +99,25 @@ enum Framing {
     Connection,
 }
 
-/// Reads until `begun` contains a head, and removes the head from it.
-fn read_head(begun: &mut Vec<u8>, stream: &mut impl Read) -> Result<Head, HttpError> {
-    let mut piece = [0; 4096];
-    loop {
-        if let Some((length, head)) = parse_head(begun)? {
-            begun.drain(..length);
+/// Reads a head, and nothing of what follows it.
+fn read_head(stream: &mut impl BufRead) -> Result<Head, HttpError> {
+    let mut begun = Vec::new();
+    while begun.len() <= HEAD_MAX_LENGTH {
+        let piece = match stream.fill_buf() {
+            Ok([]) => return Err(HttpError::NotHttp("it ends within its head")),
+            Ok(piece) => piece,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let (before, read) = (begun.len(), piece.len());
+        begun.extend_from_slice(piece);
+        if let Some((length, head)) = parse_head(&begun)? {
+            stream.consume(length - before);
             return Ok(head);
         }
-        if begun.len() > HEAD_MAX_LENGTH {
-            return Err(HttpError::NotHttp("its head does not end"));
-        }
-        match stream.read(&mut piece) {
-            Ok(0) => return Err(HttpError::NotHttp("it ends within its head")),
-            Ok(length) => begun.extend_from_slice(piece.get(..length).unwrap_or_default()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
-        }
+        stream.consume(read);
     }
+    Err(HttpError::NotHttp("its head does not end"))
 }
 
 fn parse_head(bytes: &[u8]) -> Result<Option<(usize, Head)>, HttpError> {
@@ -167,13 +159,10 @@ fn framing(headers: &[httparse::Header<'_>]) -> Result<Framing, HttpError> {
 }
 
 fn content_length(value: &[u8]) -> Result<u64, HttpError> {
-    let malformed = HttpError::NotHttp("its length is not a number");
-    match str::from_utf8(value) {
-        Ok(digits) if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-            digits.parse().map_err(|_| HttpError::TooLarge)
-        }
-        _ => Err(malformed),
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return Err(HttpError::NotHttp("its length is not a number"));
     }
+    str::from_utf8(value).ok().and_then(|digits| digits.parse().ok()).ok_or(HttpError::TooLarge)
 }
 
 fn read_body(framing: Framing, mut stream: impl BufRead) -> Result<Vec<u8>, HttpError> {
