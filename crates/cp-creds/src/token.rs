@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// A bearer token, our own or a synced one. It has no `Display`, and its `Debug` prints nothing of it.
 #[derive(Clone, PartialEq, Eq)]
@@ -40,31 +41,33 @@ impl Token {
         &self.0
     }
 
-    /// When the token expires, in whole seconds, if it is a JWT with that claim.
+    /// When the token expires, in whole seconds, if it is a JWT with that claim. A fraction is truncated: it does no
+    /// harm if a token seems to expire a little early.
     ///
     /// The signature is not verified, and cannot be: the key is the managed cluster's. The claim only decides when the
     /// caller requests the next token.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "an f64 has every second of a date, and more is no date"
+    )]
     pub fn expiry(&self) -> Option<Timestamp> {
-        let claims = self.claims()?;
-        Timestamp::from_second(whole_seconds(&claims.exp?)?).ok()
+        Timestamp::from_second(self.claims()?.exp?.floor() as i64).ok()
     }
 
     /// Whom the token is for, if it is a JWT that says so. The signature is not verified.
     #[must_use]
     pub fn audiences(&self) -> Option<Vec<String>> {
-        match self.claims()?.aud? {
-            Audiences::One(audience) => Some(vec![audience]),
-            Audiences::Several(audiences) => Some(audiences),
+        match self.claims()?.aud {
+            // A single audience may be a string instead of a list.
+            Value::String(audience) => Some(vec![audience]),
+            audiences => serde_json::from_value(audiences).ok(),
         }
     }
 
     fn claims(&self) -> Option<Claims> {
-        let mut parts = self.0.split('.');
-        let (Some(_), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return None;
-        };
+        let parts: Vec<_> = self.0.splitn(4, '.').collect();
+        let [_, claims, _] = parts[..] else { return None };
         let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
         serde_json::from_slice(&claims).ok()
     }
@@ -79,38 +82,10 @@ impl fmt::Debug for Token {
 /// The claims that are read (RFC 7519, section 4.1).
 #[derive(Deserialize)]
 struct Claims {
+    exp: Option<f64>,
+    /// An audience in another form counts as none: of a synced token, only the expiry matters.
     #[serde(default)]
-    exp: Option<serde_json::Number>,
-    #[serde(default, deserialize_with = "if_readable")]
-    aud: Option<Audiences>,
-}
-
-/// A single audience may be a string instead of a list.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Audiences {
-    One(String),
-    Several(Vec<String>),
-}
-
-/// An audience in another form counts as none: of a synced token, only the expiry matters.
-fn if_readable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Audiences>, D::Error> {
-    let value = serde_json::Value::deserialize(deserializer)?;
-    Ok(Audiences::deserialize(value).ok())
-}
-
-/// Truncates the fraction of a `NumericDate`: it does no harm if a token seems to expire a little early.
-fn whole_seconds(number: &serde_json::Number) -> Option<i64> {
-    /// Up to this number, far beyond any date, an `f64` represents every whole number.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    number.as_i64().or_else(|| {
-        let seconds = number.as_f64()?.floor();
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "it is whole and within i64, as was just checked"
-        )]
-        (seconds.abs() <= EXACT).then_some(seconds as i64)
-    })
+    aud: Value,
 }
 
 #[cfg(test)]
