@@ -14,11 +14,8 @@ const EXCERPT_LENGTH: usize = 64;
 /// Why a name is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidName {
-    #[error("the {what} is empty")]
-    Empty {
-        /// The kind of the name.
-        what: &'static str,
-    },
+    #[error("the {0} is empty")]
+    Empty(&'static str),
     /// It is not a DNS name.
     #[error(
         "the {what} {excerpt} is not a valid DNS name: it must be at most {max_length} lowercase letters, digits, \
@@ -51,7 +48,7 @@ macro_rules! name_type {
             /// Validates a name.
             pub fn parse(text: &str) -> Result<Self, InvalidName> {
                 if text.is_empty() {
-                    return Err(InvalidName::Empty { what: $what });
+                    return Err(InvalidName::Empty($what));
                 }
                 if !$check(text) {
                     return Err(InvalidName::NotDns {
@@ -94,10 +91,14 @@ name_type! {
 /// The synced Secret of a cluster and account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretKey {
-    namespace: Namespace,
-    cluster: ClusterName,
-    account: AccountName,
-    name: String,
+    /// The namespace of the Secret, which is the consumer's.
+    pub(crate) namespace: Namespace,
+    /// The cluster that the token is for.
+    pub(crate) cluster: ClusterName,
+    /// The `ManagedServiceAccount` of the token.
+    pub(crate) account: AccountName,
+    /// The name of the Secret, `<cluster>-<account>`.
+    pub(crate) name: String,
 }
 
 impl SecretKey {
@@ -112,30 +113,6 @@ impl SecretKey {
             return Err(InvalidName::TooLongTogether { cluster, account });
         }
         Ok(Self { namespace, cluster, account, name })
-    }
-
-    /// The namespace of the Secret, which is the consumer's.
-    #[must_use]
-    pub fn namespace(&self) -> &Namespace {
-        &self.namespace
-    }
-
-    /// The cluster that the token is for.
-    #[must_use]
-    pub fn cluster(&self) -> &ClusterName {
-        &self.cluster
-    }
-
-    /// The `ManagedServiceAccount` of the token.
-    #[must_use]
-    pub fn account(&self) -> &AccountName {
-        &self.account
-    }
-
-    /// The name of the Secret, `<cluster>-<account>`.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// The path of the Secret on the API server. DNS names need no escaping.

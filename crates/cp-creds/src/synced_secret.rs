@@ -93,42 +93,35 @@ fn check_record(metadata: Metadata, key: &SecretKey) -> Result<(), SecretError> 
     let is_other = |recorded: Option<&Option<String>>, wanted: &str| {
         recorded.is_some_and(|recorded| recorded.as_deref() != Some(wanted))
     };
-    let (labels, annotations) =
-        (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default());
-    let namespace = metadata.namespace.unwrap_or_default();
-    if metadata.name.as_deref() != Some(key.name()) || namespace != key.namespace().as_str() {
+    let Metadata { name, namespace, labels, annotations } = metadata;
+    let (labels, annotations) = (labels.unwrap_or_default(), annotations.unwrap_or_default());
+    if name.as_ref() != Some(&key.name) || namespace.as_deref() != Some(key.namespace.as_str()) {
         return Err(SecretError::OtherObject);
     }
-    if is_other(annotations.get(CLUSTER_NAME_ANNOTATION), key.cluster().as_str()) {
-        return Err(SecretError::OtherCluster(key.cluster().to_string()));
+    if is_other(annotations.get(CLUSTER_NAME_ANNOTATION), key.cluster.as_str()) {
+        return Err(SecretError::OtherCluster(key.cluster.to_string()));
     }
-    if is_other(annotations.get(MANAGED_SERVICE_ACCOUNT_ANNOTATION), key.account().as_str()) {
-        return Err(SecretError::OtherAccount(key.account().to_string()));
+    if is_other(annotations.get(MANAGED_SERVICE_ACCOUNT_ANNOTATION), key.account.as_str()) {
+        return Err(SecretError::OtherAccount(key.account.to_string()));
     }
     // The syncer decides how to shorten a long value; its annotations contain the full names.
-    if key.name().len() <= LABEL_VALUE_MAX_LENGTH && is_other(labels.get(SYNCED_FROM_LABEL), key.name()) {
-        return Err(SecretError::OtherSource(key.name().to_owned()));
+    if key.name.len() <= LABEL_VALUE_MAX_LENGTH && is_other(labels.get(SYNCED_FROM_LABEL), &key.name) {
+        return Err(SecretError::OtherSource(key.name.clone()));
     }
     Ok(())
 }
 
 #[derive(Deserialize)]
 struct Object {
-    #[serde(default)]
     metadata: Option<Metadata>,
-    #[serde(default)]
     data: Option<BTreeMap<String, Option<String>>>,
 }
 
 #[derive(Default, Deserialize)]
 struct Metadata {
-    #[serde(default)]
     name: Option<String>,
-    #[serde(default)]
     namespace: Option<String>,
-    #[serde(default)]
     labels: Option<BTreeMap<String, Option<String>>>,
-    #[serde(default)]
     annotations: Option<BTreeMap<String, Option<String>>>,
 }
 
