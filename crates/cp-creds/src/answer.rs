@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::exec_info::{ApiVersion, KIND};
+use crate::exec_info::KIND;
 use crate::synced_secret::Credential;
 
 #[derive(Serialize)]
@@ -23,9 +23,9 @@ struct Status<'a> {
 }
 
 /// Renders the response as one line of JSON, which contains the token.
-pub fn render(version: ApiVersion, credential: &Credential) -> Result<String, serde_json::Error> {
+pub fn render(version: &'static str, credential: &Credential) -> Result<String, serde_json::Error> {
     serde_json::to_string(&ExecCredential {
-        api_version: version.as_str(),
+        api_version: version,
         kind: KIND,
         status: Status {
             expiration_timestamp: credential.expiry.map(|at| at.to_string()),

@@ -11,8 +11,8 @@ pub struct ApiServer {
     pub tls_server_name: Option<String>,
     /// Our bearer token.
     pub token: Option<Token>,
-    /// Our client certificate.
-    pub certificate: Option<ClientCertificate>,
+    /// Our client certificate with its chain, and its key, in PEM.
+    pub certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// How to verify the server. System roots are not an option: the image has none, and the hub's certificate does not
@@ -22,11 +22,4 @@ pub enum Trust {
     Roots(Vec<u8>),
     /// No verification (`insecure-skip-tls-verify`).
     Anybody,
-}
-
-/// A client certificate, in PEM.
-pub struct ClientCertificate {
-    /// The certificate and its chain.
-    pub chain: Vec<u8>,
-    pub key: Vec<u8>,
 }

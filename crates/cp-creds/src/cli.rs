@@ -27,10 +27,8 @@ const MAX_TIMEOUT: Duration = Duration::from_mins(5);
 /// The requested command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Print the token of a `ManagedServiceAccount`.
+    /// Print a token.
     Credential(Arguments),
-    /// Print the application's own token.
-    OwnToken(OwnTokenArguments),
     /// Copy this program into a directory.
     Install(PathBuf),
     /// Print the usage.
@@ -42,31 +40,32 @@ pub enum Command {
 /// The arguments of a request for a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
-    /// `--managed-serviceaccount`.
-    pub account: String,
+    pub source: Source,
     /// `--cluster-name`, which takes precedence over the request.
     pub cluster: Option<String>,
-    /// `--namespace`, which takes precedence over the environment.
-    pub namespace: Option<String>,
     /// `--server`: the server to which the caller must send the token, with [`CLUSTER`] in place of the cluster's name.
     pub server: Option<String>,
     /// `--timeout`.
     pub timeout: Duration,
 }
 
-/// The arguments of a request for the application's own token.
+/// Where the token comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnTokenArguments {
-    /// `--own-token`: the file.
-    pub path: PathBuf,
-    /// `--own-token-audience`: whom the token has to be for.
-    pub audience: String,
-    /// `--cluster-name`.
-    pub cluster: Option<String>,
-    /// `--server`.
-    pub server: Option<String>,
-    /// `--timeout`.
-    pub timeout: Duration,
+pub enum Source {
+    /// The synced Secret of a `ManagedServiceAccount`.
+    Synced {
+        /// `--managed-serviceaccount`.
+        account: String,
+        /// `--namespace`, which takes precedence over the environment.
+        namespace: Option<String>,
+    },
+    /// The application's own token.
+    Own {
+        /// `--own-token`: the file.
+        path: PathBuf,
+        /// `--own-token-audience`: whom the token has to be for.
+        audience: String,
+    },
 }
 
 /// Why the command line is rejected.
@@ -115,21 +114,21 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, U
         }
         is_first = false;
     }
-    if let Some(path) = own_token {
+    let source = if let Some(path) = own_token {
         let useless = [("--managed-serviceaccount", account.is_some()), ("--namespace", namespace.is_some())];
         if let Some((flag, _)) = useless.into_iter().find(|(_, is_set)| *is_set) {
             return Err(UsageError::WithOwnToken(flag));
         }
         let audience = audience.filter(|audience: &String| !audience.is_empty());
-        let audience = audience.unwrap_or_else(|| DEFAULT_AUDIENCE.to_owned());
-        return Ok(Command::OwnToken(OwnTokenArguments { path, audience, cluster, server, timeout }));
-    }
-    if audience.is_some() {
+        Source::Own { path, audience: audience.unwrap_or_else(|| DEFAULT_AUDIENCE.to_owned()) }
+    } else if audience.is_some() {
         return Err(UsageError::WithoutOwnToken);
-    }
-    // An empty value is that of a template without the value.
-    let account = account.filter(|name: &String| !name.is_empty()).ok_or(UsageError::NoAccount)?;
-    Ok(Command::Credential(Arguments { account, cluster, namespace, server, timeout }))
+    } else {
+        // An empty value is that of a template without the value.
+        let account = account.filter(|name: &String| !name.is_empty()).ok_or(UsageError::NoAccount)?;
+        Source::Synced { account, namespace }
+    };
+    Ok(Command::Credential(Arguments { source, cluster, server, timeout }))
 }
 
 fn parse_install(mut parser: lexopt::Parser) -> Result<Command, UsageError> {
@@ -164,7 +163,7 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use super::{Arguments, Command, DEFAULT_TIMEOUT, OwnTokenArguments, UsageError, parse};
+    use super::{Arguments, Command, DEFAULT_TIMEOUT, Source, UsageError, parse};
 
     fn parsed(words: &[&str]) -> Result<Command, UsageError> {
         parse(words.iter().map(Into::into))
@@ -177,9 +176,8 @@ mod tests {
     #[test]
     fn the_pages_own_call_is_enough() {
         let arguments = Arguments {
-            account: "multikueue".to_owned(),
+            source: Source::Synced { account: "multikueue".to_owned(), namespace: None },
             cluster: None,
-            namespace: None,
             server: None,
             timeout: DEFAULT_TIMEOUT,
         };
@@ -200,9 +198,8 @@ mod tests {
             "--managed-serviceaccount=m",
         ];
         let expected = Arguments {
-            account: "m".to_owned(),
+            source: Source::Synced { account: "m".to_owned(), namespace: Some("argocd".to_owned()) },
             cluster: Some("c".to_owned()),
-            namespace: Some("argocd".to_owned()),
             server: Some("https://proxy:9092/{cluster}".to_owned()),
             timeout: Duration::from_millis(500),
         };
@@ -219,9 +216,8 @@ mod tests {
     #[test]
     fn the_own_token_needs_no_account() {
         let expected = |audience: &str, server: Option<&str>| {
-            Command::OwnToken(OwnTokenArguments {
-                path: PathBuf::from("/run/token"),
-                audience: audience.to_owned(),
+            Command::Credential(Arguments {
+                source: Source::Own { path: PathBuf::from("/run/token"), audience: audience.to_owned() },
                 cluster: None,
                 server: server.map(str::to_owned),
                 timeout: DEFAULT_TIMEOUT,

@@ -5,75 +5,40 @@
 //! runs on a thread of its own, its caller waits until the deadline, and the process then ends with the work
 //! unfinished.
 
-use std::fmt;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The current step of the work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Reading environment, kubeconfig, and files of the ServiceAccount.
-    Configuring,
-    /// Resolving the hub's name.
-    Resolving,
-    /// Connecting over TCP.
-    Connecting,
-    /// The TLS handshake.
-    Handshaking,
-    /// Waiting for the response.
-    Waiting,
-}
+/// The first step of the work.
+const CONFIGURING: &str = "reading the configuration";
 
-impl Stage {
-    const ALL: [Self; 5] =
-        [Self::Configuring, Self::Resolving, Self::Connecting, Self::Handshaking, Self::Waiting];
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Configuring => "reading the configuration",
-            Self::Resolving => "resolving the API server's name",
-            Self::Connecting => "connecting to the API server",
-            Self::Handshaking => "in the TLS handshake with the API server",
-            Self::Waiting => "waiting for the API server's response",
-        })
-    }
-}
-
-/// Records the current step of the work.
-#[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<AtomicU8>);
+/// The current step of the work, as an error names it.
+#[derive(Clone, Debug)]
+pub struct Progress(Arc<Mutex<&'static str>>);
 
 impl Progress {
     /// A step begins.
-    pub fn enter(&self, stage: Stage) {
-        self.0.store(stage as u8, Ordering::Relaxed);
+    pub fn enter(&self, step: &'static str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = step;
     }
 
-    fn stage(&self) -> Stage {
-        Stage::ALL.get(usize::from(self.0.load(Ordering::Relaxed))).copied().unwrap_or(Stage::Waiting)
+    fn step(&self) -> &'static str {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Why the work has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum DeadlineError {
-    #[error("timed out after {timeout:?} while {stage}")]
-    Passed {
-        timeout: Duration,
-        /// The step at the timeout.
-        stage: Stage,
-    },
+    #[error("timed out after {timeout:?} while {step}")]
+    Passed { timeout: Duration, step: &'static str },
     #[error("cannot start a thread")]
     NoThread(#[source] io::Error),
     /// It ended without a result, which is a bug.
     #[error("internal error while {0}")]
-    Defect(Stage),
+    Defect(&'static str),
 }
 
 /// Runs the work until the timeout. Work that exceeds it continues until the process ends.
@@ -83,7 +48,7 @@ where
     W: FnOnce(Instant, &Progress) -> T + Send + 'static,
 {
     let begin = Instant::now();
-    let progress = Progress::default();
+    let progress = Progress(Arc::new(Mutex::new(CONFIGURING)));
     let seen = progress.clone();
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::Builder::new()
@@ -93,8 +58,8 @@ where
         })
         .map_err(DeadlineError::NoThread)?;
     receiver.recv_timeout(timeout.saturating_sub(begin.elapsed())).map_err(|error| match error {
-        RecvTimeoutError::Timeout => DeadlineError::Passed { timeout, stage: seen.stage() },
-        RecvTimeoutError::Disconnected => DeadlineError::Defect(seen.stage()),
+        RecvTimeoutError::Timeout => DeadlineError::Passed { timeout, step: seen.step() },
+        RecvTimeoutError::Disconnected => DeadlineError::Defect(seen.step()),
     })
 }
 
@@ -103,27 +68,27 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use super::{DeadlineError, Stage, within};
+    use super::{CONFIGURING, DeadlineError, within};
 
     #[test]
     fn work_that_blocks_times_out_and_reports_its_step() {
         // A busy machine may start the thread only after the timeout: then a longer one is tried.
         let mut timeout = Duration::from_millis(20);
-        let stage = loop {
+        let step = loop {
             let (end, ended) = mpsc::channel();
             let result = within(timeout, move |_, progress| {
-                progress.enter(Stage::Resolving);
+                progress.enter("resolving");
                 // Until the result is there and the other end is dropped.
                 let _: Result<(), _> = ended.recv();
             });
             drop(end);
-            let Err(DeadlineError::Passed { stage, .. }) = result else { panic!("{result:?}") };
-            if stage != Stage::Configuring {
-                break stage;
+            let Err(DeadlineError::Passed { step, .. }) = result else { panic!("{result:?}") };
+            if step != CONFIGURING {
+                break step;
             }
             timeout *= 2;
         };
-        assert_eq!(stage, Stage::Resolving);
+        assert_eq!(step, "resolving");
     }
 
     #[test]

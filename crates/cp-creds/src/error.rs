@@ -1,5 +1,7 @@
 //! Why there is no credential, on one line.
 
+use std::iter::successors;
+
 use crate::deadline::DeadlineError;
 use crate::exec_info::ExecInfoError;
 use crate::fetch::FetchError;
@@ -54,12 +56,6 @@ pub enum Error {
 /// An error and its causes on one line: escapes them, since they may contain text from elsewhere.
 #[must_use]
 pub fn in_one_line(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    object_names::visible(&line)
+    let causes = successors(Some(error), |error| error.source());
+    object_names::visible(&causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
 }

@@ -15,27 +15,9 @@ pub const VARIABLE: &str = "KUBERNETES_EXEC_INFO";
 /// The only kind.
 pub const KIND: &str = "ExecCredential";
 
-/// A supported version of `client.authentication.k8s.io`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ApiVersion {
-    /// `v1`, since Kubernetes 1.22.
-    V1,
-    /// `v1beta1`, which Argo CD and older programs request.
-    V1Beta1,
-}
-
-impl ApiVersion {
-    const ALL: [Self; 2] = [Self::V1, Self::V1Beta1];
-
-    /// The `apiVersion`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::V1 => "client.authentication.k8s.io/v1",
-            Self::V1Beta1 => "client.authentication.k8s.io/v1beta1",
-        }
-    }
-}
+/// The supported versions: `v1`, since Kubernetes 1.22, and `v1beta1`, which Argo CD and older programs request.
+pub const API_VERSIONS: [&str; 2] =
+    ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
 /// Why the caller's request is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -87,7 +69,8 @@ pub enum ExecInfoError {
 /// The caller's request.
 #[derive(Clone, Debug)]
 pub struct ExecInfo {
-    version: ApiVersion,
+    /// The version that the response must have.
+    pub version: &'static str,
     cluster: Option<ExecCluster>,
 }
 
@@ -100,28 +83,22 @@ impl ExecInfo {
         if object.kind != KIND {
             return Err(ExecInfoError::OtherKind(excerpt(&object.kind)));
         }
-        let version = ApiVersion::ALL
+        let version = API_VERSIONS
             .into_iter()
-            .find(|version| version.as_str() == object.api_version)
+            .find(|version| *version == object.api_version)
             .ok_or_else(|| ExecInfoError::UnknownVersion(excerpt(&object.api_version)))?;
         Ok(Self { version, cluster: object.spec.and_then(|spec| spec.cluster) })
-    }
-
-    /// The version that the response must have.
-    #[must_use]
-    pub fn version(&self) -> ApiVersion {
-        self.version
     }
 
     /// Checks that the caller verifies the server to which it sends the token, as far as the request names one.
     pub fn check_protected(&self) -> Result<(), ExecInfoError> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
-        let server = cluster.server.as_ref().and_then(Value::as_str).unwrap_or_default();
+        let server = cluster.server.as_str().unwrap_or_default();
         // client-go also accepts a host without a scheme, and then uses https if there is a CA.
         if server.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://")) {
             return Err(ExecInfoError::NotProtected("an http URL"));
         }
-        if is_set(cluster.insecure_skip_tls_verify.as_ref()) {
+        if is_set(&cluster.insecure_skip_tls_verify) {
             return Err(ExecInfoError::NotProtected(
                 "a server without verification (insecure-skip-tls-verify)",
             ));
@@ -133,19 +110,17 @@ impl ExecInfo {
     /// ClusterProfile's access provider could redirect it.
     pub fn check_server(&self, expected: &str) -> Result<(), ExecInfoError> {
         let cluster = self.cluster.as_ref().ok_or(ExecInfoError::NoCluster)?;
-        let server = cluster.server.as_ref().and_then(Value::as_str).unwrap_or_default();
+        let server = cluster.server.as_str().unwrap_or_default();
         if server.trim_end_matches('/') != expected.trim_end_matches('/') {
-            return Err(ExecInfoError::OtherServer {
-                server: excerpt(server),
-                expected: expected.to_owned(),
-            });
+            let (server, expected) = (excerpt(server), expected.to_owned());
+            return Err(ExecInfoError::OtherServer { server, expected });
         }
         let detours = [
             ("proxy-url", &cluster.proxy_url),
             ("tls-server-name", &cluster.tls_server_name),
             ("insecure-skip-tls-verify", &cluster.insecure_skip_tls_verify),
         ];
-        match detours.into_iter().find(|(_, field)| is_set(field.as_ref())) {
+        match detours.into_iter().find(|(_, field)| is_set(field)) {
             Some((field, _)) => Err(ExecInfoError::Detour(field)),
             None => Ok(()),
         }
@@ -154,7 +129,7 @@ impl ExecInfo {
     /// The cluster of the request.
     pub fn cluster_name(&self) -> Result<&str, ExecInfoError> {
         let cluster = self.cluster.as_ref().ok_or(ExecInfoError::NoCluster)?;
-        match cluster.config.as_ref().and_then(|config| config.get("clusterName")) {
+        match cluster.config.get("clusterName") {
             None | Some(Value::Null) => Err(ExecInfoError::NoClusterName),
             Some(Value::String(name)) if name.is_empty() => Err(ExecInfoError::EmptyClusterName),
             Some(Value::String(name)) => Ok(name),
@@ -163,9 +138,8 @@ impl ExecInfo {
     }
 }
 
-fn is_set(field: Option<&Value>) -> bool {
-    !matches!(field, None | Some(Value::Null | Value::Bool(false)))
-        && field.and_then(Value::as_str) != Some("")
+fn is_set(field: &Value) -> bool {
+    !matches!(field, Value::Null | Value::Bool(false)) && field.as_str() != Some("")
 }
 
 #[derive(Deserialize)]
@@ -175,30 +149,23 @@ struct Object {
     api_version: String,
     #[serde(default)]
     kind: String,
-    #[serde(default)]
     spec: Option<Spec>,
 }
 
 #[derive(Deserialize)]
 struct Spec {
-    #[serde(default)]
     cluster: Option<ExecCluster>,
 }
 
 /// The server to which the caller sends the token; only compared, never contacted.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
 struct ExecCluster {
-    #[serde(default)]
-    server: Option<Value>,
-    #[serde(default)]
-    proxy_url: Option<Value>,
-    #[serde(default)]
-    tls_server_name: Option<Value>,
-    #[serde(default)]
-    insecure_skip_tls_verify: Option<Value>,
-    #[serde(default)]
-    config: Option<Value>,
+    server: Value,
+    proxy_url: Value,
+    tls_server_name: Value,
+    insecure_skip_tls_verify: Value,
+    config: Value,
 }
 
 #[cfg(test)]
@@ -207,7 +174,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    use super::{ApiVersion, ExecInfo, ExecInfoError};
+    use super::{API_VERSIONS, ExecInfo, ExecInfoError};
 
     fn named(text: &str) -> Result<String, ExecInfoError> {
         ExecInfo::parse(text)?.cluster_name().map(str::to_owned)
@@ -220,8 +187,8 @@ mod tests {
     #[test]
     fn both_versions_are_known_and_no_other() {
         for (version, known) in [
-            ("client.authentication.k8s.io/v1", Some(ApiVersion::V1)),
-            ("client.authentication.k8s.io/v1beta1", Some(ApiVersion::V1Beta1)),
+            ("client.authentication.k8s.io/v1", Some(API_VERSIONS[0])),
+            ("client.authentication.k8s.io/v1beta1", Some(API_VERSIONS[1])),
             ("client.authentication.k8s.io/v1alpha1", None),
             ("client.authentication.k8s.io/v2", None),
             ("v1", None),
@@ -230,7 +197,7 @@ mod tests {
             let text = format!(
                 r#"{{"apiVersion":"{version}","kind":"ExecCredential","spec":{{"interactive":false}}}}"#
             );
-            assert_eq!(ExecInfo::parse(&text).ok().map(|info| info.version()), known, "{version}");
+            assert_eq!(ExecInfo::parse(&text).ok().map(|info| info.version), known, "{version}");
         }
     }
 

@@ -7,10 +7,10 @@ use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
-use rustls::{CertificateError, ClientConnection, StreamOwned};
+use rustls::{CertificateError, StreamOwned};
 
 use crate::api_server::ApiServer;
-use crate::deadline::{Progress, Stage};
+use crate::deadline::Progress;
 use crate::http::{self, HttpError};
 use crate::tls::{self, TlsError};
 
@@ -51,14 +51,18 @@ pub fn get(
     deadline: Instant,
     progress: &Progress,
 ) -> Result<Vec<u8>, FetchError> {
-    let tls = tls::connection(server)?;
-    progress.enter(Stage::Resolving);
-    let addresses = (server.url.host(), server.url.port()).to_socket_addrs().map_err(FetchError::Resolve)?;
-    progress.enter(Stage::Connecting);
-    let tcp = connect(&addresses.collect::<Vec<_>>(), deadline)?;
-    progress.enter(Stage::Handshaking);
-    let mut stream = handshake(tls, tcp).map_err(handshake_failed)?;
-    progress.enter(Stage::Waiting);
+    let mut tls = tls::connection(server)?;
+    progress.enter("resolving the API server's name");
+    let addresses =
+        (server.url.host.as_str(), server.url.port).to_socket_addrs().map_err(FetchError::Resolve)?;
+    progress.enter("connecting to the API server");
+    let mut tcp = connect(&addresses.collect::<Vec<_>>(), deadline)?;
+    progress.enter("in the TLS handshake with the API server");
+    while tls.is_handshaking() {
+        tls.complete_io(&mut tcp).map_err(handshake_failed)?;
+    }
+    progress.enter("waiting for the API server's response");
+    let mut stream = StreamOwned::new(tls, tcp);
     let request = http::request(&server.url, path, server.token.as_ref());
     stream.write_all(&request).and_then(|()| stream.flush()).map_err(FetchError::Send)?;
     Ok(http::read_answer(stream)?)
@@ -79,16 +83,6 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Fet
         }
     }
     Err(last)
-}
-
-fn handshake(
-    mut tls: ClientConnection,
-    mut tcp: TcpStream,
-) -> Result<StreamOwned<ClientConnection, TcpStream>, io::Error> {
-    while tls.is_handshaking() {
-        tls.complete_io(&mut tcp)?;
-    }
-    Ok(StreamOwned::new(tls, tcp))
 }
 
 fn handshake_failed(error: io::Error) -> FetchError {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::api_server::{ApiServer, Trust};
 use crate::environment::Environment;
@@ -30,11 +30,7 @@ pub fn api_server(environment: &Environment) -> Result<Option<ApiServer>, InClus
         return Ok(None);
     };
     let path = environment.service_account_file("token");
-    let token = match fs::read(&path) {
-        Ok(bytes) => bytes.trim_ascii().to_vec(),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(InClusterError::Unreadable { path, source }),
-    };
+    let Some(token) = read(&path)? else { return Ok(None) };
     let token = Token::from_bytes(token).map_err(|why| InClusterError::Token { path, why })?;
     let path = environment.service_account_file("ca.crt");
     let roots = fs::read(&path).map_err(|source| InClusterError::Unreadable { path, source })?;
@@ -49,13 +45,15 @@ pub fn api_server(environment: &Environment) -> Result<Option<ApiServer>, InClus
 
 /// The namespace of the pod that this process runs in, if any.
 pub fn namespace(environment: &Environment) -> Result<Option<String>, InClusterError> {
-    let path = environment.service_account_file("namespace");
-    match fs::read(&path) {
-        Ok(bytes) => {
-            let namespace = String::from_utf8_lossy(bytes.trim_ascii()).into_owned();
-            Ok(Some(namespace).filter(|namespace| !namespace.is_empty()))
-        }
+    let namespace = read(&environment.service_account_file("namespace"))?.filter(|bytes| !bytes.is_empty());
+    Ok(namespace.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// Reads a file, without white space around its content, if it exists.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, InClusterError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes.trim_ascii().to_vec())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(InClusterError::Unreadable { path, source }),
+        Err(source) => Err(InClusterError::Unreadable { path: path.to_owned(), source }),
     }
 }

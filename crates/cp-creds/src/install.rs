@@ -41,14 +41,12 @@ pub fn install(source: &Path, directory: &Path) -> Result<PathBuf, InstallError>
     let done = write(source, &partial)
         .map_err(|error| (partial.clone(), error))
         .and_then(|()| fs::rename(&partial, &target).map_err(|error| (target.clone(), error)));
-    match done {
-        Ok(()) => Ok(target),
-        Err((path, source)) => {
-            // Removes what a failed attempt left; if that fails, the original error is reported.
-            let _ = fs::remove_file(&partial);
-            Err(InstallError::Write { path, source })
-        }
+    if let Err((path, source)) = done {
+        // Removes what a failed attempt left; if that fails, the original error is reported.
+        let _ = fs::remove_file(&partial);
+        return Err(InstallError::Write { path, source });
     }
+    Ok(target)
 }
 
 /// In a container every program is process 1, so the time distinguishes attempts.

@@ -11,9 +11,10 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-pub use context::{ContextError, Hub};
+pub use context::ContextError;
 use file::File;
 
+use crate::api_server::ApiServer;
 use crate::environment::Environment;
 
 /// Why kubeconfig files cannot be read.
@@ -34,34 +35,23 @@ pub enum KubeconfigError {
     Context(#[from] ContextError),
 }
 
-/// The existing kubeconfig files, in order.
-pub struct Kubeconfig {
-    files: Vec<(PathBuf, File)>,
-}
-
-impl Kubeconfig {
-    /// Reads the files of `KUBECONFIG`, else `~/.kube/config`.
-    pub fn load(environment: &Environment) -> Result<Self, KubeconfigError> {
-        let paths = paths(environment);
-        let mut files = Vec::new();
-        for path in &paths {
-            match fs::read(path) {
-                Ok(text) => files.push((directory_of(path), parse(&text, path)?)),
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(source) => return Err(KubeconfigError::Unreadable { path: path.clone(), source }),
-            }
+/// The hub of the current context, and the namespace that the context sets. Reads the files of `KUBECONFIG`, else
+/// `~/.kube/config`.
+pub fn hub(environment: &Environment) -> Result<(ApiServer, Option<String>), KubeconfigError> {
+    let paths = paths(environment);
+    let mut files = Vec::new();
+    for path in &paths {
+        match fs::read(path) {
+            Ok(text) => files.push((path.parent().unwrap_or(path), parse(&text, path)?)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(source) => return Err(KubeconfigError::Unreadable { path: path.clone(), source }),
         }
-        if files.is_empty() {
-            let looked_at: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-            return Err(KubeconfigError::NoFile(looked_at.join(", ")));
-        }
-        Ok(Self { files })
     }
-
-    /// The hub of the current context.
-    pub fn hub(&self) -> Result<Hub, KubeconfigError> {
-        Ok(context::resolve(&self.files)?)
+    if files.is_empty() {
+        let looked_at: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+        return Err(KubeconfigError::NoFile(looked_at.join(", ")));
     }
+    Ok(context::resolve(&files)?)
 }
 
 fn paths(environment: &Environment) -> Vec<PathBuf> {
@@ -70,10 +60,6 @@ fn paths(environment: &Environment) -> Vec<PathBuf> {
         (None, Some(home)) => vec![home.join(".kube/config")],
         (None, None) => vec![PathBuf::from("~/.kube/config (HOME is not set)")],
     }
-}
-
-fn directory_of(path: &Path) -> PathBuf {
-    path.parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
 fn parse(text: &[u8], path: &Path) -> Result<File, KubeconfigError> {

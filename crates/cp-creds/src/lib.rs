@@ -10,7 +10,7 @@
 //! 5. [`synced_secret`] validates the Secret and extracts the [`token`];
 //! 6. [`answer`] renders it.
 //!
-//! [`own_credential`] returns the application's own token instead ([`own_token`]), without a request.
+//! If requested, it returns the application's own token instead ([`own_token`]), without a request.
 //!
 //! # Guarantees
 //!
@@ -46,12 +46,11 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use crate::api_server::ApiServer;
-use crate::cli::{Arguments, OwnTokenArguments};
+use crate::cli::{Arguments, Source};
 use crate::deadline::Progress;
 use crate::environment::Environment;
 pub use crate::error::{Error, in_one_line};
-use crate::exec_info::{ApiVersion, ExecInfo, ExecInfoError};
-use crate::kubeconfig::Kubeconfig;
+use crate::exec_info::{ExecInfo, ExecInfoError};
 use crate::names::{AccountName, ClusterName, Namespace, SecretKey};
 
 /// The namespace if nothing else specifies one.
@@ -64,54 +63,42 @@ pub fn credential(arguments: Arguments, environment: Environment) -> Result<Stri
     })?
 }
 
-/// Returns an `ExecCredential` in JSON, with the application's own token.
-pub fn own_credential(arguments: OwnTokenArguments, environment: Environment) -> Result<String, Error> {
-    // The file may be one that blocks.
-    deadline::within(arguments.timeout, move |_, _| own(&arguments, &environment))?
-}
-
-fn own(arguments: &OwnTokenArguments, environment: &Environment) -> Result<String, Error> {
-    let info = environment.exec_info.as_deref().map(ExecInfo::parse).transpose()?;
-    // The token is the same for every cluster: its name matters only for the server.
-    let cluster = arguments.server.as_ref().map(|_| cluster_of(arguments.cluster.as_deref(), info.as_ref()));
-    check_destination(arguments.server.as_deref(), info.as_ref(), cluster.transpose()?.as_ref())?;
-    let credential = own_token::read(&arguments.path, &arguments.audience, Timestamp::now())?;
-    let version = info.as_ref().map_or(ApiVersion::V1, ExecInfo::version);
-    answer::render(version, &credential).map_err(|_| Error::Answer)
-}
-
 fn obtain(
     arguments: &Arguments,
     environment: &Environment,
     deadline: Instant,
     progress: &Progress,
 ) -> Result<String, Error> {
-    let (version, cluster) = question(arguments, environment)?;
-    // Before any file is read, so that an invalid call is reported even without a hub.
-    let account = AccountName::parse(&arguments.account)?;
-    let (server, namespace) = hub(arguments, environment)?;
-    let key = SecretKey::new(Namespace::parse(&namespace)?, cluster, account)?;
-    let json = fetch::get(&server, &key.path(), deadline, progress).map_err(|source| Error::Fetch {
-        secret: key.to_string(),
-        server: server.url.to_string(),
-        source,
-    })?;
-    let credential = synced_secret::read(&json, &key, Timestamp::now())
-        .map_err(|why| Error::Refused { secret: key.to_string(), why })?;
+    let info = environment.exec_info.as_deref().map(ExecInfo::parse).transpose()?;
+    let info = info.as_ref();
+    let credential = match &arguments.source {
+        Source::Synced { account, namespace } => {
+            let cluster = cluster_of(arguments, info)?;
+            check_destination(arguments, info, Some(&cluster))?;
+            // Before any file is read, so that an invalid call is reported even without a hub.
+            let account = AccountName::parse(account)?;
+            let (server, namespace) = hub(namespace.as_ref(), environment)?;
+            let key = SecretKey::new(Namespace::parse(&namespace)?, cluster, account)?;
+            let json = fetch::get(&server, &key.path(), deadline, progress).map_err(|source| {
+                Error::Fetch { secret: key.to_string(), server: server.url.to_string(), source }
+            })?;
+            synced_secret::read(&json, &key, Timestamp::now())
+                .map_err(|why| Error::Refused { secret: key.to_string(), why })?
+        }
+        Source::Own { path, audience } => {
+            // The token is the same for every cluster: its name matters only for the server.
+            let cluster = arguments.server.as_ref().map(|_| cluster_of(arguments, info)).transpose()?;
+            check_destination(arguments, info, cluster.as_ref())?;
+            own_token::read(path, audience, Timestamp::now())?
+        }
+    };
+    let version = info.map_or(exec_info::API_VERSIONS[0], |info| info.version);
     answer::render(version, &credential).map_err(|_| Error::Answer)
 }
 
-/// The cluster, and the version of the response. A flag takes precedence over the request.
-fn question(arguments: &Arguments, environment: &Environment) -> Result<(ApiVersion, ClusterName), Error> {
-    let info = environment.exec_info.as_deref().map(ExecInfo::parse).transpose()?;
-    let version = info.as_ref().map_or(ApiVersion::V1, ExecInfo::version);
-    let cluster = cluster_of(arguments.cluster.as_deref(), info.as_ref())?;
-    check_destination(arguments.server.as_deref(), info.as_ref(), Some(&cluster))?;
-    Ok((version, cluster))
-}
-
-fn cluster_of(flag: Option<&str>, info: Option<&ExecInfo>) -> Result<ClusterName, Error> {
-    match (flag, info) {
+/// A flag takes precedence over the request.
+fn cluster_of(arguments: &Arguments, info: Option<&ExecInfo>) -> Result<ClusterName, Error> {
+    match (&arguments.cluster, info) {
         (Some(cluster), _) => Ok(ClusterName::parse(cluster)?),
         (None, Some(info)) => Ok(ClusterName::parse(info.cluster_name()?)?),
         (None, None) => Err(ExecInfoError::NotCalledAsPlugin.into()),
@@ -120,14 +107,14 @@ fn cluster_of(flag: Option<&str>, info: Option<&ExecInfo>) -> Result<ClusterName
 
 /// Checks the server to which the caller is about to send the token.
 fn check_destination(
-    template: Option<&str>,
+    arguments: &Arguments,
     info: Option<&ExecInfo>,
     cluster: Option<&ClusterName>,
-) -> Result<(), Error> {
+) -> Result<(), ExecInfoError> {
     if let Some(info) = info {
         info.check_protected()?;
     }
-    if let (Some(template), Some(cluster)) = (template, cluster) {
+    if let (Some(template), Some(cluster)) = (&arguments.server, cluster) {
         let info = info.ok_or(ExecInfoError::NotCalledAsPlugin)?;
         info.check_server(&template.replace(cli::CLUSTER, cluster.as_str()))?;
     }
@@ -136,15 +123,14 @@ fn check_destination(
 
 /// The hub, and the namespace of the Secret. The kubeconfig's namespace applies only if the kubeconfig leads to the
 /// hub.
-fn hub(arguments: &Arguments, environment: &Environment) -> Result<(ApiServer, String), Error> {
-    let mut namespace = arguments.namespace.clone().or_else(|| environment.namespace.clone());
+fn hub(namespace: Option<&String>, environment: &Environment) -> Result<(ApiServer, String), Error> {
+    let mut namespace = namespace.or(environment.namespace.as_ref()).cloned();
     if namespace.is_none() {
         namespace = in_cluster::namespace(environment)?;
     }
-    let or_default = |namespace: Option<String>| namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
-    if let Some(server) = in_cluster::api_server(environment)? {
-        return Ok((server, or_default(namespace)));
-    }
-    let hub = Kubeconfig::load(environment)?.hub()?;
-    Ok((hub.api_server, or_default(namespace.or(hub.namespace))))
+    let (server, of_context) = match in_cluster::api_server(environment)? {
+        Some(server) => (server, None),
+        None => kubeconfig::hub(environment)?,
+    };
+    Ok((server, namespace.or(of_context).unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())))
 }

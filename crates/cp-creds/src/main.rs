@@ -4,15 +4,16 @@
 //! messages of their own.
 
 use std::env;
+use std::error::Error;
 use std::io::{self, Write as _};
 use std::panic;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{self, ExitCode};
 
 use cp_creds::cli::{self, Command};
 use cp_creds::environment::Environment;
 use cp_creds::install::install;
-use cp_creds::{credential, in_one_line, own_credential};
+use cp_creds::{credential, in_one_line};
 
 /// Exit code: there is no credential.
 const FAILED: u8 = 1;
@@ -26,36 +27,25 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => return fail(MISUSED, &error),
     };
-    let printed = match command {
-        Command::Help => print(cli::HELP),
-        Command::Version => print(cli::VERSION),
-        Command::Install(directory) => match install_self(&directory) {
-            Ok(line) => print(&line),
-            Err(error) => return fail(FAILED, &*error),
-        },
-        Command::Credential(arguments) => match credential(arguments, Environment::of_process()) {
-            Ok(json) => print(&format!("{json}\n")),
-            Err(error) => return fail(FAILED, &error),
-        },
-        Command::OwnToken(arguments) => match own_credential(arguments, Environment::of_process()) {
-            Ok(json) => print(&format!("{json}\n")),
-            Err(error) => return fail(FAILED, &error),
-        },
-    };
-    match printed {
+    match run(command) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tell(&format!("cannot write to standard output: {error}"));
-            ExitCode::from(FAILED)
-        }
+        Err(error) => fail(FAILED, &*error),
     }
 }
 
-fn install_self(directory: &Path) -> Result<String, Box<dyn std::error::Error>> {
-    // Without /proc, fall back to the path of the call.
-    let this = env::current_exe().or_else(|error| env::args_os().next().map(PathBuf::from).ok_or(error))?;
-    let target = install(&this, directory)?;
-    Ok(format!("installed {}\n", target.display()))
+fn run(command: Command) -> Result<(), Box<dyn Error>> {
+    let text = match command {
+        Command::Help => cli::HELP.to_owned(),
+        Command::Version => cli::VERSION.to_owned(),
+        Command::Install(directory) => {
+            // Without /proc, fall back to the path of the call.
+            let this =
+                env::current_exe().or_else(|error| env::args_os().next().map(PathBuf::from).ok_or(error))?;
+            format!("installed {}\n", install(&this, &directory)?.display())
+        }
+        Command::Credential(arguments) => credential(arguments, Environment::of_process())? + "\n",
+    };
+    print(&text).map_err(|error| format!("cannot write to standard output: {error}").into())
 }
 
 /// A single write: a reader gets everything or an error.
@@ -65,7 +55,7 @@ fn print(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-fn fail(code: u8, error: &dyn std::error::Error) -> ExitCode {
+fn fail(code: u8, error: &dyn Error) -> ExitCode {
     tell(&in_one_line(error));
     ExitCode::from(code)
 }

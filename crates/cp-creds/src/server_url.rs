@@ -9,8 +9,9 @@ const HTTPS_PORT: u16 = 443;
 /// An `https` URL: a host, a port, and the path prefix of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerUrl {
-    host: String,
-    port: u16,
+    /// Without brackets.
+    pub(crate) host: String,
+    pub(crate) port: u16,
     base_path: String,
 }
 
@@ -58,17 +59,6 @@ impl ServerUrl {
     /// The API server in a pod's environment variables, which contain an IPv6 address without brackets.
     pub fn in_cluster(host: &str, port: &str) -> Result<Self, InvalidServerUrl> {
         Ok(Self { host: checked_host(host)?, port: parsed_port(port)?, base_path: String::new() })
-    }
-
-    /// The host, without brackets.
-    #[must_use]
-    pub fn host(&self) -> &str {
-        &self.host
-    }
-
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.port
     }
 
     /// The full path of a resource on this server; `path` begins with a slash.
@@ -145,7 +135,7 @@ mod tests {
             ("https://[::1]:6443", "::1", 6443, "/x", "[::1]:6443"),
         ] {
             let url = ServerUrl::parse(text).unwrap();
-            assert_eq!((url.host(), url.port()), (host, port), "{text}");
+            assert_eq!((url.host.as_str(), url.port), (host, port), "{text}");
             assert_eq!((url.path_of("/x").as_str(), url.authority().as_str()), (path, authority), "{text}");
         }
     }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::{WebPkiSupportedAlgorithms, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use crate::api_server::{ApiServer, ClientCertificate, Trust};
+use crate::api_server::{ApiServer, Trust};
 
 /// Why TLS cannot be set up. The PEM parser's messages are omitted: they quote the offending line, which may be part of
 /// a private key.
@@ -30,22 +30,25 @@ pub enum TlsError {
 
 /// A connection with the given trust and credentials, before the handshake.
 pub fn connection(server: &ApiServer) -> Result<ClientConnection, TlsError> {
-    let name = server.tls_server_name.as_deref().unwrap_or(server.url.host());
+    let name = server.tls_server_name.as_deref().unwrap_or(&server.url.host);
     let name = ServerName::try_from(name.to_owned()).map_err(|_| TlsError::ServerName)?;
     Ok(ClientConnection::new(Arc::new(config(server)?), name)?)
 }
 
 fn config(server: &ApiServer) -> Result<ClientConfig, TlsError> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = ring::default_provider();
+    let algorithms = provider.signature_verification_algorithms;
     let builder =
-        ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+        ClientConfig::builder_with_provider(Arc::new(provider)).with_safe_default_protocol_versions()?;
     let builder = match &server.trust {
         Trust::Roots(pem) => builder.with_root_certificates(roots(pem)?),
-        Trust::Anybody => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))),
+        Trust::Anybody => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(algorithms))),
     };
     let mut config = match &server.certificate {
-        Some(certificate) => {
-            let (chain, key) = identity(certificate)?;
+        Some((chain, key)) => {
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
+            let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(TlsError::ClientCertificate)?;
+            let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::ClientKey)?;
             builder.with_client_auth_cert(chain, key)?
         }
         None => builder.with_no_client_auth(),
@@ -62,22 +65,9 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, TlsError> {
     if roots.is_empty() { Err(TlsError::NoRoots) } else { Ok(roots) }
 }
 
-fn identity(
-    pem: &ClientCertificate,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem.chain)
-        .collect::<Result<_, _>>()
-        .map_err(|_| TlsError::ClientCertificate)?;
-    if chain.is_empty() {
-        return Err(TlsError::ClientCertificate);
-    }
-    let key = PrivateKeyDer::from_pem_slice(&pem.key).map_err(|_| TlsError::ClientKey)?;
-    Ok((chain, key))
-}
-
 /// `insecure-skip-tls-verify`: accepts any certificate of any name if the server proves that it has the key.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct Anybody(WebPkiSupportedAlgorithms);
 
 impl ServerCertVerifier for Anybody {
     fn verify_server_cert(
@@ -97,12 +87,7 @@ impl ServerCertVerifier for Anybody {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(
-            message,
-            certificate,
-            signed,
-            &self.0.signature_verification_algorithms,
-        )
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.0)
     }
 
     fn verify_tls13_signature(
@@ -111,15 +96,10 @@ impl ServerCertVerifier for Anybody {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(
-            message,
-            certificate,
-            signed,
-            &self.0.signature_verification_algorithms,
-        )
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.0)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.0.supported_schemes()
     }
 }

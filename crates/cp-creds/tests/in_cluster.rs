@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use cp_creds::cli::{Arguments, DEFAULT_TIMEOUT};
+use cp_creds::cli::{Arguments, DEFAULT_TIMEOUT, Source};
 use cp_creds::environment::Environment;
 use cp_creds::{Error, credential, in_one_line};
 use serde_json::{Value, json};
@@ -41,9 +41,8 @@ fn environment(hub: &Hub, root: &Path) -> Environment {
 
 fn answer(environment: Environment) -> Result<Value, Error> {
     let arguments = Arguments {
-        account: "multikueue".to_owned(),
+        source: Source::Synced { account: "multikueue".to_owned(), namespace: None },
         cluster: None,
-        namespace: None,
         server: None,
         timeout: DEFAULT_TIMEOUT,
     };

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::file::{Context, File, KubeconfigCluster, User};
-use crate::api_server::{ApiServer, ClientCertificate, Trust};
+use super::file::{File, KubeconfigCluster, User};
+use crate::api_server::{ApiServer, Trust};
 use crate::names::excerpt;
 use crate::server_url::{InvalidServerUrl, ServerUrl};
 use crate::token::{InvalidToken, Token};
@@ -72,28 +72,20 @@ pub enum ContextError {
     HalfACertificate(String),
 }
 
-/// The target of a context.
-pub struct Hub {
-    /// How to reach the hub.
-    pub api_server: ApiServer,
-    /// The namespace that the context sets.
-    pub namespace: Option<String>,
-}
-
-/// Follows the current context.
-pub fn resolve(files: &[(PathBuf, File)]) -> Result<Hub, ContextError> {
+/// Follows the current context to the hub and a namespace, if the context sets one. Each file has its directory.
+pub fn resolve(files: &[(&Path, File)]) -> Result<(ApiServer, Option<String>), ContextError> {
     let name = files
         .iter()
         .find_map(|(_, file)| filled(file.current_context.as_deref()))
         .ok_or(ContextError::NotSet)?;
-    let context: Context = files
+    let context = files
         .iter()
         .flat_map(|(_, file)| file.contexts.iter().flatten())
         .find(|entry| entry.name == name)
         .ok_or_else(|| missing("context", name))?
         .context
-        .clone()
-        .unwrap_or_default();
+        .as_ref()
+        .ok_or(ContextError::Without("cluster"))?;
 
     let name = filled(context.cluster.as_deref()).ok_or(ContextError::Without("cluster"))?;
     let (directory, cluster) = files
@@ -114,7 +106,7 @@ pub fn resolve(files: &[(PathBuf, File)]) -> Result<Hub, ContextError> {
             identify(&mut api_server, name, user, directory)?;
         }
     }
-    Ok(Hub { api_server, namespace: filled(context.namespace.as_deref()).map(str::to_owned) })
+    Ok((api_server, filled(context.namespace.as_deref()).map(str::to_owned)))
 }
 
 fn reached(name: &str, cluster: &KubeconfigCluster, directory: &Path) -> Result<ApiServer, ContextError> {
@@ -172,17 +164,16 @@ fn identify(server: &mut ApiServer, name: &str, user: &User, directory: &Path) -
         ("client-key", user.client_key.as_deref()),
         directory,
     )?;
-    server.certificate = match (chain, key) {
-        (Some(chain), Some(key)) => Some(ClientCertificate { chain, key }),
-        (None, None) => None,
-        _ => return Err(ContextError::HalfACertificate(excerpt(name))),
-    };
+    if chain.is_some() != key.is_some() {
+        return Err(ContextError::HalfACertificate(excerpt(name)));
+    }
+    server.certificate = chain.zip(key);
     Ok(())
 }
 
 /// As in client-go, a token file takes precedence over a token.
 fn token(name: &str, user: &User, directory: &Path) -> Result<Option<Token>, ContextError> {
-    let (field, bytes) = if let Some(path) = filled_path(user.token_file.as_deref()) {
+    let (field, bytes) = if let Some(path) = filled(user.token_file.as_deref()) {
         let bytes = read("tokenFile", &directory.join(path))?;
         ("tokenFile", bytes.trim_ascii().to_vec())
     } else if let Some(token) = filled(user.token.as_deref()) {
@@ -190,26 +181,21 @@ fn token(name: &str, user: &User, directory: &Path) -> Result<Option<Token>, Con
     } else {
         return Ok(None);
     };
-    match Token::from_bytes(bytes) {
-        Ok(token) => Ok(Some(token)),
-        Err(why) => Err(ContextError::Token { field, user: excerpt(name), why }),
-    }
+    let token = Token::from_bytes(bytes);
+    token.map(Some).map_err(|why| ContextError::Token { field, user: excerpt(name), why })
 }
 
 /// As in client-go, data takes precedence over a file.
 fn bytes(
     (data_field, data): (&'static str, Option<&str>),
-    (file_field, file): (&'static str, Option<&Path>),
+    (file_field, file): (&'static str, Option<&str>),
     directory: &Path,
 ) -> Result<Option<Vec<u8>>, ContextError> {
     if let Some(data) = filled(data) {
         let encoded: String = data.split_ascii_whitespace().collect();
-        return match STANDARD.decode(encoded) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(_) => Err(ContextError::NotBase64(data_field)),
-        };
+        return STANDARD.decode(encoded).map(Some).map_err(|_| ContextError::NotBase64(data_field));
     }
-    filled_path(file).map(|path| read(file_field, &directory.join(path))).transpose()
+    filled(file).map(|path| read(file_field, &directory.join(path))).transpose()
 }
 
 fn read(field: &'static str, path: &Path) -> Result<Vec<u8>, ContextError> {
@@ -218,10 +204,6 @@ fn read(field: &'static str, path: &Path) -> Result<Vec<u8>, ContextError> {
 
 fn filled(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.is_empty())
-}
-
-fn filled_path(path: Option<&Path>) -> Option<&Path> {
-    path.filter(|path| !path.as_os_str().is_empty())
 }
 
 fn missing(what: &'static str, name: &str) -> ContextError {

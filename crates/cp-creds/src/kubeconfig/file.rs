@@ -1,13 +1,11 @@
 //! The fields of a kubeconfig that are read. These types have no `Debug`, since they contain credentials.
 
-use std::path::PathBuf;
-
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 /// A kubeconfig file. kubectl writes `null` for an empty list.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct File {
     pub current_context: Option<String>,
     pub contexts: Option<Vec<NamedContext>>,
@@ -21,8 +19,7 @@ pub struct NamedContext {
     pub context: Option<Context>,
 }
 
-#[derive(Clone, Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize)]
 pub struct Context {
     pub cluster: Option<String>,
     pub user: Option<String>,
@@ -35,13 +32,13 @@ pub struct NamedCluster {
     pub cluster: Option<KubeconfigCluster>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct KubeconfigCluster {
     pub server: Option<String>,
     pub tls_server_name: Option<String>,
     pub insecure_skip_tls_verify: Option<bool>,
-    pub certificate_authority: Option<PathBuf>,
+    pub certificate_authority: Option<String>,
     pub certificate_authority_data: Option<String>,
     pub proxy_url: Option<String>,
 }
@@ -52,15 +49,15 @@ pub struct NamedUser {
     pub user: Option<User>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct User {
     pub token: Option<String>,
     #[serde(rename = "tokenFile")]
-    pub token_file: Option<PathBuf>,
-    pub client_certificate: Option<PathBuf>,
+    pub token_file: Option<String>,
+    pub client_certificate: Option<String>,
     pub client_certificate_data: Option<String>,
-    pub client_key: Option<PathBuf>,
+    pub client_key: Option<String>,
     pub client_key_data: Option<String>,
     pub username: Option<IgnoredAny>,
     pub password: Option<IgnoredAny>,

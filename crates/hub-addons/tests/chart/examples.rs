@@ -15,7 +15,7 @@ use crate::support::credentials::{copied, name_of, token};
 use crate::support::examples::{CLUSTERS, directory, documents};
 use crate::support::shown::sees;
 use crate::support::{Addons, Hub, SOON, rights, world};
-use cp_creds::cli::{self, Arguments, Command};
+use cp_creds::cli::{self, Arguments, Command, Source};
 use hub_api::labels::{SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, TRUE};
 use hub_core::access::DEFAULT_PROVIDER;
 use k8s_openapi::api::core::v1::Secret;
@@ -144,8 +144,11 @@ fn the_plugin_is_called_as_it_takes_it_and_from_where_it_is() {
         assert!(calls.iter().any(|(provider, _)| provider.is_some()), "{example}");
         for (provider, exec) in &calls {
             let Command::Credential(arguments) = parse(&exec["args"]) else { panic!("{exec}") };
-            assert_eq!(arguments.account, account);
-            assert!(arguments.namespace.as_deref().is_none_or(|it| it == namespace));
+            let Source::Synced { account: named, namespace: set } = &arguments.source else {
+                panic!("{exec}")
+            };
+            assert_eq!(named, account);
+            assert!(set.as_deref().is_none_or(|it| it == namespace));
             assert_eq!(exec["command"], "/plugins/cp-creds");
             let versions = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
             assert!(versions.iter().any(|version| exec["apiVersion"] == *version), "{exec}");

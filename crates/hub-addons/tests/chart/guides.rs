@@ -74,12 +74,8 @@ fn called(exec: &Value, cluster: Option<&str>) {
     let words = exec["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
     // As the ClusterProfile controller replaces it.
     let words = words.map(|word| word.replace("{{ .ClusterProfileName }}", "cluster1").into());
-    let named = match cli::parse(words).unwrap() {
-        Command::Credential(arguments) => arguments.cluster,
-        Command::OwnToken(arguments) => arguments.cluster,
-        _ => panic!("{exec}"),
-    };
-    assert_eq!(named.as_deref(), cluster);
+    let Command::Credential(arguments) = cli::parse(words).unwrap() else { panic!("{exec}") };
+    assert_eq!(arguments.cluster.as_deref(), cluster);
     assert_eq!(exec["provideClusterInfo"] == true, cluster.is_none(), "who says which cluster?");
     assert_eq!(exec["command"], "/plugins/cp-creds");
 }
