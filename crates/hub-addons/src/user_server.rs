@@ -72,7 +72,7 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), UserServerError> {
                 authority = Authority::begin(&client, &health, settings) => authority,
                 () = signals.received() => return Ok(()),
             };
-            let certificate = authority.certificate();
+            let certificate = Arc::clone(&authority.certificate);
             tokio::spawn(authority.run());
             certificate
         }

@@ -49,11 +49,11 @@ pub struct AuthoritySettings {
 
 /// Maintains the authority, and the serving certificate that it issues.
 pub struct Authority {
+    client: Client,
     settings: AuthoritySettings,
-    secrets: Api<Secret>,
-    config_maps: Api<ConfigMap>,
     issued: Issued,
-    certificate: Arc<ServingCertificate>,
+    /// The certificate to serve with.
+    pub certificate: Arc<ServingCertificate>,
 }
 
 /// Why there is no authority for now.
@@ -69,14 +69,11 @@ impl Authority {
     /// Reads or creates the authority, and issues the first certificate. Waits until that succeeds; until then, the
     /// process is not ready.
     pub async fn begin(client: &Client, health: &Health, settings: AuthoritySettings) -> Self {
-        let secrets = Api::namespaced(client.clone(), &settings.namespace);
-        let config_maps = Api::namespaced(client.clone(), &settings.namespace);
         loop {
-            match Self::issue(&secrets, &config_maps, &settings).await {
+            match issue(client, &settings).await {
                 Ok((issued, certificate)) => {
                     health.set_condition(CERTIFICATE, Ok(()));
-                    let certificate = Arc::new(certificate);
-                    return Self { settings, secrets, config_maps, issued, certificate };
+                    return Self { client: client.clone(), settings, issued, certificate };
                 }
                 Err(error) => {
                     warn!("no serving certificate yet: {error}");
@@ -85,23 +82,6 @@ impl Authority {
             }
             sleep(PAUSE).await;
         }
-    }
-
-    async fn issue(
-        secrets: &Api<Secret>,
-        config_maps: &Api<ConfigMap>,
-        settings: &AuthoritySettings,
-    ) -> Result<(Issued, ServingCertificate), AuthorityError> {
-        let state = maintain(secrets, config_maps, &settings.name).await?;
-        let issued = state.issue(&settings.dns_names, Timestamp::now())?;
-        let certificate = ServingCertificate::issued(issued.chain(), issued.key(), settings.protocols)?;
-        Ok((issued, certificate))
-    }
-
-    /// The certificate to serve with.
-    #[must_use]
-    pub fn certificate(&self) -> Arc<ServingCertificate> {
-        Arc::clone(&self.certificate)
     }
 
     /// Renews what expires, for as long as it is polled. While the hub cannot be reached, the server goes on with the
@@ -117,7 +97,7 @@ impl Authority {
     }
 
     async fn renew(&mut self) -> Result<(), AuthorityError> {
-        let state = maintain(&self.secrets, &self.config_maps, &self.settings.name).await?;
+        let state = maintain(&self.client, &self.settings).await?;
         let now = Timestamp::now();
         if state.replaces(&self.issued, now) {
             let issued = state.issue(&self.settings.dns_names, now)?;
@@ -129,14 +109,23 @@ impl Authority {
     }
 }
 
+/// Issues the first serving certificate.
+async fn issue(
+    client: &Client,
+    settings: &AuthoritySettings,
+) -> Result<(Issued, Arc<ServingCertificate>), AuthorityError> {
+    let issued = maintain(client, settings).await?.issue(&settings.dns_names, Timestamp::now())?;
+    let certificate = ServingCertificate::issued(issued.chain(), issued.key(), settings.protocols)?;
+    Ok((issued, Arc::new(certificate)))
+}
+
 /// Reads the authority, renews it if that is due, and publishes its certificates.
-async fn maintain(
-    secrets: &Api<Secret>,
-    config_maps: &Api<ConfigMap>,
-    name: &str,
-) -> Result<State, AuthorityError> {
+async fn maintain(client: &Client, settings: &AuthoritySettings) -> Result<State, AuthorityError> {
+    let AuthoritySettings { namespace, name, .. } = settings;
+    let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+    let config_maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let failed =
-        |verb, kind| move |source| AuthorityError::Request { verb, kind, name: name.to_owned(), source };
+        |verb, kind| move |source| AuthorityError::Request { verb, kind, name: name.clone(), source };
     let params = PatchParams::default();
     let mut secret = secrets.get(name).await.map_err(failed("get", "Secret"))?;
     let now = Timestamp::now();

@@ -12,6 +12,7 @@ use k8s_openapi::ByteString;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -79,14 +80,11 @@ impl Keys {
     fn read(data: &BTreeMap<String, ByteString>, name: &str) -> Option<Self> {
         let text = |suffix: &str| String::from_utf8(data.get(&format!("{name}.{suffix}"))?.0.clone()).ok();
         let (certificate, key) = (text("crt")?, KeyPair::from_pem(&text("key")?).ok()?);
-        let not_after = TrustBundle::from_pem(certificate.as_bytes()).ok()?.first_expiry()?;
+        let not_after = expiry(&certificate)?;
         let name = common_name(&key);
-        let der = pem_to_der(&certificate)?;
-        der.windows(name.len()).any(|part| part == name.as_bytes()).then_some(Self {
-            certificate,
-            key,
-            not_after,
-        })
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).ok()?;
+        let has_name = der.windows(name.len()).any(|part| part == name.as_bytes());
+        has_name.then_some(Self { certificate, key, not_after })
     }
 }
 
@@ -99,13 +97,12 @@ impl State {
 
     /// The data to merge into the Secret; what it no longer contains is null.
     pub(super) fn data(&self) -> Value {
-        let text = |text: Option<&str>| text.map(|text| STANDARD.encode(text));
-        let certificate = |keys: &Option<Keys>| text(keys.as_ref().map(|keys| keys.certificate.as_str()));
-        let key = |keys: &Option<Keys>| text(keys.as_ref().map(|keys| keys.key.serialize_pem()).as_deref());
+        let certificate = |keys: &Option<Keys>| keys.as_ref().map(|keys| STANDARD.encode(&keys.certificate));
+        let key = |keys: &Option<Keys>| keys.as_ref().map(|keys| STANDARD.encode(keys.key.serialize_pem()));
         json!({
             "tls.crt": certificate(&self.current), "tls.key": key(&self.current),
             "next.crt": certificate(&self.next), "next.key": key(&self.next),
-            "former.crt": text(self.former.as_deref()),
+            "former.crt": self.former.as_ref().map(|text| STANDARD.encode(text)),
         })
     }
 
@@ -133,13 +130,9 @@ impl State {
 
     /// The certificates of the authorities that have issued or will issue, in PEM.
     pub(super) fn published(&self, now: Timestamp) -> String {
-        let certificate = |keys: &Option<Keys>| keys.as_ref().map(|keys| keys.certificate.clone());
-        let is_valid = |text: &String| {
-            let expiry = TrustBundle::from_pem(text.as_bytes()).ok().and_then(|bundle| bundle.first_expiry());
-            expiry.is_some_and(|expiry| now < expiry)
-        };
-        let former = self.former.clone().filter(is_valid);
-        [certificate(&self.current), certificate(&self.next), former].into_iter().flatten().collect()
+        let authorities = [&self.current, &self.next].into_iter().flatten();
+        let former = self.former.as_deref().filter(|text| expiry(text).is_some_and(|at| now < at));
+        authorities.map(|keys| keys.certificate.as_str()).chain(former).collect()
     }
 
     /// Whether a serving certificate must be replaced: it expires soon, or another authority issues now.
@@ -150,10 +143,8 @@ impl State {
 
     /// A serving certificate for these DNS names.
     pub(super) fn issue(&self, names: &[String], now: Timestamp) -> Result<Issued, CertificateError> {
-        let current = self
-            .current
-            .as_ref()
-            .ok_or_else(|| CertificateError::Issue("there is no authority".to_owned()))?;
+        let current = self.current.as_ref();
+        let current = current.ok_or_else(|| CertificateError::Issue("there is no authority".to_owned()))?;
         let failed = |error: rcgen::Error| CertificateError::issue(&error);
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = CertificateParams::new(names.to_vec()).map_err(failed)?;
@@ -200,9 +191,8 @@ fn limit(
     Timestamp::from_second(end).map_err(|error| CertificateError::issue(&error))
 }
 
-fn pem_to_der(text: &str) -> Option<Vec<u8>> {
-    use rustls::pki_types::pem::PemObject as _;
-    CertificateDer::from_pem_slice(text.as_bytes()).ok().map(|der| der.to_vec())
+fn expiry(certificate: &str) -> Option<Timestamp> {
+    TrustBundle::from_pem(certificate.as_bytes()).ok()?.first_expiry()
 }
 
 #[cfg(test)]
@@ -211,7 +201,6 @@ mod tests {
 
     use rustls::client::WebPkiServerVerifier;
     use rustls::client::danger::ServerCertVerifier as _;
-    use rustls::pki_types::pem::PemObject as _;
     use rustls::pki_types::{ServerName, UnixTime};
     use rustls::{RootCertStore, crypto::ring};
 
