@@ -124,17 +124,13 @@ impl Reviews {
             TokenReviewSpec { token: Some(token.to_owned()), audiences: Some(vec![self.audience.clone()]) };
         let review = TokenReview { spec, ..TokenReview::default() };
         let api = Api::<TokenReview>::all(self.client.clone());
-        let status = match timeout(REVIEW_TIMEOUT, api.create(&PostParams::default(), &review)).await {
-            Ok(Ok(review)) => review.status.unwrap_or_default(),
-            Ok(Err(error)) => {
-                tracing::warn!("cannot create a TokenReview: {}", summary(&error));
-                return Err(Refusal::ReviewUnknown);
-            }
-            Err(_) => {
-                tracing::warn!("cannot create a TokenReview: timed out");
-                return Err(Refusal::ReviewUnknown);
-            }
-        };
+        let review = timeout(REVIEW_TIMEOUT, api.create(&PostParams::default(), &review)).await;
+        let review = review.map_err(|_| "timed out".to_owned());
+        let review = review.and_then(|review| review.map_err(|error| summary(&error))).map_err(|cause| {
+            tracing::warn!("cannot create a TokenReview: {cause}");
+            Refusal::ReviewUnknown
+        })?;
+        let status = review.status.unwrap_or_default();
         // An authenticator that does not know audiences leaves them out: its tokens are for the API server.
         let is_for_us = status.audiences.iter().flatten().any(|audience| *audience == self.audience);
         match status.user.and_then(|user| user.username) {
