@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use hub_api::names::ClusterName;
-use hub_api::secret::Secret;
+use hub_api::secret::{Secret, SecretBytes};
+use hub_api::text::Text;
 use hub_core::trust::BUNDLE_SIZE_LIMIT;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable};
 use konnectivity::{Credentials, Dialer};
@@ -16,6 +17,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
+
+use crate::settings::ProxyServerSettings;
 
 /// Limit of a token, in bytes.
 const TOKEN_LIMIT: usize = 16 * 1024;
@@ -31,7 +34,8 @@ pub(crate) struct Account {
     pub(crate) upgradable_tls: Arc<ClientConfig>,
 }
 
-/// The accounts by cluster. Clones share them.
+/// The accounts by cluster, of which clones share them. Follows the Secrets with the name of the account: the one in the
+/// namespace of a cluster is for this cluster.
 #[derive(Clone, Default)]
 pub(crate) struct Accounts(Arc<Mutex<HashMap<ClusterName, Reported>>>);
 
@@ -45,11 +49,15 @@ impl Accounts {
     pub(crate) fn get(&self, cluster: &ClusterName) -> Option<Account> {
         self.0.lock().get(cluster).map(|reported| reported.account.clone())
     }
+}
 
-    fn set(&self, cluster: ClusterName, secret: &Secret) {
+impl Sink<Secret> for Accounts {
+    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
+        // A Secret that cannot be read counts as missing: what is known may be out of date.
+        let Ok(secret) = object else { return self.delete(key) };
+        let cluster = ClusterName::new(key.namespace.clone());
         let mut accounts = self.0.lock();
-        let before = accounts.get(&cluster);
-        if let Some(reported) = read(secret, before) {
+        if let Some(reported) = read(&secret, accounts.get(&cluster)) {
             accounts.insert(cluster, reported);
         } else {
             tracing::warn!(%cluster, "the Secret of the user server's account has no usable token and ca.crt");
@@ -57,19 +65,19 @@ impl Accounts {
         }
     }
 
-    fn remove(&self, cluster: &ClusterName) {
-        self.0.lock().remove(cluster);
+    fn delete(&mut self, key: &ObjectKey) {
+        self.0.lock().remove(&ClusterName::new(key.namespace.clone()));
     }
+}
+
+fn value<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
+    secret.data.as_ref()?.get(key).map(SecretBytes::expose)
 }
 
 /// Reads what an agent reports. If the CA has not changed, the TLS configuration stays the same, and so do the
 /// connections that use it.
 fn read(secret: &Secret, before: Option<&Reported>) -> Option<Reported> {
-    let value = |wanted: &str| {
-        let mut entries = secret.entries().filter(|(key, _)| *key == wanted);
-        entries.next().map(|(_, bytes)| bytes.expose())
-    };
-    let (token, ca) = (value("token")?, value("ca.crt")?);
+    let (token, ca) = (value(secret, "token")?, value(secret, "ca.crt")?);
     // Whoever may create Secrets of this name, in any namespace, could fill the memory.
     if token.len() > TOKEN_LIMIT || ca.len() > BUNDLE_SIZE_LIMIT {
         return None;
@@ -99,88 +107,47 @@ fn config(ca: &[u8], protocol: &[u8]) -> Option<Arc<ClientConfig>> {
     Some(Arc::new(config))
 }
 
-/// Follows the Secrets with the name of the account: the one in the namespace of a cluster is for this cluster.
-pub(crate) struct AccountSink(pub(crate) Accounts);
+/// Follows the two Secrets that identify the user server and the proxy server to each other. Clones share what is known.
+#[derive(Clone)]
+pub(crate) struct ProxySecrets {
+    dialer: Dialer,
+    settings: ProxyServerSettings,
+    /// By name.
+    known: Arc<Mutex<HashMap<Text, Secret>>>,
+}
 
-impl Sink<Secret> for AccountSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
-        let cluster = ClusterName::new(key.namespace.clone());
-        // A Secret that cannot be read counts as missing: what is known may be out of date.
-        match object {
-            Ok(secret) => self.0.set(cluster, &secret),
-            Err(_) => self.0.remove(&cluster),
+impl ProxySecrets {
+    pub(crate) fn new(dialer: Dialer, settings: ProxyServerSettings) -> Self {
+        Self { dialer, settings, known: Arc::default() }
+    }
+
+    fn set(&self, name: &Text, secret: Option<Secret>) {
+        let mut known = self.known.lock();
+        match secret {
+            Some(secret) => known.insert(name.clone(), secret),
+            None => known.remove(name),
+        };
+        let entry = |name: &str, key| known.get(name).and_then(|secret| value(secret, key));
+        let ProxyServerSettings { client_secret, ca_secret, .. } = &self.settings;
+        if let Some(ca) = entry(ca_secret, "ca.crt")
+            && let Some(chain) = entry(client_secret, "tls.crt")
+            && let Some(key) = entry(client_secret, "tls.key")
+        {
+            // While only one of the two Secrets has been replaced, the last valid credentials stay.
+            match Credentials::from_pem(ca, chain, key) {
+                Ok(credentials) => self.dialer.set_credentials(Some(credentials)),
+                Err(error) => tracing::warn!("credentials for the proxy server: {error}"),
+            }
         }
+    }
+}
+
+impl Sink<Secret> for ProxySecrets {
+    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
+        self.set(&key.name, object.ok());
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.0.remove(&ClusterName::new(key.namespace.clone()));
-    }
-}
-
-/// What identifies the user server and the proxy server to each other, which two Secrets contain.
-#[derive(Clone)]
-pub(crate) struct ProxyCredentials {
-    dialer: Dialer,
-    parts: Arc<Mutex<Parts>>,
-}
-
-#[derive(Default)]
-struct Parts {
-    client: Option<Secret>,
-    ca: Option<Secret>,
-}
-
-impl ProxyCredentials {
-    pub(crate) fn new(dialer: Dialer) -> Self {
-        Self { dialer, parts: Arc::default() }
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Parts)) {
-        let mut parts = self.parts.lock();
-        change(&mut parts);
-        let value = |secret: &Option<Secret>, wanted: &str| {
-            let mut entries = secret.iter().flat_map(Secret::entries).filter(|(key, _)| *key == wanted);
-            entries.next().map(|(_, bytes)| bytes.clone())
-        };
-        let (chain, key) = (value(&parts.client, "tls.crt"), value(&parts.client, "tls.key"));
-        let credentials = match (value(&parts.ca, "ca.crt"), chain, key) {
-            (Some(ca), Some(chain), Some(key)) => {
-                let read = Credentials::from_pem(ca.expose(), chain.expose(), key.expose());
-                read.inspect_err(|error| tracing::warn!("credentials for the proxy server: {error}")).ok()
-            }
-            _ => None,
-        };
-        // While only one of the two Secrets has been replaced, the last valid credentials stay.
-        if credentials.is_some() {
-            self.dialer.set_credentials(credentials);
-        }
-    }
-}
-
-/// Follows one of the two Secrets.
-pub(crate) struct ProxySecretSink {
-    pub(crate) credentials: ProxyCredentials,
-    pub(crate) is_ca: bool,
-}
-
-impl ProxySecretSink {
-    fn set(&self, secret: Option<Secret>) {
-        self.credentials.change(|parts| {
-            if self.is_ca {
-                parts.ca = secret;
-            } else {
-                parts.client = secret;
-            }
-        });
-    }
-}
-
-impl Sink<Secret> for ProxySecretSink {
-    fn apply(&mut self, _: &ObjectKey, object: Result<Secret, Unreadable>) {
-        self.set(object.ok());
-    }
-
-    fn delete(&mut self, _: &ObjectKey) {
-        self.set(None);
+        self.set(&key.name, None);
     }
 }

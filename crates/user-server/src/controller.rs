@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::access_log::AccessLog;
-use crate::accounts::{AccountSink, Accounts, ProxyCredentials, ProxySecretSink};
+use crate::accounts::{Accounts, ProxySecrets};
 use crate::admission::Admission;
 use crate::clusters::Clusters;
 use crate::forward::Entry;
@@ -39,7 +39,6 @@ const REVIEWS: &str = "token reviews";
 pub struct UserServer {
     settings: UserServerSettings,
     dialer: Dialer,
-    accounts: Accounts,
     entry: Arc<Entry>,
     health: Health,
     /// The listener and its certificate, until it serves.
@@ -56,11 +55,11 @@ impl UserServer {
         certificate: Arc<ServingCertificate>,
     ) -> Self {
         let dialer = Dialer::new(settings.proxy_server.host.clone(), settings.proxy_server.port);
-        let (accounts, metrics) = (Accounts::default(), settings.metrics.clone());
+        let metrics = settings.metrics.clone();
         let entry = Arc::new(Entry {
             admission: Admission::new(shared, settings.protected.clone(), settings.requests_per_namespace),
             reviews: Reviews::new(shared.host.client.clone(), settings.audience.clone()),
-            accounts: accounts.clone(),
+            accounts: Accounts::default(),
             clusters: Clusters::new(dialer.clone(), metrics.clone()),
             metrics,
             log: AccessLog(settings.access_log),
@@ -71,14 +70,7 @@ impl UserServer {
         for condition in [PROXY_SERVER, REVIEWS] {
             health.set_condition(condition, Err("not checked yet".to_owned()));
         }
-        Self {
-            settings,
-            dialer,
-            accounts,
-            entry,
-            health,
-            listener: Mutex::new(Some((listener, certificate))),
-        }
+        Self { settings, dialer, entry, health, listener: Mutex::new(Some((listener, certificate))) }
     }
 }
 
@@ -93,14 +85,15 @@ impl Controller for UserServer {
 
     fn watch(&self, watches: &Watches) {
         let accounts = Watch::<Secret>::all("secrets (accounts)").named(self.settings.account.as_str());
-        watches.watch(accounts, AccountSink(self.accounts.clone()));
-        let (proxy, credentials) = (&self.settings.proxy_server, ProxyCredentials::new(self.dialer.clone()));
-        for (resource, name, is_ca) in [
-            ("secrets (client certificate)", &proxy.client_secret, false),
-            ("secrets (CA of the proxy server)", &proxy.ca_secret, true),
+        watches.watch(accounts, self.entry.accounts.clone());
+        let proxy = &self.settings.proxy_server;
+        let secrets = ProxySecrets::new(self.dialer.clone(), proxy.clone());
+        for (resource, name) in [
+            ("secrets (client certificate)", &proxy.client_secret),
+            ("secrets (CA of the proxy server)", &proxy.ca_secret),
         ] {
-            let sink = ProxySecretSink { credentials: credentials.clone(), is_ca };
-            watches.watch_in(proxy.namespace.as_str(), Watch::<Secret>::all(resource).named(name), sink);
+            let watch = Watch::<Secret>::all(resource).named(name);
+            watches.watch_in(proxy.namespace.as_str(), watch, secrets.clone());
         }
     }
 
