@@ -1,14 +1,12 @@
 //! The connection to the proxy server, and the dials over it.
 
 use std::io;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use http::Uri;
 use http::uri::PathAndQuery;
-use http::{Request, Response, Uri};
-use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -21,11 +19,11 @@ use tonic::Streaming;
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
-use tower::{Service, ServiceExt as _};
+use tower::{ServiceExt as _, service_fn};
 
 use crate::credentials::Credentials;
-use crate::packet::{DialRequest, METHOD, Packet, Payload};
-use crate::tunnel::{Budget, Closing, Incoming as FromServer, OUTGOING, Tunnel};
+use crate::packet::{CloseDial, CloseRequest, DialRequest, METHOD, Packet, Payload};
+use crate::tunnel::{Budget, OUTGOING, Tunnel};
 
 /// Timeout of a connection to the proxy server, with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,10 +64,9 @@ pub enum DialError {
 }
 
 /// Dials through a proxy server. Clones share the connection.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Dialer(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     host: String,
     port: u16,
@@ -78,7 +75,6 @@ struct Inner {
 }
 
 /// A connection, and the credentials that it was made with.
-#[derive(Debug, Clone)]
 struct Connection {
     config: Arc<ClientConfig>,
     sender: SendRequest<Body>,
@@ -92,10 +88,9 @@ impl Dialer {
         Self(Arc::new(Inner { host, port, credentials, connection }))
     }
 
-    /// Sets the credentials for later connections; `None` if there are none any more. Existing tunnels keep their
-    /// connection.
-    pub fn set_credentials(&self, credentials: Option<Credentials>) {
-        self.0.credentials.send_replace(credentials);
+    /// Sets the credentials for later connections. Existing tunnels keep their connection.
+    pub fn set_credentials(&self, credentials: Credentials) {
+        self.0.credentials.send_replace(Some(credentials));
     }
 
     /// Whether the proxy server accepts a connection with the credentials.
@@ -108,14 +103,14 @@ impl Dialer {
         let first = self.connection().await?;
         match dial(first.clone(), address, budget).await {
             // The proxy server had closed an idle connection, and nothing was sent to the cluster: dial once more.
-            Err(DialError::Ended(_)) if first.sender.is_closed() => {
+            Err(DialError::Ended(_)) if first.is_closed() => {
                 dial(self.connection().await?, address, budget).await
             }
             result => result,
         }
     }
 
-    async fn connection(&self) -> Result<Connection, DialError> {
+    async fn connection(&self) -> Result<SendRequest<Body>, DialError> {
         let credentials = self.0.credentials.borrow().clone();
         let Credentials(config) = credentials.ok_or(DialError::NoCredentials)?;
         let mut connection = self.0.connection.lock().await;
@@ -123,12 +118,13 @@ impl Dialer {
             && !connection.sender.is_closed()
             && Arc::ptr_eq(&connection.config, &config)
         {
-            return Ok(connection.clone());
+            return Ok(connection.sender.clone());
         }
         let connecting = timeout(CONNECT_TIMEOUT, connect(&self.0.host, self.0.port, Arc::clone(&config)));
         let sender = connecting.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let sender = sender.map_err(DialError::Unreachable)?;
-        Ok(connection.insert(Connection { config, sender }).clone())
+        *connection = Some(Connection { config, sender: sender.clone() });
+        Ok(sender)
     }
 }
 
@@ -158,20 +154,19 @@ async fn connect(host: &str, port: u16, config: Arc<ClientConfig>) -> io::Result
     Ok(sender)
 }
 
-async fn dial(connection: Connection, address: &str, budget: &Budget) -> Result<Tunnel, DialError> {
+async fn dial(mut sender: SendRequest<Body>, address: &str, budget: &Budget) -> Result<Tunnel, DialError> {
     let random = fastrand::i64(1..);
     let request = DialRequest { protocol: "tcp".to_owned(), address: address.to_owned(), random };
     let (packets, mut receiver) = mpsc::channel(OUTGOING);
-    let closing = Arc::new(Closing::new(random));
+    let connected = Arc::new(OnceLock::new());
+    let at_the_end = Arc::clone(&connected);
     let outgoing = stream::once(std::future::ready(Packet::of(Payload::DialRequest(request))))
         .chain(stream::poll_fn(move |context| receiver.poll_recv(context)))
-        .chain(stream::once({
-            let closing = Arc::clone(&closing);
-            async move { closing.packet() }
-        }));
+        .chain(stream::once(async move { closing(random, at_the_end.get().copied()) }));
     let response = async {
-        let mut client = Grpc::with_origin(Channel(connection.sender), Uri::from_static("https://proxy"));
-        client.ready().await.map_err(|error| DialError::Ended(error.to_string()))?;
+        sender.ready().await.map_err(|error| DialError::Ended(error.to_string()))?;
+        let channel = service_fn(|request| sender.send_request(request));
+        let mut client = Grpc::with_origin(channel, Uri::from_static("https://proxy"));
         let request = tonic::Request::new(outgoing);
         let path = PathAndQuery::from_static(METHOD);
         let packets = client.streaming(request, path, ProstCodec::<Packet, Packet>::default()).await;
@@ -180,9 +175,16 @@ async fn dial(connection: Connection, address: &str, budget: &Budget) -> Result<
         Ok((packets, connect_id))
     };
     let (incoming, connect_id) = timeout(DIAL_TIMEOUT, response).await.map_err(|_| DialError::TimedOut)??;
-    closing.connected(connect_id);
-    let incoming = FromServer::read(incoming, connect_id, budget.clone());
-    Ok(Tunnel::new(connect_id, packets, incoming))
+    let _ = connected.set(connect_id);
+    Ok(Tunnel::new(connect_id, packets, incoming, budget.clone()))
+}
+
+/// The last packet of a stream: it closes the connection, or the dial if there is none yet.
+fn closing(random: i64, connect_id: Option<i64>) -> Packet {
+    Packet::of(match connect_id {
+        None => Payload::CloseDial(CloseDial { random }),
+        Some(connect_id) => Payload::CloseRequest(CloseRequest { connect_id }),
+    })
 }
 
 /// Waits for the response to a dial, and returns its `connect_id`.
@@ -212,21 +214,4 @@ fn ended(status: &tonic::Status) -> DialError {
 
 fn shortened(text: &str) -> String {
     text.chars().filter(|char| !char.is_control()).take(ERROR_LENGTH).collect()
-}
-
-/// An HTTP/2 connection as tonic calls it.
-struct Channel(SendRequest<Body>);
-
-impl Service<Request<Body>> for Channel {
-    type Response = Response<Incoming>;
-    type Error = hyper::Error;
-    type Future = futures::future::BoxFuture<'static, Result<Self::Response, Self::Error>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
-    }
 }

@@ -11,7 +11,7 @@ use tonic_prost::ProstCodec;
 
 use crate::dialer::accepted;
 use crate::packet::Packet;
-use crate::tunnel::{Budget, Incoming, Tunnel};
+use crate::tunnel::{Budget, Tunnel};
 
 /// The `random` of the dial to which the bytes respond.
 pub const RANDOM: i64 = 7;
@@ -22,8 +22,7 @@ pub async fn receive(bytes: Bytes) -> Option<Vec<u8>> {
     let decoder = ProstCodec::<Packet, Packet>::default().decoder();
     let mut packets = Streaming::new_response(decoder, Full::new(bytes), StatusCode::OK, None, None);
     let connect_id = accepted(&mut packets, RANDOM).await.ok()?;
-    let incoming = Incoming::read(packets, connect_id, Budget::default());
-    let mut tunnel = Tunnel::new(connect_id, mpsc::channel(1).0, incoming);
+    let mut tunnel = Tunnel::new(connect_id, mpsc::channel(1).0, packets, Budget::default());
     let mut received = Vec::new();
     // An error is an end as well.
     let _ = tunnel.read_to_end(&mut received).await;

@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tokio_util::sync::PollSender;
 use tonic::Streaming;
 
-use crate::packet::{CloseDial, CloseRequest, Data, Packet, Payload};
+use crate::packet::{Data, Packet, Payload};
 
 /// How many bytes may wait to be read in a [`Budget`].
 pub const BUFFER_LIMIT: usize = 16 << 20;
@@ -24,29 +24,6 @@ pub(crate) const OUTGOING: usize = 16;
 const PACKET: usize = 64 << 10;
 /// How long the proxy server may take to confirm that a tunnel has ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The last packet of a stream: it closes the connection, or the dial if there is none yet.
-pub(crate) struct Closing {
-    random: i64,
-    connect_id: AtomicI64,
-}
-
-impl Closing {
-    pub(crate) fn new(random: i64) -> Self {
-        Self { random, connect_id: AtomicI64::new(0) }
-    }
-
-    pub(crate) fn connected(&self, connect_id: i64) {
-        self.connect_id.store(connect_id, Ordering::Release);
-    }
-
-    pub(crate) fn packet(&self) -> Packet {
-        Packet::of(match self.connect_id.load(Ordering::Acquire) {
-            0 => Payload::CloseDial(CloseDial { random: self.random }),
-            connect_id => Payload::CloseRequest(CloseRequest { connect_id }),
-        })
-    }
-}
 
 /// How many bytes may wait to be read, in the tunnels that share it: at most [`BUFFER_LIMIT`]. The protocol cannot ask
 /// the other side to wait: a tunnel for whose data there is no room ends with an error, since otherwise its agent would
@@ -84,17 +61,7 @@ impl Drop for Chunk {
     }
 }
 
-/// What arrives, read by a task of its own.
-pub(crate) struct Incoming(mpsc::UnboundedReceiver<io::Result<Chunk>>);
-
-impl Incoming {
-    pub(crate) fn read(packets: Streaming<Packet>, connect_id: i64, budget: Budget) -> Self {
-        let (sender, chunks) = mpsc::unbounded_channel();
-        tokio::spawn(read(packets, connect_id, sender, budget));
-        Self(chunks)
-    }
-}
-
+/// Reads what arrives, as a task of its own.
 async fn read(
     mut packets: Streaming<Packet>,
     connect_id: i64,
@@ -139,14 +106,21 @@ async fn read(
 pub struct Tunnel {
     connect_id: i64,
     packets: PollSender<Packet>,
-    incoming: Incoming,
+    chunks: mpsc::UnboundedReceiver<io::Result<Chunk>>,
     /// What remains of the chunk that is being read.
     chunk: Option<Chunk>,
 }
 
 impl Tunnel {
-    pub(crate) fn new(connect_id: i64, packets: mpsc::Sender<Packet>, incoming: Incoming) -> Self {
-        Self { connect_id, packets: PollSender::new(packets), incoming, chunk: None }
+    pub(crate) fn new(
+        connect_id: i64,
+        packets: mpsc::Sender<Packet>,
+        incoming: Streaming<Packet>,
+        budget: Budget,
+    ) -> Self {
+        let (sender, chunks) = mpsc::unbounded_channel();
+        tokio::spawn(read(incoming, connect_id, sender, budget));
+        Self { connect_id, packets: PollSender::new(packets), chunks, chunk: None }
     }
 }
 
@@ -162,7 +136,7 @@ impl AsyncRead for Tunnel {
                     chunk.read(buffer);
                     return Poll::Ready(Ok(()));
                 }
-                _ => match ready!(self.incoming.0.poll_recv(context)) {
+                _ => match ready!(self.chunks.poll_recv(context)) {
                     Some(chunk) => self.chunk = Some(chunk?),
                     None => return Poll::Ready(Ok(())),
                 },

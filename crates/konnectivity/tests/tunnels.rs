@@ -79,7 +79,7 @@ impl Proxy {
 
     fn dialer(&self) -> Dialer {
         let dialer = Dialer::new("127.0.0.1", self.address.port());
-        dialer.set_credentials(Some(self.credentials.clone()));
+        dialer.set_credentials(self.credentials.clone());
         dialer
     }
 }
@@ -177,13 +177,13 @@ async fn a_dial_says_why_it_fails() {
     ));
     // A proxy server with a certificate of another authority.
     let other = Proxy::start().await;
-    dialer.set_credentials(Some(other.credentials.clone()));
+    dialer.set_credentials(other.credentials.clone());
     assert!(matches!(
         dialer.dial("echo:443", &Budget::default()).await.map(drop),
         Err(DialError::Unreachable(_))
     ));
     assert!(dialer.check().await.is_err());
-    dialer.set_credentials(Some(proxy.credentials.clone()));
+    dialer.set_credentials(proxy.credentials.clone());
     assert!(dialer.check().await.is_ok());
 }
 
@@ -247,11 +247,11 @@ async fn new_credentials_are_for_later_dials_and_a_lost_connection_is_replaced()
     let dialer = proxy.dialer();
     let mut before = dialer.dial("echo:443", &Budget::default()).await.unwrap();
     // The same text, read again: a Secret that was written without a change.
-    dialer.set_credentials(Some(proxy.credentials.clone()));
+    dialer.set_credentials(proxy.credentials.clone());
     dialer.check().await.unwrap();
     assert_eq!(proxy.connections.load(Ordering::SeqCst), 1);
     let other = Proxy::start().await;
-    dialer.set_credentials(Some(other.credentials.clone()));
+    dialer.set_credentials(other.credentials.clone());
     assert!(dialer.dial("echo:443", &Budget::default()).await.is_err());
     before.write_all(b"still here").await.unwrap();
     let mut text = [0; 10];

@@ -135,7 +135,7 @@ impl ProxySecrets {
         {
             // While only one of the two Secrets has been replaced, the last valid credentials stay.
             match Credentials::from_pem(ca, chain, key) {
-                Ok(credentials) => self.dialer.set_credentials(Some(credentials)),
+                Ok(credentials) => self.dialer.set_credentials(credentials),
                 Err(error) => tracing::warn!("credentials for the proxy server: {error}"),
             }
         }
