@@ -9,20 +9,15 @@ use tokio::task::AbortHandle;
 
 /// The connections without an open request, oldest first. Clones share them.
 #[derive(Clone)]
-pub(crate) struct Connections(Arc<Inner>);
+pub(crate) struct Connections(Arc<Mutex<Idle>>);
 
-struct Inner {
-    idle: Mutex<Idle>,
-    limit: usize,
-}
-
-#[derive(Default)]
 struct Idle {
     connections: BTreeMap<u64, AbortHandle>,
     next: u64,
+    limit: usize,
 }
 
-/// One connection.
+/// One connection. It has ended when it is dropped, also if its task is aborted.
 pub(crate) struct Connection {
     connections: Connections,
     state: Mutex<State>,
@@ -40,7 +35,7 @@ pub(crate) struct OpenRequest(Arc<Connection>);
 
 impl Connections {
     pub(crate) fn new(limit: usize) -> Self {
-        Self(Arc::new(Inner { idle: Mutex::default(), limit }))
+        Self(Arc::new(Mutex::new(Idle { connections: BTreeMap::new(), next: 0, limit })))
     }
 
     /// A new connection, which is idle. Beyond the limit, the oldest idle one is closed.
@@ -53,11 +48,11 @@ impl Connections {
     }
 
     fn idle(&self, abort: AbortHandle) -> u64 {
-        let mut idle = self.0.idle.lock();
+        let mut idle = self.0.lock();
         let number = idle.next;
         idle.next += 1;
         idle.connections.insert(number, abort);
-        if idle.connections.len() > self.0.limit
+        if idle.connections.len() > idle.limit
             && let Some((_, oldest)) = idle.connections.pop_first()
         {
             oldest.abort();
@@ -66,7 +61,7 @@ impl Connections {
     }
 
     fn remove(&self, number: u64) {
-        self.0.idle.lock().connections.remove(&number);
+        self.0.lock().connections.remove(&number);
     }
 }
 
@@ -81,10 +76,11 @@ impl Connection {
         drop(state);
         OpenRequest(Arc::clone(self))
     }
+}
 
-    /// Records that the connection has ended.
-    pub(crate) fn ended(&self) {
-        if let Some(number) = self.state.lock().idle.take() {
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(number) = self.state.get_mut().idle {
             self.connections.remove(number);
         }
     }
@@ -123,7 +119,7 @@ mod tests {
         let (_, first) = idle.remove(0);
         assert!(first.await.unwrap_err().is_cancelled());
         assert!(!busy_task.is_finished());
-        busy.ended();
-        assert_eq!(connections.0.idle.lock().connections.len(), 9);
+        drop(busy);
+        assert_eq!(connections.0.lock().connections.len(), 9);
     }
 }

@@ -60,10 +60,8 @@ pub(crate) async fn serve(
                     let connected = connect(stream, Arc::clone(&certificate));
                     let task = tasks.spawn(async move {
                         let Ok(connection) = connection.await else { return };
-                        let counted = entry.metrics.connection();
-                        let _ended = Ended(Arc::clone(&connection));
+                        let _counted = entry.metrics.connection();
                         converse(connected, entry, connection, closing).await;
-                        drop(counted);
                     });
                     let _ = sender.send(connections.add(task.abort_handle()));
                 }
@@ -79,20 +77,11 @@ pub(crate) async fn serve(
     closing.cancel();
     tasks.close();
     entry.upgraded.close();
-    let finished = async { tokio::join!(tasks.wait(), entry.upgraded.wait()) };
-    if timeout(FINISH_FOR, finished).await.is_err() {
+    let finished = || async { tokio::join!(tasks.wait(), entry.upgraded.wait()) };
+    if timeout(FINISH_FOR, finished()).await.is_err() {
         entry.admission.cut_all();
         entry.end.cancel();
-        let _ = timeout(END_FOR, async { tokio::join!(tasks.wait(), entry.upgraded.wait()) }).await;
-    }
-}
-
-/// Records the end of a connection, even if its task is aborted.
-struct Ended(Arc<Connection>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.ended();
+        let _ = timeout(END_FOR, finished()).await;
     }
 }
 
