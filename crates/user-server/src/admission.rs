@@ -16,7 +16,7 @@ use crate::sessions::{Session, Sessions};
 pub struct Admission {
     fleet: FleetCache,
     protected: ProtectedNamespaces,
-    sessions: Sessions,
+    pub(crate) sessions: Sessions,
 }
 
 impl Admission {
@@ -33,11 +33,6 @@ impl Admission {
         let session = self.sessions.open(key)?;
         entry::admit(&self.fleet.read(), &self.protected, caller, cluster)?;
         Ok(session)
-    }
-
-    /// Ends every open request.
-    pub(crate) fn cut_all(&self) {
-        self.sessions.cut(|_, _| true);
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum BodyError {
     GrantEnded,
     /// The connection to the cluster has failed.
     #[error(transparent)]
-    Cluster(#[from] hyper::Error),
+    Cluster(hyper::Error),
 }
 
 /// The body of a response.
@@ -61,28 +61,25 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let result = match &mut self.content {
+        let frame = match &mut self.content {
             Content::Ended => None,
-            Content::Text(text) => match ready!(Pin::new(text).poll_frame(context)) {
-                Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
-                _ => None,
-            },
+            Content::Text(text) => {
+                ready!(Pin::new(text).poll_frame(context)).map(|frame| frame.map_err(|never| match never {}))
+            }
             Content::Cluster { body, cut, metrics } => {
                 if cut.as_mut().poll(context).is_ready() {
-                    metrics.cut();
+                    metrics.cut.inc();
                     Some(Err(BodyError::GrantEnded))
                 } else {
-                    match ready!(Pin::new(body).poll_frame(context)) {
-                        Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
-                        Some(Err(error)) => Some(Err(error.into())),
-                        None => None,
-                    }
+                    ready!(Pin::new(body).poll_frame(context)).map(|frame| frame.map_err(BodyError::Cluster))
                 }
             }
         };
-        self.content = Content::Ended;
-        self.held.clear();
-        Poll::Ready(result)
+        if !matches!(frame, Some(Ok(_))) {
+            self.content = Content::Ended;
+            self.held.clear();
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -6,13 +6,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{Either, Empty};
 use hub_api::names::ClusterName;
-use hub_core::entry::Refusal;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -25,7 +21,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::accounts::Account;
-use crate::metrics::UserServerMetrics;
+use crate::metrics::{Counted, UserServerMetrics};
 
 /// The name of an API server in its certificate, which it has on every cluster.
 const API_SERVER: &str = "kubernetes.default.svc";
@@ -46,8 +42,6 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long no connection is tried after one has failed: the requests that wait for it fail with it.
 const FAILED_FOR: Duration = Duration::from_secs(1);
 
-pub(crate) type RequestBody = Either<Incoming, Empty<Bytes>>;
-
 /// The connections to all clusters.
 pub(crate) struct Clusters {
     dialer: Dialer,
@@ -64,23 +58,16 @@ struct Cluster {
 
 struct Connection {
     tls: Arc<ClientConfig>,
-    sender: http2::SendRequest<RequestBody>,
-    streams: Arc<AtomicUsize>,
+    sender: http2::SendRequest<Incoming>,
+    /// Each open stream has a clone.
+    streams: Arc<()>,
 }
 
-/// One stream of a connection, until it is dropped.
+/// One stream of a connection.
 pub(crate) struct Slot {
-    pub(crate) sender: http2::SendRequest<RequestBody>,
-    pub(crate) stream: Stream,
-}
-
-/// Counts a stream.
-pub(crate) struct Stream(Arc<AtomicUsize>);
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
+    pub(crate) sender: http2::SendRequest<Incoming>,
+    /// The stream counts until this is dropped.
+    pub(crate) stream: Arc<()>,
 }
 
 impl Cluster {
@@ -90,20 +77,21 @@ impl Cluster {
         let mut connections = self.connections.lock();
         let mut is_one_idle = false;
         connections.retain(|connection| {
-            let is_idle = connection.streams.load(Ordering::Acquire) == 0;
+            let is_idle = connection.open() == 0;
             let is_current = !connection.sender.is_closed() && Arc::ptr_eq(&connection.tls, tls);
             is_current && !(is_idle && std::mem::replace(&mut is_one_idle, true))
         });
-        let with_room =
-            connections.iter().find(|connection| connection.streams.load(Ordering::Acquire) < STREAMS)?;
-        Some(with_room.take())
+        connections.iter().find(|connection| connection.open() < STREAMS).map(Connection::take)
     }
 }
 
 impl Connection {
+    fn open(&self) -> usize {
+        Arc::strong_count(&self.streams) - 1
+    }
+
     fn take(&self) -> Slot {
-        self.streams.fetch_add(1, Ordering::AcqRel);
-        Slot { sender: self.sender.clone(), stream: Stream(Arc::clone(&self.streams)) }
+        Slot { sender: self.sender.clone(), stream: Arc::clone(&self.streams) }
     }
 }
 
@@ -117,8 +105,8 @@ impl Clusters {
         self.by_name.lock().remove(cluster);
     }
 
-    /// A stream to the API server of a cluster.
-    pub(crate) async fn stream(&self, name: &ClusterName, account: &Account) -> Result<Slot, Refusal> {
+    /// A stream to the API server of a cluster, or why it cannot be reached.
+    pub(crate) async fn stream(&self, name: &ClusterName, account: &Account) -> Result<Slot, String> {
         let cluster = Arc::clone(self.by_name.lock().entry(name.clone()).or_default());
         if let Some(slot) = cluster.take(&account.tls) {
             return Ok(slot);
@@ -131,7 +119,7 @@ impl Clusters {
         if let Some((at, cause)) = &*failed
             && at.elapsed() < FAILED_FOR
         {
-            return Err(Refusal::Unreachable { cluster: name.clone(), cause: cause.clone() });
+            return Err(cause.clone());
         }
         match self.connect(name, &account.tls).await {
             Ok(connection) => {
@@ -142,7 +130,7 @@ impl Clusters {
             }
             Err(cause) => {
                 *failed = Some((Instant::now(), cause.clone()));
-                Err(Refusal::Unreachable { cluster: name.clone(), cause })
+                Err(cause)
             }
         }
     }
@@ -159,7 +147,7 @@ impl Clusters {
             .handshake(TokioIo::new(stream));
         let (sender, connection) =
             handshake.await.map_err(|error| format!("its API server does not speak HTTP/2: {error}"))?;
-        let (counted, name) = (self.metrics.tunnel(), name.clone());
+        let (counted, name) = (Counted::new(&self.metrics.tunnels), name.clone());
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(cluster = %name, "a connection has ended: {error}");
@@ -175,13 +163,11 @@ impl Clusters {
         name: &ClusterName,
         account: &Account,
         budget: &Budget,
-    ) -> Result<http1::SendRequest<RequestBody>, Refusal> {
-        let unreachable = |cause| Refusal::Unreachable { cluster: name.clone(), cause };
-        let stream =
-            self.dial(name, Arc::clone(&account.upgradable_tls), budget).await.map_err(unreachable)?;
+    ) -> Result<http1::SendRequest<Incoming>, String> {
+        let stream = self.dial(name, Arc::clone(&account.upgradable_tls), budget).await?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = handshake.map_err(|error| unreachable(error.to_string()))?;
-        let counted = self.metrics.tunnel();
+        let (sender, connection) = handshake.map_err(|error| error.to_string())?;
+        let counted = Counted::new(&self.metrics.tunnels);
         tokio::spawn(async move {
             let _ = connection.with_upgrades().await;
             drop(counted);

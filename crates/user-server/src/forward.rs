@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, UPGRADE,
 };
 use http::{Request, Response, StatusCode, Uri, Version};
-use http_body_util::Either;
 use hub_core::entry::{self, Caller, Refusal, Route};
 use hub_core::own_identity;
 use hyper::body::Incoming;
@@ -22,8 +21,8 @@ use crate::access_log::AccessLog;
 use crate::accounts::{Account, Accounts};
 use crate::admission::Admission;
 use crate::body::ResponseBody;
-use crate::clusters::{Clusters, RequestBody};
-use crate::metrics::{Hop, StreamKind, UserServerMetrics};
+use crate::clusters::Clusters;
+use crate::metrics::{Counted, Hop, StreamKind, UserServerMetrics};
 use crate::review::Reviews;
 use crate::sessions::Session;
 
@@ -69,7 +68,7 @@ impl Entry {
         let is_discovery = entry::is_discovery(request.headers());
         let response = match self.forward(request, &mut known).await {
             Ok(response) => {
-                self.metrics.forwarded();
+                self.metrics.forwarded.inc();
                 response
             }
             Err(refusal) => {
@@ -108,8 +107,7 @@ impl Entry {
         let begun = Instant::now();
         let caller = self.reviews.caller(token).await;
         self.metrics.hop(Hop::Review, begun.elapsed());
-        let caller = caller?;
-        known.caller = Some(Arc::clone(&caller));
+        let caller = Arc::clone(known.caller.insert(caller?));
         let begun = Instant::now();
         let session = self.admission.open(&caller, &route.cluster);
         self.metrics.hop(Hop::Grant, begun.elapsed());
@@ -126,21 +124,15 @@ impl Entry {
     /// Sends an ordinary request or a watch.
     async fn send(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         admitted: Admitted,
     ) -> Result<Response<ResponseBody>, Refusal> {
         let Admitted { route, headers, account, session } = admitted;
         let uri = Uri::builder().scheme("https").authority(AUTHORITY).path_and_query(route.target.as_str());
         let uri = uri.build().map_err(|_| Refusal::Target("cannot be forwarded"))?;
-        let (parts, body) = request.into_parts();
-        let mut request = Request::new(Either::Left(body));
-        *request.method_mut() = parts.method;
-        *request.uri_mut() = uri;
-        *request.version_mut() = Version::HTTP_2;
-        *request.headers_mut() = headers;
-        let counted = self.metrics.open(StreamKind::Request);
+        readdress(&mut request, Version::HTTP_2, uri, headers);
+        let counted = Counted::new(&self.metrics.open(StreamKind::Request));
         let sent = async {
-            let mut request: Request<RequestBody> = request;
             let mut is_second = false;
             loop {
                 let begun = Instant::now();
@@ -158,101 +150,105 @@ impl Entry {
                             request = unsent;
                             is_second = true;
                         }
-                        _ => return Err(no_response(&route, &error.into_error())),
+                        _ => return Err(error.into_error().to_string()),
                     },
                 }
             }
         };
-        let (response, stream) = self.until_cut(&session, &route, sent).await?;
-        let (parts, body) = checked(response, &route)?.into_parts();
-        let body = ResponseBody::cluster(body, session.cut().clone(), self.metrics.clone());
-        let mut response = Response::new(body.holding((session, stream, counted)));
-        *response.status_mut() = parts.status;
-        *response.headers_mut() = entry::response_headers(&parts.headers);
-        Ok(response)
+        let (response, stream) = self.until_cut(&session, sent).await?;
+        Ok(self.pass_on(response, session, (stream, counted)))
     }
 
     /// Sends a request that switches protocols, on a connection of its own.
     async fn switch(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         admitted: Admitted,
         protocol: HeaderValue,
         client: OnUpgrade,
     ) -> Result<Response<ResponseBody>, Refusal> {
         let Admitted { route, mut headers, account, session } = admitted;
-        headers.insert(http::header::HOST, HeaderValue::from_static(AUTHORITY));
+        headers.insert(HOST, HeaderValue::from_static(AUTHORITY));
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, protocol);
-        let uri: Uri = route.target.parse().map_err(|_| Refusal::Target("cannot be forwarded"))?;
-        let (parts, body) = request.into_parts();
-        let mut request = Request::new(Either::Left(body));
-        *request.method_mut() = parts.method;
-        *request.uri_mut() = uri;
-        *request.headers_mut() = headers;
-        let counted = self.metrics.open(StreamKind::Upgraded);
+        let uri = route.target.parse().map_err(|_| Refusal::Target("cannot be forwarded"))?;
+        readdress(&mut request, Version::HTTP_11, uri, headers);
+        let counted = Counted::new(&self.metrics.open(StreamKind::Upgraded));
         let sent = async {
             let begun = Instant::now();
-            let mut sender = self.clusters.upgradable(&route.cluster, &account, session.budget()).await?;
+            let mut sender = self.clusters.upgradable(&route.cluster, &account, &session.budget).await?;
             self.metrics.hop(Hop::Tunnel, begun.elapsed());
             let begun = Instant::now();
             let response = sender.send_request(request).await;
             self.metrics.hop(Hop::Cluster, begun.elapsed());
             // The connection ends with its sender, unless it has switched protocols.
-            response.map(|response| (response, sender)).map_err(|error| no_response(&route, &error))
+            response.map(|response| (response, sender)).map_err(|error| error.to_string())
         };
-        let (response, sender) = self.until_cut(&session, &route, sent).await?;
-        let mut response = checked(response, &route)?;
+        let (mut response, sender) = self.until_cut(&session, sent).await?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(self.pass_on(response, session, (parking_lot::Mutex::new(sender), counted)));
+        }
         let mut headers = entry::response_headers(response.headers());
-        let status = response.status();
-        let body = if status == StatusCode::SWITCHING_PROTOCOLS {
-            for name in [CONNECTION, UPGRADE] {
-                if let Some(value) = response.headers().get(&name) {
-                    headers.insert(name, value.clone());
-                }
+        for name in [CONNECTION, UPGRADE] {
+            if let Some(value) = response.headers().get(&name) {
+                headers.insert(name, value.clone());
             }
-            let cluster = hyper::upgrade::on(&mut response);
-            let (metrics, end) = (self.metrics.clone(), self.end.clone());
-            self.upgraded.spawn(async move {
-                tokio::select! {
-                    biased;
-                    () = session.cut().cancelled() => metrics.cut(),
-                    () = end.cancelled() => {}
-                    () = join(client, cluster) => {}
-                }
-                drop((session, counted));
-            });
-            ResponseBody::text("")
-        } else {
-            let body =
-                ResponseBody::cluster(response.into_body(), session.cut().clone(), self.metrics.clone());
-            body.holding((session, parking_lot::Mutex::new(sender), counted))
-        };
-        let mut answer = Response::new(body);
-        *answer.status_mut() = status;
-        *answer.headers_mut() = headers;
-        Ok(answer)
+        }
+        let cluster = hyper::upgrade::on(&mut response);
+        let (metrics, end) = (self.metrics.clone(), self.end.clone());
+        self.upgraded.spawn(async move {
+            tokio::select! {
+                biased;
+                () = session.cut.cancelled() => { metrics.cut.inc(); }
+                () = end.cancelled() => {}
+                () = join(client, cluster) => {}
+            }
+            drop((session, counted));
+        });
+        Ok(respond(response.status(), headers, ResponseBody::text("")))
     }
 
-    /// Waits for the head of a response, until the grant ends.
+    /// Waits for the head of a response that the client may receive, until the grant ends.
     async fn until_cut<T>(
         &self,
         session: &Session,
-        route: &Route,
-        sent: impl Future<Output = Result<T, Refusal>>,
-    ) -> Result<T, Refusal> {
-        tokio::select! {
+        sent: impl Future<Output = Result<(Response<Incoming>, T), String>>,
+    ) -> Result<(Response<Incoming>, T), Refusal> {
+        let sent = tokio::select! {
             biased;
-            () = session.cut().cancelled() => {
-                self.metrics.cut();
-                Err(Refusal::GrantEnded(session.key().clone()))
+            () = session.cut.cancelled() => {
+                self.metrics.cut.inc();
+                return Err(Refusal::GrantEnded(session.key.clone()));
             }
-            () = self.end.cancelled() => Err(Refusal::ShuttingDown),
-            sent = timeout(RESPONSE_TIMEOUT, sent) => sent.unwrap_or_else(|_| Err(Refusal::Unreachable {
-                cluster: route.cluster.clone(),
-                cause: "its API server did not respond in time".to_owned(),
-            })),
+            () = self.end.cancelled() => return Err(Refusal::ShuttingDown),
+            sent = timeout(RESPONSE_TIMEOUT, sent) => sent,
+        };
+        let cluster = || session.key.cluster.clone();
+        let (response, held) = sent
+            .unwrap_or_else(|_| Err("its API server did not respond in time".to_owned()))
+            .map_err(|cause| Refusal::Unreachable { cluster: cluster(), cause })?;
+        let status = response.status();
+        // A 401 concerns the account of the user server; the client would conclude that its own token is not valid.
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(Refusal::AccountRefused(cluster()));
         }
+        // A client may send its token to the target of a redirect.
+        if status.is_redirection() && response.headers().contains_key(LOCATION) {
+            return Err(Refusal::Redirect(cluster()));
+        }
+        Ok((response, held))
+    }
+
+    /// The response of a cluster, whose body ends with the grant. What is held is dropped with the body.
+    fn pass_on(
+        &self,
+        response: Response<Incoming>,
+        session: Session,
+        held: impl Send + Sync + 'static,
+    ) -> Response<ResponseBody> {
+        let (parts, body) = response.into_parts();
+        let body = ResponseBody::cluster(body, session.cut.clone(), self.metrics.clone());
+        respond(parts.status, entry::response_headers(&parts.headers), body.holding((session, held)))
     }
 }
 
@@ -273,22 +269,19 @@ fn impersonate(headers: &mut HeaderMap, caller: &Caller) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// A response that a client may receive.
-fn checked(response: Response<Incoming>, route: &Route) -> Result<Response<Incoming>, Refusal> {
-    let status = response.status();
-    // A 401 concerns the account of the user server; the client would conclude that its own token is not valid.
-    if status == StatusCode::UNAUTHORIZED {
-        return Err(Refusal::AccountRefused(route.cluster.clone()));
-    }
-    // A client may send its token to the target of a redirect.
-    if status.is_redirection() && response.headers().contains_key(LOCATION) {
-        return Err(Refusal::Redirect(route.cluster.clone()));
-    }
-    Ok(response)
+/// Leaves nothing of the client's request but the method and the body.
+fn readdress(request: &mut Request<Incoming>, version: Version, uri: Uri, headers: HeaderMap) {
+    *request.version_mut() = version;
+    *request.uri_mut() = uri;
+    *request.headers_mut() = headers;
+    request.extensions_mut().clear();
 }
 
-fn no_response(route: &Route, error: &hyper::Error) -> Refusal {
-    Refusal::Unreachable { cluster: route.cluster.clone(), cause: error.to_string() }
+fn respond(status: StatusCode, headers: HeaderMap, body: ResponseBody) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
 }
 
 /// The response to a request that is refused: a `Status`, or its message for a client that shows only texts.

@@ -1,6 +1,5 @@
 //! The metrics of the user server. No label has a value that a client can choose.
 
-use std::fmt;
 use std::time::Duration;
 
 use hub_core::entry::RefusalReason;
@@ -41,15 +40,15 @@ pub(crate) enum StreamKind {
 type Label = [(&'static str, &'static str); 1];
 
 /// The metrics. Clones count together.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct UserServerMetrics {
     hops: Family<Label, Histogram, fn() -> Histogram>,
-    forwarded: Counter,
+    pub(crate) forwarded: Counter,
     refused: Family<Label, Counter>,
     open: Family<Label, Gauge>,
-    cut: Counter,
-    tunnels: Gauge,
-    connections: Gauge,
+    pub(crate) cut: Counter,
+    pub(crate) tunnels: Gauge,
+    pub(crate) connections: Gauge,
 }
 
 impl UserServerMetrics {
@@ -113,37 +112,13 @@ impl UserServerMetrics {
         self.hops.get_or_create(&[("hop", hop.into())]).observe(took.as_secs_f64());
     }
 
-    pub(crate) fn forwarded(&self) {
-        self.forwarded.inc();
-    }
-
     pub(crate) fn refused(&self, reason: RefusalReason) {
         self.refused.get_or_create(&[("reason", reason.as_str())]).inc();
     }
 
-    pub(crate) fn cut(&self) {
-        self.cut.inc();
-    }
-
-    /// Counts an open request until the guard is dropped.
-    pub(crate) fn open(&self, kind: StreamKind) -> Counted {
-        Counted::new(self.open.get_or_create(&[("kind", kind.into())]).clone())
-    }
-
-    /// Counts a connection to a cluster until the guard is dropped.
-    pub(crate) fn tunnel(&self) -> Counted {
-        Counted::new(self.tunnels.clone())
-    }
-
-    /// Counts a connection of an application until the guard is dropped.
-    pub(crate) fn connection(&self) -> Counted {
-        Counted::new(self.connections.clone())
-    }
-}
-
-impl fmt::Debug for UserServerMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UserServerMetrics").finish_non_exhaustive()
+    /// The number of open requests.
+    pub(crate) fn open(&self, kind: StreamKind) -> Gauge {
+        self.open.get_or_create_owned(&[("kind", kind.into())])
     }
 }
 
@@ -151,9 +126,9 @@ impl fmt::Debug for UserServerMetrics {
 pub(crate) struct Counted(Gauge);
 
 impl Counted {
-    fn new(gauge: Gauge) -> Self {
+    pub(crate) fn new(gauge: &Gauge) -> Self {
         gauge.inc();
-        Self(gauge)
+        Self(gauge.clone())
     }
 }
 

@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::connections::{Connection, Connections};
 use crate::forward::Entry;
+use crate::metrics::Counted;
 
 /// Timeout of a client's TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,7 +61,7 @@ pub(crate) async fn serve(
                     let connected = connect(stream, Arc::clone(&certificate));
                     let task = tasks.spawn(async move {
                         let Ok(connection) = connection.await else { return };
-                        let _counted = entry.metrics.connection();
+                        let _counted = Counted::new(&entry.metrics.connections);
                         converse(connected, entry, connection, closing).await;
                     });
                     let _ = sender.send(connections.add(task.abort_handle()));
@@ -79,7 +80,7 @@ pub(crate) async fn serve(
     entry.upgraded.close();
     let finished = || async { tokio::join!(tasks.wait(), entry.upgraded.wait()) };
     if timeout(FINISH_FOR, finished()).await.is_err() {
-        entry.admission.cut_all();
+        entry.admission.sessions.cut(|_, _| true);
         entry.end.cancel();
         let _ = timeout(END_FOR, finished()).await;
     }

@@ -28,6 +28,7 @@ struct OfNamespace {
 }
 
 /// What is open from one namespace to one cluster.
+#[derive(Default)]
 struct Pair {
     count: usize,
     cut: CancellationToken,
@@ -36,9 +37,12 @@ struct Pair {
 /// One open request, until it is dropped.
 pub struct Session {
     sessions: Sessions,
-    key: ProfileKey,
-    cut: CancellationToken,
-    budget: Budget,
+    /// From which namespace to which cluster.
+    pub(crate) key: ProfileKey,
+    /// Cancelled when the grant ends.
+    pub cut: CancellationToken,
+    /// What the namespace's connections that have switched protocols share.
+    pub(crate) budget: Budget,
 }
 
 impl Sessions {
@@ -54,8 +58,7 @@ impl Sessions {
             return Err(Refusal::TooManyRequests { namespace: key.namespace, limit: self.0.limit });
         }
         let budget = of_namespace.budget.clone();
-        let pair = of_namespace.clusters.entry(key.cluster.clone());
-        let pair = pair.or_insert_with(|| Pair { count: 0, cut: CancellationToken::new() });
+        let pair = of_namespace.clusters.entry(key.cluster.clone()).or_default();
         pair.count += 1;
         let cut = pair.cut.clone();
         drop(open);
@@ -74,43 +77,21 @@ impl Sessions {
             }
         }
     }
-
-    fn close(&self, key: &ProfileKey) {
-        let mut open = self.0.open.lock();
-        let Some(OfNamespace { clusters, .. }) = open.get_mut(&key.namespace) else { return };
-        if let Some(pair) = clusters.get_mut(&key.cluster) {
-            pair.count -= 1;
-            if pair.count == 0 {
-                clusters.remove(&key.cluster);
-            }
-        }
-        if clusters.is_empty() {
-            open.remove(&key.namespace);
-        }
-    }
-}
-
-impl Session {
-    /// From which namespace to which cluster.
-    pub(crate) fn key(&self) -> &ProfileKey {
-        &self.key
-    }
-
-    /// The budget that the namespace's connections that have switched protocols share.
-    pub(crate) fn budget(&self) -> &Budget {
-        &self.budget
-    }
-
-    /// Cancelled when the grant ends.
-    #[must_use]
-    pub fn cut(&self) -> &CancellationToken {
-        &self.cut
-    }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.sessions.close(&self.key);
+        let mut open = self.sessions.0.open.lock();
+        let Some(OfNamespace { clusters, .. }) = open.get_mut(&self.key.namespace) else { return };
+        if let Some(pair) = clusters.get_mut(&self.key.cluster) {
+            pair.count -= 1;
+            if pair.count == 0 {
+                clusters.remove(&self.key.cluster);
+            }
+        }
+        if clusters.is_empty() {
+            open.remove(&self.key.namespace);
+        }
     }
 }
 
@@ -129,11 +110,11 @@ mod tests {
         let (first, second) = (open("team", "one"), open("team", "one"));
         let others = [open("team", "two"), open("other", "one")];
         sessions.cut(|namespace, cluster| namespace.as_str() == "team" && cluster.as_str() == "one");
-        assert!(first.cut().is_cancelled() && second.cut().is_cancelled());
-        assert!(others.iter().all(|other| !other.cut().is_cancelled()));
+        assert!(first.cut.is_cancelled() && second.cut.is_cancelled());
+        assert!(others.iter().all(|other| !other.cut.is_cancelled()));
         let later = open("team", "one");
         drop((first, second));
-        assert!(!later.cut().is_cancelled());
+        assert!(!later.cut.is_cancelled());
         drop((later, others));
         assert!(sessions.0.open.lock().is_empty(), "nothing is left");
     }

@@ -91,7 +91,7 @@ impl Run<'_> {
         for request in &mut self.requests {
             let OpenRequest { namespace, cluster, .. } = request;
             let granted = oracle::granted(&state.server, namespace, cluster);
-            let is_cut = request.session.cut().is_cancelled();
+            let is_cut = request.session.cut.is_cancelled();
             request.decided_by.take_if(|before| *before != decides(&state.server, cluster));
             if calm && is_cut && request.decided_by.is_some() && granted == Some(true) {
                 let violation = format!("a request was cut although {namespace} is granted {cluster}");
