@@ -1,6 +1,5 @@
 //! What every controller of the process shares: the client, the probes, the metrics, the writer, and supervised tasks.
 
-pub mod feature_gates;
 pub mod lease;
 mod suspended;
 pub mod tasks;
