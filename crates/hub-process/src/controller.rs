@@ -33,8 +33,10 @@ pub trait Controller: Send + Sync + 'static {
     /// The name in logs and metrics; its Lease is `hub-addons-NAME`.
     fn name(&self) -> &'static str;
 
-    /// The parts of the fleet that it needs watched.
-    fn needs(&self) -> &'static [FleetKind];
+    /// The parts of the fleet that it needs watched: by default those that grants depend on.
+    fn needs(&self) -> &'static [FleetKind] {
+        &[FleetKind::Grants, FleetKind::Clusters]
+    }
 
     /// The part of ClusterProfiles that it owns, if any. The process watches and writes them for all owners.
     fn owner(&self) -> Option<&dyn Owner> {

@@ -7,7 +7,7 @@ use hub_core::grant;
 use hub_core::priority::Priority;
 use hub_core::profile::{Desired, ObservedProfile};
 use hub_core::project::{self, ProjectionSettings};
-use hub_process::controller::{Controller, FleetKind, Owner};
+use hub_process::controller::{Controller, Owner};
 use hub_process::process::Shared;
 use tokio::task::yield_now;
 
@@ -29,10 +29,6 @@ impl Projector {
 impl Controller for Projector {
     fn name(&self) -> &'static str {
         "profile-projector"
-    }
-
-    fn needs(&self) -> &'static [FleetKind] {
-        &[FleetKind::Grants, FleetKind::Clusters]
     }
 
     fn owner(&self) -> Option<&dyn Owner> {
