@@ -98,6 +98,8 @@ pub trait Sink<K>: Send + 'static {
     fn listing(&mut self) {}
     /// A list is complete, and shows the hub at this resourceVersion: what it has not shown does not exist.
     fn listed(&mut self, _version: &str) {}
+    /// That list has no object. For sinks of a watch on one object, which then does not exist.
+    fn none_listed(&mut self) {}
     /// Lists and watches have failed for this long, or with `None` no longer fail. Called after each failure.
     fn failing(&mut self, _since: Option<Duration>) {}
     /// The API server refuses a list or a watch for lack of permission.

@@ -45,6 +45,9 @@ impl<S> History<S> {
             is_there
         });
         sink.listed(version);
+        if known.is_empty() {
+            sink.none_listed();
+        }
     }
 
     /// Lists and watches have failed for this long, or no longer fail.
@@ -115,6 +118,9 @@ mod tests {
         fn listed(&mut self, _: &str) {
             self.0.lock().push("listed".to_owned());
         }
+        fn none_listed(&mut self) {
+            self.0.lock().push("none".to_owned());
+        }
     }
 
     enum Step {
@@ -174,7 +180,13 @@ mod tests {
     #[test]
     fn a_delete_is_passed_on_once() {
         let seen = history_of(&[Step::List(&["a"]), Step::Delete("a"), Step::List(&[])]);
-        assert_eq!(seen, ["apply ns/a", "listed", "delete ns/a", "listed"]);
+        assert_eq!(seen, ["apply ns/a", "listed", "delete ns/a", "listed", "none"]);
+    }
+
+    #[test]
+    fn a_list_without_objects_is_noticed_only_when_it_is_complete() {
+        let seen = history_of(&[Step::BrokenList(&[]), Step::List(&["a"]), Step::List(&[]), Step::List(&[])]);
+        assert_eq!(seen, ["apply ns/a", "listed", "delete ns/a", "listed", "none", "listed", "none"]);
     }
 
     #[test]
