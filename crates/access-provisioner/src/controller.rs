@@ -18,26 +18,18 @@ pub const GATE: &str = "ClusterProfileAccessProvider";
 /// The feature gate that starts the provisioner of the entry for applications with an identity of their own.
 pub const OWN_IDENTITY_GATE: &str = "ClusterProfileOwnIdentityProvider";
 
-pub struct Provisioner {
-    name: &'static str,
-    store: Arc<Store>,
-    source: SourceSettings,
-}
+pub struct Provisioner(Arc<Store>);
 
 impl Provisioner {
     #[must_use]
     pub fn new(shared: &Shared, settings: ProvisionerSettings) -> Self {
-        Self {
-            name: settings.purpose.controller(),
-            store: Store::new(shared, &settings),
-            source: settings.source,
-        }
+        Self(Store::new(shared, settings))
     }
 }
 
 impl Controller for Provisioner {
     fn name(&self) -> &'static str {
-        self.name
+        self.0.settings.purpose.controller()
     }
 
     fn needs(&self) -> &'static [FleetKind] {
@@ -49,21 +41,21 @@ impl Controller for Provisioner {
     }
 
     fn watch(&self, watches: &Watches) {
-        match &self.source {
+        match &self.0.settings.source {
             SourceSettings::ClusterProxy { require_addon, ca, .. } => {
-                watches::watch_cluster_proxy(&self.store, watches, *require_addon, ca.clone());
+                watches::watch_cluster_proxy(&self.0, watches, *require_addon, ca.clone());
             }
-            SourceSettings::Static { ca, .. } => watches::watch_ca(&self.store, watches, ca),
+            SourceSettings::Static { ca, .. } => watches::watch_ca(&self.0, watches, ca),
         }
     }
 
     fn begin(&self) {
-        self.store.begin();
+        self.0.begin();
     }
 }
 
 impl Owner for Provisioner {
     fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Desired {
-        self.store.desired(key, observed)
+        self.0.desired(key, observed)
     }
 }

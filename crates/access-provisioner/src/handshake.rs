@@ -3,7 +3,7 @@
 //! The result decides only when replaced anchors are withdrawn, never whom a client trusts: whoever can impersonate the
 //! server can at most end an overlap early.
 
-use std::io;
+use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -14,8 +14,7 @@ use hub_core::trust::TrustBundle;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime};
-use rustls::server::VerifierBuilderError;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -24,22 +23,9 @@ use tokio_rustls::TlsConnector;
 pub type Handshake =
     Arc<dyn Fn(ServerAddress, TrustBundle) -> BoxFuture<'static, Result<(), HandshakeError>> + Send + Sync>;
 
-/// Why a server was not seen to serve with a certificate of the new anchors.
-#[derive(Debug, thiserror::Error)]
-pub enum HandshakeError {
-    /// It cannot be reached, or no anchor verifies its certificate.
-    #[error(transparent)]
-    Connection(#[from] io::Error),
-    /// Its host is not a valid name for a certificate.
-    #[error(transparent)]
-    Name(#[from] InvalidDnsNameError),
-    /// An anchor cannot be used.
-    #[error(transparent)]
-    Anchor(#[from] rustls::Error),
-    /// No anchor can be used.
-    #[error(transparent)]
-    Anchors(#[from] VerifierBuilderError),
-}
+/// Why a server was not seen to serve with a certificate of the new anchors: it cannot be reached, its host is not a
+/// valid name for a certificate, or no anchor can be used or verifies its certificate. All of them are only logged.
+pub type HandshakeError = Box<dyn Error + Send + Sync>;
 
 /// Handshakes on the network.
 #[must_use]

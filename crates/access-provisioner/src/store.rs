@@ -22,7 +22,6 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, info};
 
 use crate::gauges::EntryGauges;
-use crate::handshake::Handshake;
 use crate::settings::{ProvisionerSettings, Purpose, SourceSettings};
 
 /// How long cluster-proxy's own controller has to write its entry again after a probe.
@@ -44,13 +43,11 @@ const HANDSHAKES: u32 = 10;
 /// The provisioner's state: its watches fill it, and it computes what a profile should have.
 pub(crate) struct Store {
     host: Arc<Host>,
-    reporter: Reporter,
+    pub(crate) reporter: Reporter,
     profiles: Arc<Profiles>,
     manager: ManagerName,
-    purpose: Purpose,
+    pub(crate) settings: ProvisionerSettings,
     index: Mutex<AccessIndex>,
-    overlap: Duration,
-    handshake: Handshake,
     /// Notified when an overlap begins.
     overlaps: Notify,
     gauges: EntryGauges,
@@ -72,7 +69,7 @@ struct AnchorReport {
 }
 
 impl Store {
-    pub(crate) fn new(shared: &Shared, settings: &ProvisionerSettings) -> Arc<Self> {
+    pub(crate) fn new(shared: &Shared, settings: ProvisionerSettings) -> Arc<Self> {
         let (name, source) = match &settings.source {
             SourceSettings::ClusterProxy { service, port, require_addon, ca } => (
                 "cluster_proxy",
@@ -92,10 +89,8 @@ impl Store {
             reporter: shared.host.reporter(settings.purpose.controller()),
             profiles: Arc::clone(&shared.profiles),
             manager: shared.manager.clone(),
-            purpose: settings.purpose.clone(),
+            settings,
             index: Mutex::new(index),
-            overlap: settings.overlap,
-            handshake: Arc::clone(&settings.handshake),
             overlaps: Notify::new(),
             gauges: EntryGauges::new(name, shared.host.metrics.clone()),
             anchor_watch: Mutex::default(),
@@ -109,7 +104,7 @@ impl Store {
     pub(crate) fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Desired {
         self.update(|index| {
             let ours = observed.filter(|observed| self.is_ours(observed));
-            if !self.purpose.includes(&key.namespace) {
+            if !self.settings.purpose.includes(&key.namespace) {
                 self.gauges.set(key, None);
                 return ours.map(|_| access::without_entry(index.provider())).unwrap_or_default();
             }
@@ -195,7 +190,7 @@ impl Store {
             index.set_served(place, content);
             let change = index.set_anchors(place, reading);
             let expiry = index.current_anchors().and_then(TrustBundle::first_expiry);
-            if self.purpose == Purpose::Token {
+            if self.settings.purpose == Purpose::Token {
                 self.host.metrics.trust_anchor_expiry(expiry.map_or(0, Timestamp::as_second));
             }
             let inherited = late && change != AnchorChange::None && self.inherit(index);
@@ -217,9 +212,10 @@ impl Store {
         if *change != AnchorChange::None {
             self.enqueue_all();
         }
-        if let AnchorChange::Overlapping(overlap) = *change {
-            info!(overlap = ?self.overlap, "trust anchors replaced, publishing old and new together");
-            self.after_overlap(move |index| index.end_overlap(overlap));
+        if let AnchorChange::Overlapping(begun) = *change {
+            let overlap = self.settings.overlap;
+            info!(?overlap, "trust anchors replaced, publishing old and new together");
+            self.after_overlap(move |index| index.end_overlap(begun));
         }
     }
 
@@ -254,11 +250,6 @@ impl Store {
         *self.anchor_watch.lock() = watch;
     }
 
-    /// Reports all findings on a subject.
-    pub(crate) fn report(&self, subject: &Subject, uid: Option<&str>, findings: Vec<Finding>) {
-        self.reporter.report(subject, uid, findings);
-    }
-
     /// Reports the findings on the configuration of the proxy.
     pub(crate) fn report_configuration(&self, findings: Vec<Finding>) {
         let mut last = self.configuration_report.lock();
@@ -269,7 +260,7 @@ impl Store {
     fn report_again_on_configuration(&self, last: &[Finding]) {
         let competing_writer = self.index.lock().competing_writer_finding();
         let subject = Subject::ProxyConfiguration(CLUSTER_PROXY.to_owned());
-        self.report(&subject, None, last.iter().cloned().chain(competing_writer).collect());
+        self.reporter.report(&subject, None, last.iter().cloned().chain(competing_writer).collect());
     }
 
     /// Reports the findings on a reading of the trust anchors, and on the overlap that it started.
@@ -282,7 +273,7 @@ impl Store {
     fn report_again(&self, last: &AnchorReport) {
         let overlap = self.index.lock().overlap_finding();
         let findings = last.reading.iter().cloned().chain(overlap).collect();
-        self.report(&last.subject, last.uid.as_deref(), findings);
+        self.reporter.report(&last.subject, last.uid.as_deref(), findings);
     }
 
     /// Adds the trust anchors that our profiles publish and the source lacks to the index; returns whether there are
@@ -300,7 +291,8 @@ impl Store {
     }
 
     fn after_inherited(self: &Arc<Self>) {
-        info!(overlap = ?self.overlap, "profiles publish trust anchors that were replaced while no provisioner ran");
+        let overlap = self.settings.overlap;
+        info!(?overlap, "profiles publish trust anchors that were replaced while no provisioner ran");
         self.after_overlap(AccessIndex::end_inherited);
     }
 
@@ -312,7 +304,7 @@ impl Store {
         self.overlaps.notify_one();
         let this = Arc::clone(self);
         self.host.spawn_once("the overlap of trust anchors", async move {
-            sleep(this.overlap).await;
+            sleep(this.settings.overlap).await;
             if end(&mut this.index.lock()) {
                 info!("the overlap of trust anchors has ended");
                 this.withdraw_replaced();
@@ -330,7 +322,7 @@ impl Store {
                 continue;
             };
             let (address, anchors) = overlapping.clone();
-            match timeout(HANDSHAKE_TIMEOUT, (self.handshake)(address.clone(), anchors)).await {
+            match timeout(HANDSHAKE_TIMEOUT, (self.settings.handshake)(address.clone(), anchors)).await {
                 Ok(Ok(())) if seen.0.as_ref() == Some(&overlapping) => seen.1 += 1,
                 Ok(Ok(())) => seen = (Some(overlapping.clone()), 1),
                 Ok(Err(error)) => {

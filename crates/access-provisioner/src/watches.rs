@@ -15,6 +15,9 @@ use kube::core::PartialObjectMeta;
 
 use crate::store::Store;
 
+/// Why an object that does not exist has no trust anchors.
+const MISSING: &str = "it does not exist";
+
 /// Watches the sources of cluster-proxy's entry. All of them are optional: an addon that is not installed must not
 /// delay the other owners of profiles.
 pub(crate) fn watch_cluster_proxy(
@@ -23,13 +26,8 @@ pub(crate) fn watch_cluster_proxy(
     require_addon: bool,
     configured: Option<CaReference>,
 ) {
-    let configuration = ConfigurationSink {
-        store: Arc::clone(store),
-        watches: watches.clone(),
-        seen: false,
-        configured,
-        followed: None,
-    };
+    let configuration =
+        ConfigurationSink { store: Arc::clone(store), watches: watches.clone(), configured, followed: None };
     watches.watch(Watch::all("managedproxyconfigurations").named(CLUSTER_PROXY).optional(), configuration);
     if require_addon {
         let addons = AddonSink(Arc::clone(store));
@@ -39,13 +37,8 @@ pub(crate) fn watch_cluster_proxy(
 
 /// Watches the Secret or ConfigMap with the trust anchors, in place of the previous one.
 pub(crate) fn watch_ca(store: &Arc<Store>, watches: &Watches, ca: &CaReference) {
-    let sink = CertificateSink {
-        store: Arc::clone(store),
-        place: store.place(),
-        subject: ca.subject(),
-        key: ca.key.clone(),
-        seen: false,
-    };
+    let (place, subject, key) = (store.place(), ca.subject(), ca.key.clone());
+    let sink = CertificateSink { store: Arc::clone(store), place, subject, key };
     let namespace = Some(ca.namespace.as_str());
     let watch = match ca.kind {
         CaKind::Secret => {
@@ -63,7 +56,6 @@ pub(crate) fn watch_ca(store: &Arc<Store>, watches: &Watches, ca: &CaReference) 
 struct ConfigurationSink {
     store: Arc<Store>,
     watches: Watches,
-    seen: bool,
     /// The location of the trust anchors, if it is not the serving certificate in the namespace of the proxy.
     configured: Option<CaReference>,
     /// The namespace of the proxy, and the Secret or ConfigMap that is watched.
@@ -87,12 +79,11 @@ impl ConfigurationSink {
     fn leave(&mut self) {
         self.store.watch_anchors(None);
         if let Some((_, ca)) = self.followed.take() {
-            self.store.report(&ca.subject(), None, Vec::new());
+            self.store.reporter.report(&ca.subject(), None, Vec::new());
         }
     }
 
     fn absent(&mut self) {
-        self.seen = false;
         self.leave();
         self.store.set_configuration(Known::Absent);
         self.store.report_configuration(vec![Finding::new(
@@ -104,7 +95,6 @@ impl ConfigurationSink {
 
 impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
     fn apply(&mut self, _: &ObjectKey, object: Result<ManagedProxyConfiguration, Unreadable>) {
-        self.seen = true;
         let namespace = object.map_err(|unreadable| unreadable.error).and_then(|object| {
             let namespace = object.spec.proxy_server.namespace();
             // It becomes part of the server's URL, and upstream's CRD accepts any text.
@@ -133,10 +123,8 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
         self.absent();
     }
 
-    fn listed(&mut self, _: &str) {
-        if !self.seen {
-            self.absent();
-        }
+    fn none_listed(&mut self) {
+        self.absent();
     }
 
     /// Without its CRD, no configuration exists: the proxy is not installed, or not any more.
@@ -147,19 +135,13 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
 
 struct AddonSink(Arc<Store>);
 
-impl AddonSink {
-    fn set(&self, key: &ObjectKey, present: bool) {
-        self.0.set_addon(&ClusterName::new(key.namespace.clone()), present);
-    }
-}
-
 impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for AddonSink {
     fn apply(&mut self, key: &ObjectKey, _: Result<PartialObjectMeta<ManagedClusterAddOn>, Unreadable>) {
-        self.set(key, true);
+        self.0.set_addon(&ClusterName::new(key.namespace.clone()), true);
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.set(key, false);
+        self.0.set_addon(&ClusterName::new(key.namespace.clone()), false);
     }
 
     fn listed(&mut self, _: &str) {
@@ -172,7 +154,6 @@ struct CertificateSink {
     place: AnchorPlace,
     subject: Subject,
     key: String,
-    seen: bool,
 }
 
 impl CertificateSink {
@@ -195,11 +176,6 @@ impl CertificateSink {
         );
         Finding::new(Reason::NoTrustAnchor, message)
     }
-
-    fn absent(&mut self) {
-        self.seen = false;
-        self.unknown("it does not exist");
-    }
 }
 
 /// An object that can contain trust anchors.
@@ -221,7 +197,6 @@ impl Holder for ConfigMap {
 
 impl<K: Holder> Sink<K> for CertificateSink {
     fn apply(&mut self, _: &ObjectKey, object: Result<K, Unreadable>) {
-        self.seen = true;
         if let Ok(holder) = object {
             self.read(holder.meta().uid.as_deref(), holder.text(&self.key));
         } else {
@@ -231,12 +206,10 @@ impl<K: Holder> Sink<K> for CertificateSink {
     }
 
     fn delete(&mut self, _: &ObjectKey) {
-        self.absent();
+        self.unknown(MISSING);
     }
 
-    fn listed(&mut self, _: &str) {
-        if !self.seen {
-            self.absent();
-        }
+    fn none_listed(&mut self) {
+        self.unknown(MISSING);
     }
 }

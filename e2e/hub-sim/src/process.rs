@@ -1,7 +1,6 @@
 //! A process: the real controllers, started as the program starts them, on the simulated network.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -189,7 +188,7 @@ fn handshake(world: &World) -> Handshake {
     let world = world.clone();
     Arc::new(move |_, anchors| {
         let serves = world.lock().network.proxy.trim() == anchors.pem().trim();
-        let error = || HandshakeError::Connection(io::ErrorKind::InvalidData.into());
+        let error = || HandshakeError::from("another certificate");
         ready(serves.then_some(()).ok_or_else(error)).boxed()
     })
 }
