@@ -6,7 +6,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::rights::PermissionSettings;
-use hub_process::controller::{Controller, FleetKind};
+use hub_process::controller::Controller;
 use hub_process::process::Shared;
 use hub_runtime::host::Watches;
 use hub_runtime::reconciler;
@@ -19,14 +19,12 @@ use crate::watches;
 pub const GATE: &str = "ClusterProfileCredRights";
 
 /// Grants the syncer its permissions.
-pub struct CredentialRights {
-    store: Arc<Store>,
-}
+pub struct CredentialRights(Arc<Store>);
 
 impl CredentialRights {
     #[must_use]
     pub fn new(shared: &Shared, settings: PermissionSettings) -> Self {
-        Self { store: Store::new(shared, settings) }
+        Self(Store::new(shared, settings))
     }
 }
 
@@ -35,30 +33,26 @@ impl Controller for CredentialRights {
         CONTROLLER
     }
 
-    fn needs(&self) -> &'static [FleetKind] {
-        &[FleetKind::Grants, FleetKind::Clusters]
-    }
-
     fn watch(&self, watches: &Watches) {
-        watches::watch(&self.store, watches);
+        watches::watch(&self.0, watches);
     }
 
     fn begin(&self) {
-        self.store.begin();
+        self.0.begin();
     }
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         match touched {
             Touched::Nothing => {}
-            Touched::Cluster(cluster) => self.store.cluster_changed(fleet, cluster),
+            Touched::Cluster(cluster) => self.0.cluster_changed(fleet, cluster),
             Touched::Namespaces(namespaces) => {
-                self.store.namespaces_changed(namespaces);
-                self.store.queue_consumers(|role| namespaces.contains(&role.namespace));
+                self.0.namespaces_changed(namespaces);
+                self.0.queue_consumers(|role| namespaces.contains(&role.namespace));
             }
         }
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        reconciler::run(Arc::clone(&self.store), stop).boxed()
+        reconciler::run(Arc::clone(&self.0), stop).boxed()
     }
 }

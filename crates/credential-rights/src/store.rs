@@ -77,7 +77,7 @@ pub(crate) struct Store {
 }
 
 #[derive(Default)]
-struct RightsState {
+pub(crate) struct RightsState {
     /// The accounts that opt in, with the namespaces that they name, and whether the list is complete.
     accounts: BTreeMap<AccountKey, Scope>,
     all_accounts: bool,
@@ -85,16 +85,19 @@ struct RightsState {
     /// or a set clears this.
     granted: BTreeMap<ClusterName, bool>,
     bindings: BTreeMap<Namespace, ObservedRoleBinding>,
-    tokens_role: Known<ObservedTokensRole>,
+    pub(crate) tokens_role: Known<ObservedTokensRole>,
     /// The uid of the role for copies.
     copies_role: Known<String>,
     /// The Roles of consumers that follow the grant; a missing one is unknown.
-    consumer_roles: BTreeMap<ConsumerRole, Known<ObservedConsumerRole>>,
+    pub(crate) consumer_roles: BTreeMap<ConsumerRole, Known<ObservedConsumerRole>>,
     needs: Needs,
     /// The syncer's Lease, and the time of its last observation.
     lease: ObservedLease,
     lease_shown: Option<Instant>,
 }
+
+/// Stores the observed role of a key.
+pub(crate) type SetRole<T> = fn(&mut RightsState, &RightsKey, Known<T>);
 
 impl RightsState {
     /// Whether an account on a cluster opts in.
@@ -214,34 +217,19 @@ impl Store {
         self.add(RightsKey::Copies(namespace.clone()));
     }
 
-    /// Records that the list of RoleBindings is complete: one that we created may be gone without any event.
-    pub(crate) fn bindings_listed(&self) {
-        self.queue_bindings();
-    }
-
-    /// Records the role for tokens.
-    pub(crate) fn set_tokens_role(&self, role: Known<ObservedTokensRole>) {
-        if role == Known::Absent {
-            self.ended(&RightsKey::Tokens);
+    /// Records the role of this key, whose rules are written.
+    pub(crate) fn set_role<T>(&self, key: &RightsKey, role: Known<T>, set: SetRole<T>) {
+        if matches!(role, Known::Absent) {
+            self.ended(key);
         }
-        self.state.lock().tokens_role = role;
-        self.add(RightsKey::Tokens);
+        set(&mut self.state.lock(), key, role);
+        self.add(key.clone());
     }
 
     /// Records the uid of the role for copies, which owns RoleBindings: with another one, all of them are replaced.
     pub(crate) fn set_copies_role(&self, uid: Known<String>) {
         self.state.lock().copies_role = uid;
         self.queue_bindings();
-    }
-
-    /// Records a consumer's Role.
-    pub(crate) fn set_consumer_role(&self, role: &ConsumerRole, observed: Known<ObservedConsumerRole>) {
-        let key = RightsKey::Consumer(role.clone());
-        if observed == Known::Absent {
-            self.ended(&key);
-        }
-        self.state.lock().consumer_roles.insert(role.clone(), observed);
-        self.add(key);
     }
 
     /// Plans the next write to a consumer's Role.
@@ -337,7 +325,7 @@ impl Store {
     }
 
     /// Queues the permission for copies in every namespace that is bound or has one.
-    fn queue_bindings(&self) {
+    pub(crate) fn queue_bindings(&self) {
         let mut namespaces: BTreeSet<Namespace> = self.fleet.read().namespaces().cloned().collect();
         namespaces.extend(self.state.lock().bindings.keys().cloned());
         self.add_all(namespaces.into_iter().map(RightsKey::Copies));

@@ -11,16 +11,16 @@ use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::access::Known;
-use hub_core::consumer_role::ConsumerRole;
+use hub_core::consumer_role::{ConsumerRole, ObservedConsumerRole};
 use hub_core::credential::account::Scope;
-use hub_core::rights::ObservedRoleBinding;
+use hub_core::rights::{ObservedRoleBinding, ObservedTokensRole};
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::core::PartialObjectMeta;
 
-use crate::store::{RightsKey, Store};
+use crate::store::{RightsKey, SetRole, Store};
 
 /// The syncer's Lease.
 const LEASE: &str = "hub-addons-credential-syncer";
@@ -35,9 +35,9 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let bindings = Watch::<RoleBinding>::all("rolebindings").named(&settings.copies_role);
     watches.watch(bindings, RoleBindingSink { store: Arc::clone(store), list: 0 });
     let role = Watch::<ClusterRole>::all("clusterroles").named(&settings.tokens_role);
-    watches.watch(role, TokensRoleSink { store: Arc::clone(store), seen: false, list: 0 });
+    watches.watch(role, tokens_role(store));
     let role = Watch::<ClusterRole>::all("clusterroles (copies)").named(&settings.copies_role);
-    watches.watch_metadata(role, CopiesRoleSink { store: Arc::clone(store), seen: false });
+    watches.watch_metadata(role, CopiesRoleSink(Arc::clone(store)));
     // Without this watch no permission is withdrawn, and everything else works.
     let lease = Watch::<Lease>::all("leases (syncer)").named(LEASE).optional();
     watches.watch_in(settings.namespace.as_str(), lease, LeaseSink(Arc::clone(store)));
@@ -45,8 +45,7 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     // not wait for this watch.
     let held = settings.consumer_roles.iter().map(|role| {
         let watch = Watch::<Role>::all("roles (consumers)").named(&role.name).late();
-        let sink = ConsumerRoleSink { store: Arc::clone(store), role: role.clone(), seen: false, list: 0 };
-        watches.watch_while_held(Some(role.namespace.as_str()), watch, sink)
+        watches.watch_while_held(Some(role.namespace.as_str()), watch, consumer_role(store, role))
     });
     let held: Vec<_> = held.collect();
     watches.spawn("the watches on consumers' Roles", async move {
@@ -118,27 +117,48 @@ impl Sink<RoleBinding> for RoleBindingSink {
 
     fn listed(&mut self, version: &str) {
         self.store.listed(self.list, version, |key| matches!(key, RightsKey::Copies(_)));
-        self.store.bindings_listed();
+        // One that we created may be gone without any event.
+        self.store.queue_bindings();
     }
 }
 
-/// Until the list is complete, or while the role cannot be read, its state is unknown.
-struct TokensRoleSink {
+fn tokens_role(store: &Arc<Store>) -> RoleSink<ObservedTokensRole> {
+    let set: SetRole<_> = |state, _, observed| state.tokens_role = observed;
+    RoleSink { store: Arc::clone(store), key: RightsKey::Tokens, set, list: 0 }
+}
+
+fn consumer_role(store: &Arc<Store>, role: &ConsumerRole) -> RoleSink<ObservedConsumerRole> {
+    let set: SetRole<_> = |state, key, observed| {
+        if let RightsKey::Consumer(role) = key {
+            state.consumer_roles.insert(role.clone(), observed);
+        }
+    };
+    RoleSink { store: Arc::clone(store), key: RightsKey::Consumer(role.clone()), set, list: 0 }
+}
+
+/// Follows a role whose rules are written. Until the list is complete, or while the role cannot be read, its state is
+/// unknown.
+struct RoleSink<T> {
     store: Arc<Store>,
-    seen: bool,
+    key: RightsKey,
+    set: SetRole<T>,
     /// The number of the current list.
     list: u64,
 }
 
-impl Sink<ClusterRole> for TokensRoleSink {
-    fn apply(&mut self, _: &ObjectKey, object: Result<ClusterRole, Unreadable>) {
-        self.seen = true;
-        self.store.set_tokens_role(object.map_or(Known::Unknown, |role| Known::Present(role.into())));
+impl<T: 'static> RoleSink<T> {
+    fn set(&self, role: Known<T>) {
+        self.store.set_role(&self.key, role, self.set);
+    }
+}
+
+impl<K, T: From<K> + 'static> Sink<K> for RoleSink<T> {
+    fn apply(&mut self, _: &ObjectKey, object: Result<K, Unreadable>) {
+        self.set(object.map_or(Known::Unknown, |role| Known::Present(role.into())));
     }
 
     fn delete(&mut self, _: &ObjectKey) {
-        self.seen = false;
-        self.store.set_tokens_role(Known::Absent);
+        self.set(Known::Absent);
     }
 
     fn listing(&mut self) {
@@ -146,69 +166,27 @@ impl Sink<ClusterRole> for TokensRoleSink {
     }
 
     fn listed(&mut self, version: &str) {
-        self.store.listed(self.list, version, |key| *key == RightsKey::Tokens);
-        if !self.seen {
-            self.store.set_tokens_role(Known::Absent);
-        }
+        self.store.listed(self.list, version, |key| *key == self.key);
+    }
+
+    fn none_listed(&mut self) {
+        self.set(Known::Absent);
     }
 }
 
-struct ConsumerRoleSink {
-    store: Arc<Store>,
-    role: ConsumerRole,
-    seen: bool,
-    /// The number of the current list.
-    list: u64,
-}
-
-impl Sink<Role> for ConsumerRoleSink {
-    fn apply(&mut self, _: &ObjectKey, object: Result<Role, Unreadable>) {
-        self.seen = true;
-        let observed = object.map_or(Known::Unknown, |role| Known::Present(role.into()));
-        self.store.set_consumer_role(&self.role, observed);
-    }
-
-    fn delete(&mut self, _: &ObjectKey) {
-        self.seen = false;
-        self.store.set_consumer_role(&self.role, Known::Absent);
-    }
-
-    fn listing(&mut self) {
-        self.list = self.store.work.expectations().begin_list();
-    }
-
-    fn listed(&mut self, version: &str) {
-        self.store.listed(
-            self.list,
-            version,
-            |key| matches!(key, RightsKey::Consumer(role) if *role == self.role),
-        );
-        if !self.seen {
-            self.store.set_consumer_role(&self.role, Known::Absent);
-        }
-    }
-}
-
-struct CopiesRoleSink {
-    store: Arc<Store>,
-    seen: bool,
-}
+struct CopiesRoleSink(Arc<Store>);
 
 impl Sink<PartialObjectMeta<ClusterRole>> for CopiesRoleSink {
     fn apply(&mut self, _: &ObjectKey, object: Result<PartialObjectMeta<ClusterRole>, Unreadable>) {
-        self.seen = true;
         let metadata = object.map_or_else(|unreadable| *unreadable.metadata, |object| object.metadata);
-        self.store.set_copies_role(metadata.uid.map_or(Known::Unknown, Known::Present));
+        self.0.set_copies_role(metadata.uid.map_or(Known::Unknown, Known::Present));
     }
 
     fn delete(&mut self, _: &ObjectKey) {
-        self.seen = false;
-        self.store.set_copies_role(Known::Absent);
+        self.0.set_copies_role(Known::Absent);
     }
 
-    fn listed(&mut self, _: &str) {
-        if !self.seen {
-            self.store.set_copies_role(Known::Absent);
-        }
+    fn none_listed(&mut self) {
+        self.0.set_copies_role(Known::Absent);
     }
 }

@@ -12,7 +12,7 @@ use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{Objects, Planned, Read, Reads};
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::execute::Target;
-use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::warn;
@@ -27,21 +27,16 @@ pub(crate) enum NoPlan {
     MissingRole,
 }
 
-impl From<MissingRole> for NoPlan {
-    fn from(_: MissingRole) -> Self {
-        Self::MissingRole
-    }
-}
-
 impl Store {
     /// The next write, or why there is none.
     fn plan_next(&self, key: &RightsKey, read: Option<&Read>) -> Result<Action<Value, Value>, NoPlan> {
+        let missing = |MissingRole| NoPlan::MissingRole;
         match key {
             RightsKey::Tokens => {
                 let names = self.token_names();
                 let role = read.map_or_else(|| self.tokens_role(), as_read::<ClusterRole, _>);
-                let action = plan_tokens(&role, names.as_ref())?;
-                Ok(action.map(|never| match never {}, |rules| rules_patch(&rules)))
+                let action = plan_tokens(&role, names.as_ref()).map_err(missing)?;
+                Ok(action.map(|never| match never {}, |rules| json!({ "rules": rules })))
             }
             RightsKey::Copies(namespace) => {
                 let has = self.has_permission(namespace);
@@ -50,13 +45,13 @@ impl Store {
                     Some(read) => as_read::<RoleBinding, _>(read).present().cloned(),
                 };
                 let role = self.copies_role();
-                let action = self.settings.plan_binding(namespace, has, &role, observed.as_ref())?;
-                Ok(action.map(|binding| json!(binding), |never| match never {}))
+                let action = self.settings.plan_binding(namespace, has, &role, observed.as_ref());
+                Ok(action.map_err(missing)?.map(|binding| json!(binding), |never| match never {}))
             }
             RightsKey::Consumer(role) => {
                 let read = read.map(as_read::<Role, _>);
                 let action = self.plan_consumer(role, read.as_ref()).map_err(NoPlan::Finding)?;
-                Ok(action.map(|never| match never {}, |rules| rules_patch(&rules)))
+                Ok(action.map(|never| match never {}, |rules| json!({ "rules": rules })))
             }
         }
     }
@@ -139,9 +134,4 @@ impl Objects for Store {
 fn as_read<K: DeserializeOwned, T: From<K>>(read: &Read) -> Known<T> {
     let Some(object) = &read.object else { return Known::Absent };
     serde_json::from_str::<K>(object).map_or(Known::Unknown, |object| Known::Present(object.into()))
-}
-
-/// The patch that sets the rules of a role.
-fn rules_patch(rules: &[PolicyRule]) -> Value {
-    json!({ "rules": rules })
 }

@@ -95,6 +95,14 @@ fn binding(version: u64) -> RoleBinding {
     serde_json::from_value(json!({ "metadata": metadata("copies", version), "roleRef": role })).unwrap()
 }
 
+/// Completes a list, which shows the object or not.
+fn list<K: 'static>(sink: &mut dyn Sink<K>, is_shown: bool) {
+    sink.listed("1");
+    if !is_shown {
+        sink.none_listed();
+    }
+}
+
 fn in_team() -> ObjectKey {
     ObjectKey { namespace: "team".into(), name: "copies".into() }
 }
@@ -141,12 +149,10 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
     bindings.listed("1");
     assert_eq!(queued(&store).await, ["copies in team"], "another may be gone without an event");
 
-    let mut role = CopiesRoleSink { store: Arc::clone(&store), seen: false };
+    let mut role = CopiesRoleSink(Arc::clone(&store));
     role.apply(&in_team(), Ok(copies_role()));
     assert_eq!(queued(&store).await, ["copies in team"]);
     assert_eq!(store.copies_role(), Known::Present("uid of copies".to_owned()));
-    role.listed("1");
-    assert_eq!(queued(&store).await, [""; 0], "the list has shown it");
     role.delete(&in_team());
     assert_eq!(
         (queued(&store).await, store.copies_role()),
@@ -155,7 +161,7 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
     role.apply(&in_team(), Ok(copies_role()));
     role.delete(&in_team());
     queued(&store).await;
-    role.listed("1");
+    role.none_listed();
     assert_eq!(
         (queued(&store).await, store.copies_role()),
         (vec!["copies in team".to_owned()], Known::Absent)
@@ -168,31 +174,30 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
 #[tokio::test(start_paused = true)]
 async fn a_role_that_a_list_does_not_show_is_missing() {
     let store = store();
-    let mut tokens = TokensRoleSink { store: Arc::clone(&store), seen: false, list: 0 };
-    tokens.listed("1");
+    let mut tokens = tokens_role(&store);
+    list::<ClusterRole>(&mut tokens, false);
     assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], Known::Absent));
     tokens.apply(&in_team(), Ok(cluster_role(1)));
-    tokens.listed("1");
+    list::<ClusterRole>(&mut tokens, true);
     let present = Known::Present(cluster_role(1).into());
     assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], present));
-    tokens.delete(&in_team());
+    Sink::<ClusterRole>::delete(&mut tokens, &in_team());
     assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], Known::Absent));
-    tokens.listed("1");
+    list::<ClusterRole>(&mut tokens, false);
     assert_eq!(queued(&store).await, ["tokens"], "it was shown before it was deleted");
 
     let consumer = settings().consumer_roles[0].clone();
     let shown = |store: &Store| store.known(&RightsKey::Consumer(consumer.clone())).map(|it| it.uid);
-    let mut of_consumer =
-        ConsumerRoleSink { store: Arc::clone(&store), role: consumer.clone(), seen: false, list: 0 };
-    of_consumer.listed("1");
+    let mut of_consumer = consumer_role(&store, &consumer);
+    list::<Role>(&mut of_consumer, false);
     assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], None));
     of_consumer.apply(&in_team(), Ok(role(1)));
-    of_consumer.listed("1");
+    list::<Role>(&mut of_consumer, true);
     let uid = Some("uid of app".to_owned());
     assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], uid));
-    of_consumer.delete(&in_team());
+    Sink::<Role>::delete(&mut of_consumer, &in_team());
     assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], None));
-    of_consumer.listed("1");
+    list::<Role>(&mut of_consumer, false);
     assert_eq!(queued(&store).await, ["Role team/app"], "it was shown before it was deleted");
 }
 
