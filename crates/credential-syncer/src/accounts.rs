@@ -43,12 +43,6 @@ pub(crate) struct PlannedReport {
     findings: Vec<Finding>,
 }
 
-/// The observed and the desired report of an account.
-struct Look {
-    account: Account,
-    report: Option<Report>,
-}
-
 impl ConditionWriter {
     pub(crate) fn new(store: &Arc<Store>) -> Self {
         Self { store: Arc::clone(store), troubles: Mutex::default() }
@@ -66,13 +60,6 @@ impl ConditionWriter {
         }
         let grace = if missing.is_some() { MISSING_GRACE } else { GRACE };
         grace.checked_sub(since.elapsed()).filter(|left| !left.is_zero())
-    }
-
-    fn look(&self, key: &AccountKey) -> Option<Look> {
-        self.store.change(|fleet, index| {
-            let account = index.account(key)?.clone();
-            Some(Look { account, report: report(index, fleet, key) })
-        })
     }
 }
 
@@ -99,16 +86,17 @@ impl Objects for ConditionWriter {
     }
 
     fn plan(&self, key: &AccountKey, _: Option<&Read>) -> Planned<Self> {
-        let Some(look) = self.look(key) else {
+        let known =
+            self.store.change(|fleet, index| Some((index.account(key)?.clone(), report(index, fleet, key))));
+        let Some((account, report)) = known else {
             self.store.gauges.set_scope(key, true);
             return Planned::Write(Action::Nothing, PlannedReport::default());
         };
-        self.store.gauges.set_scope(key, look.account.scope != Scope::EveryGrantedNamespace);
-        let state = look.account.state.as_ref();
-        let wanted = state
-            .ok()
-            .map(|state| conditions(&state.conditions(), look.report.as_ref(), self.store.host.now()));
-        if let Some(report) = look.report.as_ref().filter(|_| wanted != Some(None))
+        self.store.gauges.set_scope(key, account.scope != Scope::EveryGrantedNamespace);
+        let state = account.state.as_ref().ok();
+        let wanted =
+            state.map(|state| conditions(&state.conditions(), report.as_ref(), self.store.host.now()));
+        if let Some(report) = report.as_ref().filter(|_| wanted != Some(None))
             && let Some(wait) = self.grace(key, report)
         {
             return Planned::Wait(wait);
@@ -116,13 +104,13 @@ impl Objects for ConditionWriter {
         let finding = |report: &Report| {
             Finding::new(Reason::CredentialWithheld, format!("{}: {}", report.reason, report.message))
         };
-        let findings = look.report.iter().map(finding).collect();
+        let findings = report.iter().map(finding).collect();
         let action = wanted.flatten().map_or(Action::Nothing, |list| {
             // An empty list is written as null, so that the status returns to its initial state.
             let list = if list.is_empty() { Value::Null } else { list.into() };
-            Action::PatchStatus(look.account.version(), json!({ "status": { "conditions": list } }))
+            Action::PatchStatus(account.version(), json!({ "status": { "conditions": list } }))
         });
-        Planned::Write(action, PlannedReport { uid: Some(look.account.uid), findings })
+        Planned::Write(action, PlannedReport { uid: Some(account.uid), findings })
     }
 
     fn settled(&self, key: &AccountKey, planned: PlannedReport) -> Outcome {

@@ -19,12 +19,12 @@ const MANY: usize = 5;
 /// delay what is reported about other namespaces. A profile that is replaced again and again counts once.
 #[derive(Debug, Default)]
 pub(crate) struct BulkChanges {
-    created: Recent,
-    deleted: Recent,
+    pub(crate) created: Recent,
+    pub(crate) deleted: Recent,
 }
 
 #[derive(Debug, Default)]
-struct Recent {
+pub(crate) struct Recent {
     since: Option<Instant>,
     now: Window,
     before: Window,
@@ -34,16 +34,6 @@ struct Recent {
 type Window = BTreeMap<Namespace, BTreeSet<ClusterName>>;
 
 impl BulkChanges {
-    /// Records a profile that appears.
-    pub(crate) fn created(&mut self, profile: &ProfileKey, now: Instant) {
-        self.created.add(profile, now);
-    }
-
-    /// Records a profile that disappears.
-    pub(crate) fn deleted(&mut self, profile: &ProfileKey, now: Instant) {
-        self.deleted.add(profile, now);
-    }
-
     /// Whether many profiles were created, or many were deleted, recently in each of these namespaces.
     pub(crate) fn is_high(&mut self, namespaces: &BTreeSet<Namespace>, now: Instant) -> bool {
         self.created.turn(now);
@@ -55,7 +45,8 @@ impl BulkChanges {
 }
 
 impl Recent {
-    fn add(&mut self, profile: &ProfileKey, now: Instant) {
+    /// Records a profile that appears, or one that disappears.
+    pub(crate) fn add(&mut self, profile: &ProfileKey, now: Instant) {
         self.turn(now);
         let clusters = self.now.entry(profile.namespace.clone()).or_default();
         if clusters.len() < MANY {
@@ -72,17 +63,11 @@ impl Recent {
     }
 
     fn turn(&mut self, now: Instant) {
-        let elapsed = self.since.map(|since| now.saturating_duration_since(since));
-        match elapsed {
-            Some(elapsed) if elapsed < WINDOW => {}
-            elapsed => {
-                let is_next = elapsed.is_some_and(|elapsed| elapsed < 2 * WINDOW);
-                self.before = mem::take(&mut self.now);
-                if !is_next {
-                    self.before.clear();
-                }
-                self.since = Some(now);
-            }
+        let is_within = |time| self.since.is_some_and(|since| now.saturating_duration_since(since) < time);
+        if !is_within(WINDOW) {
+            let now_before = mem::take(&mut self.now);
+            self.before = if is_within(2 * WINDOW) { now_before } else { Window::new() };
+            self.since = Some(now);
         }
     }
 }
@@ -105,13 +90,15 @@ mod tests {
 
     #[test]
     fn it_is_high_while_many_profiles_come_or_go_and_for_a_while_after() {
-        for record in [BulkChanges::created, BulkChanges::deleted] {
+        let recent: [fn(&mut BulkChanges) -> &mut Recent; 2] =
+            [|changes| &mut changes.created, |changes| &mut changes.deleted];
+        for recent in recent {
             let (start, mut bulk_changes) = (Instant::now(), BulkChanges::default());
             assert!(!is_high(&mut bulk_changes, &["team"], start));
             let mut now = start;
             for step in 0..100 {
                 now += Duration::from_millis(100);
-                record(&mut bulk_changes, &profile(step), now);
+                recent(&mut bulk_changes).add(&profile(step), now);
                 assert_eq!(is_high(&mut bulk_changes, &["team"], now), step >= 4, "{step}");
             }
             assert!(is_high(&mut bulk_changes, &["team"], now + Duration::from_secs(1)));
@@ -125,7 +112,7 @@ mod tests {
         let created = |times: &[Duration]| {
             let mut bulk_changes = BulkChanges::default();
             for (number, after) in times.iter().enumerate() {
-                bulk_changes.created(&profile(number), start + *after);
+                bulk_changes.created.add(&profile(number), start + *after);
             }
             bulk_changes
         };
@@ -141,8 +128,8 @@ mod tests {
         let (mut now, mut bulk_changes) = (Instant::now(), BulkChanges::default());
         for _ in 0..50 {
             now += Duration::from_millis(100);
-            bulk_changes.deleted(&profile(0), now);
-            bulk_changes.created(&profile(0), now);
+            bulk_changes.deleted.add(&profile(0), now);
+            bulk_changes.created.add(&profile(0), now);
             assert!(!is_high(&mut bulk_changes, &["team"], now));
         }
     }
@@ -152,8 +139,8 @@ mod tests {
         let (mut now, mut bulk_changes) = (Instant::now(), BulkChanges::default());
         for number in 0..500 {
             now += Duration::from_millis(100);
-            bulk_changes.deleted(&profile(number), now);
-            bulk_changes.created(&profile(number), now);
+            bulk_changes.deleted.add(&profile(number), now);
+            bulk_changes.created.add(&profile(number), now);
             assert_eq!(is_high(&mut bulk_changes, &["team"], now), number >= 4, "{number}");
             assert!(!is_high(&mut bulk_changes, &["other"], now));
             assert!(
@@ -168,14 +155,14 @@ mod tests {
         for (namespaces, busy) in [(1, false), (4, false), (5, true), (100, true)] {
             let (now, mut bulk_changes) = (Instant::now(), BulkChanges::default());
             for number in 0..namespaces {
-                bulk_changes.created(&in_namespace(&format!("team-{number}"), 0), now);
+                bulk_changes.created.add(&in_namespace(&format!("team-{number}"), 0), now);
             }
             assert_eq!(is_high(&mut bulk_changes, &["later"], now), busy, "{namespaces}");
             assert_eq!(is_high(&mut bulk_changes, &["later", "team-0"], now), busy, "{namespaces}");
         }
         let (now, mut bulk_changes) = (Instant::now(), BulkChanges::default());
         for number in 0..2 * MANY {
-            bulk_changes.created(&in_namespace(["one", "two"][number % 2], number), now);
+            bulk_changes.created.add(&in_namespace(["one", "two"][number % 2], number), now);
         }
         assert!(is_high(&mut bulk_changes, &["one", "two"], now), "each of two is busy");
     }

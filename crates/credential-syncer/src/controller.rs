@@ -8,7 +8,7 @@ use hub_api::names::ProfileKey;
 use hub_core::credential::index::ProfileMetadata;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::rights::CLEARED_NAMESPACES;
-use hub_process::controller::{Controller, FleetKind, ProfileFollower};
+use hub_process::controller::{Controller, ProfileFollower};
 use hub_process::process::Shared;
 use hub_runtime::host::Watches;
 use hub_runtime::reconciler;
@@ -24,14 +24,12 @@ use crate::watches;
 /// The feature gate that starts the syncer.
 pub const GATE: &str = "ClusterProfileCredSyncer";
 
-pub struct Syncer {
-    store: Arc<Store>,
-}
+pub struct Syncer(Arc<Store>);
 
 impl Syncer {
     #[must_use]
     pub fn new(shared: &Shared, settings: SyncerSettings) -> Self {
-        Self { store: Store::new(shared, settings) }
+        Self(Store::new(shared, settings))
     }
 }
 
@@ -40,43 +38,39 @@ impl Controller for Syncer {
         CONTROLLER
     }
 
-    fn needs(&self) -> &'static [FleetKind] {
-        &[FleetKind::Grants, FleetKind::Clusters]
-    }
-
     fn follower(&self) -> Option<&dyn ProfileFollower> {
         Some(self)
     }
 
     fn lease_annotation(&self) -> Option<(&'static str, Option<String>)> {
-        Some((CLEARED_NAMESPACES, self.store.cleared()))
+        Some((CLEARED_NAMESPACES, self.0.cleared()))
     }
 
     fn watch(&self, watches: &Watches) {
-        watches::watch(&self.store, watches);
+        watches::watch(&self.0, watches);
     }
 
     fn begin(&self) {
-        self.store.queue_everything();
+        self.0.queue_everything();
     }
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        self.store.fleet_changed(fleet, touched);
+        self.0.fleet_changed(fleet, touched);
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        let copies = reconciler::run(Arc::new(CopyWriter::new(&self.store)), stop.clone());
-        let conditions = reconciler::run(Arc::new(ConditionWriter::new(&self.store)), stop);
+        let copies = reconciler::run(Arc::new(CopyWriter(Arc::clone(&self.0))), stop.clone());
+        let conditions = reconciler::run(Arc::new(ConditionWriter::new(&self.0)), stop);
         join(copies, conditions).map(|_| ()).boxed()
     }
 }
 
 impl ProfileFollower for Syncer {
     fn shown(&self, key: &ProfileKey, metadata: &ObjectMeta, manager: Option<&str>) {
-        self.store.apply_profile(key, ProfileMetadata::read(metadata, manager));
+        self.0.apply_profile(key, ProfileMetadata::read(metadata, manager));
     }
 
     fn gone(&self, key: &ProfileKey) {
-        self.store.delete_profile(key);
+        self.0.delete_profile(key);
     }
 }

@@ -1,6 +1,6 @@
 //! Counts copies and the reasons why others are missing, and finds the earliest expiry.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use hub_api::names::{AccountKey, Namespace, SecretKey};
 use hub_api::text::Text;
@@ -22,7 +22,7 @@ struct Counted {
     /// The number of copies by the expiry of their token.
     expiries: BTreeMap<Timestamp, usize>,
     /// The number of synced copies of each account.
-    copies: HashMap<AccountKey, usize>,
+    copies: BTreeMap<AccountKey, usize>,
     /// The accounts that name no namespaces and have several copies.
     unscoped: HashSet<AccountKey>,
 }
@@ -84,15 +84,17 @@ impl CopyGauges {
             counted.keep(key, now);
             return Vec::new();
         }
-        for (account, state) in &before.states {
-            self.metrics.credential(state.as_str(), -1);
-            counted.count_copy(account, *state, false);
+        for (copy, is_new) in [(&before, false), (&now, true)] {
+            for (account, state) in &copy.states {
+                self.metrics.credential(state.as_str(), if is_new { 1 } else { -1 });
+                if *state == State::Synced {
+                    count(&mut counted.copies, account, is_new);
+                }
+            }
+            if let Some(expires) = &copy.expires {
+                count(&mut counted.expiries, expires, is_new);
+            }
         }
-        for (account, state) in &now.states {
-            self.metrics.credential(state.as_str(), 1);
-            counted.count_copy(account, *state, true);
-        }
-        counted.count(before.expires, now.expires);
         self.metrics.next_token_expiry(counted.expiries.keys().next().copied());
         let differ = |one: &CountedCopy, other: &CountedCopy| {
             let new = one.states.iter().filter(|state| !other.states.contains(state));
@@ -106,17 +108,6 @@ impl CopyGauges {
 }
 
 impl Counted {
-    fn count_copy(&mut self, account: &AccountKey, state: State, is_new: bool) {
-        if state != State::Synced {
-            return;
-        }
-        let copies = self.copies.entry(account.clone()).or_default();
-        *copies = if is_new { *copies + 1 } else { copies.saturating_sub(1) };
-        if *copies == 0 {
-            self.copies.remove(account);
-        }
-    }
-
     fn keep(&mut self, key: &SecretKey, now: CountedCopy) {
         if now != CountedCopy::default() {
             self.by_key.change(key, |known| {
@@ -125,19 +116,14 @@ impl Counted {
             });
         }
     }
+}
 
-    fn count(&mut self, before: Option<Timestamp>, now: Option<Timestamp>) {
-        if let Some(now) = now {
-            *self.expiries.entry(now).or_default() += 1;
-        }
-        if let Some(before) = before
-            && let Some(copies) = self.expiries.get_mut(&before)
-        {
-            *copies -= 1;
-            if *copies == 0 {
-                self.expiries.remove(&before);
-            }
-        }
+/// Counts one copy more, or one less. What has no copies is not kept.
+fn count<K: Clone + Ord>(copies: &mut BTreeMap<K, usize>, key: &K, is_new: bool) {
+    let count = copies.entry(key.clone()).or_default();
+    *count = if is_new { *count + 1 } else { count.saturating_sub(1) };
+    if *count == 0 {
+        copies.remove(key);
     }
 }
 

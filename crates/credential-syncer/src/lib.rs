@@ -21,4 +21,4 @@ mod watches;
 
 pub use controller::{GATE, Syncer};
 pub use hub_core::credential::index::SyncSettings;
-pub use settings::{SecretAccess, SyncerSettings};
+pub use settings::SyncerSettings;

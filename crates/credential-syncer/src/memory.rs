@@ -35,20 +35,11 @@ struct Met {
 }
 
 impl Met {
-    /// How much longer the Secret is assumed to exist, if at all.
-    fn left(self) -> Option<Duration> {
+    /// How much longer the Secret is assumed to exist.
+    fn left(self) -> Duration {
         let pause = (self.last - self.first).clamp(UNWATCHED_PAUSE_MIN, UNWATCHED_PAUSE_MAX);
-        pause.checked_sub(self.last.elapsed()).filter(|left| !left.is_zero())
+        pause.saturating_sub(self.last.elapsed())
     }
-}
-
-/// What is known about a Secret that is not watched.
-pub(crate) enum Unwatched {
-    None,
-    /// It is assumed to exist for this long.
-    There(Duration),
-    /// It was seen too long ago.
-    Stale,
 }
 
 impl Memory {
@@ -89,13 +80,10 @@ impl Memory {
         self.0.lock().unwatched.entry(key.clone()).or_insert(Met { first: now, last: now }).last = now;
     }
 
-    /// Whether an unwatched Secret is assumed to exist.
-    pub(crate) fn unwatched(&self, key: &SecretKey) -> Unwatched {
-        match self.0.lock().unwatched.get(key) {
-            None => Unwatched::None,
-            // Stale, not None: it may still exist.
-            Some(met) => met.left().map_or(Unwatched::Stale, Unwatched::There),
-        }
+    /// How much longer the unwatched Secret of this key is assumed to exist, if there is one: zero if it was seen too
+    /// long ago, since it may still exist.
+    pub(crate) fn unwatched(&self, key: &SecretKey) -> Option<Duration> {
+        self.0.lock().unwatched.get(key).map(|met| met.left())
     }
 
     /// Records that no unwatched Secret blocks the copy: it is gone, or watched, or no longer matters.
@@ -136,11 +124,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_secret_that_is_not_watched_is_read_again_after_about_as_long_as_it_has_existed() {
         let memory = Memory::default();
-        let left = || match memory.unwatched(&key()) {
-            Unwatched::None => None,
-            Unwatched::There(left) => Some(left),
-            Unwatched::Stale => Some(Duration::ZERO),
-        };
+        let left = || memory.unwatched(&key());
         assert_eq!(left(), None);
         for (passes, pause) in [(0, 3), (3, 3), (17, 20), (100, 60)] {
             advance(seconds(passes)).await;

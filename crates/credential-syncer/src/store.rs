@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use crate::bulk_changes::BulkChanges;
 use crate::gauges::CopyGauges;
 use crate::memory::Memory;
-use crate::settings::{SecretAccess, SyncerSettings};
+use crate::settings::SyncerSettings;
 
 pub(crate) const CONTROLLER: &str = "credential-syncer";
 
@@ -44,7 +44,8 @@ const AT_ONCE: usize = 256;
 pub(crate) struct Store {
     pub(crate) host: Arc<Host>,
     pub(crate) reporter: Reporter,
-    pub(crate) access: SecretAccess,
+    /// The same as in the settings.
+    pub(crate) copies_binding: Option<String>,
     pub(crate) copies: Arc<Work<SecretKey>>,
     /// The queue of accounts whose condition may have to change.
     pub(crate) accounts: Arc<Work<AccountKey>>,
@@ -89,7 +90,7 @@ impl Store {
         host.metrics.declare_written(ACCOUNTS);
         Arc::new(Self {
             reporter: host.reporter(CONTROLLER),
-            access: settings.access,
+            copies_binding: settings.copies_binding,
             copies: Work::new(&host, COPIES),
             accounts: Work::new(&host, ACCOUNTS),
             gauges: CopyGauges::new(host.metrics.clone()),
@@ -194,36 +195,31 @@ impl Store {
             }
             return;
         }
-        let keys = self.change(|fleet, index| {
-            let changed = index.apply_account(key.clone(), account);
-            self.follow_account(fleet, index, &key);
-            if changed { index.keys_of(fleet, &key) } else { Vec::new() }
-        });
-        self.account_changed(key, keys);
+        self.change_account(&key, |index| index.apply_account(key.clone(), account));
     }
 
     pub(crate) fn delete_account(&self, key: AccountKey) {
-        let keys = self.change(|fleet, index| {
+        self.change_account(&key, |index| {
             if let Some(known) = index.account(&key) {
                 self.accounts.expectations().ended(&key, &known.uid);
             }
             index.delete_account(&key);
-            self.follow_account(fleet, index, &key);
-            index.keys_of(fleet, &key)
+            true
         });
-        self.account_changed(key, keys);
     }
 
-    /// Updates which Secrets to watch for an account, if the process works: [`Self::queue_everything`] begins with all.
-    fn follow_account(&self, fleet: &Fleet, index: &mut CredentialIndex, key: &AccountKey) {
-        if self.host.is_working() {
-            index.reach_cluster(fleet, &key.cluster);
-        }
-    }
-
-    fn account_changed(&self, key: AccountKey, keys: Vec<SecretKey>) {
+    /// Changes an account, and queues its report, and its copies if the change concerns them.
+    fn change_account(&self, key: &AccountKey, change: impl FnOnce(&mut CredentialIndex) -> bool) {
+        let keys = self.change(|fleet, index| {
+            let changed = change(index);
+            // [`Self::queue_everything`] begins with the Secrets to watch for all accounts.
+            if self.host.is_working() {
+                index.reach_cluster(fleet, &key.cluster);
+            }
+            if changed { index.keys_of(fleet, key) } else { Vec::new() }
+        });
         self.reach_again();
-        self.queue_account(key, keys);
+        self.queue_account(key.clone(), keys);
     }
 
     /// Queues the copies of an account, and its report.
@@ -279,7 +275,7 @@ impl Store {
         let (is_new, changed) =
             self.change(|_, index| (index.profile(key).is_none(), index.apply_profile(key.clone(), profile)));
         if is_new {
-            self.bulk_changes.lock().created(key, Instant::now());
+            self.bulk_changes.lock().created.add(key, Instant::now());
         }
         if changed {
             self.profile_changed(key);
@@ -288,7 +284,7 @@ impl Store {
 
     pub(crate) fn delete_profile(&self, key: &ProfileKey) {
         self.change(|_, index| index.delete_profile(key));
-        self.bulk_changes.lock().deleted(key, Instant::now());
+        self.bulk_changes.lock().deleted.add(key, Instant::now());
         self.profile_changed(key);
     }
 
@@ -431,7 +427,7 @@ impl Store {
     /// Whether a namespace seems to have been deleted, as far as a copy there shows: both its profile and the
     /// permission for copies, which otherwise outlives the grant, do not exist any more.
     pub(crate) fn is_abandoned(&self, key: &SecretKey) -> bool {
-        self.access != SecretAccess::Cluster
+        self.copies_binding.is_some()
             && !self.granted.lock().contains(&key.namespace)
             && self.index.lock().is_orphaned(key)
     }
@@ -448,7 +444,7 @@ impl Store {
 
     /// The namespaces with a permission for copies in which nothing is left to delete.
     pub(crate) fn cleared(&self) -> Option<String> {
-        if self.access == SecretAccess::Cluster {
+        if self.copies_binding.is_none() {
             return Some(EVERYWHERE.to_owned());
         }
         if !self.host.is_working() {
@@ -474,7 +470,7 @@ impl Store {
     /// Forgets what concerns watches that have ended: those of all other namespaces.
     pub(crate) fn keep_watches(&self, is_watched: impl Fn(&Namespace) -> bool) {
         self.failing.lock().retain(&is_watched);
-        if self.access != SecretAccess::Cluster {
+        if self.copies_binding.is_some() {
             self.copies.expectations().keep(|key| is_watched(&key.namespace));
         }
     }
@@ -486,7 +482,7 @@ impl Store {
 
     /// Notifies that the copies in a namespace may have to be watched, or no longer.
     fn follow_namespace(&self, namespace: &Namespace) {
-        if self.access != SecretAccess::Cluster {
+        if self.copies_binding.is_some() {
             self.unfollowed.lock().insert(namespace.clone());
             self.reach_again();
         }
@@ -494,7 +490,7 @@ impl Store {
 
     /// Notifies that the Secrets to watch may have changed.
     fn reach_again(&self) {
-        if self.access != SecretAccess::Cluster && self.host.is_working() {
+        if self.copies_binding.is_some() && self.host.is_working() {
             self.reach.notify_one();
         }
     }

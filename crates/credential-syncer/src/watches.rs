@@ -16,7 +16,6 @@ use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 
-use crate::settings::SecretAccess;
 use crate::store::{ReachChange, Store};
 
 /// Starts the watches. An addon that is not installed must not delay other controllers of the process, so the watches
@@ -31,15 +30,15 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     });
     let this = Arc::clone(store);
     watches.spawn("the queue of all copies", async move { this.queue().await });
-    match &store.access {
-        SecretAccess::Cluster => {
+    match &store.copies_binding {
+        None => {
             watches.watch(tokens().optional(), TokenSink { store: Arc::clone(store), account: None });
             watches
                 .watch(copies().optional(), CopySink { store: Arc::clone(store), namespace: None, list: 0 });
         }
-        SecretAccess::Granted { role_binding } => {
-            let permissions = Watch::<RoleBinding>::all("rolebindings (copies)").named(role_binding);
-            let sink = CopyPermissionSink { store: Arc::clone(store), role: role_binding.clone() };
+        Some(name) => {
+            let permissions = Watch::<RoleBinding>::all("rolebindings (copies)").named(name);
+            let sink = CopyPermissionSink { store: Arc::clone(store), role: name.clone() };
             watches.watch(permissions, sink);
             watches.spawn("the watches on secrets", follow(Arc::clone(store), watches.clone()));
         }

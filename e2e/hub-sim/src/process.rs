@@ -9,7 +9,7 @@ use access_provisioner::{
 };
 use consumer_access::ConsumerAccess;
 use credential_rights::{CredentialRights, GRACE, PermissionSettings};
-use credential_syncer::{SecretAccess, SyncSettings, Syncer, SyncerSettings};
+use credential_syncer::{SyncSettings, Syncer, SyncerSettings};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, ready};
 use hub_api::names::ManagerName;
@@ -226,11 +226,7 @@ fn build(
             protected: ProtectedNamespaces::default(),
             trust_restored: false,
         },
-        access: if means.granted {
-            SecretAccess::Granted { role_binding: COPIES_ROLE.to_owned() }
-        } else {
-            SecretAccess::Cluster
-        },
+        copies_binding: means.granted.then(|| COPIES_ROLE.to_owned()),
     };
     let rights = || PermissionSettings {
         namespace: HOME.into(),

@@ -13,7 +13,7 @@ use access_provisioner::{
     DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, Purpose, SourceSettings,
 };
 use clap::{ArgAction, Args, ValueEnum};
-use credential_syncer::{SecretAccess, SyncSettings, SyncerSettings};
+use credential_syncer::{SyncSettings, SyncerSettings};
 use hub_api::names::{ManagerName, Namespace, is_dns_label, is_dns_subdomain};
 use hub_core::access;
 use hub_core::consumer_role::ConsumerRole;
@@ -374,13 +374,9 @@ impl RunArgs {
             protected: self.protected_namespaces.clone(),
             trust_restored: self.trust_restored_tokens,
         };
-        let access = match self.credential_secret_access {
-            SecretAccessArg::Cluster => SecretAccess::Cluster,
-            SecretAccessArg::Granted => {
-                SecretAccess::Granted { role_binding: self.rights.credential_rights_copies_role.clone() }
-            }
-        };
-        SyncerSettings { sync, access }
+        let is_limited = self.credential_secret_access == SecretAccessArg::Granted;
+        let copies_binding = is_limited.then(|| self.rights.credential_rights_copies_role.clone());
+        SyncerSettings { sync, copies_binding }
     }
 
     /// How to determine whether bindings are in effect.
