@@ -1,25 +1,25 @@
-//! The command line. Every flag of `run` can also be set by an environment variable.
+//! The command line. Every flag of `run` and `user-server` can also be set by an environment variable.
 #![allow(
     clippy::doc_markdown,
     reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
 mod consumers;
-mod object_name;
 mod run;
 mod user_server;
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Arg, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use clusterprofile_cli::args;
 use hub_api::crds::Flavour;
-use hub_api::names::ManagerName;
+use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};
 
-pub use self::object_name::ObjectName;
-pub use self::run::{HostArgs, LogFormat, MetricsArgs, RunArgs};
+pub use self::run::{HostArgs, LogFormat, RunArgs};
 pub use self::user_server::UserServerArgs;
 
 /// Publishes an Open Cluster Management hub's clusters as ClusterProfiles
@@ -131,7 +131,6 @@ pub struct WorkingArgs {
 
 impl WorkingArgs {
     /// Whether nothing is expected.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.expect_deployments.is_empty() && self.expect_leases.is_empty() && self.expect_withdrawn.is_none()
     }
@@ -163,8 +162,8 @@ pub struct CleanupArgs {
 pub struct CrdsArgs {
     /// List types in the status of ClusterProfile: `map` as in cluster-inventory-api v0.1.0 and later, `atomic` as in
     /// Open Cluster Management; `v1alpha2` also serves v1alpha2, as planned for cluster-inventory-api v0.2.0
-    #[arg(long, value_enum, default_value_t = Lists::Map)]
-    pub cluster_profile_lists: Lists,
+    #[arg(long, value_parser = flavour(), default_value = "map")]
+    pub cluster_profile_lists: Flavour,
 
     /// Create the CustomResourceDefinition of ClusterProfile on the hub if it is missing, instead of printing
     ///
@@ -178,25 +177,47 @@ pub struct CrdsArgs {
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// The published flavours of the ClusterProfile CRD.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Lists {
-    /// Lists are maps by name or type.
-    Map,
-    /// Lists are replaced as a whole.
-    Atomic,
-    /// Lists are maps, and v1alpha2 is served beside v1alpha1.
-    V1alpha2,
+/// Parses a published flavour of the ClusterProfile CRD.
+fn flavour() -> impl TypedValueParser<Value = Flavour> {
+    let flavours = [
+        (Flavour::Map, "Lists are maps by name or type"),
+        (Flavour::Atomic, "Lists are replaced as a whole"),
+        (Flavour::V1alpha2, "Lists are maps, and v1alpha2 is served beside v1alpha1"),
+    ];
+    let values = flavours.map(|(flavour, help)| PossibleValue::new(flavour.as_str()).help(help));
+    PossibleValuesParser::new(values).try_map(|text| text.parse::<Flavour>())
 }
 
-impl From<Lists> for Flavour {
-    fn from(lists: Lists) -> Self {
-        match lists {
-            Lists::Map => Self::Map,
-            Lists::Atomic => Self::Atomic,
-            Lists::V1alpha2 => Self::V1alpha2,
+/// A namespaced object on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectName {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl FromStr for ObjectName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('/') {
+            Some((namespace, name)) if is_dns_label(namespace) && is_dns_subdomain(name) => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err(format!("expected NAMESPACE/NAME, got {text:?}")),
         }
     }
+}
+
+/// Makes the environment variable of its name set a flag too.
+fn with_variable(flag: Arg) -> Arg {
+    let variable = format!("HUB_ADDONS_{}", flag.get_id().as_str().to_uppercase());
+    flag.env(variable)
 }
 
 #[cfg(test)]

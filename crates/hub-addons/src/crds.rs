@@ -30,7 +30,7 @@ pub enum CrdsError {
 
 /// The output: the CRDs as YAML, or what has been done.
 pub async fn crds(args: &CrdsArgs) -> Result<String, CrdsError> {
-    let profile = crds::cluster_profile(args.cluster_profile_lists.into());
+    let profile = crds::cluster_profile(args.cluster_profile_lists);
     if args.create_missing {
         let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?).await?;
         return create_missing(client, &profile).await;

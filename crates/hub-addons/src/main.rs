@@ -12,7 +12,9 @@ mod serve;
 mod user_server;
 mod working;
 
-use std::io::Write as _;
+use std::fmt::Display;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -24,53 +26,41 @@ use tracing_subscriber::filter::{LevelFilter, ParseError};
 
 use crate::cli::{Cli, Command, HostArgs, LogFormat, OnHub};
 use crate::explain::ExplainError;
+use crate::run::RunError;
 
 /// One thread: the controllers wait for the API server most of the time, and musl's allocator, which is compact, has
 /// one lock. A long list is decoded in portions, so that probes get a response and the Lease is renewed in between.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    match Cli::parse().command {
         Command::Run(args) => {
             init_log(&args.host);
-            return outcome(run::run(*args).await);
+            outcome(run::run(*args).await)
         }
         Command::UserServer(args) => {
             init_log(&args.host);
-            return outcome(user_server::user_server(*args).await);
+            outcome(user_server::user_server(*args).await)
         }
-        Command::Explain(args) => return ended(explain::explain(args).await),
-        Command::List(OnHub { kubeconfig, args }) => {
-            return ended(explain::run(&args::Command::List(args), kubeconfig.as_deref()).await);
-        }
-        Command::Test(OnHub { kubeconfig, args }) => {
-            return ended(explain::run(&args::Command::Test(args), kubeconfig.as_deref()).await);
-        }
+        Command::Explain(args) => ended(explain::explain(args).await),
+        Command::List(OnHub { kubeconfig, args }) => on_hub(args::Command::List(args), kubeconfig).await,
+        Command::Test(OnHub { kubeconfig, args }) => on_hub(args::Command::Test(args), kubeconfig).await,
         Command::Kubeconfig(OnHub { kubeconfig, args }) => {
-            return ended(explain::run(&args::Command::Kubeconfig(args), kubeconfig.as_deref()).await);
+            on_hub(args::Command::Kubeconfig(args), kubeconfig).await
         }
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "hub-addons", &mut script);
-            std::io::stdout().lock().write_all(&script)
+            print(&script)
         }
-        Command::Crds(args) => match crds::crds(&args).await {
-            Ok(text) => print(&text),
-            Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
-        },
-        Command::Cleanup(args) => match cleanup::cleanup(&args).await {
-            Ok(lines) => print(&lines),
-            Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
-        },
-        Command::Version => print(concat!("hub-addons ", env!("CARGO_PKG_VERSION"), "\n")),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        // The reader has closed the pipe.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            clap::Error::raw(ErrorKind::Io, format!("cannot write to standard output: {error}\n")).exit()
-        }
+        Command::Crds(args) => printed(crds::crds(&args).await),
+        Command::Cleanup(args) => printed(cleanup::cleanup(&args).await),
+        Command::Version => print(concat!("hub-addons ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
     }
+}
+
+/// Carries out a command of `kubectl clusterprofile`.
+async fn on_hub(command: args::Command, kubeconfig: Option<PathBuf>) -> ExitCode {
+    ended(explain::run(&command, kubeconfig.as_deref()).await)
 }
 
 /// The exit code of a command that has its own exit statuses.
@@ -79,16 +69,16 @@ fn ended(result: Result<ExitCode, ExplainError>) -> ExitCode {
         Ok(code) => code,
         // The reader has closed the pipe.
         Err(ExplainError::Command(CommandError::Print(error)))
-            if error.kind() == std::io::ErrorKind::BrokenPipe =>
+            if error.kind() == io::ErrorKind::BrokenPipe =>
         {
             ExitCode::SUCCESS
         }
-        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
+        Err(error) => fail(&error),
     }
 }
 
 /// The exit code of a command that runs until a signal.
-fn outcome<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {
+fn outcome(result: Result<(), RunError>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -99,18 +89,14 @@ fn outcome<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {
 }
 
 fn init_log(args: &HostArgs) {
-    if let Err(error) = start_log(args.log_format, &args.log_level) {
-        clap::Error::raw(ErrorKind::InvalidValue, format!("invalid --log-level: {error}\n")).exit();
-    }
-}
-
-fn start_log(format: LogFormat, level: &str) -> Result<(), ParseError> {
-    let log = tracing_subscriber::fmt().with_env_filter(filter(level)?).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
+    let filter = filter(&args.log_level).unwrap_or_else(|error| {
+        clap::Error::raw(ErrorKind::InvalidValue, format!("invalid --log-level: {error}\n")).exit()
+    });
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    match args.log_format {
+        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
-    Ok(())
 }
 
 /// The filter for a level or for directives.
@@ -129,8 +115,27 @@ fn filter(level: &str) -> Result<EnvFilter, ParseError> {
     }
 }
 
-fn print(text: &str) -> std::io::Result<()> {
-    std::io::stdout().lock().write_all(text.as_bytes())
+/// Prints the output of a command.
+fn printed<E: Display>(output: Result<String, E>) -> ExitCode {
+    match output {
+        Ok(text) => print(text.as_bytes()),
+        Err(error) => fail(&error),
+    }
+}
+
+fn print(text: &[u8]) -> ExitCode {
+    match io::stdout().lock().write_all(text) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            fail(&format_args!("cannot write to standard output: {error}"))
+        }
+        // With an error, the reader has closed the pipe.
+        Ok(()) | Err(_) => ExitCode::SUCCESS,
+    }
+}
+
+/// Ends the program with an error.
+fn fail(error: &dyn Display) -> ! {
+    clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit()
 }
 
 #[cfg(test)]

@@ -1,16 +1,20 @@
 //! `hub-addons run`: from the command line to running controllers, and an orderly shutdown.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 
 use access_provisioner::{Direct, Provisioner};
 use consumer_access::ConsumerAccess;
 use credential_rights::CredentialRights;
 use credential_syncer::Syncer;
+use hub_core::fleet::BoundSource;
 use hub_process::process::{Process, ProcessError, Setup};
 use hub_runtime::flow::write_limit::WriteLimit;
 use hub_runtime::host::lease::Candidate;
-use hub_runtime::observe::health::Health;
+use hub_runtime::observe::health::{BindError, Health};
 use hub_runtime::observe::metrics::Metrics;
+use hub_runtime::observe::secure_metrics::SecureMetricsError;
+use hub_runtime::observe::serving_certificate::CertificateError;
 use profile_projector::Projector;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -18,9 +22,9 @@ use tracing::info;
 
 use crate::cli::RunArgs;
 use crate::connect::{self, ConnectError};
-use crate::serve::{self, ServeError};
+use crate::serve;
 
-/// Why the program ended without a signal.
+/// Why a command that runs until a signal ended without one.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("no controller to run: every feature gate is disabled")]
@@ -46,16 +50,30 @@ pub enum RunError {
         access_provisioner::OWN_IDENTITY_GATE
     )]
     NoUserServer,
-    /// Probes or metrics cannot be served.
+    /// Neither a directory nor an authority is set.
+    #[error("--certificate-directory or --authority is required")]
+    NoCertificate,
+    /// A certificate is given but not used.
+    #[error(
+        "--metrics-certificate-directory is set without --metrics-secure: metrics would be served without TLS"
+    )]
+    CertificateWithoutTls,
+    /// An address cannot be bound.
     #[error(transparent)]
-    Serve(#[from] ServeError),
+    Bind(#[from] BindError),
+    /// The certificate for applications cannot be read.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// Metrics over TLS cannot be served.
+    #[error(transparent)]
+    SecureMetrics(#[from] SecureMetricsError),
     /// The hub cannot be connected to.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// Signals cannot be received.
     #[error("cannot listen for signals: {0}")]
     Signal(#[source] std::io::Error),
-    /// The controllers cannot continue.
+    /// The process cannot continue.
     #[error(transparent)]
     Process(#[from] ProcessError),
 }
@@ -63,8 +81,8 @@ pub enum RunError {
 /// Runs until a signal arrives or an error ends it.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let is_on = |gate| args.feature_gates.is_on(gate);
-    let rights = is_on(credential_rights::GATE).then(|| args.rights().ok_or(RunError::NoRightsSubject));
-    let rights = rights.transpose()?;
+    let rights =
+        is_on(credential_rights::GATE).then(|| args.rights().ok_or(RunError::NoRightsSubject)).transpose()?;
     if is_on(consumer_access::GATE) && args.consumers.consumers.is_none() {
         return Err(RunError::NoConsumers);
     }
@@ -84,28 +102,28 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         ),
         (own_identity.is_some(), "--own-identity-provider-name", &access.own_identity_provider_name),
     ];
-    let used: Vec<_> = names.into_iter().filter(|(is_used, ..)| *is_used).collect();
-    for (index, (_, flag, name)) in used.iter().enumerate() {
-        if let Some((_, other, _)) = used[..index].iter().find(|(.., other)| other == name) {
+    let mut used = BTreeMap::new();
+    for (_, flag, name) in names.into_iter().filter(|(is_used, ..)| *is_used) {
+        if let Some(other) = used.insert(name, flag) {
             let flags = format!("{other} and {flag}");
-            return Err(RunError::OneProviderName { flags, name: (*name).clone() });
+            return Err(RunError::OneProviderName { flags, name: name.clone() });
         }
     }
     let signals = Signals::new().map_err(RunError::Signal)?;
     let (health, metrics) = (Health::default(), Metrics::new(env!("CARGO_PKG_VERSION")));
-    serve::serve(&args.metrics, &args.host, &health, &metrics).await?;
+    serve::serve(&args.host, &health, &metrics).await?;
     let config = connect::config(args.kubeconfig.as_deref()).await?;
     let hub = config.cluster_url.clone();
     let namespace = args.leader_election_namespace.as_ref().unwrap_or(&config.default_namespace);
     let access_settings = args.consumer_access(namespace).filter(|_| is_on(consumer_access::GATE));
     let candidate = Candidate { namespace: namespace.clone(), identity: identity() };
     let client = connect::client(config).await?;
-    serve::serve_authorized(&args.metrics, &metrics, &client).await?;
+    serve::serve_authorized(&args.host, &metrics, &client).await?;
     let setup = Setup {
         health,
         metrics,
         manager: args.cluster_manager_name.clone(),
-        bound_source: args.bound_source(),
+        bound_source: if args.compute_bound { BoundSource::Computed } else { BoundSource::Status },
         candidate: args.leader_elect.then_some(candidate),
         limit: WriteLimit::per_second(args.max_writes_per_second),
         ..Setup::new(client)

@@ -1,54 +1,30 @@
 //! The probes and the metrics of a process, as its command line has them.
 
-use hub_runtime::observe::health::{BindError, Health, serve_metrics, serve_probes};
+use hub_runtime::observe::health::{Health, serve_metrics, serve_probes};
 use hub_runtime::observe::metrics::Metrics;
-use hub_runtime::observe::secure_metrics::{SecureMetricsError, serve_secure_metrics};
+use hub_runtime::observe::secure_metrics::serve_secure_metrics;
 use kube::Client;
 
-use crate::cli::{HostArgs, MetricsArgs};
-
-/// Why probes or metrics are not served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// An address cannot be bound.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// Metrics over TLS cannot be served.
-    #[error(transparent)]
-    SecureMetrics(#[from] SecureMetricsError),
-    /// A certificate is given but not used.
-    #[error(
-        "--metrics-certificate-directory is set without --metrics-secure: metrics would be served without TLS"
-    )]
-    CertificateWithoutTls,
-}
+use crate::cli::HostArgs;
+use crate::run::RunError;
 
 /// Serves the probes and, if they need no authorization, the metrics: before connecting to the hub, which may take
 /// long.
-pub async fn serve(
-    args: &MetricsArgs,
-    host: &HostArgs,
-    health: &Health,
-    metrics: &Metrics,
-) -> Result<(), ServeError> {
+pub async fn serve(args: &HostArgs, health: &Health, metrics: &Metrics) -> Result<(), RunError> {
     if args.metrics_certificate_directory.is_some() && !args.metrics_secure {
-        return Err(ServeError::CertificateWithoutTls);
+        return Err(RunError::CertificateWithoutTls);
     }
     if let Some(address) = args.metrics_bind_address.0.as_ref().filter(|_| !args.metrics_secure) {
         serve_metrics(address, metrics.clone()).await?;
     }
-    if let Some(address) = &host.health_probe_bind_address.0 {
+    if let Some(address) = &args.health_probe_bind_address.0 {
         serve_probes(address, health.clone(), metrics.clone()).await?;
     }
     Ok(())
 }
 
 /// Serves the metrics for clients that the hub authorizes.
-pub async fn serve_authorized(
-    args: &MetricsArgs,
-    metrics: &Metrics,
-    client: &Client,
-) -> Result<(), ServeError> {
+pub async fn serve_authorized(args: &HostArgs, metrics: &Metrics, client: &Client) -> Result<(), RunError> {
     if let Some(address) = args.metrics_bind_address.0.as_ref().filter(|_| args.metrics_secure) {
         let directory = args.metrics_certificate_directory.clone();
         serve_secure_metrics(address, metrics.clone(), client.clone(), directory).await?;

@@ -2,58 +2,28 @@
 
 use std::sync::Arc;
 
-use hub_process::process::{Process, ProcessError, Setup};
-use hub_runtime::observe::health::{BindError, Health};
+use hub_core::fleet::BoundSource;
+use hub_process::process::{Process, Setup};
+use hub_runtime::observe::health::Health;
 use hub_runtime::observe::metrics::Metrics;
-use hub_runtime::observe::serving_certificate::{CertificateError, ServingCertificate};
+use hub_runtime::observe::serving_certificate::ServingCertificate;
 use tracing::info;
 use user_server::{Authority, UserServer, UserServerMetrics};
 
 use crate::cli::UserServerArgs;
-use crate::connect::{self, ConnectError};
-use crate::run::{Signals, run_until_signal};
-use crate::serve::{self, ServeError};
+use crate::connect;
+use crate::run::{RunError, Signals, run_until_signal};
+use crate::serve;
 
 /// The protocols for applications: HTTP/2, and HTTP/1.1, which alone supports upgrades.
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// Why the program ended without a signal.
-#[derive(Debug, thiserror::Error)]
-pub enum UserServerError {
-    /// The address for applications cannot be bound.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// Neither a directory nor an authority is set.
-    #[error("--certificate-directory or --authority is required")]
-    NoCertificate,
-    /// The certificate cannot be read.
-    #[error(transparent)]
-    Certificate(#[from] CertificateError),
-    /// Probes or metrics cannot be served.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    /// The hub cannot be connected to.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// Signals cannot be received.
-    #[error("cannot listen for signals: {0}")]
-    Signal(#[source] std::io::Error),
-    /// The process cannot continue.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-}
-
 /// Serves until a signal arrives or an error ends it.
-pub async fn user_server(args: UserServerArgs) -> Result<(), UserServerError> {
-    let mut signals = Signals::new().map_err(UserServerError::Signal)?;
-    let mut registered = None;
-    let metrics = Metrics::with(env!("CARGO_PKG_VERSION"), |registry| {
-        registered = Some(UserServerMetrics::register(registry));
-    });
+pub async fn user_server(args: UserServerArgs) -> Result<(), RunError> {
+    let mut signals = Signals::new().map_err(RunError::Signal)?;
+    let (metrics, of_server) = Metrics::with(env!("CARGO_PKG_VERSION"), UserServerMetrics::register);
     let health = Health::default();
-    // Always set here, since the closure has run.
-    let Some(of_server) = registered else { return Ok(()) };
-    serve::serve(&args.metrics, &args.host, &health, &metrics).await?;
+    serve::serve(&args.host, &health, &metrics).await?;
     let config = connect::config(args.kubeconfig.as_deref()).await?;
     let from_files = args.certificate_directory.clone();
     let from_files = from_files.map(|directory| ServingCertificate::new(Some(directory), PROTOCOLS));
@@ -64,7 +34,7 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), UserServerError> {
     }
     let hub = config.cluster_url.clone();
     let client = connect::client(config).await?;
-    serve::serve_authorized(&args.metrics, &metrics, &client).await?;
+    serve::serve_authorized(&args.host, &metrics, &client).await?;
     let certificate = match (from_files, args.authority(PROTOCOLS)) {
         (Some(certificate), _) => certificate,
         (None, Some(settings)) => {
@@ -76,13 +46,13 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), UserServerError> {
             tokio::spawn(authority.run());
             certificate
         }
-        (None, None) => return Err(UserServerError::NoCertificate),
+        (None, None) => return Err(RunError::NoCertificate),
     };
     let settings = args.settings(of_server);
     let setup = Setup {
         health,
         metrics,
-        bound_source: args.bound_source(),
+        bound_source: if args.compute_bound { BoundSource::Computed } else { BoundSource::Status },
         is_read_only: true,
         ..Setup::new(client)
     };

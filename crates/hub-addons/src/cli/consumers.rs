@@ -23,25 +23,25 @@ pub struct ConsumersArgs {
     /// ServiceAccounts of the namespace are on the cluster get the ClusterRoles, and the account may act as them. For Kueue, one consumer can name the MultiKueueConfig
     /// that lists its clusters, or several, each with a selector of their labels. With "argoCD", each cluster has a
     /// cluster Secret of Argo CD in the namespace
-    #[arg(long, env = "HUB_ADDONS_CONSUMERS", value_name = "JSON")]
+    #[arg(long, value_name = "JSON")]
     pub consumers: Option<Consumers>,
 
     /// Namespace of the accounts on every cluster; by default that of the addon managed-serviceaccount, as its
     /// ManagedClusterAddOn for each cluster shows it
-    #[arg(long, env = "HUB_ADDONS_CONSUMER_ACCOUNT_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace)]
+    #[arg(long, value_name = "NAMESPACE", value_parser = namespace)]
     pub consumer_account_namespace: Option<Namespace>,
 
     /// Also give consumers access to the hub itself where it is a managed cluster (local-cluster): their ClusterRoles
     /// are then permissions on the hub
-    #[arg(long, env = "HUB_ADDONS_CONSUMER_LOCAL_CLUSTER", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub consumer_local_cluster: bool,
 
     /// ID of the hub on OpenShift (spec.clusterID of its ClusterVersion), by which it is recognized as a managed cluster
-    #[arg(long, env = "HUB_ADDONS_HUB_OPENSHIFT_ID", value_name = "ID")]
+    #[arg(long, value_name = "ID")]
     pub hub_openshift_id: Option<String>,
 
     /// Withdraw the access of every consumer, as before an uninstallation
-    #[arg(long, env = "HUB_ADDONS_WITHDRAW_CONSUMERS", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub withdraw_consumers: bool,
 }
 
@@ -53,7 +53,6 @@ fn namespace(text: &str) -> Result<Namespace, String> {
 impl RunArgs {
     /// The settings of consumer access, if consumers are declared. `leases` is the namespace of the Leases, which
     /// distinguishes installations.
-    #[must_use]
     pub fn consumer_access(&self, leases: &str) -> Option<AccessSettings> {
         Some(AccessSettings {
             consumers: self.consumers.consumers.clone()?,

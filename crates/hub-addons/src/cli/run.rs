@@ -1,4 +1,4 @@
-//! The arguments of `run`. Each flag can also be set by an environment variable.
+//! The arguments of `run`. Each flag can also be set by the environment variable of its name.
 #![allow(
     clippy::doc_markdown,
     reason = "these comments are the text of --help, which shows backticks as they are"
@@ -14,11 +14,10 @@ use access_provisioner::{
 };
 use clap::{ArgAction, Args, ValueEnum};
 use credential_syncer::{SyncSettings, SyncerSettings};
-use hub_api::names::{ManagerName, Namespace, is_dns_label, is_dns_subdomain};
+use hub_api::names::{ManagerName, Namespace, is_dns_label};
 use hub_core::access;
 use hub_core::consumer_role::ConsumerRole;
 use hub_core::endpoint::ServerTemplate;
-use hub_core::fleet::BoundSource;
 use hub_core::label_allow_list::LabelAllowList;
 use hub_core::project::ProjectionSettings;
 use hub_core::protected::{self, ProtectedNamespaces};
@@ -27,10 +26,12 @@ use hub_runtime::observe::health::{BindAddress, InvalidBindAddress};
 use jiff::SignedDuration;
 
 use crate::cli::consumers::ConsumersArgs;
+use crate::cli::{ObjectName, with_variable};
 use crate::features::FeatureGates;
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
+#[command(mut_args(with_variable))]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct RunArgs {
     /// Feature gates, as GATE=true,GATE=false
@@ -54,53 +55,53 @@ pub struct RunArgs {
     ///
     /// ClusterProfileOwnIdentityProvider (default false, alpha): a separate access provider that leads to the user server,
     /// for applications that reach clusters by their own identity (`hub-addons user-server`).
-    #[arg(long, env = "HUB_ADDONS_FEATURE_GATES", default_value = "", hide_default_value = true)]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub feature_gates: FeatureGates,
 
     /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
-    #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
     /// Name of the cluster manager in ClusterProfiles: only its profiles are changed
-    #[arg(long, env = "HUB_ADDONS_CLUSTER_MANAGER_NAME", default_value = ManagerName::DEFAULT)]
+    #[arg(long, default_value = ManagerName::DEFAULT)]
     pub cluster_manager_name: ManagerName,
 
     /// Labels to copy from ManagedClusters to their ClusterProfiles, as KEY,PREFIX/*
-    #[arg(long, env = "HUB_ADDONS_PROPAGATE_LABELS", default_value = "", hide_default_value = true)]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub propagate_labels: LabelAllowList,
 
     /// Apply a changed member ID of a ManagedCluster to its existing profiles, instead of only reporting it
     ///
     /// The member ID is the ManagedCluster's label multicluster.x-k8s.io/inventory-member-id, or its name. KEP-4322
     /// requires that it does not change while a profile represents the same cluster.
-    #[arg(long, env = "HUB_ADDONS_FOLLOW_MEMBER_ID", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub follow_member_id: bool,
 
     /// On a hub without Open Cluster Management: treat a ManagedClusterSetBinding as bound if its set exists, since no
     /// controller writes its condition `Bound`
-    #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub compute_bound: bool,
 
     /// Copy the token of a ManagedServiceAccount only to the namespaces in its annotation
     /// authentication.open-cluster-management.io/sync-to-namespaces, and to none if it has no such annotation
-    #[arg(long, env = "HUB_ADDONS_REQUIRE_SYNC_NAMESPACES", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub require_sync_namespaces: bool,
 
     /// Namespaces that receive neither credentials nor permissions, even if a set is bound there, as NAME,PREFIX*; the
     /// namespaces of joined clusters are always included. Include the namespace of this program
-    #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES", default_value = protected::DEFAULT)]
+    #[arg(long, value_name = "NAMESPACES", default_value = protected::DEFAULT)]
     pub protected_namespaces: ProtectedNamespaces,
 
     /// Copy tokens that were reported before their ManagedCluster was created, and would otherwise be treated as those
     /// of an earlier cluster of the same name; for a hub that was restored from a backup
-    #[arg(long, env = "HUB_ADDONS_TRUST_RESTORED_TOKENS", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub trust_restored_tokens: bool,
 
     /// How the credential syncer reads Secrets. `cluster`: by label in all namespaces, which requires permission to
     /// list every Secret of the hub. `granted`: tokens by the names of the accounts that opt in, and copies in the
     /// namespaces with a RoleBinding for it (see --credential-rights-copies-role), which requires permissions for those
     /// only
-    #[arg(long, env = "HUB_ADDONS_CREDENTIAL_SECRET_ACCESS", value_enum, default_value_t = SecretAccessArg::Cluster)]
+    #[arg(long, value_enum, default_value_t = SecretAccessArg::Cluster)]
     pub credential_secret_access: SecretAccessArg,
 
     /// Who receives permissions from the gate ClusterProfileCredRights
@@ -115,63 +116,54 @@ pub struct RunArgs {
     #[command(flatten)]
     pub access: AccessArgs,
 
-    /// How to serve metrics
-    #[command(flatten)]
-    pub metrics: MetricsArgs,
-
-    /// Probes and the log
+    /// Metrics, probes and the log
     #[command(flatten)]
     pub host: HostArgs,
 
     /// Write only while holding a Lease, so that several replicas can run
-    #[arg(long, env = "HUB_ADDONS_LEADER_ELECT", value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub leader_elect: bool,
 
     /// Namespace of the Leases; by default the Pod's own, else that of the kubeconfig's context
-    #[arg(long, env = "HUB_ADDONS_LEADER_ELECTION_NAMESPACE", value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE")]
     pub leader_election_namespace: Option<String>,
 
     /// The maximum number of writes in a second, on average; by default, only the API server limits them (API Priority and
     /// Fairness)
     ///
     /// What ends a grant is written at once, and counts: it delays other writes by at most ten seconds.
-    #[arg(long, env = "HUB_ADDONS_MAX_WRITES_PER_SECOND", value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER")]
     pub max_writes_per_second: Option<NonZeroU32>,
 }
 
-/// Probes and the log.
+/// Metrics, probes and the log.
 #[derive(Debug, Args)]
 pub struct HostArgs {
-    /// Where to serve /livez and /readyz; 0 to disable
-    #[arg(long, env = "HUB_ADDONS_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081")]
-    pub health_probe_bind_address: Listen,
-
-    /// Format of the log on standard error
-    #[arg(long, env = "HUB_ADDONS_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
-    pub log_format: LogFormat,
-
-    /// Log level: error, warn, info, debug, trace, or directives such as hub_runtime=debug
-    #[arg(long, env = "HUB_ADDONS_LOG_LEVEL", default_value = "info")]
-    pub log_level: String,
-}
-
-/// How to serve metrics.
-#[derive(Debug, Args)]
-#[allow(clippy::struct_field_names, reason = "these are the names of the flags")]
-pub struct MetricsArgs {
     /// Where to serve /metrics; 0 to disable
-    #[arg(long, env = "HUB_ADDONS_METRICS_BIND_ADDRESS", default_value = ":8080")]
+    #[arg(long, default_value = ":8080")]
     pub metrics_bind_address: Listen,
 
     /// Serve /metrics over TLS, to clients whose bearer token the hub authenticates and authorizes to get /metrics
     /// (RBAC: nonResourceURLs); requires permission to create TokenReviews and SubjectAccessReviews
-    #[arg(long, env = "HUB_ADDONS_METRICS_SECURE", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub metrics_secure: bool,
 
     /// With --metrics-secure: directory of tls.crt and tls.key, which are reloaded when they change; by default the
     /// certificate is self-signed
-    #[arg(long, env = "HUB_ADDONS_METRICS_CERTIFICATE_DIRECTORY", value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY")]
     pub metrics_certificate_directory: Option<PathBuf>,
+
+    /// Where to serve /livez and /readyz; 0 to disable
+    #[arg(long, default_value = ":8081")]
+    pub health_probe_bind_address: Listen,
+
+    /// Format of the log on standard error
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// Log level: error, warn, info, debug, trace, or directives such as hub_runtime=debug
+    #[arg(long, default_value = "info")]
+    pub log_level: String,
 }
 
 /// Who receives permissions for Secrets, and through which roles.
@@ -180,57 +172,33 @@ pub struct MetricsArgs {
 #[allow(clippy::struct_field_names, reason = "these are the names of the flags")]
 pub struct RightsArgs {
     /// ServiceAccount of the credential syncer, as NAMESPACE/NAME; its Lease is expected in the same namespace
-    #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_SUBJECT", value_name = "NAMESPACE/NAME")]
-    pub credential_rights_subject: Option<ServiceAccount>,
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_account)]
+    pub credential_rights_subject: Option<ObjectName>,
 
     /// ClusterRole for copies; a RoleBinding of the same name binds it in every namespace with a bound
     /// ManagedClusterSetBinding, and the syncer determines its permissions from it
-    #[arg(
-        long,
-        env = "HUB_ADDONS_CREDENTIAL_RIGHTS_COPIES_ROLE",
-        value_name = "NAME",
-        default_value = "hub-addons-copies"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "hub-addons-copies")]
     pub credential_rights_copies_role: String,
 
     /// ClusterRole for tokens, whose only rule lists their names; it must exist
-    #[arg(
-        long,
-        env = "HUB_ADDONS_CREDENTIAL_RIGHTS_TOKENS_ROLE",
-        value_name = "NAME",
-        default_value = "hub-addons-tokens"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "hub-addons-tokens")]
     pub credential_rights_tokens_role: String,
 
     /// Roles of consumers whose one rule names the copies of a ManagedServiceAccount that are granted to their
     /// namespace, as the grant changes: NAMESPACE/ROLE/MANAGEDSERVICEACCOUNT,...; they have to exist, with the labels
     /// of the chart
-    #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_FOLLOW", value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub credential_rights_follow: Vec<ConsumerRole>,
 
     /// How long the Lease of the syncer has to show that nothing is left to delete in a namespace, before a permission
     /// there that is no longer needed is withdrawn. Without --leader-elect it has no Lease, and the permission stays
-    #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_GRACE", value_name = "DURATION", default_value = "5m")]
-    pub credential_rights_grace: Period,
+    #[arg(long, value_name = "DURATION", value_parser = period, default_value = "5m")]
+    pub credential_rights_grace: Duration,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServiceAccount {
-    namespace: Namespace,
-    name: String,
-}
-
-impl FromStr for ServiceAccount {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once('/') {
-            Some((namespace, name)) if is_dns_label(namespace) && is_dns_subdomain(name) => {
-                Ok(Self { namespace: namespace.into(), name: name.to_owned() })
-            }
-            _ => Err(format!("{text:?} is not a valid ServiceAccount: must be NAMESPACE/NAME")),
-        }
-    }
+/// Parses the namespace and the name of a ServiceAccount.
+fn service_account(text: &str) -> Result<ObjectName, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a valid ServiceAccount: must be NAMESPACE/NAME"))
 }
 
 /// How Secrets are read.
@@ -247,76 +215,61 @@ pub enum SecretAccessArg {
 #[command(next_help_heading = "Access providers")]
 pub struct AccessArgs {
     /// Name of our entry in status.accessProviders, by which consumers select it
-    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", value_parser = provider_name, default_value = access::DEFAULT_PROVIDER)]
+    #[arg(long, value_name = "NAME", value_parser = provider_name, default_value = access::DEFAULT_PROVIDER)]
     pub access_provider_name: String,
 
     /// Source of the server and its trust anchors
-    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_SOURCE", value_enum, default_value_t = AccessSourceArg::ClusterProxy)]
+    #[arg(long, value_enum, default_value_t = AccessSourceArg::ClusterProxy)]
     pub access_provider_source: AccessSourceArg,
 
     /// Name of cluster-proxy's user server Service
-    #[arg(
-        long,
-        env = "HUB_ADDONS_CLUSTER_PROXY_SERVICE",
-        value_name = "NAME",
-        default_value = "cluster-proxy-addon-user"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "cluster-proxy-addon-user")]
     pub cluster_proxy_service: String,
 
     /// Port of that Service
-    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_PORT", value_name = "PORT", default_value_t = 9092)]
+    #[arg(long, value_name = "PORT", default_value_t = 9092)]
     pub cluster_proxy_port: u16,
 
     /// Publish only for clusters with the ManagedClusterAddOn cluster-proxy
-    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_REQUIRE_ADDON", value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub cluster_proxy_require_addon: bool,
 
     /// With the source static: URL of the server, with {cluster} in place of the cluster's name
-    #[arg(
-        long,
-        env = "HUB_ADDONS_ACCESS_PROVIDER_SERVER",
-        value_name = "URL",
-        required_if_eq("access_provider_source", "static")
-    )]
+    #[arg(long, value_name = "URL", required_if_eq("access_provider_source", "static"))]
     pub access_provider_server: Option<ServerTemplate>,
 
     /// The server's CA certificates, as configmap/NAMESPACE/NAME/KEY or secret/NAMESPACE/NAME/KEY; by default the
     /// serving certificate of cluster-proxy's user server, whose Secret also contains its private key
-    #[arg(
-        long,
-        env = "HUB_ADDONS_ACCESS_PROVIDER_CA",
-        value_name = "REFERENCE",
-        required_if_eq("access_provider_source", "static")
-    )]
+    #[arg(long, value_name = "REFERENCE", required_if_eq("access_provider_source", "static"))]
     pub access_provider_ca: Option<CaReference>,
 
     /// How long to publish replaced trust anchors together with the new ones at most, as 10m or 0, since servers reload
     /// their certificate with a delay; it ends earlier when TLS handshakes show the new certificate
-    #[arg(long, env = "HUB_ADDONS_CA_OVERLAP", value_name = "DURATION", default_value = "10m")]
-    pub ca_overlap: Period,
+    #[arg(long, value_name = "DURATION", value_parser = period, default_value = "10m")]
+    pub ca_overlap: Duration,
 
     /// Name of the direct access provider (gate ClusterProfileDirectAccessProvider)
-    #[arg(long, env = "HUB_ADDONS_DIRECT_ACCESS_PROVIDER_NAME", value_name = "NAME", value_parser = provider_name, default_value = DEFAULT_DIRECT_PROVIDER)]
+    #[arg(long, value_name = "NAME", value_parser = provider_name, default_value = DEFAULT_DIRECT_PROVIDER)]
     pub direct_access_provider_name: String,
 
     /// Also publish direct endpoints with loopback, link-local and metadata addresses
-    #[arg(long, env = "HUB_ADDONS_DIRECT_ALLOW_LOCAL", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub direct_allow_local: bool,
 
     /// Name of the access provider for applications with an identity of their own (gate ClusterProfileOwnIdentityProvider)
-    #[arg(long, env = "HUB_ADDONS_OWN_IDENTITY_PROVIDER_NAME", value_name = "NAME", value_parser = provider_name, default_value = access::DEFAULT_OWN_IDENTITY_PROVIDER)]
+    #[arg(long, value_name = "NAME", value_parser = provider_name, default_value = access::DEFAULT_OWN_IDENTITY_PROVIDER)]
     pub own_identity_provider_name: String,
 
     /// URL of the user server, with {cluster} in place of the cluster's name
-    #[arg(long, env = "HUB_ADDONS_USER_SERVER_URL", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     pub user_server_url: Option<ServerTemplate>,
 
     /// The user server's CA certificates, as configmap/NAMESPACE/NAME/KEY or secret/NAMESPACE/NAME/KEY
-    #[arg(long, env = "HUB_ADDONS_USER_SERVER_CA", value_name = "REFERENCE")]
+    #[arg(long, value_name = "REFERENCE")]
     pub user_server_ca: Option<CaReference>,
 
     /// Namespaces whose profiles get the access provider for applications with an identity of their own; by default all
-    #[arg(long, env = "HUB_ADDONS_OWN_IDENTITY_NAMESPACES", value_name = "NAMESPACES", value_delimiter = ',', value_parser = namespace)]
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = namespace)]
     pub own_identity_namespaces: Vec<Namespace>,
 }
 
@@ -340,23 +293,21 @@ fn provider_name(text: &str) -> Result<String, String> {
 
 impl RunArgs {
     /// The settings of the permission controller, if a subject is given.
-    #[must_use]
     pub fn rights(&self) -> Option<credential_rights::PermissionSettings> {
         let subject = self.rights.credential_rights_subject.clone()?;
         Some(credential_rights::PermissionSettings {
-            namespace: subject.namespace,
+            namespace: subject.namespace.as_str().into(),
             service_account: subject.name,
             copies_role: self.rights.credential_rights_copies_role.clone(),
             tokens_role: self.rights.credential_rights_tokens_role.clone(),
             protected: self.protected_namespaces.clone(),
             require_namespaces: self.require_sync_namespaces,
             consumer_roles: self.rights.credential_rights_follow.clone(),
-            grace: self.rights.credential_rights_grace.0,
+            grace: self.rights.credential_rights_grace,
         })
     }
 
     /// The settings of the projector.
-    #[must_use]
     pub fn projector(&self) -> ProjectionSettings {
         ProjectionSettings {
             manager: self.cluster_manager_name.clone(),
@@ -366,7 +317,6 @@ impl RunArgs {
     }
 
     /// The settings of the syncer.
-    #[must_use]
     pub fn syncer(&self) -> SyncerSettings {
         let sync = SyncSettings {
             manager: self.cluster_manager_name.clone(),
@@ -378,17 +328,10 @@ impl RunArgs {
         let copies_binding = is_limited.then(|| self.rights.credential_rights_copies_role.clone());
         SyncerSettings { sync, copies_binding }
     }
-
-    /// How to determine whether bindings are in effect.
-    #[must_use]
-    pub fn bound_source(&self) -> BoundSource {
-        if self.compute_bound { BoundSource::Computed } else { BoundSource::Status }
-    }
 }
 
 impl AccessArgs {
     /// The settings of the provisioner.
-    #[must_use]
     pub fn provisioner(&self) -> ProvisionerSettings {
         let source = match (&self.access_provider_server, &self.access_provider_ca) {
             // Clap requires both with the source static.
@@ -406,26 +349,24 @@ impl AccessArgs {
             purpose: Purpose::Token,
             provider: self.access_provider_name.clone(),
             source,
-            overlap: self.ca_overlap.0,
+            overlap: self.ca_overlap,
             handshake: access_provisioner::over_tcp(),
         }
     }
 
     /// The settings of the provisioner of the entry that leads to the user server, if it is known where that is.
-    #[must_use]
     pub fn own_identity(&self) -> Option<ProvisionerSettings> {
         let (server, ca) = (self.user_server_url.clone()?, self.user_server_ca.clone()?);
         Some(ProvisionerSettings {
             purpose: Purpose::OwnIdentity(self.own_identity_namespaces.iter().cloned().collect()),
             provider: self.own_identity_provider_name.clone(),
             source: SourceSettings::Static { server, ca },
-            overlap: self.ca_overlap.0,
+            overlap: self.ca_overlap,
             handshake: access_provisioner::over_tcp(),
         })
     }
 
     /// The settings of direct access.
-    #[must_use]
     pub fn direct(&self) -> DirectSettings {
         DirectSettings {
             provider: self.direct_access_provider_name.clone(),
@@ -443,19 +384,12 @@ pub enum AccessSourceArg {
     Static,
 }
 
-/// A duration on the command line, such as `10m`, `90s` or `0`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Period(pub Duration);
-
-impl FromStr for Period {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let text = if text == "0" { "0s" } else { text };
-        let period: SignedDuration =
-            text.parse().map_err(|error| format!("{error}; expected a duration such as 10m, 90s or 0"))?;
-        Duration::try_from(period).map(Self).map_err(|_| "must not be negative".to_owned())
-    }
+/// Parses a duration, such as `10m`, `90s` or `0`.
+fn period(text: &str) -> Result<Duration, String> {
+    let text = if text == "0" { "0s" } else { text };
+    let period: SignedDuration =
+        text.parse().map_err(|error| format!("{error}; expected a duration such as 10m, 90s or 0"))?;
+    Duration::try_from(period).map_err(|_| "must not be negative".to_owned())
 }
 
 /// An optional address to listen on.
@@ -534,12 +468,12 @@ mod tests {
 
     #[test]
     fn an_overlap_of_0_is_none() {
-        assert_eq!(run(&["--ca-overlap=0"]).unwrap().access.ca_overlap, Period(Duration::ZERO));
-        assert_eq!(run(&[]).unwrap().access.ca_overlap, Period(Duration::from_mins(10)));
+        assert_eq!(run(&["--ca-overlap=0"]).unwrap().access.ca_overlap, Duration::ZERO);
+        assert_eq!(run(&[]).unwrap().access.ca_overlap, Duration::from_mins(10));
     }
 
     #[test]
     fn an_address_of_0_serves_nothing() {
-        assert_eq!(run(&["--metrics-bind-address=0"]).unwrap().metrics.metrics_bind_address, Listen(None));
+        assert_eq!(run(&["--metrics-bind-address=0"]).unwrap().host.metrics_bind_address, Listen(None));
     }
 }

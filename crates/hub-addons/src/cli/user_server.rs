@@ -1,4 +1,4 @@
-//! The arguments of `user-server`. Each flag can also be set by an environment variable.
+//! The arguments of `user-server`. Each flag can also be set by the environment variable of its name.
 #![allow(
     clippy::doc_markdown,
     reason = "these comments are the text of --help, which shows backticks as they are"
@@ -9,7 +9,6 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use hub_api::names::{Namespace, is_dns_subdomain};
-use hub_core::fleet::BoundSource;
 use hub_core::own_identity::DEFAULT_AUDIENCE;
 use hub_core::protected::{self, ProtectedNamespaces};
 use hub_runtime::observe::health::BindAddress;
@@ -17,72 +16,70 @@ use user_server::{
     AuthoritySettings, DEFAULT_ACCOUNT, ProxyServerSettings, UserServerMetrics, UserServerSettings,
 };
 
-use super::run::{HostArgs, MetricsArgs, namespace};
+use super::run::{HostArgs, namespace};
+use super::with_variable;
 
 /// Arguments of `user-server`.
 #[derive(Debug, Args)]
+#[command(mut_args(with_variable))]
 pub struct UserServerArgs {
     /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
-    #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
     /// Where to serve applications
-    #[arg(long, env = "HUB_ADDONS_BIND_ADDRESS", default_value = ":9092")]
+    #[arg(long, default_value = ":9092")]
     pub bind_address: BindAddress,
 
     /// Directory of the serving certificate, tls.crt and tls.key, which are reloaded when they change
-    #[arg(long, env = "HUB_ADDONS_CERTIFICATE_DIRECTORY", value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY")]
     pub certificate_directory: Option<PathBuf>,
 
     /// Without a directory: the Secret in which the user server keeps its certificate authority, and the ConfigMap of the
     /// same name in which it publishes the authority's certificates (ca.crt). Both must exist
-    #[arg(long, env = "HUB_ADDONS_AUTHORITY", value_name = "NAMESPACE/NAME", value_parser = authority, requires = "serving_names")]
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = authority, requires = "serving_names")]
     pub authority: Option<(Namespace, String)>,
 
     /// DNS names of the serving certificate that this authority issues
-    #[arg(long, env = "HUB_ADDONS_SERVING_NAMES", value_name = "NAMES", value_delimiter = ',', value_parser = object_name)]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = object_name)]
     pub serving_names: Vec<String>,
 
     /// Audience that an application's token must be projected for
-    #[arg(long, env = "HUB_ADDONS_AUDIENCE", default_value = DEFAULT_AUDIENCE)]
+    #[arg(long, default_value = DEFAULT_AUDIENCE)]
     pub audience: String,
 
     /// Name of the ManagedServiceAccount by which each cluster is reached. On the cluster it needs permission to
     /// impersonate the applications' users
-    #[arg(long, env = "HUB_ADDONS_ACCOUNT", value_name = "NAME", value_parser = object_name, default_value = DEFAULT_ACCOUNT)]
+    #[arg(long, value_name = "NAME", value_parser = object_name, default_value = DEFAULT_ACCOUNT)]
     pub account: String,
 
     /// Namespaces whose applications reach no cluster, as NAME,PREFIX*; the namespaces of joined clusters are always
     /// included
-    #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES", default_value = protected::DEFAULT)]
+    #[arg(long, value_name = "NAMESPACES", default_value = protected::DEFAULT)]
     pub protected_namespaces: ProtectedNamespaces,
 
     /// On a hub without Open Cluster Management: treat a ManagedClusterSetBinding as bound if its set exists
-    #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub compute_bound: bool,
 
     /// How many requests of one namespace may be open at once, watches included
-    #[arg(long, env = "HUB_ADDONS_MAX_REQUESTS_PER_NAMESPACE", value_name = "NUMBER", default_value = "500")]
+    #[arg(long, value_name = "NUMBER", default_value = "500")]
     pub max_requests_per_namespace: NonZeroUsize,
 
     /// How many connections without an open request are kept; beyond that, the oldest are closed
-    #[arg(long, env = "HUB_ADDONS_MAX_IDLE_CONNECTIONS", value_name = "NUMBER", default_value = "1000")]
+    #[arg(long, value_name = "NUMBER", default_value = "1000")]
     pub max_idle_connections: NonZeroUsize,
 
     /// Write each request to standard output, as a line of JSON with the user, the cluster, the method, the path without
     /// its query, and the status code
-    #[arg(long, env = "HUB_ADDONS_ACCESS_LOG", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub access_log: bool,
 
     /// How cluster-proxy's proxy server is reached
     #[command(flatten)]
     pub proxy_server: ProxyServerArgs,
 
-    /// How to serve metrics
-    #[command(flatten)]
-    pub metrics: MetricsArgs,
-
-    /// Probes and the log
+    /// Metrics, probes and the log
     #[command(flatten)]
     pub host: HostArgs,
 }
@@ -93,33 +90,32 @@ pub struct UserServerArgs {
 #[allow(clippy::struct_field_names, reason = "these are the names of the flags")]
 pub struct ProxyServerArgs {
     /// Namespace of the proxy server and its Secrets
-    #[arg(long, env = "HUB_ADDONS_PROXY_SERVER_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace, default_value = "open-cluster-management-addon")]
+    #[arg(long, value_name = "NAMESPACE", value_parser = namespace, default_value = "open-cluster-management-addon")]
     pub proxy_server_namespace: Namespace,
 
     /// Host of the proxy server, which its certificate must name; by default the Service proxy-entrypoint in its
     /// namespace
-    #[arg(long, env = "HUB_ADDONS_PROXY_SERVER_HOST", value_name = "HOST")]
+    #[arg(long, value_name = "HOST")]
     pub proxy_server_host: Option<String>,
 
     /// Port for clients of the proxy server
-    #[arg(long, env = "HUB_ADDONS_PROXY_SERVER_PORT", value_name = "PORT", default_value_t = 8090)]
+    #[arg(long, value_name = "PORT", default_value_t = 8090)]
     pub proxy_server_port: u16,
 
     /// Secret with the certificate of clients of the proxy server
-    #[arg(long, env = "HUB_ADDONS_PROXY_SERVER_CLIENT_SECRET", value_name = "NAME", value_parser = object_name, default_value = "proxy-client")]
+    #[arg(long, value_name = "NAME", value_parser = object_name, default_value = "proxy-client")]
     pub proxy_server_client_secret: String,
 
     /// Secret with the CA of the proxy server, in ca.crt
-    #[arg(long, env = "HUB_ADDONS_PROXY_SERVER_CA_SECRET", value_name = "NAME", value_parser = object_name, default_value = "proxy-server-ca")]
+    #[arg(long, value_name = "NAME", value_parser = object_name, default_value = "proxy-server-ca")]
     pub proxy_server_ca_secret: String,
 }
 
 impl UserServerArgs {
     /// The settings of the user server.
-    #[must_use]
     pub fn settings(&self, metrics: UserServerMetrics) -> UserServerSettings {
         let proxy = &self.proxy_server;
-        let host = proxy.proxy_server_host.clone();
+        let in_cluster = || format!("proxy-entrypoint.{}.svc", proxy.proxy_server_namespace);
         UserServerSettings {
             audience: self.audience.clone(),
             account: self.account.as_str().into(),
@@ -128,8 +124,7 @@ impl UserServerArgs {
             idle_connections: self.max_idle_connections.get(),
             access_log: self.access_log,
             proxy_server: ProxyServerSettings {
-                host: host
-                    .unwrap_or_else(|| format!("proxy-entrypoint.{}.svc", proxy.proxy_server_namespace)),
+                host: proxy.proxy_server_host.clone().unwrap_or_else(in_cluster),
                 port: proxy.proxy_server_port,
                 namespace: proxy.proxy_server_namespace.clone(),
                 client_secret: proxy.proxy_server_client_secret.clone(),
@@ -140,17 +135,10 @@ impl UserServerArgs {
     }
 
     /// Where the authority of the serving certificate is, if the user server issues it.
-    #[must_use]
     pub fn authority(&self, protocols: &'static [&'static [u8]]) -> Option<AuthoritySettings> {
         let (namespace, name) = self.authority.clone()?;
         let (namespace, dns_names) = (namespace.to_string(), self.serving_names.clone());
         Some(AuthoritySettings { namespace, name, dns_names, protocols })
-    }
-
-    /// How to determine whether bindings are in effect.
-    #[must_use]
-    pub fn bound_source(&self) -> BoundSource {
-        if self.compute_bound { BoundSource::Computed } else { BoundSource::Status }
     }
 }
 

@@ -245,7 +245,7 @@ async fn alerts_and_panels_are_about_series_that_the_program_has() {
 
 #[tokio::test]
 async fn alerts_and_panels_about_the_user_server_are_about_series_that_it_has() {
-    let metrics = Metrics::with("0", |registry| drop(UserServerMetrics::register(registry)));
+    let (metrics, _) = Metrics::with("0", UserServerMetrics::register);
     let series = Series::parse(&metrics.text());
     let alerts = alerts(WITH_CONSUMER).await;
     let alerts = alerts.iter().map(|alert| alert.expression().to_owned());

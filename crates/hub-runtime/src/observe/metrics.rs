@@ -53,12 +53,12 @@ impl Metrics {
     /// Registers every metric of the process, with its version.
     #[must_use]
     pub fn new(version: &'static str) -> Self {
-        Self::with(version, |_| {})
+        Self::with(version, |_| {}).0
     }
 
-    /// Like [`Self::new`], with further metrics, whose names get the same prefix.
+    /// Like [`Self::new`], with further metrics, whose names get the same prefix; returns them.
     #[must_use]
-    pub fn with(version: &'static str, register: impl FnOnce(&mut Registry)) -> Self {
+    pub fn with<T>(version: &'static str, register: impl FnOnce(&mut Registry) -> T) -> (Self, T) {
         let mut registry = Registry::with_prefix("hub_addons");
         registry.register("build", "Version of the program", Info::new([("version", version)]));
         let mut metrics = Self {
@@ -85,10 +85,10 @@ impl Metrics {
             token_expiry_seconds: Family::default(),
         };
         metrics.register(&mut registry);
-        register(&mut registry);
+        let further = register(&mut registry);
         metrics.begin_at_zero();
         metrics.registry = Arc::new(registry);
-        metrics
+        (metrics, further)
     }
 
     fn register(&self, registry: &mut Registry) {
