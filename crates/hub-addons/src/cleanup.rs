@@ -52,11 +52,12 @@ pub async fn cleanup(args: &CleanupArgs) -> Result<String, CleanupError> {
     loop {
         let list = profiles.list(&page).await.map_err(CleanupError::List)?;
         for object in &list.items {
-            if withdraw(args, &client, &kind, object).await? {
+            let namespace = object.namespace().unwrap_or_default().as_str().into();
+            let profile = ProfileKey { namespace, cluster: object.name_any().as_str().into() };
+            if withdraw(args, &client, &kind, &profile, object).await? {
                 let verb = if args.dry_run { "would withdraw from" } else { "withdrew from" };
-                let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
                 // Writing into a String cannot fail.
-                let _ = writeln!(lines, "{verb} ClusterProfile {namespace}/{name}");
+                let _ = writeln!(lines, "{verb} ClusterProfile {profile}");
             }
         }
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -70,11 +71,9 @@ async fn withdraw(
     args: &CleanupArgs,
     client: &Client,
     kind: &ApiResource,
+    profile: &ProfileKey,
     object: &DynamicObject,
 ) -> Result<bool, CleanupError> {
-    let namespace = object.namespace().unwrap_or_default();
-    let profile =
-        ProfileKey { namespace: namespace.as_str().into(), cluster: object.name_any().as_str().into() };
     let observed = ObservedProfile::read(&object.metadata, &object.data);
     if !access::is_ours(&observed, &args.cluster_manager_name) {
         return Ok(false);
@@ -83,15 +82,13 @@ async fn withdraw(
         args.access_provider.iter().map(|name| (name.clone(), None)).collect();
     let status = DesiredStatus { access_providers, ..DesiredStatus::default() };
     let desired = Desired { status, ..Desired::default() };
-    let plan = plan(&profile, &args.cluster_manager_name, Some(&observed), [desired]);
+    let plan = plan(profile, &args.cluster_manager_name, Some(&observed), [desired]);
     let ProfileAction::PatchStatus(version, patch) = plan.action else { return Ok(false) };
     let params = PatchParams { dry_run: args.dry_run, ..PatchParams::default() };
-    let requests = Request::new(DynamicObject::url_path(kind, Some(&namespace)));
+    let requests = Request::new(DynamicObject::url_path(kind, Some(profile.namespace.as_str())));
     let request =
         patch_status(&requests, profile.cluster.as_str(), &params, status_request(&version, &patch));
     let patching = async { client.request::<Value>(request.map_err(kube::Error::BuildRequest)?).await };
-    match patching.await {
-        Ok(_) => Ok(true),
-        Err(source) => Err(CleanupError::Patch { profile, source }),
-    }
+    patching.await.map_err(|source| CleanupError::Patch { profile: profile.clone(), source })?;
+    Ok(true)
 }

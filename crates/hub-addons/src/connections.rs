@@ -43,6 +43,13 @@ impl Counts {
     fn has_room(&self) -> bool {
         self.connections < self.requests
     }
+
+    /// Counts a connection if there is room for it.
+    fn take_room(&mut self) -> bool {
+        let has_room = self.has_room();
+        self.connections += usize::from(has_room);
+        has_room
+    }
 }
 
 /// Something that is counted until it is dropped.
@@ -104,24 +111,15 @@ impl Connections {
 
     async fn room(&self) -> Counted {
         let mut counts = self.counts.subscribe();
+        let connections: fn(&mut Counts) -> &mut usize = |counts| &mut counts.connections;
         let take = async {
-            loop {
-                let taken = self.counts.send_if_modified(|counts| {
-                    let has_room = counts.has_room();
-                    counts.connections += usize::from(has_room);
-                    has_room
-                });
-                if taken {
-                    return Counted { counts: self.counts.clone(), count: |counts| &mut counts.connections };
-                }
+            while !self.counts.send_if_modified(Counts::take_room) {
                 // It cannot fail, since `self` holds the sender.
                 let _ = counts.wait_for(Counts::has_room).await;
             }
+            Counted { counts: self.counts.clone(), count: connections }
         };
-        match tokio::time::timeout(self.patience, take).await {
-            Ok(counted) => counted,
-            Err(_) => self.count(|counts| &mut counts.connections),
-        }
+        tokio::time::timeout(self.patience, take).await.unwrap_or_else(|_| self.count(connections))
     }
 
     fn count(&self, count: fn(&mut Counts) -> &mut usize) -> Counted {

@@ -25,81 +25,39 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// How many of the objects that are left are named.
 const SHOWN: usize = 5;
 
-/// A kind of objects.
-struct Kind {
-    group: &'static str,
-    version: &'static str,
-    name: &'static str,
-    plural: &'static str,
-}
-
-/// What consumer access creates on the hub.
-const EQUIPMENT: [Kind; 5] = [
-    Kind {
-        group: "authentication.open-cluster-management.io",
-        version: "v1beta1",
-        name: "ManagedServiceAccount",
-        plural: "managedserviceaccounts",
-    },
-    Kind {
-        group: "work.open-cluster-management.io",
-        version: "v1",
-        name: "ManifestWork",
-        plural: "manifestworks",
-    },
-    Kind {
-        group: "rbac.open-cluster-management.io",
-        version: "v1alpha1",
-        name: "ClusterPermission",
-        plural: "clusterpermissions",
-    },
-    Kind {
-        group: "kueue.x-k8s.io",
-        version: "v1beta2",
-        name: "MultiKueueCluster",
-        plural: "multikueueclusters",
-    },
-    Kind {
-        group: "kueue.x-k8s.io",
-        version: "v1beta2",
-        name: "MultiKueueConfig",
-        plural: "multikueueconfigs",
-    },
+/// The kinds that consumer access creates on the hub: group, version and kind.
+const EQUIPMENT: [(&str, &str, &str); 5] = [
+    ("authentication.open-cluster-management.io", "v1beta1", "ManagedServiceAccount"),
+    ("work.open-cluster-management.io", "v1", "ManifestWork"),
+    ("rbac.open-cluster-management.io", "v1alpha1", "ClusterPermission"),
+    ("kueue.x-k8s.io", "v1beta2", "MultiKueueCluster"),
+    ("kueue.x-k8s.io", "v1beta2", "MultiKueueConfig"),
 ];
 
-/// The result of one expectation.
-struct Expectation {
-    what: String,
-    /// Why it is met, or why not.
-    result: Result<String, String>,
-}
-
-/// The expectations, and whether all of them are met.
+/// What is expected, each with why it is met, or why not.
 #[derive(Default)]
-pub struct Expectations(Vec<Expectation>);
+pub struct Expectations(Vec<(String, Result<String, String>)>);
 
 impl Expectations {
     /// Whether every expectation is met.
-    #[must_use]
     pub fn works(&self) -> bool {
-        self.0.iter().all(|finding| finding.result.is_ok())
+        self.0.iter().all(|(_, result)| result.is_ok())
     }
 
     /// How many expectations are not met.
-    #[must_use]
     pub fn complaint(&self) -> String {
-        let failed = self.0.iter().filter(|finding| finding.result.is_err()).count();
+        let failed = self.0.iter().filter(|(_, result)| result.is_err()).count();
         format!("{failed} of {} expectations are not met", self.0.len())
     }
 }
 
 impl fmt::Display for Expectations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.0.iter().map(|finding| finding.what.chars().count()).max().unwrap_or(0);
+        let width = self.0.iter().map(|(what, _)| what.chars().count()).max().unwrap_or(0);
         if !self.0.is_empty() {
             writeln!(f, "{:width$}  WORKS  WHY", "EXPECTED")?;
         }
-        self.0.iter().try_for_each(|Expectation { what, result }| {
+        self.0.iter().try_for_each(|(what, result)| {
             let (works, why) = match result {
                 Ok(why) => ("yes", why),
                 Err(why) => ("no", why),
@@ -113,34 +71,28 @@ impl fmt::Display for Expectations {
 pub async fn look(client: &Client, args: &WorkingArgs) -> Expectations {
     let mut report = Expectations::default();
     if let Some(installation) = &args.expect_withdrawn {
-        for kind in EQUIPMENT {
+        for (group, version, kind) in EQUIPMENT {
+            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
             let result = withdrawn(client, &kind, installation).await;
-            report.0.push(Expectation { what: kind.plural.to_owned(), result });
+            report.0.push((kind.plural, result));
         }
     }
     if args.expect_leases.is_empty() && args.expect_deployments.is_empty() {
         return report;
     }
-    report.0.push(Expectation { what: "clusterprofiles".to_owned(), result: served(client).await });
+    report.0.push(("clusterprofiles".to_owned(), served(client).await));
     for name in &args.expect_deployments {
-        report
-            .0
-            .push(Expectation { what: format!("deployment {name}"), result: available(client, name).await });
+        report.0.push((format!("deployment {name}"), available(client, name).await));
     }
     // Concurrently: each may take as long as its lease.
-    let leases = args.expect_leases.iter().map(|name| async move {
-        Expectation { what: format!("lease {name}"), result: held(client, name).await }
-    });
+    let leases = args.expect_leases.iter();
+    let leases = leases.map(async |name| (format!("lease {name}"), held(client, name).await));
     report.0.extend(futures::future::join_all(leases).await);
     report
 }
 
-async fn withdrawn(client: &Client, kind: &Kind, installation: &str) -> Result<String, String> {
-    let resource = ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk(kind.group, kind.version, kind.name),
-        kind.plural,
-    );
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+async fn withdrawn(client: &Client, kind: &ApiResource, installation: &str) -> Result<String, String> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), kind);
     let (component, controller) = COMPONENT;
     let labels = format!("{component}={controller},{INSTALLATION}={installation}");
     match api.list_metadata(&ListParams::default().labels(&labels)).await {
@@ -182,12 +134,11 @@ async fn available(client: &Client, name: &ObjectName) -> Result<String, String>
 async fn held(client: &Client, name: &ObjectName) -> Result<String, String> {
     let api: Api<Lease> = Api::namespaced(client.clone(), &name.namespace);
     let read = async || api.get(&name.name).await.map_err(|error| summary(&error));
-    let first = read().await?;
-    let version = first.resource_version();
-    let duration = first.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+    let mut lease = read().await?;
+    let version = lease.resource_version();
+    let duration = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
     let duration = duration.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
     let until = Instant::now() + duration.unwrap_or(LEASE_DURATION);
-    let mut lease = first;
     loop {
         let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
         let holder = holder.filter(|holder| !holder.is_empty());
