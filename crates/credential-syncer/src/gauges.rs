@@ -79,11 +79,11 @@ impl CopyGauges {
         let states = states.iter().filter(|(_, state)| state.is_counted()).cloned().collect();
         let now = CountedCopy { states, expires };
         let mut counted = self.counted.lock();
-        let before = counted.by_key.remove(key).unwrap_or_default();
-        if before == now {
-            counted.keep(key, now);
+        let nothing = CountedCopy::default();
+        if *counted.by_key.get(key).unwrap_or(&nothing) == now {
             return Vec::new();
         }
+        let before = counted.by_key.remove(key).unwrap_or_default();
         for (copy, is_new) in [(&before, false), (&now, true)] {
             for (account, state) in &copy.states {
                 self.metrics.credential(state.as_str(), if is_new { 1 } else { -1 });
@@ -102,19 +102,12 @@ impl CopyGauges {
         };
         let mut changed = differ(&before, &now);
         changed.extend(differ(&now, &before));
-        counted.keep(key, now);
+        let is_kept = now != nothing;
+        counted.by_key.change(key, |known| {
+            *known = now;
+            is_kept
+        });
         changed
-    }
-}
-
-impl Counted {
-    fn keep(&mut self, key: &SecretKey, now: CountedCopy) {
-        if now != CountedCopy::default() {
-            self.by_key.change(key, |known| {
-                *known = now;
-                true
-            });
-        }
     }
 }
 

@@ -195,31 +195,35 @@ impl Store {
             }
             return;
         }
-        self.change_account(&key, |index| index.apply_account(key.clone(), account));
+        self.change_account(key, |index, key| index.apply_account(key.clone(), account));
     }
 
     pub(crate) fn delete_account(&self, key: AccountKey) {
-        self.change_account(&key, |index| {
-            if let Some(known) = index.account(&key) {
-                self.accounts.expectations().ended(&key, &known.uid);
+        self.change_account(key, |index, key| {
+            if let Some(known) = index.account(key) {
+                self.accounts.expectations().ended(key, &known.uid);
             }
-            index.delete_account(&key);
+            index.delete_account(key);
             true
         });
     }
 
     /// Changes an account, and queues its report, and its copies if the change concerns them.
-    fn change_account(&self, key: &AccountKey, change: impl FnOnce(&mut CredentialIndex) -> bool) {
+    fn change_account(
+        &self,
+        key: AccountKey,
+        change: impl FnOnce(&mut CredentialIndex, &AccountKey) -> bool,
+    ) {
         let keys = self.change(|fleet, index| {
-            let changed = change(index);
+            let changed = change(index, &key);
             // [`Self::queue_everything`] begins with the Secrets to watch for all accounts.
             if self.host.is_working() {
                 index.reach_cluster(fleet, &key.cluster);
             }
-            if changed { index.keys_of(fleet, key) } else { Vec::new() }
+            if changed { index.keys_of(fleet, &key) } else { Vec::new() }
         });
         self.reach_again();
-        self.queue_account(key.clone(), keys);
+        self.queue_account(key, keys);
     }
 
     /// Queues the copies of an account, and its report.
