@@ -10,6 +10,7 @@
 mod competing_writer;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use hub_api::cluster_profile::{AccessProvider, Cluster, NamedExtension};
@@ -17,7 +18,7 @@ use hub_api::labels;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey, is_dns_subdomain};
 use k8s_openapi::ByteString;
 use serde_json::json;
-use strum::{IntoStaticStr, VariantArray};
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use self::competing_writer::CompetingWriter;
 use crate::endpoint::{self, ServerAddress, ServerTemplate};
@@ -94,29 +95,42 @@ pub enum AccessSource {
 }
 
 /// Why an entry is not published. The set is fixed, so each can be a label of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumMessage, IntoStaticStr, VariantArray,
+)]
 #[strum(serialize_all = "snake_case")]
 pub enum Withheld {
-    /// There is no ManagedProxyConfiguration.
+    #[strum(message = "the hub has no ManagedProxyConfiguration: cluster-proxy is not installed")]
     NoConfiguration,
-    /// Whether there is one is unknown.
+    #[strum(message = "the configuration of cluster-proxy cannot be read")]
     ConfigurationUnknown,
-    /// The cluster does not have the addon.
+    #[strum(message = "the cluster does not have the addon cluster-proxy")]
     NoAddon,
-    /// Which clusters have the addon is unknown.
+    #[strum(message = "the addons of the clusters cannot be read")]
     AddonsUnknown,
-    /// There are no trust anchors to publish.
+    #[strum(message = "the serving certificate of the proxy is missing, or cannot be read")]
     NoTrustAnchor,
-    /// The profile's label does not name a cluster.
+    #[strum(message = "the cluster label of the profile is not a valid name")]
     InvalidClusterName,
-    /// The hub has no such cluster.
+    #[strum(message = "the hub has no such ManagedCluster")]
     NoCluster,
-    /// The cluster reports no endpoint that may be published.
+    #[strum(message = "the cluster reports no usable endpoint")]
     NoEndpoint,
-    /// Entries of others fill the list.
+    #[strum(message = "other access providers fill the list of the profile")]
     NoRoom,
-    /// cluster-proxy's own controller writes the entry again whenever it is replaced.
+    #[strum(
+        message = "cluster-proxy's own controller has written the access provider: disable its feature gate \
+                   ClusterProfile (until 0.10 ClusterProfileAccessProvider); the access-provider provisioner \
+                   replaces the entry within 20 minutes after that"
+    )]
     Contested,
+}
+
+/// The text for people.
+impl fmt::Display for Withheld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.get_message().unwrap_or_default())
+    }
 }
 
 impl Withheld {

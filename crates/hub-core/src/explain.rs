@@ -32,7 +32,7 @@ use std::fmt;
 
 use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey};
 use serde::{Deserialize, Serialize};
-use strum::VariantArray;
+use strum::{EnumMessage, VariantArray};
 
 pub use self::code::Code;
 use self::observed::Observed;
@@ -51,10 +51,10 @@ pub enum Status {
     Problem,
 }
 
-/// The steps that an application depends on, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, VariantArray)]
+/// The steps that an application depends on, in this order. The comments are the texts of `docs/reference.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, EnumMessage, VariantArray)]
 pub enum Step {
-    /// The controllers work, and no other controllers write the same objects.
+    /// The controllers hold their Leases, and OCM's own gates are not enabled beside them.
     Controllers,
     /// A ManagedClusterSetBinding of the namespace is in force.
     Binding,
@@ -62,17 +62,17 @@ pub enum Step {
     ClusterSet,
     /// The ClusterProfile shows the cluster.
     Profile,
-    /// The ClusterProfile publishes how to reach the cluster.
+    /// The profile publishes how to reach the cluster.
     AccessProvider,
     /// Applications reach the cluster by their own identity.
     OwnIdentity,
-    /// A ManagedServiceAccount opts in to copies of its token in the namespace.
+    /// A ManagedServiceAccount of the cluster opts in to copies in the namespace.
     Account,
-    /// An agent has reported the token.
+    /// The agent has reported a usable token.
     Token,
-    /// The namespace has the copy of the token.
+    /// The copy of the token is up to date.
     Credential,
-    /// The application may read the copy.
+    /// A ServiceAccount of the namespace may read the copy.
     ConsumerPermission,
     /// The account has permissions on the cluster.
     AccountPermission,

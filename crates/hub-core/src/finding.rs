@@ -6,7 +6,7 @@ use std::fmt;
 
 use hub_api::names::{AccountKey, ClusterName, ClusterSetName, Namespace, ProfileKey};
 
-use strum::{IntoStaticStr, VariantArray};
+use strum::{EnumMessage, EnumProperty, IntoStaticStr, VariantArray};
 
 use crate::consumer_access::IntegrationKey;
 
@@ -58,79 +58,216 @@ impl fmt::Display for Subject {
 }
 
 /// The kinds of findings. The set is fixed, so each can be the reason of an Event and a label of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
+///
+/// The comments are the texts of `docs/reference.md`: what has happened, and in a second paragraph what to do.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    EnumMessage,
+    EnumProperty,
+    IntoStaticStr,
+    VariantArray,
+)]
 pub enum Reason {
     /// A profile of another cluster manager has the name of ours.
+    ///
+    /// Delete or rename it.
+    #[strum(props(object = "ClusterProfile"))]
     ForeignProfile,
-    /// Our profile is being deleted and waits for a finalizer.
+    /// The profile is being deleted, and a finalizer holds it.
+    ///
+    /// Find the controller that owns the finalizer.
+    #[strum(props(object = "ClusterProfile"))]
     ProfileTerminating,
-    /// The ManagedCluster's member ID has changed, and the profile keeps its own.
+    /// The member ID of the ManagedCluster has changed, and the profile keeps its ID.
+    ///
+    /// Run with `--follow-member-id` to apply the change.
+    #[strum(props(object = "ClusterProfile"))]
     MemberIdChanged,
-    /// Profiles of several clusters in one namespace have the same member ID.
+    /// Two clusters of the namespace have the same member ID.
+    ///
+    /// Set the label `multicluster.x-k8s.io/inventory-member-id` of one of the ManagedClusters, and delete its profile.
+    #[strum(props(object = "ClusterProfile"))]
     MemberIdShared,
-    /// A profile that names our manager in its spec but not by label is kept, although it is not granted.
+    /// The profile is kept although its cluster is no longer granted, because its label does not name our manager.
+    ///
+    /// Delete the profile, or restore the label.
+    #[strum(props(object = "ClusterProfile"))]
     UnlabelledProfile,
-    /// A claim of the cluster is not a valid property.
+    /// A claim of the cluster is not a valid property of a profile, so its profiles do not show it.
+    #[strum(props(object = "ManagedCluster"))]
     ClaimSkipped,
-    /// The cluster's name is not a valid label value, so it cannot have a profile.
+    /// The cluster cannot have a profile, because its name is too long for a label.
+    #[strum(props(object = "ManagedCluster"))]
     NameTooLong,
-    /// The set's selector is not valid; existing profiles of the set are kept.
+    /// The selector of the set is not valid. The profiles of its clusters are kept as they are.
+    ///
+    /// Correct the selector.
+    #[strum(props(object = "ManagedClusterSet"))]
     InvalidSelector,
-    /// The binding does not have the name of its set, so it grants nothing.
+    /// The binding grants nothing, because its name differs from the name of its set.
+    ///
+    /// Recreate it with the name of the set.
+    #[strum(props(object = "ManagedClusterSetBinding"))]
     BindingNameMismatch,
-    /// The object does not match the schema of its kind; what depends on it is kept unchanged.
+    /// The object does not match the schema of its kind. What depends on it is kept as it is.
+    ///
+    /// The message contains the error.
+    #[strum(props(object = "any"))]
     Unreadable,
-    /// The API server refused a write.
+    /// The API server refuses a write to the object.
+    ///
+    /// The message contains the response.
+    #[strum(props(object = "any"))]
     WriteRefused,
-    /// There is no configuration of cluster-proxy, so no access provider is published.
+    /// The hub has no ManagedProxyConfiguration: cluster-proxy is not installed.
+    ///
+    /// Install it, or use another source of access providers.
+    #[strum(props(object = "ManagedProxyConfiguration"))]
     NoProxyConfiguration,
-    /// There are no valid trust anchors; published entries are kept.
+    /// The CA certificate of the proxy is missing or not valid. What is published is kept, and nothing new is
+    /// published.
+    ///
+    /// The message contains the error.
+    #[strum(props(object = "Secret, ConfigMap"))]
     NoTrustAnchor,
-    /// The access providers of others fill the list of a profile.
+    /// `status.accessProviders` holds the 64 entries that the API takes, so ours is not added.
+    ///
+    /// Have another controller remove an entry; ours follows at once.
+    #[strum(props(object = "ClusterProfile"))]
     TooManyAccessProviders,
-    /// cluster-proxy's own controller writes access providers beside the provisioner.
+    /// cluster-proxy's own controller writes the same access provider, and its entries are left as they are.
+    ///
+    /// Disable the gate `ClusterProfile` of cluster-proxy (until 0.10 `ClusterProfileAccessProvider`). The provisioner
+    /// replaces the entries within 20 minutes after that.
+    #[strum(props(object = "ManagedProxyConfiguration"))]
     AccessProviderContested,
-    /// Replaced and new trust anchors together are too large to be published.
+    /// The replaced CA and the new one together exceed 64 KiB, so only the new one is published.
+    ///
+    /// Clients fail until the server has its new certificate.
+    #[strum(props(object = "Secret, ConfigMap"))]
     OverlapTooLarge,
-    /// A cluster's own endpoint may not be published.
+    /// The URL or the CA of the cluster's own API server cannot be published.
+    ///
+    /// The message contains the reason.
+    #[strum(props(object = "ManagedCluster"))]
     EndpointRefused,
-    /// An account's token is not copied to a namespace that it opts in to.
+    /// A copy of the account's token is missing.
+    ///
+    /// The message names the namespaces and the reasons.
+    #[strum(props(object = "ManagedServiceAccount"))]
     CredentialWithheld,
-    /// A Secret that we did not create has the name of a copy.
+    /// A Secret that the syncer did not create has the name of a copy.
+    ///
+    /// Delete or rename it.
+    #[strum(props(object = "Secret"))]
     ForeignSecret,
-    /// The copies of two accounts would have the same name.
+    /// The copies of two accounts have the same name, and the first account keeps it.
+    ///
+    /// Rename the other account.
+    #[strum(props(object = "Secret"))]
     CopyNameTaken,
-    /// A copy is being deleted and waits for a finalizer.
+    /// The copy is being deleted, and a finalizer holds it.
+    ///
+    /// Find the controller that owns the finalizer.
+    #[strum(props(object = "Secret"))]
     CopyTerminating,
-    /// A Role of another owner has the name of a consumer's Role that follows the grant.
+    /// A Role of another owner has the name of the Role of a consumer with `follow: true`.
+    ///
+    /// Delete it, and upgrade the release.
+    #[strum(props(object = "Role"))]
     ForeignRole,
-    /// A consumer's Role that follows the grant does not exist.
+    /// The Role of a consumer with `follow: true` does not exist.
+    ///
+    /// Upgrade the release.
+    #[strum(props(object = "Role"))]
     MissingRole,
-    /// A ManagedServiceAccount of another owner has the name of a consumer's account.
+    /// A ManagedServiceAccount of another owner has the name of a consumer's account, so the consumer has no access to
+    /// the cluster.
+    ///
+    /// Rename or delete it.
+    #[strum(props(object = "ManagedServiceAccount"))]
     ForeignAccount,
-    /// A consumer's account is being deleted and waits for a finalizer.
+    /// The account of a consumer is being deleted, and a finalizer holds it.
+    ///
+    /// Where the cluster is granted, a new account is created when it is gone. Otherwise its permissions on the cluster
+    /// are deleted if the consumer is still declared, and end with the account if not: the message reports which.
+    #[strum(props(object = "ManagedServiceAccount"))]
     AccountTerminating,
-    /// A consumer's namespace is granted the hub itself, where consumers get no access.
+    /// The namespace of a consumer is granted the hub itself (`local-cluster`), where the consumer gets no account: its
+    /// ClusterRoles would be permissions on the hub.
+    ///
+    /// `--consumer-local-cluster` includes the hub.
+    #[strum(props(object = "ManagedServiceAccount"))]
     LocalClusterExcluded,
     /// A ManifestWork of another owner has the name of the permissions of a consumer's account.
+    ///
+    /// Rename or delete it.
+    #[strum(props(object = "ManifestWork"))]
     ForeignManifestWork,
     /// A ClusterPermission of another owner has the name of the permissions of a consumer's account.
+    ///
+    /// Rename or delete it.
+    #[strum(props(object = "ClusterPermission"))]
     ForeignClusterPermission,
-    /// ClusterPermissions cannot be listed.
+    /// ClusterPermissions cannot be listed: a consumer declares `permissions: ClusterPermission`, and the hub does not
+    /// serve `rbac.open-cluster-management.io/v1alpha1`; or a consumer declares `permissions`, and the controller lacks
+    /// the permission to list them.
+    ///
+    /// The log of the controller contains the error. A consumer that declares `ClusterPermission` gets no account on
+    /// further clusters until they can be listed. Existing accounts and ManifestWorks follow the declaration and the
+    /// grant.
+    #[strum(props(object = "CustomResourceDefinition"))]
     ClusterPermissionsNotListed,
-    /// The accounts of consumers or their ManifestWorks cannot be listed.
+    /// ManagedServiceAccounts, the ManifestWorks of a consumer, or the ManagedClusterAddOns that show the namespace of
+    /// accounts cannot be listed for a minute.
+    ///
+    /// The log of the controller contains the error. Without the list of accounts, the access of consumers stays as it
+    /// is. Without the list of ManifestWorks, consumers get no account on further clusters, and the account is still
+    /// deleted when its grant ends. Without the list of ManagedClusterAddOns, they get no permissions on further
+    /// clusters.
+    #[strum(props(object = "CustomResourceDefinition"))]
     ConsumerAccessNotListed,
-    /// A cluster has not applied the permissions of a consumer's account.
+    /// The cluster has not applied the permissions of a consumer's account.
+    ///
+    /// The message is that of its work agent, or of cluster-permission, which does not retry if the account or the
+    /// ManagedClusterAddOn did not exist yet: annotate the ClusterPermission.
+    #[strum(props(object = "ManifestWork, ClusterPermission"))]
     PermissionsNotApplied,
-    /// An object of Kueue with a name of ours belongs to another owner.
+    /// An object of another owner has the name of one that consumer access maintains for Kueue. It is not changed, and
+    /// a MultiKueueCluster is not listed.
+    ///
+    /// Rename or delete it, or remove `multiKueueConfig` from the consumer.
+    #[strum(props(object = "MultiKueueCluster, MultiKueueConfig"))]
     ForeignKueueObject,
-    /// A Secret of another owner has the name of a cluster Secret of ours.
+    /// A Secret of another owner has the name of a cluster Secret that consumer access maintains for Argo CD. It is not
+    /// changed.
+    ///
+    /// Rename or delete it.
+    #[strum(props(object = "Secret"))]
     ForeignClusterSecret,
-    /// An object of Kueue is being deleted and waits for a finalizer.
+    /// An object that consumer access maintains for Kueue is being deleted, and a finalizer holds it. It is not
+    /// changed, and is created again when it is gone if a cluster is still granted.
+    ///
+    /// Find the controller that owns the finalizer.
+    #[strum(props(object = "MultiKueueCluster, MultiKueueConfig"))]
     KueueObjectTerminating,
-    /// A MultiKueueConfig cannot list every cluster.
+    /// More than 20 clusters are granted, which is the limit of Kueue. Those that are listed stay listed.
+    ///
+    /// Grant fewer clusters to Kueue's namespace, or divide them by label among several MultiKueueConfigs.
+    #[strum(props(object = "MultiKueueConfig"))]
     MultiKueueConfigFull,
-    /// The objects of Kueue cannot be listed.
+    /// MultiKueueClusters and MultiKueueConfigs cannot be listed: the hub does not serve `kueue.x-k8s.io/v1beta2`
+    /// (Kueue 0.15 and later), or the controller lacks the permission.
+    ///
+    /// The log of the controller contains the error. They are written as soon as they can be listed.
+    #[strum(props(object = "MultiKueueConfig"))]
     KueueNotListed,
 }
 
@@ -142,6 +279,11 @@ impl Reason {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
+    }
+
+    /// What has happened, for the documentation.
+    pub(crate) fn summary(self) -> &'static str {
+        self.get_documentation().and_then(|text| text.split("\n\n").next()).unwrap_or_default()
     }
 }
 

@@ -9,10 +9,9 @@
 //! one that a readable part excludes is refused.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
-use strum::VariantArray;
+use strum::{Display, VariantArray};
 
 use crate::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster};
 
@@ -28,37 +27,40 @@ pub enum Grant {
 }
 
 /// The decision of one binding about one cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum Verdict {
+    #[strum(to_string = "the binding grants the cluster")]
     Granted,
+    #[strum(transparent)]
     Refused(Refusal),
     /// The binding cannot be evaluated.
+    #[strum(transparent)]
     Doubtful(Doubt),
 }
 
 /// Why a binding does not grant a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, VariantArray)]
 pub enum Refusal {
-    /// The hub has no such cluster.
+    #[strum(to_string = "the hub has no such ManagedCluster")]
     NoSuchCluster,
-    /// The cluster has a deletionTimestamp.
+    #[strum(to_string = "the ManagedCluster is being deleted")]
     ClusterDeleting,
-    /// The binding's name is not the name of the set it binds.
+    #[strum(to_string = "the binding's name is not the name of its set")]
     NameMismatch,
-    /// The binding's condition `Bound` is not True.
+    #[strum(to_string = "the binding is not Bound")]
     NotBound,
-    /// The hub has no such set.
+    #[strum(to_string = "the hub has no such ManagedClusterSet")]
     NoSuchSet,
-    /// The set's selector does not pick the cluster.
+    #[strum(to_string = "the set does not select the cluster")]
     NotSelected,
 }
 
 /// Why a binding cannot be evaluated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, VariantArray)]
 pub enum Doubt {
-    /// The binding does not match the schema of its kind.
+    #[strum(to_string = "the binding cannot be read")]
     BindingUnreadable,
-    /// The set's selector is not valid.
+    #[strum(to_string = "the set's selector cannot be used")]
     SelectorUnusable,
 }
 
@@ -67,22 +69,6 @@ impl Verdict {
         let refused = Refusal::VARIANTS.iter().copied().map(Self::Refused);
         let doubtful = Doubt::VARIANTS.iter().copied().map(Self::Doubtful);
         [Self::Granted].into_iter().chain(refused).chain(doubtful)
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Granted => "granted",
-            Self::Refused(Refusal::NoSuchCluster) => "the hub has no such ManagedCluster",
-            Self::Refused(Refusal::ClusterDeleting) => "the ManagedCluster is being deleted",
-            Self::Refused(Refusal::NameMismatch) => "the binding's name is not the name of its set",
-            Self::Refused(Refusal::NotBound) => "the binding is not Bound",
-            Self::Refused(Refusal::NoSuchSet) => "the hub has no such ManagedClusterSet",
-            Self::Refused(Refusal::NotSelected) => "the set does not select the cluster",
-            Self::Doubtful(Doubt::BindingUnreadable) => "the binding cannot be read",
-            Self::Doubtful(Doubt::SelectorUnusable) => "the set's selector cannot be used",
-        })
     }
 }
 

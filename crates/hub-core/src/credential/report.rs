@@ -17,6 +17,9 @@ use crate::grant;
 /// The reason of the condition if nothing is wrong except entries of the annotation.
 pub const INVALID_NAMESPACE: &str = "InvalidNamespace";
 
+/// The text for that reason.
+pub(crate) const INVALID_ENTRIES: &str = "the annotation contains entries that are not valid namespace names";
+
 /// The reason of the condition if the annotation is too long to be read.
 pub const ANNOTATION_TOO_LONG: &str = "AnnotationTooLong";
 
@@ -93,10 +96,7 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
     {
         let entries: Vec<_> = invalid.iter().take(NAMED).map(|entry| quoted(entry)).collect();
         reason = reason.or(Some(INVALID_NAMESPACE));
-        sentences.push(format!(
-            "the annotation contains entries that are not valid namespace names: {}",
-            entries.join(", ")
-        ));
+        sentences.push(format!("{INVALID_ENTRIES}: {}", entries.join(", ")));
     }
     reason.map(|reason| Report { reason, message: sentences.join(". "), missing_in })
 }

@@ -2,61 +2,89 @@
 
 use std::fmt;
 
-use strum::{EnumDiscriminants, EnumIter, IntoEnumIterator as _, IntoStaticStr};
+use strum::{EnumDiscriminants, EnumIter, EnumMessage, IntoEnumIterator as _, IntoStaticStr};
 
 use crate::credential::source::Unusable;
 use crate::token_names::{MAX, MAX_OF_A_CLUSTER};
 
-/// The state of the copy of one account in one namespace.
+/// The state of the copy of one account in one namespace. A message is the text for people; a comment says more, for
+/// `docs/reference.md`.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumDiscriminants, EnumIter, IntoStaticStr,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    EnumDiscriminants,
+    EnumIter,
+    EnumMessage,
+    IntoStaticStr,
 )]
 #[strum_discriminants(name(Label), vis(), derive(IntoStaticStr), strum(serialize_all = "snake_case"))]
 pub enum State {
-    /// The copy exists, or is about to.
+    /// The copy is up to date, or its write is pending.
+    #[strum(message = "the copy exists")]
     Synced,
-    /// The copy must not exist, and the API server refuses to delete it.
+    /// The API server refuses to delete a copy that must not exist, or the deletion has failed for some seconds.
+    #[strum(message = "the API server refuses to delete the Secret, so the token remains; the Secret's \
+                       Event WriteRefused quotes the response")]
     DeleteRefused,
-    /// The account does not exist, or does not opt in.
+    /// The ManagedServiceAccount does not exist, or does not opt in to copies.
+    #[strum(message = "the ManagedServiceAccount does not opt in")]
     NotAsked,
-    /// The account opts in to other namespaces only.
+    #[strum(message = "the ManagedServiceAccount opts in to other namespaces only")]
     OutOfScope,
-    /// The cluster is not granted to the namespace.
+    #[strum(message = "no ManagedClusterSetBinding grants the cluster")]
     NotGranted,
+    #[strum(message = "the namespace belongs to the hub or to a cluster and receives no credential \
+                       (--protected-namespaces)")]
     ProtectedNamespace,
-    /// Whether the cluster is granted is unknown.
+    #[strum(message = "whether the cluster is granted is unknown, so an existing copy is kept")]
     GrantUnknown,
-    /// The names of cluster and account together exceed the length of a Secret's name.
+    #[strum(message = "the names of cluster and account together are too long for a Secret")]
     NameTooLong,
-    /// The account cannot be read, or the list of accounts is incomplete.
+    /// The ManagedServiceAccount cannot be read, its `status.conditions` are longer than 64 KiB, or the list of
+    /// accounts is incomplete. An existing copy is kept.
+    #[strum(message = "the account cannot be read, so an existing copy is kept")]
     AccountUnknown,
-    /// The account's status names a Secret with another name.
+    #[strum(message = "status.tokenSecretRef must name the Secret with the name of the account, and names \
+                       another")]
     TokenElsewhere,
-    /// No agent has reported a token.
+    #[strum(message = "no agent has reported a token yet")]
     NoToken,
-    /// Whether an agent has reported a token is unknown.
+    #[strum(message = "whether there is a token is unknown, so an existing copy is kept")]
     TokenUnknown,
-    /// Tokens of the account's name are not watched, because there are too many names.
+    /// There are too many names of accounts to watch their tokens. Give accounts with the same purpose the same name in
+    /// all clusters.
     TooManyNames,
-    /// The account's agent did not create the Secret.
+    #[strum(message = "the agent did not create the Secret with the name of the account: it must have type \
+                       Opaque, the agent's label and an ownerReference to the account")]
     ForeignToken,
-    /// The token was reported before the ManagedCluster was created.
+    #[strum(
+        message = "the token was reported before the ManagedCluster was created, so it may belong to an \
+                   earlier cluster of the same name; it is synced once the agent reports a new one"
+    )]
     EarlierToken,
-    /// The Secret contains no valid token.
+    /// The reported Secret contains no valid token. An existing copy is kept.
     UnusableToken(Unusable),
-    /// The Secrets of the namespace have not been read yet, or the permission for them has ended.
+    #[strum(message = "the syncer cannot read the Secrets of the namespace, so an existing copy is kept")]
     CopiesUnknown,
-    /// The namespace has no profile of the cluster.
+    #[strum(message = "the cluster has no ClusterProfile in the namespace, which must own the copy")]
     NoProfile,
-    /// The profile in the namespace does not name our cluster manager, in its label or in its spec.
+    #[strum(message = "the ClusterProfile does not name our cluster manager in both its label and its spec")]
     ForeignProfile,
-    /// Another Secret has the name.
+    #[strum(message = "another Secret has the name of the copy")]
     ForeignSecret,
-    /// The copy of another account has the name.
+    #[strum(message = "a copy for another account has the same name")]
     NameTaken,
-    /// The Secret is being deleted, and a finalizer delays it.
+    #[strum(message = "the Secret is being deleted and waits for a finalizer")]
     Terminating,
-    /// The API server refuses to create or change the copy.
+    /// The API server refuses to create or change the copy, or the write has failed for some seconds.
+    #[strum(message = "the API server refuses the write of the Secret because of a quota, a webhook, a \
+                       policy or a missing permission; the Secret's Event WriteRefused quotes the response")]
     WriteRefused,
 }
 
@@ -112,59 +140,16 @@ impl State {
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self {
-            Self::Synced => "the copy exists",
-            Self::NotAsked => "the ManagedServiceAccount does not opt in",
-            Self::OutOfScope => "the ManagedServiceAccount opts in to other namespaces only",
-            Self::NotGranted => "no ManagedClusterSetBinding grants the cluster",
-            Self::ProtectedNamespace => {
-                "the namespace belongs to the hub or to a cluster and receives no credential (--protected-namespaces)"
-            }
-            Self::GrantUnknown => "whether the cluster is granted is unknown, so an existing copy is kept",
-            Self::NameTooLong => "the names of cluster and account together are too long for a Secret",
-            Self::AccountUnknown => "the account cannot be read, so an existing copy is kept",
-            Self::TokenElsewhere => {
-                "status.tokenSecretRef must name the Secret with the name of the account, and names another"
-            }
-            Self::NoToken => "no agent has reported a token yet",
-            Self::TokenUnknown => "whether there is a token is unknown, so an existing copy is kept",
-            Self::TooManyNames => {
-                return write!(
-                    f,
-                    "too many names of accounts to watch their tokens: the limits are {MAX_OF_A_CLUSTER} for a cluster \
-                     and {MAX} in total; give accounts with the same purpose the same name in all clusters"
-                );
-            }
-            Self::ForeignToken => {
-                "the agent did not create the Secret with the name of the account: it must have type Opaque, the \
-                 agent's label and an ownerReference to the account"
-            }
-            Self::EarlierToken => {
-                "the token was reported before the ManagedCluster was created, so it may belong to an earlier cluster \
-                 of the same name; it is synced once the agent reports a new one"
-            }
+        match self {
+            Self::TooManyNames => write!(
+                f,
+                "too many names of accounts to watch their tokens: the limits are {MAX_OF_A_CLUSTER} for a cluster and \
+                 {MAX} in total; give accounts with the same purpose the same name in all clusters"
+            ),
             Self::UnusableToken(why) => {
-                return write!(f, "the reported Secret cannot be copied: {why}; an existing copy is kept");
+                write!(f, "the reported Secret cannot be copied: {why}; an existing copy is kept")
             }
-            Self::CopiesUnknown => {
-                "the syncer cannot read the Secrets of the namespace, so an existing copy is kept"
-            }
-            Self::NoProfile => "the cluster has no ClusterProfile in the namespace, which must own the copy",
-            Self::ForeignProfile => {
-                "the ClusterProfile does not name our cluster manager in both its label and its spec"
-            }
-            Self::ForeignSecret => "another Secret has the name of the copy",
-            Self::NameTaken => "a copy for another account has the same name",
-            Self::Terminating => "the Secret is being deleted and waits for a finalizer",
-            Self::WriteRefused => {
-                "the API server refuses the write of the Secret because of a quota, a webhook, a policy or a missing \
-                 permission; the Secret's Event WriteRefused quotes the response"
-            }
-            Self::DeleteRefused => {
-                "the API server refuses to delete the Secret, so the token remains; the Secret's Event \
-                 WriteRefused quotes the response"
-            }
-        };
-        f.write_str(text)
+            state => f.write_str(state.get_message().unwrap_or_default()),
+        }
     }
 }

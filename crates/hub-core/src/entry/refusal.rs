@@ -2,7 +2,7 @@
 
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use serde_json::{Value, json};
-use strum::{IntoStaticStr, VariantArray};
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 /// Why a request is not sent to its cluster, or has no response of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -79,22 +79,38 @@ pub enum Refusal {
     ShuttingDown,
 }
 
-/// The reasons of refusals: a fixed set, so that each can be the label of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+/// The reasons of refusals: a fixed set, so that each can be the label of a metric. The comments are the texts of
+/// `docs/reference.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumMessage, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum RefusalReason {
+    /// The path names no cluster or is ambiguous, there are several Authorization headers, or a header would change who
+    /// the caller is.
     Malformed,
+    /// The request has no bearer token.
     NoToken,
+    /// The hub does not accept the token for the audience of the user server, or it is not that of a ServiceAccount.
     InvalidToken,
+    /// The hub cannot review the token at the moment.
     ReviewUnknown,
+    /// The cluster is not granted to the namespace of the caller, or the namespace is protected.
     NotGranted,
+    /// Whether the cluster is granted cannot be decided at the moment.
     GrantUnknown,
+    /// The grant ended while the request was open.
     GrantEnded,
+    /// The namespace has too many open requests (`--max-requests-per-namespace`), or too many tokens that are not valid
+    /// were sent.
     Limit,
+    /// The cluster has not reported the token of the user server's account yet.
     NoAccount,
+    /// The cluster cannot be reached.
     Unreachable,
+    /// The cluster does not accept the token of the user server's account.
     AccountRefused,
+    /// The cluster responded with a redirect, which is not followed.
     Redirect,
+    /// The user server is shutting down.
     ShuttingDown,
 }
 

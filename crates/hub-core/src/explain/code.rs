@@ -1,94 +1,128 @@
 //! The results of steps, as codes for scripts and texts for people.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
-use strum::{EnumDiscriminants, IntoStaticStr, VariantArray};
+use strum::{EnumDiscriminants, EnumIter, EnumMessage, IntoEnumIterator as _, IntoStaticStr};
 
 use crate::access::Withheld;
-use crate::credential::report::INVALID_NAMESPACE;
+use crate::credential::report::{INVALID_ENTRIES, INVALID_NAMESPACE};
 use crate::credential::state::State;
 use crate::finding::Reason;
 use crate::grant::{Doubt, Refusal, Verdict};
 
 /// The result of a step. The codes are an API for scripts: codes can be added, and never change. If a controller
 /// reports the same as an Event or a condition, the code is that reason.
-#[derive(Debug, Clone, PartialEq, Eq, EnumDiscriminants)]
-#[strum_discriminants(name(Kind), vis(), derive(IntoStaticStr, VariantArray))]
+///
+/// A message is the text for people; a comment says more, for `docs/reference.md`. If a variant has a value, the codes
+/// and texts are those of the value.
+#[derive(Debug, Clone, PartialEq, Eq, EnumDiscriminants, EnumIter, EnumMessage)]
+#[strum_discriminants(name(Kind), vis(), derive(IntoStaticStr))]
 pub enum Code {
-    /// The objects that the step depends on cannot be read.
+    /// You do not have permission to read an object of the step, or the hub does not serve its kind.
+    #[strum(message = "you are not allowed to read it, or the hub does not serve it")]
     NotReadable,
+    #[strum(message = "the controller holds its Lease")]
     ControllerLeads,
-    /// The controller has no Lease, or none of them has.
+    /// The controller has no Lease. This is a problem if one of its writes is pending, or if no controller has a Lease
+    /// and the hub has no profile of the cluster manager.
+    #[strum(message = "no controller of the hub addons runs: none has a Lease")]
     ControllerNotFound,
-    /// No process holds the Lease of the controller.
+    /// No process holds the Lease of the controller, or the holder no longer renews it.
+    #[strum(message = "no process leads as this controller, so it writes no changes")]
     ControllerNotLeading,
-    /// A feature gate of OCM is enabled whose controller writes the same objects as one of ours.
+    /// A feature gate of OCM, cluster-proxy or managed-serviceaccount is enabled whose controller writes the same
+    /// objects as a controller of hub-addons that runs.
+    #[strum(message = "OCM's own controller is enabled beside that of hub-addons: both write the same \
+                       objects")]
     OcmGateEnabled,
-    /// Another field manager overwrites the profile.
+    #[strum(message = "another program overwrites what the profile projector writes")]
     OtherWriter,
-    /// The namespace does not exist.
+    #[strum(message = "the namespace does not exist")]
     NoNamespace,
-    /// The namespace has no ManagedClusterSetBinding.
+    #[strum(message = "the namespace has no ManagedClusterSetBinding")]
     NoBinding,
-    /// The bindings of the namespace are in effect and grant no cluster.
+    #[strum(message = "the bindings of the namespace grant no cluster")]
     NothingSelected,
     /// The decision of a binding about the cluster, or about every cluster.
+    #[strum(disabled)]
     Grant(Verdict),
-    /// The profile shows its cluster.
+    #[strum(message = "the profile shows the cluster")]
     ProfileUpToDate,
-    /// The namespace has no profile of the cluster.
+    #[strum(message = "the namespace has no profile of the cluster")]
     NoProfile,
-    /// The projector has a pending write.
+    #[strum(message = "the profile differs from what the profile projector writes")]
     ProfileOutdated,
     /// The finding of the projector on the profile.
+    #[strum(disabled)]
     Profile(Reason),
-    /// The profile publishes how to reach the cluster.
+    #[strum(message = "the profile publishes how to reach the cluster")]
     AccessPublished,
-    /// The provisioner has a pending write.
+    /// The access provider differs from what the provisioner writes, such as an entry of cluster-proxy's own
+    /// controller, whose gate is off. It is `unknown` while the provisioner may work and have another source than
+    /// cluster-proxy: state its server with `--access-provider-server`.
+    #[strum(message = "the access provider differs from what the access-provider provisioner writes")]
     AccessOutdated,
-    /// A published trust anchor has expired.
+    #[strum(message = "a published trust anchor has expired")]
     TrustAnchorExpired,
     /// Why the profile has no access provider.
+    #[strum(disabled)]
     Withheld(Withheld),
-    /// The account opts in to copies in the namespace.
+    #[strum(message = "the account asks for copies of its token in the namespace")]
     AccountAsks,
-    /// The namespaces that receive the token of the account.
+    #[strum(message = "the namespaces that receive the token of the account")]
     TokenRecipients,
-    /// No account of the cluster opts in to copies in the namespace.
+    #[strum(message = "no ManagedServiceAccount of the cluster asks for copies in the namespace")]
     NoAccount,
-    /// An account of a consumer exists although its namespace is not granted the cluster.
+    #[strum(message = "the account of a consumer exists, although its namespace is not granted the \
+                       cluster: its deletion is refused or delayed, or consumer access does not run")]
     AccountNotWithdrawn,
-    /// The copy of a token exists, and the syncer has to remove it.
+    #[strum(message = "the copy of a token exists, although the cluster is not granted or the account \
+                       does not ask for it: its deletion is refused or delayed, or the credential \
+                       syncer does not run")]
     CredentialNotWithdrawn,
-    /// The agent has reported the token.
+    #[strum(message = "the agent has reported the token")]
     TokenReported,
     /// The state of the copy.
+    #[strum(disabled)]
     Credential(State),
-    /// The syncer has a pending write.
+    /// The copy is missing or differs from what the credential syncer writes.
+    #[strum(message = "the copy differs from what the credential syncer writes")]
     CredentialOutdated,
     /// The syncer's report on the account.
+    #[strum(disabled)]
     Reported(String),
-    /// The token has expired.
+    #[strum(message = "the token has expired: the agent does not report a new one")]
     TokenExpired,
-    /// A ServiceAccount of the namespace may read the copy.
+    #[strum(message = "a ServiceAccount of the namespace may read the copy")]
     ConsumerMayRead,
-    /// No ServiceAccount of the namespace may read the copy.
+    #[strum(message = "no ServiceAccount of the namespace may read the copy")]
     NobodyMayRead,
-    /// An object on the hub grants the account permissions on the cluster.
+    /// A ManifestWork or ClusterPermission with the account's permissions is applied on the cluster.
+    #[strum(message = "the account has permissions on the cluster")]
     PermissionsApplied,
-    /// Such an object has not been applied on the cluster yet.
+    /// A ManifestWork or ClusterPermission with the account's permissions is not applied yet, and no other one gives
+    /// the account the same permission; or it reports that it cannot be applied.
+    #[strum(message = "the permissions of the account are not applied on the cluster yet")]
     PermissionsNotApplied,
-    /// Permissions of a consumer's account exist, and consumer access has to delete them.
+    /// A ManifestWork or ClusterPermission that consumer access maintains exists, although its account is withdrawn, or
+    /// left after the grant. If the account is gone, the object does not show for which namespace it was: it is a
+    /// problem of the cluster, reported once without a namespace, and unknown if the question names namespaces. Found
+    /// only for clusters that the question names: `explain NAMESPACE/CLUSTER`, or `explain --managed-cluster CLUSTER`.
+    #[strum(message = "permissions of a consumer's account exist, although the account has to have \
+                       none: their deletion is refused or delayed, or consumer access does not run")]
     PermissionsNotWithdrawn,
-    /// The hub has no object that grants the account permissions: they may have been granted on the cluster.
+    #[strum(message = "no ManifestWork or ClusterPermission gives the account permissions; they may \
+                       exist on the cluster")]
     PermissionsUnknown,
-    /// The cluster lets applications of the namespace in by their own identity.
+    #[strum(message = "the cluster accepts applications of the namespace by their own identity")]
     OwnIdentityAccepted,
-    /// The profile has no access provider for applications with an identity of their own.
+    #[strum(message = "applications have permissions for their own identity, and the profile does not \
+                       show the user server: userServer.enabled of the chart is not set, or the \
+                       access-provider provisioner does not run")]
     OwnIdentityNotPublished,
-    /// The account with which the user server acts as applications has no token.
+    #[strum(message = "the agent has not reported the token of the account with which the user server \
+                       acts as applications")]
     UserServerHasNoToken,
 }
 
@@ -105,18 +139,20 @@ const OF_PROFILES: [Reason; 8] = [
 ];
 
 impl Code {
-    /// Every code, for the documentation and its test.
-    #[must_use]
-    pub fn all() -> BTreeSet<&'static str> {
-        let of_others = [Kind::Grant, Kind::Profile, Kind::Withheld, Kind::Credential, Kind::Reported];
-        let own = Kind::VARIANTS.iter().filter(|kind| !of_others.contains(kind));
-        own.map(<&'static str>::from)
-            .chain(Verdict::all().map(|verdict| verdict_code(&verdict)))
-            .chain(OF_PROFILES.map(Reason::as_str))
-            .chain(Withheld::ALL.iter().copied().map(withheld_code))
-            .chain(State::all().map(State::reason))
-            .chain([INVALID_NAMESPACE])
-            .collect()
+    /// Every code with its meaning, for the documentation and its test: more than once if several enums have it.
+    pub fn all() -> impl Iterator<Item = (&'static str, String)> {
+        let own = Self::iter().map(|code| (Kind::from(&code).into(), meaning(&code)));
+        let grants = Verdict::all().map(|verdict| (verdict_code(&verdict), verdict.to_string()));
+        let withheld = Withheld::ALL.iter().map(|why| (withheld_code(*why), why.to_string()));
+        // If such a code is the reason of an Event, it means the same.
+        let of_events = grants.chain(withheld).map(|(code, text)| {
+            let reason = Reason::ALL.iter().find(|reason| reason.as_str() == code);
+            (code, reason.map_or(text, |reason| reason.summary().to_owned()))
+        });
+        let profiles = OF_PROFILES.map(|reason| (reason.as_str(), reason.summary().to_owned()));
+        let states = State::all().map(|state| (state.reason(), meaning(&state)));
+        let invalid = (INVALID_NAMESPACE, INVALID_ENTRIES.to_owned());
+        own.chain(of_events).chain(profiles).chain(states).chain([invalid])
     }
 
     /// The code as text.
@@ -131,6 +167,11 @@ impl Code {
             own => Kind::from(own).into(),
         }
     }
+}
+
+/// What a variant means: its comment or, if that would not say more, its text.
+fn meaning(variant: &(impl EnumMessage + fmt::Display)) -> String {
+    variant.get_documentation().map_or_else(|| variant.to_string(), str::to_owned)
 }
 
 fn verdict_code(verdict: &Verdict) -> &'static str {
@@ -171,82 +212,13 @@ impl Serialize for Code {
 /// The text for people.
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotReadable => "you are not allowed to read it, or the hub does not serve it",
-            Self::ControllerLeads => "the controller holds its Lease",
-            Self::ControllerNotFound => "no controller of the hub addons runs: none has a Lease",
-            Self::ControllerNotLeading => "no process leads as this controller, so it writes no changes",
-            Self::OcmGateEnabled => {
-                "OCM's own controller is enabled beside that of hub-addons: both write the same objects"
-            }
-            Self::OtherWriter => "another program overwrites what the profile projector writes",
-            Self::NoNamespace => "the namespace does not exist",
-            Self::NoBinding => "the namespace has no ManagedClusterSetBinding",
-            Self::NothingSelected => "the bindings of the namespace grant no cluster",
-            Self::Grant(verdict) => return verdict.fmt(f),
-            Self::ProfileUpToDate => "the profile shows the cluster",
-            Self::NoProfile => "the namespace has no profile of the cluster",
-            Self::ProfileOutdated => "the profile differs from what the profile projector writes",
-            Self::Profile(reason) => reason.as_str(),
-            Self::AccessPublished => "the profile publishes how to reach the cluster",
-            Self::AccessOutdated => "the access provider differs from what the access-provider provisioner writes",
-            Self::TrustAnchorExpired => "a published trust anchor has expired",
-            Self::Withheld(why) => withheld_text(*why),
-            Self::AccountAsks => "the account asks for copies of its token in the namespace",
-            Self::TokenRecipients => "the namespaces that receive the token of the account",
-            Self::NoAccount => "no ManagedServiceAccount of the cluster asks for copies in the namespace",
-            Self::AccountNotWithdrawn => {
-                "the account of a consumer exists, although its namespace is not granted the cluster: its deletion is \
-                 refused or delayed, or consumer access does not run"
-            }
-            Self::CredentialNotWithdrawn => {
-                "the copy of a token exists, although the cluster is not granted or the account does not ask for it: \
-                 its deletion is refused or delayed, or the credential syncer does not run"
-            }
-            Self::TokenReported => "the agent has reported the token",
-            Self::Credential(state) => return state.fmt(f),
-            Self::CredentialOutdated => "the copy differs from what the credential syncer writes",
-            Self::Reported(reason) => reason,
-            Self::TokenExpired => "the token has expired: the agent does not report a new one",
-            Self::ConsumerMayRead => "a ServiceAccount of the namespace may read the copy",
-            Self::NobodyMayRead => "no ServiceAccount of the namespace may read the copy",
-            Self::PermissionsApplied => "the account has permissions on the cluster",
-            Self::PermissionsNotApplied => "the permissions of the account are not applied on the cluster yet",
-            Self::PermissionsNotWithdrawn => {
-                "permissions of a consumer's account exist, although the account has to have none: their deletion is \
-                 refused or delayed, or consumer access does not run"
-            }
-            Self::PermissionsUnknown => {
-                "no ManifestWork or ClusterPermission gives the account permissions; they may exist on the cluster"
-            }
-            Self::OwnIdentityAccepted => "the cluster accepts applications of the namespace by their own identity",
-            Self::OwnIdentityNotPublished => {
-                "applications have permissions for their own identity, and the profile does not show the user server: \
-                 userServer.enabled of the chart is not set, or the access-provider provisioner does not run"
-            }
-            Self::UserServerHasNoToken => {
-                "the agent has not reported the token of the account with which the user server acts as applications"
-            }
-        })
-    }
-}
-
-fn withheld_text(why: Withheld) -> &'static str {
-    match why {
-        Withheld::NoConfiguration => {
-            "the hub has no ManagedProxyConfiguration: cluster-proxy is not installed"
-        }
-        Withheld::ConfigurationUnknown => "the configuration of cluster-proxy cannot be read",
-        Withheld::NoAddon => "the cluster does not have the addon cluster-proxy",
-        Withheld::AddonsUnknown => "the addons of the clusters cannot be read",
-        Withheld::NoTrustAnchor => "the serving certificate of the proxy is missing, or cannot be read",
-        Withheld::InvalidClusterName => "the cluster label of the profile is not a valid name",
-        Withheld::NoCluster => "the hub has no such ManagedCluster",
-        Withheld::NoEndpoint => "the cluster reports no usable endpoint",
-        Withheld::NoRoom => "other access providers fill the list of the profile",
-        Withheld::Contested => {
-            "cluster-proxy's own controller has written the access provider: disable its feature gate \
-             ClusterProfile (until 0.10 ClusterProfileAccessProvider); the access-provider provisioner replaces the entry within 20 minutes after that"
+        match self {
+            Self::Grant(verdict) => verdict.fmt(f),
+            Self::Profile(reason) => f.write_str(reason.as_str()),
+            Self::Withheld(why) => why.fmt(f),
+            Self::Credential(state) => state.fmt(f),
+            Self::Reported(reason) => f.write_str(reason),
+            own => f.write_str(own.get_message().unwrap_or_default()),
         }
     }
 }

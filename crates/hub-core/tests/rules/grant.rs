@@ -360,7 +360,7 @@ fn every_binding_explains_itself() {
         [
             "broken: the set's selector cannot be used",
             "doubtful: the binding cannot be read",
-            "granted: granted",
+            "granted: the binding grants the cluster",
             "misnamed: the binding's name is not the name of its set",
             "missing: the hub has no such ManagedClusterSet",
             "other: the set does not select the cluster",

@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use kube::core::Status;
-use strum::{IntoStaticStr, VariantArray};
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 /// A write that was not sent, failed, or has no response.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -45,8 +45,9 @@ impl WriteError {
     }
 }
 
-/// The categories of failures: a small fixed set, so that each can be a label of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+/// The categories of failures: a small fixed set, so that each can be a label of a metric. The comments are the texts of
+/// `docs/reference.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumMessage, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Category {
     /// The object has changed since it was read.
@@ -65,19 +66,19 @@ pub enum Category {
     Forbidden,
     /// A `ResourceQuota` of the namespace is exceeded.
     QuotaExceeded,
-    /// An admission webhook or policy denied it.
+    /// An admission webhook or policy has denied the write.
     Denied,
-    /// The API server does not accept our credentials.
+    /// The API server does not accept the credentials of the process.
     Unauthorized,
     /// The API server rejects the object.
     Invalid,
     /// The API server throttles requests.
     Throttled,
-    /// No response in time.
+    /// There is no response in time.
     Timeout,
-    /// No connection, or the API server is unavailable.
+    /// There is no connection, or the API server is unavailable.
     Unavailable,
-    /// The API server, or a webhook, failed on this request.
+    /// The API server or a webhook failed on this request.
     Internal,
     /// Another process leads, so nothing was sent.
     NotLeader,
