@@ -25,7 +25,7 @@ use crate::token_names::{MAX, MAX_OF_A_CLUSTER};
 )]
 #[strum_discriminants(name(Label), vis(), derive(IntoStaticStr), strum(serialize_all = "snake_case"))]
 pub enum State {
-    /// The copy is up to date, or its write is pending.
+    /// The copy is up to date, or its write is pending, which `explain` reports as `CredentialOutdated`.
     #[strum(message = "the copy exists")]
     Synced,
     /// The API server refuses to delete a copy that must not exist, or the deletion has failed for some seconds.
@@ -72,8 +72,10 @@ pub enum State {
     UnusableToken(Unusable),
     #[strum(message = "the syncer cannot read the Secrets of the namespace, so an existing copy is kept")]
     CopiesUnknown,
+    /// Without a profile, the copy of the token has no owner and is not created.
     #[strum(message = "the cluster has no ClusterProfile in the namespace, which must own the copy")]
     NoProfile,
+    /// The profile that should own the copy does not name our cluster manager in both its label and its spec.
     #[strum(message = "the ClusterProfile does not name our cluster manager in both its label and its spec")]
     ForeignProfile,
     #[strum(message = "another Secret has the name of the copy")]

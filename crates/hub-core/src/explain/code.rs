@@ -222,3 +222,16 @@ impl fmt::Display for Code {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_text_for_people() {
+        let withheld = Withheld::ALL.iter().copied().map(Code::Withheld);
+        for code in Code::iter().chain(withheld).chain(State::all().map(Code::Credential)) {
+            assert!(!code.to_string().is_empty(), "{}", code.as_str());
+        }
+    }
+}
