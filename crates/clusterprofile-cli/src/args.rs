@@ -182,7 +182,7 @@ pub struct SetupArgs {
     #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = access::DEFAULT_PROVIDER, value_parser = NonEmptyStringValueParser::new())]
     pub access_provider_name: String,
 
-    /// Name of the user server's Service of cluster-proxy
+    /// Name of cluster-proxy's user server Service
     #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_SERVICE", value_name = "NAME", default_value = USER_SERVER.0)]
     pub cluster_proxy_service: String,
 

@@ -21,6 +21,8 @@ mod table;
 
 use std::io::{self, Write};
 
+use strum::{EnumMessage, VariantArray};
+
 pub use crate::connectivity::{PodError, test};
 pub use crate::explain::explain;
 pub use crate::hub::{Hub, HubError, describe};
@@ -28,26 +30,23 @@ pub use crate::kubeconfig::kubeconfig;
 pub use crate::list::list;
 pub use crate::requests::profile_version;
 
-/// The result of a command that could be carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The result of a command that could be carried out, and its exit status. The comments are the texts of
+/// `docs/reference.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumMessage, VariantArray)]
 pub enum Conclusion {
-    /// There is no problem.
-    Fine,
-    /// There is a problem.
-    Problem,
-    /// There is no problem in what could be read, and something could not be read.
-    Unknown,
+    /// The command was carried out. `explain`: everything is in order. `test`: the cluster responds.
+    Fine = 0,
+    /// `explain`: there is a problem. `test`: a hop fails.
+    Problem = 1,
+    /// `explain`: there is no problem in what could be read, and something could not be read.
+    Unknown = 3,
 }
 
 impl Conclusion {
     /// The exit status; a command that cannot be carried out has 2.
     #[must_use]
     pub fn exit_status(self) -> u8 {
-        match self {
-            Self::Fine => 0,
-            Self::Problem => 1,
-            Self::Unknown => 3,
-        }
+        self as u8
     }
 }
 

@@ -66,7 +66,8 @@ impl UserServerMetrics {
         };
         registry.register(
             "user_server_hop_seconds",
-            "Duration of each step on the way of a request: review, grant, tunnel, cluster",
+            "Duration of each step on the way of a request, by hop: review of the token, grant, tunnel (a connection to the \
+             cluster, or one that exists), cluster (until the head of its response)",
             metrics.hops.clone(),
         );
         registry.register(

@@ -36,25 +36,26 @@ use crate::features::FeatureGates;
 pub struct RunArgs {
     /// Feature gates, as GATE=true,GATE=false
     ///
-    /// ClusterProfile (default true): the profile projector, which writes a ClusterProfile for every granted cluster.
+    /// ClusterProfile (default true): the profile projector writes a ClusterProfile for every granted cluster.
     ///
-    /// ClusterProfileAccessProvider (default true): the access-provider provisioner, which publishes in each profile
-    /// how to reach its cluster.
+    /// ClusterProfileAccessProvider (default true): the access-provider provisioner publishes in each profile how to
+    /// reach its cluster.
     ///
-    /// ClusterProfileCredSyncer (default true): the credential syncer, which copies the token of each labelled
+    /// ClusterProfileCredSyncer (default true): the credential syncer copies the token of each labelled
     /// ManagedServiceAccount into the namespaces that its cluster is granted to.
     ///
-    /// ClusterProfileCredRights (default false): grants the credential syncer, which then runs in another process with
-    /// --credential-secret-access=granted, its permissions for Secrets by namespace and by name.
+    /// ClusterProfileCredRights (default false): credential rights maintains the permissions of the credential syncer,
+    /// which then runs in another process with --credential-secret-access=granted, for Secrets by namespace and by name.
     ///
-    /// ClusterProfileConsumers (default false, alpha): maintains, on the clusters that the namespace of each consumer in
-    /// --consumers is granted, the consumer's ManagedServiceAccount and its permissions.
+    /// ClusterProfileConsumers (default false, alpha): consumer access maintains the ManagedServiceAccount of each
+    /// consumer in --consumers, and its permissions, on the clusters that the consumer's namespace is granted.
     ///
-    /// ClusterProfileDirectAccessProvider (default false): a separate access provider with the cluster's API server,
-    /// without a proxy.
+    /// ClusterProfileDirectAccessProvider (default false): direct access publishes a second access provider with the
+    /// cluster's own API server.
     ///
-    /// ClusterProfileOwnIdentityProvider (default false, alpha): a separate access provider that leads to the user server,
-    /// for applications that reach clusters by their own identity (`hub-addons user-server`).
+    /// ClusterProfileOwnIdentityProvider (default false, alpha): the own-identity provisioner publishes an access
+    /// provider that leads to the user server (hub-addons user-server), for applications that reach clusters by their
+    /// own identity.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub feature_gates: FeatureGates,
 

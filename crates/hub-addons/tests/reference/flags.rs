@@ -1,5 +1,5 @@
 //! The tables of flags are what `--help` prints: names, environment variables, defaults, and the first paragraph of each
-//! text, to which the page adds markup. `RECORD=1` writes them.
+//! text with the possible values.
 
 #![cfg(test)]
 
@@ -7,17 +7,31 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use super::page::{quoted, rows};
 use super::plugin::{cp_creds, program};
-use super::record::record;
+use super::table::{code, compare, sentence};
 
 /// A flag in the output of `--help`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Flag {
-    name: String,
+    /// The short name, if there is one, and the long one.
+    names: Vec<String>,
     variable: String,
     default: String,
-    meaning: String,
+    text: String,
+    values: Vec<String>,
+}
+
+impl Flag {
+    /// The text, and the values that the flag takes if the text does not describe each.
+    fn meaning(&self) -> String {
+        match &self.values[..] {
+            [others @ .., last] if !self.values.iter().all(|value| self.text.contains(&code(value))) => {
+                let others: Vec<_> = others.iter().map(|value| code(value)).collect();
+                format!("{}: {} or {}.", self.text, others.join(", "), code(last))
+            }
+            _ => sentence(&self.text),
+        }
+    }
 }
 
 fn help(program: &Path, command: Option<&str>) -> String {
@@ -32,25 +46,21 @@ fn flags(help: &str) -> Vec<Flag> {
     for line in help.lines() {
         let text = line.trim_start();
         // `-o, --output <OUTPUT>`; text is indented further.
-        let is_flag = line.starts_with("  ") && line.len() - text.len() <= 6;
-        let long = text.strip_prefix('-').filter(|_| is_flag).and_then(|text| {
-            let text = text.strip_prefix('-').or_else(|| text.split_once(", --").map(|(_, long)| long))?;
-            let end = text.find(|c: char| !c.is_ascii_lowercase() && c != '-');
-            Some(text[..end.unwrap_or(text.len())].to_owned())
-        });
-        if let Some(name) = long {
-            let name = format!("--{name}");
-            flags.push(Flag {
-                name,
-                variable: String::new(),
-                default: String::new(),
-                meaning: String::new(),
+        if text.starts_with('-') && line.len() - text.len() <= 6 {
+            let names = text.split(", ").map(|name| {
+                let end = name.find(|c: char| !c.is_ascii_alphabetic() && c != '-').unwrap_or(name.len());
+                name[..end].to_owned()
             });
+            flags.push(Flag { names: names.collect(), ..Flag::default() });
             continue;
         }
         let Some(flag) = flags.last_mut() else { continue };
-        if flag.meaning.is_empty() {
-            text.clone_into(&mut flag.meaning);
+        if flag.text.is_empty() {
+            text.clone_into(&mut flag.text);
+        }
+        // `- json:  For programs`
+        if let Some((value, _)) = text.strip_prefix("- ").and_then(|value| value.split_once(':')) {
+            flag.values.push(value.to_owned());
         }
         for (label, value) in [("[env: ", &mut flag.variable), ("[default: ", &mut flag.default)] {
             if let Some((_, rest)) = line.split_once(label) {
@@ -58,48 +68,17 @@ fn flags(help: &str) -> Vec<Flag> {
             }
         }
     }
-    flags.retain(|flag| flag.name != "--help" && flag.name != "--version");
+    flags.retain(|flag| !flag.names.iter().any(|name| name == "--help" || name == "--version"));
     flags
 }
 
-/// A cell without markup and its full stop.
-fn plain(cell: &str) -> String {
-    let mut plain = String::new();
-    let mut rest = cell;
-    while let Some((before, link)) = rest.split_once('[') {
-        let Some((text, after)) =
-            link.split_once("](").and_then(|(text, link)| Some((text, link.split_once(')')?.1)))
-        else {
-            break;
-        };
-        plain.push_str(before);
-        plain.push_str(text);
-        rest = after;
-    }
-    plain.push_str(rest);
-    plain.replace('`', "").trim_end_matches('.').to_owned()
-}
-
 /// The table below a heading lists exactly these flags, in this order.
-fn compare(heading: &str, actual: &[Flag]) {
-    let listed = rows(heading);
-    let marked_up = |flag: &Flag| {
-        let meaning = plain(&flag.meaning);
-        let same = listed.iter().map(|row| &row[3]).find(|listed| plain(listed) == meaning);
-        same.cloned().unwrap_or_else(|| format!("{meaning}."))
+fn compare_flags(heading: &str, actual: &[Flag]) {
+    let row = |flag: &Flag| {
+        let names: Vec<_> = flag.names.iter().map(|name| code(name)).collect();
+        vec![names.join(", "), code(&flag.variable), code(&flag.default), flag.meaning()]
     };
-    let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
-    let expected: Vec<Vec<String>> = actual
-        .iter()
-        .map(|flag| vec![code(&flag.name), code(&flag.variable), code(&flag.default), marked_up(flag)])
-        .collect();
-    if record(heading, &expected) {
-        return;
-    }
-    for (expected, listed) in expected.iter().zip(&listed) {
-        assert_eq!(expected, listed, "{heading}: run RECORD=1 cargo test --test reference");
-    }
-    assert_eq!(expected.len(), listed.len(), "{heading}: run RECORD=1 cargo test --test reference");
+    compare(heading, &actual.iter().map(row).collect::<Vec<_>>());
 }
 
 /// The subcommands in the output of `--help`.
@@ -134,14 +113,14 @@ fn every_flag_of_every_command_is_listed_as_the_help_shows_it() {
         .collect();
     let of_plugin = common(shared.iter().map(|(of_plugin, ..)| of_plugin));
     let of_hub_addons = common(shared.iter().map(|(_, of_hub_addons, _)| of_hub_addons));
-    compare("Flags of kubectl clusterprofile", &of_plugin);
-    compare("Flags of hub-addons for these commands", &of_hub_addons);
+    compare_flags("Flags of kubectl clusterprofile", &of_plugin);
+    compare_flags("Flags of hub-addons for these commands", &of_hub_addons);
     for (with_plugin, with_hub_addons, command) in &shared {
         let own = without(with_plugin, &of_plugin);
-        compare(&format!("Flags of {command}"), &own);
+        compare_flags(&format!("Flags of {command}"), &own);
         let further = without(&without(with_hub_addons, &of_hub_addons), &own);
         if command == "explain" {
-            compare("Further flags of hub-addons explain", &further);
+            compare_flags("Further flags of hub-addons explain", &further);
         } else {
             assert_eq!(further, [], "{command}");
         }
@@ -150,15 +129,59 @@ fn every_flag_of_every_command_is_listed_as_the_help_shows_it() {
     for command in commands(&help(hub_addons, None)) {
         let flags = flags_of(hub_addons, &command);
         if !flags.is_empty() && shared.iter().all(|(.., shared)| *shared != command) {
-            compare(&format!("Flags of {command}"), &flags);
+            compare_flags(&format!("Flags of {command}"), &flags);
         }
     }
 }
 
 #[test]
-fn every_flag_of_cp_creds_is_listed() {
-    let actual: BTreeSet<_> = flags(&help(cp_creds(), None)).into_iter().map(|flag| flag.name).collect();
-    assert!(!actual.is_empty());
-    let listed = rows("Flags of cp-creds");
-    assert_eq!(listed.iter().map(|row| quoted(&row[0])[0].clone()).collect::<BTreeSet<_>>(), actual);
+fn every_flag_of_cp_creds_is_listed_as_the_help_shows_it() {
+    let help = help(cp_creds(), None);
+    let (_, list) = help.split_once("\nflags:\n").unwrap();
+    let mut flags: Vec<Vec<String>> = Vec::new();
+    for line in list.lines().take_while(|line| !line.is_empty()) {
+        // `--timeout=DURATION   the timeout`, or the text is on the next lines.
+        if let Some(flag) = line.strip_prefix("  --") {
+            let (name, text) = flag.split_once("  ").unwrap_or((flag, ""));
+            let name = name.split('=').next().unwrap_or_default();
+            flags.push(vec![format!("`--{name}`"), text.to_owned()]);
+        } else if let Some(flag) = flags.last_mut() {
+            flag[1].push_str(line);
+        }
+    }
+    flags.retain(|flag| flag[0] != "`--version, --help`");
+    for flag in &mut flags {
+        flag[1] = sentence(&flag[1]);
+    }
+    compare("Flags of cp-creds", &flags);
+}
+
+/// The help of `--feature-gates` has a paragraph for each: `NAME (default true): text`, or `(default false, alpha)`.
+#[test]
+fn every_feature_gate_is_listed_with_its_default() {
+    let hub_addons = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
+    let help = help(hub_addons, Some("run"));
+    let gates: Vec<_> = help
+        .lines()
+        .filter_map(|line| {
+            let (name, rest) = line.trim().split_once(" (default ")?;
+            let (default, text) = rest.split_once("): ")?;
+            let (default, stage) = match default.strip_suffix(", alpha") {
+                Some(default) => (default, " Alpha."),
+                None => (default, ""),
+            };
+            Some(vec![code(name), code(default), sentence(text) + stage])
+        })
+        .collect();
+    compare("Feature gates", &gates);
+
+    let wrong = ["run", "--feature-gates=Unknown=true"];
+    let output = Command::new(hub_addons).args(wrong).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    let (_, known) = error.split_once("known gates: ").unwrap();
+    let known: BTreeSet<_> = known.lines().next().unwrap().split(", ").collect();
+    let unquoted = |cell: &str| cell.replace('`', "");
+    let described: BTreeSet<_> =
+        gates.iter().map(|gate| format!("{} (default {})", unquoted(&gate[0]), unquoted(&gate[1]))).collect();
+    assert_eq!(described.iter().map(String::as_str).collect::<BTreeSet<_>>(), known);
 }

@@ -1,19 +1,14 @@
-//! Gates, metrics, reasons, codes, labels and exit statuses.
+//! Names that are not those of an enum: conditions, labels, and exit statuses of programs.
 
 #![cfg(test)]
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use clusterprofile_cli::Conclusion;
 use hub_api::labels::{self, MANAGED_BY};
 use hub_core::consumer_access;
 use hub_core::consumer_role::CONSUMER_LABELS;
 use hub_core::credential::account::CONDITION_SYNCED;
-use hub_core::credential::report::{ANNOTATION_TOO_LONG, INVALID_NAMESPACE};
-use hub_core::credential::state::State;
-use hub_core::explain::{Code, Step};
-use hub_core::finding::Reason;
 use hub_core::project::{CONTROL_PLANE_HEALTHY, JOINED};
 use hub_core::rights::CLEARED_NAMESPACES;
 
@@ -45,66 +40,8 @@ fn lists(heading: &str, expected: &BTreeSet<String>) {
 }
 
 #[test]
-fn every_feature_gate_is_listed_with_its_default() {
-    let wrong = ["run", "--feature-gates=Unknown=true"];
-    let output = Command::new(env!("CARGO_BIN_EXE_hub-addons")).args(wrong).output().unwrap();
-    let error = String::from_utf8(output.stderr).unwrap();
-    let (_, known) = error.split_once("known gates: ").unwrap();
-    // `Gate (default true), Gate (default false)`
-    let words: Vec<_> =
-        known.split(|c: char| !c.is_ascii_alphanumeric()).filter(|it| !it.is_empty()).collect();
-    let known: BTreeSet<_> = words
-        .windows(3)
-        .filter(|window| window[1] == "default")
-        .map(|window| format!("{} {}", window[0], window[2]))
-        .collect();
-    let listed: BTreeSet<_> = rows("Feature gates")
-        .iter()
-        .map(|row| format!("{} {}", quoted(&row[0])[0], quoted(&row[1])[0]))
-        .collect();
-    assert!(!known.is_empty());
-    assert_eq!(listed, known);
-}
-
-#[test]
-fn every_metric_is_listed() {
-    // A family without a series is not exposed, so the names come from the source.
-    lists_metrics("Metrics", include_str!("../../../hub-runtime/src/observe/metrics.rs"));
-    lists_metrics("Metrics of the user server", include_str!("../../../user-server/src/metrics.rs"));
-}
-
-fn lists_metrics(heading: &str, source: &str) {
-    let calls = source.split("registry.register(").skip(1);
-    let registered = owned(calls.map(|rest| rest.split('"').nth(1).unwrap()));
-    assert!(registered.len() > 5, "{registered:?}");
-    let listed = names(heading);
-    // The format adds these to counters and infos.
-    let name = |listed: &String| {
-        let name = listed.strip_prefix("hub_addons_").unwrap();
-        name.trim_end_matches("_total").trim_end_matches("_info").to_owned()
-    };
-    assert_eq!(listed.iter().map(name).collect::<BTreeSet<_>>(), registered);
-}
-
-#[test]
-fn every_reason_of_an_event_is_listed() {
-    lists("Event reasons", &owned(Reason::ALL.iter().copied().map(Reason::as_str)));
-}
-
-#[test]
-fn every_condition_and_its_reasons_are_listed() {
+fn every_condition_is_listed() {
     lists("Conditions", &owned([CONTROL_PLANE_HEALTHY, JOINED, CONDITION_SYNCED]));
-    // Neither is a state in which a copy is missing.
-    let reported = State::all().filter(|state| !matches!(state, State::Synced | State::NotAsked));
-    let reasons = reported.map(State::reason).chain([INVALID_NAMESPACE, ANNOTATION_TOO_LONG]);
-    lists("Reasons of SyncedToClusterProfiles", &owned(reasons));
-}
-
-#[test]
-fn every_step_and_code_of_explain_is_listed() {
-    let steps: BTreeSet<_> = Step::ALL.iter().map(|step| format!("{step:?}")).collect();
-    lists("Steps of explain", &steps);
-    lists("Codes of explain", &owned(Code::all()));
 }
 
 #[test]
@@ -131,16 +68,13 @@ fn every_exit_status_is_listed() {
     let hub_addons = std::path::Path::new(env!("CARGO_BIN_EXE_hub-addons"));
     let run = [&["version"][..], &["run", "--kubeconfig=/nonexistent"], &["run", "--no-such-flag"]];
     lists(
-        "Exit statuses of hub-addons run, crds, cleanup, completion and version",
+        "Exit statuses of hub-addons run, user-server, crds, cleanup, completion and version",
         &owned(run.map(|it| ends(hub_addons, it))),
     );
     let account = "--managed-serviceaccount=kueue";
     let calls = [&["--version"][..], &[account, "--cluster-name=berlin"], &["--no-such-flag"]];
     lists("Exit statuses of cp-creds", &owned(calls.map(|it| ends(plugin::cp_creds(), it))));
 
-    let conclusions = [Conclusion::Fine, Conclusion::Problem, Conclusion::Unknown];
-    let mut statuses = owned(conclusions.map(|it| it.exit_status().to_string()));
-    statuses.insert(ends(hub_addons, &["list", "--kubeconfig=/nonexistent"]));
-    lists("Exit statuses of list, explain, test and kubeconfig", &statuses);
-    assert_eq!(names("Exit statuses of list, explain, test and kubeconfig").len(), 4);
+    let heading = "Exit statuses of list, explain, test and kubeconfig";
+    assert!(names(heading).contains(&ends(hub_addons, &["list", "--kubeconfig=/nonexistent"])));
 }

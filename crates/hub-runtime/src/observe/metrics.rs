@@ -104,7 +104,7 @@ impl Metrics {
         );
         registry.register(
             "writes",
-            "Writes sent to the API server, by resource, verb and result",
+            "Writes sent to the API server, by resource, verb and result: ok, or a category",
             self.writes.clone(),
         );
         registry.register(
@@ -119,7 +119,8 @@ impl Metrics {
         );
         registry.register(
             "connections_refused",
-            "Connections that were closed without a response, by server and reason",
+            "Connections to the ports of probes and metrics that were closed without a response, by server and reason: limit \
+             (64 are open, and the oldest is closed), timeout, invalid, handshake",
             self.connections_refused.clone(),
         );
         registry.register(
@@ -129,7 +130,8 @@ impl Metrics {
         );
         registry.register(
             "watch_synced",
-            "1 after the first list is complete, by controller and resource",
+            "1 after the first list is complete, by controller and resource; fleet and clusterprofiles are the watches that \
+             controllers share",
             self.watch_synced.clone(),
         );
         registry.register(
@@ -142,16 +144,20 @@ impl Metrics {
             "Findings reported since the start, by reason",
             self.findings_total.clone(),
         );
-        registry.register("events", "Attempts to publish an Event, by result", self.events.clone());
+        registry.register(
+            "events",
+            "Attempts to publish an Event, by result: published or failed",
+            self.events.clone(),
+        );
         registry.register(
             "api_server_outage",
             "1 while the API server fails or throttles writes and only probes are sent",
             self.api_server_outage.clone(),
         );
-        registry.register("leader", "1 while this process leads", self.leader.clone());
+        registry.register("leader", "1 while this process holds its Leases", self.leader.clone());
         registry.register(
             "access_providers",
-            "Profiles, by the state of our access provider: published, or the reason why not",
+            "Profiles, by source and state of our access provider: published, or the reason why not",
             self.access_providers.clone(),
         );
         registry.register(
@@ -166,7 +172,8 @@ impl Metrics {
         );
         registry.register(
             "credentials_unscoped",
-            "Tokens that more than one namespace receives although their account names no namespaces",
+            "Tokens that more than one namespace receives although their ManagedServiceAccount has no annotation \
+             sync-to-namespaces",
             self.credentials_unscoped.clone(),
         );
         registry.register(

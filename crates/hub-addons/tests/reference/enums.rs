@@ -1,0 +1,95 @@
+//! The tables of enums: the texts are the comments of the variants, or what programs print.
+
+#![cfg(test)]
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use clusterprofile_cli::Conclusion;
+use hub_core::access::Withheld;
+use hub_core::credential::report::{ANNOTATION_TOO_LONG, INVALID_NAMESPACE};
+use hub_core::credential::state::State;
+use hub_core::entry::RefusalReason;
+use hub_core::explain::{Code, Step};
+use hub_core::finding::Reason;
+use hub_runtime::write::error::Category;
+use strum::{EnumMessage, EnumProperty as _, VariantArray as _};
+
+use super::page::rows;
+use super::table::{code, compare, sentence};
+
+/// The text of a variant as a cell.
+fn text(variant: impl Debug, text: &str) -> String {
+    // Instead of a text that is missing, strum prints the name of the variant.
+    assert!(text.contains(' '), "{variant:?} has no text");
+    sentence(text)
+}
+
+/// The comment of a variant as a cell.
+fn comment(variant: &(impl EnumMessage + Debug)) -> String {
+    text(variant, variant.get_documentation().unwrap_or_default())
+}
+
+/// A list of names without texts, several in a row.
+fn compare_names(heading: &str, names: impl Iterator<Item = &'static str>) {
+    let names: Vec<_> = names.map(code).collect();
+    compare(heading, &names.chunks(6).map(|names| vec![names.join(", ")]).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_reason_of_an_event_is_listed() {
+    let row = |reason: &Reason| {
+        let object = reason.get_str("object").unwrap_or_else(|| panic!("{reason:?} has no object"));
+        vec![code(reason.as_str()), object.to_owned(), comment(reason)]
+    };
+    compare("Event reasons", &Reason::ALL.iter().map(row).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_step_of_explain_is_listed() {
+    let row = |step: &Step| vec![code(&format!("{step:?}")), comment(step)];
+    compare("Steps of explain", &Step::ALL.iter().map(row).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_code_of_explain_is_listed() {
+    let mut codes: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for (code, meaning) in Code::all() {
+        let (meanings, meaning) = (codes.entry(code).or_default(), text(code, &meaning));
+        if !meanings.contains(&meaning) {
+            meanings.push(meaning);
+        }
+    }
+    let row = |(name, meanings): (_, Vec<String>)| vec![code(name), meanings.join(" ")];
+    compare("Codes of explain", &codes.into_iter().map(row).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_reason_of_the_condition_is_listed() {
+    // Neither is a state in which a copy is missing.
+    let reported = State::all().filter(|state| !matches!(state, State::Synced | State::NotAsked));
+    let reasons = reported.map(State::reason).chain([INVALID_NAMESPACE, ANNOTATION_TOO_LONG]);
+    compare_names("Reasons of SyncedToClusterProfiles", reasons);
+}
+
+#[test]
+fn every_value_of_a_label_of_metrics_is_listed() {
+    let row = |category: &Category| vec![code(category.as_str()), comment(category)];
+    compare("Categories", &Category::ALL.iter().map(row).collect::<Vec<_>>());
+    let row = |why: &Withheld| vec![code(why.as_str()), text(why, &why.to_string())];
+    compare("States of access providers", &Withheld::ALL.iter().map(row).collect::<Vec<_>>());
+    compare_names("States of credentials", State::counted().map(State::as_str));
+    let row = |reason: &RefusalReason| vec![code(reason.as_str()), comment(reason)];
+    compare("Refused requests", &RefusalReason::ALL.iter().map(row).collect::<Vec<_>>());
+}
+
+/// Programs show the status of a command that cannot be carried out: see `names`.
+#[test]
+fn every_conclusion_is_listed_by_its_exit_status() {
+    let heading = "Exit statuses of list, explain, test and kubeconfig";
+    let row = |it: &Conclusion| vec![code(&it.exit_status().to_string()), comment(it)];
+    let of_errors = rows(heading).into_iter().filter(|row| row[0] == "`2`");
+    let mut expected: Vec<_> = Conclusion::VARIANTS.iter().map(row).chain(of_errors).collect();
+    expected.sort();
+    compare(heading, &expected);
+}
