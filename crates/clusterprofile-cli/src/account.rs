@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use hub_api::labels;
 use hub_api::names::is_dns_subdomain;
 use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::core::PartialObjectMeta;
 
 use crate::CommandError;
 use crate::args::{ReachArgs, Target};
@@ -19,7 +20,7 @@ pub(crate) async fn complete(hub: &Hub, target: &Target, reach: &mut ReachArgs) 
     if reach.account.is_some() || reach.own_token.is_some() {
         return Ok(());
     }
-    let Some(copies) = copies(hub, &target.namespace).await? else {
+    let Some(copies) = copies(hub, Some(&target.namespace)).await? else {
         return Err(CommandError::Arguments(format!(
             "you are not allowed to list Secrets in namespace {}: name the account with --account",
             target.namespace
@@ -29,45 +30,48 @@ pub(crate) async fn complete(hub: &Hub, target: &Target, reach: &mut ReachArgs) 
     Ok(())
 }
 
-/// The cluster and the account of a copy, as it records them.
-pub(crate) type Copied = (String, String);
+/// A copy, with the cluster and the account that it records.
+pub(crate) struct Copied {
+    pub(crate) namespace: String,
+    pub(crate) cluster: String,
+    pub(crate) account: String,
+}
 
-/// The copies in a namespace, unless the user may not list them.
-pub(crate) async fn copies(hub: &Hub, namespace: &str) -> Result<Option<Vec<Copied>>, HubError> {
-    let secrets: Api<Secret> = Api::namespaced(hub.client.clone(), namespace);
+/// The copies in a namespace, or with `None` in all, unless the user may not list them.
+pub(crate) async fn copies(hub: &Hub, namespace: Option<&str>) -> Result<Option<Vec<Copied>>, HubError> {
+    let secrets = hub.api::<Secret>(&(), namespace);
     let copies = ListParams::default().labels(labels::SYNCED_FROM);
-    let copies = requests::list_metadata(&secrets, &copies).await?.objects();
-    Ok(copies.map(|copies| {
-        let annotations = copies.iter().map(ResourceExt::annotations);
-        let pairs =
-            annotations.filter_map(|it| it.get(labels::SYNCED_CLUSTER).zip(it.get(labels::SYNCED_ACCOUNT)));
-        pairs.map(|(cluster, account)| (cluster.clone(), account.clone())).collect()
-    }))
+    let copies = requests::list_metadata(&secrets, &copies).await?;
+    let copied = |copy: &PartialObjectMeta<Secret>| {
+        let annotation = |key: &str| copy.annotations().get(key).cloned();
+        Some(Copied {
+            namespace: copy.namespace().unwrap_or_default(),
+            cluster: annotation(labels::SYNCED_CLUSTER)?,
+            account: annotation(labels::SYNCED_ACCOUNT)?,
+        })
+    };
+    Ok(copies.map(|copies| copies.iter().filter_map(copied).collect()))
 }
 
 /// The accounts of copies; with a cluster, those of its copies.
 pub(crate) fn accounts_of<'a>(copies: &'a [Copied], cluster: Option<&str>) -> impl Iterator<Item = &'a str> {
-    let copies = copies.iter().filter(move |(of, _)| cluster.is_none_or(|cluster| cluster == of));
+    let copies = copies.iter().filter(move |copy| cluster.is_none_or(|cluster| cluster == copy.cluster));
     // Tenants can write these annotations.
-    copies.map(|(_, account)| account.as_str()).filter(|account| is_dns_subdomain(account))
+    copies.map(|copy| copy.account.as_str()).filter(|account| is_dns_subdomain(account))
 }
 
 /// The only account among the copies.
 fn only(target: &Target, copies: &[Copied]) -> Result<String, CommandError> {
     let accounts: BTreeSet<&str> = accounts_of(copies, target.cluster.as_deref()).collect();
-    let mut names = accounts.iter();
-    match (names.next(), names.next()) {
-        (Some(name), None) => Ok((*name).to_owned()),
-        (None, _) => Err(CommandError::NotFound(format!(
+    match &*Vec::from_iter(accounts) {
+        [name] => Ok((*name).to_owned()),
+        [] => Err(CommandError::NotFound(format!(
             "there is no copy of a token for {target}; to find out why: kubectl clusterprofile explain {target}"
         ))),
-        _ => {
-            let names: Vec<_> = accounts.into_iter().collect();
-            Err(CommandError::Arguments(format!(
-                "{target} has tokens of several accounts: choose one with --account ({})",
-                names.join(", ")
-            )))
-        }
+        names => Err(CommandError::Arguments(format!(
+            "{target} has tokens of several accounts: choose one with --account ({})",
+            names.join(", ")
+        ))),
     }
 }
 
@@ -79,10 +83,12 @@ mod tests {
     fn the_account_is_optional_where_the_namespace_has_one_for_the_cluster() {
         let chosen = |cluster: Option<&str>, copies: &[(&str, &str)]| {
             let target = Target { namespace: "team".to_owned(), cluster: cluster.map(str::to_owned) };
-            let copies: Vec<_> = copies
-                .iter()
-                .map(|(cluster, account)| ((*cluster).to_owned(), (*account).to_owned()))
-                .collect();
+            let copy = |&(cluster, account): &(&str, &str)| Copied {
+                namespace: "team".to_owned(),
+                cluster: cluster.to_owned(),
+                account: account.to_owned(),
+            };
+            let copies: Vec<_> = copies.iter().map(copy).collect();
             only(&target, &copies).map_err(|error| error.to_string())
         };
         let both = [("berlin", "app"), ("paris", "app")];

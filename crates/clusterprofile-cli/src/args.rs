@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
@@ -18,6 +17,8 @@ use hub_core::endpoint::ServerTemplate;
 use hub_core::protected::{self, ProtectedNamespaces};
 use hub_core::trust::CaReference;
 use jiff::SignedDuration;
+
+use crate::CommandError;
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -64,28 +65,14 @@ impl Command {
                     return Err(contradiction(other, namespace));
                 }
                 args.namespace = vec![namespace.to_owned()];
-                return self.check();
+                return args.places().map(drop);
             }
         };
         if let Some(other) = place.namespace.as_ref().filter(|named| *named != namespace) {
             return Err(contradiction(other, namespace));
         }
         place.namespace = Some(namespace.to_owned());
-        self.check()
-    }
-
-    /// Checks that the arguments name one namespace.
-    ///
-    /// # Errors
-    ///
-    /// They do not.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        match self {
-            Self::List(args) => args.place.read().map(drop),
-            Self::Explain(args) => args.places().map(drop),
-            Self::Test(args) => args.place.read().map(drop),
-            Self::Kubeconfig(args) => args.place.read().map(drop),
-        }
+        self::place(&place.names, Some(namespace)).map(drop)
     }
 }
 
@@ -94,7 +81,7 @@ fn contradiction(named: &str, option: &str) -> String {
 }
 
 /// A namespace and a cluster in it, in each of the forms that people type.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Args)]
 #[group(skip)]
 pub struct PlaceArgs {
     /// The namespace and the cluster; with --namespace, the cluster alone
@@ -107,29 +94,32 @@ pub struct PlaceArgs {
 }
 
 impl PlaceArgs {
-    /// The namespace and the cluster, as far as they are named.
-    pub(crate) fn read(&self) -> Result<(Option<String>, Option<String>), String> {
-        place(&self.names, self.namespace.as_deref())
-    }
-
     /// The namespace, which is by default that of the context, and the cluster.
-    pub(crate) fn target(&self, default: &str) -> Result<Target, String> {
-        let (namespace, cluster) = self.read()?;
+    pub(crate) fn target(&self, default: &str) -> Result<Target, CommandError> {
+        let place = place(&self.names, self.namespace.as_deref());
+        let (namespace, cluster) = place.map_err(CommandError::Arguments)?;
         Ok(Target { namespace: namespace.unwrap_or_else(|| default.to_owned()), cluster })
     }
 }
 
-/// Reads `NAMESPACE`, `NAMESPACE/CLUSTER` and `NAMESPACE CLUSTER`; with the option for the namespace also `CLUSTER`.
-fn place(names: &[String], option: Option<&str>) -> Result<(Option<String>, Option<String>), String> {
-    let (first, cluster) = match names {
+/// The namespace and the cluster in `NAMESPACE`, `NAMESPACE/CLUSTER` and `NAMESPACE CLUSTER`; with the option for the
+/// namespace also in `CLUSTER`.
+#[must_use]
+pub fn split(names: &[String], has_option: bool) -> (Option<&str>, Option<&str>) {
+    match names {
         [] => (None, None),
         [one] => match one.split_once('/') {
             Some((first, cluster)) => (Some(first), Some(cluster)),
-            None if option.is_some() => (None, Some(one.as_str())),
-            None => (Some(one.as_str()), None),
+            None if has_option => (None, Some(one)),
+            None => (Some(one), None),
         },
-        [first, cluster, ..] => (Some(first.as_str()), Some(cluster.as_str())),
-    };
+        [first, cluster, ..] => (Some(first), Some(cluster)),
+    }
+}
+
+/// Reads these forms.
+fn place(names: &[String], option: Option<&str>) -> Result<(Option<String>, Option<String>), String> {
+    let (first, cluster) = split(names, option.is_some());
     let first = first.map(namespace).transpose()?;
     if let Some((first, option)) = first.as_deref().zip(option)
         && first != option
@@ -171,7 +161,7 @@ pub enum ListOutput {
 }
 
 /// The settings of the controllers, where they differ from the defaults.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Args)]
 #[command(next_help_heading = "Settings of the controllers")]
 pub struct SetupArgs {
     /// Name of the cluster manager in ClusterProfiles
@@ -212,24 +202,8 @@ pub struct SetupArgs {
     pub compute_bound: bool,
 }
 
-impl Default for SetupArgs {
-    fn default() -> Self {
-        Self {
-            cluster_manager_name: ManagerName::default(),
-            access_provider_name: access::DEFAULT_PROVIDER.to_owned(),
-            cluster_proxy_service: USER_SERVER.0.to_owned(),
-            cluster_proxy_port: USER_SERVER.1,
-            access_provider_server: None,
-            access_provider_ca: None,
-            cluster_proxy_require_addon: true,
-            protected_namespaces: ProtectedNamespaces::default(),
-            compute_bound: false,
-        }
-    }
-}
-
 /// The arguments of `list`.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 pub struct ListArgs {
     /// The namespace and the cluster
     #[command(flatten)]
@@ -257,7 +231,7 @@ pub struct ListArgs {
 }
 
 /// The arguments of `explain`.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 #[group(skip)]
 pub struct ExplainArgs {
     /// A namespace, or a namespace and a cluster; by default every namespace that has a binding or a profile. With
@@ -308,7 +282,7 @@ impl ExplainArgs {
 }
 
 /// How an application reaches its clusters: by which access provider, and by which exec plugin for which account.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Args)]
 #[group(skip)]
 pub struct ReachArgs {
     /// The ManagedServiceAccount whose token is used; by default the only one of which the namespace has a copy
@@ -362,7 +336,7 @@ impl ReachArgs {
 }
 
 /// The arguments of `test`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Args)]
 pub struct TestArgs {
     /// The namespace of the application, and the cluster
     #[command(flatten)]
@@ -386,8 +360,8 @@ pub struct TestArgs {
     pub pod: PodArgs,
 
     /// In the Pod: what the profile publishes
-    #[arg(long, hide = true, value_name = "CLUSTER", conflicts_with = "in_cluster")]
-    pub in_pod: Option<Stanza>,
+    #[arg(long, hide = true, value_name = "CLUSTER", conflicts_with = "in_cluster", value_parser = stanza)]
+    pub in_pod: Option<Cluster>,
 
     /// The output format
     #[arg(long, short, value_enum, default_value_t)]
@@ -400,7 +374,7 @@ impl TestArgs {
 }
 
 /// The Pod of `test --in-cluster`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Args)]
 #[command(next_help_heading = "With --in-cluster")]
 #[group(skip)]
 pub struct PodArgs {
@@ -415,33 +389,19 @@ pub struct PodArgs {
     pub image: Option<String>,
 
     /// How long the Pod may take, as 2m or 90s
-    #[arg(long, value_name = "DURATION", default_value = "2m", requires = "in_cluster")]
-    pub timeout: Limit,
+    #[arg(long, value_name = "DURATION", default_value = "2m", requires = "in_cluster", value_parser = limit)]
+    pub timeout: Duration,
 }
 
 /// A cluster stanza as JSON.
-#[derive(Debug, Clone)]
-pub struct Stanza(pub Cluster);
-
-impl FromStr for Stanza {
-    type Err = serde_json::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        serde_json::from_str(text).map(Self)
-    }
+fn stanza(text: &str) -> Result<Cluster, serde_json::Error> {
+    serde_json::from_str(text)
 }
 
 /// A positive duration on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit(pub Duration);
-
-impl FromStr for Limit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let limit = duration(text)?;
-        if limit.is_zero() { Err("must be positive".to_owned()) } else { Ok(Self(limit)) }
-    }
+fn limit(text: &str) -> Result<Duration, String> {
+    let limit = duration(text)?;
+    if limit.is_zero() { Err("must be positive".to_owned()) } else { Ok(limit) }
 }
 
 /// A duration on the command line, such as `90s`, `2m` or `0s`.
@@ -456,7 +416,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// The arguments of `kubeconfig`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Args)]
 pub struct KubeconfigArgs {
     /// The namespace that can see the clusters, and perhaps one of these
     #[command(flatten)]
@@ -497,13 +457,10 @@ impl fmt::Display for Target {
 
 /// Parses a positional argument: `NAME` or `NAME/NAME`.
 fn name(text: &str) -> Result<String, String> {
-    let (first, cluster) = text.split_once('/').unwrap_or((text, "cluster"));
-    if is_dns_subdomain(first) && is_dns_subdomain(cluster) {
-        Ok(text.to_owned())
-    } else if text.contains('/') {
-        Err(format!("expected NAMESPACE/CLUSTER, got {text:?}"))
-    } else {
-        Err(format!("{text:?} is not a valid namespace or ManagedCluster"))
+    match text.split_once('/') {
+        None => valid(text, is_dns_subdomain, "namespace or ManagedCluster"),
+        Some((first, cluster)) if is_dns_subdomain(first) && is_dns_subdomain(cluster) => Ok(text.to_owned()),
+        Some(_) => Err(format!("expected NAMESPACE/CLUSTER, got {text:?}")),
     }
 }
 
@@ -513,21 +470,17 @@ fn name(text: &str) -> Result<String, String> {
 ///
 /// It is not a valid name: a request for it would have another path on the API server.
 pub fn namespace(text: &str) -> Result<String, String> {
-    if is_dns_label(text) { Ok(text.to_owned()) } else { Err(format!("{text:?} is not a valid namespace")) }
+    valid(text, is_dns_label, "namespace")
 }
 
 fn cluster(text: &str) -> Result<String, String> {
-    if is_dns_subdomain(text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("{text:?} is not a valid name of a ManagedCluster"))
-    }
+    valid(text, is_dns_subdomain, "name of a ManagedCluster")
 }
 
 fn service_account(text: &str) -> Result<String, String> {
-    if is_dns_subdomain(text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("{text:?} is not a valid name of a ServiceAccount"))
-    }
+    valid(text, is_dns_subdomain, "name of a ServiceAccount")
+}
+
+fn valid(text: &str, is_valid: fn(&str) -> bool, what: &str) -> Result<String, String> {
+    if is_valid(text) { Ok(text.to_owned()) } else { Err(format!("{text:?} is not a valid {what}")) }
 }

@@ -6,9 +6,8 @@ use hub_api::labels;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::is_dns_subdomain;
-use k8s_openapi::NamespaceResourceScope;
 use kube::api::{DynamicObject, ListParams};
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 
 use crate::CommandError;
 use crate::account::{accounts_of, copies};
@@ -39,10 +38,7 @@ pub enum Names {
 pub async fn names(hub: &Hub, wanted: &Names) -> Result<BTreeSet<String>, CommandError> {
     match wanted {
         Names::Namespaces => namespaces(hub).await,
-        Names::Clusters(namespace) => {
-            let profiles = profiles(hub, namespace.as_deref()).await?;
-            Ok(profiles.unwrap_or_default().into_iter().map(|(_, name)| name).collect())
-        }
+        Names::Clusters(namespace) => clusters(hub, namespace.as_deref()).await,
         Names::Accounts { namespace, cluster } => {
             let namespace = namespace.as_ref().unwrap_or(&hub.namespace);
             accounts(hub, namespace, cluster.as_deref()).await
@@ -52,7 +48,7 @@ pub async fn names(hub: &Hub, wanted: &Names) -> Result<BTreeSet<String>, Comman
 
 async fn namespaces(hub: &Hub) -> Result<BTreeSet<String>, CommandError> {
     let bindings: Api<ManagedClusterSetBinding> = Api::all(hub.client.clone());
-    let bindings = list_metadata(&bindings, &ListParams::default()).await?.objects();
+    let bindings = list_metadata(&bindings, &ListParams::default()).await?;
     let profiles = profiles(hub, None).await?;
     // A user who may not list these on the whole hub usually works in the namespace of the context.
     if bindings.is_none() && profiles.is_none() {
@@ -63,14 +59,17 @@ async fn namespaces(hub: &Hub) -> Result<BTreeSet<String>, CommandError> {
     Ok(of_bindings.chain(of_profiles).collect())
 }
 
+/// The clusters of which there are profiles.
+async fn clusters(hub: &Hub, namespace: Option<&str>) -> Result<BTreeSet<String>, CommandError> {
+    let profiles = profiles(hub, namespace).await?;
+    Ok(profiles.unwrap_or_default().into_iter().map(|(_, name)| name).collect())
+}
+
 /// The namespaces and names of profiles, unless the user may not list them.
 async fn profiles(hub: &Hub, namespace: Option<&str>) -> Result<Option<Vec<(String, String)>>, CommandError> {
-    let resource = served_version(&hub.client).await?.resource();
-    let api: Api<DynamicObject> = match namespace {
-        Some(namespace) => Api::namespaced_with(hub.client.clone(), namespace, &resource),
-        None => Api::all_with(hub.client.clone(), &resource),
-    };
-    let profiles = list_metadata(&api, &ListParams::default()).await?.objects();
+    let kind = served_version(&hub.client).await?.resource();
+    let api = hub.api::<DynamicObject>(&kind, namespace);
+    let profiles = list_metadata(&api, &ListParams::default()).await?;
     Ok(profiles.map(|profiles| {
         profiles.iter().map(|it| (it.namespace().unwrap_or_default(), it.name_any())).collect()
     }))
@@ -83,30 +82,18 @@ async fn accounts(
     namespace: &str,
     cluster: Option<&str>,
 ) -> Result<BTreeSet<String>, CommandError> {
-    let copies = copies(hub, namespace).await?.unwrap_or_default();
+    let copies = copies(hub, Some(namespace)).await?.unwrap_or_default();
     let mut names: BTreeSet<String> = accounts_of(&copies, cluster).map(str::to_owned).collect();
-    let clusters: BTreeSet<String> = if let Some(cluster) = cluster {
-        [cluster.to_owned()].into()
-    } else {
-        let profiles = profiles(hub, Some(namespace)).await?;
-        profiles.unwrap_or_default().into_iter().map(|(_, name)| name).collect()
+    let clusters = match cluster {
+        Some(cluster) => [cluster.to_owned()].into(),
+        None => clusters(hub, Some(namespace)).await?,
     };
     let asking = ListParams::default().labels(&format!("{}=true", labels::SYNC_TO_CLUSTER_PROFILE));
-    let api: Api<ManagedServiceAccount> = api(hub, cluster);
-    for account in list_metadata(&api, &asking).await?.objects().unwrap_or_default() {
+    let api = hub.api::<ManagedServiceAccount>(&(), cluster);
+    for account in list_metadata(&api, &asking).await?.unwrap_or_default() {
         if account.namespace().is_some_and(|it| clusters.contains(&it)) {
             names.extend(account.metadata.name.filter(|name| is_dns_subdomain(name)));
         }
     }
     Ok(names)
-}
-
-fn api<K>(hub: &Hub, namespace: Option<&str>) -> Api<K>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(hub.client.clone(), namespace),
-        None => Api::all(hub.client.clone()),
-    }
 }

@@ -40,8 +40,6 @@ use crate::hub::Hub;
 use crate::{CommandError, Conclusion, kubeconfig, output, table};
 use hub_core::explain::Status;
 
-pub use self::pod::PodError;
-
 /// The timeout of a hop.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum size of a response, in bytes.
@@ -98,7 +96,7 @@ impl Way {
 pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Conclusion, CommandError> {
     let cluster = args.target.cluster.as_deref().unwrap_or_default();
     let stanza = match &args.in_pod {
-        Some(stanza) => stanza.0.clone(),
+        Some(stanza) => stanza.clone(),
         None => published(hub, args, cluster).await?,
     };
     let hops = if args.in_cluster {

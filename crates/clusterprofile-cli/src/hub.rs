@@ -4,8 +4,9 @@ use std::error::Error as _;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use kube::Client;
 use kube::client::Body;
+use kube::core::NamespaceScope;
+use kube::{Api, Client, Resource};
 
 use crate::CommandError;
 
@@ -37,6 +38,14 @@ impl Hub {
     pub fn new(client: Client, kubeconfig: Option<PathBuf>) -> Self {
         let namespace = client.default_namespace().to_owned();
         Self { client, namespace, kubeconfig, differs_from_kubeconfig: false }
+    }
+
+    /// The objects of a kind in a namespace, or with `None` in all.
+    pub(crate) fn api<K>(&self, kind: &K::DynamicType, namespace: Option<&str>) -> Api<K>
+    where
+        K: Resource<Scope: NamespaceScope>,
+    {
+        Api::all_with(self.client.clone(), kind).constrain(namespace.unwrap_or_default())
     }
 
     /// The kubeconfig of the hub for the exec plugin, which uses its current context.

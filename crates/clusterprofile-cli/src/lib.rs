@@ -19,15 +19,16 @@ mod release;
 mod requests;
 mod table;
 
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 
 use strum::{EnumMessage, VariantArray};
 
-pub use crate::connectivity::{PodError, test};
-pub use crate::explain::explain;
+use crate::connectivity::test;
+use crate::explain::explain;
+use crate::kubeconfig::kubeconfig;
+use crate::list::list;
+
 pub use crate::hub::{Hub, HubError, describe};
-pub use crate::kubeconfig::kubeconfig;
-pub use crate::list::list;
 pub use crate::requests::profile_version;
 
 /// The result of a command that could be carried out, and its exit status. The comments are the texts of
@@ -63,26 +64,22 @@ pub enum CommandError {
     #[error("{0}")]
     NotFound(String),
     /// A test in a Pod has no result.
-    #[error(transparent)]
-    Pod(#[from] PodError),
+    #[error("{0}")]
+    Pod(String),
     /// The result cannot be printed.
     #[error("cannot print: {0}")]
     Print(#[from] io::Error),
 }
 
 /// Carries out a command and prints its result.
-pub async fn run(
-    command: &args::Command,
-    hub: &Hub,
-    out: &mut impl Write,
-) -> Result<Conclusion, CommandError> {
-    command.check().map_err(CommandError::Arguments)?;
-    match command {
-        args::Command::List(args) => list(hub, args, out).await,
-        args::Command::Explain(args) => explain(hub, args, out).await,
-        args::Command::Test(args) => {
-            let mut args = args.clone();
-            args.target = args.place.target(&hub.namespace).map_err(CommandError::Arguments)?;
+pub async fn run(command: args::Command, hub: &Hub) -> Result<Conclusion, CommandError> {
+    // Colours only on a terminal, and not with NO_COLOR.
+    let out = &mut anstream::AutoStream::auto(io::stdout());
+    let conclusion = match command {
+        args::Command::List(args) => list(hub, &args, out).await?,
+        args::Command::Explain(args) => explain(hub, &args, out).await?,
+        args::Command::Test(mut args) => {
+            args.target = args.place.target(&hub.namespace)?;
             if args.target.cluster.is_none() {
                 let namespace = &args.target.namespace;
                 return Err(CommandError::Arguments(format!(
@@ -90,13 +87,14 @@ pub async fn run(
                 )));
             }
             account::complete(hub, &args.target, &mut args.reach).await?;
-            test(hub, &args, out).await
+            test(hub, &args, out).await?
         }
-        args::Command::Kubeconfig(args) => {
-            let mut args = args.clone();
-            args.target = args.place.target(&hub.namespace).map_err(CommandError::Arguments)?;
+        args::Command::Kubeconfig(mut args) => {
+            args.target = args.place.target(&hub.namespace)?;
             account::complete(hub, &args.target, &mut args.reach).await?;
-            kubeconfig(hub, &args, out).await
+            kubeconfig(hub, &args, out).await?
         }
-    }
+    };
+    out.flush()?;
+    Ok(conclusion)
 }

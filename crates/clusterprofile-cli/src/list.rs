@@ -5,22 +5,21 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use hub_api::cluster_profile::ProfileVersion;
 use hub_api::labels;
+use hub_core::consumer_access::AccessKind;
 use hub_core::credential::account::Scope;
 use hub_core::project::{CONTROL_PLANE_HEALTHY, JOINED};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ApiResource, DynamicObject, ListParams, WatchEvent, WatchParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
 use object_names::visible;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::account::{Copied, copies};
 use crate::args::{ListArgs, ListOutput};
 use crate::hub::{Hub, HubError};
-use crate::requests::{self, Listing};
+use crate::requests;
 use crate::{CommandError, Conclusion, output, table};
 
 /// The text for an unknown value.
@@ -80,17 +79,12 @@ struct AccountRow {
 
 /// Lists the clusters of the namespaces in the arguments.
 pub async fn list(hub: &Hub, args: &ListArgs, out: &mut impl Write) -> Result<Conclusion, CommandError> {
-    let version = requests::served_version(&hub.client).await?;
-    let target = args.place.target(&hub.namespace).map_err(CommandError::Arguments)?;
+    let target = args.place.target(&hub.namespace)?;
+    let kind = requests::served_version(&hub.client).await?.resource();
     let namespace = (!args.all_namespaces).then_some(target.namespace.as_str());
     let name = target.cluster.map(|cluster| format!("metadata.name={cluster}"));
-    let profiles = profiles(hub, version, namespace);
+    let profiles = hub.api::<DynamicObject>(&kind, namespace);
     let credentials = Credentials::read(hub, namespace).await?;
-    let failed = |source| HubError {
-        verb: "list",
-        resource: "clusterprofiles.multicluster.x-k8s.io".to_owned(),
-        source,
-    };
     let mut page = ListParams {
         label_selector: args.selector.clone(),
         field_selector: name.clone(),
@@ -98,7 +92,7 @@ pub async fn list(hub: &Hub, args: &ListArgs, out: &mut impl Write) -> Result<Co
     };
     let mut rows = Vec::new();
     let resource_version = loop {
-        let list = profiles.list(&page).await.map_err(failed)?;
+        let list = profiles.list(&page).await.map_err(|source| failed("list", source))?;
         rows.extend(list.items.iter().map(|object| Row::read(object, &credentials)));
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
@@ -117,11 +111,8 @@ pub async fn list(hub: &Hub, args: &ListArgs, out: &mut impl Write) -> Result<Co
     Ok(Conclusion::Fine)
 }
 
-fn profiles(hub: &Hub, version: ProfileVersion, namespace: Option<&str>) -> Api<DynamicObject> {
-    match namespace {
-        Some(namespace) => Api::namespaced_with(hub.client.clone(), namespace, &version.resource()),
-        None => Api::all_with(hub.client.clone(), &version.resource()),
-    }
+fn failed(verb: &'static str, source: kube::Error) -> HubError {
+    HubError { verb, resource: "clusterprofiles.multicluster.x-k8s.io".to_owned(), source }
 }
 
 /// Prints changes. A watch that the hub closes is resumed; an error ends it.
@@ -133,11 +124,7 @@ async fn watch(
     args: &ListArgs,
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
-    let failed = |source| HubError {
-        verb: "watch",
-        resource: "clusterprofiles.multicluster.x-k8s.io".to_owned(),
-        source,
-    };
+    let failed = |source| failed("watch", source);
     let mut version = from.to_owned();
     loop {
         let stream = profiles.watch(params, &version).await.map_err(failed)?;
@@ -296,57 +283,27 @@ impl CredentialRow {
 impl Credentials {
     /// Reads the metadata of copies, and the accounts: no token leaves the hub.
     async fn read(hub: &Hub, namespace: Option<&str>) -> Result<Self, HubError> {
-        let secrets: Api<Secret> = match namespace {
-            Some(namespace) => Api::namespaced(hub.client.clone(), namespace),
-            None => Api::all(hub.client.clone()),
-        };
-        let kind = GroupVersionKind::gvk(
-            "authentication.open-cluster-management.io",
-            "v1beta1",
-            "ManagedServiceAccount",
-        );
-        let accounts: Api<DynamicObject> = Api::all_with(hub.client.clone(), &ApiResource::from_gvk(&kind));
+        let accounts = hub.api::<DynamicObject>(&requests::kind(AccessKind::Account.gvk()), None);
         let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
-        let (now, copies, accounts) = futures::try_join!(
-            hub.now(),
-            async {
-                requests::list_metadata(&secrets, &ListParams::default().labels(labels::SYNCED_FROM)).await
-            },
-            async { requests::list(&accounts, &ListParams::default().labels(&asking)).await },
-        )?;
-        let copies = copies.objects().map(|copies| {
-            let mut by_cluster: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
-            for copy in copies {
-                let annotation = |key: &str| copy.annotations().get(key).cloned();
-                let (cluster, account) =
-                    (annotation(labels::SYNCED_CLUSTER), annotation(labels::SYNCED_ACCOUNT));
-                if let Some((cluster, account)) = cluster.zip(account) {
-                    by_cluster
-                        .entry((copy.namespace().unwrap_or_default(), cluster))
-                        .or_default()
-                        .push(account);
-                }
-            }
-            by_cluster
-        });
-        let accounts = match accounts {
-            Listing::Refused => None,
-            Listing::All(accounts) => {
-                let mut by_cluster: BTreeMap<String, Vec<AccountRow>> = BTreeMap::new();
-                for account in accounts {
-                    let expires = account.data["status"]["expirationTimestamp"].as_str();
-                    let scope = account.annotations().get(labels::SYNC_TO_NAMESPACES);
-                    let read = AccountRow {
-                        name: account.name_any(),
-                        scope: Scope::read(scope.map(String::as_str)),
-                        expires: expires.and_then(|time| time.parse().ok()),
-                    };
-                    by_cluster.entry(account.namespace().unwrap_or_default()).or_default().push(read);
-                }
-                Some(by_cluster)
-            }
+        let asking = ListParams::default().labels(&asking);
+        let (now, copies, accounts) =
+            futures::try_join!(hub.now(), copies(hub, namespace), requests::list(&accounts, &asking))?;
+        let account = |account: DynamicObject| {
+            let expires = account.data["status"]["expirationTimestamp"].as_str();
+            let scope = account.annotations().get(labels::SYNC_TO_NAMESPACES);
+            let row = AccountRow {
+                name: account.name_any(),
+                scope: Scope::read(scope.map(String::as_str)),
+                expires: expires.and_then(|time| time.parse().ok()),
+            };
+            (account.namespace().unwrap_or_default(), row)
         };
-        Ok(Self { now, copies, accounts })
+        let copy = |copy: Copied| ((copy.namespace, copy.cluster), copy.account);
+        Ok(Self {
+            now,
+            copies: copies.map(|copies| grouped(copies.into_iter().map(copy))),
+            accounts: accounts.map(|accounts| grouped(accounts.into_iter().map(account))),
+        })
     }
 
     fn of(&self, namespace: &str, cluster: &str) -> Option<Vec<CredentialRow>> {
@@ -362,7 +319,7 @@ impl Credentials {
             (None, Some(accounts)) => {
                 let here = |account: &&AccountRow| match &account.scope {
                     Scope::EveryGrantedNamespace => true,
-                    Scope::Only { namespaces, .. } => namespaces.iter().any(|it| it.as_str() == namespace),
+                    Scope::Only { namespaces, .. } => namespaces.contains(namespace),
                     Scope::TooLong => false,
                 };
                 accounts.into_iter().flatten().filter(here).map(|account| account.name.clone()).collect()
@@ -379,4 +336,12 @@ impl Credentials {
         };
         Some(names.into_iter().map(credential).collect())
     }
+}
+
+fn grouped<K: Ord, T>(entries: impl Iterator<Item = (K, T)>) -> BTreeMap<K, Vec<T>> {
+    let mut groups: BTreeMap<K, Vec<T>> = BTreeMap::new();
+    for (key, entry) in entries {
+        groups.entry(key).or_default().push(entry);
+    }
+    groups
 }

@@ -7,15 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::workloads::Deployment;
-use hub_core::access::CLUSTER_PROXY;
+use hub_core::access::{CLUSTER_PROXY, Known};
 use hub_core::explain::Object;
 use hub_core::explain::observed::{OCM_GATES, OcmGate, enabled_gates};
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
 
 use crate::hub::{Hub, HubError};
-use crate::requests::{Got, Listing, get, list};
+use crate::requests::{get, kind, list};
 
 /// Where OCM and its addons are installed by clusteradm, by their charts' guides, and by Advanced Cluster Management.
 const NAMESPACES: [&str; 4] = [
@@ -33,7 +32,8 @@ const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
 /// By the name of our controller: the objects that enable OCM's controller for the same objects, each with the name of
 /// its gate. Objects that cannot be read are left out.
-pub(crate) type Gates = BTreeMap<&'static str, Vec<(Object, &'static str)>>;
+pub(crate) type Gates = BTreeMap<&'static str, Enabling>;
+type Enabling = Vec<(Object, &'static str)>;
 
 /// Reads the gates of OCM.
 pub(crate) async fn gates(hub: &Hub) -> Result<Gates, HubError> {
@@ -45,9 +45,7 @@ pub(crate) async fn gates(hub: &Hub) -> Result<Gates, HubError> {
         } else {
             of_manager(hub, &ocm).await?
         };
-        if let Some(enabling) = enabling {
-            gates.insert(ocm.controller, enabling);
-        }
+        gates.extend(enabling.map(|enabling| (ocm.controller, enabling)));
     }
     Ok(gates)
 }
@@ -56,12 +54,12 @@ pub(crate) async fn gates(hub: &Hub) -> Result<Gates, HubError> {
 async fn namespaces(hub: &Hub) -> Result<BTreeSet<String>, HubError> {
     let mut namespaces: BTreeSet<_> = NAMESPACES.map(str::to_owned).into();
     let configurations: Api<ManagedProxyConfiguration> = Api::all(hub.client.clone());
-    if let Got::Found(configuration) = get(&configurations, CLUSTER_PROXY).await? {
+    if let Known::Present(configuration) = get(&configurations, CLUSTER_PROXY).await? {
         namespaces.insert(configuration.spec.proxy_server.namespace().to_owned());
     }
-    let addons = dynamic(hub, ("addon.open-cluster-management.io", "v1alpha1", "ClusterManagementAddOn"));
+    let addons = of_kind(hub, ("addon.open-cluster-management.io", "v1alpha1", "ClusterManagementAddOn"));
     for name in ADDONS {
-        if let Got::Found(addon) = get(&addons, name).await? {
+        if let Known::Present(addon) = get(&addons, name).await? {
             namespaces.extend(addon.annotations().get(RELEASE_NAMESPACE).cloned());
         }
     }
@@ -72,41 +70,36 @@ async fn of_deployments(
     hub: &Hub,
     gate: &OcmGate,
     namespaces: &BTreeSet<String>,
-) -> Result<Option<Vec<(Object, &'static str)>>, HubError> {
+) -> Result<Option<Enabling>, HubError> {
     let deployments: Api<Deployment> = Api::all(hub.client.clone());
     let params = ListParams::default().fields(&format!("metadata.name={}", gate.object));
-    let Listing::All(found) = list(&deployments, &params).await? else { return Ok(None) };
-    let enabling = found.iter().filter_map(|deployment| {
+    let enabling = |deployment: &Deployment| {
         let namespace = deployment.namespace().filter(|namespace| namespaces.contains(namespace))?;
-        Some((Object::namespaced(gate.kind, namespace, gate.object), enabled(deployment, gate)?))
-    });
-    Ok(Some(enabling.collect()))
+        let containers = deployment.spec.template.spec.containers.iter();
+        let arguments = containers.flat_map(|it| it.command.iter().chain(&it.args)).flatten();
+        let name = gate.named(enabled_gates(arguments.map(String::as_str)))?;
+        Some((Object::namespaced(gate.kind, namespace, gate.object), name))
+    };
+    let found = list(&deployments, &params).await?;
+    Ok(found.map(|found| found.iter().filter_map(enabling).collect()))
 }
 
-async fn of_manager(hub: &Hub, gate: &OcmGate) -> Result<Option<Vec<(Object, &'static str)>>, HubError> {
-    let managers = dynamic(hub, ("operator.open-cluster-management.io", "v1", "ClusterManager"));
+async fn of_manager(hub: &Hub, gate: &OcmGate) -> Result<Option<Enabling>, HubError> {
+    let managers = of_kind(hub, ("operator.open-cluster-management.io", "v1", "ClusterManager"));
     let enabled = match get(&managers, gate.object).await? {
-        Got::Found(object) => {
+        Known::Present(object) => {
             let gates = &object.data["spec"]["registrationConfiguration"]["featureGates"];
             let gates = gates.as_array().into_iter().flatten();
             let enabled = gates.filter(|gate| gate["mode"] == "Enable");
             gate.named(enabled.filter_map(|gate| gate["feature"].as_str()))
         }
-        Got::Absent => None,
-        Got::Refused => return Ok(None),
+        Known::Absent => None,
+        Known::Unknown => return Ok(None),
     };
     let object = Object::cluster_scoped(gate.kind, gate.object);
     Ok(Some(enabled.map(|name| (object, name)).into_iter().collect()))
 }
 
-/// The name by which the containers of a Deployment enable a feature gate, if they do.
-fn enabled(deployment: &Deployment, gate: &OcmGate) -> Option<&'static str> {
-    let containers = deployment.spec.template.spec.containers.iter();
-    let arguments = containers.flat_map(|it| it.command.iter().chain(&it.args)).flatten();
-    gate.named(enabled_gates(arguments.map(String::as_str)))
-}
-
-fn dynamic(hub: &Hub, (group, version, kind): (&str, &str, &str)) -> Api<DynamicObject> {
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    Api::all_with(hub.client.clone(), &kind)
+fn of_kind(hub: &Hub, gvk: (&str, &str, &str)) -> Api<DynamicObject> {
+    Api::all_with(hub.client.clone(), &kind(gvk))
 }

@@ -19,19 +19,19 @@ use hub_core::access::{AccessIndex, AccessSource, CLUSTER_PROXY, Known, serving_
 use hub_core::consumer_access::{AccessKind, permissions_name};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
-use hub_core::credential::index::{CredentialIndex, SyncSettings};
+use hub_core::credential::index::{CredentialIndex, Listed, SyncSettings};
 use hub_core::credential::source::TokenSource;
 use hub_core::explain::Question;
 use hub_core::explain::observed::{AccountPermission, Lease, Observed, Rbac, Readers};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::project::ProjectionSettings;
 use hub_core::trust::{CaKind, CaReference, TrustBundle, TrustError};
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as NamespaceObject, Secret as SecretObject};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::{DeserializeGuard, GroupVersionKind};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DynamicObject, ListParams};
+use kube::core::{DeserializeGuard, NamespaceScope};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -40,7 +40,7 @@ use crate::args::SetupArgs;
 use crate::hub::{Hub, HubError};
 use crate::ocm;
 use crate::release::release_namespaces;
-use crate::requests::{Got, Listing, get, list, profile_version};
+use crate::requests::{get, kind, list, profile_version};
 
 /// The controllers whose Leases are read.
 const CONTROLLERS: [&str; 3] = ["profile-projector", "access-provisioner", "credential-syncer"];
@@ -48,8 +48,15 @@ const CONTROLLERS: [&str; 3] = ["profile-projector", "access-provisioner", "cred
 /// Objects in namespaces, and the namespaces of which all were read.
 struct Spread<K> {
     objects: Vec<K>,
-    /// `None`: all namespaces.
-    complete: Option<BTreeSet<String>>,
+    complete: Listed<Namespace>,
+}
+
+impl<K> Spread<K> {
+    /// Whether every object in the given namespaces, or with `None` in all, was read.
+    fn is_complete(&self, named: Option<BTreeSet<Namespace>>) -> bool {
+        self.complete == Listed::All
+            || named.is_some_and(|named| named.iter().all(|namespace| self.complete.has(namespace)))
+    }
 }
 
 /// The reader of a hub for one question.
@@ -68,12 +75,11 @@ impl<'a> Reading<'a> {
     }
 
     /// The namespaces to read if lists of the whole hub are refused.
-    fn namespaces(&self) -> BTreeSet<String> {
-        let asked: BTreeSet<_> = self.question.namespaces.iter().map(ToString::to_string).collect();
-        if asked.is_empty() { [self.hub.namespace.clone()].into() } else { asked }
+    fn namespaces(&self) -> BTreeSet<Namespace> {
+        self.named().unwrap_or_else(|| [Namespace::from(self.hub.namespace.as_str())].into())
     }
 
-    async fn all<K>(&self) -> Result<Listing<DeserializeGuard<K>>, HubError>
+    async fn all<K>(&self) -> Result<Option<Vec<DeserializeGuard<K>>>, HubError>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
@@ -83,38 +89,39 @@ impl<'a> Reading<'a> {
     /// Lists a namespaced kind in the given namespaces, or in all; if that is refused, in each namespace.
     async fn spread<K>(
         &self,
-        named: Option<BTreeSet<String>>,
-        fallback: &BTreeSet<String>,
-        api: impl Fn(Option<&str>) -> Api<K>,
-        params: &ListParams,
+        named: Option<BTreeSet<Namespace>>,
+        fallback: BTreeSet<Namespace>,
+        api: Api<K>,
+        params: ListParams,
     ) -> Result<Spread<K>, HubError>
     where
-        K: Resource + Clone + DeserializeOwned + Debug,
+        K: Resource<Scope: NamespaceScope> + Clone + DeserializeOwned + Debug,
     {
         if named.is_none()
-            && let Listing::All(objects) = list(&api(None), params).await?
+            && let Some(objects) = list(&api, &params).await?
         {
-            return Ok(Spread { objects, complete: None });
+            return Ok(Spread { objects, complete: Listed::All });
         }
-        let mut spread = Spread { objects: Vec::new(), complete: Some(BTreeSet::new()) };
-        for namespace in named.as_ref().unwrap_or(fallback) {
-            if let Listing::All(objects) = list(&api(Some(namespace)), params).await? {
+        let mut spread = Spread { objects: Vec::new(), complete: Listed::default() };
+        for namespace in named.unwrap_or(fallback) {
+            if let Some(objects) = list(&api.clone().constrain(namespace.as_str()), &params).await? {
                 spread.objects.extend(objects);
-                spread.complete.get_or_insert_default().insert(namespace.clone());
+                spread.complete.add(Some(namespace));
             }
         }
         Ok(spread)
     }
 
     /// The namespaces that the question is limited to.
-    fn named(&self) -> Option<BTreeSet<String>> {
-        (!self.question.namespaces.is_empty()).then(|| self.namespaces())
+    fn named(&self) -> Option<BTreeSet<Namespace>> {
+        let namespaces = &self.question.namespaces;
+        (!namespaces.is_empty()).then(|| namespaces.iter().cloned().collect())
     }
 
     /// The namespaces of the clusters that the question is limited to.
-    fn of_clusters(&self) -> Option<BTreeSet<String>> {
+    fn of_clusters(&self) -> Option<BTreeSet<Namespace>> {
         let clusters = &self.question.clusters;
-        (!clusters.is_empty()).then(|| clusters.iter().map(ToString::to_string).collect())
+        (!clusters.is_empty()).then(|| clusters.iter().map(|it| Namespace::from(it.as_str())).collect())
     }
 
     /// Reads the objects that the question depends on.
@@ -154,46 +161,32 @@ impl<'a> Reading<'a> {
     }
 
     async fn fleet(&self, hub: &mut Observed) -> Result<(), HubError> {
-        let api = |namespace: Option<&str>| {
-            namespaced::<DeserializeGuard<ManagedClusterSetBinding>>(self.client(), namespace)
-        };
-        let (params, fallback) = (ListParams::default(), self.namespaces());
+        let bindings: Api<DeserializeGuard<ManagedClusterSetBinding>> = Api::all(self.client());
         let (clusters, sets, bindings) = futures::try_join!(
             self.all::<ManagedCluster>(),
             self.all::<ManagedClusterSet>(),
-            self.spread(None, &fallback, api, &params),
+            self.spread(None, self.namespaces(), bindings, ListParams::default()),
         )?;
-        hub.knows_clusters = matches!(clusters, Listing::All(_));
-        for object in clusters.objects().into_iter().flatten() {
+        hub.knows_clusters = clusters.is_some();
+        for object in clusters.into_iter().flatten() {
             hub.apply_finalizers("ManagedCluster", object.meta());
             let name = ClusterName::new(object.name_any());
-            let cluster = match object.0 {
-                Ok(object) => ObservedCluster::read(&object),
-                Err(invalid) => ObservedCluster::unreadable(&invalid.metadata, invalid.error),
-            };
-            hub.fleet.apply_cluster(name, cluster);
+            hub.fleet
+                .apply_cluster(name, decoded(object, ObservedCluster::read, ObservedCluster::unreadable));
         }
-        hub.knows_sets = matches!(sets, Listing::All(_));
-        for object in sets.objects().into_iter().flatten() {
+        hub.knows_sets = sets.is_some();
+        for object in sets.into_iter().flatten() {
             hub.apply_finalizers("ManagedClusterSet", object.meta());
             let name = ClusterSetName::new(object.name_any());
-            let set = match object.0 {
-                Ok(object) => ObservedClusterSet::read(&object),
-                Err(invalid) => ObservedClusterSet::unreadable(&invalid.metadata, &invalid.error),
-            };
-            hub.fleet.apply_set(name, set);
+            let unreadable = |metadata: &_, error: String| ObservedClusterSet::unreadable(metadata, &error);
+            hub.fleet.apply_set(name, decoded(object, ObservedClusterSet::read, unreadable));
         }
-        mark_listed(bindings.complete.as_ref(), |namespace| {
-            hub.bindings_of.add(namespace);
-        });
+        hub.bindings_of = bindings.complete;
         for object in bindings.objects {
             hub.apply_finalizers("ManagedClusterSetBinding", object.meta());
             let name = ClusterSetName::new(object.name_any());
             let namespace = Namespace::new(object.namespace().unwrap_or_default());
-            let binding = match object.0 {
-                Ok(object) => ObservedBinding::read(&object),
-                Err(invalid) => ObservedBinding::unreadable(&invalid.metadata, invalid.error),
-            };
+            let binding = decoded(object, ObservedBinding::read, ObservedBinding::unreadable);
             hub.fleet.apply_binding(namespace, name, binding);
         }
         Ok(())
@@ -208,7 +201,7 @@ impl<'a> Reading<'a> {
             if has_bindings || hub.profiles.keys().any(|key| key.namespace == *namespace) {
                 continue;
             }
-            if matches!(get(&api, namespace.as_str()).await?, Got::Absent) {
+            if matches!(get(&api, namespace.as_str()).await?, Known::Absent) {
                 hub.missing_namespaces.insert(namespace.clone());
             }
         }
@@ -224,7 +217,7 @@ impl<'a> Reading<'a> {
         let mut leases = BTreeMap::new();
         for controller in CONTROLLERS {
             let params = ListParams::default().fields(&format!("metadata.name=hub-addons-{controller}"));
-            let Listing::All(found) = list(&api, &params).await? else { return Ok(()) };
+            let Some(found) = list(&api, &params).await? else { return Ok(()) };
             let found = found.into_iter().map(|lease| {
                 let spec = lease.spec.unwrap_or_default();
                 Lease {
@@ -252,30 +245,24 @@ impl<'a> Reading<'a> {
         let params = ListParams::default().fields(&format!("metadata.name={CLUSTER_PROXY}"));
         let (configuration, addons) =
             futures::try_join!(get(&configurations, CLUSTER_PROXY), list(&addons, &params))?;
-        if let Listing::All(addons) = addons {
+        if let Some(addons) = addons {
             for addon in addons {
                 hub.access.set_addon(&ClusterName::new(addon.namespace().unwrap_or_default()), true);
             }
             hub.access.addons_listed();
         }
-        let namespace = match configuration {
-            Got::Found(configuration) => Namespace::from(configuration.spec.proxy_server.namespace()),
-            Got::Absent => {
-                hub.access.set_configuration(Known::Absent);
-                return Ok(());
-            }
-            Got::Refused => return Ok(()),
-        };
-        hub.access.set_configuration(Known::Present(namespace.clone()));
+        let place = configuration.map(|it| Namespace::from(it.spec.proxy_server.namespace()));
+        hub.access.set_configuration(place.clone());
+        let Known::Present(namespace) = place else { return Ok(()) };
         let ca = hub.access.configured_ca().cloned().unwrap_or_else(|| serving_certificate(&namespace));
         let place = hub.access.place();
         let reading = match self.certificates(&ca).await? {
-            Got::Found(text) => {
+            Known::Present(text) => {
                 hub.access.set_served(place, &text);
                 TrustBundle::from_pem(&text)
             }
-            Got::Absent => Err(TrustError::NoCertificate),
-            Got::Refused => return Ok(()),
+            Known::Absent => Err(TrustError::NoCertificate),
+            Known::Unknown => return Ok(()),
         };
         hub.knows_anchors = true;
         hub.access.set_anchors(place, reading);
@@ -283,15 +270,15 @@ impl<'a> Reading<'a> {
     }
 
     /// The text with the trust anchors; empty if its key is missing.
-    async fn certificates(&self, ca: &CaReference) -> Result<Got<Vec<u8>>, HubError> {
-        let (client, namespace, key) = (self.client(), ca.namespace.as_str(), &ca.key);
+    async fn certificates(&self, ca: &CaReference) -> Result<Known<Vec<u8>>, HubError> {
+        let (namespace, key) = (Some(ca.namespace.as_str()), &ca.key);
         let text = match ca.kind {
             CaKind::Secret => {
-                let found = get(&Api::<SecretObject>::namespaced(client, namespace), &ca.name).await?;
+                let found = get(&self.hub.api::<SecretObject>(&(), namespace), &ca.name).await?;
                 found.map(|secret| secret.data.and_then(|mut data| data.remove(key)).map(|text| text.0))
             }
             CaKind::ConfigMap => {
-                let found = get(&Api::<ConfigMap>::namespaced(client, namespace), &ca.name).await?;
+                let found = get(&self.hub.api::<ConfigMap>(&(), namespace), &ca.name).await?;
                 found.map(|map| map.data.and_then(|mut data| data.remove(key)).map(String::into_bytes))
             }
         };
@@ -303,16 +290,9 @@ impl<'a> Reading<'a> {
             hub.profiles_of.add(None);
             return Ok(());
         };
-        let kind = version.resource();
-        let api = |namespace: Option<&str>| match namespace {
-            Some(namespace) => Api::<DynamicObject>::namespaced_with(self.client(), namespace, &kind),
-            None => Api::all_with(self.client(), &kind),
-        };
-        let params = ListParams::default();
-        let profiles = self.spread(self.named(), &self.namespaces(), api, &params).await?;
-        mark_listed(profiles.complete.as_ref(), |namespace| {
-            hub.profiles_of.add(namespace);
-        });
+        let api: Api<DynamicObject> = Api::all_with(self.client(), &version.resource());
+        let profiles = self.spread(self.named(), self.namespaces(), api, ListParams::default()).await?;
+        hub.profiles_of = profiles.complete;
         for object in profiles.objects {
             let key = ProfileKey {
                 namespace: Namespace::new(object.namespace().unwrap_or_default()),
@@ -324,47 +304,35 @@ impl<'a> Reading<'a> {
     }
 
     async fn accounts(&self, hub: &mut Observed) -> Result<(), HubError> {
-        let api = |namespace: Option<&str>| {
-            namespaced::<DeserializeGuard<ManagedServiceAccount>>(self.client(), namespace)
-        };
-        let accounts = self.spread(self.of_clusters(), &BTreeSet::new(), api, &ListParams::default()).await?;
-        let is_complete = match &accounts.complete {
-            None => true,
-            Some(complete) => self.of_clusters().is_some_and(|asked| complete.is_superset(&asked)),
-        };
+        let api: Api<DeserializeGuard<ManagedServiceAccount>> = Api::all(self.client());
+        let accounts = self.spread(self.of_clusters(), BTreeSet::new(), api, ListParams::default()).await?;
+        if accounts.is_complete(self.of_clusters()) {
+            hub.credentials.accounts_listed();
+        }
         for object in accounts.objects {
             hub.apply_finalizers("ManagedServiceAccount", object.meta());
             let key = AccountKey {
                 cluster: ClusterName::new(object.namespace().unwrap_or_default()),
                 account: AccountName::new(object.name_any()),
             };
-            let account = match object.0 {
-                Ok(object) => Account::read(&object),
-                Err(invalid) => Account::unreadable(&invalid.metadata, invalid.error),
-            };
-            hub.credentials.apply_account(key, account);
-        }
-        if is_complete {
-            hub.credentials.accounts_listed();
+            hub.credentials.apply_account(key, decoded(object, Account::read, Account::unreadable));
         }
         Ok(())
     }
 
     /// Reads tokens and their copies. Their data are never shown.
     async fn secrets(&self, hub: &mut Observed) -> Result<(), HubError> {
-        let api = |namespace: Option<&str>| namespaced::<Secret>(self.client(), namespace);
+        let api: Api<Secret> = Api::all(self.client());
         let agents = format!("{}={}", labels::IS_MANAGED_SERVICE_ACCOUNT, labels::TRUE);
         let tokens = ListParams::default().labels(&agents);
         let copies = ListParams::default().labels(labels::SYNCED_FROM);
-        let (nowhere, fallback) = (BTreeSet::new(), self.namespaces());
         let (tokens, copies) = futures::try_join!(
-            self.spread(self.of_clusters(), &nowhere, api, &tokens),
-            self.spread(self.named(), &fallback, api, &copies),
+            self.spread(self.of_clusters(), BTreeSet::new(), api.clone(), tokens),
+            self.spread(self.named(), self.namespaces(), api, copies),
         )?;
-        let knows_tokens = tokens
-            .complete
-            .as_ref()
-            .is_none_or(|complete| self.of_clusters().is_some_and(|asked| complete.is_superset(&asked)));
+        if tokens.is_complete(self.of_clusters()) {
+            hub.credentials.sources_listed(None);
+        }
         for secret in tokens.objects.iter().chain(&copies.objects) {
             hub.apply_finalizers("Secret", secret.meta());
         }
@@ -375,26 +343,24 @@ impl<'a> Reading<'a> {
             };
             hub.credentials.apply_source(key, TokenSource::read(secret));
         }
-        if knows_tokens {
-            hub.credentials.sources_listed(None);
-        }
         let mut seen = BTreeSet::new();
         for secret in &copies.objects {
             let key = secret_key(secret);
             hub.credentials.apply_copy(&key, ObservedCopy::read(&key, secret));
             seen.insert(key);
         }
-        mark_listed(copies.complete.as_ref(), |namespace| {
-            hub.credentials.copies_listed(namespace);
-        });
+        let lists: Vec<_> = match copies.complete {
+            Listed::All => vec![None],
+            Listed::Of(namespaces) => namespaces.into_iter().map(Some).collect(),
+        };
+        for list in lists {
+            hub.credentials.copies_listed(list);
+        }
         self.unlabelled(hub, &seen).await
     }
 
-    /// Reads the Secret that has the name of a copy but not its label, if the question names single clusters.
+    /// Reads the Secrets that have the name of a copy but not its label, for the clusters that the question names.
     async fn unlabelled(&self, hub: &mut Observed, seen: &BTreeSet<SecretKey>) -> Result<(), HubError> {
-        if self.question.clusters.is_empty() {
-            return Ok(());
-        }
         let accounts: Vec<_> = hub.credentials.accounts().collect();
         for namespace in &self.question.namespaces {
             for account in accounts.iter().filter(|it| self.question.clusters.contains(&it.cluster)) {
@@ -402,8 +368,8 @@ impl<'a> Reading<'a> {
                 if seen.contains(&place) || !hub.credentials.knows_copies(namespace) {
                     continue;
                 }
-                let api: Api<Secret> = Api::namespaced(self.client(), namespace.as_str());
-                if let Got::Found(secret) = get(&api, &place.name).await? {
+                let api = self.hub.api::<Secret>(&(), Some(namespace.as_str()));
+                if let Known::Present(secret) = get(&api, &place.name).await? {
                     hub.apply_finalizers("Secret", secret.meta());
                     hub.credentials.apply_copy(&place, ObservedCopy::read(&place, &secret));
                 }
@@ -413,53 +379,25 @@ impl<'a> Reading<'a> {
     }
 
     async fn permissions(&self, hub: &mut Observed) -> Result<(), HubError> {
-        let namespaces: BTreeSet<Namespace> = if self.question.namespaces.is_empty() {
+        let namespaces = self.named().unwrap_or_else(|| {
             hub.fleet.namespaces().chain(hub.profiles.keys().map(|key| &key.namespace)).cloned().collect()
-        } else {
-            self.question.namespaces.iter().cloned().collect()
-        };
-        let params = ListParams::default();
-        let (cluster_roles, cluster_role_bindings) = (Api::all(self.client()), Api::all(self.client()));
-        let (cluster_roles, cluster_role_bindings) = futures::try_join!(
-            list::<ClusterRole>(&cluster_roles, &params),
-            list::<ClusterRoleBinding>(&cluster_role_bindings, &params),
-        )?;
-        let (cluster_roles, cluster_role_bindings) =
-            (cluster_roles.objects(), cluster_role_bindings.objects());
-        for namespace in namespaces {
-            let roles: Api<Role> = Api::namespaced(self.client(), namespace.as_str());
-            let bindings: Api<RoleBinding> = Api::namespaced(self.client(), namespace.as_str());
-            let (roles, bindings) = futures::try_join!(list(&roles, &params), list(&bindings, &params))?;
-            let (roles, bindings) = (roles.objects(), bindings.objects());
-            let rbac = Rbac {
-                roles: roles.as_deref(),
-                role_bindings: bindings.as_deref(),
-                cluster_roles: cluster_roles.as_deref(),
-                cluster_role_bindings: cluster_role_bindings.as_deref(),
-            };
-            let readers = Readers::of(&namespace, &rbac);
-            hub.readers.insert(namespace, readers);
-        }
+        });
+        hub.readers = readers(self.hub, namespaces).await?;
         // Only for the named clusters, since ManifestWorks are many and large.
         for cluster in &self.question.clusters {
             let mut permissions = Vec::new();
-            let mut refused = false;
             for access in AccessKind::PERMISSIONS {
-                let (group, version, kind) = access.gvk();
-                let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-                let api: Api<DynamicObject> =
-                    Api::namespaced_with(self.client(), cluster.as_str(), &resource);
-                let objects = match list(&api, &params).await? {
-                    Listing::All(objects) => objects,
-                    Listing::Refused => {
-                        refused = true;
-                        let names = hub.credentials.accounts().filter(|it| it.cluster == *cluster);
-                        let names: Vec<_> = names.map(|it| permissions_name(&it.account)).collect();
-                        named(&api, &names).await?
-                    }
+                let gvk = access.gvk();
+                let api = self.hub.api::<DynamicObject>(&kind(gvk), Some(cluster.as_str()));
+                let objects = if let Some(objects) = list(&api, &ListParams::default()).await? {
+                    objects
+                } else {
+                    hub.permissions_not_listed.insert(cluster.clone());
+                    let accounts = hub.credentials.accounts_on(cluster);
+                    named(&api, accounts.map(|(account, _)| permissions_name(account))).await?
                 };
                 for object in objects {
-                    hub.apply_finalizers(kind, object.meta());
+                    hub.apply_finalizers(gvk.2, object.meta());
                     let value = serde_json::to_value(&object).unwrap_or(Value::Null);
                     permissions.extend(match access {
                         AccessKind::ClusterPermission => AccountPermission::of_cluster_permission(&value),
@@ -469,9 +407,6 @@ impl<'a> Reading<'a> {
                     });
                 }
             }
-            if refused {
-                hub.permissions_not_listed.insert(cluster.clone());
-            }
             hub.permissions.insert(cluster.clone(), permissions);
         }
         Ok(())
@@ -480,31 +415,54 @@ impl<'a> Reading<'a> {
 
 /// The objects of these names that the user may get: ManifestWorks of others can contain Secrets, so a role for viewers
 /// names ours.
-async fn named(api: &Api<DynamicObject>, names: &[String]) -> Result<Vec<DynamicObject>, HubError> {
+async fn named(
+    api: &Api<DynamicObject>,
+    names: impl Iterator<Item = String>,
+) -> Result<Vec<DynamicObject>, HubError> {
     let mut objects = Vec::new();
     for name in names {
-        if let Got::Found(object) = get(api, name).await? {
+        if let Known::Present(object) = get(api, &name).await? {
             objects.push(object);
         }
     }
     Ok(objects)
 }
 
-fn namespaced<K>(client: Client, namespace: Option<&str>) -> Api<K>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client, namespace),
-        None => Api::all(client),
+/// Who may read Secrets in each of these namespaces.
+pub(crate) async fn readers(
+    hub: &Hub,
+    namespaces: BTreeSet<Namespace>,
+) -> Result<BTreeMap<Namespace, Readers>, HubError> {
+    let params = ListParams::default();
+    let (cluster_roles, cluster_role_bindings) =
+        (Api::<ClusterRole>::all(hub.client.clone()), Api::<ClusterRoleBinding>::all(hub.client.clone()));
+    let (cluster_roles, cluster_role_bindings) =
+        futures::try_join!(list(&cluster_roles, &params), list(&cluster_role_bindings, &params))?;
+    let mut readers = BTreeMap::new();
+    for namespace in namespaces {
+        let place = Some(namespace.as_str());
+        let (roles, role_bindings) = (hub.api::<Role>(&(), place), hub.api::<RoleBinding>(&(), place));
+        let (roles, role_bindings) =
+            futures::try_join!(list(&roles, &params), list(&role_bindings, &params))?;
+        let rbac = Rbac {
+            roles: roles.as_deref(),
+            role_bindings: role_bindings.as_deref(),
+            cluster_roles: cluster_roles.as_deref(),
+            cluster_role_bindings: cluster_role_bindings.as_deref(),
+        };
+        let of_namespace = Readers::of(&namespace, &rbac);
+        readers.insert(namespace, of_namespace);
     }
+    Ok(readers)
 }
 
-fn mark_listed(complete: Option<&BTreeSet<String>>, mut mark: impl FnMut(Option<Namespace>)) {
-    match complete {
-        None => mark(None),
-        Some(namespaces) => namespaces.iter().for_each(|it| mark(Some(Namespace::from(it.as_str())))),
-    }
+/// Reads an object, or what is left of one that does not match the schema of its kind.
+fn decoded<K, T>(
+    object: DeserializeGuard<K>,
+    read: fn(&K) -> T,
+    unreadable: fn(&ObjectMeta, String) -> T,
+) -> T {
+    object.0.map_or_else(|invalid| unreadable(&invalid.metadata, invalid.error), |object| read(&object))
 }
 
 fn secret_key(secret: &Secret) -> SecretKey {

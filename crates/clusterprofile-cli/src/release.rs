@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::ListParams;
 
 use crate::hub::{Hub, HubError};
-use crate::requests::{Listing, list};
+use crate::requests::list;
 
 /// The label of the objects of a release.
 pub(crate) const RELEASE: &str = "app.kubernetes.io/part-of=hub-addons";
@@ -16,10 +16,10 @@ pub(crate) const RELEASE: &str = "app.kubernetes.io/part-of=hub-addons";
 /// The namespaces of releases; `None` without permission to list ClusterRoleBindings.
 pub(crate) async fn release_namespaces(hub: &Hub) -> Result<Option<BTreeSet<String>>, HubError> {
     let bindings: Api<ClusterRoleBinding> = Api::all(hub.client.clone());
-    let Listing::All(bindings) = list(&bindings, &ListParams::default().labels(RELEASE)).await? else {
-        return Ok(None);
-    };
-    let subjects = bindings.into_iter().flat_map(|binding| binding.subjects.unwrap_or_default());
-    let accounts = subjects.filter(|subject| subject.kind == "ServiceAccount");
-    Ok(Some(accounts.filter_map(|subject| subject.namespace).collect()))
+    let bindings = list(&bindings, &ListParams::default().labels(RELEASE)).await?;
+    Ok(bindings.map(|bindings| {
+        let subjects = bindings.into_iter().flat_map(|binding| binding.subjects.unwrap_or_default());
+        let accounts = subjects.filter(|subject| subject.kind == "ServiceAccount");
+        accounts.filter_map(|subject| subject.namespace).collect()
+    }))
 }

@@ -3,8 +3,9 @@
 use std::fmt::Debug;
 
 use hub_api::cluster_profile::ProfileVersion;
-use kube::api::ListParams;
-use kube::core::{ObjectList, PartialObjectMeta};
+use hub_core::access::Known;
+use kube::api::{ApiResource, ListParams};
+use kube::core::{GroupVersionKind, ObjectList, PartialObjectMeta};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
@@ -14,26 +15,9 @@ use crate::hub::HubError;
 /// The maximum number of objects in one response to a list.
 const PAGE: u32 = 500;
 
-/// The result of a list.
-pub(crate) enum Listing<T> {
-    /// Every object. A kind that the hub does not serve has none.
-    All(Vec<T>),
-    /// The user does not have permission to list them.
-    Refused,
-}
-
-impl<T> Listing<T> {
-    /// The objects, if they could be read.
-    pub(crate) fn objects(self) -> Option<Vec<T>> {
-        match self {
-            Self::All(objects) => Some(objects),
-            Self::Refused => None,
-        }
-    }
-}
-
-/// Lists objects, page by page.
-pub(crate) async fn list<K>(api: &Api<K>, params: &ListParams) -> Result<Listing<K>, HubError>
+/// Lists objects, page by page; `None` if the user does not have permission to list them. A kind that the hub does not
+/// serve has none.
+pub(crate) async fn list<K>(api: &Api<K>, params: &ListParams) -> Result<Option<Vec<K>>, HubError>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
@@ -44,7 +28,7 @@ where
 pub(crate) async fn list_metadata<K>(
     api: &Api<K>,
     params: &ListParams,
-) -> Result<Listing<PartialObjectMeta<K>>, HubError>
+) -> Result<Option<Vec<PartialObjectMeta<K>>>, HubError>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
@@ -55,7 +39,7 @@ async fn pages<K: Resource, T: Clone>(
     api: &Api<K>,
     params: &ListParams,
     get: impl AsyncFn(ListParams) -> kube::Result<ObjectList<T>>,
-) -> Result<Listing<T>, HubError> {
+) -> Result<Option<Vec<T>>, HubError> {
     let mut page = params.clone().limit(PAGE);
     let mut objects = Vec::new();
     loop {
@@ -64,11 +48,11 @@ async fn pages<K: Resource, T: Clone>(
                 objects.extend(list.items);
                 match list.metadata.continue_.filter(|token| !token.is_empty()) {
                     Some(token) => page = page.continue_token(&token),
-                    None => return Ok(Listing::All(objects)),
+                    None => return Ok(Some(objects)),
                 }
             }
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Listing::All(Vec::new())),
-            Err(kube::Error::Api(status)) if status.code == 403 => return Ok(Listing::Refused),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Some(Vec::new())),
+            Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
             Err(source) => {
                 let resource = plural(api.resource_url());
                 return Err(HubError { verb: "list", resource, source });
@@ -97,41 +81,28 @@ pub(crate) async fn served_version(client: &Client) -> Result<ProfileVersion, Co
     profile_version(client).await?.ok_or_else(|| CommandError::NotFound(missing.to_owned()))
 }
 
-/// The result of a get, which the hub can refuse.
-pub(crate) enum Got<T> {
-    Found(T),
-    /// It does not exist, or the hub does not serve its kind.
-    Absent,
-    /// The user does not have permission to get it, or it cannot be decoded.
-    Refused,
-}
-
-impl<T> Got<T> {
-    pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> Got<U> {
-        match self {
-            Self::Found(found) => Got::Found(map(found)),
-            Self::Absent => Got::Absent,
-            Self::Refused => Got::Refused,
-        }
-    }
-}
-
-/// Gets an object.
-pub(crate) async fn get<K>(api: &Api<K>, name: &str) -> Result<Got<K>, HubError>
+/// Gets an object. It is absent if the hub does not serve its kind, and unknown if the user does not have permission to
+/// get it, or if it cannot be decoded.
+pub(crate) async fn get<K>(api: &Api<K>, name: &str) -> Result<Known<K>, HubError>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
     match api.get(name).await {
-        Ok(object) => Ok(Got::Found(object)),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Got::Absent),
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(Got::Refused),
+        Ok(object) => Ok(Known::Present(object)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Known::Absent),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(Known::Unknown),
         // An object that cannot be decoded cannot be judged.
-        Err(kube::Error::SerdeError(_)) => Ok(Got::Refused),
+        Err(kube::Error::SerdeError(_)) => Ok(Known::Unknown),
         Err(source) => {
             let resource = plural(api.resource_url());
             Err(HubError { verb: "get", resource: format!("{resource} {name}"), source })
         }
     }
+}
+
+/// The kind with this group, version and name.
+pub(crate) fn kind((group, version, kind): (&str, &str, &str)) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
 fn plural(url: &str) -> String {

@@ -95,7 +95,7 @@ pub struct OnHub<A: Args> {
 ///
 /// With --expect-deployments, --expect-leases or --expect-withdrawn nothing is explained: the exit status is 1 if what is expected does not
 /// work.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
     #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
@@ -111,7 +111,7 @@ pub struct ExplainArgs {
 }
 
 /// The expectations.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 #[command(next_help_heading = "Expectations (exit status 1 if one is not met)")]
 #[expect(clippy::struct_field_names, reason = "they are the names of flags")]
 pub struct WorkingArgs {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clusterprofile_cli::args::Command;
-use clusterprofile_cli::{CommandError, Conclusion, Hub};
+use clusterprofile_cli::{CommandError, Hub};
 
 use crate::cli::ExplainArgs;
 use crate::connect::{self, ConnectError};
@@ -27,7 +27,7 @@ pub enum ExplainError {
 /// Explains, or checks the expectations.
 pub async fn explain(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
     if args.working.is_empty() {
-        return run(&Command::Explain(args.explain), args.kubeconfig.as_deref()).await;
+        return run(Command::Explain(args.explain), args.kubeconfig.as_deref()).await;
     }
     let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?).await?;
     let report = working::look(&client, &args.working).await;
@@ -40,15 +40,12 @@ pub async fn explain(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
 }
 
 /// Carries out a command and prints its result.
-pub async fn run(command: &Command, kubeconfig: Option<&Path>) -> Result<ExitCode, ExplainError> {
+pub async fn run(command: Command, kubeconfig: Option<&Path>) -> Result<ExitCode, ExplainError> {
     let mut config = connect::config(kubeconfig).await?;
     // Retries as kubectl does, since a person waits, after a response such as "storage is (re)initializing".
     config.default_retry = true;
     let client = connect::client(config).await?;
     let hub = Hub::new(client, kubeconfig.map(Path::to_owned));
-    // Colours only on a terminal, and not with NO_COLOR.
-    let mut out = anstream::AutoStream::auto(io::stdout());
-    let outcome: Conclusion = clusterprofile_cli::run(command, &hub, &mut out).await?;
-    out.flush().map_err(CommandError::Print)?;
+    let outcome = clusterprofile_cli::run(command, &hub).await?;
     Ok(ExitCode::from(outcome.exit_status()))
 }

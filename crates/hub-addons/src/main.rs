@@ -60,7 +60,7 @@ async fn main() -> ExitCode {
 
 /// Carries out a command of `kubectl clusterprofile`.
 async fn on_hub(command: args::Command, kubeconfig: Option<PathBuf>) -> ExitCode {
-    ended(explain::run(&command, kubeconfig.as_deref()).await)
+    ended(explain::run(command, kubeconfig.as_deref()).await)
 }
 
 /// The exit code of a command that has its own exit statuses.

@@ -74,6 +74,15 @@ impl<T> Known<T> {
             Self::Unknown | Self::Absent => None,
         }
     }
+
+    /// What is known about a part of the object.
+    pub fn map<U>(self, part: impl FnOnce(T) -> U) -> Known<U> {
+        match self {
+            Self::Unknown => Known::Unknown,
+            Self::Absent => Known::Absent,
+            Self::Present(object) => Known::Present(part(object)),
+        }
+    }
 }
 
 /// The source of the server and the trust anchors of our entry.

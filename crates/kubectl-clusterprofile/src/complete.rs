@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::{Arg, Command, ValueHint};
+use clusterprofile_cli::args::split;
 use clusterprofile_cli::complete::{Names, names};
 
 use crate::{Cli, hub};
@@ -175,7 +176,7 @@ impl<'a> Line<'a> {
         if positional.get_id() != "names" {
             return if self.names.is_empty() { self.value(positional) } else { Wanted::Nothing };
         }
-        match (&*self.names, self.namespace()) {
+        match (&*self.names, self.named("namespace")) {
             ([], namespace) => match (last.split_once('/'), namespace) {
                 (Some((first, _)), _) => {
                     Wanted::OnHub(format!("{first}/"), Names::Clusters(Some(first.to_owned())))
@@ -220,24 +221,12 @@ impl<'a> Line<'a> {
         option.map(|(_, value)| value.clone())
     }
 
-    /// The namespace in an option.
-    fn namespace(&self) -> Option<String> {
-        self.named("namespace")
-    }
-
     /// The namespace and the cluster, as far as the words name them.
     fn place(&self) -> (Option<String>, Option<String>) {
-        let managed_cluster = self.named("managed_cluster");
-        let (namespace, cluster) = match (&*self.names, self.namespace()) {
-            ([], namespace) => (namespace, None),
-            ([one], namespace) => match (one.split_once('/'), namespace) {
-                (Some((first, cluster)), _) => (Some(first.to_owned()), Some(cluster.to_owned())),
-                (None, Some(namespace)) => (Some(namespace), Some(one.clone())),
-                (None, None) => (Some(one.clone()), None),
-            },
-            ([first, cluster, ..], _) => (Some(first.clone()), Some(cluster.clone())),
-        };
-        (namespace, cluster.or(managed_cluster))
+        let option = self.named("namespace");
+        let (namespace, cluster) = split(&self.names, option.is_some());
+        let cluster = cluster.map(str::to_owned).or_else(|| self.named("managed_cluster"));
+        (namespace.map(str::to_owned).or(option), cluster)
     }
 
     /// The options, as words, by which the hub is reached.

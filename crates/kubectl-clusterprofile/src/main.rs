@@ -12,7 +12,6 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
@@ -75,23 +74,13 @@ struct HubArgs {
     as_uid: Option<String>,
 
     /// How long a connection and each response of the hub may take, as 1s or 2m; 0 for no limit
-    #[arg(long, global = true, value_name = "DURATION", default_value = "0")]
-    request_timeout: RequestTimeout,
+    #[arg(long, global = true, value_name = "DURATION", default_value = "0", value_parser = request_timeout)]
+    request_timeout: Duration,
 }
 
-/// A duration as kubectl's `--request-timeout` has it: with a unit, or in seconds; 0 for none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct RequestTimeout(Option<Duration>);
-
-impl FromStr for RequestTimeout {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Ok(seconds) = text.parse() {
-            return Ok(Self((seconds > 0).then(|| Duration::from_secs(seconds))));
-        }
-        args::duration(text).map(|limit| Self((!limit.is_zero()).then_some(limit)))
-    }
+/// A duration as kubectl's `--request-timeout` has it: with a unit, or in seconds.
+fn request_timeout(text: &str) -> Result<Duration, String> {
+    text.parse().map(Duration::from_secs).or_else(|_| args::duration(text))
 }
 
 impl Cli {
@@ -145,11 +134,11 @@ enum Command {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    let command = match &cli.command {
-        Command::Hub(command) => command,
+    let command = match cli.command {
+        Command::Hub(command) => *command,
         Command::Completion { shell } => {
             clap_complete::generate(
-                *shell,
+                shell,
                 &mut Cli::command_line(),
                 "kubectl-clusterprofile",
                 &mut io::stdout(),
@@ -157,7 +146,7 @@ async fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Command::Complete { words } => {
-            let printed = io::stdout().write_all(complete::complete(words).await.as_bytes());
+            let printed = io::stdout().write_all(complete::complete(&words).await.as_bytes());
             return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
     };
@@ -165,10 +154,7 @@ async fn main() -> ExitCode {
         Ok(hub) => hub,
         Err(error) => clap::Error::raw(ErrorKind::Io, format!("{}\n", visible(&error))).exit(),
     };
-    // Colours only on a terminal, and not with NO_COLOR.
-    let mut out = anstream::AutoStream::auto(io::stdout());
-    let result = clusterprofile_cli::run(command, &hub, &mut out).await;
-    match result.and_then(|outcome| out.flush().map(|()| outcome).map_err(CommandError::from)) {
+    match clusterprofile_cli::run(command, &hub).await {
         Ok(outcome) => ExitCode::from(outcome.exit_status()),
         Err(CommandError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => clap::Error::raw(ErrorKind::Io, format!("{}\n", visible(&error.to_string()))).exit(),
@@ -192,8 +178,8 @@ async fn hub(args: &HubArgs) -> Result<Hub, String> {
     let file = file.map_err(failed)?;
     let is_other_context = args.context.is_some() && args.context != file.current_context;
     let mut config = Config::from_custom_kubeconfig(file, &options).await.map_err(failed)?;
-    let RequestTimeout(timeout) = args.request_timeout;
-    if timeout.is_some() {
+    if !args.request_timeout.is_zero() {
+        let timeout = Some(args.request_timeout);
         config.connect_timeout = timeout;
         config.read_timeout = timeout;
         config.write_timeout = timeout;
@@ -269,25 +255,25 @@ mod tests {
         let before = read(&format!("{options} list")).unwrap().hub;
         let after = read(&format!("list {options}")).unwrap().hub;
         assert_eq!(format!("{before:?}"), format!("{after:?}"));
-        assert_eq!(before.request_timeout, RequestTimeout(Some(Duration::from_secs(5))));
+        assert_eq!(before.request_timeout, Duration::from_secs(5));
         assert_eq!((before.context.as_deref(), before.hub_user.as_deref()), (Some("a"), Some("c")));
     }
 
     #[test]
     fn a_request_timeout_of_zero_in_any_unit_is_none_and_a_negative_one_is_invalid() {
         for (text, expected) in [
-            ("0", Some(None)),
-            ("0s", Some(None)),
-            ("0m", Some(None)),
-            ("30", Some(Some(Duration::from_secs(30)))),
-            ("2m", Some(Some(Duration::from_mins(2)))),
-            ("500ms", Some(Some(Duration::from_millis(500)))),
+            ("0", Some(Duration::ZERO)),
+            ("0s", Some(Duration::ZERO)),
+            ("0m", Some(Duration::ZERO)),
+            ("30", Some(Duration::from_secs(30))),
+            ("2m", Some(Duration::from_mins(2))),
+            ("500ms", Some(Duration::from_millis(500))),
             ("-1", None),
             ("-1s", None),
             ("soon", None),
             ("", None),
         ] {
-            assert_eq!(text.parse().ok(), expected.map(RequestTimeout), "{text:?}");
+            assert_eq!(request_timeout(text).ok(), expected, "{text:?}");
         }
     }
 

@@ -7,25 +7,25 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 
 use hub_api::cluster_profile::Cluster;
 use hub_api::names::{AccountKey, Namespace};
 use hub_api::workloads::{ContainerStatus, Deployment, Pod, PodStatus};
-use hub_core::explain::observed::{Rbac, Readers};
 use hub_core::own_identity::DEFAULT_AUDIENCE;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, TypeMeta};
 use kube::{Api, ResourceExt as _};
 use object_names::visible;
 use serde_json::{Value, json};
 
 use super::{Hop, Hops};
+use crate::CommandError;
 use crate::args::TestArgs;
 use crate::hub::{Hub, HubError};
+use crate::read::readers;
 use crate::release::{RELEASE, release_namespaces};
-use crate::requests::{Listing, list};
+use crate::requests::list;
 
 /// The file whose content becomes the termination message.
 pub(super) const MESSAGE_FILE: &str = "/dev/termination-log";
@@ -48,80 +48,14 @@ const STUCK: [&str; 8] = [
     "RunContainerError",
 ];
 
-/// Why a test in a Pod has no result.
-#[derive(Debug, thiserror::Error)]
-pub enum PodError {
-    /// The hub refuses a request.
-    #[error(transparent)]
-    Hub(#[from] HubError),
-    /// Which image to run is unknown.
-    #[error("{why}: state the image with --image")]
-    NoImage {
-        /// Why it is unknown.
-        why: String,
-    },
-    /// Which ServiceAccount to use is unknown.
-    #[error("{why}: state the ServiceAccount of the application with --service-account")]
-    NoServiceAccount {
-        /// Why it is unknown.
-        why: String,
-    },
-    /// The kubelet cannot project a token to this path.
-    #[error(
-        "the Pod cannot have its token at {}: state an absolute path in a directory with --own-token, such as \
-         /var/run/secrets/hub-addons/token", .path.display()
-    )]
-    OwnTokenPath {
-        /// `--own-token`.
-        path: PathBuf,
-    },
-    /// The Pod cannot start.
-    #[error("the Pod {pod} does not start: {why}")]
-    Stuck {
-        /// Namespace and name.
-        pod: String,
-        /// The reason and message in its status.
-        why: String,
-    },
-    /// The Pod takes too long.
-    #[error("the Pod {pod} has not ended within {} s: {state}", .limit.as_secs())]
-    Timeout {
-        /// Namespace and name.
-        pod: String,
-        /// `--timeout`.
-        limit: Duration,
-        /// Its last state.
-        state: String,
-    },
-    /// The Pod ended without a result.
-    #[error("the Pod {pod} ended without a result: {message}")]
-    NoResult {
-        /// Namespace and name.
-        pod: String,
-        /// The end of its output, or its reason.
-        message: String,
-    },
-    /// The hub does not respond to the deletion of the Pod.
-    #[error("the hub does not respond, and the Pod {pod} may not be deleted")]
-    Left {
-        /// Namespace and name.
-        pod: String,
-    },
-    /// The user ended the command.
-    #[error("interrupted; the Pod {pod} is deleted")]
-    Interrupted {
-        /// Namespace and name.
-        pod: String,
-    },
-    /// Signals cannot be received, so an interruption would leave the Pod behind.
-    #[error("cannot handle signals: {0}")]
-    Signals(io::Error),
-}
-
 /// Runs the test in a Pod and returns its hops.
-pub(super) async fn run(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<Vec<Hop>, PodError> {
+pub(super) async fn run(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<Vec<Hop>, CommandError> {
     if let Some(path) = args.reach.own_token.as_deref().filter(|path| !is_projectable(path)) {
-        return Err(PodError::OwnTokenPath { path: path.to_owned() });
+        return Err(CommandError::Pod(format!(
+            "the Pod cannot have its token at {}: state an absolute path in a directory with --own-token, such as \
+             /var/run/secrets/hub-addons/token",
+            path.display()
+        )));
     }
     let image = match &args.pod.image {
         Some(image) => image.clone(),
@@ -131,23 +65,23 @@ pub(super) async fn run(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<
         Some(name) => name.clone(),
         None => service_account(hub, args).await?,
     };
-    let at = &args.target.namespace;
+    let namespace = &args.target.namespace;
     let (image_shown, account_shown) = (visible(&image), visible(&service_account));
     // What is printed on stdout can be JSON.
-    let _ = writeln!(io::stderr(), "running {image_shown} as the ServiceAccount {at}/{account_shown}");
+    let _ = writeln!(io::stderr(), "running {image_shown} as the ServiceAccount {namespace}/{account_shown}");
     // Before the Pod exists, so that no signal leaves it behind.
-    let interruption = interruption().map_err(PodError::Signals)?;
-    let namespace = &args.target.namespace;
-    let pods: Api<Pod> = Api::namespaced(hub.client.clone(), namespace);
+    let interruption =
+        interruption().map_err(|error| CommandError::Pod(format!("cannot handle signals: {error}")))?;
+    let pods = hub.api::<Pod>(&(), Some(namespace));
     // Known before the Pod exists: a Pod whose creation gets no response is deleted as well.
     let name = format!("clusterprofile-test-{:08x}", fastrand::u32(..));
     let shown = format!("{namespace}/{name}");
     let planned = planned(args, stanza, &name, &image, &service_account);
     let result = tokio::select! {
-        result = create_and_wait(&pods, &planned, &shown, args.pod.timeout.0) => result,
-        () = interruption => Err(PodError::Interrupted { pod: shown.clone() }),
+        result = create_and_wait(&pods, &planned, &shown, args.pod.timeout) => result,
+        () = interruption => Err(CommandError::Pod(format!("interrupted; the Pod {shown} is deleted"))),
     };
-    if let Err(PodError::Hub(HubError { verb: "create", source: kube::Error::Api(status), .. })) = &result
+    if let Err(CommandError::Hub(HubError { verb: "create", source: kube::Error::Api(status), .. })) = &result
         && status.code < 500
     {
         return result.map(|_| Vec::new());
@@ -156,7 +90,7 @@ pub(super) async fn run(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<
     let message = result?;
     serde_json::from_str::<Hops>(&message).map(|result| result.hops).map_err(|_| {
         let last = message.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
-        PodError::NoResult { pod: shown, message: last.to_owned() }
+        CommandError::Pod(format!("the Pod {shown} ended without a result: {last}"))
     })
 }
 
@@ -166,28 +100,50 @@ async fn create_and_wait(
     planned: &Pod,
     shown: &str,
     limit: Duration,
-) -> Result<String, PodError> {
-    let failed = |source| HubError { verb: "create", resource: format!("the Pod {shown}"), source };
-    pods.create(&PostParams::default(), planned).await.map_err(failed)?;
-    ended(pods, &planned.name_any(), shown, limit).await
+) -> Result<String, CommandError> {
+    let timeout = |state: &str| {
+        let seconds = limit.as_secs();
+        CommandError::Pod(format!("the Pod {shown} has not ended within {seconds} s: {state}"))
+    };
+    let created = pods.create(&PostParams::default(), planned).await;
+    created.map_err(|source| failed("create", shown, source))?;
+    let begun = Instant::now();
+    loop {
+        let left = limit.saturating_sub(begun.elapsed()).max(INTERVAL);
+        let Ok(pod) = tokio::time::timeout(left, pods.get(&planned.name_any())).await else {
+            return Err(timeout("the hub does not respond"));
+        };
+        match progress(&pod.map_err(|source| failed("get", shown, source))?.status) {
+            Progress::Ended(message) => return Ok(message),
+            Progress::Stuck(why) => {
+                return Err(CommandError::Pod(format!("the Pod {shown} does not start: {why}")));
+            }
+            Progress::Waiting(state) if begun.elapsed() >= limit => return Err(timeout(&state)),
+            Progress::Waiting(_) => tokio::time::sleep(INTERVAL).await,
+        }
+    }
 }
 
-async fn delete(pods: &Api<Pod>, name: &str, shown: &str) -> Result<(), PodError> {
+async fn delete(pods: &Api<Pod>, name: &str, shown: &str) -> Result<(), CommandError> {
     let params = DeleteParams::default().grace_period(1);
     match tokio::time::timeout(super::PATIENCE, pods.delete(name, &params)).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(()),
-        Ok(Err(source)) => {
-            Err(HubError { verb: "delete", resource: format!("the Pod {shown}"), source }.into())
-        }
-        Err(_) => Err(PodError::Left { pod: shown.to_owned() }),
+        Ok(Err(source)) => Err(failed("delete", shown, source).into()),
+        Err(_) => Err(CommandError::Pod(format!(
+            "the hub does not respond, and the Pod {shown} may not be deleted"
+        ))),
     }
+}
+
+fn failed(verb: &'static str, shown: &str, source: kube::Error) -> HubError {
+    HubError { verb, resource: format!("the Pod {shown}"), source }
 }
 
 /// The image of the hub's only release: the Pod has the permissions of the application, so a Deployment of a tenant
 /// must not decide what it runs.
-async fn image(hub: &Hub) -> Result<String, PodError> {
-    let unknown = |why: String| PodError::NoImage { why };
+async fn image(hub: &Hub) -> Result<String, CommandError> {
+    let unknown = |why: String| CommandError::Pod(format!("{why}: state the image with --image"));
     let params = ListParams::default().labels(RELEASE);
     let Some(namespaces) = release_namespaces(hub).await? else {
         return Err(unknown(
@@ -196,8 +152,8 @@ async fn image(hub: &Hub) -> Result<String, PodError> {
     };
     let namespace =
         only(namespaces, "namespace of a release, by ClusterRoleBindings with its label").map_err(unknown)?;
-    let deployments: Api<Deployment> = Api::namespaced(hub.client.clone(), &namespace);
-    let Listing::All(found) = list(&deployments, &params).await? else {
+    let deployments = hub.api::<Deployment>(&(), Some(&namespace));
+    let Some(found) = list(&deployments, &params).await? else {
         return Err(unknown(format!("you do not have permission to list Deployments in {namespace}")));
     };
     let images = found
@@ -219,45 +175,28 @@ fn only(values: BTreeSet<String>, what: &str) -> Result<String, String> {
 }
 
 /// The ServiceAccount of the namespace that may read the copy, if it is the only one.
-async fn service_account(hub: &Hub, args: &TestArgs) -> Result<String, PodError> {
+async fn service_account(hub: &Hub, args: &TestArgs) -> Result<String, CommandError> {
+    let unknown = |why: &str| {
+        CommandError::Pod(format!(
+            "{why}: state the ServiceAccount of the application with --service-account"
+        ))
+    };
     if args.reach.own_token.is_some() {
-        let why = "no object shows which ServiceAccount an own identity is".to_owned();
-        return Err(PodError::NoServiceAccount { why });
+        return Err(unknown("no object shows which ServiceAccount an own identity is"));
     }
     let namespace = Namespace::from(args.target.namespace.as_str());
     let cluster = args.target.cluster.as_deref().unwrap_or_default();
     let account = AccountKey { cluster: cluster.into(), account: args.reach.account().into() };
     let copy = account.copy_name();
-    let params = ListParams::default();
-    let (roles, role_bindings) = (
-        Api::<Role>::namespaced(hub.client.clone(), namespace.as_str()),
-        Api::<RoleBinding>::namespaced(hub.client.clone(), namespace.as_str()),
-    );
-    let (cluster_roles, cluster_role_bindings) =
-        (Api::<ClusterRole>::all(hub.client.clone()), Api::<ClusterRoleBinding>::all(hub.client.clone()));
-    let (roles, role_bindings, cluster_roles, cluster_role_bindings) = futures::try_join!(
-        list(&roles, &params),
-        list(&role_bindings, &params),
-        list(&cluster_roles, &params),
-        list(&cluster_role_bindings, &params),
-    )?;
-    let (roles, role_bindings) = (roles.objects(), role_bindings.objects());
-    let (cluster_roles, cluster_role_bindings) = (cluster_roles.objects(), cluster_role_bindings.objects());
-    let rbac = Rbac {
-        roles: roles.as_deref(),
-        role_bindings: role_bindings.as_deref(),
-        cluster_roles: cluster_roles.as_deref(),
-        cluster_role_bindings: cluster_role_bindings.as_deref(),
-    };
-    let readers = Readers::of(&namespace, &rbac);
+    let readers = readers(hub, [namespace.clone()].into()).await?.remove(&namespace).unwrap_or_default();
     let names = readers.service_accounts(&copy);
-    let why = match (&*names, readers.is_complete()) {
+    let why = match (&*names, readers.is_complete) {
         ([name], true) => return Ok((*name).to_owned()),
         ([], true) => format!("no ServiceAccount of {namespace} may read the Secret {copy}"),
         (_, false) => format!("you do not have permission to read who may read the Secret {copy}"),
         (several, true) => format!("several may read the Secret {copy}: {}", several.join(", ")),
     };
-    Err(PodError::NoServiceAccount { why })
+    Err(unknown(&why))
 }
 
 fn planned(args: &TestArgs, stanza: &Cluster, name: &str, image: &str, service_account: &str) -> Pod {
@@ -290,7 +229,7 @@ fn planned(args: &TestArgs, stanza: &Cluster, name: &str, image: &str, service_a
             "serviceAccountName": service_account,
             "automountServiceAccountToken": true,
             "restartPolicy": "Never",
-            "activeDeadlineSeconds": args.pod.timeout.0.as_secs().max(1),
+            "activeDeadlineSeconds": args.pod.timeout.as_secs().max(1),
             "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
             "volumes": volumes,
             "containers": [{
@@ -328,27 +267,6 @@ fn projected(path: &Path) -> (Value, Value) {
     let volumes = json!([{ "name": "own-token", "projected": { "sources": sources } }]);
     let mount = json!({ "name": "own-token", "mountPath": shown(path.parent()), "readOnly": true });
     (volumes, json!([mount]))
-}
-
-/// Waits until the Pod ends; returns its termination message.
-async fn ended(pods: &Api<Pod>, name: &str, shown: &str, limit: Duration) -> Result<String, PodError> {
-    let begun = Instant::now();
-    loop {
-        let failed = |source| HubError { verb: "get", resource: format!("the Pod {shown}"), source };
-        let left = limit.saturating_sub(begun.elapsed()).max(INTERVAL);
-        let Ok(pod) = tokio::time::timeout(left, pods.get(name)).await else {
-            let state = "the hub does not respond".to_owned();
-            return Err(PodError::Timeout { pod: shown.to_owned(), limit, state });
-        };
-        match progress(&pod.map_err(failed)?.status) {
-            Progress::Ended(message) => return Ok(message),
-            Progress::Stuck(why) => return Err(PodError::Stuck { pod: shown.to_owned(), why }),
-            Progress::Waiting(state) if begun.elapsed() >= limit => {
-                return Err(PodError::Timeout { pod: shown.to_owned(), limit, state });
-            }
-            Progress::Waiting(_) => tokio::time::sleep(INTERVAL).await,
-        }
-    }
 }
 
 /// The state of the Pod.

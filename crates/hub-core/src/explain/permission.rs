@@ -20,7 +20,7 @@ use crate::own_identity;
 pub struct Readers {
     permissions: Vec<Permission>,
     /// Whether every Role and binding that can grant a permission was read.
-    is_complete: bool,
+    pub is_complete: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,12 +101,6 @@ impl Readers {
             account.split_once('/').map(|(_, name)| name)
         });
         accounts.collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
-    /// Whether every Role and binding that can grant a permission was read.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.is_complete
     }
 
     fn reader(&self, name: &str) -> Option<&Permission> {

@@ -105,7 +105,7 @@ fn a_copy_is_readable_by_who_may_get_secrets_of_its_name_in_the_namespace() {
         (get(&[COPY]), group("system:masters"), None),
     ] {
         let readers = Granted::by(&rule, &subjects).readers();
-        assert!(readers.is_complete());
+        assert!(readers.is_complete);
         let accounts: Vec<_> =
             reader.iter().filter(|it| it.starts_with("ServiceAccount")).map(|_| "app").collect();
         assert_eq!(readers.service_accounts(COPY), accounts, "{rule} {subjects}");
@@ -180,7 +180,7 @@ fn roles_of_the_cluster_count_and_what_cannot_be_read_may_be_a_permission() {
         let (code, mark, object, _) = explained(granted.readers());
         assert_eq!((&*code, mark, &*object), expected);
         assert_eq!(
-            granted.readers().is_complete(),
+            granted.readers().is_complete,
             expected != unknown && granted.cluster_role_bindings.is_array()
         );
     }
