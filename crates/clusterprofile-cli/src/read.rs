@@ -22,7 +22,7 @@ use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, Listed, SyncSettings};
 use hub_core::credential::source::TokenSource;
 use hub_core::explain::Question;
-use hub_core::explain::observed::{AccountPermission, Lease, Observed, Rbac, Readers};
+use hub_core::explain::observed::{AccountPermission, CONTROLLERS, Lease, Observed, Rbac, Readers};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::project::ProjectionSettings;
 use hub_core::trust::{CaKind, CaReference, TrustBundle, TrustError};
@@ -41,9 +41,6 @@ use crate::hub::{Hub, HubError};
 use crate::ocm;
 use crate::release::release_namespaces;
 use crate::requests::{get, kind, list, profile_version};
-
-/// The controllers whose Leases are read.
-const CONTROLLERS: [&str; 3] = ["profile-projector", "access-provisioner", "credential-syncer"];
 
 /// Objects in namespaces, and the namespaces of which all were read.
 struct Spread<K> {

@@ -119,6 +119,13 @@ impl Object {
     pub fn namespaced(kind: &'static str, namespace: impl fmt::Display, name: impl fmt::Display) -> Self {
         Self { kind, namespace: Some(namespace.to_string()), name: name.to_string() }
     }
+
+    /// The command that prints it.
+    fn get(&self, output: &str) -> String {
+        let kind = self.kind.to_lowercase();
+        let namespace = self.namespace.iter().map(|namespace| format!(" --namespace {namespace}"));
+        format!("kubectl get {kind} {}{} --output {output}", self.name, namespace.collect::<String>())
+    }
 }
 
 impl fmt::Display for Object {
@@ -159,15 +166,15 @@ pub struct CheckResult {
 }
 
 impl CheckResult {
-    pub(crate) fn new(step: Step, mark: Status, code: Code, object: Object) -> Self {
+    pub(crate) fn new(step: Step, code: Code, object: Object) -> Self {
         Self {
             namespace: None,
             cluster: None,
             account: None,
             step,
             message: code.to_string(),
+            mark: code.mark(),
             code,
-            mark,
             object,
             field: String::new(),
             value: String::new(),
@@ -190,6 +197,11 @@ impl CheckResult {
         self
     }
 
+    pub(crate) fn marked(mut self, mark: Status) -> Self {
+        self.mark = mark;
+        self
+    }
+
     pub(crate) fn field(mut self, field: impl Into<String>, value: impl Into<String>) -> Self {
         self.field = field.into();
         self.value = value.into();
@@ -205,6 +217,27 @@ impl CheckResult {
         self.fix = Some(command.into());
         self
     }
+
+    /// With the command that shows the object.
+    pub(crate) fn shown(self) -> Self {
+        let command = self.object.get("yaml");
+        self.fix(command)
+    }
+
+    /// With the command that shows whether the user may list a resource in the namespace of the object.
+    pub(crate) fn unlisted(self, resource: &str) -> Self {
+        let namespace = self.object.namespace.as_deref().unwrap_or_default();
+        let command = format!("kubectl auth can-i list {resource} --namespace {namespace}");
+        self.fix(command)
+    }
+
+    /// With a suggestion of another name, if there is one.
+    pub(crate) fn suggesting(mut self, other: Option<impl fmt::Display>) -> Self {
+        if let Some(other) = other {
+            self.message = format!("{}; did you mean {other}?", self.message);
+        }
+        self
+    }
 }
 
 /// The pairs of a namespace and a cluster to explain.
@@ -218,13 +251,6 @@ pub struct Question {
     pub account: Option<AccountName>,
     /// Whether steps that are in order are kept.
     pub all: bool,
-}
-
-impl Question {
-    /// Whether the question names single pairs.
-    fn is_about_pairs(&self) -> bool {
-        !self.clusters.is_empty()
-    }
 }
 
 /// The number of pairs of a namespace and a cluster by result.
@@ -340,23 +366,23 @@ fn explain_namespace(
         findings.take_worst();
         return;
     }
-    if !question.is_about_pairs() {
+    let is_asked = !question.clusters.is_empty();
+    if !is_asked {
         grants::namespace_steps(hub, namespace, !question.namespaces.is_empty(), findings);
         findings.take_worst();
     }
-    let key = |cluster: &ClusterName| ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
     let remains = orphans::clusters(hub, namespace);
-    let clusters: BTreeSet<ClusterName> = if question.clusters.is_empty() {
-        let profiles = hub.profiles_in(namespace).map(|(key, _)| &key.cluster);
-        hub.fleet.cluster_names().chain(profiles).chain(&remains).cloned().collect()
+    let clusters: BTreeSet<&ClusterName> = if is_asked {
+        question.clusters.iter().collect()
     } else {
-        question.clusters.iter().cloned().collect()
+        let profiles = hub.profiles_in(namespace).map(|(key, _)| &key.cluster);
+        hub.fleet.cluster_names().chain(profiles).chain(&remains).collect()
     };
-    let keys: Vec<ProfileKey> = clusters.iter().map(key).collect();
+    let key = |cluster: &ClusterName| ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+    let keys: Vec<ProfileKey> = clusters.into_iter().map(key).collect();
     let expects_accounts = credential::expected(hub, namespace, &keys);
     for key in &keys {
         let is_granted = grant::decide(&hub.fleet, key) != Grant::Refused;
-        let is_asked = question.is_about_pairs();
         let has_remains = || hub.profiles.contains_key(key) || remains.contains(&key.cluster);
         if !is_granted && !is_asked && !has_remains() {
             continue;
@@ -393,14 +419,15 @@ impl Pair<'_> {
             self.left_copies(&BTreeSet::new(), findings);
             self.left_permissions(findings);
         } else if has_profile {
-            self.access_steps(findings);
-            let has_own_identity = self.own_identity_steps(findings);
+            let (access, own_identity) = (self.access_step(), self.own_identity_step());
+            let has_own_identity = own_identity.is_some();
+            access.into_iter().chain(own_identity).for_each(|finding| findings.add(finding));
             self.credential_steps(has_own_identity, findings);
         }
     }
 
-    fn finding(&self, step: Step, mark: Status, code: Code, object: Object) -> CheckResult {
-        CheckResult::new(step, mark, code, object).about(self.key)
+    fn finding(&self, step: Step, code: Code, object: Object) -> CheckResult {
+        CheckResult::new(step, code, object).about(self.key)
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use strum::{EnumDiscriminants, EnumIter, EnumMessage, IntoEnumIterator as _, IntoStaticStr};
 
+use super::Status;
 use crate::access::Withheld;
 use crate::credential::report::{INVALID_ENTRIES, INVALID_NAMESPACE};
 use crate::credential::state::State;
@@ -200,6 +201,33 @@ fn withheld_code(why: Withheld) -> &'static str {
         Withheld::NoEndpoint => "NoEndpoint",
         Withheld::NoRoom => Reason::TooManyAccessProviders.as_str(),
         Withheld::Contested => Reason::AccessProviderContested.as_str(),
+    }
+}
+
+impl Code {
+    /// Whether this result is in order, unless the step knows better.
+    pub(super) fn mark(&self) -> Status {
+        match self {
+            Self::TokenRecipients => Status::Info,
+            Self::ControllerLeads
+            | Self::Grant(Verdict::Granted)
+            | Self::ProfileUpToDate
+            | Self::AccessPublished
+            | Self::AccountAsks
+            | Self::TokenReported
+            | Self::Credential(State::Synced)
+            | Self::ConsumerMayRead
+            | Self::PermissionsApplied
+            | Self::OwnIdentityAccepted => Status::Ok,
+            // Only what depends on an object that cannot be read is unknown.
+            Self::NotReadable
+            | Self::Withheld(Withheld::ConfigurationUnknown | Withheld::AddonsUnknown)
+            | Self::Credential(
+                State::GrantUnknown | State::AccountUnknown | State::TokenUnknown | State::CopiesUnknown,
+            )
+            | Self::PermissionsUnknown => Status::Unknown,
+            _ => Status::Problem,
+        }
     }
 }
 

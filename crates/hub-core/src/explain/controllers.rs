@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::observed::{Leading, OCM_GATES, Observed, OcmGate, PROJECTOR, PROVISIONER, SYNCER};
+use super::observed::{CONTROLLERS, Leading, OCM_GATES, Observed, OcmGate, PROJECTOR, PROVISIONER, SYNCER};
 use super::{CheckResult, Code, Findings, Object, Status, Step};
 use crate::access::DEFAULT_PROVIDER;
 
@@ -19,11 +19,11 @@ pub(super) fn needed(findings: &[CheckResult]) -> BTreeSet<&'static str> {
 
 /// The steps about the hub as a whole. A controller without a Lease is a problem if it has a pending write.
 pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
-    if [PROJECTOR, PROVISIONER, SYNCER].into_iter().all(|it| matches!(hub.leading(it), Leading::NoLease)) {
+    if CONTROLLERS.into_iter().all(|it| matches!(hub.leading(it), Leading::NoLease)) {
         none_leads(hub, needed, findings);
         return;
     }
-    for controller in [PROJECTOR, PROVISIONER, SYNCER] {
+    for controller in CONTROLLERS {
         lease_step(hub, controller, needed.contains(controller), findings);
     }
     gate_steps(hub, findings);
@@ -32,22 +32,18 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
 /// No controller has a Lease: they do not run, or run without leader election. The latter is assumed if a profile of
 /// ours exists and no write is pending.
 fn none_leads(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
-    let step = |mark| {
-        CheckResult::new(Step::Controllers, mark, Code::ControllerNotFound, lease_object("*", None))
-            .field("metadata.name", "not found")
-    };
+    let step = CheckResult::new(Step::Controllers, Code::ControllerNotFound, lease_object("*", None))
+        .field("metadata.name", "not found");
     let manager = hub.settings.manager.as_str();
     if needed.is_empty() && hub.profiles.values().any(|profile| profile.observed.manager == manager) {
-        findings.add(
-            step(Status::Info)
-                .message("no controller has a Lease: they do not run, or run without leader election"),
-        );
+        let message = "no controller has a Lease: they do not run, or run without leader election";
+        findings.add(step.marked(Status::Info).message(message));
     } else {
-        findings.add(step(Status::Problem).fix(DEPLOYMENTS));
+        findings.add(step.fix(DEPLOYMENTS));
     }
 }
 
-const DEPLOYMENTS: &str =
+pub(super) const DEPLOYMENTS: &str =
     "kubectl get deployments --all-namespaces --selector app.kubernetes.io/name=hub-addons";
 
 fn lease_object(controller: &str, namespace: Option<&str>) -> Object {
@@ -70,27 +66,27 @@ fn title(controller: &str) -> &str {
 
 fn lease_step(hub: &Observed, controller: &str, is_needed: bool, findings: &mut Findings) {
     let title = title(controller);
-    let step = |mark, code, namespace| {
-        CheckResult::new(Step::Controllers, mark, code, lease_object(controller, namespace))
-    };
+    let step =
+        |code, namespace| CheckResult::new(Step::Controllers, code, lease_object(controller, namespace));
     match hub.leading(controller) {
         Leading::Unknown => findings.add(
-            step(Status::Unknown, Code::NotReadable, None)
+            step(Code::NotReadable, None)
                 .field("spec.holderIdentity", "")
                 .fix(format!("kubectl auth can-i list leases/hub-addons-{controller} --all-namespaces")),
         ),
         Leading::NoLease if is_needed => findings.add(
-            step(Status::Problem, Code::ControllerNotFound, None)
+            step(Code::ControllerNotFound, None)
                 .field("metadata.name", "not found")
                 .message(format!("the {title} does not run: it has no Lease"))
                 .fix(DEPLOYMENTS),
         ),
         Leading::NoLease => findings.add(
-            step(Status::Info, Code::ControllerNotFound, None)
+            step(Code::ControllerNotFound, None)
+                .marked(Status::Info)
                 .field("metadata.name", "not found")
                 .message(format!("the {title} has no Lease: it does not run, and nothing needs it")),
         ),
-        Leading::Nobody(lease) | Leading::Expired(lease) => {
+        Leading::Nobody(lease) => {
             let value = match (&lease.holder, lease.renewed) {
                 (Some(holder), Some(time)) => format!("{holder}, renewed {time:.0}"),
                 (Some(holder), None) => format!("{holder}, never renewed"),
@@ -101,14 +97,14 @@ fn lease_step(hub: &Observed, controller: &str, is_needed: bool, findings: &mut 
                 lease.namespace
             );
             findings.add(
-                step(Status::Problem, Code::ControllerNotLeading, Some(&lease.namespace))
+                step(Code::ControllerNotLeading, Some(&lease.namespace))
                     .field("spec.holderIdentity", value)
                     .message(format!("no process leads as the {title}, so it writes no changes"))
                     .fix(fix),
             );
         }
         Leading::Leads(lease) => findings.ok(|| {
-            step(Status::Ok, Code::ControllerLeads, Some(&lease.namespace))
+            step(Code::ControllerLeads, Some(&lease.namespace))
                 .field("spec.holderIdentity", lease.holder.clone().unwrap_or_default())
                 .message(format!("the {title} holds its Lease"))
         }),
@@ -127,13 +123,11 @@ fn gate_steps(hub: &Observed, findings: &mut Findings) {
         let Some(enabling) = hub.ocm_gates.get(ocm.controller) else {
             let object = Object::cluster_scoped(kind, name);
             let verb = if kind == "Deployment" { "list" } else { "get" };
+            let kinds = format!("{}s", kind.to_lowercase());
             findings.add(
-                CheckResult::new(Step::Controllers, Status::Unknown, Code::NotReadable, object)
+                CheckResult::new(Step::Controllers, Code::NotReadable, object)
                     .field(field, names.join(" or "))
-                    .fix(format!(
-                        "kubectl auth can-i {verb} {}s/{name} --all-namespaces",
-                        kind.to_lowercase()
-                    )),
+                    .fix(format!("kubectl auth can-i {verb} {kinds}/{name} --all-namespaces")),
             );
             continue;
         };
@@ -141,11 +135,8 @@ fn gate_steps(hub: &Observed, findings: &mut Findings) {
             let namespace = object.namespace.iter().map(|namespace| format!("--namespace {namespace} "));
             let namespace: String = namespace.collect();
             let fix = format!("kubectl {namespace}edit {} {}", object.kind.to_lowercase(), object.name);
-            findings.add(
-                CheckResult::new(Step::Controllers, Status::Problem, Code::OcmGateEnabled, object.clone())
-                    .field(field, *gate)
-                    .fix(fix),
-            );
+            let finding = CheckResult::new(Step::Controllers, Code::OcmGateEnabled, object.clone());
+            findings.add(finding.field(field, *gate).fix(fix));
         }
     }
 }

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use hub_api::labels;
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
-use jiff::Timestamp;
 
-use super::observed::{Leading, Observed, SYNCER};
-use super::{CheckResult, Code, Findings, Object, Pair, Status, Step};
+use super::observed::{Observed, SYNCER};
+use super::{CheckResult, Code, Findings, Object, Pair, Step};
 use crate::credential::account::{Account, CONDITION_SYNCED, Scope};
 use crate::credential::plan::{CopyAction, CopyPlan, plan};
 use crate::credential::report;
@@ -49,26 +48,13 @@ fn is_meant(state: State) -> bool {
 }
 
 impl Pair<'_> {
-    fn account_finding(
-        &self,
-        step: Step,
-        mark: Status,
-        code: Code,
-        object: Object,
-        account: &AccountName,
-    ) -> CheckResult {
-        self.finding(step, mark, code, object).of_account(account)
-    }
-
     /// The steps from the accounts of the cluster to the permissions of the consumer.
     /// If there are applications with an identity of their own, a missing account is no problem: they need none.
     pub(super) fn credential_steps(&self, has_own_identity: bool, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
-        let is_named = |account: &AccountName| self.account.is_none_or(|asked| asked == account);
-        let of_cluster = hub.credentials.accounts().filter(|account| account.cluster == key.cluster);
-        let accounts: Vec<_> = of_cluster.filter(|account| is_named(&account.account)).collect();
         let mut explained = BTreeSet::new();
-        for account in &accounts {
+        for (name, _) in hub.credentials.accounts_on(&key.cluster).filter(|(name, _)| self.is_named(name)) {
+            let account = &AccountKey { cluster: key.cluster.clone(), account: name.clone() };
             let (plan, state) = planned(hub, &key.namespace, account);
             // An account that does not opt in to the namespace is explained only if the question names it.
             if !is_meant(state) && self.account.is_none() && state != State::ProtectedNamespace {
@@ -77,7 +63,7 @@ impl Pair<'_> {
             if state == State::ProtectedNamespace && !self.is_asked {
                 continue;
             }
-            explained.insert(account.account.clone());
+            explained.insert(name.clone());
             self.account_steps(account, &plan, state, findings);
         }
         if hub.knows_fleet(&key.namespace) {
@@ -107,13 +93,12 @@ impl Pair<'_> {
         let is_named = index.account(account).is_some_and(|it| matches!(it.scope, Scope::Only { .. }));
         let annotation = labels::SYNC_TO_NAMESPACES;
         let value = if is_named { listed } else { format!("not set: {listed}") };
-        let finding = self
-            .account_finding(Step::Account, Status::Info, Code::TokenRecipients, object, &account.account)
-            .field(format!("metadata.annotations[{annotation}]"), value);
+        let (AccountKey { cluster, account: name }, namespace) = (account, &self.key.namespace);
+        let finding = self.finding(Step::Account, Code::TokenRecipients, object).of_account(name);
+        let finding = finding.field(format!("metadata.annotations[{annotation}]"), value);
         if is_named || recipients.len() < 2 {
             return finding;
         }
-        let (cluster, name, namespace) = (&account.cluster, &account.account, &self.key.namespace);
         finding.fix(format!(
             "kubectl annotate managedserviceaccount {name} --namespace {cluster} {annotation}={namespace}"
         ))
@@ -125,7 +110,7 @@ impl Pair<'_> {
         let object = Object::namespaced(ACCOUNT, cluster, name);
         let label = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
         let name = self.account.map_or("NAME", AccountName::as_str);
-        self.finding(Step::Account, Status::Problem, Code::NoAccount, object)
+        self.finding(Step::Account, Code::NoAccount, object)
             .field("metadata.labels", label.as_str())
             .fix(format!("kubectl label managedserviceaccount {name} --namespace {cluster} {label}"))
     }
@@ -139,9 +124,7 @@ impl Pair<'_> {
             (record.account.cluster == key.cluster).then_some((copy_key, &record.account.account))
         });
         let mut found = false;
-        for (copy_key, account) in
-            copies.filter(|(_, account)| self.account.is_none_or(|asked| asked == *account))
-        {
+        for (copy_key, account) in copies.filter(|(_, account)| self.is_named(account)) {
             found = true;
             let account_key = AccountKey { cluster: key.cluster.clone(), account: account.clone() };
             let (plan, state) = planned(hub, &key.namespace, &account_key);
@@ -152,25 +135,15 @@ impl Pair<'_> {
             }
             findings.ok(|| {
                 let object = Object::namespaced(SECRET, &copy_key.namespace, &copy_key.name);
-                self.account_finding(
-                    Step::Credential,
-                    Status::Ok,
-                    Code::Credential(State::Synced),
-                    object,
-                    account,
-                )
-                .field("data.token", "set")
+                let finding = self.finding(Step::Credential, Code::Credential(State::Synced), object);
+                finding.of_account(account).field("data.token", "set")
             });
             self.consumer_steps(copy_key, account, findings);
         }
         if !found {
             let object = Object::namespaced(ACCOUNT, &key.cluster, "*");
-            findings.add(
-                self.finding(Step::Account, Status::Unknown, Code::NotReadable, object).fix(format!(
-                    "kubectl auth can-i list managedserviceaccounts --namespace {}",
-                    key.cluster
-                )),
-            );
+            let finding = self.finding(Step::Account, Code::NotReadable, object);
+            findings.add(finding.unlisted("managedserviceaccounts"));
         }
     }
 
@@ -181,9 +154,10 @@ impl Pair<'_> {
         let copy = || Object::namespaced(SECRET, &copy_key.namespace, &copy_key.name);
         let source = || Object::namespaced(SECRET, &account.cluster, name);
         let object = || Object::namespaced(ACCOUNT, &account.cluster, name);
+        let about = |step, code, object| self.finding(step, code, object).of_account(name);
         let asks = |findings: &mut Findings| {
             findings.ok(|| {
-                self.account_finding(Step::Account, Status::Ok, Code::AccountAsks, object(), name)
+                about(Step::Account, Code::AccountAsks, object())
                     .field(format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE), labels::TRUE)
             });
             findings.info(self.account.is_some(), || self.recipients(account, object()));
@@ -192,15 +166,15 @@ impl Pair<'_> {
             let expiry = hub.credentials.expiry(account);
             if let Some(expiry) = expiry.filter(|expiry| *expiry <= hub.now) {
                 findings.add(
-                    self.account_finding(Step::Token, Status::Problem, Code::TokenExpired, source(), name)
+                    about(Step::Token, Code::TokenExpired, source())
                         .field("data.token", format!("expired {expiry:.0}"))
                         .fix(agent_command(account)),
                 );
                 return;
             }
-            let expires = expiry.map(|expiry: Timestamp| format!("expires {expiry:.0}"));
             findings.ok(|| {
-                self.account_finding(Step::Token, Status::Ok, Code::TokenReported, source(), name)
+                let expires = expiry.map(|expiry| format!("expires {expiry:.0}"));
+                about(Step::Token, Code::TokenReported, source())
                     .field("data.token", expires.unwrap_or_else(|| "set".to_owned()))
             });
         };
@@ -223,7 +197,7 @@ impl Pair<'_> {
         }
         if state == State::Synced && plan.action == CopyAction::Nothing {
             findings.ok(|| {
-                self.account_finding(Step::Credential, Status::Ok, Code::Credential(state), copy(), name)
+                about(Step::Credential, Code::Credential(state), copy())
                     .field("data.token", "that of the account")
             });
             self.consumer_steps(&copy_key, name, findings);
@@ -235,19 +209,9 @@ impl Pair<'_> {
             _ => copy(),
         };
         let code = if state == State::Synced { Code::CredentialOutdated } else { Code::Credential(state) };
-        // Only what depends on an object that cannot be read is unknown; every other state is known to be a problem.
-        let mark = match state {
-            State::GrantUnknown | State::AccountUnknown | State::TokenUnknown | State::CopiesUnknown => {
-                Status::Unknown
-            }
-            _ => Status::Problem,
-        };
         let (field, value) = fact_of(state);
-        findings.add(
-            self.account_finding(step, mark, code, object, name)
-                .field(field, value)
-                .fix(self.credential_command(account, state)),
-        );
+        let fix = self.credential_command(account, state);
+        findings.add(about(step, code, object).field(field, value).fix(fix));
     }
 
     /// The Secrets cannot be read: uses the reports of the agent and the syncer on the account.
@@ -255,60 +219,44 @@ impl Pair<'_> {
         let (hub, key) = (self.hub, self.key);
         let name = &account.account;
         let object = || Object::namespaced(ACCOUNT, &account.cluster, name);
-        let copy = || Object::namespaced(SECRET, &key.namespace, account.copy_name());
+        let copy_key = SecretKey { namespace: key.namespace.clone(), name: account.copy_name().into() };
+        let about = |step, code, object| self.finding(step, code, object).of_account(name);
         let condition = |kind: &str| condition(hub.credentials.account(account), kind);
-        let report = condition(CONDITION_SYNCED);
-        if let Some((reason, message)) =
-            report.filter(|(status, ..)| status == "False").map(|(_, reason, message)| (reason, message))
-            && message
-                .split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
-                .any(|word| word == key.namespace.as_str())
+        let is_here = |message: &str| {
+            let mut words = message.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+            words.any(|word| word == key.namespace.as_str())
+        };
+        if let Some((status, reason, message)) = condition(CONDITION_SYNCED)
+            && status == "False"
+            && is_here(&message)
         {
             findings.add(
-                self.account_finding(
-                    Step::Credential,
-                    Status::Problem,
-                    Code::Reported(reason),
-                    object(),
-                    name,
-                )
-                .field(format!("status.conditions[{CONDITION_SYNCED}]"), "False")
-                .message(message)
-                .fix(self.credential_command(account, state)),
+                about(Step::Credential, Code::Reported(reason), object())
+                    .field(format!("status.conditions[{CONDITION_SYNCED}]"), "False")
+                    .message(message)
+                    .fix(self.credential_command(account, state)),
             );
             return;
         }
         let reported = condition(CONDITION_REPORTED).is_some_and(|(status, ..)| status == "True");
-        if reported && matches!(hub.leading(SYNCER), Leading::Leads(_)) {
+        if reported && hub.leads(SYNCER) {
             findings.ok(|| {
-                self.account_finding(Step::Token, Status::Ok, Code::TokenReported, object(), name)
+                about(Step::Token, Code::TokenReported, object())
                     .field(format!("status.conditions[{CONDITION_REPORTED}]"), "True")
             });
             findings.ok(|| {
-                self.account_finding(
-                    Step::Credential,
-                    Status::Ok,
-                    Code::Credential(State::Synced),
-                    object(),
-                    name,
-                )
-                .field(format!("status.conditions[{CONDITION_SYNCED}]"), "none")
-                .message("the credential syncer reports no missing copy")
+                about(Step::Credential, Code::Credential(State::Synced), object())
+                    .field(format!("status.conditions[{CONDITION_SYNCED}]"), "none")
+                    .message("the credential syncer reports no missing copy")
             });
-            let copy_key = SecretKey { namespace: key.namespace.clone(), name: account.copy_name().into() };
             self.consumer_steps(&copy_key, name, findings);
             return;
         }
-        let (object, fix) = match state {
-            State::TokenUnknown => (
-                Object::namespaced(SECRET, &account.cluster, name),
-                format!("kubectl auth can-i list secrets --namespace {}", account.cluster),
-            ),
-            _ => (copy(), format!("kubectl auth can-i list secrets --namespace {}", key.namespace)),
+        let secret = match state {
+            State::TokenUnknown => Object::namespaced(SECRET, &account.cluster, name),
+            _ => Object::namespaced(SECRET, &copy_key.namespace, &copy_key.name),
         };
-        findings.add(
-            self.account_finding(step_of(state), Status::Unknown, Code::NotReadable, object, name).fix(fix),
-        );
+        findings.add(about(step_of(state), Code::NotReadable, secret).unlisted("secrets"));
     }
 
     fn credential_command(&self, account: &AccountKey, state: State) -> String {

@@ -47,26 +47,18 @@ pub(super) fn namespace_steps(
         let finding = judged(hub, namespace, name, binding, None, &verdict);
         findings.add(finding.in_namespace(namespace));
     }
-    let key = |cluster: &ClusterName| ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+    let may_see = |cluster: &ClusterName| grant::is_possible(&hub.fleet, namespace, cluster);
     let sees_none = hub.knows_clusters
         && hub.knows_sets
         && grant::is_bound(&hub.fleet, namespace)
-        && hub
-            .fleet
-            .cluster_names()
-            .all(|cluster| grant::decide(&hub.fleet, &key(cluster)) == Grant::Refused);
+        && !hub.fleet.cluster_names().any(may_see);
     if sees_none {
         let sets: Vec<_> = bindings.iter().map(|(name, _)| name.as_str()).collect();
-        let finding = CheckResult::new(
-            Step::ClusterSet,
-            Status::Problem,
-            Code::NothingSelected,
-            Object::cluster_scoped(SET, sets.join(",")),
-        );
+        let sets = Object::cluster_scoped(SET, sets.join(","));
         let selectors = bindings.iter().filter_map(|(name, _)| hub.fleet.set(name)?.selector.as_ref().ok());
         let selectors: Vec<_> = selectors.map(ToString::to_string).collect();
         findings.add(
-            finding
+            CheckResult::new(Step::ClusterSet, Code::NothingSelected, sets)
                 .in_namespace(namespace)
                 .field("spec.clusterSelector", selectors.join("; "))
                 .fix("kubectl get managedclusters --show-labels"),
@@ -100,9 +92,8 @@ impl Pair<'_> {
         }
         let granted = grant::decide(&hub.fleet, key);
         let verdicts: Vec<_> = grant::verdicts(&hub.fleet, key).collect();
-        let is_granting = |verdict: &Verdict| *verdict == Verdict::Granted;
         if granted == Grant::Granted {
-            for (name, _) in verdicts.iter().filter(|(_, verdict)| is_granting(verdict)) {
+            for (name, _) in verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Granted) {
                 self.granted_by(name, findings);
             }
             return true;
@@ -118,12 +109,9 @@ impl Pair<'_> {
             findings.add(no_cluster(hub, key));
             return false;
         }
-        for (name, binding) in hub.fleet.bindings_in(&key.namespace) {
-            let verdict = verdicts.iter().find(|(judged, _)| *judged == name).map(|(_, verdict)| verdict);
+        for ((name, binding), (_, verdict)) in hub.fleet.bindings_in(&key.namespace).zip(&verdicts) {
             // If the grant is unknown, only unknown bindings count.
-            let counts =
-                |verdict: &&Verdict| granted != Grant::Unknown || matches!(verdict, Verdict::Doubtful(_));
-            if let Some(verdict) = verdict.filter(counts) {
+            if granted != Grant::Unknown || matches!(verdict, Verdict::Doubtful(_)) {
                 let cluster = Some(&key.cluster);
                 findings.add(judged(hub, &key.namespace, name, binding, cluster, verdict).about(key));
             }
@@ -151,7 +139,7 @@ impl Pair<'_> {
             let kind = if hub.knows_sets { CLUSTER } else { SET };
             let name = if hub.knows_sets { key.cluster.as_str() } else { "*" };
             let object = Object::cluster_scoped(kind, name);
-            findings.add(self.finding(Step::ClusterSet, Status::Unknown, Code::NotReadable, object));
+            findings.add(self.finding(Step::ClusterSet, Code::NotReadable, object));
         } else if may_grant {
             findings.worst = findings.worst.max(Status::Unknown);
         }
@@ -160,14 +148,13 @@ impl Pair<'_> {
 
     fn granted_by(&self, name: &ClusterSetName, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
-        let object = || Object::namespaced(BINDING, &key.namespace, name);
-        let code = || Code::Grant(Verdict::Granted);
+        let step = |step, object| self.finding(step, Code::Grant(Verdict::Granted), object);
         findings.ok(|| {
             let (field, value) = match hub.fleet.bound_source() {
                 BoundSource::Status => ("status.conditions[Bound]", "True"),
                 BoundSource::Computed => ("spec.clusterSet", name.as_str()),
             };
-            self.finding(Step::Binding, Status::Ok, code(), object())
+            step(Step::Binding, Object::namespaced(BINDING, &key.namespace, name))
                 .field(field, value)
                 .message("the binding is in force")
         });
@@ -175,7 +162,7 @@ impl Pair<'_> {
         findings.ok(|| {
             let cluster = hub.fleet.cluster(&key.cluster);
             let value = selector.zip(cluster).map(|(selector, cluster)| compared(selector, name, cluster));
-            self.finding(Step::ClusterSet, Status::Ok, code(), Object::cluster_scoped(SET, name))
+            step(Step::ClusterSet, Object::cluster_scoped(SET, name))
                 .field("spec.clusterSelector", value.unwrap_or_default())
                 .message("the set selects the cluster")
         });
@@ -183,60 +170,52 @@ impl Pair<'_> {
 }
 
 fn bindings_unread(namespace: &Namespace) -> CheckResult {
-    let object = Object::namespaced(BINDING, namespace, "*");
-    CheckResult::new(Step::Binding, Status::Unknown, Code::NotReadable, object)
+    CheckResult::new(Step::Binding, Code::NotReadable, Object::namespaced(BINDING, namespace, "*"))
         .in_namespace(namespace)
-        .fix(format!("kubectl auth can-i list managedclustersetbindings --namespace {namespace}"))
+        .unlisted("managedclustersetbindings")
+}
+
+/// The namespace with a binding that has the most similar name, as a suggestion.
+fn like_namespace<'a>(hub: &'a Observed, namespace: &Namespace) -> Option<&'a str> {
+    nearest(namespace.as_str(), hub.fleet.namespaces().map(Namespace::as_str))
 }
 
 /// A namespace of the question that does not exist.
 pub(super) fn no_namespace(hub: &Observed, question: &Question, namespace: &Namespace) -> CheckResult {
-    let finding = CheckResult::new(
-        Step::Binding,
-        Status::Problem,
-        Code::NoNamespace,
-        Object::cluster_scoped("Namespace", namespace),
-    );
-    let finding = finding.in_namespace(namespace).field("metadata.name", "not found");
-    let known = hub.fleet.namespaces().map(Namespace::as_str);
-    let Some(other) = nearest(namespace.as_str(), known) else {
-        return finding.fix(format!("kubectl create namespace {namespace}"));
-    };
+    let other = like_namespace(hub, namespace);
     let cluster = question.clusters.first().map(|cluster| format!("/{cluster}")).unwrap_or_default();
-    finding
-        .message(format!("{}; did you mean the namespace {other}?", Code::NoNamespace))
-        .fix(format!("kubectl clusterprofile explain {other}{cluster}"))
+    let fix = match other {
+        Some(other) => format!("kubectl clusterprofile explain {other}{cluster}"),
+        None => format!("kubectl create namespace {namespace}"),
+    };
+    CheckResult::new(Step::Binding, Code::NoNamespace, Object::cluster_scoped("Namespace", namespace))
+        .in_namespace(namespace)
+        .field("metadata.name", "not found")
+        .suggesting(other.map(|other| format!("the namespace {other}")))
+        .fix(fix)
 }
 
 fn no_binding(hub: &Observed, namespace: &Namespace, cluster: Option<&ObservedCluster>) -> CheckResult {
-    let object = Object::namespaced(BINDING, namespace, "*");
     let set = cluster.and_then(ObservedCluster::exclusive_set).unwrap_or("SET");
-    let finding = CheckResult::new(Step::Binding, Status::Problem, Code::NoBinding, object)
+    CheckResult::new(Step::Binding, Code::NoBinding, Object::namespaced(BINDING, namespace, "*"))
         .in_namespace(namespace)
-        .field("metadata.name", "not found");
-    let known = hub.fleet.namespaces().map(Namespace::as_str);
-    match nearest(namespace.as_str(), known) {
-        Some(other) => finding
-            .message(format!("{}; did you mean the namespace {other}?", Code::NoBinding))
-            .fix(bind(namespace, set)),
-        None => finding.fix(bind(namespace, set)),
-    }
+        .field("metadata.name", "not found")
+        .suggesting(like_namespace(hub, namespace).map(|other| format!("the namespace {other}")))
+        .fix(bind(namespace, set))
 }
 
 fn no_cluster(hub: &Observed, key: &ProfileKey) -> CheckResult {
     let code = Code::Grant(Verdict::Refused(Refusal::NoSuchCluster));
-    let message = code.to_string();
-    let object = Object::cluster_scoped(CLUSTER, &key.cluster);
-    let finding = CheckResult::new(Step::ClusterSet, Status::Problem, code, object)
+    let other = nearest(key.cluster.as_str(), hub.fleet.cluster_names().map(ClusterName::as_str));
+    let fix = match other {
+        Some(other) => format!("kubectl clusterprofile explain {}/{other}", key.namespace),
+        None => "kubectl get managedclusters".to_owned(),
+    };
+    CheckResult::new(Step::ClusterSet, code, Object::cluster_scoped(CLUSTER, &key.cluster))
         .about(key)
-        .field("metadata.name", "not found");
-    let known = hub.fleet.cluster_names().map(ClusterName::as_str);
-    match nearest(key.cluster.as_str(), known) {
-        Some(other) => finding
-            .message(format!("{message}; did you mean {other}?"))
-            .fix(format!("kubectl clusterprofile explain {}/{other}", key.namespace)),
-        None => finding.message(message).fix("kubectl get managedclusters"),
-    }
+        .field("metadata.name", "not found")
+        .suggesting(other)
+        .fix(fix)
 }
 
 /// The command that binds a set in a namespace: kubectl has no generator for it.
@@ -273,76 +252,60 @@ fn judged(
     cluster: Option<&ClusterName>,
     verdict: &Verdict,
 ) -> CheckResult {
-    let code = Code::Grant(verdict.clone());
-    let of_binding = || Object::namespaced(BINDING, namespace, name);
-    let of_set = || Object::cluster_scoped(SET, name);
-    let step = |step, object| CheckResult::new(step, Status::Problem, code.clone(), object);
-    let (binding_command, set_command) = (
-        format!("kubectl get managedclustersetbinding {name} --namespace {namespace} --output yaml"),
-        format!("kubectl get managedclusterset {name} --output yaml"),
-    );
+    let step = |step, object| CheckResult::new(step, Code::Grant(verdict.clone()), object);
+    let of_binding = || step(Step::Binding, Object::namespaced(BINDING, namespace, name));
+    let of_set = || step(Step::ClusterSet, Object::cluster_scoped(SET, name));
     match verdict {
-        Verdict::Granted => step(Step::Binding, of_binding()),
+        Verdict::Granted => of_binding(),
         Verdict::Refused(Refusal::NameMismatch) => {
             let named = binding.terms.as_ref().map(|terms| terms.cluster_set.to_string()).unwrap_or_default();
             let fix = format!(
                 "kubectl delete managedclustersetbinding {name} --namespace {namespace}; {}",
                 bind(namespace, &named)
             );
-            step(Step::Binding, of_binding()).field("spec.clusterSet", named).fix(fix)
+            of_binding().field("spec.clusterSet", named).fix(fix)
         }
-        Verdict::Refused(Refusal::NotBound) => step(Step::Binding, of_binding())
+        Verdict::Refused(Refusal::NotBound) => of_binding()
             .field("status.conditions[Bound]", "not True")
             .message("the binding is not Bound: OCM's registration controller writes that condition")
-            .fix(binding_command),
+            .shown(),
         Verdict::Refused(Refusal::NoSuchSet) => {
-            let finding = step(Step::ClusterSet, of_set()).field("metadata.name", "not found");
-            let known = hub.fleet.set_names().map(ClusterSetName::as_str);
-            match nearest(name.as_str(), known) {
-                Some(other) => {
-                    finding.message(format!("{code}; did you mean {other}?")).fix(bind(namespace, other))
-                }
-                None => finding.fix("kubectl get managedclustersets"),
-            }
+            let other = nearest(name.as_str(), hub.fleet.set_names().map(ClusterSetName::as_str));
+            let fix = other.map(|other| bind(namespace, other));
+            of_set()
+                .field("metadata.name", "not found")
+                .suggesting(other)
+                .fix(fix.unwrap_or_else(|| "kubectl get managedclustersets".to_owned()))
         }
         Verdict::Refused(Refusal::NotSelected) => {
             let selector = hub.fleet.set(name).and_then(|set| set.selector.as_ref().ok());
-            let finding = step(Step::ClusterSet, of_set());
             let observed = cluster.and_then(|cluster| Some((cluster, hub.fleet.cluster(cluster)?)));
             let Some((selector, (cluster, observed))) = selector.zip(observed) else {
-                return finding.fix(set_command);
+                return of_set().shown();
             };
             let arguments = selector.labels_to_join(name.as_str(), &observed.labels);
-            let finding = finding.field("spec.clusterSelector", compared(selector, name, observed));
+            let finding = of_set().field("spec.clusterSelector", compared(selector, name, observed));
             if arguments.is_empty() {
-                return finding.fix(set_command);
+                return finding.shown();
             }
             finding.fix(format!("kubectl label --overwrite managedcluster {cluster} {}", arguments.join(" ")))
         }
         Verdict::Refused(refusal @ (Refusal::NoSuchCluster | Refusal::ClusterDeleting)) => {
             let name = cluster.map(ToString::to_string).unwrap_or_default();
-            let (field, value, fix) = match refusal {
-                Refusal::ClusterDeleting => (
-                    "metadata.deletionTimestamp",
-                    "set",
-                    format!("kubectl get managedcluster {name} --output yaml"),
-                ),
-                _ => ("metadata.name", "not found", "kubectl get managedclusters".to_owned()),
-            };
-            step(Step::ClusterSet, Object::cluster_scoped(CLUSTER, name)).field(field, value).fix(fix)
+            let of_cluster = step(Step::ClusterSet, Object::cluster_scoped(CLUSTER, name));
+            match refusal {
+                Refusal::ClusterDeleting => of_cluster.field("metadata.deletionTimestamp", "set").shown(),
+                _ => of_cluster.field("metadata.name", "not found").fix("kubectl get managedclusters"),
+            }
         }
         Verdict::Doubtful(Doubt::BindingUnreadable) => {
             let error = binding.terms.as_ref().err().cloned().unwrap_or_default();
-            step(Step::Binding, of_binding()).field("spec", error).fix(binding_command)
+            of_binding().field("spec", error).shown()
         }
         Verdict::Doubtful(Doubt::SelectorUnusable) => {
-            let finding = hub.fleet.set(name).and_then(|set| set.selector.as_ref().err());
-            step(Step::ClusterSet, of_set())
-                .field(
-                    "spec.clusterSelector",
-                    finding.map(|finding| finding.message.clone()).unwrap_or_default(),
-                )
-                .fix(set_command)
+            let error = hub.fleet.set(name).and_then(|set| set.selector.as_ref().err());
+            let error = error.map(|error| error.message.clone());
+            of_set().field("spec.clusterSelector", error.unwrap_or_default()).shown()
         }
     }
 }

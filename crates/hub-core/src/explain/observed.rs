@@ -23,6 +23,8 @@ pub(super) const PROJECTOR: &str = "profile-projector";
 pub(super) const PROVISIONER: &str = "access-provisioner";
 /// The controller that copies tokens.
 pub(super) const SYNCER: &str = "credential-syncer";
+/// The controllers whose Leases are read.
+pub const CONTROLLERS: [&str; 3] = [PROJECTOR, PROVISIONER, SYNCER];
 
 /// The state of a hub.
 #[derive(Debug)]
@@ -253,10 +255,8 @@ pub enum Leading<'a> {
     Unknown,
     /// It has no Lease: it has never run, or runs without leader election.
     NoLease,
-    /// No process holds its Lease.
+    /// No process holds its Lease, or the holder no longer renews it.
     Nobody(&'a Lease),
-    /// A process holds its Lease and no longer renews it.
-    Expired(&'a Lease),
     /// A process leads.
     Leads(&'a Lease),
 }
@@ -268,10 +268,11 @@ impl Observed {
         let Some(leases) = &self.leases else { return Leading::Unknown };
         let Some(lease) = leases.get(controller) else { return Leading::NoLease };
         let is_fresh = |time: Timestamp| self.now.as_second() - time.as_second() <= lease.seconds;
-        match (&lease.holder, lease.renewed) {
-            (None, _) => Leading::Nobody(lease),
-            (Some(_), Some(time)) if is_fresh(time) => Leading::Leads(lease),
-            (Some(_), _) => Leading::Expired(lease),
-        }
+        let is_held = lease.holder.is_some() && lease.renewed.is_some_and(is_fresh);
+        if is_held { Leading::Leads(lease) } else { Leading::Nobody(lease) }
+    }
+
+    pub(super) fn leads(&self, controller: &str) -> bool {
+        matches!(self.leading(controller), Leading::Leads(_))
     }
 }

@@ -48,7 +48,8 @@ fn account_of(copy: &ObservedCopy) -> Option<(&ClusterName, &AccountName)> {
 }
 
 impl Pair<'_> {
-    fn is_named(&self, account: &AccountName) -> bool {
+    /// Whether the question is about this account.
+    pub(super) fn is_named(&self, account: &AccountName) -> bool {
         self.account.is_none_or(|asked| asked == account)
     }
 
@@ -65,7 +66,7 @@ impl Pair<'_> {
             let object = Object::namespaced("ManagedServiceAccount", cluster, account);
             let field = format!("metadata.annotations[{}]", labels::SYNC_TO_NAMESPACES);
             findings.add(
-                self.finding(Step::Account, Status::Problem, Code::AccountNotWithdrawn, object)
+                self.finding(Step::Account, Code::AccountNotWithdrawn, object)
                     .of_account(account)
                     .field(field, self.key.namespace.as_str())
                     .fix(format!("kubectl delete managedserviceaccount {account} --namespace {cluster}")),
@@ -87,13 +88,11 @@ impl Pair<'_> {
                 Leading::Leads(_) | Leading::Unknown => {
                     format!("kubectl events --namespace {namespace} --for secret/{name}")
                 }
-                Leading::NoLease | Leading::Nobody(_) | Leading::Expired(_) => {
-                    self.controller_command(SYNCER)
-                }
+                Leading::NoLease | Leading::Nobody(_) => self.controller_command(SYNCER),
             };
             let object = Object::namespaced("Secret", namespace, name);
             findings.add(
-                self.finding(Step::Credential, Status::Problem, Code::CredentialNotWithdrawn, object)
+                self.finding(Step::Credential, Code::CredentialNotWithdrawn, object)
                     .of_account(account)
                     .field("data.token", if copy.holds_data() { "set" } else { "removed" })
                     .fix(fix),
@@ -129,7 +128,7 @@ fn left_permission(account: &AccountName, permission: &AccountPermission) -> Che
     let object = &permission.object;
     let Object { kind, namespace, name } = object;
     let namespace = namespace.as_deref().unwrap_or_default();
-    CheckResult::new(Step::AccountPermission, Status::Problem, Code::PermissionsNotWithdrawn, object.clone())
+    CheckResult::new(Step::AccountPermission, Code::PermissionsNotWithdrawn, object.clone())
         .of_account(account)
         .field("roleRef", permission.role.as_str())
         .fix(format!("kubectl delete {} {name} --namespace {namespace}", kind.to_lowercase()))
@@ -180,14 +179,8 @@ pub(super) fn name_finalizers(hub: &Observed, finding: &mut CheckResult) {
         _ => "finalizers hold it: find the controllers that own the finalizers",
     };
     finding.message = format!("{}; {advice} {names}", finding.message);
-    let Object { kind, namespace, name } = &finding.object;
-    let namespace = namespace.as_ref().map(|namespace| format!(" --namespace {namespace}"));
     // This shows which field manager has set the finalizer, and no data of a Secret.
-    finding.fix = Some(format!(
-        "kubectl get {} {name}{} --output jsonpath='{{.metadata.managedFields}}'",
-        kind.to_lowercase(),
-        namespace.unwrap_or_default()
-    ));
+    finding.fix = Some(finding.object.get("jsonpath='{.metadata.managedFields}'"));
     finding.field = "metadata.finalizers".into();
     finding.value = names;
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::rbac::v1::{
 };
 use serde_json::Value;
 
-use super::{CheckResult, Code, Findings, Object, Pair, Status, Step};
+use super::{Code, Findings, Object, Pair, Step};
 use crate::consumer_access::COMPONENT;
 use crate::consumer_access::applied::{Applied, bindings};
 use crate::own_identity;
@@ -48,14 +48,16 @@ impl Readers {
     /// own namespace.
     #[must_use]
     pub fn of(namespace: &Namespace, rbac: &Rbac<'_>) -> Self {
-        let rules = |role: &RoleRef| -> Option<Vec<&PolicyRule>> {
-            let named = |name: &Option<String>| name.as_deref() == Some(role.name.as_str());
-            if role.kind == "Role" {
-                let role = rbac.roles?.iter().find(|it| named(&it.metadata.name));
-                return Some(role.and_then(|it| it.rules.as_ref()).into_iter().flatten().collect());
-            }
-            let role = rbac.cluster_roles?.iter().find(|it| named(&it.metadata.name));
-            Some(role.and_then(|it| it.rules.as_ref()).into_iter().flatten().collect())
+        let rules = |role: &RoleRef| {
+            let is_it = |name: &Option<String>| name.as_ref() == Some(&role.name);
+            let rules = if role.kind == "Role" {
+                let role = rbac.roles?.iter().find(|it| is_it(&it.metadata.name));
+                role.and_then(|it| it.rules.as_ref())
+            } else {
+                let role = rbac.cluster_roles?.iter().find(|it| is_it(&it.metadata.name));
+                role.and_then(|it| it.rules.as_ref())
+            };
+            Some(rules.into_iter().flatten())
         };
         let of_namespace = rbac.role_bindings.unwrap_or_default().iter().map(|binding| {
             let name = binding.metadata.name.clone().unwrap_or_default();
@@ -79,8 +81,7 @@ impl Readers {
                 readers.is_complete = false;
                 continue;
             };
-            let gets = rules.into_iter().filter(|rule| gets_secrets(rule));
-            for names in gets.map(names) {
+            for names in rules.filter(|rule| gets_secrets(rule)).map(names) {
                 readers.permissions.extend(subjects.iter().map(|subject| Permission {
                     subject: subject.clone(),
                     binding: binding.clone(),
@@ -94,19 +95,16 @@ impl Readers {
     /// The names of the ServiceAccounts that may get a Secret, without those that may as part of a group.
     #[must_use]
     pub fn service_accounts(&self, secret: &str) -> Vec<&str> {
-        let named =
-            |permission: &&Permission| permission.names.as_ref().is_none_or(|names| names.contains(secret));
-        let accounts = self.permissions.iter().filter(named).filter_map(|permission| {
+        let accounts = self.permissions_for(secret).filter_map(|permission| {
             let account = permission.subject.strip_prefix("ServiceAccount ")?;
             account.split_once('/').map(|(_, name)| name)
         });
         accounts.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    fn reader(&self, name: &str) -> Option<&Permission> {
-        let may =
-            |permission: &&Permission| permission.names.as_ref().is_none_or(|names| names.contains(name));
-        self.permissions.iter().find(may)
+    fn permissions_for(&self, secret: &str) -> impl Iterator<Item = &Permission> {
+        let permissions = self.permissions.iter();
+        permissions.filter(move |it| it.names.as_ref().is_none_or(|names| names.contains(secret)))
     }
 }
 
@@ -246,66 +244,48 @@ impl Pair<'_> {
         account: &AccountName,
         findings: &mut Findings,
     ) {
-        let copy = || Object::namespaced("Secret", &copy_key.namespace, &copy_key.name);
-        let step = |mark, code, object| {
-            self.finding(Step::ConsumerPermission, mark, code, object).of_account(account)
-        };
-        match self.hub.readers.get(&copy_key.namespace) {
-            None => {}
-            Some(readers) => match readers.reader(&copy_key.name) {
+        let SecretKey { namespace, name } = copy_key;
+        let step = |code, object| self.finding(Step::ConsumerPermission, code, object).of_account(account);
+        if let Some(readers) = self.hub.readers.get(namespace) {
+            match readers.permissions_for(name).next() {
                 Some(permission) => findings.ok(|| {
-                    step(Status::Ok, Code::ConsumerMayRead, permission.binding.clone())
+                    step(Code::ConsumerMayRead, permission.binding.clone())
                         .field("subjects", permission.subject.as_str())
                 }),
-                None if !readers.is_complete => findings.add(
-                    step(
-                        Status::Unknown,
-                        Code::NotReadable,
-                        Object::namespaced("RoleBinding", &copy_key.namespace, "*"),
-                    )
-                    .fix(format!("kubectl auth can-i list rolebindings --namespace {}", copy_key.namespace)),
-                ),
-                None => {
-                    let SecretKey { namespace, name } = copy_key;
-                    findings.add(
-                        step(Status::Problem, Code::NobodyMayRead, copy()).field("get", "no ServiceAccount").fix(format!(
+                None if !readers.is_complete => {
+                    let bindings = Object::namespaced("RoleBinding", namespace, "*");
+                    findings.add(step(Code::NotReadable, bindings).unlisted("rolebindings"));
+                }
+                None => findings.add(
+                    step(Code::NobodyMayRead, Object::namespaced("Secret", namespace, name))
+                        .field("get", "no ServiceAccount")
+                        .fix(format!(
                             "kubectl create role {name} --namespace {namespace} --verb=get --resource=secrets \
                              --resource-name={name} && kubectl create rolebinding {name} --namespace {namespace} \
                              --role={name} --serviceaccount={namespace}:SERVICEACCOUNT"
                         )),
-                    );
-                }
-            },
+                ),
+            }
         }
         let Some(permissions) = self.hub.permissions.get(&self.key.cluster) else { return };
-        let step = |mark, code, object| {
-            self.finding(Step::AccountPermission, mark, code, object).of_account(account)
-        };
+        let step = |code, object| self.finding(Step::AccountPermission, code, object).of_account(account);
+        let works = || Object::namespaced("ManifestWork", &self.key.cluster, "*");
         let of_account: Vec<_> =
             permissions.iter().filter(|permission| permission.account == account.as_str()).collect();
         if let Some(permission) = not_applied(&of_account) {
-            findings.add(not_applied_finding(step(
-                Status::Problem,
-                Code::PermissionsNotApplied,
-                permission.object.clone(),
-            )));
+            let finding = step(Code::PermissionsNotApplied, permission.object.clone());
+            findings.add(finding.field("status.conditions", "not applied").shown());
         } else if let Some(permission) = of_account.iter().find(|permission| permission.is_applied) {
             findings.ok(|| {
-                step(Status::Ok, Code::PermissionsApplied, permission.object.clone())
+                step(Code::PermissionsApplied, permission.object.clone())
                     .field("roleRef", permission.role.as_str())
             });
         } else if self.hub.permissions_not_listed.contains(&self.key.cluster) {
-            let cluster = &self.key.cluster;
-            let object = Object::namespaced("ManifestWork", cluster, "*");
-            findings.add(step(Status::Unknown, Code::NotReadable, object).fix(format!(
-                "kubectl auth can-i list manifestworks.work.open-cluster-management.io --namespace {cluster}"
-            )));
+            let resource = "manifestworks.work.open-cluster-management.io";
+            findings.add(step(Code::NotReadable, works()).unlisted(resource));
         } else {
-            let object = Object::namespaced("ManifestWork", &self.key.cluster, "*");
-            findings.add(
-                step(Status::Unknown, Code::PermissionsUnknown, object)
-                    .fix(format!("kubectl clusterprofile test {} --account {account}", self.key)),
-            );
+            let fix = format!("kubectl clusterprofile test {} --account {account}", self.key);
+            findings.add(step(Code::PermissionsUnknown, works()).fix(fix));
         }
     }
 }
@@ -318,12 +298,4 @@ pub(super) fn not_applied<'a>(permissions: &[&'a AccountPermission]) -> Option<&
     waiting
         .into_iter()
         .find(|permission| permission.has_failed || !applied.iter().any(|it| it.is_same_as(permission)))
-}
-
-/// The field and the command of a permission that is not applied.
-pub(super) fn not_applied_finding(finding: CheckResult) -> CheckResult {
-    let Object { kind, namespace, name } = &finding.object;
-    let namespace = namespace.as_deref().unwrap_or_default();
-    let fix = format!("kubectl get {} {name} --namespace {namespace} --output yaml", kind.to_lowercase());
-    finding.field("status.conditions", "not applied").fix(fix)
 }

@@ -1,9 +1,11 @@
 //! Whether the profile is up to date and has an access provider.
 
 use hub_api::cluster_profile::Cluster;
+use hub_api::names::ProfileKey;
 
+use super::controllers::DEPLOYMENTS;
 use super::observed::{Leading, PROJECTOR, PROVISIONER, ShownProfile};
-use super::{Code, Findings, Object, Pair, Status, Step};
+use super::{CheckResult, Code, Findings, Object, Pair, Status, Step};
 use crate::access::{self, Offer, Withheld};
 use crate::finding::{Finding, Reason};
 use crate::grant::{self, Grant};
@@ -17,6 +19,10 @@ const EXPIRES: &str = "expires";
 impl Pair<'_> {
     pub(super) fn profile_object(&self) -> Object {
         Object::namespaced(PROFILE, &self.key.namespace, &self.key.cluster)
+    }
+
+    fn cluster_object(&self) -> Object {
+        Object::cluster_scoped("ManagedCluster", &self.key.cluster)
     }
 
     pub(super) fn profile(&self) -> Option<&ShownProfile> {
@@ -37,13 +43,10 @@ impl Pair<'_> {
     /// Whether the profile is up to date. Returns whether it exists.
     pub(super) fn profile_steps(&self, findings: &mut Findings) -> bool {
         let (hub, key) = (self.hub, self.key);
-        let step = |mark, code| self.finding(Step::Profile, mark, code, self.profile_object());
+        let step = |code| self.finding(Step::Profile, code, self.profile_object());
         let Some(profile) = self.profile() else {
             if !hub.profiles_of.has(&key.namespace) {
-                findings.add(step(Status::Unknown, Code::NotReadable).fix(format!(
-                    "kubectl auth can-i list clusterprofiles.multicluster.x-k8s.io --namespace {}",
-                    key.namespace
-                )));
+                findings.add(step(Code::NotReadable).unlisted("clusterprofiles.multicluster.x-k8s.io"));
             } else if hub.knows_fleet(&key.namespace) && grant::decide(&hub.fleet, key) == Grant::Refused {
                 // The reason has already been reported.
             } else {
@@ -62,11 +65,8 @@ impl Pair<'_> {
                 }
             };
             if let Some(field) = action {
-                findings.add(
-                    step(Status::Problem, Code::ProfileOutdated)
-                        .field(field, "differs")
-                        .fix(self.controller_command(PROJECTOR)),
-                );
+                let fix = self.controller_command(PROJECTOR);
+                findings.add(step(Code::ProfileOutdated).field(field, "differs").fix(fix));
             }
             let shared = hub.member_ids.finding(key);
             for finding in plan.findings.iter().chain(&shared) {
@@ -74,105 +74,82 @@ impl Pair<'_> {
             }
         }
         if let Some(writer) = &profile.last_writer
-            && matches!(hub.leading(PROJECTOR), Leading::Leads(_))
+            && hub.leads(PROJECTOR)
             && profile.observed.manager == hub.settings.manager.as_str()
         {
-            findings.add(
-                step(Status::Problem, Code::OtherWriter)
-                    .field("metadata.managedFields", writer.as_str())
-                    .fix(format!(
-                        "kubectl get clusterprofile {} --namespace {} --output yaml --show-managed-fields",
-                        key.cluster, key.namespace
-                    )),
-            );
+            let fix = format!("{} --show-managed-fields", self.profile_object().get("yaml"));
+            let finding = step(Code::OtherWriter).field("metadata.managedFields", writer.as_str());
+            findings.add(finding.fix(fix));
         }
-        findings.ok(|| {
-            step(Status::Ok, Code::ProfileUpToDate)
-                .field("spec.clusterManager.name", profile.observed.manager.as_str())
-        });
+        let manager = profile.observed.manager.as_str();
+        findings.ok(|| step(Code::ProfileUpToDate).field("spec.clusterManager.name", manager));
         true
     }
 
     fn missing_profile(&self, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
-        let step = |mark, code| self.finding(Step::Profile, mark, code, self.profile_object());
+        let missing = self.finding(Step::Profile, Code::NoProfile, self.profile_object());
+        let missing = missing.field("metadata.name", "not found");
         if !hub.knows_fleet(&key.namespace) {
             // The cluster may not be granted.
-            findings.add(step(Status::Unknown, Code::NoProfile).field("metadata.name", "not found"));
+            findings.add(missing.marked(Status::Unknown));
             return;
         }
         let notes =
             hub.fleet.cluster(&key.cluster).map(|cluster| project::cluster_findings(&key.cluster, cluster));
         let reasons = [Reason::NameTooLong, Reason::Unreadable];
         let finding = notes.into_iter().flatten().find(|finding| reasons.contains(&finding.reason));
-        let cluster = || Object::cluster_scoped("ManagedCluster", &key.cluster);
         findings.add(match finding {
             Some(finding) => self
-                .finding(Step::Profile, Status::Problem, Code::Profile(finding.reason), cluster())
+                .finding(Step::Profile, Code::Profile(finding.reason), self.cluster_object())
                 .field("metadata.name", key.cluster.as_str())
                 .message(finding.message)
-                .fix(format!("kubectl get managedcluster {} --output yaml", key.cluster)),
-            None => step(Status::Problem, Code::NoProfile)
-                .field("metadata.name", "not found")
-                .fix(self.controller_command(PROJECTOR)),
+                .shown(),
+            None => missing.fix(self.controller_command(PROJECTOR)),
         });
     }
 
-    fn noted(&self, finding: &Finding) -> super::CheckResult {
-        let key = self.key;
-        let fix = match finding.reason {
-            Reason::UnlabelledProfile => {
-                format!("kubectl delete clusterprofile {} --namespace {}", key.cluster, key.namespace)
-            }
-            _ => format!(
-                "kubectl get clusterprofile {} --namespace {} --output yaml",
-                key.cluster, key.namespace
-            ),
-        };
-        let code = Code::Profile(finding.reason);
-        self.finding(Step::Profile, Status::Problem, code, self.profile_object())
+    fn noted(&self, finding: &Finding) -> CheckResult {
+        let ProfileKey { namespace, cluster } = self.key;
+        let noted = self
+            .finding(Step::Profile, Code::Profile(finding.reason), self.profile_object())
             .field("spec.clusterManager.name", self.profile().map_or("", |it| it.observed.manager.as_str()))
-            .message(format!("the profile {}", finding.message))
-            .fix(fix)
+            .message(format!("the profile {}", finding.message));
+        match finding.reason {
+            Reason::UnlabelledProfile => {
+                noted.fix(format!("kubectl delete clusterprofile {cluster} --namespace {namespace}"))
+            }
+            _ => noted.shown(),
+        }
     }
 
     /// The command that shows the logs of a controller.
     pub(super) fn controller_command(&self, controller: &str) -> String {
         match self.hub.leading(controller) {
-            Leading::Leads(lease) | Leading::Nobody(lease) | Leading::Expired(lease) => format!(
+            Leading::Leads(lease) | Leading::Nobody(lease) => format!(
                 "kubectl logs --namespace {} --selector app.kubernetes.io/name=hub-addons --prefix",
                 lease.namespace
             ),
-            Leading::Unknown | Leading::NoLease => {
-                "kubectl get deployments --all-namespaces --selector app.kubernetes.io/name=hub-addons"
-                    .to_owned()
-            }
+            Leading::Unknown | Leading::NoLease => DEPLOYMENTS.to_owned(),
         }
     }
 
     /// Whether the profile has an access provider with valid trust anchors.
-    pub(super) fn access_steps(&self, findings: &mut Findings) {
+    pub(super) fn access_step(&self) -> Option<CheckResult> {
         let (hub, key) = (self.hub, self.key);
-        let Some(profile) = self.profile().filter(|it| access::is_ours(&it.observed, &hub.settings.manager))
-        else {
-            return;
-        };
+        let profile = self.profile().filter(|it| access::is_ours(&it.observed, &hub.settings.manager))?;
         let observed = &profile.observed;
         let provider = hub.access.provider();
         let field = format!("status.accessProviders[{provider}]");
         let entry = observed.access_provider(provider).and_then(|entry| entry.cluster);
         let offer = hub.access.offer(key, observed);
-        let step = |mark, code| self.finding(Step::AccessProvider, mark, code, self.profile_object());
+        let step = |code| self.finding(Step::AccessProvider, code, self.profile_object());
         // A hub that runs the projector without the provisioner publishes no access providers.
-        let is_off = matches!(hub.leading(PROVISIONER), Leading::NoLease)
-            && matches!(hub.leading(PROJECTOR), Leading::Leads(_));
+        let is_off = matches!(hub.leading(PROVISIONER), Leading::NoLease) && hub.leads(PROJECTOR);
         let configured = access::cluster_of(observed).ok().and_then(|it| hub.access.static_server(&it));
-        if hub.access.is_ocms(key, observed) == Some(true)
-            && matches!(hub.leading(PROVISIONER), Leading::Leads(_))
-            && !hub.is_ocm_off(PROVISIONER)
-        {
-            findings.add(self.withheld(Withheld::Contested));
-            return;
+        let is_ocms = hub.access.is_ocms(key, observed) == Some(true);
+        if is_ocms && hub.leads(PROVISIONER) && !hub.is_ocm_off(PROVISIONER) {
+            return Some(self.withheld(Withheld::Contested));
         }
         match (&offer, &entry) {
             // The trust anchors of a configured server are not read.
@@ -181,26 +158,20 @@ impl Pair<'_> {
                     .as_ref()
                     .is_some_and(|server| entry.as_ref().is_none_or(|entry| entry.server != *server)) =>
             {
-                findings.add(self.outdated_access(&field, &offer, entry.as_ref()));
-                return;
+                return Some(self.outdated_access(&field, &offer, entry.as_ref()));
             }
             (Offer::Publish(_) | Offer::Withdraw(_), _) if is_off && entry.is_none() && !self.is_asked => {
-                return;
+                return None;
             }
             (Offer::Keep(why) | Offer::Withdraw(why), None) => {
-                let finding = self.withheld(*why);
-                let is_doubtful = match why {
-                    Withheld::ConfigurationUnknown | Withheld::AddonsUnknown => true,
-                    Withheld::NoTrustAnchor => !hub.knows_anchors,
-                    _ => false,
-                };
-                let mark = if is_doubtful { Status::Unknown } else { Status::Problem };
-                findings.add(super::CheckResult { mark, ..finding });
-                return;
+                let mut finding = self.withheld(*why);
+                if *why == Withheld::NoTrustAnchor && !hub.knows_anchors {
+                    finding.mark = Status::Unknown;
+                }
+                return Some(finding);
             }
             (Offer::Publish(_), None) if !observed.has_room_for(provider) => {
-                findings.add(self.withheld(Withheld::NoRoom));
-                return;
+                return Some(self.withheld(Withheld::NoRoom));
             }
             // Without cluster-proxy, the entry comes from a static source, which no object on the hub shows.
             (Offer::Keep(_) | Offer::Withdraw(Withheld::NoConfiguration), Some(_)) => {}
@@ -208,42 +179,31 @@ impl Pair<'_> {
                 let plan =
                     plan(key, &hub.settings.manager, Some(observed), [offer.clone().into_desired(provider)]);
                 if plan.action != ProfileAction::Nothing {
-                    findings.add(self.outdated_access(&field, &offer, entry.as_ref()));
-                    return;
+                    return Some(self.outdated_access(&field, &offer, entry.as_ref()));
                 }
             }
         }
-        let Some(entry) = entry else { return };
+        let entry = entry?;
         let expiry = access::published_anchors(observed, provider).and_then(|anchors| anchors.first_expiry());
         if let Some(expiry) = expiry.filter(|expiry| *expiry <= hub.now) {
-            findings.add(
-                step(Status::Problem, Code::TrustAnchorExpired)
-                    .field(
-                        format!("{field}.cluster.certificate-authority-data"),
-                        format!("{EXPIRES} {expiry:.0}"),
-                    )
-                    .fix(self.controller_command(PROVISIONER)),
-            );
-            return;
+            let field = format!("{field}.cluster.certificate-authority-data");
+            let finding = step(Code::TrustAnchorExpired).field(field, format!("{EXPIRES} {expiry:.0}"));
+            return Some(finding.fix(self.controller_command(PROVISIONER)));
         }
-        findings.ok(|| {
-            let expiry = expiry.map(|expiry| format!("; its CA {EXPIRES} {expiry:.0}")).unwrap_or_default();
-            let value = format!("{}{expiry}", entry.server);
-            step(Status::Ok, Code::AccessPublished).field(format!("{field}.cluster.server"), value)
-        });
+        let expiry = expiry.map(|expiry| format!("; its CA {EXPIRES} {expiry:.0}")).unwrap_or_default();
+        let value = format!("{}{expiry}", entry.server);
+        Some(step(Code::AccessPublished).field(format!("{field}.cluster.server"), value))
     }
 
     /// The entry differs from the provisioner's next write. If the provisioner runs and the entry leads to another
     /// server, the provisioner probably has other settings than this command.
-    fn outdated_access(&self, field: &str, offer: &Offer, entry: Option<&Cluster>) -> super::CheckResult {
+    fn outdated_access(&self, field: &str, offer: &Offer, entry: Option<&Cluster>) -> CheckResult {
         let value = entry.map_or("none", |entry| entry.server.as_str());
-        let finding = |mark| {
-            self.finding(Step::AccessProvider, mark, Code::AccessOutdated, self.profile_object())
-                .field(field, value)
-        };
+        let finding = self.finding(Step::AccessProvider, Code::AccessOutdated, self.profile_object());
+        let finding = finding.field(field, value);
         let is_ocms = self.profile().and_then(|it| self.hub.access.is_ocms(self.key, &it.observed));
-        if is_ocms == Some(true) && matches!(self.hub.leading(PROVISIONER), Leading::Leads(_)) {
-            return finding(Status::Problem)
+        if is_ocms == Some(true) && self.hub.leads(PROVISIONER) {
+            return finding
                 .message(
                     "cluster-proxy's own controller has written the access provider, and no longer has its feature gate \
                      on: the access-provider provisioner replaces the entry within 20 minutes",
@@ -257,32 +217,33 @@ impl Pair<'_> {
         });
         let may_work = matches!(self.hub.leading(PROVISIONER), Leading::Leads(_) | Leading::Unknown);
         if leads_elsewhere && may_work {
-            finding(Status::Unknown)
+            finding
+                .marked(Status::Unknown)
                 .message(
                     "the access provider does not lead to cluster-proxy: if the access-provider provisioner has another source, \
                      state its server",
                 )
                 .fix(format!("kubectl clusterprofile explain {} --access-provider-server URL", self.key))
         } else {
-            finding(Status::Problem).fix(self.controller_command(PROVISIONER))
+            finding.fix(self.controller_command(PROVISIONER))
         }
     }
 
-    fn withheld(&self, why: Withheld) -> super::CheckResult {
-        let cluster = &self.key.cluster;
-        let configuration = || Object::cluster_scoped("ManagedProxyConfiguration", access::CLUSTER_PROXY);
+    fn withheld(&self, why: Withheld) -> CheckResult {
+        let ProfileKey { namespace, cluster } = self.key;
+        let addon = || Object::namespaced("ManagedClusterAddOn", cluster, access::CLUSTER_PROXY);
         let (object, fix) = match why {
-            Withheld::NoConfiguration | Withheld::ConfigurationUnknown => {
-                (configuration(), "kubectl get managedproxyconfigurations".to_owned())
-            }
+            Withheld::NoConfiguration | Withheld::ConfigurationUnknown => (
+                Object::cluster_scoped("ManagedProxyConfiguration", access::CLUSTER_PROXY),
+                "kubectl get managedproxyconfigurations".to_owned(),
+            ),
             Withheld::NoAddon => (
-                Object::namespaced("ManagedClusterAddOn", cluster, access::CLUSTER_PROXY),
+                addon(),
                 format!("clusteradm addon enable --names {} --clusters {cluster}", access::CLUSTER_PROXY),
             ),
-            Withheld::AddonsUnknown => (
-                Object::namespaced("ManagedClusterAddOn", cluster, access::CLUSTER_PROXY),
-                "kubectl auth can-i list managedclusteraddons --all-namespaces".to_owned(),
-            ),
+            Withheld::AddonsUnknown => {
+                (addon(), "kubectl auth can-i list managedclusteraddons --all-namespaces".to_owned())
+            }
             Withheld::NoTrustAnchor if let Some(ca) = self.hub.access.configured_ca() => (
                 Object::namespaced(ca.kind.as_str(), ca.namespace.as_str(), &ca.name),
                 format!("kubectl describe {} --namespace {} {}", ca.kind.as_str().to_lowercase(), ca.namespace, ca.name),
@@ -294,10 +255,9 @@ impl Pair<'_> {
                  --reset-then-reuse-values --set enableServiceProxy=true --set userServer.enabled=true"
                     .to_owned(),
             ),
-            Withheld::InvalidClusterName | Withheld::NoCluster | Withheld::NoEndpoint => (
-                Object::cluster_scoped("ManagedCluster", cluster),
-                format!("kubectl get managedcluster {cluster} --output yaml"),
-            ),
+            Withheld::InvalidClusterName | Withheld::NoCluster | Withheld::NoEndpoint => {
+                (self.cluster_object(), self.cluster_object().get("yaml"))
+            }
             Withheld::Contested => (
                 self.profile_object(),
                 "kubectl get deployments --all-namespaces --field-selector metadata.name=cluster-proxy-addon-manager"
@@ -305,18 +265,13 @@ impl Pair<'_> {
             ),
             Withheld::NoRoom => (
                 self.profile_object(),
-                format!(
-                    "kubectl get clusterprofile --namespace {} {cluster} --output yaml",
-                    self.key.namespace
-                ),
+                format!("kubectl get clusterprofile --namespace {namespace} {cluster} --output yaml"),
             ),
         };
         let (field, value) = match why {
             Withheld::Contested => ("status.accessProviders", "the entry of cluster-proxy's own controller"),
             _ => ("metadata.name", "not found or not usable"),
         };
-        self.finding(Step::AccessProvider, Status::Problem, Code::Withheld(why), object)
-            .field(field, value)
-            .fix(fix)
+        self.finding(Step::AccessProvider, Code::Withheld(why), object).field(field, value).fix(fix)
     }
 }
