@@ -5,7 +5,7 @@
 )]
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
@@ -326,13 +326,14 @@ impl ReachArgs {
     /// The argument that tells the exec plugin which credential to return.
     pub(crate) fn plugin_argument(&self) -> String {
         match &self.own_token {
-            Some(path) => {
-                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-                format!("--own-token={}", path.display())
-            }
+            Some(path) => format!("--own-token={}", absolute(path).display()),
             None => format!("--managed-serviceaccount={}", self.account()),
         }
     }
+}
+
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// The arguments of `test`.

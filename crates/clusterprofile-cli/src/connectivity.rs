@@ -94,10 +94,9 @@ impl Way {
 
 /// Connects to a cluster and prints the hops.
 pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Conclusion, CommandError> {
-    let cluster = args.target.cluster.as_deref().unwrap_or_default();
     let stanza = match &args.in_pod {
         Some(stanza) => stanza.clone(),
-        None => published(hub, args, cluster).await?,
+        None => kubeconfig::providers(hub, &args.target, args.reach.provider()).await?.swap_remove(0).1,
     };
     let hops = if args.in_cluster {
         pod::run(hub, args, &stanza).await?
@@ -114,16 +113,6 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Co
     print(&hops, args, out)?;
     let is_problem = hops.iter().any(|hop| hop.mark == Status::Problem);
     Ok(if is_problem { Conclusion::Problem } else { Conclusion::Fine })
-}
-
-/// The cluster stanza that the profile publishes.
-async fn published(hub: &Hub, args: &TestArgs, cluster: &str) -> Result<Cluster, CommandError> {
-    let namespace = &args.target.namespace;
-    let providers = kubeconfig::providers(hub, namespace, Some(cluster), args.reach.provider()).await?;
-    let Some((_, stanza)) = providers.into_iter().next() else {
-        return Err(CommandError::NotFound(format!("no ClusterProfile {namespace}/{cluster}")));
-    };
-    Ok(stanza)
 }
 
 async fn walk(

@@ -93,16 +93,11 @@ fn every_step(explanation: &Explanation, is_wide: bool, out: &mut impl Write) ->
     for finding in &explanation.findings {
         let about = (&finding.namespace, &finding.cluster);
         if before != Some(about) {
-            let heading = match about {
-                (Some(namespace), Some(cluster)) => format!("{namespace}/{cluster}"),
-                (Some(name), None) | (None, Some(name)) => name.clone(),
-                (None, None) => "hub".to_owned(),
-            };
+            let heading = place(finding).unwrap_or_else(|| "hub".to_owned());
             writeln!(out, "{bold}{heading}{bold:#}")?;
             before = Some(about);
         }
-        let account = finding.account.as_ref().map(|account| format!(" ({account})")).unwrap_or_default();
-        let step = format!("{}{account}", finding.step.title());
+        let step = format!("{}{}", finding.step.title(), account(finding));
         let code = if is_wide { format!("{:24}", finding.code.as_str()) } else { String::new() };
         writeln!(out, "  {} {step:24} {code}{}", shown(finding.mark), finding.message)?;
         writeln!(out, "      {}", fact(finding))?;
@@ -135,7 +130,7 @@ fn problems(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> i
         let Some(first) = findings.first() else { continue };
         let code = if is_wide { format!(" [{}]", first.code.as_str()) } else { String::new() };
         writeln!(out, "{} {:24} {}{code}", shown(first.mark), first.step.title(), first.message)?;
-        if first.namespace.is_some() || first.cluster.is_some() {
+        if place(first).is_some() {
             writeln!(out, "      {}", places(findings, is_wide))?;
         }
         writeln!(out, "      {}", fact(first))?;
@@ -161,18 +156,23 @@ fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{ending}")
 }
 
+/// The namespace and the cluster of a finding, as far as it is about these.
+fn place(finding: &CheckResult) -> Option<String> {
+    match (&finding.namespace, &finding.cluster) {
+        (Some(namespace), Some(cluster)) => Some(format!("{namespace}/{cluster}")),
+        (namespace, cluster) => namespace.clone().or_else(|| cluster.clone()),
+    }
+}
+
+fn account(finding: &CheckResult) -> String {
+    finding.account.as_ref().map(|account| format!(" ({account})")).unwrap_or_default()
+}
+
 /// The namespaces and clusters of findings: the first few by name, and the number of the others.
 fn places(findings: &[&CheckResult], is_wide: bool) -> String {
     let shown = if is_wide { usize::MAX } else { NAMED };
-    let mut names: Vec<String> = findings
-        .iter()
-        .map(|finding| {
-            let parts = [&finding.namespace, &finding.cluster].into_iter().flatten();
-            let place = parts.map(String::as_str).collect::<Vec<_>>().join("/");
-            let account = finding.account.as_ref().map(|account| format!(" ({account})"));
-            format!("{place}{}", account.unwrap_or_default())
-        })
-        .collect();
+    let name = |finding: &&CheckResult| place(finding).unwrap_or_default() + &account(finding);
+    let mut names: Vec<String> = findings.iter().map(name).collect();
     names.dedup();
     let more = names.len().saturating_sub(shown);
     names.truncate(shown);

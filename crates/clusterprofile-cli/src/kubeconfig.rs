@@ -1,6 +1,7 @@
 //! `kubeconfig`: the endpoints that ClusterProfiles publish, as a kubeconfig that runs the exec plugin. It contains no
 //! secret.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -8,12 +9,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hub_api::cluster_profile::{AccessProvider, Cluster};
 use hub_api::names::is_dns_label;
+use kube::ResourceExt as _;
 use kube::api::{DynamicObject, ListParams};
-use kube::{Api, ResourceExt as _};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::args::{KubeconfigArgs, Output};
+use crate::args::{KubeconfigArgs, Output, Target, absolute};
 use crate::hub::{Hub, HubError};
 use crate::{CommandError, Conclusion, output, requests};
 
@@ -23,21 +24,13 @@ pub async fn kubeconfig(
     args: &KubeconfigArgs,
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
-    let providers =
-        providers(hub, &args.target.namespace, args.target.cluster.as_deref(), args.reach.provider()).await?;
-    let mut forwards: Vec<String> = Vec::new();
-    let mut entries = Vec::new();
-    for (name, mut cluster) in providers {
-        if args.port_forward {
-            let forward = forward(&mut cluster).ok_or_else(|| {
-                CommandError::NotFound(format!("{:?} is not a Service on the hub", cluster.server))
-            })?;
-            forwards.push(forward);
-        }
-        entries.push((name, cluster));
+    let mut entries = providers(hub, &args.target, args.reach.provider()).await?;
+    let mut forwards = BTreeSet::new();
+    for (_, cluster) in entries.iter_mut().filter(|_| args.port_forward) {
+        forwards.insert(forward(cluster).ok_or_else(|| {
+            CommandError::NotFound(format!("{:?} is not a Service on the hub", cluster.server))
+        })?);
     }
-    forwards.sort();
-    forwards.dedup();
     let hub_kubeconfig = hub.kubeconfig_for_plugin(args.reach.hub_kubeconfig.as_ref())?;
     let config = config(hub_kubeconfig, args, &entries);
     if args.output == Output::Json {
@@ -51,18 +44,17 @@ pub async fn kubeconfig(
     Ok(Conclusion::Fine)
 }
 
-/// The cluster stanzas that the profiles of a namespace publish, by the names of the profiles.
+/// The cluster stanzas that the profiles of a namespace publish, by the names of the profiles: at least one.
 pub(crate) async fn providers(
     hub: &Hub,
-    namespace: &str,
-    cluster: Option<&str>,
+    target: &Target,
     provider: &str,
 ) -> Result<Vec<(String, Cluster)>, CommandError> {
-    let version = requests::served_version(&hub.client).await?;
-    let api: Api<DynamicObject> = Api::namespaced_with(hub.client.clone(), namespace, &version.resource());
-    let failed =
-        |verb, source| HubError { verb, resource: format!("clusterprofiles in {namespace}"), source };
-    let profiles = match cluster {
+    let kind = requests::served_version(&hub.client).await?.resource();
+    let api = hub.api::<DynamicObject>(&kind, Some(&target.namespace));
+    let resource = format!("clusterprofiles in {}", target.namespace);
+    let failed = |verb, source| HubError { verb, resource, source };
+    let profiles = match &target.cluster {
         Some(cluster) => {
             api.get_opt(cluster).await.map_err(|source| failed("get", source))?.into_iter().collect()
         }
@@ -77,10 +69,9 @@ pub(crate) async fn providers(
         })
         .collect();
     if entries.is_empty() {
-        let what = cluster.map_or_else(|| namespace.to_owned(), |cluster| format!("{namespace}/{cluster}"));
         return Err(CommandError::NotFound(format!(
-            "no ClusterProfile of {what} has the access provider {provider:?}; \
-             to find out why: kubectl clusterprofile explain {what}"
+            "no ClusterProfile of {target} has the access provider {provider:?}; \
+             to find out why: kubectl clusterprofile explain {target}"
         )));
     }
     Ok(entries)
@@ -144,9 +135,8 @@ fn exec(hub_kubeconfig: Option<PathBuf>, args: &KubeconfigArgs) -> Value {
     let mut env = Vec::new();
     if args.reach.own_token.is_none() {
         env.push(json!({ "name": "NAMESPACE", "value": args.target.namespace }));
-    }
-    if let Some(path) = hub_kubeconfig.filter(|_| args.reach.own_token.is_none()).map(absolute) {
-        env.push(json!({ "name": "KUBECONFIG", "value": path.display().to_string() }));
+        let path = hub_kubeconfig.map(|path| absolute(&path).display().to_string());
+        env.extend(path.map(|path| json!({ "name": "KUBECONFIG", "value": path })));
     }
     json!({
         "apiVersion": "client.authentication.k8s.io/v1",
@@ -157,10 +147,6 @@ fn exec(hub_kubeconfig: Option<PathBuf>, args: &KubeconfigArgs) -> Value {
         "interactiveMode": "Never",
         "installHint": "cp-creds is the exec plugin of the hub addons for the ClusterProfile API",
     })
-}
-
-fn absolute(path: PathBuf) -> PathBuf {
-    std::path::absolute(&path).unwrap_or(path)
 }
 
 #[cfg(test)]

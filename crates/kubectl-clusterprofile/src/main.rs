@@ -150,15 +150,16 @@ async fn main() -> ExitCode {
             return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
     };
-    let hub = match hub(&cli.hub).await {
-        Ok(hub) => hub,
-        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{}\n", visible(&error))).exit(),
-    };
+    let hub = hub(&cli.hub).await.unwrap_or_else(|error| fail(&error));
     match clusterprofile_cli::run(command, &hub).await {
         Ok(outcome) => ExitCode::from(outcome.exit_status()),
         Err(CommandError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{}\n", visible(&error.to_string()))).exit(),
+        Err(error) => fail(&error.to_string()),
     }
+}
+
+fn fail(error: &str) -> ! {
+    clap::Error::raw(ErrorKind::Io, format!("{}\n", visible(error))).exit()
 }
 
 async fn hub(args: &HubArgs) -> Result<Hub, String> {

@@ -165,12 +165,10 @@ async fn image(hub: &Hub) -> Result<String, CommandError> {
 
 /// The only value, or why there is none.
 fn only(values: BTreeSet<String>, what: &str) -> Result<String, String> {
-    match values.len() {
-        0 => Err(format!("found no {what} ({RELEASE})")),
-        1 => Ok(values.into_iter().collect()),
-        _ => {
-            Err(format!("found more than one {what}: {}", values.into_iter().collect::<Vec<_>>().join(", ")))
-        }
+    match &*Vec::from_iter(values) {
+        [] => Err(format!("found no {what} ({RELEASE})")),
+        [value] => Ok(value.clone()),
+        several => Err(format!("found more than one {what}: {}", several.join(", "))),
     }
 }
 
