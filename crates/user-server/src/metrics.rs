@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hub_core::entry::RefusalReason;
+use hub_runtime::observe::metrics::{metric, register};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -55,51 +56,30 @@ impl UserServerMetrics {
     /// Registers every metric, with its series at zero.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
+        let r = registry;
         let metrics = Self {
-            hops: Family::new_with_constructor(|| Histogram::new(SECONDS)),
-            forwarded: Counter::default(),
-            refused: Family::default(),
-            open: Family::default(),
-            cut: Counter::default(),
-            tunnels: Gauge::default(),
-            connections: Gauge::default(),
+            hops: register(
+                r,
+                "user_server_hop_seconds",
+                "Duration of each step on the way of a request, by hop: review of the token, grant, tunnel (a connection to \
+                 the cluster, or one that exists), cluster (until the head of its response)",
+                Family::new_with_constructor(|| Histogram::new(SECONDS)),
+            ),
+            forwarded: metric(r, "user_server_forwarded", "Requests that a cluster has responded to"),
+            refused: metric(
+                r,
+                "user_server_refused",
+                "Requests that did not reach a cluster, or ended without its response, by reason",
+            ),
+            open: metric(
+                r,
+                "user_server_open",
+                "Open requests, by kind: request, or upgraded for exec, attach and port-forward",
+            ),
+            cut: metric(r, "user_server_cut", "Open requests that ended because their grant ended"),
+            tunnels: metric(r, "user_server_tunnels", "Connections to API servers of clusters"),
+            connections: metric(r, "user_server_connections", "Connections of applications"),
         };
-        registry.register(
-            "user_server_hop_seconds",
-            "Duration of each step on the way of a request, by hop: review of the token, grant, tunnel (a connection to the \
-             cluster, or one that exists), cluster (until the head of its response)",
-            metrics.hops.clone(),
-        );
-        registry.register(
-            "user_server_forwarded",
-            "Requests that a cluster has responded to",
-            metrics.forwarded.clone(),
-        );
-        registry.register(
-            "user_server_refused",
-            "Requests that did not reach a cluster, or ended without its response, by reason",
-            metrics.refused.clone(),
-        );
-        registry.register(
-            "user_server_open",
-            "Open requests, by kind: request, or upgraded for exec, attach and port-forward",
-            metrics.open.clone(),
-        );
-        registry.register(
-            "user_server_cut",
-            "Open requests that ended because their grant ended",
-            metrics.cut.clone(),
-        );
-        registry.register(
-            "user_server_tunnels",
-            "Connections to API servers of clusters",
-            metrics.tunnels.clone(),
-        );
-        registry.register(
-            "user_server_connections",
-            "Connections of applications",
-            metrics.connections.clone(),
-        );
         for reason in RefusalReason::ALL {
             metrics.refused.get_or_create(&[("reason", reason.as_str())]).inc_by(0);
         }

@@ -7,31 +7,25 @@ use super::table::{code, compare, sentence};
 /// A family without a series is not exposed, so the source is read.
 #[test]
 fn every_metric_is_listed() {
-    compare("Metrics", &registered(include_str!("../../../hub-runtime/src/observe/metrics.rs")));
+    let process = registered(include_str!("../../../hub-runtime/src/observe/metrics.rs"));
+    let build = vec![code("hub_addons_build_info"), sentence("Version of the program")];
+    compare("Metrics", &[vec![build], process].concat());
     compare("Metrics of the user server", &registered(include_str!("../../../user-server/src/metrics.rs")));
 }
 
+/// Reads registrations such as `writes: metric(r, "writes", "Writes that were sent")`.
 fn registered(source: &str) -> Vec<Vec<String>> {
-    let row = |call: &str| {
-        let parts: Vec<_> = call.splitn(5, '"').collect();
-        let [_, name, _, help, metric] = parts[..] else { panic!("{call}") };
-        // The format adds these to counters and infos.
-        let suffix = match kind(source, metric) {
-            kind if kind.contains("Counter") => "_total",
-            kind if kind.contains("Info") => "_info",
-            _ => "",
-        };
-        vec![code(&format!("hub_addons_{name}{suffix}")), sentence(&help.replace("\\\n", " "))]
+    let words: Vec<_> = source.split_whitespace().collect();
+    let source = words.join(" ").replace("( r,", "(r,").replace("\\ ", "");
+    let calls: Vec<_> = source.split("(r, \"").collect();
+    let row = |pair: &[&str]| {
+        let field = pair[0].rsplit(' ').nth(1).unwrap();
+        let [name, _, help, _] = pair[1].splitn(4, '"').collect::<Vec<_>>()[..] else { panic!("{field}") };
+        let declared = source.split_once(&format!(" {field} ")).unwrap().1.split(": ").next().unwrap();
+        // The format adds it to counters.
+        let suffix = if declared.contains("Counter") { "_total" } else { "" };
+        vec![code(&format!("hub_addons_{name}{suffix}")), sentence(help)]
     };
-    let metrics: Vec<_> = source.split("registry.register(").skip(1).map(row).collect();
-    assert!(metrics.len() > 5, "{metrics:?}");
-    metrics
-}
-
-/// What is registered, as in `, Info::new(`, or the type of that field, as in `, self.queue_depth.clone())`.
-fn kind<'a>(source: &'a str, metric: &'a str) -> &'a str {
-    let metric = metric.trim_start_matches([',', ' ', '\n']).lines().next().unwrap();
-    let Some(field) = metric.split('.').nth(1).filter(|_| metric.contains(".clone()")) else { return metric };
-    let (_, declared) = source.split_once(&format!("    {field}: ")).unwrap();
-    declared.lines().next().unwrap()
+    assert!(calls.len() > 5, "{calls:?}");
+    calls.windows(2).map(row).collect()
 }
