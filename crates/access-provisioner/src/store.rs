@@ -196,7 +196,7 @@ impl Store {
             let change = index.set_anchors(place, reading);
             let expiry = index.current_anchors().and_then(TrustBundle::first_expiry);
             if self.purpose == Purpose::Token {
-                self.host.metrics.trust_anchor_expiry(expiry.map_or(0, Timestamp::as_second));
+                self.host.metrics.trust_anchor_expiry.set(expiry.map_or(0, Timestamp::as_second));
             }
             let inherited = late && change != AnchorChange::None && self.inherit(index);
             (change, inherited)

@@ -141,7 +141,7 @@ impl CircuitBreaker {
         let next_probe = now + wait.max(PROBE_INTERVAL);
         let outage = Outage { since: now, next_probe, not_before: next_probe, held: 0, unused: 0, is_logged };
         state.outage = Some(outage);
-        self.metrics.outage(true);
+        self.metrics.api_server_outage.set(1);
     }
 
     fn succeeded(&self) {
@@ -153,7 +153,7 @@ impl CircuitBreaker {
             info!(lasted = ?(now - outage.since), "the API server accepts writes again");
             state.last_logged_end = Some(now);
         }
-        self.metrics.outage(false);
+        self.metrics.api_server_outage.set(0);
         self.changed.notify_waiters();
     }
 }

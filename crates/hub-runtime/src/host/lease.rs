@@ -186,7 +186,7 @@ impl Leases {
             self.release().await;
             return false;
         }
-        self.metrics.leader(true);
+        self.metrics.leader.set(1);
         true
     }
 
@@ -205,7 +205,7 @@ impl Leases {
 
     fn close(&self) {
         self.claims.claims.write().fill(None);
-        self.metrics.leader(false);
+        self.metrics.leader.set(0);
     }
 }
 

@@ -13,7 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use crate::observe::health::WatchId;
 use crate::write::error::Category;
@@ -22,6 +22,17 @@ use crate::write::error::Category;
 const WRITE_SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+/// Registers a metric, whose clones count together.
+fn register<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// Registers a metric that begins empty.
+fn metric<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    register(registry, name, help, M::default())
+}
 
 /// The metrics of the process. Cheap to clone; clones count together.
 #[derive(Clone)]
@@ -38,10 +49,13 @@ pub struct Metrics {
     findings: Family<Labels<1>, Gauge>,
     findings_total: Family<Labels<1>, Counter>,
     events: Family<Labels<1>, Counter>,
-    leader: Gauge,
-    api_server_outage: Gauge,
+    /// 1 while this process leads.
+    pub leader: Gauge,
+    /// 1 while the circuit breaker is open.
+    pub api_server_outage: Gauge,
     access_providers: Family<Labels<2>, Gauge>,
-    trust_anchor_expiry: Gauge,
+    /// The earliest expiry of the published trust anchors, in seconds of Unix time.
+    pub trust_anchor_expiry: Gauge,
     credentials: Family<Labels<1>, Gauge>,
     credentials_unscoped: Gauge,
     credential_sync_seconds: Histogram,
@@ -58,127 +72,83 @@ impl Metrics {
 
     /// Like [`Self::new`], with further metrics, whose names get the same prefix.
     #[must_use]
-    pub fn with(version: &'static str, register: impl FnOnce(&mut Registry)) -> Self {
+    pub fn with(version: &'static str, further: impl FnOnce(&mut Registry)) -> Self {
         let mut registry = Registry::with_prefix("hub_addons");
         registry.register("build", "Version of the program", Info::new([("version", version)]));
+        let r = &mut registry;
         let mut metrics = Self {
             registry: Arc::default(),
-            queue_depth: Family::default(),
-            reconcile_errors: Family::default(),
-            writes: Family::default(),
-            write_seconds: Family::new_with_constructor(|| Histogram::new(WRITE_SECONDS)),
-            conflicts: Family::default(),
-            connections_refused: Family::default(),
-            watch_errors: Family::default(),
-            watch_synced: Family::default(),
-            findings: Family::default(),
-            findings_total: Family::default(),
-            events: Family::default(),
-            leader: Gauge::default(),
-            api_server_outage: Gauge::default(),
-            access_providers: Family::default(),
-            trust_anchor_expiry: Gauge::default(),
-            credentials: Family::default(),
-            credentials_unscoped: Gauge::default(),
-            credential_sync_seconds: Histogram::new(WRITE_SECONDS),
+            queue_depth: metric(
+                r,
+                "queue_depth",
+                "Keys in the queue, by controller: ready, in progress, or waiting for a retry",
+            ),
+            reconcile_errors: metric(r, "reconcile_errors", "Failed reconciles, by controller and category"),
+            writes: metric(r, "writes", "Writes sent to the API server, by resource, verb and result"),
+            write_seconds: register(
+                r,
+                "write_duration_seconds",
+                "Duration of writes, by resource and verb",
+                Family::new_with_constructor(|| Histogram::new(WRITE_SECONDS)),
+            ),
+            conflicts: metric(r, "conflicts", "Writes that failed with a conflict, by resource"),
+            connections_refused: metric(
+                r,
+                "connections_refused",
+                "Connections that were closed without a response, by server and reason",
+            ),
+            watch_errors: metric(r, "watch_errors", "Failed lists and watches, by resource and category"),
+            watch_synced: metric(
+                r,
+                "watch_synced",
+                "1 after the first list is complete, by controller and resource",
+            ),
+            findings: metric(r, "findings", "Current findings on objects that need attention, by reason"),
+            findings_total: metric(r, "findings_reported", "Findings reported since the start, by reason"),
+            events: metric(r, "events", "Attempts to publish an Event, by result"),
+            api_server_outage: metric(
+                r,
+                "api_server_outage",
+                "1 while the API server fails or throttles writes and only probes are sent",
+            ),
+            leader: metric(r, "leader", "1 while this process leads"),
+            access_providers: metric(
+                r,
+                "access_providers",
+                "Profiles, by the state of our access provider: published, or the reason why not",
+            ),
+            trust_anchor_expiry: metric(
+                r,
+                "trust_anchor_expiry_timestamp_seconds",
+                "Earliest expiry of the published trust anchors, in Unix time; 0 if there is none",
+            ),
+            credentials: metric(
+                r,
+                "credentials",
+                "Copies of tokens, by state: synced, or the reason why not",
+            ),
+            credentials_unscoped: metric(
+                r,
+                "credentials_unscoped",
+                "Tokens that more than one namespace receives although their account names no namespaces",
+            ),
+            credential_sync_seconds: register(
+                r,
+                "credential_sync_seconds",
+                "Time from observing a changed token to the last write of its copies in a namespace",
+                Histogram::new(WRITE_SECONDS),
+            ),
+            token_expiry_seconds: metric(
+                r,
+                "next_token_expiry_seconds",
+                "Time until the first of the copied tokens expires, negative if it has; absent if there is none",
+            ),
             token_expiry: Arc::default(),
-            token_expiry_seconds: Family::default(),
         };
-        metrics.register(&mut registry);
-        register(&mut registry);
+        further(&mut registry);
         metrics.begin_at_zero();
         metrics.registry = Arc::new(registry);
         metrics
-    }
-
-    fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "queue_depth",
-            "Keys in the queue, by controller: ready, in progress, or waiting for a retry",
-            self.queue_depth.clone(),
-        );
-        registry.register(
-            "reconcile_errors",
-            "Failed reconciles, by controller and category",
-            self.reconcile_errors.clone(),
-        );
-        registry.register(
-            "writes",
-            "Writes sent to the API server, by resource, verb and result",
-            self.writes.clone(),
-        );
-        registry.register(
-            "write_duration_seconds",
-            "Duration of writes, by resource and verb",
-            self.write_seconds.clone(),
-        );
-        registry.register(
-            "conflicts",
-            "Writes that failed with a conflict, by resource",
-            self.conflicts.clone(),
-        );
-        registry.register(
-            "connections_refused",
-            "Connections that were closed without a response, by server and reason",
-            self.connections_refused.clone(),
-        );
-        registry.register(
-            "watch_errors",
-            "Failed lists and watches, by resource and category",
-            self.watch_errors.clone(),
-        );
-        registry.register(
-            "watch_synced",
-            "1 after the first list is complete, by controller and resource",
-            self.watch_synced.clone(),
-        );
-        registry.register(
-            "findings",
-            "Current findings on objects that need attention, by reason",
-            self.findings.clone(),
-        );
-        registry.register(
-            "findings_reported",
-            "Findings reported since the start, by reason",
-            self.findings_total.clone(),
-        );
-        registry.register("events", "Attempts to publish an Event, by result", self.events.clone());
-        registry.register(
-            "api_server_outage",
-            "1 while the API server fails or throttles writes and only probes are sent",
-            self.api_server_outage.clone(),
-        );
-        registry.register("leader", "1 while this process leads", self.leader.clone());
-        registry.register(
-            "access_providers",
-            "Profiles, by the state of our access provider: published, or the reason why not",
-            self.access_providers.clone(),
-        );
-        registry.register(
-            "trust_anchor_expiry_timestamp_seconds",
-            "Earliest expiry of the published trust anchors, in Unix time; 0 if there is none",
-            self.trust_anchor_expiry.clone(),
-        );
-        registry.register(
-            "credentials",
-            "Copies of tokens, by state: synced, or the reason why not",
-            self.credentials.clone(),
-        );
-        registry.register(
-            "credentials_unscoped",
-            "Tokens that more than one namespace receives although their account names no namespaces",
-            self.credentials_unscoped.clone(),
-        );
-        registry.register(
-            "credential_sync_seconds",
-            "Time from observing a changed token to the last write of its copies in a namespace",
-            self.credential_sync_seconds.clone(),
-        );
-        registry.register(
-            "next_token_expiry_seconds",
-            "Time until the first of the copied tokens expires, negative if it has; absent if there is none",
-            self.token_expiry_seconds.clone(),
-        );
     }
 
     fn begin_at_zero(&self) {
@@ -280,18 +250,12 @@ impl Metrics {
         from: Option<&'static str>,
         to: Option<&'static str>,
     ) {
-        let gauge = |state| self.access_providers.get_or_create(&[("source", source), ("state", state)]);
-        if let Some(state) = from {
-            gauge(state).dec();
+        for (state, difference) in [(from, -1), (to, 1)] {
+            if let Some(state) = state {
+                let labels = [("source", source), ("state", state)];
+                self.access_providers.get_or_create(&labels).inc_by(difference);
+            }
         }
-        if let Some(state) = to {
-            gauge(state).inc();
-        }
-    }
-
-    /// Sets the earliest expiry of the published trust anchors, in seconds of Unix time.
-    pub fn trust_anchor_expiry(&self, seconds: i64) {
-        self.trust_anchor_expiry.set(seconds);
     }
 
     /// Initializes the series of the states of copies.
@@ -319,15 +283,6 @@ impl Metrics {
     /// Sets the earliest expiry of the copied tokens.
     pub fn next_token_expiry(&self, at: Option<Timestamp>) {
         *self.token_expiry.lock() = at;
-    }
-
-    /// Sets whether the circuit breaker is open.
-    pub fn outage(&self, is_out: bool) {
-        self.api_server_outage.set(i64::from(is_out));
-    }
-
-    pub fn leader(&self, leads: bool) {
-        self.leader.set(i64::from(leads));
     }
 
     /// All metrics in the OpenMetrics text format.
@@ -380,7 +335,7 @@ mod tests {
         metrics.credential("synced", 2);
         metrics.credential("synced", -1);
         metrics.credential_synced(Duration::from_secs(3));
-        metrics.trust_anchor_expiry(77);
+        metrics.trust_anchor_expiry.set(77);
         metrics.queue_depth("profiles", 5);
         metrics.reconcile_error("profiles", Category::Denied);
         metrics.write("secrets", "create", Err(Category::Conflict), Duration::from_secs(2));
@@ -389,8 +344,8 @@ mod tests {
         metrics.watch_error("secrets", Category::Timeout);
         metrics.watch_synced(("syncer", "secrets"), true);
         metrics.event("published");
-        metrics.outage(true);
-        metrics.leader(true);
+        metrics.api_server_outage.set(1);
+        metrics.leader.set(1);
         let text = metrics.text();
         for line in [
             "access_providers{source=\"proxy\",state=\"published\"} 2",
