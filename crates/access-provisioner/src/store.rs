@@ -149,9 +149,9 @@ impl Store {
             self.after_inherited();
         }
         let this = Arc::clone(self);
-        self.host.spawn("the probes of access providers", async move { this.probe_contests().await });
+        self.host.tasks.spawn("the probes of access providers", async move { this.probe_contests().await });
         let this = Arc::clone(self);
-        self.host.spawn("handshakes with the proxy", async move { this.end_overlaps_early().await });
+        self.host.tasks.spawn("handshakes with the proxy", async move { this.end_overlaps_early().await });
     }
 
     async fn probe_contests(&self) {
@@ -311,7 +311,7 @@ impl Store {
     fn after_overlap(self: &Arc<Self>, end: impl FnOnce(&mut AccessIndex) -> bool + Send + 'static) {
         self.overlaps.notify_one();
         let this = Arc::clone(self);
-        self.host.spawn_once("the overlap of trust anchors", async move {
+        self.host.tasks.spawn_once("the overlap of trust anchors", async move {
             sleep(this.overlap).await;
             if end(&mut this.index.lock()) {
                 info!("the overlap of trust anchors has ended");

@@ -29,24 +29,24 @@ const LEASE: &str = "hub-addons-credential-syncer";
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let settings = &store.settings;
     let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
-    let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts (asking)");
-    watches.watch_metadata(accounts.labelled(asking).optional(), AccountNameSink(Arc::clone(store)));
+    let accounts = Watch::metadata("managedserviceaccounts (asking)");
+    watches.watch(accounts.labelled(asking).optional(), AccountNameSink(Arc::clone(store)));
     // By name and not by label, since a RoleBinding of another owner may have taken the name.
     let bindings = Watch::<RoleBinding>::all("rolebindings").named(&settings.copies_role);
     watches.watch(bindings, RoleBindingSink { store: Arc::clone(store), list: 0 });
     let role = Watch::<ClusterRole>::all("clusterroles").named(&settings.tokens_role);
     watches.watch(role, TokensRoleSink { store: Arc::clone(store), seen: false, list: 0 });
-    let role = Watch::<ClusterRole>::all("clusterroles (copies)").named(&settings.copies_role);
-    watches.watch_metadata(role, CopiesRoleSink { store: Arc::clone(store), seen: false });
+    let role = Watch::metadata("clusterroles (copies)").named(&settings.copies_role);
+    watches.watch(role, CopiesRoleSink { store: Arc::clone(store), seen: false });
     // Without this watch no permission is withdrawn, and everything else works.
-    let lease = Watch::<Lease>::all("leases (syncer)").named(LEASE).optional();
-    watches.watch_in(settings.namespace.as_str(), lease, LeaseSink(Arc::clone(store)));
+    let lease = Watch::<Lease>::all("leases (syncer)").in_namespace(settings.namespace.as_str());
+    watches.watch(lease.named(LEASE).optional(), LeaseSink(Arc::clone(store)));
     // The namespace of a consumer has another owner, who can remove the permission for its Role: the process does
     // not wait for this watch.
     let held = settings.consumer_roles.iter().map(|role| {
-        let watch = Watch::<Role>::all("roles (consumers)").named(&role.name).late();
+        let watch = Watch::<Role>::all("roles (consumers)").in_namespace(role.namespace.as_str());
         let sink = ConsumerRoleSink { store: Arc::clone(store), role: role.clone(), seen: false, list: 0 };
-        watches.watch_while_held(Some(role.namespace.as_str()), watch, sink)
+        watches.watch_while_held(watch.named(&role.name).late(), sink)
     });
     let held: Vec<_> = held.collect();
     watches.spawn("the watches on consumers' Roles", async move {

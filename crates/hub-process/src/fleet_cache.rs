@@ -66,7 +66,7 @@ impl FleetCache {
             watches.watch(Watch::all("managedclusters"), Clusters(self.clone()));
         }
         if hub_id {
-            watches.watch_metadata(Watch::all("namespaces").named("kube-system"), HubId(self.clone()));
+            watches.watch(Watch::metadata("namespaces").named("kube-system"), HubId(self.clone()));
         }
     }
 

@@ -168,7 +168,7 @@ impl Process {
             return Ok(());
         }
         let result = self.lead(stop).await;
-        self.shared.host.tasks().end();
+        self.shared.host.tasks.end();
         if let Some(leases) = &mut self.leases {
             leases.release().await;
         }
@@ -190,7 +190,7 @@ impl Process {
             biased;
             () = stop.cancelled() => {}
             why = &mut lost => return Err(ProcessError::LeadershipLost(why)),
-            task = host.tasks().missing() => return Err(ProcessError::TaskEnded(task)),
+            task = host.tasks.missing() => return Err(ProcessError::TaskEnded(task)),
             () = &mut work => return Err(ProcessError::TaskEnded("workers")),
         }
         info!("stopping: finishing writes in flight");
@@ -207,7 +207,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.shared.host.tasks().end();
+        self.shared.host.tasks.end();
     }
 }
 

@@ -43,7 +43,7 @@ impl Controller for Projector {
         // Other tasks run in between: a hub has tens of thousands of profiles.
         let shared = self.shared.clone();
         let namespaces: Vec<_> = shared.fleet.read().namespaces().cloned().collect();
-        self.shared.host.spawn_once("the first queue of profiles", async move {
+        self.shared.host.tasks.spawn_once("the first queue of profiles", async move {
             for namespace in namespaces {
                 queue(&shared, &shared.fleet.read(), &Touched::Namespaces([namespace].into()));
                 yield_now().await;

@@ -100,7 +100,8 @@ impl Controller for UserServer {
             ("secrets (CA of the proxy server)", &proxy.ca_secret, true),
         ] {
             let sink = ProxySecretSink { credentials: credentials.clone(), is_ca };
-            watches.watch_in(proxy.namespace.as_str(), Watch::<Secret>::all(resource).named(name), sink);
+            let watch = Watch::<Secret>::all(resource).in_namespace(proxy.namespace.as_str());
+            watches.watch(watch.named(name), sink);
         }
     }
 

@@ -136,7 +136,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
                 biased;
                 Some(ended) = tasks.join_next() => {
                     if ended.is_err() {
-                        return self.host.tasks().miss("a worker");
+                        return self.host.tasks.miss("a worker");
                     }
                     continue;
                 }
@@ -161,7 +161,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         }
         while let Some(ended) = tasks.join_next().await {
             if ended.is_err() {
-                return self.host.tasks().miss("a worker");
+                return self.host.tasks.miss("a worker");
             }
         }
     }

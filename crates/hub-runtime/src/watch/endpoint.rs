@@ -73,7 +73,7 @@ pub(super) enum CollectionPath {
 /// The collection of one watch and its selectors.
 pub(super) struct WatchEndpoint {
     pub(super) client: Client,
-    pub(super) place: CollectionPath,
+    pub(super) path: CollectionPath,
     pub(super) extent: Extent,
     pub(super) fields: Option<String>,
     pub(super) labels: Option<String>,
@@ -148,7 +148,7 @@ impl WatchEndpoint {
     }
 
     async fn request(&self) -> Request {
-        match &self.place {
+        match &self.path {
             CollectionPath::Fixed(path) => Request::new(path),
             CollectionPath::Profiles(version) => {
                 let resource = version.known().await.resource();
