@@ -10,52 +10,31 @@ pub struct FeatureGate {
     pub default: bool,
 }
 
-/// Why a list of gates is not valid. Each error lists the known gates.
+/// Why a list of gates is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum GateError {
-    /// An entry is not `name=value`.
-    #[error("{entry:?} is not GATE=true or GATE=false; known gates: {known}")]
-    Malformed {
-        entry: String,
-        /// The known gates.
-        known: String,
-    },
-    #[error("unknown feature gate {name:?}; known gates: {known}")]
-    Unknown {
-        name: String,
-        /// The known gates.
-        known: String,
-    },
-    /// The value is neither true nor false.
-    #[error("feature gate {name} must be true or false, got {value:?}; known gates: {known}")]
-    Value {
-        /// The gate.
-        name: String,
-        value: String,
-        /// The known gates.
-        known: String,
-    },
+#[error("{problem}; known gates: {known}")]
+pub struct GateError {
+    problem: String,
+    known: String,
 }
 
 /// Parses a list of gates; those that are not in it have their default. The last occurrence of a gate takes precedence.
 pub fn parse(text: &str, gates: &[FeatureGate]) -> Result<BTreeMap<&'static str, bool>, GateError> {
-    let known = || {
-        let names = gates.iter().map(|gate| format!("{} (default {})", gate.name, gate.default));
-        names.collect::<Vec<_>>().join(", ")
+    let error = |problem| {
+        let known = gates.iter().map(|gate| format!("{} (default {})", gate.name, gate.default));
+        GateError { problem, known: known.collect::<Vec<_>>().join(", ") }
     };
     let mut enabled: BTreeMap<_, _> = gates.iter().map(|gate| (gate.name, gate.default)).collect();
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let Some((name, value)) = entry.split_once('=') else {
-            return Err(GateError::Malformed { entry: entry.to_owned(), known: known() });
+            return Err(error(format!("{entry:?} is not GATE=true or GATE=false")));
         };
-        let Some(state) = enabled.get_mut(name.trim()) else {
-            return Err(GateError::Unknown { name: name.trim().to_owned(), known: known() });
+        let (name, value) = (name.trim(), value.trim());
+        let Some(state) = enabled.get_mut(name) else {
+            return Err(error(format!("unknown feature gate {name:?}")));
         };
-        *state = value.trim().parse().map_err(|_| GateError::Value {
-            name: name.trim().to_owned(),
-            value: value.trim().to_owned(),
-            known: known(),
-        })?;
+        let invalid = || error(format!("feature gate {name} must be true or false, got {value:?}"));
+        *state = value.parse().map_err(|_| invalid())?;
     }
     Ok(enabled)
 }
