@@ -86,9 +86,8 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), UserServerError> {
         is_read_only: true,
         ..Setup::new(client)
     };
-    let process = Process::builder(setup)
-        .add(Some(settings), |shared, settings| UserServer::new(shared, settings, listener, certificate))
-        .build();
+    let process = Process::new(setup)
+        .add(Some(settings), |shared, settings| UserServer::new(shared, settings, listener, certificate));
     info!(version = env!("CARGO_PKG_VERSION"), %hub, "starting");
     Ok(run_until_signal(process, signals).await?)
 }

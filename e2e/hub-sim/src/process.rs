@@ -248,14 +248,13 @@ fn build(
         process,
         admission: Admission::new(shared, protected, REQUESTS),
     };
-    Process::builder(setup)
+    Process::new(setup)
         .add(gates.projector.then(projector), Projector::new)
         .add(gates.provisioner.then(provisioner), Provisioner::new)
         .add(gates.syncer.then(syncer), Syncer::new)
         .add(gates.rights.then(rights), CredentialRights::new)
         .add(consumers::settings(declared).filter(|_| gates.consumers), ConsumerAccess::new)
         .add(gates.admission.then(ProtectedNamespaces::default), user_server)
-        .build()
 }
 
 /// The user server, whose requests an operation opens.
