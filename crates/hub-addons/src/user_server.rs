@@ -58,10 +58,7 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), UserServerError> {
     let from_files = args.certificate_directory.clone();
     let from_files = from_files.map(|directory| ServingCertificate::new(Some(directory), PROTOCOLS));
     let from_files = from_files.transpose()?.map(Arc::new);
-    let listener = args.bind_address.bind().await?;
-    if let Ok(address) = listener.local_addr() {
-        info!(%address, "serving applications");
-    }
+    let listener = args.bind_address.bind("applications").await?;
     let hub = config.cluster_url.clone();
     let client = connect::client(config).await?;
     serve::serve_authorized(&args.metrics, &metrics, &client).await?;

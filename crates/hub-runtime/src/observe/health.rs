@@ -197,10 +197,14 @@ pub struct BindAddress {
 }
 
 impl BindAddress {
-    /// Binds the first available address.
-    pub async fn bind(&self) -> Result<TcpListener, BindError> {
+    /// Binds the first available address, and logs what is served at it.
+    pub async fn bind(&self, served: &str) -> Result<TcpListener, BindError> {
         let bound = TcpListener::bind(&self.candidates[..]).await;
-        bound.map_err(|source| BindError { address: self.clone(), source })
+        let listener = bound.map_err(|source| BindError { address: self.clone(), source })?;
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!(%address, "serving {served}");
+        }
+        Ok(listener)
     }
 }
 
@@ -259,10 +263,7 @@ async fn serve(
     router: Router,
     metrics: Metrics,
 ) -> Result<(), BindError> {
-    let listener = address.bind().await?;
-    if let Ok(address) = listener.local_addr() {
-        tracing::info!(%address, "serving {what}");
-    }
+    let listener = address.bind(what).await?;
     tokio::spawn(serving::serve(what, listener, router, metrics, async |stream| Ok(stream)));
     Ok(())
 }

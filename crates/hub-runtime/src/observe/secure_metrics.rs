@@ -56,10 +56,7 @@ pub async fn serve_secure_metrics(
     certificates: Option<PathBuf>,
 ) -> Result<(), SecureMetricsError> {
     let certificates = ServingCertificate::new(certificates, &[b"http/1.1"])?;
-    let tcp = address.bind().await?;
-    if let Ok(address) = tcp.local_addr() {
-        tracing::info!(%address, "serving metrics");
-    }
+    let tcp = address.bind("metrics").await?;
     let counts = metrics.clone();
     let served = Arc::new(Served { metrics, reviews: Reviews::new(client, PATH) });
     let router = Router::new().route(PATH, get(respond)).with_state(served);

@@ -63,7 +63,7 @@ impl Reviews {
                 return answer;
             }
             // A token that was permitted before is always reviewed.
-            let was_allowed = known.was_allowed(&digest);
+            let was_allowed = matches!(known.results.get(&digest), Some((Answer::Allowed, _)));
             if !was_allowed && !known.budget.take(now) {
                 return Answer::Busy;
             }
@@ -133,10 +133,6 @@ struct ReviewCache {
 impl ReviewCache {
     fn get(&self, digest: &[u8; 32], now: Instant) -> Option<Answer> {
         self.results.get(digest).filter(|(_, until)| now < *until).map(|(answer, _)| *answer)
-    }
-
-    fn was_allowed(&self, digest: &[u8; 32]) -> bool {
-        self.results.get(digest).is_some_and(|(answer, _)| *answer == Answer::Allowed)
     }
 
     fn insert(&mut self, digest: [u8; 32], answer: Answer, now: Instant) {
