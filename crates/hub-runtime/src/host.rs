@@ -55,15 +55,13 @@ impl Host {
         limit: WriteLimit,
         clock: Clock,
     ) -> Self {
-        let writer = Writer::new(fence.clone(), limit, metrics.clone());
+        let writer = Writer::new(fence, limit, metrics.clone());
         let served = ServedVersion::default();
         let reporter = Reporter::new(PROGRAM, metrics.clone(), served.clone());
         let publisher = Publisher {
             client: client.clone(),
-            controller: PROGRAM,
             reporter: reporter.clone(),
-            fence,
-            breaker: writer.breaker().clone(),
+            writer: writer.clone(),
             clock: Arc::clone(&clock),
         };
         let tasks = Tasks::new(health.clone());

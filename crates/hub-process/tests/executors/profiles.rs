@@ -162,7 +162,7 @@ async fn what_was_tried_in_a_long_outage_is_written_when_it_ends() {
     let running = Running::start(&api, None, &[one()]);
     eventually("it is tried", || tried(&api) == 1).await;
     tokio::time::sleep(Duration::from_mins(10)).await;
-    assert!(running.shared.host.writer.breaker().is_open());
+    assert!(running.shared.host.writer.breaker.is_open());
     let text = running.shared.host.metrics.text();
     let held = |line: &str| line.contains("errors_total") && line.contains("held") && !line.ends_with(" 0");
     assert!(!text.lines().any(held), "what is not sent is no error: {text}");

@@ -60,7 +60,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     #[must_use]
     pub fn new(host: &Arc<Host>, controller: &'static str) -> Arc<Self> {
         host.metrics.declare_controller(controller);
-        let queue = Queue::new(1).limited_by(host.writer.limit().clone());
+        let queue = Queue::new(1, host.writer.limit.clone());
         let host = Arc::clone(host);
         Arc::new(Self {
             controller,
@@ -169,7 +169,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     /// The next key that a worker can take; `None` when the queue is closed.
     async fn next(&self, stop: &CancellationToken) -> Option<(K, Pass)> {
         while self.queue.ready().await {
-            let pass = stop.run_until_cancelled(self.host.writer.breaker().admit()).await?;
+            let pass = stop.run_until_cancelled(self.host.writer.breaker.admit()).await?;
             if let Some(key) = self.queue.take(pass.is_probe()) {
                 return Some((key, pass));
             }
@@ -218,7 +218,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
             NextStep::PauseKind => plain(self.pause_kind(error)),
             NextStep::Report => Failed { refused: true, ..plain(Outcome::Refused) },
             // The breaker has logged one line for all of them.
-            NextStep::TryAgain(_) if self.host.writer.breaker().is_open() => {
+            NextStep::TryAgain(_) if self.host.writer.breaker.is_open() => {
                 debug!(%key, %error, "the API server is failing");
                 plain(Outcome::Held)
             }

@@ -87,7 +87,7 @@ impl WatchEndpoint {
         continue_token: Option<String>,
         item: impl FnMut(&[u8]) -> Result<(), Malformed>,
     ) -> Result<ListMeta, WatchError> {
-        let params = ListParams { continue_token, ..self.list_params(self.page.now()) };
+        let params = ListParams { continue_token, ..self.list_params(self.page.now) };
         self.list(&params, self.extent, item).await
     }
 

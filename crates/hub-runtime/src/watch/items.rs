@@ -55,7 +55,8 @@ impl Items {
                 let special = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
                 let (plain, from_special) = rest.split_at(special.unwrap_or(rest.len()));
                 if !plain.is_empty() {
-                    self.buffer().extend_from_slice(plain);
+                    let buffer = if self.is_in_item() { &mut self.item } else { &mut self.envelope };
+                    buffer.extend_from_slice(plain);
                     rest = from_special;
                     continue;
                 }
@@ -90,11 +91,6 @@ impl Items {
         envelope
             .map(|envelope| envelope.metadata)
             .map_err(|error| Malformed::new(format!("not a list: {error}")))
-    }
-
-    /// Where the current text belongs.
-    fn buffer(&mut self) -> &mut Vec<u8> {
-        if self.is_in_item() { &mut self.item } else { &mut self.envelope }
     }
 
     fn is_in_item(&self) -> bool {
