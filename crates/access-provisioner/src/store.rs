@@ -172,7 +172,7 @@ impl Store {
     fn probe(&self) {
         match self.update(AccessIndex::probe_contest) {
             Probe::Needless => {}
-            Probe::Begun(key) => self.profiles.enqueue(key, Priority::Update),
+            Probe::Begun(key) => self.profiles.queue.add_with(key, Priority::Update),
             Probe::Over => {
                 info!(
                     "cluster-proxy's own controller no longer writes access providers, replacing its entries"

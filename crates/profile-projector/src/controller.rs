@@ -61,12 +61,12 @@ fn queue(shared: &Shared, fleet: &Fleet, touched: &Touched) {
     let profiles = &shared.profiles;
     if let Touched::Namespaces(namespaces) = touched {
         for namespace in namespaces {
-            profiles.resume(namespace);
+            profiles.queue.resume(namespace);
         }
     }
     for (key, grant) in concerned(fleet, touched, &**profiles) {
         let priority = Priority::of_profile(grant, profiles.exists(&key));
-        profiles.enqueue(key, priority);
+        profiles.queue.add_with(key, priority);
     }
 }
 

@@ -33,6 +33,6 @@ async fn the_known_profiles_are_those_in_the_cache_and_those_that_are_queued() {
     assert_eq!(profiles.clusters_in(&"app".into()), ["c1".into()]);
     assert!(profiles.clusters_in(&"other".into()).is_empty());
     assert!(!profiles.is_pending(&key()));
-    profiles.enqueue(key(), Priority::Update);
+    profiles.queue.add_with(key(), Priority::Update);
     assert!(profiles.is_pending(&key()));
 }

@@ -92,7 +92,7 @@ impl Controller for Recorder {
     fn begin(&self) {
         self.note("begin");
         for key in &self.wishes.lock().unwrap().profiles {
-            self.shared.profiles.enqueue(key.clone(), Priority::Start);
+            self.shared.profiles.queue.add_with(key.clone(), Priority::Start);
         }
     }
 
