@@ -118,7 +118,8 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         .add(is_on(credential_syncer::GATE).then(|| args.syncer()), Syncer::new)
         .add(rights, CredentialRights::new)
         .add(access_settings, ConsumerAccess::new);
-    let controllers = process.controllers().collect::<Vec<_>>().join(",");
+    let controllers = process.controllers.iter().map(|controller| controller.name());
+    let controllers = controllers.collect::<Vec<_>>().join(",");
     info!(version = env!("CARGO_PKG_VERSION"), %hub, controllers, "starting");
 
     Ok(run_until_signal(process, signals).await?)

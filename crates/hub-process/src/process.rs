@@ -89,15 +89,16 @@ pub enum ProcessError {
 }
 
 /// The controllers of one process.
+#[must_use]
 pub struct Process {
+    /// What the controllers share.
     pub shared: Shared,
     leases: Option<Leases>,
-    controllers: Vec<Arc<dyn Controller>>,
+    pub controllers: Vec<Arc<dyn Controller>>,
 }
 
 impl Process {
     /// A process without controllers. Requires a tokio runtime.
-    #[must_use]
     pub fn new(setup: Setup) -> Self {
         let Setup { client, health, metrics, manager, bound_source, candidate, is_read_only, limit, clock } =
             setup;
@@ -115,7 +116,6 @@ impl Process {
     }
 
     /// Adds a controller with its settings, if there are any.
-    #[must_use]
     pub fn add<S, C: Controller>(mut self, settings: Option<S>, new: impl FnOnce(&Shared, S) -> C) -> Self {
         if let Some(settings) = settings {
             let controller: Arc<dyn Controller> = Arc::new(new(&self.shared, settings));
@@ -126,20 +126,6 @@ impl Process {
             self.controllers.push(controller);
         }
         self
-    }
-
-    /// The names of the controllers.
-    pub fn controllers(&self) -> impl Iterator<Item = &'static str> {
-        self.controllers.iter().map(|controller| controller.name())
-    }
-
-    /// Returns the annotations that its controllers give their Leases, for observers.
-    pub fn lease_annotations(&self) -> impl Fn() -> Vec<(&'static str, String)> + Send + use<> {
-        let controllers = self.controllers.clone();
-        move || {
-            let shown = controllers.iter().filter_map(|controller| controller.lease_annotation());
-            shown.filter_map(|(key, value)| Some((key, value?))).collect()
-        }
     }
 
     /// Acquires the Leases, watches and works until `stop`. Then it finishes the writes in flight and releases its

@@ -134,7 +134,11 @@ pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
                 let declared = world.lock().monitor.declared;
                 let built =
                     build(&world, process, setup(&world, process, identity, means), gates, means, declared);
-                let annotations = built.lease_annotations();
+                let controllers = built.controllers.clone();
+                let annotations = move || {
+                    let shown = controllers.iter().filter_map(|controller| controller.lease_annotation());
+                    shown.filter_map(|(key, value)| Some((key, value?))).collect::<Vec<_>>()
+                };
                 let running = built.run(CancellationToken::new());
                 let ended = tokio::select! {
                     biased;
