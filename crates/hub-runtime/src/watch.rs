@@ -122,6 +122,7 @@ impl Default for Lists {
 }
 
 /// What to watch, and how each object is passed on.
+#[must_use]
 pub struct Watch<K> {
     pub(crate) resource: &'static str,
     pub(crate) need: Need,
@@ -136,7 +137,6 @@ pub struct Watch<K> {
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Watch<K> {
     /// Every object of a kind, without `managedFields`; `resource` is its plural and identifies the watch in logs,
     /// metrics and probes. If a process watches one kind twice, it also distinguishes the two.
-    #[must_use]
     pub fn all(resource: &'static str) -> Self {
         Self::dynamic(resource, &(), None)
     }
@@ -144,7 +144,6 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Watch<K> {
 
 impl<K: Resource<DynamicType = ()> + 'static> Watch<PartialObjectMeta<K>> {
     /// The metadata of every object of a kind, without `managedFields`: other fields are not requested.
-    #[must_use]
     pub fn metadata(resource: &'static str) -> Self {
         Self::new(resource, K::url_path(&(), None), Extent::Metadata, decode::metadata)
     }
@@ -152,7 +151,6 @@ impl<K: Resource<DynamicType = ()> + 'static> Watch<PartialObjectMeta<K>> {
 
 impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> Watch<K> {
     /// Only objects in this namespace.
-    #[must_use]
     pub fn in_namespace(self, namespace: &str) -> Self {
         Self { path: CollectionPath::Fixed(K::url_path(&(), Some(namespace))), ..self }
     }
@@ -160,14 +158,12 @@ impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> Watch<K> {
 
 impl<K: Resource + DeserializeOwned + 'static> Watch<K> {
     /// Every object of a kind that is known at run time only, in one namespace or in all.
-    #[must_use]
     pub fn dynamic(resource: &'static str, kind: &K::DynamicType, namespace: Option<&str>) -> Self {
         Self::new(resource, K::url_path(kind, namespace), Extent::Whole, decode::whole::<K, false>)
     }
 
     /// Decodes `managedFields` too: the manager, the time and the fields of each entry, apart from those of the status.
     /// If one entry cannot be read, none is.
-    #[must_use]
     pub fn with_managed_fields(self) -> Self {
         Self { decode: decode::whole::<K, true>, ..self }
     }
@@ -188,37 +184,31 @@ impl<K: 'static> Watch<K> {
     }
 
     /// Only objects of this name: a permission limited to it by `resourceNames` suffices.
-    #[must_use]
     pub fn named(self, name: impl Display) -> Self {
         Self { fields: Some(format!("metadata.name={name}")), ..self }
     }
 
     /// Only objects that match this label selector. RBAC cannot limit a permission to it.
-    #[must_use]
     pub fn labelled(self, selector: impl Into<String>) -> Self {
         Self { labels: Some(selector.into()), ..self }
     }
 
     /// Sets the page size of lists, instead of 500.
-    #[must_use]
     pub fn paged(self, page: u32) -> Self {
         Self { page, ..self }
     }
 
     /// ClusterProfiles, in the version that the hub serves; starts once that version is known.
-    #[must_use]
     pub fn served_in(self, version: ServedVersion) -> Self {
         Self { path: CollectionPath::Profiles(version), ..self }
     }
 
     /// The process can work without it: see [`Need::Optional`].
-    #[must_use]
     pub fn optional(self) -> Self {
         Self { need: Need::Optional, ..self }
     }
 
     /// It starts while the process already works: see [`Need::Late`].
-    #[must_use]
     pub fn late(self) -> Self {
         Self { need: Need::Late, ..self }
     }

@@ -53,19 +53,18 @@ pub struct Candidate {
 
 /// Whether this process may write, and for how long.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Fence {
     claims: Option<Arc<LeaseClaims>>,
 }
 
 impl Fence {
     /// A fence that is always open, for a single process.
-    #[must_use]
     pub fn open() -> Self {
         Self { claims: None }
     }
 
     /// A fence that is always closed, for a process that writes nothing.
-    #[must_use]
     pub fn closed() -> Self {
         let claims = LeaseClaims { claims: RwLock::default(), suspended: || Duration::ZERO };
         Self { claims: Some(Arc::new(claims)) }
@@ -129,7 +128,6 @@ impl Leases {
     }
 
     /// The fence of these Leases: closed until [`Self::acquire`] returns, and after one of them is lost.
-    #[must_use]
     pub fn fence(&self) -> Fence {
         Fence { claims: Some(Arc::clone(&self.claims)) }
     }

@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::error::Malformed;
+use super::items::Envelope;
 use super::{ObjectKey, Unreadable};
 
 /// The fields that identify an object, all strings.
@@ -127,18 +128,9 @@ fn entries(text: &[u8]) -> Option<Vec<ManagedFieldsEntry>> {
 
 /// The resourceVersion of an object.
 pub(super) fn version(text: &[u8]) -> Result<String, Malformed> {
-    #[derive(Deserialize)]
-    struct Object {
-        metadata: Metadata,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata {
-        resource_version: String,
-    }
-    let object: Object =
-        serde_json::from_slice(text).map_err(|_| Malformed::new("an object without a resourceVersion"))?;
-    Ok(object.metadata.resource_version)
+    let object = serde_json::from_slice::<Envelope>(text).ok();
+    let version = object.and_then(|object| object.metadata.resource_version);
+    version.ok_or_else(|| Malformed("an object without a resourceVersion".to_owned()))
 }
 
 /// The parts of an object that can be read even if the rest cannot.
@@ -152,7 +144,7 @@ struct Parts {
 impl Parts {
     fn of(text: &[u8]) -> Result<Self, Malformed> {
         // Without the decoder's error, which may quote a Secret.
-        serde_json::from_slice(text).map_err(|_| Malformed::new("an object without metadata"))
+        serde_json::from_slice(text).map_err(|_| Malformed("an object without metadata".to_owned()))
     }
 
     /// The metadata, and an error if it is incomplete.
@@ -166,7 +158,7 @@ impl Parts {
             return Ok((metadata, Some(error)));
         }
         let identity = read(self.metadata.iter().filter(|(field, _)| IDENTITY.contains(&field.as_str())));
-        let identity = identity.map_err(|_| Malformed::new("an object whose name is not a string"))?;
+        let identity = identity.map_err(|_| Malformed("an object whose name is not a string".to_owned()))?;
         Ok((identity, Some(error)))
     }
 

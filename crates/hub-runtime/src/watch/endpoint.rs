@@ -52,7 +52,7 @@ impl RawEvent {
             Ok(event) => Some(Ok(event)),
             Err(error) if error.is_eof() => None,
             // Without the decoder's error, which may quote a Secret.
-            Err(_) => Some(Err(Malformed::new("a line that is not an event").into())),
+            Err(_) => Some(Err(Malformed("a line that is not an event".to_owned()).into())),
         }
     }
 }

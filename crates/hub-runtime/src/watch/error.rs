@@ -13,13 +13,7 @@ const TOO_LARGE: &str = "ResourceVersionTooLarge";
 /// Text that is not valid in a response of the API server.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Malformed(String);
-
-impl Malformed {
-    pub(super) fn new(why: impl Into<String>) -> Self {
-        Self(why.into())
-    }
-}
+pub(super) struct Malformed(pub(super) String);
 
 /// Why a list or a watch ended.
 #[derive(Debug, thiserror::Error)]

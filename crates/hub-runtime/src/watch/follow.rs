@@ -232,7 +232,7 @@ impl<K: 'static> Follower<K> {
             EventType::Bookmark => {}
             EventType::Error => {
                 let status = serde_json::from_slice(text)
-                    .map_err(|_| Malformed::new("an error event without a status"))?;
+                    .map_err(|_| Malformed("an error event without a status".to_owned()))?;
                 return Err(WatchError::Status(Box::new(status)));
             }
         }

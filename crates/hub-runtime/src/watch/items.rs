@@ -36,10 +36,10 @@ pub(super) struct Items {
     envelope: Vec<u8>,
 }
 
-/// The list without its items, decoded.
+/// The list without its items, decoded, or what an object has in common with it.
 #[derive(Deserialize)]
-struct Envelope {
-    metadata: ListMeta,
+pub(super) struct Envelope {
+    pub(super) metadata: ListMeta,
 }
 
 impl Items {
@@ -66,7 +66,7 @@ impl Items {
                 match byte {
                     b'{' | b']' => {}
                     b',' | b' ' | b'\n' | b'\r' | b'\t' => continue,
-                    _ => return Err(Malformed::new("an item of the list is not an object")),
+                    _ => return Err(Malformed("an item of the list is not an object".to_owned())),
                 }
             }
             let was_in_item = self.is_in_item();
@@ -88,9 +88,7 @@ impl Items {
     /// The list's own metadata, once its text is complete.
     pub(super) fn finish(self) -> Result<ListMeta, Malformed> {
         let envelope = serde_json::from_slice::<Envelope>(&self.envelope);
-        envelope
-            .map(|envelope| envelope.metadata)
-            .map_err(|error| Malformed::new(format!("not a list: {error}")))
+        envelope.map(|envelope| envelope.metadata).map_err(|error| Malformed(format!("not a list: {error}")))
     }
 
     fn is_in_item(&self) -> bool {

@@ -21,6 +21,7 @@ use crate::watch::Effect;
 
 /// The object of a write.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Target {
     /// The resource's plural.
     pub resource: &'static str,
@@ -61,7 +62,6 @@ impl Target {
     }
 
     /// The same with a field manager.
-    #[must_use]
     pub fn managed_by(self, field_manager: &'static str) -> Self {
         Self { field_manager: Some(field_manager), ..self }
     }
