@@ -135,7 +135,7 @@ impl<K: Key> Queue<K> {
                     return true;
                 }
                 let retry = state.waiting.first().map(|(due, _)| *due);
-                let is_ready = !state.ready.is_empty();
+                let is_ready = !state.ready.places.is_empty();
                 let allowed = state.limit.reached_until(now).filter(|_| is_ready);
                 let free = state.occupation(now).changes_at().filter(|_| is_ready);
                 retry.into_iter().chain(allowed).chain(free).min()
@@ -170,7 +170,7 @@ impl<K: Key> Queue<K> {
         let now = Instant::now();
         state.turn = if is_probe { state.turn + 1 } else { 0 };
         let key = if state.closed { None } else { state.take(now) };
-        if !state.ready.is_empty() {
+        if !state.ready.places.is_empty() {
             self.wake.notify_one();
         }
         key
@@ -221,13 +221,13 @@ impl<K: Key> Queue<K> {
     /// Whether a key is queued, waits for a retry, or is with a worker.
     pub fn holds(&self, key: &K) -> bool {
         let state = self.state.lock();
-        state.ready.contains(key) || state.due.contains_key(key) || state.running.contains_key(key)
+        state.ready.places.contains_key(key) || state.due.contains_key(key) || state.running.contains_key(key)
     }
 
     /// The number of keys that are queued, wait for a retry, or are with a worker.
     pub fn depth(&self) -> usize {
         let state = self.state.lock();
-        state.ready.len() + state.due.len() + state.running.len()
+        state.ready.places.len() + state.due.len() + state.running.len()
     }
 }
 
@@ -274,7 +274,7 @@ impl<K: Key> QueueState<K> {
     }
 
     fn peek(&self, now: Instant) -> Option<(K, Priority)> {
-        if self.ready.is_empty() {
+        if self.ready.places.is_empty() {
             return None;
         }
         let occupation = self.occupation(now);

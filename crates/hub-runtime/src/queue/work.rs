@@ -181,16 +181,10 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     async fn probe(&self) {
         loop {
             let next = self.failure_groups.lock().next_probe();
-            let due = async {
-                match next {
-                    Some(next) => sleep_until(next).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 () = self.regrouped.notified() => {}
-                () = due => {
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                     let probes = self.failure_groups.lock().take_probes(Instant::now());
                     self.add_all(probes);
                 }
