@@ -144,9 +144,9 @@ impl Store {
             self.after_inherited();
         }
         let this = Arc::clone(self);
-        self.host.spawn("the probes of access providers", async move { this.probe_contests().await });
+        self.host.tasks.spawn("the probes of access providers", async move { this.probe_contests().await });
         let this = Arc::clone(self);
-        self.host.spawn("handshakes with the proxy", async move { this.end_overlaps_early().await });
+        self.host.tasks.spawn("handshakes with the proxy", async move { this.end_overlaps_early().await });
     }
 
     async fn probe_contests(&self) {
@@ -167,7 +167,7 @@ impl Store {
     fn probe(&self) {
         match self.update(AccessIndex::probe_contest) {
             Probe::Needless => {}
-            Probe::Begun(key) => self.profiles.enqueue(key, Priority::Update),
+            Probe::Begun(key) => self.profiles.queue.add_with(key, Priority::Update),
             Probe::Over => {
                 info!(
                     "cluster-proxy's own controller no longer writes access providers, replacing its entries"
@@ -303,7 +303,7 @@ impl Store {
     fn after_overlap(self: &Arc<Self>, end: impl FnOnce(&mut AccessIndex) -> bool + Send + 'static) {
         self.overlaps.notify_one();
         let this = Arc::clone(self);
-        self.host.spawn_once("the overlap of trust anchors", async move {
+        self.host.tasks.spawn_once("the overlap of trust anchors", async move {
             sleep(this.settings.overlap).await;
             if end(&mut this.index.lock()) {
                 info!("the overlap of trust anchors has ended");

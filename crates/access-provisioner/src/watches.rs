@@ -31,7 +31,7 @@ pub(crate) fn watch_cluster_proxy(
     watches.watch(Watch::all("managedproxyconfigurations").named(CLUSTER_PROXY).optional(), configuration);
     if require_addon {
         let addons = AddonSink(Arc::clone(store));
-        watches.watch_metadata(Watch::all("managedclusteraddons").named(CLUSTER_PROXY).optional(), addons);
+        watches.watch(Watch::metadata("managedclusteraddons").named(CLUSTER_PROXY).optional(), addons);
     }
 }
 
@@ -39,15 +39,16 @@ pub(crate) fn watch_cluster_proxy(
 pub(crate) fn watch_ca(store: &Arc<Store>, watches: &Watches, ca: &CaReference) {
     let (place, subject, key) = (store.place(), ca.subject(), ca.key.clone());
     let sink = CertificateSink { store: Arc::clone(store), place, subject, key };
-    let namespace = Some(ca.namespace.as_str());
+    let namespace = ca.namespace.as_str();
     let watch = match ca.kind {
         CaKind::Secret => {
-            let watch = Watch::<Secret>::all("secrets").named(&ca.name).optional();
-            watches.watch_while_held(namespace, watch, sink)
+            let watch = Watch::<Secret>::all("secrets").in_namespace(namespace).named(&ca.name).optional();
+            watches.watch_while_held(watch, sink)
         }
         CaKind::ConfigMap => {
-            let watch = Watch::<ConfigMap>::all("configmaps").named(&ca.name).optional();
-            watches.watch_while_held(namespace, watch, sink)
+            let watch =
+                Watch::<ConfigMap>::all("configmaps").in_namespace(namespace).named(&ca.name).optional();
+            watches.watch_while_held(watch, sink)
         }
     };
     store.watch_anchors(Some(watch));

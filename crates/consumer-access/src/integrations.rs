@@ -165,7 +165,7 @@ impl IntegrationStore {
         match self.integration {
             Integration::MultiKueue => {
                 for example in self.integration.examples() {
-                    let watch = Watch::<DynamicObject>::dynamic(example.kind().1, api_resource(&example));
+                    let watch = Watch::dynamic(example.kind().1, &api_resource(&example), None);
                     let sink = ObjectSink { store: Arc::clone(self), example, list: 0 };
                     watches.watch(watch.optional(), sink);
                 }
@@ -178,8 +178,8 @@ impl IntegrationStore {
                     let key = ProfileKey { namespace: consumer.namespace.clone(), cluster: "".into() };
                     let example = IntegrationKey::ClusterSecret(key);
                     let sink = ObjectSink { store: Arc::clone(self), example, list: 0 };
-                    let secrets = Watch::dynamic("secrets", api_resource(&sink.example));
-                    watches.watch_dynamic_in(namespace, secrets.labelled(marks.join(",")).optional(), sink);
+                    let secrets = Watch::dynamic("secrets", &api_resource(&sink.example), Some(namespace));
+                    watches.watch(secrets.labelled(marks.join(",")).optional(), sink);
                     PublishedSink::watch(self, watches, consumer);
                 }
             }

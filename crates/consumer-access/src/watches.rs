@@ -20,7 +20,7 @@ const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
 
 /// Starts the watches.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
-    let of_kind = |kind| Watch::<DynamicObject>::dynamic(resource(kind), api_resource(kind));
+    let of_kind = |kind| Watch::dynamic(resource(kind), &api_resource(kind), None);
     let sink = |kind, account| {
         let watch = WatchName { listed: Listed::Objects(kind), account };
         ObjectSink { store: Arc::clone(store), kind, watch, list: 0 }

@@ -29,23 +29,23 @@ const LEASE: &str = "hub-addons-credential-syncer";
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let settings = &store.settings;
     let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
-    let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts (asking)");
-    watches.watch_metadata(accounts.labelled(asking).optional(), AccountNameSink(Arc::clone(store)));
+    let accounts = Watch::metadata("managedserviceaccounts (asking)");
+    watches.watch(accounts.labelled(asking).optional(), AccountNameSink(Arc::clone(store)));
     // By name and not by label, since a RoleBinding of another owner may have taken the name.
     let bindings = Watch::<RoleBinding>::all("rolebindings").named(&settings.copies_role);
     watches.watch(bindings, RoleBindingSink { store: Arc::clone(store), list: 0 });
     let role = Watch::<ClusterRole>::all("clusterroles").named(&settings.tokens_role);
     watches.watch(role, tokens_role(store));
-    let role = Watch::<ClusterRole>::all("clusterroles (copies)").named(&settings.copies_role);
-    watches.watch_metadata(role, CopiesRoleSink(Arc::clone(store)));
+    let role = Watch::metadata("clusterroles (copies)").named(&settings.copies_role);
+    watches.watch(role, CopiesRoleSink(Arc::clone(store)));
     // Without this watch no permission is withdrawn, and everything else works.
-    let lease = Watch::<Lease>::all("leases (syncer)").named(LEASE).optional();
-    watches.watch_in(settings.namespace.as_str(), lease, LeaseSink(Arc::clone(store)));
+    let lease = Watch::<Lease>::all("leases (syncer)").in_namespace(settings.namespace.as_str());
+    watches.watch(lease.named(LEASE).optional(), LeaseSink(Arc::clone(store)));
     // The namespace of a consumer has another owner, who can remove the permission for its Role: the process does
     // not wait for this watch.
     let held = settings.consumer_roles.iter().map(|role| {
-        let watch = Watch::<Role>::all("roles (consumers)").named(&role.name).late();
-        watches.watch_while_held(Some(role.namespace.as_str()), watch, consumer_role(store, role))
+        let watch = Watch::<Role>::all("roles (consumers)").in_namespace(role.namespace.as_str());
+        watches.watch_while_held(watch.named(&role.name).late(), consumer_role(store, role))
     });
     let held: Vec<_> = held.collect();
     watches.spawn("the watches on consumers' Roles", async move {

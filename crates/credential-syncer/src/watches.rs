@@ -82,7 +82,7 @@ async fn follow(store: Arc<Store>, watches: Watches) {
                 // What an earlier watch has shown does not count for this one.
                 store.change(|_, index| index.forget_sources(account));
                 let sink = TokenSink { store: Arc::clone(&store), account: Some(account.clone()) };
-                watches.watch_while_held(None, tokens().named(account.as_str()).late(), sink)
+                watches.watch_while_held(tokens().named(account.as_str()).late(), sink)
             });
         }
         for (namespace, _) in namespaces.into_iter().filter(|(_, is_watched)| *is_watched) {
@@ -90,7 +90,7 @@ async fn follow(store: Arc<Store>, watches: Watches) {
                 store.change(|_, index| index.forget_copies(namespace));
                 let sink =
                     CopySink { store: Arc::clone(&store), namespace: Some(namespace.clone()), list: 0 };
-                watches.watch_while_held(Some(namespace.as_str()), copies().late(), sink)
+                watches.watch_while_held(copies().in_namespace(namespace.as_str()).late(), sink)
             });
         }
         store.keep_watches(|namespace| copies_in.contains_key(namespace));

@@ -128,16 +128,16 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         limit: WriteLimit::per_second(args.max_writes_per_second),
         ..Setup::new(client)
     };
-    let process = Process::builder(setup)
+    let process = Process::new(setup)
         .add(is_on(profile_projector::GATE).then(|| args.projector()), Projector::new)
         .add(is_on(access_provisioner::GATE).then(|| args.access.provisioner()), Provisioner::new)
         .add(is_on(access_provisioner::DIRECT_GATE).then(|| args.access.direct()), Direct::new)
         .add(own_identity, Provisioner::new)
         .add(is_on(credential_syncer::GATE).then(|| args.syncer()), Syncer::new)
         .add(rights, CredentialRights::new)
-        .add(access_settings, ConsumerAccess::new)
-        .build();
-    let controllers = process.controllers().collect::<Vec<_>>().join(",");
+        .add(access_settings, ConsumerAccess::new);
+    let controllers = process.controllers.iter().map(|controller| controller.name());
+    let controllers = controllers.collect::<Vec<_>>().join(",");
     info!(version = env!("CARGO_PKG_VERSION"), %hub, controllers, "starting");
 
     Ok(run_until_signal(process, signals).await?)

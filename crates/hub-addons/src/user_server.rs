@@ -28,10 +28,7 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), RunError> {
     let from_files = args.certificate_directory.clone();
     let from_files = from_files.map(|directory| ServingCertificate::new(Some(directory), PROTOCOLS));
     let from_files = from_files.transpose()?.map(Arc::new);
-    let listener = args.bind_address.bind().await?;
-    if let Ok(address) = listener.local_addr() {
-        info!(%address, "serving applications");
-    }
+    let listener = args.bind_address.bind("applications").await?;
     let hub = config.cluster_url.clone();
     let client = connect::client(config).await?;
     serve::serve_authorized(&args.host, &metrics, &client).await?;
@@ -56,9 +53,8 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), RunError> {
         is_read_only: true,
         ..Setup::new(client)
     };
-    let process = Process::builder(setup)
-        .add(Some(settings), |shared, settings| UserServer::new(shared, settings, listener, certificate))
-        .build();
+    let process = Process::new(setup)
+        .add(Some(settings), |shared, settings| UserServer::new(shared, settings, listener, certificate));
     info!(version = env!("CARGO_PKG_VERSION"), %hub, "starting");
     Ok(run_until_signal(process, signals).await?)
 }

@@ -26,9 +26,7 @@ const NAME: &str = "fleet";
 
 /// The watched index. Cheap to clone; clones share it.
 #[derive(Clone)]
-pub struct FleetCache {
-    inner: Arc<Inner>,
-}
+pub struct FleetCache(Arc<Inner>);
 
 struct Inner {
     fleet: RwLock<Fleet>,
@@ -40,47 +38,44 @@ impl FleetCache {
     /// An empty index; [`Self::watch`] fills it.
     pub(crate) fn new(bound_source: BoundSource, host: &Arc<Host>) -> Self {
         let fleet = RwLock::new(Fleet::new(bound_source));
-        let (controllers, host) = (OnceLock::new(), Arc::clone(host));
-        Self { inner: Arc::new(Inner { fleet, controllers, host }) }
+        Self(Arc::new(Inner { fleet, controllers: OnceLock::new(), host: Arc::clone(host) }))
     }
 
     /// The current index. Hold the guard for one decision, not across an await.
     pub fn read(&self) -> RwLockReadGuard<'_, Fleet> {
-        self.inner.fleet.read()
+        self.0.fleet.read()
     }
 
     /// Starts the watches that these controllers need. A second call changes nothing.
     pub(crate) fn watch(&self, controllers: &[Arc<dyn Controller>]) {
         let needs = |kind| controllers.iter().any(|controller| controller.needs().contains(&kind));
-        let (grants, clusters) = (needs(FleetKind::Grants), needs(FleetKind::Clusters));
-        let hub_id = needs(FleetKind::HubId);
-        if self.inner.controllers.set(controllers.iter().map(Arc::downgrade).collect()).is_err() {
+        if self.0.controllers.set(controllers.iter().map(Arc::downgrade).collect()).is_err() {
             return;
         }
-        let watches = Watches::new(&self.inner.host, NAME);
-        if grants {
+        let watches = Watches::new(&self.0.host, NAME);
+        if needs(FleetKind::Grants) {
             watches.watch(Watch::all("managedclustersets"), Sets(self.clone()));
             watches.watch(Watch::all("managedclustersetbindings"), Bindings(self.clone()));
         }
-        if clusters {
+        if needs(FleetKind::Clusters) {
             watches.watch(Watch::all("managedclusters"), Clusters(self.clone()));
         }
-        if hub_id {
-            watches.watch_metadata(Watch::all("namespaces").named("kube-system"), HubId(self.clone()));
+        if needs(FleetKind::HubId) {
+            watches.watch(Watch::metadata("namespaces").named("kube-system"), HubId(self.clone()));
         }
     }
 
     fn controllers(&self) -> impl Iterator<Item = Arc<dyn Controller>> {
-        self.inner.controllers.get().into_iter().flatten().filter_map(Weak::upgrade)
+        self.0.controllers.get().into_iter().flatten().filter_map(Weak::upgrade)
     }
 
     fn change(&self, change: impl FnOnce(&mut Fleet) -> Touched) {
         let touched = {
-            let mut fleet = self.inner.fleet.write();
+            let mut fleet = self.0.fleet.write();
             change(&mut fleet)
         };
         // Until the process works, there is no need to call the controllers: `begin` queues everything.
-        if touched == Touched::Nothing || !self.inner.host.is_working() {
+        if touched == Touched::Nothing || !self.0.host.is_working() {
             return;
         }
         let fleet = self.read();
@@ -90,11 +85,11 @@ impl FleetCache {
     }
 
     fn report(&self, subject: &Subject, uid: Option<&str>, findings: Vec<Finding>) {
-        self.inner.host.reporter(NAME).report(subject, uid, findings);
+        self.0.host.reporter(NAME).report(subject, uid, findings);
     }
 
     fn forget(&self, subject: &Subject) {
-        self.inner.host.reporter(NAME).forget(subject);
+        self.0.host.reporter(NAME).forget(subject);
     }
 }
 

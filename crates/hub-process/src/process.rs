@@ -1,6 +1,6 @@
 //! The controllers of one process, from acquiring their Leases to shutdown.
 //!
-//! [`Process::builder`] takes what the process needs from outside, [`Builder::add`] the controllers, and
+//! [`Process::new`] takes what the process needs from outside, [`Process::add`] the controllers, and
 //! [`Process::run`] does the rest in a fixed order: Leases, watches, first lists, work, shutdown. There is no global
 //! state, so several processes can run in one program; a process that is dropped leaves no task behind.
 
@@ -88,42 +88,18 @@ pub enum ProcessError {
     TaskEnded(&'static str),
 }
 
-/// A process to which controllers can still be added.
-pub struct Builder(Process);
-
-impl Builder {
-    /// Adds a controller with its settings, if there are any.
-    #[must_use]
-    pub fn add<S, C: Controller>(mut self, settings: Option<S>, new: impl FnOnce(&Shared, S) -> C) -> Self {
-        if let Some(settings) = settings {
-            let controller: Arc<dyn Controller> = Arc::new(new(&self.0.shared, settings));
-            if let Some(leases) = &mut self.0.leases {
-                let shown = Arc::clone(&controller);
-                leases.add(controller.name(), Box::new(move || shown.lease_annotation()));
-            }
-            self.0.controllers.push(controller);
-        }
-        self
-    }
-
-    /// The process, ready to run.
-    #[must_use]
-    pub fn build(self) -> Process {
-        self.0
-    }
-}
-
 /// The controllers of one process.
+#[must_use]
 pub struct Process {
-    shared: Shared,
+    /// What the controllers share.
+    pub shared: Shared,
     leases: Option<Leases>,
-    controllers: Vec<Arc<dyn Controller>>,
+    pub controllers: Vec<Arc<dyn Controller>>,
 }
 
 impl Process {
     /// A process without controllers. Requires a tokio runtime.
-    #[must_use]
-    pub fn builder(setup: Setup) -> Builder {
+    pub fn new(setup: Setup) -> Self {
         let Setup { client, health, metrics, manager, bound_source, candidate, is_read_only, limit, clock } =
             setup;
         let leases = candidate.map(|candidate| Leases::new(client.clone(), candidate, metrics.clone()));
@@ -136,27 +112,20 @@ impl Process {
         let fleet = FleetCache::new(bound_source, &host);
         let profiles = Profiles::new(Arc::clone(&host), manager.clone());
         let shared = Shared { host, fleet, profiles, manager };
-        Builder(Process { shared, leases, controllers: Vec::new() })
+        Self { shared, leases, controllers: Vec::new() }
     }
 
-    /// The names of the controllers.
-    pub fn controllers(&self) -> impl Iterator<Item = &'static str> {
-        self.controllers.iter().map(|controller| controller.name())
-    }
-
-    /// Returns the annotations that its controllers give their Leases, for observers.
-    pub fn lease_annotations(&self) -> impl Fn() -> Vec<(&'static str, String)> + Send + use<> {
-        let controllers = self.controllers.clone();
-        move || {
-            let shown = controllers.iter().filter_map(|controller| controller.lease_annotation());
-            shown.filter_map(|(key, value)| Some((key, value?))).collect()
+    /// Adds a controller with its settings, if there are any.
+    pub fn add<S, C: Controller>(mut self, settings: Option<S>, new: impl FnOnce(&Shared, S) -> C) -> Self {
+        if let Some(settings) = settings {
+            let controller: Arc<dyn Controller> = Arc::new(new(&self.shared, settings));
+            if let Some(leases) = &mut self.leases {
+                let shown = Arc::clone(&controller);
+                leases.add(controller.name(), Box::new(move || shown.lease_annotation()));
+            }
+            self.controllers.push(controller);
         }
-    }
-
-    /// What its controllers share, for observers.
-    #[must_use]
-    pub fn shared(&self) -> &Shared {
-        &self.shared
+        self
     }
 
     /// Acquires the Leases, watches and works until `stop`. Then it finishes the writes in flight and releases its
@@ -168,7 +137,7 @@ impl Process {
             return Ok(());
         }
         let result = self.lead(stop).await;
-        self.shared.host.tasks().end();
+        self.shared.host.tasks.end();
         if let Some(leases) = &mut self.leases {
             leases.release().await;
         }
@@ -190,7 +159,7 @@ impl Process {
             biased;
             () = stop.cancelled() => {}
             why = &mut lost => return Err(ProcessError::LeadershipLost(why)),
-            task = host.tasks().missing() => return Err(ProcessError::TaskEnded(task)),
+            task = host.tasks.missing() => return Err(ProcessError::TaskEnded(task)),
             () = &mut work => return Err(ProcessError::TaskEnded("workers")),
         }
         info!("stopping: finishing writes in flight");
@@ -207,7 +176,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.shared.host.tasks().end();
+        self.shared.host.tasks.end();
     }
 }
 

@@ -52,7 +52,8 @@ pub struct Profiles {
     owners: OnceLock<Vec<Weak<dyn Controller>>>,
     cache: Mutex<ProfileCache>,
     member_ids: Mutex<MemberIds>,
-    queue: Arc<Work<ProfileKey>>,
+    /// The profiles to write.
+    pub queue: Arc<Work<ProfileKey>>,
 }
 
 impl Profiles {
@@ -82,10 +83,6 @@ impl Profiles {
         }
     }
 
-    pub fn enqueue(&self, key: ProfileKey, priority: Priority) {
-        self.queue.add_with(key, priority);
-    }
-
     /// Whether the cache contains a profile.
     pub fn exists(&self, key: &ProfileKey) -> bool {
         self.cache().get(key).is_some()
@@ -113,18 +110,13 @@ impl Profiles {
         self.queue.add_all(keys);
     }
 
-    /// Ends the pause of a namespace, since it may have been recreated.
-    pub fn resume(&self, namespace: &Namespace) {
-        self.queue.resume(namespace);
-    }
-
     /// Queues a profile that has changed or been deleted.
     fn changed(&self, key: ProfileKey) {
         let exists = self.exists(&key);
         let priorities =
             self.owners().filter_map(|controller| Some(controller.owner()?.priority(&key, exists)));
         let priority = priorities.min().unwrap_or(Priority::Update);
-        self.enqueue(key, priority);
+        self.queue.add_with(key, priority);
     }
 
     fn owners(&self) -> impl Iterator<Item = Arc<dyn Controller>> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use backon::ExponentialBackoff;
 use hub_api::names::Namespace;
 use hub_core::priority::Priority;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -88,12 +88,12 @@ struct Running {
 }
 
 impl<K: Key> Queue<K> {
-    /// An empty queue for this many workers.
+    /// An empty queue for this many workers. Delays all work while the limit is reached, except work that ends a grant.
     #[must_use]
-    pub fn new(workers: usize) -> Self {
+    pub fn new(workers: usize, limit: WriteLimit) -> Self {
         let state = QueueState {
             workers,
-            limit: WriteLimit::default(),
+            limit,
             ready: Ready::default(),
             running: HashMap::new(),
             turn: 0,
@@ -106,21 +106,14 @@ impl<K: Key> Queue<K> {
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
-    /// Delays all work while the limit is reached, except work that ends a grant.
-    #[must_use]
-    pub fn limited_by(mut self, limit: WriteLimit) -> Self {
-        self.state.get_mut().limit = limit;
-        self
-    }
-
     pub fn set_workers(&self, workers: usize) {
-        self.lock().workers = workers;
+        self.state.lock().workers = workers;
     }
 
     /// Queues a key. A key that waits for a retry is queued immediately; one that a worker holds is queued again when
     /// the worker has finished it; one that is already queued keeps its position unless the new priority is higher.
     pub fn add(&self, key: K, priority: Priority) {
-        if self.lock().add(key, priority) {
+        if self.state.lock().add(key, priority) {
             self.wake.notify_one();
         }
     }
@@ -130,7 +123,7 @@ impl<K: Key> Queue<K> {
         loop {
             let notified = self.wake.notified();
             let due = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 if state.closed {
                     // One notification may have to reach every worker: pass it on.
                     self.wake.notify_one();
@@ -142,7 +135,7 @@ impl<K: Key> Queue<K> {
                     return true;
                 }
                 let retry = state.waiting.first().map(|(due, _)| *due);
-                let is_ready = !state.ready.is_empty();
+                let is_ready = !state.ready.places.is_empty();
                 let allowed = state.limit.reached_until(now).filter(|_| is_ready);
                 let free = state.occupation(now).changes_at().filter(|_| is_ready);
                 retry.into_iter().chain(allowed).chain(free).min()
@@ -158,14 +151,14 @@ impl<K: Key> Queue<K> {
 
     /// Records that a request for a key begins.
     pub fn request(&self, key: &K) {
-        if let Some(Running { busy, .. }) = self.lock().running.get_mut(key) {
+        if let Some(Running { busy, .. }) = self.state.lock().running.get_mut(key) {
             busy.since = Instant::now();
         }
     }
 
     /// The priority of a key that a worker holds, or with which it has been added again since.
     pub fn priority(&self, key: &K) -> Option<Priority> {
-        let state = self.lock();
+        let state = self.state.lock();
         let Running { busy, again } = state.running.get(key)?;
         Some(again.map_or(busy.priority, |again| again.min(busy.priority)))
     }
@@ -173,11 +166,11 @@ impl<K: Key> Queue<K> {
     /// The next key that a worker can take. The caller holds the key until it calls [`Self::finish`]. Probes take the
     /// priorities in turn, so that keys that always fail do not keep those of other priorities waiting.
     pub fn take(&self, is_probe: bool) -> Option<K> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let now = Instant::now();
         state.turn = if is_probe { state.turn + 1 } else { 0 };
         let key = if state.closed { None } else { state.take(now) };
-        if !state.ready.is_empty() {
+        if !state.ready.places.is_empty() {
             self.wake.notify_one();
         }
         key
@@ -185,7 +178,7 @@ impl<K: Key> Queue<K> {
 
     /// Returns a key with its result.
     pub fn finish(&self, key: K, outcome: Outcome) {
-        let (mut state, now) = (self.lock(), Instant::now());
+        let (mut state, now) = (self.state.lock(), Instant::now());
         if outcome == Outcome::Done {
             state.failing.remove(&key);
             state.refused.remove(&key);
@@ -221,24 +214,20 @@ impl<K: Key> Queue<K> {
 
     /// Closes the queue: [`Self::take`] returns `None` from now on, even if keys are left.
     pub fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.wake.notify_one();
     }
 
     /// Whether a key is queued, waits for a retry, or is with a worker.
     pub fn holds(&self, key: &K) -> bool {
-        let state = self.lock();
-        state.ready.contains(key) || state.due.contains_key(key) || state.running.contains_key(key)
+        let state = self.state.lock();
+        state.ready.places.contains_key(key) || state.due.contains_key(key) || state.running.contains_key(key)
     }
 
     /// The number of keys that are queued, wait for a retry, or are with a worker.
     pub fn depth(&self) -> usize {
-        let state = self.lock();
-        state.ready.len() + state.due.len() + state.running.len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, QueueState<K>> {
-        self.state.lock()
+        let state = self.state.lock();
+        state.ready.places.len() + state.due.len() + state.running.len()
     }
 }
 
@@ -285,7 +274,7 @@ impl<K: Key> QueueState<K> {
     }
 
     fn peek(&self, now: Instant) -> Option<(K, Priority)> {
-        if self.ready.is_empty() {
+        if self.ready.places.is_empty() {
             return None;
         }
         let occupation = self.occupation(now);
@@ -348,7 +337,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_added_twice_is_handed_out_once() {
-        let queue = Queue::new(8);
+        let queue = Queue::new(8, WriteLimit::default());
         queue.add("a", Priority::Update);
         queue.add("b", Priority::Update);
         queue.add("a", Priority::Update);
@@ -358,7 +347,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_added_while_a_worker_has_it_comes_again_afterwards() {
-        let queue = Queue::new(8);
+        let queue = Queue::new(8, WriteLimit::default());
         queue.add("a", Priority::Update);
         let key = queue.next().await.unwrap();
         queue.add("a", Priority::Update);
@@ -369,7 +358,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failing_key_waits_longer_each_time_and_no_longer_than_the_bound() {
-        let queue = Queue::new(8);
+        let queue = Queue::new(8, WriteLimit::default());
         queue.add("a", Priority::Update);
         let mut waits = Vec::new();
         for _ in 0..20 {
@@ -385,7 +374,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn success_ends_the_waiting() {
-        let queue = Queue::new(8);
+        let queue = Queue::new(8, WriteLimit::default());
         for outcome in [Outcome::Retry, Outcome::Retry, Outcome::Retry, Outcome::Done] {
             queue.add("a", Priority::Update);
             let key = queue.next().await.unwrap();
@@ -401,7 +390,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_change_does_not_wait_for_the_next_attempt() {
-        let queue = Queue::new(8);
+        let queue = Queue::new(8, WriteLimit::default());
         queue.add("a", Priority::Update);
         let key = queue.next().await.unwrap();
         queue.finish(key, Outcome::RetryAfter(Duration::from_hours(1)));
@@ -415,7 +404,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_held_until_it_is_done() {
-        let queue = Queue::new(8);
+        let queue = Queue::new(8, WriteLimit::default());
         assert!(!queue.holds(&"a"));
         queue.add("a", Priority::Update);
         assert!(queue.holds(&"a"), "ready");
@@ -430,7 +419,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_depth_is_the_number_of_all_keys_that_are_not_done() {
-        let queue = Queue::new(100);
+        let queue = Queue::new(100, WriteLimit::default());
         (0..7).for_each(|key| queue.add(key, Priority::Update));
         for outcome in [Some(Outcome::Retry), Some(Outcome::Retry), Some(Outcome::Retry), None, None] {
             let key = queue.take(false).unwrap();
@@ -445,7 +434,7 @@ mod tests {
     async fn a_key_keeps_its_priority_until_it_succeeds() {
         for (outcome, next) in [(Outcome::Retry, "ends"), (Outcome::Held, "ends"), (Outcome::Done, "starts")]
         {
-            let queue = Queue::new(8);
+            let queue = Queue::new(8, WriteLimit::default());
             queue.add("ends", Priority::End);
             let key = queue.next().await.unwrap();
             queue.add("ends", Priority::Update);
@@ -457,7 +446,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_request_leaves_its_worker_to_another_key() {
-        let queue = Queue::new(2);
+        let queue = Queue::new(2, WriteLimit::default());
         queue.add("slow", Priority::Update);
         queue.add("other", Priority::Update);
         assert_eq!(queue.next().await, Some("slow"));
@@ -469,7 +458,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_parked_key_has_no_timer_and_keeps_its_priority() {
-        let queue = Queue::new(8);
+        let queue = Queue::new(8, WriteLimit::default());
         queue.add("parked", Priority::End);
         let key = queue.next().await.unwrap();
         queue.finish(key, Outcome::Parked);
@@ -483,7 +472,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn closing_wakes_every_worker() {
-        let queue = Arc::new(Queue::<&str>::new(8));
+        let queue = Arc::new(Queue::<&str>::new(8, WriteLimit::default()));
         let workers: Vec<_> = (0..8)
             .map(|_| {
                 let queue = Arc::clone(&queue);
@@ -499,7 +488,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_refused_is_tried_soon_and_then_seldom_until_it_is_done() {
-        let queue = Queue::new(8);
+        let queue = Queue::new(8, WriteLimit::default());
         queue.add("key", Priority::Update);
         let mut waits = Vec::new();
         for outcome in [Outcome::Refused; 12].into_iter().chain([Outcome::Done]) {
@@ -523,7 +512,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_keys_reach_many_workers_exactly_once() {
-        let queue = Arc::new(Queue::new(8));
+        let queue = Arc::new(Queue::new(8, WriteLimit::default()));
         let seen = Arc::new(Mutex::new(Vec::new()));
         let workers: Vec<_> = (0..8)
             .map(|_| {

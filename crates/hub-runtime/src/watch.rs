@@ -26,18 +26,19 @@ pub mod served;
 mod tests;
 mod trouble;
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hub_api::text::Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Api;
-use kube::core::{PartialObjectMeta, Resource};
+use kube::Client;
+use kube::core::{NamespaceResourceScope, PartialObjectMeta, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 
-use self::decode::{Metadata, Whole};
+use self::decode::Decode;
 use self::endpoint::{CollectionPath, Extent, WatchEndpoint};
 pub use self::expectations::{Effect, Expectations, LONGEST_LAG, LONGEST_SILENCE, Readiness};
 use self::follow::Follower;
@@ -46,7 +47,6 @@ use self::page_size::PageSize;
 use self::seen_history::{Era, SeenHistory};
 use self::trouble::Trouble;
 use crate::observe::health::{Need, SyncState};
-use crate::observe::metrics::Metrics;
 use crate::watch::served::ServedVersion;
 
 /// How long one watch lasts before the API server ends it and the next one continues.
@@ -123,127 +123,118 @@ impl Default for Lists {
     }
 }
 
-impl Lists {
-    /// Waits for a permit, which is returned when it is dropped.
-    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
-        // The semaphore is never closed.
-        self.permits.acquire().await.ok()
-    }
-}
-
-/// What to watch.
-pub struct Watch<K: Resource> {
-    resource: &'static str,
-    kind: K::DynamicType,
-    name: Option<String>,
+/// What to watch, and how each object is passed on.
+#[must_use]
+pub struct Watch<K> {
+    pub(crate) resource: &'static str,
+    pub(crate) need: Need,
+    path: CollectionPath,
+    extent: Extent,
+    decode: Decode<K>,
+    fields: Option<String>,
     labels: Option<String>,
     page: u32,
-    need: Need,
-    managed_fields: bool,
-    served: Option<ServedVersion>,
 }
 
-impl<K: Resource<DynamicType = ()>> Watch<K> {
-    /// Every object of a kind; `resource` is its plural and identifies the watch in logs, metrics and probes. If a
-    /// process watches one kind twice, it also distinguishes the two.
-    #[must_use]
+impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Watch<K> {
+    /// Every object of a kind, without `managedFields`; `resource` is its plural and identifies the watch in logs,
+    /// metrics and probes. If a process watches one kind twice, it also distinguishes the two.
     pub fn all(resource: &'static str) -> Self {
-        Self::dynamic(resource, ())
+        Self::dynamic(resource, &(), None)
     }
 }
 
-impl<K: Resource> Watch<K> {
-    /// Every object of a kind that is known at run time only.
-    #[must_use]
-    pub fn dynamic(resource: &'static str, kind: K::DynamicType) -> Self {
+impl<K: Resource<DynamicType = ()> + 'static> Watch<PartialObjectMeta<K>> {
+    /// The metadata of every object of a kind, without `managedFields`: other fields are not requested.
+    pub fn metadata(resource: &'static str) -> Self {
+        Self::new(resource, K::url_path(&(), None), Extent::Metadata, decode::metadata)
+    }
+}
+
+impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> Watch<K> {
+    /// Only objects in this namespace.
+    pub fn in_namespace(self, namespace: &str) -> Self {
+        Self { path: CollectionPath::Fixed(K::url_path(&(), Some(namespace))), ..self }
+    }
+}
+
+impl<K: Resource + DeserializeOwned + 'static> Watch<K> {
+    /// Every object of a kind that is known at run time only, in one namespace or in all.
+    pub fn dynamic(resource: &'static str, kind: &K::DynamicType, namespace: Option<&str>) -> Self {
+        Self::new(resource, K::url_path(kind, namespace), Extent::Whole, decode::whole::<K, false>)
+    }
+
+    /// Decodes `managedFields` too: the manager, the time and the fields of each entry, apart from those of the status.
+    /// If one entry cannot be read, none is.
+    pub fn with_managed_fields(self) -> Self {
+        Self { decode: decode::whole::<K, true>, ..self }
+    }
+}
+
+impl<K: 'static> Watch<K> {
+    fn new(resource: &'static str, path: String, extent: Extent, decode: Decode<K>) -> Self {
         Self {
             resource,
-            kind,
-            name: None,
+            need: Need::Required,
+            path: CollectionPath::Fixed(path),
+            extent,
+            decode,
+            fields: None,
             labels: None,
             page: PAGE,
-            need: Need::Required,
-            managed_fields: false,
-            served: None,
         }
     }
 
     /// Only objects of this name: a permission limited to it by `resourceNames` suffices.
-    #[must_use]
-    pub fn named(self, name: impl Into<String>) -> Self {
-        Self { name: Some(name.into()), ..self }
+    pub fn named(self, name: impl Display) -> Self {
+        Self { fields: Some(format!("metadata.name={name}")), ..self }
     }
 
     /// Only objects that match this label selector. RBAC cannot limit a permission to it.
-    #[must_use]
     pub fn labelled(self, selector: impl Into<String>) -> Self {
         Self { labels: Some(selector.into()), ..self }
     }
 
     /// Sets the page size of lists, instead of 500.
-    #[must_use]
     pub fn paged(self, page: u32) -> Self {
         Self { page, ..self }
     }
 
-    /// Decodes `managedFields` too: the manager, the time and the fields of each entry, apart from those of the status.
-    /// If one entry cannot be read, none is.
-    #[must_use]
-    pub fn with_managed_fields(self) -> Self {
-        Self { managed_fields: true, ..self }
-    }
-
     /// ClusterProfiles, in the version that the hub serves; starts once that version is known.
-    #[must_use]
     pub fn served_in(self, version: ServedVersion) -> Self {
-        Self { served: Some(version), ..self }
+        Self { path: CollectionPath::Profiles(version), ..self }
     }
 
     /// The process can work without it: see [`Need::Optional`].
-    #[must_use]
     pub fn optional(self) -> Self {
         Self { need: Need::Optional, ..self }
     }
 
     /// It starts while the process already works: see [`Need::Late`].
-    #[must_use]
     pub fn late(self) -> Self {
         Self { need: Need::Late, ..self }
     }
 
-    /// The part of the kind that is known only at run time.
-    #[must_use]
-    pub fn kind(&self) -> &K::DynamicType {
-        &self.kind
-    }
-
-    /// The resource's plural.
-    #[must_use]
-    pub fn resource(&self) -> &'static str {
-        self.resource
-    }
-
-    /// Whether the process can work without it.
-    #[must_use]
-    pub fn need(&self) -> Need {
-        self.need
-    }
-
-    /// The requests of the watch for this extent of each object, at the path of an `Api`.
-    fn endpoint(self, api: Api<K>, extent: Extent) -> WatchEndpoint {
-        let place = match self.served {
-            Some(version) => CollectionPath::Profiles(version),
-            None => CollectionPath::Fixed(api.resource_url().to_owned()),
+    /// Watches for as long as the task runs. Errors are counted, logged once and retried.
+    pub(crate) fn follow(
+        self,
+        client: Client,
+        sync: SyncState,
+        lists: Lists,
+        sink: Box<dyn Sink<K>>,
+    ) -> impl Future<Output = ()> + Send + use<K> {
+        let Self { path, extent, decode, fields, labels, page, .. } = self;
+        let follower = Follower {
+            endpoint: WatchEndpoint { client, path, extent, fields, labels, page: PageSize::new(page) },
+            decode,
+            history: History::new(sink),
+            trouble: Trouble::new(self.resource, sync.metrics.clone()),
+            sync,
+            lists,
+            failing: None,
+            era: Era::default(),
         };
-        let fields = self.name.map(|name| format!("metadata.name={name}"));
-        WatchEndpoint {
-            client: api.into_client(),
-            place,
-            extent,
-            fields,
-            labels: self.labels,
-            page: PageSize::new(self.page),
-        }
+        follower.follow()
     }
 }
 
@@ -266,59 +257,5 @@ pub fn decode_with_managed_fields<K>(text: &[u8]) -> Result<K, serde_json::Error
 where
     K: Resource + DeserializeOwned,
 {
-    Whole { managed_fields: true }.object(text)
-}
-
-/// Watches whole objects, in one namespace or in all, for as long as the task runs, without `managedFields` unless the
-/// watch [asks for them](Watch::with_managed_fields). Errors are counted, logged once and retried.
-pub async fn objects<K>(
-    api: Api<K>,
-    watch: Watch<K>,
-    sync: SyncState,
-    metrics: Metrics,
-    lists: Lists,
-    sink: impl Sink<K>,
-) where
-    K: Resource + DeserializeOwned + Send + 'static,
-{
-    let decode = Whole { managed_fields: watch.managed_fields };
-    let endpoint = watch.endpoint(api, Extent::Whole);
-    follower(endpoint, decode, sync, metrics, lists, sink).follow::<K>().await;
-}
-
-/// Watches the metadata of objects only, for as long as the task runs: other fields are not requested. `managedFields`
-/// are dropped.
-pub async fn metadata<K>(
-    api: Api<K>,
-    watch: Watch<K>,
-    sync: SyncState,
-    metrics: Metrics,
-    lists: Lists,
-    sink: impl Sink<PartialObjectMeta<K>>,
-) where
-    K: Resource + Send + 'static,
-{
-    let endpoint = watch.endpoint(api, Extent::Metadata);
-    follower(endpoint, Metadata, sync, metrics, lists, sink).follow::<PartialObjectMeta<K>>().await;
-}
-
-fn follower<S, D>(
-    endpoint: WatchEndpoint,
-    decode: D,
-    sync: SyncState,
-    metrics: Metrics,
-    lists: Lists,
-    sink: S,
-) -> Follower<S, D> {
-    let trouble = Trouble::new(sync.resource(), metrics);
-    Follower {
-        endpoint,
-        decode,
-        history: History::new(sink),
-        trouble,
-        sync,
-        lists,
-        failing: None,
-        era: Era::default(),
-    }
+    decode::object(text, true)
 }

@@ -31,9 +31,10 @@ pub struct Request<'a> {
 
 #[derive(Clone)]
 pub struct Writer {
-    fence: Fence,
-    breaker: CircuitBreaker,
-    limit: WriteLimit,
+    pub(crate) fence: Fence,
+    pub breaker: CircuitBreaker,
+    /// What its writes count towards.
+    pub(crate) limit: WriteLimit,
     metrics: Metrics,
 }
 
@@ -42,17 +43,6 @@ impl Writer {
     #[must_use]
     pub fn new(fence: Fence, limit: WriteLimit, metrics: Metrics) -> Self {
         Self { fence, breaker: CircuitBreaker::new(metrics.clone()), limit, metrics }
-    }
-
-    /// The limit that its writes count towards.
-    #[must_use]
-    pub fn limit(&self) -> &WriteLimit {
-        &self.limit
-    }
-
-    #[must_use]
-    pub fn breaker(&self) -> &CircuitBreaker {
-        &self.breaker
     }
 
     /// Sends one request. Its timeout is ten seconds, or less if the claim expires earlier, so that no write is in
@@ -112,7 +102,7 @@ mod tests {
             let blocks = std::future::pending::<Result<(), _>>();
             let error = writer.send(Request { name, ..REQUEST }, blocks).await.unwrap_err();
             assert_eq!(error.took, WRITE_TIMEOUT);
-            assert!(!writer.breaker().is_open(), "{name}");
+            assert!(!writer.breaker.is_open(), "{name}");
         }
     }
 }

@@ -39,7 +39,7 @@ impl Controller for Projector {
         // Other tasks run in between: a hub has tens of thousands of profiles.
         let shared = self.shared.clone();
         let namespaces: Vec<_> = shared.fleet.read().namespaces().cloned().collect();
-        self.shared.host.spawn_once("the first queue of profiles", async move {
+        self.shared.host.tasks.spawn_once("the first queue of profiles", async move {
             for namespace in namespaces {
                 queue(&shared, &shared.fleet.read(), &Touched::Namespaces([namespace].into()));
                 yield_now().await;
@@ -57,12 +57,12 @@ fn queue(shared: &Shared, fleet: &Fleet, touched: &Touched) {
     let profiles = &shared.profiles;
     if let Touched::Namespaces(namespaces) = touched {
         for namespace in namespaces {
-            profiles.resume(namespace);
+            profiles.queue.resume(namespace);
         }
     }
     for (key, grant) in concerned(fleet, touched, &**profiles) {
         let priority = Priority::of_profile(grant, profiles.exists(&key));
-        profiles.enqueue(key, priority);
+        profiles.queue.add_with(key, priority);
     }
 }
 

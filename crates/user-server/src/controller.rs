@@ -92,8 +92,8 @@ impl Controller for UserServer {
             ("secrets (client certificate)", &proxy.client_secret),
             ("secrets (CA of the proxy server)", &proxy.ca_secret),
         ] {
-            let watch = Watch::<Secret>::all(resource).named(name);
-            watches.watch_in(proxy.namespace.as_str(), watch, secrets.clone());
+            let watch = Watch::<Secret>::all(resource).in_namespace(proxy.namespace.as_str());
+            watches.watch(watch.named(name), secrets.clone());
         }
     }
 

@@ -133,7 +133,11 @@ pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
                 let declared = world.lock().monitor.declared;
                 let built =
                     build(&world, process, setup(&world, process, identity, means), gates, means, declared);
-                let annotations = built.lease_annotations();
+                let controllers = built.controllers.clone();
+                let annotations = move || {
+                    let shown = controllers.iter().filter_map(|controller| controller.lease_annotation());
+                    shown.filter_map(|(key, value)| Some((key, value?))).collect::<Vec<_>>()
+                };
                 let running = built.run(CancellationToken::new());
                 let ended = tokio::select! {
                     biased;
@@ -243,14 +247,13 @@ fn build(
         process,
         admission: Admission::new(shared, protected, REQUESTS),
     };
-    Process::builder(setup)
+    Process::new(setup)
         .add(gates.projector.then(projector), Projector::new)
         .add(gates.provisioner.then(provisioner), Provisioner::new)
         .add(gates.syncer.then(syncer), Syncer::new)
         .add(gates.rights.then(rights), CredentialRights::new)
         .add(consumers::settings(declared).filter(|_| gates.consumers), ConsumerAccess::new)
         .add(gates.admission.then(ProtectedNamespaces::default), user_server)
-        .build()
 }
 
 /// The user server, whose requests an operation opens.

@@ -28,8 +28,8 @@ impl PublishedSink {
     pub(super) fn watch(store: &Arc<IntegrationStore>, watches: &Watches, consumer: &Consumer) {
         let (namespace, provider) = (&consumer.namespace, store.settings.provider_of(consumer).to_owned());
         let sink = Self { store: Arc::clone(store), namespace: namespace.clone(), provider };
-        let profiles = Watch::dynamic(PROFILES, ProfileVersion::V1alpha1.resource()).optional();
-        watches.watch_dynamic_in(namespace.as_str(), profiles, sink);
+        let kind = ProfileVersion::V1alpha1.resource();
+        watches.watch(Watch::dynamic(PROFILES, &kind, Some(namespace.as_str())).optional(), sink);
     }
 
     fn set(&self, key: &ObjectKey, published: Option<PublishedCluster>) {

@@ -33,7 +33,7 @@ pub(crate) fn shared_store<S>(new: impl Fn(&Shared, AccessSettings) -> S) -> S {
     };
     let client = Client::try_from(Config::new("http://localhost:1".parse().unwrap())).unwrap();
     let mut store = None;
-    let _ = Process::builder(Setup::new(client)).add(Some(settings), |shared, settings| {
+    let _ = Process::new(Setup::new(client)).add(Some(settings), |shared, settings| {
         store = Some(new(shared, settings.clone()));
         ConsumerAccess::new(shared, settings)
     });

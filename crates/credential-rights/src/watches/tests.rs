@@ -40,7 +40,7 @@ fn settings() -> PermissionSettings {
 fn store() -> Arc<Store> {
     let client = Client::try_from(Config::new("http://localhost:1".parse().unwrap())).unwrap();
     let mut store = None;
-    let _ = Process::builder(Setup::new(client)).add(Some(settings()), |shared, settings| {
+    let _ = Process::new(Setup::new(client)).add(Some(settings()), |shared, settings| {
         store = Some(Store::new(shared, settings.clone()));
         CredentialRights::new(shared, settings)
     });

@@ -28,7 +28,7 @@ async fn an_event_is_repeated_for_as_long_as_its_finding_persists() {
         assert!((1..=3).contains(&published), "{published} in hour {hour}");
     }
     api.allow();
-    running.shared.profiles.enqueue(key("c1"), Priority::Start);
+    running.shared.profiles.queue.add_with(key("c1"), Priority::Start);
     eventually("the finding is over", || exists(&api)).await;
     let before = api.requests(EVENTS).len();
     tokio::time::sleep(Duration::from_hours(2)).await;

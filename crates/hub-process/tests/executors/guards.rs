@@ -130,7 +130,7 @@ async fn a_process_whose_renewals_get_no_response_stops_writing_two_seconds_befo
     for (cluster, millis, is_written) in [("c2", 12_000, true), ("c3", 13_200, false)] {
         tokio::time::sleep_until(renewed + Duration::from_millis(millis)).await;
         running.wishes.lock().unwrap().profiles.insert(key(cluster));
-        running.shared.profiles.enqueue(key(cluster), Priority::Start);
+        running.shared.profiles.queue.add_with(key(cluster), Priority::Start);
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(api.get(&format!("{PROFILES}/{cluster}")).is_some(), is_written, "{cluster}");
     }

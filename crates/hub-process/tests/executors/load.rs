@@ -57,7 +57,7 @@ async fn the_end_of_a_grant_overtakes_tens_of_thousands_of_pending_status_writes
 
     let ended = ProfileKey { namespace: "app".into(), cluster: "c34999".into() };
     running.wishes.lock().unwrap().profiles.remove(&ended);
-    running.shared.profiles.enqueue(ended, Priority::End);
+    running.shared.profiles.queue.add_with(ended, Priority::End);
     eventually("the delete is sent", || !api.requests("DELETE").is_empty()).await;
     let since = api.requests("/clusterprofiles/").split_off(before);
     let overtaken = since.iter().position(|request| request.starts_with("DELETE")).unwrap();
@@ -79,7 +79,7 @@ async fn a_limit_of_writes_delays_everything_but_the_end_of_grants() {
     let begin = Instant::now();
     running.wishes.lock().unwrap().profiles.clear();
     for key in keys("app", 200) {
-        running.shared.profiles.enqueue(key, Priority::End);
+        running.shared.profiles.queue.add_with(key, Priority::End);
     }
     eventually("the profiles are deleted", || api.requests("DELETE").len() == 200).await;
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
@@ -105,7 +105,7 @@ async fn a_namespace_whose_writes_do_not_return_delays_no_other() {
             wish.version = Some(version.clone());
         }
         for key in others() {
-            running.shared.profiles.enqueue(key, Priority::Start);
+            running.shared.profiles.queue.add_with(key, Priority::Start);
         }
         let is_written = |key: ProfileKey| {
             let object = api.get(&format!("{}/{}", path(key.namespace.as_str()), key.cluster));
@@ -150,7 +150,7 @@ async fn the_end_of_a_grant_is_among_the_probes_of_an_outage() {
     eventually("the outage is noticed", || api.requests("PATCH").len() >= WORKERS / 2).await;
     let ended = keys("app", 1).next().unwrap();
     running.wishes.lock().unwrap().profiles.remove(&ended);
-    running.shared.profiles.enqueue(ended, Priority::End);
+    running.shared.profiles.queue.add_with(ended, Priority::End);
     let before = api.requests("PATCH").len();
     eventually("the delete is tried", || !api.requests("DELETE").is_empty()).await;
     assert!(api.requests("PATCH").len() <= before + 2);
@@ -187,7 +187,7 @@ async fn creates_that_fail_in_many_namespaces_delay_no_write_in_another() {
         let begin = Instant::now();
         running.wishes.lock().unwrap().version = Some(format!("v1.{minor}.0"));
         let before = api.requests("PATCH").len();
-        keys("app", 5).for_each(|key| running.shared.profiles.enqueue(key, Priority::Update));
+        keys("app", 5).for_each(|key| running.shared.profiles.queue.add_with(key, Priority::Update));
         eventually("they are written", || api.requests("PATCH").len() == before + 5).await;
         assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
         tokio::time::sleep(Duration::from_secs(7)).await;
@@ -213,13 +213,13 @@ async fn creates_that_begin_to_hang_in_hundreds_of_namespaces_at_once_delay_no_u
     eventually("the healthy profiles exist", || created(&api, keys("app", 5))).await;
     let hanging = || (0..400).flat_map(|number| keys(&format!("hanging-{number}"), 2).collect::<Vec<_>>());
     running.wishes.lock().unwrap().profiles.extend(hanging());
-    hanging().for_each(|key| running.shared.profiles.enqueue(key, Priority::Start));
+    hanging().for_each(|key| running.shared.profiles.queue.add_with(key, Priority::Start));
     eventually("creates hang", || api.requests("/hanging-").len() >= 10).await;
     for minor in 0..20 {
         let begin = Instant::now();
         running.wishes.lock().unwrap().version = Some(format!("v1.{minor}.0"));
         let before = api.requests("PATCH").len();
-        keys("app", 5).for_each(|key| running.shared.profiles.enqueue(key, Priority::Update));
+        keys("app", 5).for_each(|key| running.shared.profiles.queue.add_with(key, Priority::Update));
         eventually("they are written", || api.requests("PATCH").len() == before + 5).await;
         assert!(begin.elapsed() <= Duration::from_secs(1), "round {minor}: {:?}", begin.elapsed());
         // More often, and the keys reach their limit of writes.
@@ -235,7 +235,7 @@ async fn a_delete_that_fails_is_retried_every_five_seconds_and_reported_once_it_
     eventually("the profile exists", || created(&api, keys("app", 1))).await;
     api.refuse(|method, _| (*method == Method::DELETE).then(|| (500, failure(500, "InternalError"))));
     running.wishes.lock().unwrap().profiles.clear();
-    keys("app", 1).for_each(|key| running.shared.profiles.enqueue(key, Priority::End));
+    keys("app", 1).for_each(|key| running.shared.profiles.queue.add_with(key, Priority::End));
     let refused = || running.shared.host.metrics.text().contains("findings{reason=\"WriteRefused\"} 1");
     let begin = Instant::now();
     eventually("it is reported", refused).await;
@@ -256,7 +256,7 @@ async fn a_create_that_the_end_of_a_grant_waits_for_is_retried_every_five_second
     let running = Running::start(&api, None, &[projector(keys("app", 1))]);
     eventually("the create is tried", || !api.requests("POST").is_empty()).await;
     // As `credential-rights` queues the permission to delete copies.
-    keys("app", 1).for_each(|key| running.shared.profiles.enqueue(key, Priority::End));
+    keys("app", 1).for_each(|key| running.shared.profiles.queue.add_with(key, Priority::End));
     tokio::time::sleep(Duration::from_mins(10)).await;
     let before = api.requests("POST").len();
     tokio::time::sleep(Duration::from_secs(50)).await;

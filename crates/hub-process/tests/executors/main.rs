@@ -92,7 +92,7 @@ impl Controller for Recorder {
     fn begin(&self) {
         self.note("begin");
         for key in &self.wishes.lock().unwrap().profiles {
-            self.shared.profiles.enqueue(key.clone(), Priority::Start);
+            self.shared.profiles.queue.add_with(key.clone(), Priority::Start);
         }
     }
 
@@ -158,11 +158,11 @@ impl Running {
         let watches = SharedWatches::default();
         let candidate = identity
             .map(|identity| Candidate { namespace: "addons".to_owned(), identity: identity.to_owned() });
-        let mut builder = Process::builder(Setup { candidate, limit, ..Setup::new(api.client()) });
+        let mut process = Process::new(Setup { candidate, limit, ..Setup::new(api.client()) });
         for traits in controllers {
             let (calls, wishes, watches) = (Arc::clone(&calls), Arc::clone(&wishes), Arc::clone(&watches));
             wishes.lock().unwrap().profiles.extend(traits.wants.iter().flatten().cloned());
-            builder = builder.add(Some(traits.clone()), |shared, traits| Recorder {
+            process = process.add(Some(traits.clone()), |shared, traits| Recorder {
                 name: traits.name,
                 needs: traits.needs,
                 owns: traits.wants.is_some(),
@@ -172,8 +172,7 @@ impl Running {
                 watches,
             });
         }
-        let process = builder.build();
-        let shared = process.shared().clone();
+        let shared = process.shared.clone();
         let task = tokio::spawn(process.run(stop.clone()));
         Self { calls, wishes, watches, stop, shared, task }
     }

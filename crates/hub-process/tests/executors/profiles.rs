@@ -82,11 +82,11 @@ async fn a_namespace_that_exists_again_is_tried_at_once() {
     let running = Running::start(&api, None, &[one()]);
     eventually("it is tried", || tried(&api) == 1).await;
     api.allow();
-    running.shared.profiles.enqueue(key("c1"), Priority::Start);
+    running.shared.profiles.queue.add_with(key("c1"), Priority::Start);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!exists(&api));
-    running.shared.profiles.resume(&"app".into());
-    running.shared.profiles.enqueue(key("c1"), Priority::Start);
+    running.shared.profiles.queue.resume(&"app".into());
+    running.shared.profiles.queue.add_with(key("c1"), Priority::Start);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(exists(&api));
     running.stop().await.unwrap();
@@ -162,7 +162,7 @@ async fn what_was_tried_in_a_long_outage_is_written_when_it_ends() {
     let running = Running::start(&api, None, &[one()]);
     eventually("it is tried", || tried(&api) == 1).await;
     tokio::time::sleep(Duration::from_mins(10)).await;
-    assert!(running.shared.host.writer.breaker().is_open());
+    assert!(running.shared.host.writer.breaker.is_open());
     let text = running.shared.host.metrics.text();
     let held = |line: &str| line.contains("errors_total") && line.contains("held") && !line.ends_with(" 0");
     assert!(!text.lines().any(held), "what is not sent is no error: {text}");
@@ -180,7 +180,7 @@ async fn a_profile_that_a_patch_does_not_find_is_created_before_its_deletion_is_
     api.hold_events();
     api.delete(&format!("{PROFILES}/c1"));
     running.wishes.lock().unwrap().version = Some("v1".to_owned());
-    running.shared.profiles.enqueue(key("c1"), Priority::Update);
+    running.shared.profiles.queue.add_with(key("c1"), Priority::Update);
     eventually("it is created again", || exists(&api)).await;
     let status = format!("PATCH {PROFILES}/c1/status");
     eventually("its status is written", || api.requests("PATCH").len() == 2).await;
@@ -218,7 +218,7 @@ async fn a_profile_that_was_created_before_its_event_is_shown_is_read_and_writte
     api.put(&format!("{PROFILES}/c1"), json!({ "spec": spec, "metadata": { "labels": labels } }));
     running.wishes.lock().unwrap().profiles.insert(key("c1"));
     running.wishes.lock().unwrap().version = Some("v1".to_owned());
-    running.shared.profiles.enqueue(key("c1"), Priority::Start);
+    running.shared.profiles.queue.add_with(key("c1"), Priority::Start);
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(api.requests("POST"), [format!("POST {PROFILES}")]);
     let written = api.get(&format!("{PROFILES}/c1")).unwrap();
@@ -234,7 +234,7 @@ async fn a_patch_without_effect_is_reported_and_tried_seldom() {
     let unchanged = api.get(&format!("{PROFILES}/c1")).unwrap();
     api.refuse(move |method, _| (*method == Method::PATCH).then(|| (200, unchanged.clone())));
     running.wishes.lock().unwrap().version = Some("v1".to_owned());
-    running.shared.profiles.enqueue(key("c1"), Priority::Update);
+    running.shared.profiles.queue.add_with(key("c1"), Priority::Update);
     let is_reported = || running.shared.host.metrics.text().contains("findings{reason=\"WriteRefused\"} 1");
     eventually("it is reported", is_reported).await;
     tokio::time::sleep(Duration::from_mins(1)).await;

@@ -9,6 +9,7 @@ use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::PartialObjectMeta;
 use tokio::time::timeout;
 
 use crate::api::Api;
@@ -34,8 +35,8 @@ async fn working(api: &Api) -> (Running, Watches) {
 async fn a_controller_watches_one_namespace_or_the_metadata_of_all() {
     let api = Api::default();
     let (running, watches) = working(&api).await;
-    watches.watch_in("app", Watch::<ConfigMap>::all("configmaps"), Ignore);
-    watches.watch_metadata(Watch::<Secret>::all("secrets"), Ignore);
+    watches.watch(Watch::<ConfigMap>::all("configmaps").in_namespace("app"), Ignore);
+    watches.watch(Watch::<PartialObjectMeta<Secret>>::metadata("secrets"), Ignore);
     for path in ["/api/v1/namespaces/app/configmaps", "/api/v1/secrets"] {
         eventually(path, || api.requests("GET").contains(&format!("GET {path}"))).await;
     }
@@ -46,8 +47,8 @@ async fn a_controller_watches_one_namespace_or_the_metadata_of_all() {
 async fn a_watch_that_is_dropped_ends_and_delays_the_process_no_longer() {
     let api = Api::default();
     let (running, watches) = working(&api).await;
-    let watch = Watch::<ConfigMap>::all("configmaps");
-    let held = watches.watch_while_held(Some("app"), watch, Ignore);
+    let watch = Watch::<ConfigMap>::all("configmaps").in_namespace("app");
+    let held = watches.watch_while_held(watch, Ignore);
     let health = &running.shared.host.health;
     let minute = Duration::from_mins(1);
     assert!(timeout(minute, health.all_synced()).await.is_err(), "the list fails");
@@ -72,7 +73,7 @@ async fn the_tasks_of_a_controller_run() {
             count.fetch_add(1, Ordering::Relaxed);
         }
     };
-    running.shared.host.spawn_once("once", run());
+    running.shared.host.tasks.spawn_once("once", run());
     eventually("the first runs", || count.load(Ordering::Relaxed) == 1).await;
     assert!(running.shared.host.now() > Timestamp::UNIX_EPOCH);
     let (task, forever) = (run(), std::future::pending::<()>());

@@ -288,7 +288,8 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
         let Some(group) = self.groups.get_mut(operation) else { return };
         group.probe = None;
         let members = u32::try_from(group.line.len()).unwrap_or(u32::MAX).max(1);
-        let turn = if group.has_new() { PROBE_PACE } else { (ROUND / members).max(PROBE_PACE) };
+        let has_new = group.line.first_key_value().is_some_and(|((line, _), _)| *line == Line::New);
+        let turn = if has_new { PROBE_PACE } else { (ROUND / members).max(PROBE_PACE) };
         let least = group.last.retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
         let share = Duration::from_secs(1) * groups / rate;
         let share = if groups > rate { share } else { Duration::ZERO };
@@ -326,10 +327,6 @@ impl<K: Clone + Eq + Hash> FailureGroup<K> {
             let most = now + PROBE_REVOCATION_MAX;
             self.next_probe = self.next_probe.map(|due| due.min(most));
         }
-    }
-
-    fn has_new(&self) -> bool {
-        self.line.first_key_value().is_some_and(|((line, _), _)| *line == Line::New)
     }
 
     fn enter(&mut self, key: &K, position: (Line, u64)) -> &mut Member {

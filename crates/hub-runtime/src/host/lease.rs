@@ -53,21 +53,20 @@ pub struct Candidate {
 
 /// Whether this process may write, and for how long.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Fence {
     claims: Option<Arc<LeaseClaims>>,
 }
 
 impl Fence {
     /// A fence that is always open, for a single process.
-    #[must_use]
     pub fn open() -> Self {
         Self { claims: None }
     }
 
     /// A fence that is always closed, for a process that writes nothing.
-    #[must_use]
     pub fn closed() -> Self {
-        let claims = LeaseClaims { claims: RwLock::new(vec![None]), suspended: || Duration::ZERO };
+        let claims = LeaseClaims { claims: RwLock::default(), suspended: || Duration::ZERO };
         Self { claims: Some(Arc::new(claims)) }
     }
 
@@ -129,7 +128,6 @@ impl Leases {
     }
 
     /// The fence of these Leases: closed until [`Self::acquire`] returns, and after one of them is lost.
-    #[must_use]
     pub fn fence(&self) -> Fence {
         Fence { claims: Some(Arc::clone(&self.claims)) }
     }
@@ -353,36 +351,35 @@ impl Election {
     /// Acquires or renews the Lease; returns the other holder, if any.
     async fn try_claim(&mut self) -> Result<Option<String>, kube::Error> {
         // The resourceVersion of our last write makes this fail if another client has written since.
-        if let Some(mut lease) = self.held.take() {
-            lease.spec = Some(self.claimed(lease.spec.take()));
-            self.annotate(&mut lease.metadata);
-            match self.api.replace(&self.name, &PostParams::default(), &lease).await {
-                Ok(renewed) => {
-                    self.held = Some(renewed);
-                    return Ok(None);
-                }
+        if let Some(lease) = self.held.take() {
+            match self.replace(lease).await {
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-                Err(error) => return Err(error),
+                replaced => return replaced.map(|()| None),
             }
         }
-        let written = if let Some(mut lease) = self.api.get_opt(&self.name).await? {
+        if let Some(lease) = self.api.get_opt(&self.name).await? {
             if let Some(holder) = self.other_holder(&lease) {
                 return Ok(Some(holder));
             }
-            lease.spec = Some(self.claimed(lease.spec.take()));
-            self.annotate(&mut lease.metadata);
-            self.may_hold = true;
-            self.api.replace(&self.name, &PostParams::default(), &lease).await?
+            self.replace(lease).await?;
         } else {
             let lease = Lease {
                 metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
                 spec: Some(self.claimed(None)),
             };
             self.may_hold = true;
-            self.api.create(&PostParams::default(), &lease).await?
-        };
-        self.held = Some(written);
+            self.held = Some(self.api.create(&PostParams::default(), &lease).await?);
+        }
         Ok(None)
+    }
+
+    /// Claims a Lease in the version that was read or written last.
+    async fn replace(&mut self, mut lease: Lease) -> Result<(), kube::Error> {
+        lease.spec = Some(self.claimed(lease.spec.take()));
+        self.annotate(&mut lease.metadata);
+        self.may_hold = true;
+        self.held = Some(self.api.replace(&self.name, &PostParams::default(), &lease).await?);
+        Ok(())
     }
 
     /// The other holder of an unexpired Lease.
@@ -417,21 +414,16 @@ impl Election {
     }
 
     fn claimed(&self, before: Option<LeaseSpec>) -> LeaseSpec {
-        let now = MicroTime(Timestamp::now());
-        let before = before.unwrap_or_default();
-        let renewing = before.holder_identity.as_deref() == Some(self.candidate.identity.as_str());
-        LeaseSpec {
-            acquire_time: if renewing { before.acquire_time } else { Some(now.clone()) },
-            holder_identity: Some(self.candidate.identity.clone()),
-            lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
-            lease_transitions: if renewing {
-                before.lease_transitions
-            } else {
-                Some(before.lease_transitions.unwrap_or(0) + 1)
-            },
-            renew_time: Some(now),
-            ..before
+        let now = Some(MicroTime(Timestamp::now()));
+        let mut spec = before.unwrap_or_default();
+        if spec.holder_identity.as_deref() != Some(self.candidate.identity.as_str()) {
+            spec.holder_identity = Some(self.candidate.identity.clone());
+            spec.acquire_time.clone_from(&now);
+            spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0) + 1);
         }
+        spec.lease_duration_seconds = i32::try_from(LEASE_DURATION.as_secs()).ok();
+        spec.renew_time = now;
+        spec
     }
 }
 

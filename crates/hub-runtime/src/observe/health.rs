@@ -65,7 +65,7 @@ enum Sync {
 #[derive(Clone)]
 pub struct SyncState {
     health: Health,
-    metrics: Metrics,
+    pub(crate) metrics: Metrics,
     name: WatchId,
     need: Need,
 }
@@ -89,6 +89,14 @@ impl SyncState {
         }
     }
 
+    /// The watch has ended, and readiness no longer depends on it.
+    pub(crate) fn forget(&self) {
+        if self.need != Need::Late {
+            self.health.inner.syncs.lock().remove(&self.name);
+            self.health.inner.changed.notify_waiters();
+        }
+    }
+
     fn set(&self, sync: Sync) {
         if self.need == Need::Late {
             return;
@@ -108,12 +116,6 @@ impl Health {
             metrics.watch_synced(name, false);
         }
         SyncState { health: self.clone(), metrics: metrics.clone(), name, need }
-    }
-
-    /// A watch has ended, and readiness no longer depends on it.
-    pub(crate) fn forget_sync(&self, name: WatchId) {
-        self.inner.syncs.lock().remove(&name);
-        self.inner.changed.notify_waiters();
     }
 
     /// Waits until every watch is as far as the process needs it.
@@ -195,10 +197,14 @@ pub struct BindAddress {
 }
 
 impl BindAddress {
-    /// Binds the first available address.
-    pub async fn bind(&self) -> Result<TcpListener, BindError> {
+    /// Binds the first available address, and logs what is served at it.
+    pub async fn bind(&self, served: &str) -> Result<TcpListener, BindError> {
         let bound = TcpListener::bind(&self.candidates[..]).await;
-        bound.map_err(|source| BindError { address: self.clone(), source })
+        let listener = bound.map_err(|source| BindError { address: self.clone(), source })?;
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!(%address, "serving {served}");
+        }
+        Ok(listener)
     }
 }
 
@@ -257,10 +263,7 @@ async fn serve(
     router: Router,
     metrics: Metrics,
 ) -> Result<(), BindError> {
-    let listener = address.bind().await?;
-    if let Ok(address) = listener.local_addr() {
-        tracing::info!(%address, "serving {what}");
-    }
+    let listener = address.bind(what).await?;
     tokio::spawn(serving::serve(what, listener, router, metrics, async |stream| Ok(stream)));
     Ok(())
 }
@@ -329,7 +332,7 @@ mod tests {
         let (ready, text) = health.ready();
         assert!(ready && text.contains("[+] other: managedserviceaccounts: unavailable"), "{text}");
         assert!(text.contains("[+] one: managedserviceaccounts: ok"), "{text}");
-        health.forget_sync(("other", "managedserviceaccounts"));
+        other.forget();
         assert!(health.ready().1.contains("[+] one: managedserviceaccounts: ok"));
     }
 

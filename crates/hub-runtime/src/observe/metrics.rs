@@ -153,20 +153,16 @@ impl Metrics {
             token_expiry: Arc::default(),
         };
         let further = further(&mut registry);
-        metrics.begin_at_zero();
-        metrics.registry = Arc::new(registry);
-        (metrics, further)
-    }
-
-    fn begin_at_zero(&self) {
         for reason in Reason::ALL.iter().copied() {
             let labels = [("reason", reason.as_str())];
-            self.findings.get_or_create(&labels).set(0);
-            self.findings_total.get_or_create(&labels).inc_by(0);
+            metrics.findings.get_or_create(&labels).set(0);
+            metrics.findings_total.get_or_create(&labels).inc_by(0);
         }
         for result in ["published", "failed"] {
-            self.events.get_or_create(&[("result", result)]).inc_by(0);
+            metrics.events.get_or_create(&[("result", result)]).inc_by(0);
         }
+        metrics.registry = Arc::new(registry);
+        (metrics, further)
     }
 
     /// Initializes the series of a controller, so that an alert on their increase sees the first one.

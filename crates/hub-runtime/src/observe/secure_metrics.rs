@@ -56,12 +56,9 @@ pub async fn serve_secure_metrics(
     certificates: Option<PathBuf>,
 ) -> Result<(), SecureMetricsError> {
     let certificates = ServingCertificate::new(certificates, &[b"http/1.1"])?;
-    let tcp = address.bind().await?;
-    if let Ok(address) = tcp.local_addr() {
-        tracing::info!(%address, "serving metrics");
-    }
+    let tcp = address.bind("metrics").await?;
     let counts = metrics.clone();
-    let served = Arc::new(Served { metrics, reviews: Reviews::new(client, PATH) });
+    let served = Arc::new(Served { metrics, reviews: Reviews::new(client) });
     let router = Router::new().route(PATH, get(respond)).with_state(served);
     let certificates = Arc::new(certificates);
     tokio::spawn(serving::serve("metrics", tcp, router, counts, move |stream| {
@@ -139,7 +136,7 @@ mod tests {
                 review(request)
             })
         };
-        let reviews = Reviews::new(Client::new(hub, "default"), PATH);
+        let reviews = Reviews::new(Client::new(hub, "default"));
         assert_eq!(reviews.of("scraper").await, Answer::Allowed);
         let count = || std::mem::take(&mut *reviewed.lock());
         count();
@@ -167,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn metrics_are_for_users_whom_the_hub_authenticates_and_permits() {
-        let reviews = Reviews::new(Client::new(tower::service_fn(review), "default"), PATH);
+        let reviews = Reviews::new(Client::new(tower::service_fn(review), "default"));
         let served = Arc::new(Served { metrics: Metrics::new("0"), reviews });
         for (authorization, code) in [
             (None, 401),

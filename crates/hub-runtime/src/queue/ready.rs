@@ -8,12 +8,13 @@ use hub_api::names::Namespace;
 use hub_core::priority::Priority;
 
 pub(crate) struct Ready<K> {
-    places: HashMap<K, QueuePosition>,
+    /// Every key, and where it is.
+    pub(super) places: HashMap<K, QueuePosition>,
     lanes: [Lane<K>; Priority::ALL.len()],
     clock: u64,
 }
 
-struct QueuePosition {
+pub(super) struct QueuePosition {
     priority: Priority,
     namespace: Namespace,
     arrived: u64,
@@ -94,18 +95,6 @@ impl<K: Clone + Eq + Hash> Ready<K> {
             turns.insert(self.clock, namespace);
         }
     }
-
-    pub(crate) fn contains(&self, key: &K) -> bool {
-        self.places.contains_key(key)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -134,7 +123,7 @@ mod tests {
         add(&mut ready, "a4", Priority::Start);
         add(&mut ready, "a5", Priority::End);
         assert_eq!(order(&mut ready), ["a5", "a4", "a1", "b1", "a2", "b2", "a3"]);
-        assert!(ready.is_empty());
+        assert!(ready.places.is_empty());
     }
 
     #[test]
@@ -144,7 +133,7 @@ mod tests {
         assert!(add(&mut ready, "a2", Priority::Update));
         assert!(add(&mut ready, "a2", Priority::End));
         assert!(!add(&mut ready, "a2", Priority::Update));
-        assert_eq!(ready.len(), 2);
+        assert_eq!(ready.places.len(), 2);
         assert_eq!(order(&mut ready), ["a2", "a1"]);
     }
 

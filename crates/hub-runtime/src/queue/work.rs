@@ -60,7 +60,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     #[must_use]
     pub fn new(host: &Arc<Host>, controller: &'static str) -> Arc<Self> {
         host.metrics.declare_controller(controller);
-        let queue = Queue::new(1).limited_by(host.writer.limit().clone());
+        let queue = Queue::new(1, host.writer.limit.clone());
         let host = Arc::clone(host);
         Arc::new(Self {
             controller,
@@ -136,7 +136,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
                 biased;
                 Some(ended) = tasks.join_next() => {
                     if ended.is_err() {
-                        return self.host.tasks().miss("a worker");
+                        return self.host.tasks.miss("a worker");
                     }
                     continue;
                 }
@@ -161,7 +161,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         }
         while let Some(ended) = tasks.join_next().await {
             if ended.is_err() {
-                return self.host.tasks().miss("a worker");
+                return self.host.tasks.miss("a worker");
             }
         }
     }
@@ -169,7 +169,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     /// The next key that a worker can take; `None` when the queue is closed.
     async fn next(&self, stop: &CancellationToken) -> Option<(K, Pass)> {
         while self.queue.ready().await {
-            let pass = stop.run_until_cancelled(self.host.writer.breaker().admit()).await?;
+            let pass = stop.run_until_cancelled(self.host.writer.breaker.admit()).await?;
             if let Some(key) = self.queue.take(pass.is_probe()) {
                 return Some((key, pass));
             }
@@ -181,16 +181,10 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     async fn probe(&self) {
         loop {
             let next = self.failure_groups.lock().next_probe();
-            let due = async {
-                match next {
-                    Some(next) => sleep_until(next).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 () = self.regrouped.notified() => {}
-                () = due => {
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                     let probes = self.failure_groups.lock().take_probes(Instant::now());
                     self.add_all(probes);
                 }
@@ -218,7 +212,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
             NextStep::PauseKind => plain(self.pause_kind(error)),
             NextStep::Report => Failed { refused: true, ..plain(Outcome::Refused) },
             // The breaker has logged one line for all of them.
-            NextStep::TryAgain(_) if self.host.writer.breaker().is_open() => {
+            NextStep::TryAgain(_) if self.host.writer.breaker.is_open() => {
                 debug!(%key, %error, "the API server is failing");
                 plain(Outcome::Held)
             }

@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::error::Malformed;
+use super::items::Envelope;
 use super::{ObjectKey, Unreadable};
 
 /// The fields that identify an object, all strings.
@@ -24,71 +25,60 @@ const IDENTITY: [&str; 4] = ["namespace", "name", "uid", "resourceVersion"];
 /// An object, decoded if possible.
 pub(super) type Decoded<K> = (ObjectKey, Result<K, Unreadable>);
 
-/// How one object is decoded.
-pub(super) trait Decode<K>: Send + 'static {
-    /// Decodes an object. Returns an error if the object cannot be identified.
-    fn decode(&self, text: &[u8]) -> Result<Decoded<K>, Malformed>;
-}
+/// Decodes an object. Returns an error if the object cannot be identified.
+pub(super) type Decode<K> = fn(&[u8]) -> Result<Decoded<K>, Malformed>;
 
-/// Decodes whole objects.
-#[derive(Default)]
-pub(super) struct Whole {
-    /// Whether `managedFields` are decoded, apart from those of the status. They are two fifths of the text of a
-    /// profile, and most of the memory of its decoded metadata.
-    pub(super) managed_fields: bool,
-}
-
-impl Whole {
-    pub(super) fn object<K: Resource + DeserializeOwned>(&self, text: &[u8]) -> serde_json::Result<K> {
-        let managed_fields = managed_fields(text);
-        let mut object: K = serde_json::from_slice(&without(managed_fields.clone(), text))?;
-        if self.managed_fields {
-            object.meta_mut().managed_fields = managed_fields.and_then(|at| entries(&text[at]));
-        }
-        Ok(object)
-    }
-}
-
-impl<K: Resource + DeserializeOwned> Decode<K> for Whole {
-    fn decode(&self, text: &[u8]) -> Result<Decoded<K>, Malformed> {
-        match self.object::<K>(text) {
-            Ok(object) => Ok((ObjectKey::of(object.meta()), Ok(object))),
-            Err(error) => {
-                let parts = Parts::of(text)?;
-                let (metadata, _) = parts.metadata()?;
-                let unreadable =
-                    Unreadable { metadata: Box::new(metadata), spec: parts.spec(), error: error.to_string() };
-                Ok((ObjectKey::of(&unreadable.metadata), Err(unreadable)))
-            }
+/// Decodes a whole object.
+pub(super) fn whole<K: Resource + DeserializeOwned, const MANAGED_FIELDS: bool>(
+    text: &[u8],
+) -> Result<Decoded<K>, Malformed> {
+    match object::<K>(text, MANAGED_FIELDS) {
+        Ok(object) => Ok((ObjectKey::of(object.meta()), Ok(object))),
+        Err(error) => {
+            let parts = Parts::of(text)?;
+            let (metadata, _) = parts.metadata()?;
+            let unreadable =
+                Unreadable { metadata: Box::new(metadata), spec: parts.spec(), error: error.to_string() };
+            Ok((ObjectKey::of(&unreadable.metadata), Err(unreadable)))
         }
     }
+}
+
+/// `managed_fields` decides whether these are decoded, apart from those of the status. They are two fifths of the text
+/// of a profile, and most of the memory of its decoded metadata.
+pub(super) fn object<K: Resource + DeserializeOwned>(
+    text: &[u8],
+    managed_fields: bool,
+) -> serde_json::Result<K> {
+    let range = managed_fields_of(text);
+    let mut object: K = serde_json::from_slice(&without(range.clone(), text))?;
+    if managed_fields {
+        object.meta_mut().managed_fields = range.and_then(|at| entries(&text[at]));
+    }
+    Ok(object)
 }
 
 /// Decodes metadata, without `managedFields`.
-pub(super) struct Metadata;
-
-impl<K> Decode<PartialObjectMeta<K>> for Metadata {
-    fn decode(&self, text: &[u8]) -> Result<Decoded<PartialObjectMeta<K>>, Malformed> {
-        #[derive(Deserialize)]
-        struct Object {
-            metadata: ObjectMeta,
-        }
-        let text = without(managed_fields(text), text);
-        let (metadata, error) = match serde_json::from_slice::<Object>(&text) {
-            Ok(object) => (object.metadata, None),
-            Err(_) => Parts::of(&text)?.metadata()?,
-        };
-        let key = ObjectKey::of(&metadata);
-        let object = match error {
-            None => Ok(metadata.into_response_partial()),
-            Some(error) => Err(Unreadable { metadata: Box::new(metadata), spec: None, error }),
-        };
-        Ok((key, object))
+pub(super) fn metadata<K>(text: &[u8]) -> Result<Decoded<PartialObjectMeta<K>>, Malformed> {
+    #[derive(Deserialize)]
+    struct Object {
+        metadata: ObjectMeta,
     }
+    let text = without(managed_fields_of(text), text);
+    let (metadata, error) = match serde_json::from_slice::<Object>(&text) {
+        Ok(object) => (object.metadata, None),
+        Err(_) => Parts::of(&text)?.metadata()?,
+    };
+    let key = ObjectKey::of(&metadata);
+    let object = match error {
+        None => Ok(metadata.into_response_partial()),
+        Some(error) => Err(Unreadable { metadata: Box::new(metadata), spec: None, error }),
+    };
+    Ok((key, object))
 }
 
 /// Where the value of `managedFields` is in the text of an object.
-fn managed_fields(text: &[u8]) -> Option<Range<usize>> {
+fn managed_fields_of(text: &[u8]) -> Option<Range<usize>> {
     #[derive(Deserialize)]
     struct Object<'a> {
         #[serde(borrow)]
@@ -138,18 +128,9 @@ fn entries(text: &[u8]) -> Option<Vec<ManagedFieldsEntry>> {
 
 /// The resourceVersion of an object.
 pub(super) fn version(text: &[u8]) -> Result<String, Malformed> {
-    #[derive(Deserialize)]
-    struct Object {
-        metadata: Metadata,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata {
-        resource_version: String,
-    }
-    let object: Object =
-        serde_json::from_slice(text).map_err(|_| Malformed::new("an object without a resourceVersion"))?;
-    Ok(object.metadata.resource_version)
+    let object = serde_json::from_slice::<Envelope>(text).ok();
+    let version = object.and_then(|object| object.metadata.resource_version);
+    version.ok_or_else(|| Malformed("an object without a resourceVersion".to_owned()))
 }
 
 /// The parts of an object that can be read even if the rest cannot.
@@ -163,7 +144,7 @@ struct Parts {
 impl Parts {
     fn of(text: &[u8]) -> Result<Self, Malformed> {
         // Without the decoder's error, which may quote a Secret.
-        serde_json::from_slice(text).map_err(|_| Malformed::new("an object without metadata"))
+        serde_json::from_slice(text).map_err(|_| Malformed("an object without metadata".to_owned()))
     }
 
     /// The metadata, and an error if it is incomplete.
@@ -177,7 +158,7 @@ impl Parts {
             return Ok((metadata, Some(error)));
         }
         let identity = read(self.metadata.iter().filter(|(field, _)| IDENTITY.contains(&field.as_str())));
-        let identity = identity.map_err(|_| Malformed::new("an object whose name is not a string"))?;
+        let identity = identity.map_err(|_| Malformed("an object whose name is not a string".to_owned()))?;
         Ok((identity, Some(error)))
     }
 
@@ -206,7 +187,7 @@ mod tests {
     }
 
     fn decode<K: Resource + DeserializeOwned>(text: &str) -> (ObjectKey, Result<K, Unreadable>) {
-        Whole::default().decode(text.as_bytes()).unwrap()
+        whole::<K, false>(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -240,7 +221,7 @@ mod tests {
         let (_, dropped) = decode::<ConfigMap>(&text);
         let dropped = dropped.unwrap().metadata;
         assert_eq!((dropped.name.as_deref(), dropped.managed_fields), (Some("a"), None));
-        let asked: Decoded<ConfigMap> = Whole { managed_fields: true }.decode(text.as_bytes()).unwrap();
+        let asked = whole::<ConfigMap, true>(text.as_bytes()).unwrap();
         let entry = asked.1.unwrap().metadata.managed_fields.unwrap().remove(0);
         assert_eq!((entry.manager.as_deref(), entry.time.is_some()), (Some("m"), true));
         assert_eq!(entry.fields_v1.unwrap().0, serde_json::json!({ "f:metadata": { "f:labels": {} } }));
@@ -252,12 +233,12 @@ mod tests {
         let text = format!(
             r#"{{"metadata":{{"name":"a","uid":"u","labels":{{"l":"v"}},"managedFields":{managed}}}}}"#
         );
-        for managed_fields in [false, true] {
-            let (_, object): Decoded<ConfigMap> = Whole { managed_fields }.decode(text.as_bytes()).unwrap();
+        for decode in [whole::<ConfigMap, false>, whole::<ConfigMap, true>] {
+            let (_, object) = decode(text.as_bytes()).unwrap();
             let metadata = object.unwrap().metadata;
             assert_eq!((&*metadata.labels.unwrap()["l"], metadata.managed_fields), ("v", None));
         }
-        let (_, object): Decoded<PartialObjectMeta<ConfigMap>> = Metadata.decode(text.as_bytes()).unwrap();
+        let (_, object) = super::metadata::<ConfigMap>(text.as_bytes()).unwrap();
         assert_eq!(object.unwrap().metadata.uid.as_deref(), Some("u"));
     }
 
@@ -269,15 +250,14 @@ mod tests {
         let metadata = object.unwrap_err().metadata;
         assert_eq!((&*key.namespace, &*key.name), ("ns", "a"));
         assert_eq!((metadata.uid.as_deref(), metadata.resource_version.as_deref()), (Some("u"), Some("7")));
-        let (key, object): Decoded<PartialObjectMeta<ConfigMap>> = Metadata.decode(text.as_bytes()).unwrap();
+        let (key, object) = super::metadata::<ConfigMap>(text.as_bytes()).unwrap();
         assert_eq!((&*key.name, object.is_err()), ("a", true));
     }
 
     #[test]
     fn what_is_not_an_object_is_an_error_that_does_not_quote_it() {
         for text in [r#"{"data":"secret"}"#, r#"["secret"]"#, r#"{"metadata":"secret"}"#, "secret"] {
-            let error =
-                Decode::<ConfigMap>::decode(&Whole::default(), text.as_bytes()).unwrap_err().to_string();
+            let error = whole::<ConfigMap, false>(text.as_bytes()).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
         }
     }

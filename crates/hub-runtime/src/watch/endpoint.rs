@@ -52,7 +52,7 @@ impl RawEvent {
             Ok(event) => Some(Ok(event)),
             Err(error) if error.is_eof() => None,
             // Without the decoder's error, which may quote a Secret.
-            Err(_) => Some(Err(Malformed::new("a line that is not an event").into())),
+            Err(_) => Some(Err(Malformed("a line that is not an event".to_owned()).into())),
         }
     }
 }
@@ -73,7 +73,7 @@ pub(super) enum CollectionPath {
 /// The collection of one watch and its selectors.
 pub(super) struct WatchEndpoint {
     pub(super) client: Client,
-    pub(super) place: CollectionPath,
+    pub(super) path: CollectionPath,
     pub(super) extent: Extent,
     pub(super) fields: Option<String>,
     pub(super) labels: Option<String>,
@@ -87,7 +87,7 @@ impl WatchEndpoint {
         continue_token: Option<String>,
         item: impl FnMut(&[u8]) -> Result<(), Malformed>,
     ) -> Result<ListMeta, WatchError> {
-        let params = ListParams { continue_token, ..self.list_params(self.page.now()) };
+        let params = ListParams { continue_token, ..self.list_params(self.page.now) };
         self.list(&params, self.extent, item).await
     }
 
@@ -148,7 +148,7 @@ impl WatchEndpoint {
     }
 
     async fn request(&self) -> Request {
-        match &self.place {
+        match &self.path {
             CollectionPath::Fixed(path) => Request::new(path),
             CollectionPath::Profiles(version) => {
                 let resource = version.known().await.resource();

@@ -2,7 +2,7 @@
 
 use kube::core::Status;
 
-use crate::write::error::{Category, summary};
+use crate::write::error::{Category, caused_by, summary};
 
 /// The status code for a resourceVersion or continue token that is too old.
 const GONE: u16 = 410;
@@ -13,13 +13,7 @@ const TOO_LARGE: &str = "ResourceVersionTooLarge";
 /// Text that is not valid in a response of the API server.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Malformed(String);
-
-impl Malformed {
-    pub(super) fn new(why: impl Into<String>) -> Self {
-        Self(why.into())
-    }
-}
+pub(super) struct Malformed(pub(super) String);
 
 /// Why a list or a watch ended.
 #[derive(Debug, thiserror::Error)]
@@ -70,15 +64,11 @@ impl WatchError {
     /// Whether the requested history has expired. The API server requests a new list in this way, also if a list took
     /// so long that its continue token expired.
     pub(super) fn is_history_gone(&self) -> bool {
-        let gone = |status: &Status| {
-            let mut causes = status.details.iter().flat_map(|details| &details.causes);
-            status.code == GONE || causes.any(|cause| cause.reason == TOO_LARGE)
-        };
         match self {
             Self::Status(status)
             | Self::List(kube::Error::Api(status))
             | Self::Start(kube::Error::Api(status))
-            | Self::Stream(kube::Error::Api(status)) => gone(status),
+            | Self::Stream(kube::Error::Api(status)) => status.code == GONE || caused_by(status, TOO_LARGE),
             Self::Rewound { .. } => true,
             _ => false,
         }

@@ -29,7 +29,7 @@ use super::error::{Malformed, WatchError};
 use super::history::History;
 use super::seen_history::Era;
 use super::trouble::{STEADY, Trouble};
-use super::{Lists, Sink, WATCH_DURATION};
+use super::{Lists, WATCH_DURATION};
 use crate::observe::health::SyncState;
 use crate::write::error::Category;
 
@@ -69,10 +69,10 @@ impl Position {
 }
 
 /// The state of one watch.
-pub(super) struct Follower<S, D> {
+pub(super) struct Follower<K> {
     pub(super) endpoint: WatchEndpoint,
-    pub(super) decode: D,
-    pub(super) history: History<S>,
+    pub(super) decode: Decode<K>,
+    pub(super) history: History<K>,
     pub(super) trouble: Trouble,
     pub(super) sync: SyncState,
     pub(super) lists: Lists,
@@ -82,13 +82,9 @@ pub(super) struct Follower<S, D> {
     pub(super) era: Era,
 }
 
-impl<S, D> Follower<S, D> {
+impl<K: 'static> Follower<K> {
     /// Lists and watches forever.
-    pub(super) async fn follow<K>(mut self)
-    where
-        S: Sink<K>,
-        D: Decode<K>,
-    {
+    pub(super) async fn follow(mut self) {
         let mut position = Position::Unknown;
         loop {
             let pause = match self.step(&mut position).await {
@@ -97,12 +93,12 @@ impl<S, D> Follower<S, D> {
                 Err(error) => {
                     self.sync.mark_failing();
                     if error.category() == Category::Forbidden {
-                        self.history.refused();
+                        self.history.sink.refused();
                     } else if error.is_not_served() {
-                        self.history.not_served();
+                        self.history.sink.not_served();
                     }
                     let since = self.failing.get_or_insert_with(Instant::now).elapsed();
-                    self.history.failing(Some(since));
+                    self.history.sink.failing(Some(since));
                     position = position.after(&error);
                     self.trouble.meet(&error)
                 }
@@ -113,11 +109,7 @@ impl<S, D> Follower<S, D> {
     }
 
     /// Makes one request from a position.
-    async fn step<K>(&mut self, position: &mut Position) -> Result<(), WatchError>
-    where
-        S: Sink<K>,
-        D: Decode<K>,
-    {
+    async fn step(&mut self, position: &mut Position) -> Result<(), WatchError> {
         match position.clone() {
             Position::Unknown => *position = Position::At(self.list().await?),
             Position::At(version) => {
@@ -145,20 +137,17 @@ impl<S, D> Follower<S, D> {
     }
 
     /// Lists all objects, and returns the version to watch from.
-    async fn list<K>(&mut self) -> Result<String, WatchError>
-    where
-        S: Sink<K>,
-        D: Decode<K>,
-    {
+    async fn list(&mut self) -> Result<String, WatchError> {
         let lists = self.lists.clone();
-        let _permit = lists.permit().await;
+        // The semaphore is never closed.
+        let _permit = lists.permits.acquire().await;
         self.era = lists.seen.era();
         let Self { endpoint, decode, history, .. } = self;
         history.begin_list();
         let mut token = None;
         loop {
             let show = |item: &[u8]| {
-                history.apply(decode.decode(item)?);
+                history.apply(decode(item)?);
                 Ok(())
             };
             let list = endpoint.page(token, show).await.inspect_err(|error| {
@@ -181,25 +170,18 @@ impl<S, D> Follower<S, D> {
     }
 
     /// Records that requests no longer fail.
-    fn works<K>(&mut self)
-    where
-        S: Sink<K>,
-    {
+    fn works(&mut self) {
         if self.failing.take().is_some() {
-            self.history.failing(None);
+            self.history.sink.failing(None);
         }
     }
 
     /// Processes events until the watch ends, and keeps the position up to date.
-    async fn watch<K>(
+    async fn watch(
         &mut self,
         mut events: BoxStream<'static, Result<RawEvent, WatchError>>,
         position: &mut Position,
-    ) -> Result<(), WatchError>
-    where
-        S: Sink<K>,
-        D: Decode<K>,
-    {
+    ) -> Result<(), WatchError> {
         let started = Instant::now();
         let mut is_quiet = true;
         let mut steady = std::pin::pin!(sleep_until(started + STEADY));
@@ -242,19 +224,15 @@ impl<S, D> Follower<S, D> {
     }
 
     /// Processes one event, and returns its version.
-    fn take<K>(&mut self, event: &RawEvent) -> Result<String, WatchError>
-    where
-        S: Sink<K>,
-        D: Decode<K>,
-    {
+    fn take(&mut self, event: &RawEvent) -> Result<String, WatchError> {
         let text = event.object.get().as_bytes();
         match event.kind {
-            EventType::Added | EventType::Modified => self.history.apply(self.decode.decode(text)?),
-            EventType::Deleted => self.history.delete(&self.decode.decode(text)?.0),
+            EventType::Added | EventType::Modified => self.history.apply((self.decode)(text)?),
+            EventType::Deleted => self.history.delete(&(self.decode)(text)?.0),
             EventType::Bookmark => {}
             EventType::Error => {
                 let status = serde_json::from_slice(text)
-                    .map_err(|_| Malformed::new("an error event without a status"))?;
+                    .map_err(|_| Malformed("an error event without a status".to_owned()))?;
                 return Err(WatchError::Status(Box::new(status)));
             }
         }

@@ -1,15 +1,14 @@
 //! Turns lists and watches into one sequence of applies and deletes.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::decode::Decoded;
 use super::{ObjectKey, Sink};
 
 /// The objects that a watch has passed to its sink. An object missing from a complete list is deleted; an incomplete
 /// list deletes nothing.
-pub(super) struct History<S> {
-    sink: S,
+pub(super) struct History<K> {
+    pub(super) sink: Box<dyn Sink<K>>,
     /// The known objects, each with the number of the list that last showed it, or of the last list before its latest
     /// event: after a complete list, those with an earlier number are deleted.
     known: BTreeMap<ObjectKey, u32>,
@@ -17,25 +16,19 @@ pub(super) struct History<S> {
     list: u32,
 }
 
-impl<S> History<S> {
-    pub(super) fn new(sink: S) -> Self {
+impl<K: 'static> History<K> {
+    pub(super) fn new(sink: Box<dyn Sink<K>>) -> Self {
         Self { sink, known: BTreeMap::new(), list: 0 }
     }
 
     /// A list starts at its first page.
-    pub(super) fn begin_list<K>(&mut self)
-    where
-        S: Sink<K>,
-    {
+    pub(super) fn begin_list(&mut self) {
         self.list = self.list.wrapping_add(1);
         self.sink.listing();
     }
 
     /// The list is complete, at this resourceVersion.
-    pub(super) fn end_list<K>(&mut self, version: &str)
-    where
-        S: Sink<K>,
-    {
+    pub(super) fn end_list(&mut self, version: &str) {
         let Self { sink, known, list } = self;
         known.retain(|key, seen| {
             let is_there = *seen == *list;
@@ -50,44 +43,14 @@ impl<S> History<S> {
         }
     }
 
-    /// Lists and watches have failed for this long, or no longer fail.
-    pub(super) fn failing<K>(&mut self, since: Option<Duration>)
-    where
-        S: Sink<K>,
-    {
-        self.sink.failing(since);
-    }
-
-    /// The API server refuses a list or a watch for lack of permission.
-    pub(super) fn refused<K>(&mut self)
-    where
-        S: Sink<K>,
-    {
-        self.sink.refused();
-    }
-
-    /// The API server does not serve the kind.
-    pub(super) fn not_served<K>(&mut self)
-    where
-        S: Sink<K>,
-    {
-        self.sink.not_served();
-    }
-
     /// An item of a list, or an event, shows an object.
-    pub(super) fn apply<K>(&mut self, (key, object): Decoded<K>)
-    where
-        S: Sink<K>,
-    {
+    pub(super) fn apply(&mut self, (key, object): Decoded<K>) {
         self.sink.apply(&key, object);
         self.known.insert(key, self.list);
     }
 
     /// An event shows that an object was deleted.
-    pub(super) fn delete<K>(&mut self, key: &ObjectKey)
-    where
-        S: Sink<K>,
-    {
+    pub(super) fn delete(&mut self, key: &ObjectKey) {
         self.known.remove(key);
         self.sink.delete(key);
     }
@@ -102,7 +65,7 @@ mod tests {
 
     use super::*;
     use crate::watch::Unreadable;
-    use crate::watch::decode::{Decode, Whole};
+    use crate::watch::decode::whole;
 
     #[derive(Clone, Default)]
     struct Recorder(Arc<Mutex<Vec<String>>>);
@@ -132,11 +95,10 @@ mod tests {
 
     fn history_of(steps: &[Step]) -> Vec<String> {
         let recorder = Recorder::default();
-        let mut history = History::new(recorder.clone());
+        let mut history = History::new(Box::new(recorder.clone()));
         let object = |name: &str| -> Decoded<ConfigMap> {
-            Whole::default()
-                .decode(format!(r#"{{"metadata":{{"namespace":"ns","name":"{name}"}}}}"#).as_bytes())
-                .unwrap()
+            let text = format!(r#"{{"metadata":{{"namespace":"ns","name":"{name}"}}}}"#);
+            whole::<_, false>(text.as_bytes()).unwrap()
         };
         for step in steps {
             match step {
@@ -192,11 +154,10 @@ mod tests {
     #[test]
     fn an_object_of_the_wrong_shape_is_there_and_unreadable() {
         let recorder = Recorder::default();
-        let mut history = History::new(recorder.clone());
+        let mut history = History::new(Box::new(recorder.clone()));
         history.begin_list();
-        history.apply(
-            Whole::default().decode(br#"{"metadata":{"namespace":"ns","name":"a"},"data":7}"#).unwrap(),
-        );
+        let text = br#"{"metadata":{"namespace":"ns","name":"a"},"data":7}"#;
+        history.apply(whole::<_, false>(text).unwrap());
         history.end_list("1");
         assert_eq!(*recorder.0.lock(), ["apply ns/a unreadable", "listed"]);
     }

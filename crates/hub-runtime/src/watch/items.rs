@@ -36,10 +36,10 @@ pub(super) struct Items {
     envelope: Vec<u8>,
 }
 
-/// The list without its items, decoded.
+/// The list without its items, decoded, or what an object has in common with it.
 #[derive(Deserialize)]
-struct Envelope {
-    metadata: ListMeta,
+pub(super) struct Envelope {
+    pub(super) metadata: ListMeta,
 }
 
 impl Items {
@@ -55,7 +55,8 @@ impl Items {
                 let special = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
                 let (plain, from_special) = rest.split_at(special.unwrap_or(rest.len()));
                 if !plain.is_empty() {
-                    self.buffer().extend_from_slice(plain);
+                    let buffer = if self.is_in_item() { &mut self.item } else { &mut self.envelope };
+                    buffer.extend_from_slice(plain);
                     rest = from_special;
                     continue;
                 }
@@ -65,7 +66,7 @@ impl Items {
                 match byte {
                     b'{' | b']' => {}
                     b',' | b' ' | b'\n' | b'\r' | b'\t' => continue,
-                    _ => return Err(Malformed::new("an item of the list is not an object")),
+                    _ => return Err(Malformed("an item of the list is not an object".to_owned())),
                 }
             }
             let was_in_item = self.is_in_item();
@@ -87,14 +88,7 @@ impl Items {
     /// The list's own metadata, once its text is complete.
     pub(super) fn finish(self) -> Result<ListMeta, Malformed> {
         let envelope = serde_json::from_slice::<Envelope>(&self.envelope);
-        envelope
-            .map(|envelope| envelope.metadata)
-            .map_err(|error| Malformed::new(format!("not a list: {error}")))
-    }
-
-    /// Where the current text belongs.
-    fn buffer(&mut self) -> &mut Vec<u8> {
-        if self.is_in_item() { &mut self.item } else { &mut self.envelope }
+        envelope.map(|envelope| envelope.metadata).map_err(|error| Malformed(format!("not a list: {error}")))
     }
 
     fn is_in_item(&self) -> bool {

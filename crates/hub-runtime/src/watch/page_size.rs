@@ -10,17 +10,13 @@ const SMALLEST: u32 = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageSize {
     full: u32,
-    now: u32,
+    /// The number of objects to request.
+    pub(super) now: u32,
 }
 
 impl PageSize {
     pub(super) fn new(full: u32) -> Self {
         Self { full, now: full }
-    }
-
-    /// The number of objects to request.
-    pub(super) fn now(self) -> u32 {
-        self.now
     }
 
     /// Requests a quarter from now on, since a page did not arrive as a whole.
@@ -43,17 +39,17 @@ mod tests {
         let mut page = PageSize::new(5000);
         let mut shrunk = || {
             page.shrink();
-            page.now()
+            page.now
         };
         assert_eq!([shrunk(), shrunk(), shrunk(), shrunk(), shrunk(), shrunk()], [1250, 312, 78, 19, 10, 10]);
         (0..20).for_each(|_| page.grow());
-        assert_eq!(page.now(), 5000);
+        assert_eq!(page.now, 5000);
     }
 
     #[test]
     fn a_page_that_is_small_from_the_start_does_not_grow() {
         let mut page = PageSize::new(1);
         page.shrink();
-        assert_eq!(page.now(), 1);
+        assert_eq!(page.now, 1);
     }
 }

@@ -69,7 +69,7 @@ impl ServedVersion {
     }
 
     /// Whether the caller must start the watch on the CRD: true for the first caller only.
-    fn starts(&self) -> bool {
+    pub(crate) fn starts(&self) -> bool {
         !self.0.begun.swap(true, Ordering::Relaxed)
     }
 

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::observe::health::Health;
+use crate::observe::metrics::Metrics;
 
 /// The API server's behaviour for one request.
 enum Script {
@@ -135,14 +136,8 @@ impl World {
             }
         });
         let client = Client::new(service, "default");
-        let watch = objects(
-            Api::all(client),
-            Watch::all("configmaps"),
-            sync,
-            metrics.clone(),
-            Lists::default(),
-            Arc::clone(&log),
-        );
+        let watch =
+            Watch::all("configmaps").follow(client, sync, Lists::default(), Box::new(Arc::clone(&log)));
         let watch = tokio::spawn(watch);
         is_done.changed().await.unwrap();
         watch.abort();
@@ -192,14 +187,7 @@ async fn requests<F: Future<Output = ()> + Send + 'static>(
 async fn every_request_of_a_watch_selects_the_same_objects() {
     let requests = requests(|client, sync| {
         let watch = Watch::<ConfigMap>::all("configmaps").named("one").labelled("a=b").paged(7);
-        objects(
-            Api::all(client),
-            watch,
-            sync,
-            Metrics::new("test"),
-            Lists::default(),
-            Arc::<Mutex<Vec<String>>>::default(),
-        )
+        watch.follow(client, sync, Lists::default(), Box::new(Arc::<Mutex<Vec<String>>>::default()))
     })
     .await;
     assert_eq!(requests.len(), 2, "{requests:?}");
@@ -220,14 +208,7 @@ async fn a_watch_of_metadata_requests_nothing_else() {
         fn delete(&mut self, _: &ObjectKey) {}
     }
     let requests = requests(|client, sync| {
-        metadata(
-            Api::all(client),
-            Watch::all("configmaps"),
-            sync,
-            Metrics::new("test"),
-            Lists::default(),
-            Metadata,
-        )
+        Watch::metadata("configmaps").follow(client, sync, Lists::default(), Box::new(Metadata))
     })
     .await;
     assert_eq!(requests.len(), 2, "{requests:?}");
@@ -237,7 +218,7 @@ async fn a_watch_of_metadata_requests_nothing_else() {
 #[test]
 fn a_process_waits_for_a_watch_unless_it_is_optional_or_late() {
     let watch = || Watch::<ConfigMap>::all("configmaps");
-    let needs = [watch(), watch().optional(), watch().late()].map(|watch| watch.need());
+    let needs = [watch(), watch().optional(), watch().late()].map(|watch| watch.need);
     assert_eq!(needs, [Need::Required, Need::Optional, Need::Late]);
 }
 
@@ -565,9 +546,8 @@ async fn hundreds_of_watches_list_a_few_at_a_time_and_all_of_them_in_the_end() {
     let watches: Vec<_> = (0..500)
         .map(|_| {
             let sync = health.expect_sync(("controller", "configmaps"), Need::Late, &metrics);
-            let sink = Listed(Arc::clone(&listed));
-            let api = Api::all(client.clone());
-            tokio::spawn(objects(api, Watch::all("configmaps"), sync, metrics.clone(), lists.clone(), sink))
+            let sink = Box::new(Listed(Arc::clone(&listed)));
+            tokio::spawn(Watch::all("configmaps").follow(client.clone(), sync, lists.clone(), sink))
         })
         .collect();
     while *listed.lock() < watches.len() {

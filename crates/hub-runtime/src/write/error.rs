@@ -167,7 +167,8 @@ impl Category {
     }
 }
 
-fn caused_by(status: &Status, reason: &str) -> bool {
+/// Whether the API server reports this cause.
+pub(crate) fn caused_by(status: &Status, reason: &str) -> bool {
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     causes.any(|cause| cause.reason == reason)
 }

@@ -21,17 +21,18 @@ use crate::watch::Effect;
 
 /// The object of a write.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Target {
     /// The resource's plural.
     pub resource: &'static str,
-    /// The path of the collection.
-    pub collection: String,
+    /// The requests to its collection.
+    requests: Requests,
     /// `metadata.name`.
     pub name: String,
     /// `NAMESPACE/NAME`, or `NAME` if cluster-scoped.
     pub full_name: String,
     /// The field manager of creates and patches; `None` means that of the client.
-    pub field_manager: Option<&'static str>,
+    field_manager: Option<&'static str>,
 }
 
 /// What is read of a response: an object, or after a delete perhaps a Status.
@@ -53,7 +54,7 @@ impl Target {
     ) -> Self {
         Self {
             resource,
-            collection: K::url_path(kind, namespace),
+            requests: Requests::new(K::url_path(kind, namespace)),
             name: name.to_owned(),
             full_name: namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}")),
             field_manager: None,
@@ -61,13 +62,8 @@ impl Target {
     }
 
     /// The same with a field manager.
-    #[must_use]
     pub fn managed_by(self, field_manager: &'static str) -> Self {
         Self { field_manager: Some(field_manager), ..self }
-    }
-
-    fn requests(&self) -> Requests {
-        Requests::new(self.collection.clone())
     }
 
     fn request(&self, verb: &'static str) -> Request<'_> {
@@ -90,7 +86,7 @@ impl Target {
             return Ok(found.map(|object| json!(object).to_string()));
         }
         let reading = async {
-            let get = self.requests().get(&self.name, &GetParams::default());
+            let get = self.requests.get(&self.name, &GetParams::default());
             client.request_text(get.map_err(kube::Error::BuildRequest)?).await
         };
         match writer.send(self.request("get"), reading).await {
@@ -108,7 +104,7 @@ impl Target {
     pub async fn find(&self, client: &Client, writer: &Writer) -> Result<Option<DynamicObject>, WriteError> {
         let params = ListParams::default().fields(&format!("metadata.name={}", self.name));
         let listing = async {
-            let list = self.requests().list(&params).map_err(kube::Error::BuildRequest)?;
+            let list = self.requests.list(&params).map_err(kube::Error::BuildRequest)?;
             client.request::<ObjectList<DynamicObject>>(list).await
         };
         Ok(writer.send(self.request("list"), listing).await?.items.pop())
@@ -132,7 +128,7 @@ impl Target {
         };
         let field_manager = self.field_manager.map(str::to_owned);
         let patching = PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
-        let (requests, name) = (self.requests(), &*self.name);
+        let (requests, name) = (&self.requests, &*self.name);
         let (request, done, uid) = match write {
             Action::Nothing => return Ok((Effect::Met, String::new())),
             Action::Create(object) => {
@@ -145,10 +141,14 @@ impl Target {
             }
             Action::PatchStatus(version, patch) => {
                 let patch = status_request(version, &json!(patch));
-                (patch_status(&requests, name, &patching, patch), "", &*version.uid)
+                (patch_status(requests, name, &patching, patch), "", &*version.uid)
             }
-            Action::Delete(version) => (requests.delete(name, &exactly(version)), "deleted", &*version.uid),
-            Action::DeleteByUid(uid) => (requests.delete(name, &by_uid(uid)), "deleted", &**uid),
+            Action::Delete(version) => (
+                requests.delete(name, &only(&version.uid, Some(&version.resource_version))),
+                "deleted",
+                &*version.uid,
+            ),
+            Action::DeleteByUid(uid) => (requests.delete(name, &only(uid, None)), "deleted", &**uid),
         };
         let sending = async {
             let text = client.request_text(request.map_err(kube::Error::BuildRequest)?).await?;
@@ -175,9 +175,8 @@ impl Target {
             info!(resource = self.resource, object = self.full_name, "{done}");
         }
         // If a finalizer delays the delete, the response contains the object with its deletionTimestamp.
-        let is_delete = matches!(write, Action::Delete(_) | Action::DeleteByUid(_));
         let is_gone =
-            is_delete && (response.kind == "Status" || response.metadata.deletion_timestamp.is_none());
+            verb == "delete" && (response.kind == "Status" || response.metadata.deletion_timestamp.is_none());
         let version = || Version::of(&response.metadata);
         let effect = match write {
             _ if is_gone => Effect::Gone(uid.to_owned()),
@@ -221,17 +220,12 @@ fn under(version: &Version, mut patch: Value) -> Value {
     patch
 }
 
-/// Deletes only this object, and only if it is unchanged since it was read.
-fn exactly(version: &Version) -> DeleteParams {
+/// Deletes only the object with this uid, and only in this version if one is given.
+fn only(uid: &str, version: Option<&str>) -> DeleteParams {
     DeleteParams::default().preconditions(Preconditions {
-        uid: Some(version.uid.clone()),
-        resource_version: Some(version.resource_version.clone()),
+        uid: Some(uid.to_owned()),
+        resource_version: version.map(str::to_owned),
     })
-}
-
-/// Deletes only this object, whatever it contains by now.
-fn by_uid(uid: &str) -> DeleteParams {
-    DeleteParams::default().preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None })
 }
 
 #[cfg(test)]
@@ -252,10 +246,10 @@ mod tests {
 
     #[test]
     fn a_delete_names_the_object_and_its_version_or_the_object_alone() {
-        let preconditions = exactly(&version()).preconditions.unwrap();
+        let preconditions = only("u1", Some("7")).preconditions.unwrap();
         assert_eq!(preconditions.uid.as_deref(), Some("u1"));
         assert_eq!(preconditions.resource_version.as_deref(), Some("7"));
-        let preconditions = by_uid("u1").preconditions.unwrap();
+        let preconditions = only("u1", None).preconditions.unwrap();
         assert_eq!((preconditions.uid.as_deref(), preconditions.resource_version), (Some("u1"), None));
     }
 }

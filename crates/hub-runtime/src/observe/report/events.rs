@@ -13,8 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::debug;
 
 use super::{Clock, Id, OpenFinding, Reporter};
-use crate::flow::circuit_breaker::CircuitBreaker;
-use crate::host::lease::Fence;
+use crate::write::Writer;
 use crate::write::error::{Category, summary};
 
 /// How long Events wait before they check the Lease again.
@@ -34,18 +33,17 @@ const NOTE_MAX_LENGTH: usize = 1000;
 /// one Event and keeps the first text.
 pub(crate) struct Publisher {
     pub(crate) client: Client,
-    pub(crate) controller: &'static str,
     pub(crate) reporter: Reporter,
-    pub(crate) fence: Fence,
-    pub(crate) breaker: CircuitBreaker,
+    pub(crate) writer: Writer,
     pub(crate) clock: Clock,
 }
 
 impl Publisher {
     /// Publishes Events for as long as the process runs, while it leads and the breaker is closed.
     pub(crate) async fn run(self) {
+        let controller = self.reporter.controller;
         let instance = hostname::get().ok().and_then(|name| name.into_string().ok());
-        let instance = instance.unwrap_or_else(|| self.controller.to_owned());
+        let instance = instance.unwrap_or_else(|| controller.to_owned());
         let mut pace = Pace { next: Instant::now() };
         let mut requests = FuturesUnordered::new();
         loop {
@@ -57,7 +55,7 @@ impl Publisher {
             };
             let event = {
                 let mut findings = self.reporter.findings.lock();
-                findings.begin(id).map(|finding| event(finding, self.controller, &instance, (self.clock)()))
+                findings.begin(id).map(|finding| event(finding, controller, &instance, (self.clock)()))
             };
             let Some(event) = event else { continue };
             pace.sent();
@@ -69,13 +67,13 @@ impl Publisher {
     async fn next(&self, pace: &Pace) -> (Id, Duration) {
         loop {
             pace.wait().await;
-            self.breaker.closed().await;
+            self.writer.breaker.closed().await;
             let id = self.reporter.next().await;
             // The breaker may have opened during a long wait for a finding.
-            if self.breaker.is_open() {
+            if self.writer.breaker.is_open() {
                 continue;
             }
-            match self.fence.remaining() {
+            match self.writer.fence.remaining() {
                 Some(remaining) => return (id, remaining.min(PUBLISH_TIMEOUT)),
                 None => sleep(FENCED_WAIT).await,
             }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout};
 
+use super::PATH;
 use crate::observe::review_budget::ReviewBudget;
 use crate::write::error::summary;
 
@@ -45,13 +46,12 @@ pub(super) enum Answer {
 /// Creates reviews, and caches their results for a short time.
 pub(super) struct Reviews {
     client: Client,
-    path: &'static str,
     known: Mutex<ReviewCache>,
 }
 
 impl Reviews {
-    pub(super) fn new(client: Client, path: &'static str) -> Self {
-        Self { client, path, known: Mutex::default() }
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, known: Mutex::default() }
     }
 
     pub(super) async fn of(&self, token: &str) -> Answer {
@@ -63,7 +63,7 @@ impl Reviews {
                 return answer;
             }
             // A token that was permitted before is always reviewed.
-            let was_allowed = known.was_allowed(&digest);
+            let was_allowed = matches!(known.results.get(&digest), Some((Answer::Allowed, _)));
             if !was_allowed && !known.budget.take(now) {
                 return Answer::Busy;
             }
@@ -85,7 +85,7 @@ impl Reviews {
         let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
             return Answer::Unauthenticated;
         };
-        let Some(review) = self.create("subjectaccessreviews", &access_of(user, self.path)).await else {
+        let Some(review) = self.create("subjectaccessreviews", &access_of(user)).await else {
             return Answer::Unknown;
         };
         if review.status.is_some_and(|status| status.allowed) { Answer::Allowed } else { Answer::Forbidden }
@@ -109,9 +109,9 @@ impl Reviews {
     }
 }
 
-/// The review of whether a user is permitted to get a path.
-fn access_of(user: UserInfo, path: &str) -> SubjectAccessReview {
-    let attributes = NonResourceAttributes { path: Some(path.to_owned()), verb: Some("get".to_owned()) };
+/// The review of whether a user is permitted to get the metrics.
+fn access_of(user: UserInfo) -> SubjectAccessReview {
+    let attributes = NonResourceAttributes { path: Some(PATH.to_owned()), verb: Some("get".to_owned()) };
     let spec = SubjectAccessReviewSpec {
         user: user.username,
         uid: user.uid,
@@ -133,10 +133,6 @@ struct ReviewCache {
 impl ReviewCache {
     fn get(&self, digest: &[u8; 32], now: Instant) -> Option<Answer> {
         self.results.get(digest).filter(|(_, until)| now < *until).map(|(answer, _)| *answer)
-    }
-
-    fn was_allowed(&self, digest: &[u8; 32]) -> bool {
-        self.results.get(digest).is_some_and(|(answer, _)| *answer == Answer::Allowed)
     }
 
     fn insert(&mut self, digest: [u8; 32], answer: Answer, now: Instant) {

@@ -6,15 +6,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use super::ServedVersion;
 use crate::watch::{ObjectKey, Sink, Unreadable, Watch};
 
-/// Returns the watch and its sink, once.
-pub(crate) fn begin(
-    versions: &ServedVersion,
-) -> Option<(Watch<CustomResourceDefinition>, impl Sink<CustomResourceDefinition> + use<>)> {
-    let watch = || Watch::all("customresourcedefinitions").named(CRD).optional();
-    versions.starts().then(|| (watch(), Versions(versions.clone())))
+pub(crate) fn watch() -> Watch<CustomResourceDefinition> {
+    Watch::all("customresourcedefinitions").named(CRD).optional()
 }
 
-struct Versions(ServedVersion);
+/// The sink of the watch.
+pub(crate) struct Versions(pub(crate) ServedVersion);
 
 impl Sink<CustomResourceDefinition> for Versions {
     fn apply(&mut self, _: &ObjectKey, object: Result<CustomResourceDefinition, Unreadable>) {
