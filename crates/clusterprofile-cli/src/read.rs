@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
+use hub_api::Unreadable;
 use hub_api::labels;
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
@@ -167,21 +168,13 @@ impl<'a> Reading<'a> {
         for object in clusters.objects().into_iter().flatten() {
             hub.apply_finalizers("ManagedCluster", object.meta());
             let name = ClusterName::new(object.name_any());
-            let cluster = match object.0 {
-                Ok(object) => ObservedCluster::read(&object),
-                Err(invalid) => ObservedCluster::unreadable(&invalid.metadata, invalid.error),
-            };
-            hub.fleet.apply_cluster(name, cluster);
+            hub.fleet.apply_cluster(name, ObservedCluster::read(object.0.map_err(Unreadable::from)));
         }
         hub.knows_sets = matches!(sets, Listing::All(_));
         for object in sets.objects().into_iter().flatten() {
             hub.apply_finalizers("ManagedClusterSet", object.meta());
             let name = ClusterSetName::new(object.name_any());
-            let set = match object.0 {
-                Ok(object) => ObservedClusterSet::read(&object),
-                Err(invalid) => ObservedClusterSet::unreadable(&invalid.metadata, &invalid.error),
-            };
-            hub.fleet.apply_set(name, set);
+            hub.fleet.apply_set(name, ObservedClusterSet::read(object.0.map_err(Unreadable::from)));
         }
         mark_listed(bindings.complete.as_ref(), |namespace| {
             hub.bindings_of.add(namespace);
@@ -190,10 +183,7 @@ impl<'a> Reading<'a> {
             hub.apply_finalizers("ManagedClusterSetBinding", object.meta());
             let name = ClusterSetName::new(object.name_any());
             let namespace = Namespace::new(object.namespace().unwrap_or_default());
-            let binding = match object.0 {
-                Ok(object) => ObservedBinding::read(&object),
-                Err(invalid) => ObservedBinding::unreadable(&invalid.metadata, invalid.error),
-            };
+            let binding = ObservedBinding::read(object.0.map_err(Unreadable::from));
             hub.fleet.apply_binding(namespace, name, binding);
         }
         Ok(())
@@ -338,11 +328,7 @@ impl<'a> Reading<'a> {
                 cluster: ClusterName::new(object.namespace().unwrap_or_default()),
                 account: AccountName::new(object.name_any()),
             };
-            let account = match object.0 {
-                Ok(object) => Account::read(&object),
-                Err(invalid) => Account::unreadable(&invalid.metadata, invalid.error),
-            };
-            hub.credentials.apply_account(key, account);
+            hub.credentials.apply_account(key, Account::read(object.0.map_err(Unreadable::from)));
         }
         if is_complete {
             hub.credentials.accounts_listed();

@@ -95,7 +95,7 @@ impl Objects for ConditionWriter {
     }
 
     fn known(&self, key: &AccountKey) -> Option<Version> {
-        self.store.change(|_, index| index.account(key).map(Account::version))
+        self.store.change(|_, index| index.account(key).map(|account| account.version.clone()))
     }
 
     fn plan(&self, key: &AccountKey, _: Option<&Read>) -> Planned<Self> {
@@ -120,9 +120,9 @@ impl Objects for ConditionWriter {
         let action = wanted.flatten().map_or(Action::Nothing, |list| {
             // An empty list is written as null, so that the status returns to its initial state.
             let list = if list.is_empty() { Value::Null } else { list.into() };
-            Action::PatchStatus(look.account.version(), json!({ "status": { "conditions": list } }))
+            Action::PatchStatus(look.account.version.clone(), json!({ "status": { "conditions": list } }))
         });
-        Planned::Write(action, PlannedReport { uid: Some(look.account.uid), findings })
+        Planned::Write(action, PlannedReport { uid: Some(look.account.version.uid), findings })
     }
 
     fn settled(&self, key: &AccountKey, planned: PlannedReport) -> Outcome {

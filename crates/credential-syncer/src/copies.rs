@@ -46,7 +46,7 @@ impl CopyWriter {
     ) -> (CopyPlan, Option<String>) {
         let served = self.store.host.served.versions();
         let (plan, uid, expires) = self.store.change(|fleet, index| {
-            index.set_served_versions(served);
+            index.served_versions = served;
             let plan = plan(fleet, index);
             let uid = index.copy(key).map(|observed| observed.version.uid.clone());
             let expires = plan.synced().and_then(|account| index.expiry(account));
