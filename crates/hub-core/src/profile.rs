@@ -287,8 +287,7 @@ pub fn plan(
         .identity()
         .and_then(|identity| identity.member_id.finding(observed.member_id(), observed.member_id_record));
     let status = observed.status();
-    let shown = status.get("accessProviders").and_then(Value::as_array).map(Vec::as_slice);
-    let no_room = Providers::of(shown.unwrap_or_default(), &desired.status).finding();
+    let no_room = Providers::of(&status, &desired.status).finding();
     let findings = unreadable.into_iter().chain(member_id).chain(no_room).collect();
     ProfilePlan { action: difference(observed, &status, &desired), findings }
 }
@@ -410,33 +409,31 @@ fn status_patch(observed: &Map<String, Value>, desired: &DesiredStatus) -> Optio
             patch.insert("version".to_owned(), json!({ "kubernetes": kubernetes }));
         }
     }
-    let mut list = |field: &str, wanted: &dyn Fn(&[Value]) -> Vec<Value>| {
-        let there = observed.get(field).unwrap_or(&Value::Null);
-        let shown = there.as_array().map(Vec::as_slice).unwrap_or_default();
-        let wanted = wanted(shown);
-        if wanted != shown || !(there.is_array() || there.is_null()) {
+    let mut set_list = |field: &str, wanted: Vec<Value>| {
+        let is_list = observed.get(field).is_none_or(|there| there.is_array() || there.is_null());
+        if !is_list || wanted != entries(observed, field) {
             let value = if wanted.is_empty() { Value::Null } else { Value::Array(wanted) };
             patch.insert(field.to_owned(), value);
         }
     };
     if let Some(properties) = &desired.properties {
-        let properties: Vec<Value> = properties.iter().map(to_json).collect();
-        list("properties", &|shown| {
-            if same_entries(shown, &properties) { shown.to_vec() } else { properties.clone() }
-        });
+        let shown = entries(observed, "properties");
+        let wanted: Vec<Value> = properties.iter().map(to_json).collect();
+        set_list("properties", if same_entries(shown, &wanted) { shown.to_vec() } else { wanted });
     }
     let conditions = desired.conditions.iter().map(|condition| (&condition.type_, Some(to_json(condition))));
     let conditions: BTreeMap<_, _> = conditions.collect();
     if !conditions.is_empty() {
-        list("conditions", &|shown| with_entries(shown, "type", &conditions));
+        set_list("conditions", with_entries(entries(observed, "conditions"), "type", &conditions));
     }
 
     if !desired.access_providers.is_empty() {
-        list("accessProviders", &|shown| Providers::of(shown, desired).wanted);
+        set_list("accessProviders", Providers::of(observed, desired).wanted);
         // Upstream's library falls back to the deprecated field for a name that accessProviders lacks, so that field
         // must never contain one of ours.
         let none = desired.access_providers.keys().map(|name| (name, None)).collect();
-        list("credentialProviders", &|shown| with_entries(shown, "name", &none));
+        let shown = entries(observed, "credentialProviders");
+        set_list("credentialProviders", with_entries(shown, "name", &none));
     }
 
     (!patch.is_empty()).then(|| json!({ "status": patch }))
@@ -454,7 +451,8 @@ struct Providers<'a> {
 impl<'a> Providers<'a> {
     /// Adds no entry of ours to a full list, and changes nothing in a list beyond the limit, since the API server
     /// refuses every change of it. Entries of others are never removed.
-    fn of(shown: &[Value], desired: &'a DesiredStatus) -> Self {
+    fn of(status: &Map<String, Value>, desired: &'a DesiredStatus) -> Self {
+        let shown = entries(status, "accessProviders");
         let ours = desired.access_providers.iter();
         let mut ours: BTreeMap<_, _> =
             ours.map(|(name, provider)| (name, provider.as_ref().map(to_json))).collect();
@@ -487,6 +485,11 @@ impl<'a> Providers<'a> {
         );
         (!self.left.is_empty()).then(|| Finding::new(Reason::TooManyAccessProviders, message))
     }
+}
+
+/// The entries of a list in a status; none if it is not a list.
+fn entries<'a>(status: &'a Map<String, Value>, field: &str) -> &'a [Value] {
+    status.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// The list with our entries set or removed and the others' preserved, in the existing order. A duplicate entry of ours

@@ -170,18 +170,16 @@ fn parse(text: &[u8]) -> Result<Vec<Parsed>, TrustError> {
 
 /// Whether a certificate names itself as its issuer, by name and, if it has key identifiers, by key.
 fn is_self_signed(certificate: &X509Certificate<'_>) -> bool {
-    let key_of_issuer =
-        certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
-            ParsedExtension::AuthorityKeyIdentifier(issuer) => issuer.key_identifier.as_ref(),
-            _ => None,
-        });
-    let own_key = certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
-        ParsedExtension::SubjectKeyIdentifier(own) => Some(own),
-        _ => None,
-    });
-    certificate.issuer() == certificate.subject()
-        && match (key_of_issuer, own_key) {
-            (Some(issuer), Some(own)) => issuer == own,
-            _ => true,
+    let (mut key_of_issuer, mut own_key) = (None, None);
+    for extension in certificate.extensions() {
+        match extension.parsed_extension() {
+            ParsedExtension::AuthorityKeyIdentifier(issuer) => {
+                key_of_issuer = key_of_issuer.or(issuer.key_identifier.as_ref());
+            }
+            ParsedExtension::SubjectKeyIdentifier(own) => own_key = own_key.or(Some(own)),
+            _ => {}
         }
+    }
+    certificate.issuer() == certificate.subject()
+        && key_of_issuer.zip(own_key).is_none_or(|(issuer, own)| issuer == own)
 }

@@ -64,7 +64,7 @@ impl ProfileMetadata {
 }
 
 /// What is known about the Secret with one key.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Slot {
     /// The Secret there, if observed.
     observed: Option<ObservedCopy>,
@@ -72,12 +72,6 @@ struct Slot {
     created: Option<CreatedCopy>,
     /// What the API server refuses to do there.
     refused: Option<Refused>,
-}
-
-impl Slot {
-    fn is_empty(&self) -> bool {
-        self.observed.is_none() && self.created.is_none() && self.refused.is_none()
-    }
 }
 
 /// A Secret that this process created, or that is exactly as it creates one. Labels and managedFields do not prove
@@ -387,7 +381,7 @@ impl CredentialIndex {
     fn change_slot(&mut self, key: &SecretKey, change: impl FnOnce(&mut Slot)) {
         self.copies.change(key, |slot| {
             change(slot);
-            !slot.is_empty()
+            **slot != Slot::default()
         });
     }
 

@@ -1,7 +1,5 @@
 //! The state of the copy of one account in one namespace, for people and for metrics.
 
-use std::fmt;
-
 use strum::{EnumDiscriminants, EnumIter, IntoEnumIterator as _, IntoStaticStr};
 
 use crate::credential::source::Unusable;
@@ -9,54 +7,106 @@ use crate::token_names::{MAX, MAX_OF_A_CLUSTER};
 
 /// The state of the copy of one account in one namespace.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumDiscriminants, EnumIter, IntoStaticStr,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    thiserror::Error,
+    EnumDiscriminants,
+    EnumIter,
+    IntoStaticStr,
 )]
 #[strum_discriminants(name(Label), vis(), derive(IntoStaticStr), strum(serialize_all = "snake_case"))]
 pub enum State {
     /// The copy exists, or is about to.
+    #[error("the copy exists")]
     Synced,
     /// The copy must not exist, and the API server refuses to delete it.
+    #[error(
+        "the API server refuses to delete the Secret, so the token remains; the Secret's Event \
+         WriteRefused quotes the response"
+    )]
     DeleteRefused,
     /// The account does not exist, or does not opt in.
+    #[error("the ManagedServiceAccount does not opt in")]
     NotAsked,
     /// The account opts in to other namespaces only.
+    #[error("the ManagedServiceAccount opts in to other namespaces only")]
     OutOfScope,
     /// The cluster is not granted to the namespace.
+    #[error("no ManagedClusterSetBinding grants the cluster")]
     NotGranted,
+    #[error(
+        "the namespace belongs to the hub or to a cluster and receives no credential \
+         (--protected-namespaces)"
+    )]
     ProtectedNamespace,
     /// Whether the cluster is granted is unknown.
+    #[error("whether the cluster is granted is unknown, so an existing copy is kept")]
     GrantUnknown,
     /// The names of cluster and account together exceed the length of a Secret's name.
+    #[error("the names of cluster and account together are too long for a Secret")]
     NameTooLong,
     /// The account cannot be read, or the list of accounts is incomplete.
+    #[error("the account cannot be read, so an existing copy is kept")]
     AccountUnknown,
     /// The account's status names a Secret with another name.
+    #[error("status.tokenSecretRef must name the Secret with the name of the account, and names another")]
     TokenElsewhere,
     /// No agent has reported a token.
+    #[error("no agent has reported a token yet")]
     NoToken,
     /// Whether an agent has reported a token is unknown.
+    #[error("whether there is a token is unknown, so an existing copy is kept")]
     TokenUnknown,
     /// Tokens of the account's name are not watched, because there are too many names.
+    #[error(
+        "too many names of accounts to watch their tokens: the limits are {MAX_OF_A_CLUSTER} for a \
+         cluster and {MAX} in total; give accounts with the same purpose the same name in all clusters"
+    )]
     TooManyNames,
     /// The account's agent did not create the Secret.
+    #[error(
+        "the agent did not create the Secret with the name of the account: it must have type Opaque, the \
+         agent's label and an ownerReference to the account"
+    )]
     ForeignToken,
     /// The token was reported before the ManagedCluster was created.
+    #[error(
+        "the token was reported before the ManagedCluster was created, so it may belong to an earlier \
+         cluster of the same name; it is synced once the agent reports a new one"
+    )]
     EarlierToken,
     /// The Secret contains no valid token.
+    #[error("the reported Secret cannot be copied: {0}; an existing copy is kept")]
     UnusableToken(Unusable),
     /// The Secrets of the namespace have not been read yet, or the permission for them has ended.
+    #[error("the syncer cannot read the Secrets of the namespace, so an existing copy is kept")]
     CopiesUnknown,
     /// The namespace has no profile of the cluster.
+    #[error("the cluster has no ClusterProfile in the namespace, which must own the copy")]
     NoProfile,
     /// The profile in the namespace does not name our cluster manager, in its label or in its spec.
+    #[error("the ClusterProfile does not name our cluster manager in both its label and its spec")]
     ForeignProfile,
     /// Another Secret has the name.
+    #[error("another Secret has the name of the copy")]
     ForeignSecret,
     /// The copy of another account has the name.
+    #[error("a copy for another account has the same name")]
     NameTaken,
     /// The Secret is being deleted, and a finalizer delays it.
+    #[error("the Secret is being deleted and waits for a finalizer")]
     Terminating,
     /// The API server refuses to create or change the copy.
+    #[error(
+        "the API server refuses the write of the Secret because of a quota, a webhook, a policy or a \
+         missing permission; the Secret's Event WriteRefused quotes the response"
+    )]
     WriteRefused,
 }
 
@@ -107,64 +157,5 @@ impl State {
     #[must_use]
     pub fn reason(self) -> &'static str {
         self.into()
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self {
-            Self::Synced => "the copy exists",
-            Self::NotAsked => "the ManagedServiceAccount does not opt in",
-            Self::OutOfScope => "the ManagedServiceAccount opts in to other namespaces only",
-            Self::NotGranted => "no ManagedClusterSetBinding grants the cluster",
-            Self::ProtectedNamespace => {
-                "the namespace belongs to the hub or to a cluster and receives no credential (--protected-namespaces)"
-            }
-            Self::GrantUnknown => "whether the cluster is granted is unknown, so an existing copy is kept",
-            Self::NameTooLong => "the names of cluster and account together are too long for a Secret",
-            Self::AccountUnknown => "the account cannot be read, so an existing copy is kept",
-            Self::TokenElsewhere => {
-                "status.tokenSecretRef must name the Secret with the name of the account, and names another"
-            }
-            Self::NoToken => "no agent has reported a token yet",
-            Self::TokenUnknown => "whether there is a token is unknown, so an existing copy is kept",
-            Self::TooManyNames => {
-                return write!(
-                    f,
-                    "too many names of accounts to watch their tokens: the limits are {MAX_OF_A_CLUSTER} for a cluster \
-                     and {MAX} in total; give accounts with the same purpose the same name in all clusters"
-                );
-            }
-            Self::ForeignToken => {
-                "the agent did not create the Secret with the name of the account: it must have type Opaque, the \
-                 agent's label and an ownerReference to the account"
-            }
-            Self::EarlierToken => {
-                "the token was reported before the ManagedCluster was created, so it may belong to an earlier cluster \
-                 of the same name; it is synced once the agent reports a new one"
-            }
-            Self::UnusableToken(why) => {
-                return write!(f, "the reported Secret cannot be copied: {why}; an existing copy is kept");
-            }
-            Self::CopiesUnknown => {
-                "the syncer cannot read the Secrets of the namespace, so an existing copy is kept"
-            }
-            Self::NoProfile => "the cluster has no ClusterProfile in the namespace, which must own the copy",
-            Self::ForeignProfile => {
-                "the ClusterProfile does not name our cluster manager in both its label and its spec"
-            }
-            Self::ForeignSecret => "another Secret has the name of the copy",
-            Self::NameTaken => "a copy for another account has the same name",
-            Self::Terminating => "the Secret is being deleted and waits for a finalizer",
-            Self::WriteRefused => {
-                "the API server refuses the write of the Secret because of a quota, a webhook, a policy or a missing \
-                 permission; the Secret's Event WriteRefused quotes the response"
-            }
-            Self::DeleteRefused => {
-                "the API server refuses to delete the Secret, so the token remains; the Secret's Event \
-                 WriteRefused quotes the response"
-            }
-        };
-        f.write_str(text)
     }
 }
