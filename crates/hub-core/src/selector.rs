@@ -157,11 +157,13 @@ fn expression(key: &str, operator: &str, values: BTreeSet<String>) -> Result<Exp
 }
 
 fn key_of(expression: &Expression) -> &str {
-    match expression {
-        Expression::In(key, _) | Expression::NotIn(key, _) => key,
-        Expression::Equal(key, _) | Expression::NotEqual(key, _) => key,
-        Expression::Exists(key) | Expression::DoesNotExist(key) => key,
-    }
+    let (Expression::In(key, _)
+    | Expression::NotIn(key, _)
+    | Expression::Equal(key, _)
+    | Expression::NotEqual(key, _)
+    | Expression::Exists(key)
+    | Expression::DoesNotExist(key)) = expression;
+    key
 }
 
 /// The argument of `kubectl label` that makes a cluster match an expression.

@@ -10,16 +10,10 @@ use hub_api::text::Text;
 use crate::nested;
 
 /// A value for each of some Secrets.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SecretMap<T> {
     by_namespace: BTreeMap<Namespace, BTreeMap<Text, T>>,
     by_name: BTreeMap<Text, BTreeSet<Namespace>>,
-}
-
-impl<T> Default for SecretMap<T> {
-    fn default() -> Self {
-        Self { by_namespace: BTreeMap::new(), by_name: BTreeMap::new() }
-    }
 }
 
 impl<T> SecretMap<T> {
