@@ -37,7 +37,7 @@ async fn connect(address: ServerAddress, anchors: TrustBundle) -> Result<(), Han
     let provider = Arc::new(ring::default_provider());
     let mut roots = RootCertStore::empty();
     for anchor in anchors.anchors() {
-        roots.add(CertificateDer::from(anchor.der().to_vec()))?;
+        roots.add(CertificateDer::from(anchor.der.to_vec()))?;
     }
     let roots =
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()?;
@@ -70,7 +70,7 @@ impl ServerCertVerifier for ByAnchors {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         // Unlike Go, webpki refuses a self-signed CA certificate as the certificate of a server.
-        if self.anchors.anchors().any(|anchor| anchor.der() == end_entity.as_ref()) {
+        if self.anchors.anchors().any(|anchor| *anchor.der == **end_entity) {
             return Ok(ServerCertVerified::assertion());
         }
         self.roots.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)

@@ -106,7 +106,7 @@ impl Store {
             let ours = observed.filter(|observed| self.is_ours(observed));
             if !self.settings.purpose.includes(&key.namespace) {
                 self.gauges.set(key, None);
-                return ours.map(|_| access::without_entry(index.provider())).unwrap_or_default();
+                return ours.map(|_| access::desired_entry(index.provider(), None)).unwrap_or_default();
             }
             let offer = index.decide(key, ours);
             self.gauges.set(key, observed.zip(offer.as_ref()));

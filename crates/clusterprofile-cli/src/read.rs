@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
+use hub_api::Unreadable;
 use hub_api::labels;
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
@@ -168,22 +169,20 @@ impl<'a> Reading<'a> {
         for object in clusters.into_iter().flatten() {
             hub.apply_finalizers("ManagedCluster", object.meta());
             let name = ClusterName::new(object.name_any());
-            hub.fleet
-                .apply_cluster(name, decoded(object, ObservedCluster::read, ObservedCluster::unreadable));
+            hub.fleet.apply_cluster(name, ObservedCluster::read(object.0.map_err(Unreadable::from)));
         }
         hub.knows_sets = sets.is_some();
         for object in sets.into_iter().flatten() {
             hub.apply_finalizers("ManagedClusterSet", object.meta());
             let name = ClusterSetName::new(object.name_any());
-            let unreadable = |metadata: &_, error: String| ObservedClusterSet::unreadable(metadata, &error);
-            hub.fleet.apply_set(name, decoded(object, ObservedClusterSet::read, unreadable));
+            hub.fleet.apply_set(name, ObservedClusterSet::read(object.0.map_err(Unreadable::from)));
         }
         hub.bindings_of = bindings.complete;
         for object in bindings.objects {
             hub.apply_finalizers("ManagedClusterSetBinding", object.meta());
             let name = ClusterSetName::new(object.name_any());
             let namespace = Namespace::new(object.namespace().unwrap_or_default());
-            let binding = decoded(object, ObservedBinding::read, ObservedBinding::unreadable);
+            let binding = ObservedBinding::read(object.0.map_err(Unreadable::from));
             hub.fleet.apply_binding(namespace, name, binding);
         }
         Ok(())
@@ -312,7 +311,7 @@ impl<'a> Reading<'a> {
                 cluster: ClusterName::new(object.namespace().unwrap_or_default()),
                 account: AccountName::new(object.name_any()),
             };
-            hub.credentials.apply_account(key, decoded(object, Account::read, Account::unreadable));
+            hub.credentials.apply_account(key, Account::read(object.0.map_err(Unreadable::from)));
         }
         Ok(())
     }
@@ -451,15 +450,6 @@ pub(crate) async fn readers(
         readers.insert(namespace, of_namespace);
     }
     Ok(readers)
-}
-
-/// Reads an object, or what is left of one that does not match the schema of its kind.
-fn decoded<K, T>(
-    object: DeserializeGuard<K>,
-    read: fn(&K) -> T,
-    unreadable: fn(&ObjectMeta, String) -> T,
-) -> T {
-    object.0.map_or_else(|invalid| unreadable(&invalid.metadata, invalid.error), |object| read(&object))
 }
 
 fn secret_key(secret: &Secret) -> SecretKey {

@@ -242,7 +242,7 @@ impl Store {
         let state = self.state.lock();
         let observed = read.or_else(|| state.consumer_roles.get(role)).unwrap_or(&Known::Unknown);
         let accounts = state.all_accounts.then_some(&state.accounts);
-        role.plan(self.settings.copies(), &fleet, accounts, observed)
+        role.plan(&self.settings, &fleet, accounts, observed)
     }
 
     /// The version of the object of this key.

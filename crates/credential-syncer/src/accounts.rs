@@ -7,7 +7,7 @@ use std::time::Duration;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::AccountKey;
 use hub_core::action::Action;
-use hub_core::credential::account::{Account, Scope};
+use hub_core::credential::account::Scope;
 use hub_core::credential::report::{Report, conditions, report};
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::version::Version;
@@ -82,7 +82,7 @@ impl Objects for ConditionWriter {
     }
 
     fn known(&self, key: &AccountKey) -> Option<Version> {
-        self.store.change(|_, index| index.account(key).map(Account::version))
+        self.store.change(|_, index| index.account(key).map(|account| account.version.clone()))
     }
 
     fn plan(&self, key: &AccountKey, _: Option<&Read>) -> Planned<Self> {
@@ -108,9 +108,9 @@ impl Objects for ConditionWriter {
         let action = wanted.flatten().map_or(Action::Nothing, |list| {
             // An empty list is written as null, so that the status returns to its initial state.
             let list = if list.is_empty() { Value::Null } else { list.into() };
-            Action::PatchStatus(account.version(), json!({ "status": { "conditions": list } }))
+            Action::PatchStatus(account.version.clone(), json!({ "status": { "conditions": list } }))
         });
-        Planned::Write(action, PlannedReport { uid: Some(account.uid), findings })
+        Planned::Write(action, PlannedReport { uid: Some(account.version.uid), findings })
     }
 
     fn settled(&self, key: &AccountKey, planned: PlannedReport) -> Outcome {

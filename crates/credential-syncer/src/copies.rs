@@ -41,7 +41,7 @@ impl CopyWriter {
     ) -> (CopyPlan, Option<String>) {
         let served = self.0.host.served.versions();
         let (plan, uid, expires) = self.0.change(|fleet, index| {
-            index.set_served_versions(served);
+            index.served_versions = served;
             let plan = plan(fleet, index);
             let uid = index.copy(key).map(|observed| observed.version.uid.clone());
             let expires = plan.synced().and_then(|account| index.expiry(account));

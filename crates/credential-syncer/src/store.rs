@@ -201,7 +201,7 @@ impl Store {
     pub(crate) fn delete_account(&self, key: AccountKey) {
         self.change_account(key, |index, key| {
             if let Some(known) = index.account(key) {
-                self.accounts.expectations().ended(key, &known.uid);
+                self.accounts.expectations().ended(key, &known.version.uid);
             }
             index.delete_account(key);
             true
@@ -401,8 +401,8 @@ impl Store {
     /// which copies are watched: those with a permission, and those watched so far that still have copies.
     pub(crate) fn reach(&self, is_watched: impl Fn(&Namespace) -> bool) -> ReachChange {
         let mut index = self.index.lock();
-        let names = index.changed_token_names().map(|changed| changed.names.clone());
-        let moved = index.take_moved();
+        let names = index.reach.changed_names().map(|changed| changed.names.clone());
+        let moved = index.reach.take_moved();
         let granted = self.granted.lock();
         let mut unfollowed = self.unfollowed.lock();
         let mut namespaces = BTreeMap::new();

@@ -105,11 +105,7 @@ struct AccountSink {
 
 impl Sink<ManagedServiceAccount> for AccountSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<ManagedServiceAccount, Unreadable>) {
-        let account = match object {
-            Ok(object) => Account::read(&object),
-            Err(unreadable) => Account::unreadable(&unreadable.metadata, unreadable.error),
-        };
-        self.store.apply_account(AccountKey::from(key), account);
+        self.store.apply_account(AccountKey::from(key), Account::read(object));
     }
 
     fn delete(&mut self, key: &ObjectKey) {

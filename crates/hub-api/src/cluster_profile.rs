@@ -83,10 +83,7 @@ impl ServedVersions {
     /// Whether the hub serves a version, as far as is known.
     #[must_use]
     pub fn has(self, version: ProfileVersion) -> bool {
-        ProfileVersion::ALL
-            .into_iter()
-            .zip(self.is_served)
-            .any(|(known, is_served)| known == version && is_served)
+        self.is_served[version as usize]
     }
 }
 
@@ -268,7 +265,7 @@ pub fn owner_reference(version: ProfileVersion, name: &str, uid: &str) -> OwnerR
 #[must_use]
 pub fn version_of(reference: &OwnerReference) -> Option<ProfileVersion> {
     let (_, name) = reference.api_version.split_once('/')?;
-    ProfileVersion::ALL.into_iter().find(|version| version.as_str() == name)
+    ProfileVersion::latest([name])
 }
 
 /// Whether an owner reference names a ClusterProfile, in any version of the API, as the controller of an object.

@@ -3,20 +3,38 @@
 use std::fmt;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
+use kube::core::error_boundary::InvalidObject;
 use serde::de::value::StringDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+/// An object that does not match the type of its kind, or nests too deep to decode.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// Its metadata as far as readable, at least the fields that identify the object.
+    pub metadata: Box<ObjectMeta>,
+    /// Its `spec`, if readable on its own.
+    pub spec: Option<Value>,
+    /// Why the rest is not readable.
+    pub error: String,
+}
+
+impl From<InvalidObject> for Unreadable {
+    fn from(object: InvalidObject) -> Self {
+        Self { metadata: Box::new(object.metadata), spec: None, error: object.error }
+    }
+}
+
 /// Makes an absent spec decode as its default.
 ///
 /// OCM's schemas do not require `spec`, but the root object that `kube::CustomResource` derives does, and it takes no
 /// serde attribute to change that. serde lets a type decode an absent field as an option would (`ByteString` and other
 /// types of k8s-openapi use this), so the spec does the same. The field-by-field code stays derived:
-/// `#[serde(remote = "Self")]` turns it into inherent methods, which the two trait implementations here call.
+/// `#[serde(remote = "Self")]` turns it into inherent methods, which the trait implementations here call.
 macro_rules! default_when_absent {
     ($spec:ident) => {
         impl serde::Serialize for $spec {
@@ -27,32 +45,16 @@ macro_rules! default_when_absent {
 
         impl<'de> serde::Deserialize<'de> for $spec {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Visitor;
+                struct Present($spec);
 
-                impl<'de> serde::de::Visitor<'de> for Visitor {
-                    type Value = $spec;
-
-                    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        formatter.write_str(stringify!($spec))
-                    }
-
-                    fn visit_none<E>(self) -> Result<$spec, E> {
-                        Ok($spec::default())
-                    }
-
-                    fn visit_unit<E>(self) -> Result<$spec, E> {
-                        Ok($spec::default())
-                    }
-
-                    fn visit_some<D: serde::Deserializer<'de>>(
-                        self,
-                        deserializer: D,
-                    ) -> Result<$spec, D::Error> {
-                        $spec::deserialize(deserializer)
+                impl<'de> serde::Deserialize<'de> for Present {
+                    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                        $spec::deserialize(deserializer).map(Self)
                     }
                 }
 
-                deserializer.deserialize_option(Visitor)
+                let spec = Option::<Present>::deserialize(deserializer)?;
+                Ok(spec.map_or_else(Self::default, |Present(spec)| spec))
             }
         }
     };

@@ -1,6 +1,8 @@
 //! Label and annotation keys and values of the hub's objects. They are contracts with other software (Open Cluster
 //! Management, Kueue, Argo CD) and must not be renamed.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 /// On a ClusterProfile: its cluster manager. KEP-4322 requires every manager to set it.
 pub const CLUSTER_MANAGER: &str = "x-k8s.io/cluster-manager";
 
@@ -52,3 +54,21 @@ pub const TRUE: &str = "true";
 
 /// The label of every object that the controllers maintain, except ClusterProfiles and copies, and its value.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "hub-addons");
+
+/// The value of a label of an object.
+#[must_use]
+pub fn get<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether an object has a label with this value.
+#[must_use]
+pub fn has(metadata: &ObjectMeta, (key, value): (&str, &str)) -> bool {
+    get(metadata, key) == Some(value)
+}
+
+/// The value of an annotation of an object.
+#[must_use]
+pub fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}

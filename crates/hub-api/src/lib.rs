@@ -44,3 +44,7 @@ pub mod workloads;
 
 mod decode;
 mod schema;
+
+pub use kube::core::{Expression, SelectorExt};
+
+pub use self::decode::Unreadable;

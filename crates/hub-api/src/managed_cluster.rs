@@ -9,6 +9,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster_profile::ClusterVersion;
 use crate::{decode, schema};
 
 /// The condition by which OCM's registration controller reports whether the cluster's agent renews its lease
@@ -84,7 +85,7 @@ pub struct ManagedClusterStatus {
     pub conditions: Vec<Condition>,
     /// The versions that the managed cluster reports.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub version: Option<ManagedClusterVersion>,
+    pub version: Option<ClusterVersion>,
 }
 
 /// A fact that a managed cluster claims about itself.
@@ -100,15 +101,6 @@ pub struct ManagedClusterClaim {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(min = 1, max = 1024))]
     pub value: String,
-}
-
-/// The versions that a managed cluster reports.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ManagedClusterVersion {
-    /// The version of Kubernetes, such as v1.36.3.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kubernetes: Option<String>,
 }
 
 #[cfg(test)]

@@ -36,6 +36,9 @@ decode::default_when_absent!(ManifestWorkSpec);
 pub struct ManifestWorkStatus {
     /// Whether the manifests are applied (`Applied`) and exist (`Available`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::conditions_by_type")]
+    #[schemars(
+        schema_with = "schema::conditions",
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
+    )]
     pub conditions: Vec<Value>,
 }

@@ -10,22 +10,7 @@ pub(crate) fn bytes(_: &mut SchemaGenerator) -> Schema {
 
 /// A list of `metav1.Condition`.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "array", "items": condition() })
-}
-
-/// A list of `metav1.Condition` that merges by type.
-pub(crate) fn conditions_by_type(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "array",
-        "items": condition(),
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["type"],
-    })
-}
-
-/// `metav1.Condition`.
-fn condition() -> Schema {
-    json_schema!({
+    json_schema!({ "type": "array", "items": {
         "type": "object",
         "required": ["lastTransitionTime", "message", "reason", "status", "type"],
         "properties": {
@@ -48,7 +33,7 @@ fn condition() -> Schema {
                 ),
             },
         },
-    })
+    } })
 }
 
 /// `metav1.LabelSelector`.

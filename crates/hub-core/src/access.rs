@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use hub_api::cluster_profile::{AccessProvider, Cluster, NamedExtension};
 use hub_api::labels;
+use hub_api::managed_cluster::ClientConfig;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey, is_dns_subdomain};
 use k8s_openapi::ByteString;
 use serde_json::json;
@@ -23,7 +24,7 @@ use strum::{EnumMessage, IntoStaticStr, VariantArray};
 use self::competing_writer::CompetingWriter;
 use crate::endpoint::{self, ServerAddress, ServerTemplate};
 use crate::finding::{Finding, Reason};
-use crate::fleet::{self, Endpoint, Fleet};
+use crate::fleet::{Fleet, ObservedCluster};
 use crate::profile::{Desired, DesiredStatus, ObservedProfile};
 use crate::trust::{CaKind, CaReference, TrustAnchor, TrustBundle, TrustError};
 
@@ -168,19 +169,15 @@ impl Offer {
     pub fn into_desired(self, provider: &str) -> Desired {
         match self {
             Self::Publish(entry) => desired_entry(provider, Some(*entry)),
-            Self::Withdraw(_) => without_entry(provider),
+            Self::Withdraw(_) => desired_entry(provider, None),
             Self::Keep(_) => Desired::default(),
         }
     }
 }
 
-/// The desired state of a profile whose namespace does not use this provider: no entry of this name.
+/// The desired state of a profile: this entry of the provider, or `None` if its namespace does not use the provider.
 #[must_use]
-pub fn without_entry(provider: &str) -> Desired {
-    desired_entry(provider, None)
-}
-
-fn desired_entry(provider: &str, entry: Option<AccessProvider>) -> Desired {
+pub fn desired_entry(provider: &str, entry: Option<AccessProvider>) -> Desired {
     let access_providers = BTreeMap::from([(provider.to_owned(), entry)]);
     Desired { status: DesiredStatus { access_providers, ..DesiredStatus::default() }, ..Desired::default() }
 }
@@ -227,7 +224,7 @@ pub fn published_anchors(observed: &ObservedProfile, provider: &str) -> Option<T
 pub fn reported_endpoints(
     fleet: &Fleet,
     observed: &ObservedProfile,
-) -> Result<(ClusterName, Arc<[Endpoint]>), Offer> {
+) -> Result<(ClusterName, Arc<[ClientConfig]>), Offer> {
     let cluster = cluster_of(observed).map_err(Offer::Withdraw)?;
     let known = fleet.cluster(&cluster).ok_or(Offer::Withdraw(Withheld::NoCluster))?;
     let state = known.state.as_ref().map_err(|_| Offer::Keep(Withheld::ConfigurationUnknown))?;
@@ -240,7 +237,7 @@ pub fn reported_endpoints(
 pub fn offer_direct(
     provider: &str,
     cluster: &ClusterName,
-    endpoints: &[Endpoint],
+    endpoints: &[ClientConfig],
     allow_local: bool,
 ) -> Offer {
     let usable = endpoints.iter().find_map(|endpoint| {
@@ -249,15 +246,12 @@ pub fn offer_direct(
         let server = endpoint.url.trim_end_matches('/').to_owned();
         Some(entry(provider, cluster, server, bundle.pem()))
     });
-    match usable {
-        Some(entry) => Offer::Publish(Box::new(entry)),
-        None => Offer::Withdraw(Withheld::NoEndpoint),
-    }
+    usable.map_or(Offer::Withdraw(Withheld::NoEndpoint), |entry| Offer::Publish(Box::new(entry)))
 }
 
 /// The findings on a cluster's own endpoints that are not published.
 #[must_use]
-pub fn endpoint_findings(cluster: &fleet::ObservedCluster, allow_local: bool) -> Vec<Finding> {
+pub fn endpoint_findings(cluster: &ObservedCluster, allow_local: bool) -> Vec<Finding> {
     let endpoints = cluster.state.iter().flat_map(|state| state.endpoints.iter());
     endpoints
         .filter_map(|endpoint| {
@@ -271,12 +265,12 @@ pub fn endpoint_findings(cluster: &fleet::ObservedCluster, allow_local: bool) ->
         .collect()
 }
 
-fn usable_bundle(endpoint: &Endpoint, allow_local: bool) -> Result<TrustBundle, String> {
+fn usable_bundle(endpoint: &ClientConfig, allow_local: bool) -> Result<TrustBundle, String> {
     let checked =
         if allow_local { endpoint::check(&endpoint.url) } else { endpoint::check_remote(&endpoint.url) };
     checked.map_err(|error| error.to_string())?;
-    let bundle = endpoint.ca_bundle.as_deref().ok_or("it has no caBundle")?;
-    TrustBundle::from_published(bundle).map_err(|error| format!("caBundle: {error}"))
+    let bundle = endpoint.ca_bundle.as_ref().ok_or("it has no caBundle")?;
+    TrustBundle::from_published(&bundle.0).map_err(|error| format!("caBundle: {error}"))
 }
 
 /// Identifies anchors that were replaced together, and stay published until their overlap ends.
@@ -390,8 +384,7 @@ impl AccessIndex {
     }
 
     /// The server of a cluster, if the administrator has configured it.
-    #[must_use]
-    pub fn static_server(&self, cluster: &ClusterName) -> Option<String> {
+    pub(crate) fn static_server(&self, cluster: &ClusterName) -> Option<String> {
         match &self.source {
             AccessSource::Static(template) => Some(template.server(cluster)),
             AccessSource::ClusterProxy { .. } => None,

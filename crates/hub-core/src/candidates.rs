@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hub_api::names::{ClusterName, ClusterSetName, Namespace};
 
 use crate::fleet::{ObservedCluster, ObservedClusterSet};
+use crate::nested;
 use crate::selector::ClusterSelector;
 
 #[derive(Debug, Default)]
@@ -67,7 +68,7 @@ impl Candidates {
             return;
         }
         if let Some(set) = before.and_then(ObservedCluster::exclusive_set) {
-            remove(&mut self.labelled, &set.into(), name);
+            nested::remove_value(&mut self.labelled, &set.into(), name);
         }
         if let Some(set) = after.and_then(ObservedCluster::exclusive_set) {
             self.labelled.entry(set.into()).or_default().insert(name.clone());
@@ -105,21 +106,11 @@ impl Candidates {
 
     /// Records that the binding of this name is gone.
     pub(crate) fn unbind(&mut self, namespace: &Namespace, set: &ClusterSetName) {
-        remove(&mut self.bound, set, namespace);
+        nested::remove_value(&mut self.bound, set, namespace);
     }
 }
 
 /// Whether a set selects a cluster; true if its selector is not valid.
 fn may_select(name: &ClusterSetName, set: &ObservedClusterSet, cluster: &ObservedCluster) -> bool {
     set.selector.as_ref().map_or(true, |selector| selector.picks(name.as_str(), &cluster.labels))
-}
-
-/// Removes a value of a key, and the key with its last value.
-fn remove<K: Ord, V: Ord>(all: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
-    if let Some(values) = all.get_mut(key) {
-        values.remove(value);
-        if values.is_empty() {
-            all.remove(key);
-        }
-    }
 }

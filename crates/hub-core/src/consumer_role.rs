@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
+use hub_api::labels;
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, is_dns_label, is_dns_subdomain};
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 
@@ -16,22 +17,12 @@ use crate::credential::account::{self, Scope};
 use crate::finding::{Finding, Reason, Subject};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
-use crate::protected::ProtectedNamespaces;
-use crate::rights::RulesAction;
+use crate::rights::{PermissionSettings, RulesAction, secret_rules};
 use crate::version::Version;
 
 /// The labels of the Roles that the chart creates for consumers. A Role without them has another owner.
 pub const CONSUMER_LABELS: [(&str, &str); 2] =
     [("app.kubernetes.io/part-of", "hub-addons"), ("app.kubernetes.io/component", "consumer")];
-
-/// The settings of the syncer that decide which copies exist.
-#[derive(Debug, Clone, Copy)]
-pub struct CopySettings<'a> {
-    /// The namespaces that receive no copy, even if a set is bound there.
-    pub protected: &'a ProtectedNamespaces,
-    /// Whether an account without the annotation that names namespaces opts in to no copy.
-    pub require_namespaces: bool,
-}
 
 /// A Role that follows the grant of its namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,12 +62,9 @@ pub struct ObservedConsumerRole {
 
 impl From<Role> for ObservedConsumerRole {
     fn from(role: Role) -> Self {
-        let labels = role.metadata.labels.as_ref();
-        let has =
-            |(key, value): &(&str, &str)| labels.and_then(|all| all.get(*key)).is_some_and(|it| it == value);
         Self {
             version: Version::of(&role.metadata),
-            is_ours: CONSUMER_LABELS.iter().all(has),
+            is_ours: CONSUMER_LABELS.into_iter().all(|label| labels::has(&role.metadata, label)),
             rules: role.rules.unwrap_or_default(),
         }
     }
@@ -97,7 +85,7 @@ impl ConsumerRole {
     /// The Role does not exist, or is not one of the chart: a person must act.
     pub fn plan(
         &self,
-        settings: CopySettings<'_>,
+        settings: &PermissionSettings,
         fleet: &Fleet,
         accounts: Option<&BTreeMap<AccountKey, Scope>>,
         role: &Known<ObservedConsumerRole>,
@@ -125,10 +113,10 @@ impl ConsumerRole {
         })
     }
 
-    /// The rules of the Role. Without names there must be no rule, since a rule without names applies to all Secrets.
+    /// The rules of the Role.
     fn rules(
         &self,
-        settings: CopySettings<'_>,
+        settings: &PermissionSettings,
         fleet: &Fleet,
         accounts: &BTreeMap<AccountKey, Scope>,
         observed: &[PolicyRule],
@@ -157,20 +145,11 @@ impl ConsumerRole {
             Grant::Refused => false,
             Grant::Unknown => before.contains(name.as_str()),
         });
-        if names.is_empty() {
-            return Vec::new();
-        }
-        vec![PolicyRule {
-            api_groups: Some(vec![String::new()]),
-            resources: Some(vec!["secrets".to_owned()]),
-            verbs: vec!["get".to_owned()],
-            resource_names: Some(names.into_keys().collect()),
-            ..PolicyRule::default()
-        }]
+        secret_rules(&["get"], names.into_keys().collect())
     }
 
     /// Whether the namespace may get the copy of an account that opts in to copies.
-    fn grant(&self, settings: CopySettings<'_>, fleet: &Fleet, key: &AccountKey, scope: &Scope) -> Grant {
+    fn grant(&self, settings: &PermissionSettings, fleet: &Fleet, key: &AccountKey, scope: &Scope) -> Grant {
         let is_offered = match scope {
             Scope::EveryGrantedNamespace => !settings.require_namespaces,
             Scope::Only { namespaces, .. } => namespaces.contains(&self.namespace),

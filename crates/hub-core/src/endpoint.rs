@@ -23,8 +23,9 @@ const METADATA_ADDRESSES: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
 ];
 
-/// Names of such services, and names by which containers reach their host.
-const METADATA_NAMES: [&str; 9] = [
+/// Names of such services, names by which containers reach their host, and names of the machine itself, as in
+/// `/etc/hosts`.
+const LOCAL_NAMES: [&str; 16] = [
     "metadata",
     "metadata.goog",
     "metadata.google.internal",
@@ -34,10 +35,6 @@ const METADATA_NAMES: [&str; 9] = [
     "host.docker.internal",
     "kubernetes.docker.internal",
     "host.containers.internal",
-];
-
-/// Names of the machine itself, as in `/etc/hosts`.
-const LOCAL_NAMES: [&str; 7] = [
     "localhost",
     "localhost.localdomain",
     "localhost6",
@@ -84,8 +81,7 @@ pub fn check_remote(url: &str) -> Result<(), EndpointError> {
     let local = match host_of(url)? {
         EndpointHost::Address(address) => is_local(address),
         EndpointHost::Name(name) => {
-            let mut names = METADATA_NAMES.iter().chain(&LOCAL_NAMES);
-            names.any(|local| name == **local) || LOCAL_SUFFIXES.iter().any(|local| name.ends_with(local))
+            LOCAL_NAMES.contains(&&*name) || LOCAL_SUFFIXES.iter().any(|local| name.ends_with(local))
         }
     };
     if local { Err(EndpointError::LocalHost) } else { Ok(()) }
@@ -128,10 +124,8 @@ fn host_of(url: &str) -> Result<EndpointHost, EndpointError> {
         return Err(EndpointError::NotAUrl);
     }
     if let Some(address) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        return address
-            .parse()
-            .map(|address| EndpointHost::Address(IpAddr::V6(address)))
-            .map_err(|_| EndpointError::InvalidHost);
+        let address = address.parse().map_err(|_| EndpointError::InvalidHost)?;
+        return Ok(EndpointHost::Address(IpAddr::V6(address)));
     }
     if let Ok(address) = host.parse() {
         return Ok(EndpointHost::Address(IpAddr::V4(address)));

@@ -2,59 +2,49 @@
 //!
 //! A finding never stops the work on other objects, and never contains a secret.
 
-use std::fmt;
-
 use hub_api::names::{AccountKey, ClusterName, ClusterSetName, Namespace, ProfileKey};
-
-use strum::{EnumMessage, EnumProperty, IntoStaticStr, VariantArray};
+use strum::{Display, EnumMessage, EnumProperty, IntoStaticStr, VariantArray};
 
 use crate::consumer_access::IntegrationKey;
 
 /// The object of a finding.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
 pub enum Subject {
+    #[strum(to_string = "ManagedCluster {0}")]
     Cluster(ClusterName),
+    #[strum(to_string = "ManagedClusterSet {0}")]
     ClusterSet(ClusterSetName),
     /// A ManagedClusterSetBinding, by namespace and name.
+    #[strum(to_string = "ManagedClusterSetBinding {0}/{1}")]
     Binding(Namespace, ClusterSetName),
+    #[strum(to_string = "ClusterProfile {0}")]
     Profile(ProfileKey),
     /// The ManagedProxyConfiguration of that name, which may not exist.
+    #[strum(to_string = "ManagedProxyConfiguration {0}")]
     ProxyConfiguration(String),
+    #[strum(to_string = "ManagedServiceAccount {0}")]
     Account(AccountKey),
     /// A Secret, which may not exist.
+    #[strum(to_string = "Secret {0}/{1}")]
     Secret(Namespace, String),
     /// A ConfigMap, which may not exist.
+    #[strum(to_string = "ConfigMap {0}/{1}")]
     ConfigMap(Namespace, String),
     /// A Role, which may not exist.
+    #[strum(to_string = "Role {0}/{1}")]
     Role(Namespace, String),
     /// A ManifestWork, by cluster and name.
+    #[strum(to_string = "ManifestWork {0}/{1}")]
     ManifestWork(ClusterName, String),
     /// A ClusterPermission, by cluster and name.
+    #[strum(to_string = "ClusterPermission {0}/{1}")]
     ClusterPermission(ClusterName, String),
     /// A `CustomResourceDefinition`, which may not exist.
+    #[strum(to_string = "CustomResourceDefinition {0}")]
     Crd(&'static str),
     /// An object of Kueue, which may not exist.
+    #[strum(to_string = "{0}")]
     Kueue(IntegrationKey),
-}
-
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cluster(name) => write!(f, "ManagedCluster {name}"),
-            Self::ClusterSet(name) => write!(f, "ManagedClusterSet {name}"),
-            Self::Binding(namespace, name) => write!(f, "ManagedClusterSetBinding {namespace}/{name}"),
-            Self::Profile(key) => write!(f, "ClusterProfile {key}"),
-            Self::ProxyConfiguration(name) => write!(f, "ManagedProxyConfiguration {name}"),
-            Self::Account(key) => write!(f, "ManagedServiceAccount {key}"),
-            Self::Secret(namespace, name) => write!(f, "Secret {namespace}/{name}"),
-            Self::ConfigMap(namespace, name) => write!(f, "ConfigMap {namespace}/{name}"),
-            Self::Role(namespace, name) => write!(f, "Role {namespace}/{name}"),
-            Self::ManifestWork(cluster, name) => write!(f, "ManifestWork {cluster}/{name}"),
-            Self::ClusterPermission(cluster, name) => write!(f, "ClusterPermission {cluster}/{name}"),
-            Self::Crd(name) => write!(f, "CustomResourceDefinition {name}"),
-            Self::Kueue(key) => write!(f, "{key}"),
-        }
-    }
 }
 
 /// The kinds of findings. The set is fixed, so each can be the reason of an Event and a label of a metric.
@@ -307,5 +297,23 @@ impl Finding {
             Reason::Unreadable,
             format!("cannot be read, what depends on it is kept unchanged: {error}"),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_is_shown_by_its_kind_namespace_and_name() {
+        let profile = ProfileKey { namespace: "team".into(), cluster: "c1".into() };
+        for (subject, text) in [
+            (Subject::Cluster("c1".into()), "ManagedCluster c1"),
+            (Subject::Binding("team".into(), "prod".into()), "ManagedClusterSetBinding team/prod"),
+            (Subject::Profile(profile), "ClusterProfile team/c1"),
+            (Subject::Crd("a.example"), "CustomResourceDefinition a.example"),
+        ] {
+            assert_eq!(subject.to_string(), text);
+        }
     }
 }

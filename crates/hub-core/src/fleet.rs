@@ -9,16 +9,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hub_api::labels;
-use hub_api::managed_cluster::{CONDITION_AVAILABLE, CONDITION_JOINED, ManagedCluster};
+use hub_api::managed_cluster::{
+    CONDITION_AVAILABLE, CONDITION_JOINED, ClientConfig, ManagedCluster, ManagedClusterClaim,
+    ManagedClusterSpec, ManagedClusterStatus,
+};
 use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::{CONDITION_BOUND, ManagedClusterSetBinding};
 use hub_api::names::{ClusterName, ClusterSetName, Namespace};
+use hub_api::{Unreadable, labels};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::candidates::Candidates;
 use crate::finding::{Finding, Reason};
+use crate::nested;
 use crate::selector::ClusterSelector;
 
 /// The fields of a ManagedCluster that decisions read.
@@ -39,80 +43,58 @@ pub struct ObservedCluster {
 pub struct ClusterState {
     /// `status.version.kubernetes`, absent when empty.
     pub kubernetes_version: Option<String>,
-    /// `status.clusterClaims` as (name, value), in their order.
-    pub claims: Vec<(String, String)>,
+    /// `status.clusterClaims`, in their order.
+    pub claims: Box<[ManagedClusterClaim]>,
     /// `ManagedClusterConditionAvailable`.
     pub available: Option<Condition>,
     /// `ManagedClusterJoined`.
     pub joined: Option<Condition>,
     /// `spec.managedClusterClientConfigs`: the cluster's own API servers.
-    pub endpoints: Arc<[Endpoint]>,
+    pub endpoints: Arc<[ClientConfig]>,
 }
 
-/// An API server as the cluster's agent reports it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
-    pub url: String,
-    /// The CA certificates for its clients, in PEM.
-    pub ca_bundle: Option<Box<[u8]>>,
+impl ClusterState {
+    fn read(spec: ManagedClusterSpec, status: ManagedClusterStatus) -> Self {
+        let condition =
+            |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind).cloned();
+        Self {
+            available: condition(CONDITION_AVAILABLE),
+            joined: condition(CONDITION_JOINED),
+            kubernetes_version: status
+                .version
+                .and_then(|version| version.kubernetes)
+                .filter(|version| !version.is_empty()),
+            claims: status.cluster_claims.into(),
+            endpoints: spec.managed_cluster_client_configs.into(),
+        }
+    }
 }
 
 impl ObservedCluster {
     #[must_use]
-    pub fn read(cluster: &ManagedCluster) -> Self {
-        let status = cluster.status.as_ref();
-        let condition = |kind: &str| {
-            status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == kind))
+    pub fn read(cluster: Result<ManagedCluster, Unreadable>) -> Self {
+        let (metadata, state) = match cluster {
+            Ok(ManagedCluster { metadata, spec, status }) => {
+                (metadata, Ok(ClusterState::read(spec, status.unwrap_or_default())))
+            }
+            Err(Unreadable { metadata, error, .. }) => (*metadata, Err(error)),
         };
-        let state = ClusterState {
-            kubernetes_version: status
-                .and_then(|status| status.version.as_ref()?.kubernetes.clone())
-                .filter(|version| !version.is_empty()),
-            claims: status
-                .map(|status| {
-                    let claims = status.cluster_claims.iter();
-                    claims.map(|claim| (claim.name.clone(), claim.value.clone())).collect()
-                })
-                .unwrap_or_default(),
-            available: condition(CONDITION_AVAILABLE).cloned(),
-            joined: condition(CONDITION_JOINED).cloned(),
-            endpoints: cluster
-                .spec
-                .managed_cluster_client_configs
-                .iter()
-                .map(|config| Endpoint {
-                    url: config.url.clone(),
-                    ca_bundle: config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice().into()),
-                })
-                .collect(),
-        };
-        Self::from_metadata(&cluster.metadata, Ok(state))
-    }
-
-    /// A ManagedCluster of which only the metadata is readable.
-    #[must_use]
-    pub fn unreadable(metadata: &ObjectMeta, error: String) -> Self {
-        Self::from_metadata(metadata, Err(error))
-    }
-
-    fn from_metadata(metadata: &ObjectMeta, state: Result<ClusterState, String>) -> Self {
         Self {
-            uid: metadata.uid.clone(),
-            labels: metadata.labels.clone().unwrap_or_default(),
+            uid: metadata.uid,
+            labels: metadata.labels.unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
-            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            created: metadata.creation_timestamp.map(|time| time.0),
             state,
         }
     }
 
     fn has_claim(&self, name: &str, value: &str) -> bool {
         let claims = self.state.iter().flat_map(|state| &state.claims);
-        claims.into_iter().any(|(claim, it)| claim == name && it == value)
+        claims.into_iter().any(|claim| claim.name == name && claim.value == value)
     }
 
     /// The exclusive set that the cluster's label names, if any.
-    #[must_use]
-    pub fn exclusive_set(&self) -> Option<&str> {
+    pub(crate) fn exclusive_set(&self) -> Option<&str> {
         self.labels.get(labels::EXCLUSIVE_CLUSTER_SET).map(String::as_str).filter(|set| !set.is_empty())
     }
 }
@@ -137,20 +119,20 @@ pub struct ObservedClusterSet {
 
 impl ObservedClusterSet {
     #[must_use]
-    pub fn read(set: &ManagedClusterSet) -> Self {
+    pub fn read(set: Result<ManagedClusterSet, Unreadable>) -> Self {
+        let set = match set {
+            Ok(set) => set,
+            Err(Unreadable { metadata, error, .. }) => {
+                return Self { uid: metadata.uid, selector: Err(Finding::unreadable(&error)) };
+            }
+        };
         let selector = ClusterSelector::parse(&set.spec.cluster_selector).map_err(|error| {
             Finding::new(
                 Reason::InvalidSelector,
                 format!("{error}; existing profiles of this set are kept, none is added or removed"),
             )
         });
-        Self { uid: set.metadata.uid.clone(), selector }
-    }
-
-    /// A ManagedClusterSet of which only the metadata is readable.
-    #[must_use]
-    pub fn unreadable(metadata: &ObjectMeta, error: &str) -> Self {
-        Self { uid: metadata.uid.clone(), selector: Err(Finding::unreadable(error)) }
+        Self { uid: set.metadata.uid, selector }
     }
 
     #[must_use]
@@ -178,19 +160,16 @@ pub struct BindingTerms {
 
 impl ObservedBinding {
     #[must_use]
-    pub fn read(binding: &ManagedClusterSetBinding) -> Self {
-        let conditions = binding.status.iter().flat_map(|status| &status.conditions);
-        let bound = conditions
-            .filter(|condition| condition.type_ == CONDITION_BOUND)
-            .any(|condition| condition.status == "True");
-        let cluster_set = ClusterSetName::new(binding.spec.cluster_set.as_str());
-        Self { uid: binding.metadata.uid.clone(), terms: Ok(BindingTerms { cluster_set, bound }) }
-    }
-
-    /// A ManagedClusterSetBinding of which only the metadata is readable.
-    #[must_use]
-    pub fn unreadable(metadata: &ObjectMeta, error: String) -> Self {
-        Self { uid: metadata.uid.clone(), terms: Err(error) }
+    pub fn read(binding: Result<ManagedClusterSetBinding, Unreadable>) -> Self {
+        let binding = match binding {
+            Ok(binding) => binding,
+            Err(Unreadable { metadata, error, .. }) => return Self { uid: metadata.uid, terms: Err(error) },
+        };
+        let mut conditions = binding.status.iter().flat_map(|status| &status.conditions);
+        let bound =
+            conditions.any(|condition| condition.type_ == CONDITION_BOUND && condition.status == "True");
+        let cluster_set = ClusterSetName::new(binding.spec.cluster_set);
+        Self { uid: binding.metadata.uid, terms: Ok(BindingTerms { cluster_set, bound }) }
     }
 
     #[must_use]
@@ -274,8 +253,7 @@ impl Fleet {
     }
 
     /// Whether a managed cluster reports this ID as that of its OpenShift installation.
-    #[must_use]
-    pub fn has_openshift_id(&self, name: &ClusterName, id: &str) -> bool {
+    pub(crate) fn has_openshift_id(&self, name: &ClusterName, id: &str) -> bool {
         self.cluster(name).is_some_and(|cluster| cluster.has_claim(OPENSHIFT_ID, id))
     }
 
@@ -380,12 +358,8 @@ impl Fleet {
     }
 
     pub fn delete_binding(&mut self, namespace: &Namespace, name: &ClusterSetName) -> Touched {
-        let Some(bindings) = self.bindings.get_mut(namespace) else { return Touched::Nothing };
-        if bindings.remove(name).is_none() {
+        if nested::remove(&mut self.bindings, namespace, name).is_none() {
             return Touched::Nothing;
-        }
-        if bindings.is_empty() {
-            self.bindings.remove(namespace);
         }
         self.candidates.unbind(namespace, name);
         Touched::Namespaces(BTreeSet::from([namespace.clone()]))

@@ -41,13 +41,11 @@ impl FromStr for LabelAllowList {
         for pattern in text.split(',').map(str::trim).filter(|pattern| !pattern.is_empty()) {
             match pattern.strip_suffix('*') {
                 Some(prefix) if prefix.ends_with('/') && is_label_key(&format!("{prefix}x")) => {
-                    list.prefixes.insert(prefix.to_owned());
+                    list.prefixes.insert(prefix.to_owned())
                 }
-                None if is_label_key(pattern) => {
-                    list.keys.insert(pattern.to_owned());
-                }
+                None if is_label_key(pattern) => list.keys.insert(pattern.to_owned()),
                 _ => return Err(InvalidLabelPattern(pattern.to_owned())),
-            }
+            };
         }
         Ok(list)
     }

@@ -38,6 +38,7 @@ pub mod grant;
 pub mod label_allow_list;
 pub mod label_set;
 pub mod member_id;
+pub mod nested;
 pub mod observed_lease;
 pub mod own_identity;
 pub mod priority;

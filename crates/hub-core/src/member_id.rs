@@ -3,7 +3,7 @@
 //!
 //! It is the ManagedCluster's own label of that key, or the cluster's name if that label is absent or empty, and it
 //! does not change while the profile represents the same cluster. A different value on the profile is therefore either
-//! the cluster's earlier ID, which is kept and reported, or drift, which is repaired. [`MemberId::decide`]
+//! the cluster's earlier ID, which is kept and reported, or drift, which is repaired. [`MemberId::keeps`]
 //! distinguishes them by what the API server records, so that the decision is the same after a restart:
 //!
 //! | the profile's value | is | because |
@@ -54,15 +54,6 @@ pub struct MemberIdRecord {
     pub since: Option<Timestamp>,
 }
 
-/// The decision about the member ID of a profile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MemberIdDecision {
-    /// The profile has the current ID, or gets it.
-    Apply,
-    /// The profile keeps its different ID.
-    Keep,
-}
-
 impl MemberId {
     /// The member ID of a cluster.
     #[must_use]
@@ -72,22 +63,18 @@ impl MemberId {
         Self { value, since: cluster.created, follow }
     }
 
-    /// Decides about a profile with the member ID `shown`.
+    /// Whether a profile keeps the member ID `shown` although it is not the current one.
     #[must_use]
-    pub fn decide(&self, shown: Option<&str>, record: MemberIdRecord) -> MemberIdDecision {
-        let Some(shown) = shown.filter(|shown| !shown.is_empty()) else { return MemberIdDecision::Apply };
+    pub fn keeps(&self, shown: Option<&str>, record: MemberIdRecord) -> bool {
         let is_of_another_cluster =
             self.since.zip(record.since).is_some_and(|(cluster, profile)| profile < cluster);
-        if shown == self.value || self.follow || record.is_foreign || is_of_another_cluster {
-            MemberIdDecision::Apply
-        } else {
-            MemberIdDecision::Keep
-        }
+        shown.is_some_and(|shown| !shown.is_empty() && shown != self.value)
+            && !(self.follow || record.is_foreign || is_of_another_cluster)
     }
 
     /// The finding on a profile with the member ID `shown`.
     pub(crate) fn finding(&self, shown: Option<&str>, record: MemberIdRecord) -> Option<Finding> {
-        (self.decide(shown, record) == MemberIdDecision::Keep).then(|| {
+        self.keeps(shown, record).then(|| {
             Finding::new(
                 Reason::MemberIdChanged,
                 format!(

@@ -14,7 +14,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::cluster_profile::{
-    AccessProvider, ClusterManager, ClusterProfile, ClusterProfileSpec, Property, StoredProfile,
+    AccessProvider, ClusterManager, ClusterProfile, ClusterProfileSpec, ClusterVersion, Property,
+    StoredProfile,
 };
 use hub_api::labels;
 use hub_api::names::{ManagerName, ProfileKey};
@@ -28,7 +29,7 @@ use crate::action::Action;
 use crate::finding::{Finding, Reason};
 use crate::label_allow_list::LabelAllowList;
 use crate::label_set::LabelSet;
-use crate::member_id::{MemberId, MemberIdDecision, MemberIdRecord};
+use crate::member_id::{MemberId, MemberIdRecord};
 use crate::status_text::StatusText;
 use crate::version::Version;
 
@@ -60,14 +61,9 @@ pub enum Presence {
 }
 
 impl Presence {
-    /// Whether this owner wants or keeps the profile.
-    #[must_use]
-    pub fn is_wanted_or_kept(&self) -> bool {
-        self.identity().is_some()
-    }
-
     /// The desired identity, if the profile is wanted or kept.
-    fn identity(&self) -> Option<&Identity> {
+    #[must_use]
+    pub fn identity(&self) -> Option<&Identity> {
         match self {
             Self::Wanted(identity) | Self::Kept(identity) => Some(identity),
             Self::Undecided | Self::Unwanted => None,
@@ -88,23 +84,13 @@ pub struct Identity {
     pub display_name: String,
 }
 
-/// A field of the status that one owner sets as a whole, or leaves to the others.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Field<T> {
-    /// Owned by others.
-    #[default]
-    Others,
-    /// Owned, with its value.
-    Mine(T),
-}
-
-/// The desired status of one owner.
+/// The desired status of one owner. `None` leaves a field to the others.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DesiredStatus {
-    /// `version.kubernetes`; `None` for no version.
-    pub version: Field<Option<String>>,
+    /// `version`, as a whole.
+    pub version: Option<ClusterVersion>,
     /// `properties`, as a whole.
-    pub properties: Field<Vec<Property>>,
+    pub properties: Option<Vec<Property>>,
     /// Conditions by type; conditions of other types are kept.
     pub conditions: Vec<Condition>,
     /// Access providers by name; `None` withdraws one. Providers with other names are preserved. Entries with these
@@ -116,12 +102,8 @@ impl DesiredStatus {
     /// Joins what two owners desire. Owners have disjoint parts; if both claim one, the first takes precedence.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
-        if self.version == Field::Others {
-            self.version = other.version;
-        }
-        if self.properties == Field::Others {
-            self.properties = other.properties;
-        }
+        self.version = self.version.or(other.version);
+        self.properties = self.properties.or(other.properties);
         let ours: BTreeSet<String> = self.conditions.iter().map(|ours| ours.type_.clone()).collect();
         self.conditions.extend(other.conditions.into_iter().filter(|more| !ours.contains(&more.type_)));
         for (name, provider) in other.access_providers {
@@ -134,8 +116,7 @@ impl DesiredStatus {
 /// A profile on the API server, reduced to what plans need, because a hub has thousands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedProfile {
-    pub uid: String,
-    pub resource_version: String,
+    pub version: Version,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
     pub finalizers: Vec<String>,
@@ -172,8 +153,7 @@ impl ObservedProfile {
 
     fn from_parts(metadata: &ObjectMeta, spec: &Value, status: Option<StatusText>) -> Self {
         Self {
-            uid: metadata.uid.clone().unwrap_or_default(),
-            resource_version: metadata.resource_version.clone().unwrap_or_default(),
+            version: Version::of(metadata),
             terminating: metadata.deletion_timestamp.is_some(),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             labels: metadata.labels.as_ref().map(LabelSet::from).unwrap_or_default(),
@@ -219,14 +199,12 @@ impl ObservedProfile {
     }
 
     /// Whether `status.accessProviders` has an entry of another name.
-    #[must_use]
-    pub fn has_other_access_provider(&self, name: &str) -> bool {
+    pub(crate) fn has_other_access_provider(&self, name: &str) -> bool {
         access_providers(&self.status_text()).into_iter().any(|entry| !is_named(entry, name))
     }
 
     /// The entry of that name, if `status.accessProviders` has exactly one, which can be read.
-    #[must_use]
-    pub fn lone_access_provider(&self, name: &str) -> Option<AccessProvider> {
+    pub(crate) fn lone_access_provider(&self, name: &str) -> Option<AccessProvider> {
         let status = self.status_text();
         let mut of_the_name = access_providers(&status).into_iter().filter(|entry| is_named(entry, name));
         let entry = of_the_name.next().filter(|_| of_the_name.next().is_none())?;
@@ -239,11 +217,6 @@ impl ObservedProfile {
         let status = self.status_text();
         let others = access_providers(&status).into_iter().filter(|entry| !is_named(entry, name));
         others.count() < MAX_ACCESS_PROVIDERS
-    }
-
-    #[must_use]
-    pub fn version(&self) -> Version {
-        Version { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
     }
 
     fn status(&self) -> Map<String, Value> {
@@ -302,39 +275,33 @@ pub fn plan(
         };
         return ProfilePlan { action, findings: Vec::new() };
     };
-    match guard(manager, observed, &desired.presence) {
-        Guard::Ours => {
-            let unreadable = observed.unreadable.as_ref().map(|error| {
-                let message = format!("its status cannot be read and is not changed: {error}");
-                Finding::new(Reason::Unreadable, message)
-            });
-            let member_id = desired.presence.identity().and_then(|identity| {
-                identity.member_id.finding(observed.member_id(), observed.member_id_record)
-            });
-            let status = observed.status();
-            let shown = status.get("accessProviders").and_then(Value::as_array).map(Vec::as_slice);
-            let no_room = Providers::of(shown.unwrap_or_default(), &desired.status).finding();
-            let findings = unreadable.into_iter().chain(member_id).chain(no_room).collect();
-            ProfilePlan { action: difference(observed, &status, &desired), findings }
-        }
-        Guard::HandsOff(findings) => ProfilePlan { action: ProfileAction::Nothing, findings },
+    if let Err(finding) = guard(manager, observed, &desired.presence) {
+        return ProfilePlan { action: ProfileAction::Nothing, findings: finding.into_iter().collect() };
     }
+    let unreadable = observed.unreadable.as_ref().map(|error| {
+        let message = format!("its status cannot be read and is not changed: {error}");
+        Finding::new(Reason::Unreadable, message)
+    });
+    let member_id = desired
+        .presence
+        .identity()
+        .and_then(|identity| identity.member_id.finding(observed.member_id(), observed.member_id_record));
+    let status = observed.status();
+    let no_room = Providers::of(&status, &desired.status).finding();
+    let findings = unreadable.into_iter().chain(member_id).chain(no_room).collect();
+    ProfilePlan { action: difference(observed, &status, &desired), findings }
 }
 
 fn difference(observed: &ObservedProfile, status: &Map<String, Value>, desired: &Desired) -> ProfileAction {
-    let object = match &desired.presence {
-        Presence::Unwanted => return ProfileAction::Delete(observed.version()),
-        Presence::Wanted(identity) | Presence::Kept(identity) => object_patch(observed, identity),
-        Presence::Undecided => None,
-    };
-    if let Some(patch) = object {
-        return ProfileAction::Patch(observed.version(), patch);
+    let version = observed.version.clone();
+    if desired.presence == Presence::Unwanted {
+        return ProfileAction::Delete(version);
     }
-    if observed.unreadable.is_some() {
-        return ProfileAction::Nothing;
+    if let Some(patch) = desired.presence.identity().and_then(|identity| object_patch(observed, identity)) {
+        return ProfileAction::Patch(version, patch);
     }
-    match status_patch(status, &desired.status) {
-        Some(patch) => ProfileAction::PatchStatus(observed.version(), patch),
+    match status_patch(status, &desired.status).filter(|_| observed.unreadable.is_none()) {
+        Some(patch) => ProfileAction::PatchStatus(version, patch),
         None => ProfileAction::Nothing,
     }
 }
@@ -347,34 +314,28 @@ fn join(first: Desired, second: Desired) -> Desired {
     Desired { presence, status: first.status.join(second.status) }
 }
 
-enum Guard {
-    Ours,
-    HandsOff(Vec<Finding>),
-}
-
-/// Whether the project may write the profile. The manager in its spec is immutable and decides; to delete the profile,
+/// Whether the project may write the profile, and if not, the finding on that. The manager in its spec is immutable and decides; to delete the profile,
 /// or to add to a profile that another process projects, the label must agree.
-fn guard(manager: &ManagerName, observed: &ObservedProfile, presence: &Presence) -> Guard {
-    let hands_off = |finding: Option<(Reason, String)>| {
-        Guard::HandsOff(finding.map(|(reason, message)| Finding::new(reason, message)).into_iter().collect())
-    };
+fn guard(
+    manager: &ManagerName,
+    observed: &ObservedProfile,
+    presence: &Presence,
+) -> Result<(), Option<Finding>> {
     let wanted = matches!(presence, Presence::Wanted(_));
     if observed.manager != manager.as_str() {
-        return hands_off(wanted.then(|| {
-            (
-                Reason::ForeignProfile,
-                format!(
-                    "belongs to cluster manager {:?} and is not changed; because it exists, {manager:?} cannot \
-                     create its own profile of a cluster that is granted to this namespace",
-                    observed.manager,
-                    manager = manager.as_str(),
-                ),
-            )
+        return Err(wanted.then(|| {
+            let message = format!(
+                "belongs to cluster manager {:?} and is not changed; because it exists, {manager:?} cannot \
+                 create its own profile of a cluster that is granted to this namespace",
+                observed.manager,
+                manager = manager.as_str(),
+            );
+            Finding::new(Reason::ForeignProfile, message)
         }));
     }
     if observed.terminating {
         let held = !observed.finalizers.is_empty() && *presence != Presence::Undecided;
-        return hands_off(held.then(|| {
+        return Err(held.then(|| {
             let finalizers = observed.finalizers.join(", ");
             let message = if wanted {
                 format!(
@@ -384,23 +345,20 @@ fn guard(manager: &ManagerName, observed: &ObservedProfile, presence: &Presence)
             } else {
                 format!("is being deleted and waits for these finalizers to be removed: {finalizers}")
             };
-            (Reason::ProfileTerminating, message)
+            Finding::new(Reason::ProfileTerminating, message)
         }));
     }
-    let labelled = observed.is_labelled(manager);
-    match presence {
-        Presence::Wanted(_) | Presence::Kept(_) => Guard::Ours,
-        Presence::Unwanted | Presence::Undecided if labelled => Guard::Ours,
-        Presence::Undecided => hands_off(None),
-        Presence::Unwanted => hands_off(Some((
-            Reason::UnlabelledProfile,
-            format!(
-                "is not deleted although its cluster is not granted to this namespace, because it lacks the \
-                 label {}={manager}: delete it or restore the label",
-                labels::CLUSTER_MANAGER
-            ),
-        ))),
+    if presence.identity().is_some() || observed.is_labelled(manager) {
+        return Ok(());
     }
+    Err((*presence == Presence::Unwanted).then(|| {
+        let message = format!(
+            "is not deleted although its cluster is not granted to this namespace, because it lacks the \
+             label {}={manager}: delete it or restore the label",
+            labels::CLUSTER_MANAGER
+        );
+        Finding::new(Reason::UnlabelledProfile, message)
+    }))
 }
 
 fn new_object(key: &ProfileKey, manager: &ManagerName, identity: Identity) -> ClusterProfile {
@@ -416,8 +374,7 @@ fn new_object(key: &ProfileKey, manager: &ManagerName, identity: Identity) -> Cl
 
 /// The merge patch that repairs labels and display name, if they differ.
 fn object_patch(observed: &ObservedProfile, identity: &Identity) -> Option<Value> {
-    let keeps_member_id =
-        identity.member_id.decide(observed.member_id(), observed.member_id_record) == MemberIdDecision::Keep;
+    let keeps_member_id = identity.member_id.keeps(observed.member_id(), observed.member_id_record);
     let mut labels: Map<String, Value> = identity
         .labels
         .iter()
@@ -446,39 +403,37 @@ fn object_patch(observed: &ObservedProfile, identity: &Identity) -> Option<Value
 /// The merge patch that changes a status to the desired one, if it differs.
 fn status_patch(observed: &Map<String, Value>, desired: &DesiredStatus) -> Option<Value> {
     let mut patch = Map::new();
-    if let Field::Mine(version) = &desired.version {
+    if let Some(ClusterVersion { kubernetes }) = &desired.version {
         let shown = observed.get("version").and_then(|version| version["kubernetes"].as_str());
-        if shown != version.as_deref() {
-            patch.insert("version".to_owned(), json!({ "kubernetes": version }));
+        if shown != kubernetes.as_deref() {
+            patch.insert("version".to_owned(), json!({ "kubernetes": kubernetes }));
         }
     }
-    let mut list = |field: &str, wanted: &dyn Fn(&[Value]) -> Vec<Value>| {
-        let there = observed.get(field).unwrap_or(&Value::Null);
-        let shown = there.as_array().map(Vec::as_slice).unwrap_or_default();
-        let wanted = wanted(shown);
-        if wanted != shown || !(there.is_array() || there.is_null()) {
+    let mut set_list = |field: &str, wanted: Vec<Value>| {
+        let is_list = observed.get(field).is_none_or(|there| there.is_array() || there.is_null());
+        if !is_list || wanted != entries(observed, field) {
             let value = if wanted.is_empty() { Value::Null } else { Value::Array(wanted) };
             patch.insert(field.to_owned(), value);
         }
     };
-    if let Field::Mine(properties) = &desired.properties {
-        let properties: Vec<Value> = properties.iter().map(to_json).collect();
-        list("properties", &|shown| {
-            if same_entries(shown, &properties) { shown.to_vec() } else { properties.clone() }
-        });
+    if let Some(properties) = &desired.properties {
+        let shown = entries(observed, "properties");
+        let wanted: Vec<Value> = properties.iter().map(to_json).collect();
+        set_list("properties", if same_entries(shown, &wanted) { shown.to_vec() } else { wanted });
     }
     let conditions = desired.conditions.iter().map(|condition| (&condition.type_, Some(to_json(condition))));
     let conditions: BTreeMap<_, _> = conditions.collect();
     if !conditions.is_empty() {
-        list("conditions", &|shown| with_entries(shown, "type", &conditions));
+        set_list("conditions", with_entries(entries(observed, "conditions"), "type", &conditions));
     }
 
     if !desired.access_providers.is_empty() {
-        list("accessProviders", &|shown| Providers::of(shown, desired).wanted);
+        set_list("accessProviders", Providers::of(observed, desired).wanted);
         // Upstream's library falls back to the deprecated field for a name that accessProviders lacks, so that field
         // must never contain one of ours.
         let none = desired.access_providers.keys().map(|name| (name, None)).collect();
-        list("credentialProviders", &|shown| with_entries(shown, "name", &none));
+        let shown = entries(observed, "credentialProviders");
+        set_list("credentialProviders", with_entries(shown, "name", &none));
     }
 
     (!patch.is_empty()).then(|| json!({ "status": patch }))
@@ -496,7 +451,8 @@ struct Providers<'a> {
 impl<'a> Providers<'a> {
     /// Adds no entry of ours to a full list, and changes nothing in a list beyond the limit, since the API server
     /// refuses every change of it. Entries of others are never removed.
-    fn of(shown: &[Value], desired: &'a DesiredStatus) -> Self {
+    fn of(status: &Map<String, Value>, desired: &'a DesiredStatus) -> Self {
+        let shown = entries(status, "accessProviders");
         let ours = desired.access_providers.iter();
         let mut ours: BTreeMap<_, _> =
             ours.map(|(name, provider)| (name, provider.as_ref().map(to_json))).collect();
@@ -529,6 +485,11 @@ impl<'a> Providers<'a> {
         );
         (!self.left.is_empty()).then(|| Finding::new(Reason::TooManyAccessProviders, message))
     }
+}
+
+/// The entries of a list in a status; none if it is not a list.
+fn entries<'a>(status: &'a Map<String, Value>, field: &str) -> &'a [Value] {
+    status.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// The list with our entries set or removed and the others' preserved, in the existing order. A duplicate entry of ours

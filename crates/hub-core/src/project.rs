@@ -5,11 +5,10 @@
 //! whole status.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use hub_api::cluster_profile::Property;
+use hub_api::cluster_profile::{ClusterVersion, Property};
 use hub_api::labels;
-use hub_api::managed_cluster::{CONDITION_AVAILABLE, CONDITION_JOINED};
+use hub_api::managed_cluster::{CONDITION_AVAILABLE, CONDITION_JOINED, ManagedClusterClaim};
 use hub_api::names::{ClusterName, LABEL_VALUE_MAX_LENGTH, ManagerName, ProfileKey, is_label_value};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -19,7 +18,7 @@ use crate::fleet::{ClusterState, Fleet, ObservedCluster};
 use crate::grant::{self, Grant};
 use crate::label_allow_list::LabelAllowList;
 use crate::member_id::MemberId;
-use crate::profile::{Desired, DesiredStatus, Field, Identity, Presence};
+use crate::profile::{Desired, DesiredStatus, Identity, Presence};
 
 /// The profile condition that reports whether the cluster's control plane is available, from [`CONDITION_AVAILABLE`]
 /// (KEP-4322, <https://github.com/kubernetes/enhancements/tree/master/keps/sig-multicluster/4322-cluster-inventory>).
@@ -49,8 +48,7 @@ pub struct ProjectionSettings {
 }
 
 /// Whether a cluster of this name can have a profile: the name becomes a label value.
-#[must_use]
-pub fn can_have_profile(name: &ClusterName) -> bool {
+pub(crate) fn can_have_profile(name: &ClusterName) -> bool {
     is_label_value(name.as_str())
 }
 
@@ -105,8 +103,8 @@ pub fn status(cluster: &ObservedCluster, state: &ClusterState) -> DesiredStatus 
     let (properties, _) = properties(&state.claims);
     let since = cluster.created.unwrap_or(Timestamp::UNIX_EPOCH);
     DesiredStatus {
-        version: Field::Mine(state.kubernetes_version.clone()),
-        properties: Field::Mine(properties),
+        version: Some(ClusterVersion { kubernetes: state.kubernetes_version.clone() }),
+        properties: Some(properties),
         conditions: vec![
             condition(CONTROL_PLANE_HEALTHY, CONDITION_AVAILABLE, state.available.as_ref(), since),
             condition(JOINED, CONDITION_JOINED, state.joined.as_ref(), since),
@@ -155,44 +153,28 @@ fn valid_reason(reason: &str) -> String {
     if valid.is_empty() { REASON_UNKNOWN.to_owned() } else { valid.to_owned() }
 }
 
-/// A claim that is not a valid property.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SkippedClaim {
-    pub name: String,
-    pub why: SkipReason,
-}
-
 /// Why a claim is not a valid property.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SkipReason {
+    #[error("the name is empty")]
     EmptyName,
-    /// Its name is over 253 bytes.
+    #[error("the name exceeds {PROPERTY_NAME_MAX_LENGTH} bytes")]
     NameTooLong,
+    #[error("the value is empty")]
     EmptyValue,
-    /// Its value is over 1024 bytes.
+    #[error("the value exceeds {PROPERTY_VALUE_MAX_LENGTH} bytes")]
     ValueTooLong,
-    /// An earlier claim has its name.
+    #[error("an earlier claim has the same name")]
     Repeated,
 }
 
-impl fmt::Display for SkipReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::EmptyName => f.write_str("the name is empty"),
-            Self::NameTooLong => write!(f, "the name exceeds {PROPERTY_NAME_MAX_LENGTH} bytes"),
-            Self::EmptyValue => f.write_str("the value is empty"),
-            Self::ValueTooLong => write!(f, "the value exceeds {PROPERTY_VALUE_MAX_LENGTH} bytes"),
-            Self::Repeated => f.write_str("an earlier claim has the same name"),
-        }
-    }
-}
-
-/// Converts claims to properties, sorted by name so that the order of the claims makes no difference.
+/// Converts claims to properties, sorted by name so that the order of the claims makes no difference. Also returns the
+/// names of the claims that are not valid properties.
 #[must_use]
-pub fn properties(claims: &[(String, String)]) -> (Vec<Property>, Vec<SkippedClaim>) {
+pub fn properties(claims: &[ManagedClusterClaim]) -> (Vec<Property>, Vec<(&str, SkipReason)>) {
     let mut properties = BTreeMap::new();
     let mut skipped = Vec::new();
-    for (name, value) in claims {
+    for ManagedClusterClaim { name, value } in claims {
         let why = if name.is_empty() {
             SkipReason::EmptyName
         } else if name.len() > PROPERTY_NAME_MAX_LENGTH {
@@ -207,7 +189,7 @@ pub fn properties(claims: &[(String, String)]) -> (Vec<Property>, Vec<SkippedCla
             properties.insert(name, value);
             continue;
         };
-        skipped.push(SkippedClaim { name: name.clone(), why });
+        skipped.push((name.as_str(), why));
     }
     let properties = properties
         .into_iter()
@@ -241,7 +223,7 @@ pub fn cluster_findings(name: &ClusterName, cluster: &ObservedCluster) -> Vec<Fi
 }
 
 /// One finding on all skipped claims of a cluster.
-fn skipped_claims_finding(skipped: &[SkippedClaim]) -> Option<Finding> {
+fn skipped_claims_finding(skipped: &[(&str, SkipReason)]) -> Option<Finding> {
     const SHOWN: usize = 5;
     const SHOWN_NAME_LENGTH: usize = 63;
     if skipped.is_empty() {
@@ -250,9 +232,9 @@ fn skipped_claims_finding(skipped: &[SkippedClaim]) -> Option<Finding> {
     let mut shown: Vec<String> = skipped
         .iter()
         .take(SHOWN)
-        .map(|claim| {
-            let name: String = claim.name.chars().take(SHOWN_NAME_LENGTH).collect();
-            format!("{name:?} ({})", claim.why)
+        .map(|(name, why)| {
+            let name: String = name.chars().take(SHOWN_NAME_LENGTH).collect();
+            format!("{name:?} ({why})")
         })
         .collect();
     if skipped.len() > SHOWN {
@@ -279,7 +261,7 @@ mod tests {
             "metadata": {"name": "c1", "creationTimestamp": "2026-01-01T00:00:00Z"}, "status": status,
         }))
         .unwrap();
-        let cluster = ObservedCluster::read(&object);
+        let cluster = ObservedCluster::read(Ok(object));
         let state = cluster.state.clone().unwrap();
         (cluster, state)
     }
@@ -306,7 +288,7 @@ mod tests {
         let desired = shown(&json!({"clusterClaims": [
             {"name": "platform", "value": "KVM"}, {"name": "id.k8s.io", "value": "7"},
         ]}));
-        let Field::Mine(properties) = desired.properties else { panic!("not ours") };
+        let properties = desired.properties.unwrap();
         let pairs: Vec<_> = properties.iter().map(|p| (p.name.as_str(), p.value.as_str())).collect();
         assert_eq!(pairs, [("id.k8s.io", "7"), ("platform", "KVM")]);
     }
@@ -315,14 +297,12 @@ mod tests {
     fn claims_that_the_crd_refuses_are_left_out_and_named() {
         let long_name = "n".repeat(254);
         let long_value = "v".repeat(1025);
-        let claims: Vec<(String, String)> =
-            [("", "x"), (&long_name, "x"), ("a", ""), ("b", &long_value), ("c", "1"), ("c", "2")]
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .into();
+        let claims = [("", "x"), (&long_name, "x"), ("a", ""), ("b", &long_value), ("c", "1"), ("c", "2")]
+            .map(|(name, value)| ManagedClusterClaim { name: name.to_owned(), value: value.to_owned() });
         let (properties, skipped) = properties(&claims);
         assert_eq!(properties.len(), 1);
         assert_eq!((properties[0].name.as_str(), properties[0].value.as_str()), ("c", "1"));
-        let why: Vec<_> = skipped.iter().map(|claim| claim.why).collect();
+        let why: Vec<_> = skipped.iter().map(|(_, why)| *why).collect();
         assert_eq!(
             why,
             [
@@ -340,7 +320,8 @@ mod tests {
 
     #[test]
     fn the_longest_names_and_values_that_the_crd_takes_are_kept() {
-        let (properties, skipped) = properties(&[("n".repeat(253), "v".repeat(1024))]);
+        let longest = [ManagedClusterClaim { name: "n".repeat(253), value: "v".repeat(1024) }];
+        let (properties, skipped) = properties(&longest);
         assert_eq!((properties.len(), skipped.len()), (1, 0));
     }
 
@@ -392,7 +373,7 @@ mod tests {
     #[test]
     fn an_empty_version_is_no_version() {
         for status in [json!({}), json!({"version": {}}), json!({"version": {"kubernetes": ""}})] {
-            assert_eq!(shown(&status).version, Field::Mine(None), "{status}");
+            assert_eq!(shown(&status).version, Some(ClusterVersion::default()), "{status}");
         }
     }
 

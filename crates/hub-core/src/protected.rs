@@ -73,16 +73,14 @@ impl FromStr for ProtectedNamespaces {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut protected = Self::none();
         for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-            let invalid = || InvalidNamespace(entry.to_owned());
-            if let Some(prefix) = entry.strip_suffix('*') {
+            match entry.strip_suffix('*') {
                 // A prefix may end with a dash, but a name may not.
-                let name = prefix.strip_suffix('-').unwrap_or(prefix);
-                is_dns_label(name).then_some(()).ok_or_else(invalid)?;
-                protected.prefixes.insert(prefix.to_owned());
-            } else {
-                is_dns_label(entry).then_some(()).ok_or_else(invalid)?;
-                protected.names.insert(entry.to_owned());
-            }
+                Some(prefix) if is_dns_label(prefix.strip_suffix('-').unwrap_or(prefix)) => {
+                    protected.prefixes.insert(prefix.to_owned())
+                }
+                None if is_dns_label(entry) => protected.names.insert(entry.to_owned()),
+                _ => return Err(InvalidNamespace(entry.to_owned())),
+            };
         }
         Ok(protected)
     }

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::time::Duration;
 
-use hub_api::labels::MANAGED_BY;
+use hub_api::labels::{self, MANAGED_BY};
 use hub_api::names::{AccountName, Namespace};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::access::Known;
 use crate::action::Action;
-use crate::consumer_role::{ConsumerRole, CopySettings};
+use crate::consumer_role::ConsumerRole;
 use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 
@@ -53,12 +53,6 @@ pub struct PermissionSettings {
 }
 
 impl PermissionSettings {
-    /// The settings that decide which copies exist.
-    #[must_use]
-    pub fn copies(&self) -> CopySettings<'_> {
-        CopySettings { protected: &self.protected, require_namespaces: self.require_namespaces }
-    }
-
     /// The RoleBinding of a namespace. The role owns it by its uid, so it is garbage-collected with the role: otherwise
     /// it would bind a later role of the same name.
     #[must_use]
@@ -98,11 +92,10 @@ impl PermissionSettings {
         let wanted = self.binding(&Namespace::from(""), role_uid);
         // The API server defaults the API group of a ServiceAccount subject to the empty string.
         let subjects: Vec<_> = observed.subjects.iter().flatten().map(without_empty_group).collect();
-        let labels = observed.metadata.labels.clone().unwrap_or_default();
         observed.role_ref == wanted.role_ref
             && Some(subjects) == wanted.subjects
             && observed.metadata.owner_references == wanted.metadata.owner_references
-            && wanted.metadata.labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value))
+            && has_our_labels(&observed.metadata)
     }
 
     /// Plans the next write to the RoleBinding of a namespace, according to whether the syncer should have the
@@ -158,11 +151,7 @@ impl ObservedRoleBinding {
     /// Reads a RoleBinding from its metadata and, if it matches its schema, the whole object.
     #[must_use]
     pub fn read(metadata: &ObjectMeta, object: Option<RoleBinding>) -> Self {
-        let is_set = |(key, value): (&str, &str)| {
-            metadata.labels.as_ref().and_then(|labels| labels.get(key)).is_some_and(|set| set == value)
-        };
-        let is_ours = [MANAGED_BY, COMPONENT].into_iter().all(is_set);
-        Self { version: Version::of(metadata), is_ours, object }
+        Self { version: Version::of(metadata), is_ours: has_our_labels(metadata), object }
     }
 }
 
@@ -196,7 +185,7 @@ impl Cleared {
     /// Reads [`CLEARED_NAMESPACES`] from the metadata of a Lease. A syncer that does not set it has cleared nothing.
     #[must_use]
     pub fn read(lease: &ObjectMeta) -> Self {
-        match lease.annotations.as_ref().and_then(|all| all.get(CLEARED_NAMESPACES)).map(String::as_str) {
+        match labels::annotation(lease, CLEARED_NAMESPACES) {
             Some(EVERYWHERE) => Self::Everywhere,
             names => {
                 Self::In(names.into_iter().flat_map(|names| names.split(',')).map(Namespace::from).collect())
@@ -346,11 +335,14 @@ pub fn plan_tokens(
 #[must_use]
 pub fn gives_copies(observed: &RoleBinding, role: &str) -> bool {
     let is_role = |kind: &str, name: &str| kind == "ClusterRole" && name == role;
-    let label = |key: &str| observed.metadata.labels.as_ref()?.get(key).map(String::as_str);
     let mut owners = observed.metadata.owner_references.iter().flatten();
     is_role(&observed.role_ref.kind, &observed.role_ref.name)
-        && [MANAGED_BY, COMPONENT].iter().all(|(key, value)| label(key) == Some(value))
+        && has_our_labels(&observed.metadata)
         && owners.any(|owner| is_role(&owner.kind, &owner.name))
+}
+
+fn has_our_labels(metadata: &ObjectMeta) -> bool {
+    [MANAGED_BY, COMPONENT].into_iter().all(|label| labels::has(metadata, label))
 }
 
 fn without_empty_group(subject: &Subject) -> Subject {
@@ -358,18 +350,22 @@ fn without_empty_group(subject: &Subject) -> Subject {
     Subject { api_group, ..subject.clone() }
 }
 
-/// The rules of the role for tokens. Without names there is no rule, since a rule without names applies to all Secrets.
+/// The rules of the role for tokens.
 #[must_use]
 pub fn token_rules(names: &BTreeSet<AccountName>) -> Vec<PolicyRule> {
+    secret_rules(&["list", "watch"], names.iter().map(ToString::to_string).collect())
+}
+
+/// The rules for these Secrets. Without names there is no rule, since a rule without names applies to all Secrets.
+pub(crate) fn secret_rules(verbs: &[&str], names: Vec<String>) -> Vec<PolicyRule> {
     if names.is_empty() {
         return Vec::new();
     }
-    let owned = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
     vec![PolicyRule {
-        api_groups: Some(owned(&[""])),
-        resources: Some(owned(&["secrets"])),
-        verbs: owned(&["list", "watch"]),
-        resource_names: Some(names.iter().map(ToString::to_string).collect()),
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec!["secrets".to_owned()]),
+        verbs: verbs.iter().map(ToString::to_string).collect(),
+        resource_names: Some(names),
         ..PolicyRule::default()
     }]
 }

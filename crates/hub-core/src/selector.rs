@@ -9,7 +9,8 @@ use std::fmt;
 use hub_api::labels;
 use hub_api::managed_cluster_set::ManagedClusterSelector;
 use hub_api::names::{is_label_key, is_label_value};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use hub_api::{Expression, SelectorExt as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// `spec.clusterSelector.selectorType` of sets that clusters join by a label.
 pub const EXCLUSIVE: &str = "ExclusiveClusterSetLabel";
@@ -22,25 +23,10 @@ pub const LABEL_SELECTOR: &str = "LabelSelector";
 pub enum ClusterSelector {
     /// The clusters whose label [`labels::EXCLUSIVE_CLUSTER_SET`] names the set.
     Exclusive,
-    /// The clusters that match every requirement; without requirements, every cluster.
-    Labels(Vec<Requirement>),
+    /// The clusters that match every expression; without expressions, every cluster.
+    Labels(Vec<Expression>),
     /// No cluster: type `LabelSelector` without a selector.
     Nothing,
-}
-
-/// A requirement on a cluster's labels.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Requirement {
-    key: String,
-    test: Test,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Test {
-    In(BTreeSet<String>),
-    NotIn(BTreeSet<String>),
-    Exists,
-    DoesNotExist,
 }
 
 /// Why a selector is not valid. The text is for its author.
@@ -56,10 +42,10 @@ pub enum SelectorError {
     InvalidValue { key: String, value: String },
     /// `In` or `NotIn` without values.
     #[error("operator {operator} of key {key:?} requires at least one value")]
-    MissingValues { key: String, operator: &'static str },
+    MissingValues { key: String, operator: String },
     /// `Exists` or `DoesNotExist` with values.
     #[error("operator {operator} of key {key:?} must not have values")]
-    UnexpectedValues { key: String, operator: &'static str },
+    UnexpectedValues { key: String, operator: String },
 }
 
 impl ClusterSelector {
@@ -75,9 +61,11 @@ impl ClusterSelector {
     /// Parses a label selector.
     pub fn of_labels(labels: &LabelSelector) -> Result<Self, SelectorError> {
         let equalities = labels.match_labels.iter().flatten();
-        let equalities =
-            equalities.map(|(key, value)| Requirement::new(key, Test::In(BTreeSet::from([value.clone()]))));
-        let expressions = labels.match_expressions.iter().flatten().map(Requirement::from_expression);
+        let equalities = equalities.map(|(key, value)| expression(key, "In", [value.clone()].into()));
+        let expressions = labels.match_expressions.iter().flatten().map(|it| {
+            let values = it.values.iter().flatten().cloned().collect();
+            expression(&it.key, &it.operator, values)
+        });
         Ok(Self::Labels(equalities.chain(expressions).collect::<Result<_, _>>()?))
     }
 
@@ -97,32 +85,28 @@ impl ClusterSelector {
     #[must_use]
     pub fn matches(&self, cluster_labels: &BTreeMap<String, String>) -> bool {
         match self {
-            Self::Labels(requirements) => {
-                requirements.iter().all(|requirement| requirement.is_met_by(cluster_labels))
-            }
+            Self::Labels(expressions) => expressions.iter().all(|it| it.matches(cluster_labels)),
             Self::Exclusive | Self::Nothing => false,
         }
     }
 
     /// The keys of the labels that it reads.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        let (exclusive, requirements) = match self {
+        let (exclusive, expressions) = match self {
             Self::Exclusive => (Some(labels::EXCLUSIVE_CLUSTER_SET), &[][..]),
-            Self::Labels(requirements) => (None, requirements.as_slice()),
+            Self::Labels(expressions) => (None, expressions.as_slice()),
             Self::Nothing => (None, &[][..]),
         };
-        exclusive.into_iter().chain(requirements.iter().map(|requirement| requirement.key.as_str()))
+        exclusive.into_iter().chain(expressions.iter().map(key_of))
     }
 
     /// The changes to a cluster's labels after which the set named `set` picks it, as arguments of `kubectl label`;
     /// empty if no label makes the set pick the cluster.
-    #[must_use]
-    pub fn labels_to_join(&self, set: &str, cluster_labels: &BTreeMap<String, String>) -> Vec<String> {
+    pub(crate) fn labels_to_join(&self, set: &str, cluster_labels: &BTreeMap<String, String>) -> Vec<String> {
         match self {
             Self::Exclusive => vec![format!("{}={set}", labels::EXCLUSIVE_CLUSTER_SET)],
-            Self::Labels(requirements) => {
-                let unmet = requirements.iter().filter(|requirement| !requirement.is_met_by(cluster_labels));
-                unmet.map(Requirement::label_to_meet).collect()
+            Self::Labels(expressions) => {
+                expressions.iter().filter(|it| !it.matches(cluster_labels)).map(label_to_match).collect()
             }
             Self::Nothing => Vec::new(),
         }
@@ -135,91 +119,60 @@ impl fmt::Display for ClusterSelector {
         match self {
             Self::Exclusive => f.write_str(EXCLUSIVE),
             Self::Nothing => f.write_str("LabelSelector without a labelSelector"),
-            Self::Labels(requirements) if requirements.is_empty() => f.write_str("every cluster"),
-            Self::Labels(requirements) => {
-                let texts: Vec<_> = requirements.iter().map(ToString::to_string).collect();
+            Self::Labels(expressions) if expressions.is_empty() => f.write_str("every cluster"),
+            Self::Labels(expressions) => {
+                let texts: Vec<_> = expressions.iter().map(ToString::to_string).collect();
                 f.write_str(&texts.join(","))
             }
         }
     }
 }
 
-impl fmt::Display for Requirement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = &self.key;
-        let joined =
-            |values: &BTreeSet<String>| values.iter().map(String::as_str).collect::<Vec<_>>().join(",");
-        match &self.test {
-            Test::In(values) if values.len() == 1 => write!(f, "{key}={}", joined(values)),
-            Test::In(values) => write!(f, "{key} in ({})", joined(values)),
-            Test::NotIn(values) => write!(f, "{key} notin ({})", joined(values)),
-            Test::Exists => f.write_str(key),
-            Test::DoesNotExist => write!(f, "!{key}"),
+/// Parses an expression of a label selector.
+fn expression(key: &str, operator: &str, values: BTreeSet<String>) -> Result<Expression, SelectorError> {
+    let key = key.to_owned();
+    match (operator, values.is_empty()) {
+        ("In" | "NotIn", false) | ("Exists" | "DoesNotExist", true) => {}
+        ("In" | "NotIn", true) => {
+            return Err(SelectorError::MissingValues { key, operator: operator.to_owned() });
         }
+        ("Exists" | "DoesNotExist", false) => {
+            return Err(SelectorError::UnexpectedValues { key, operator: operator.to_owned() });
+        }
+        _ => return Err(SelectorError::UnknownOperator { key, operator: operator.to_owned() }),
     }
+    if !is_label_key(&key) {
+        return Err(SelectorError::InvalidKey(key));
+    }
+    if let Some(value) = values.iter().find(|value| !is_label_value(value)) {
+        return Err(SelectorError::InvalidValue { key, value: value.clone() });
+    }
+    Ok(match (operator, values.first()) {
+        ("In", Some(value)) if values.len() == 1 => Expression::Equal(key, value.clone()),
+        ("In", _) => Expression::In(key, values),
+        ("NotIn", _) => Expression::NotIn(key, values),
+        ("Exists", _) => Expression::Exists(key),
+        _ => Expression::DoesNotExist(key),
+    })
 }
 
-impl Requirement {
-    /// The argument of `kubectl label` that makes a cluster meet the requirement.
-    fn label_to_meet(&self) -> String {
-        let key = &self.key;
-        match &self.test {
-            Test::In(values) => format!("{key}={}", values.first().map_or("", String::as_str)),
-            Test::Exists => format!("{key}=VALUE"),
-            Test::NotIn(_) | Test::DoesNotExist => format!("{key}-"),
-        }
-    }
+fn key_of(expression: &Expression) -> &str {
+    let (Expression::In(key, _)
+    | Expression::NotIn(key, _)
+    | Expression::Equal(key, _)
+    | Expression::NotEqual(key, _)
+    | Expression::Exists(key)
+    | Expression::DoesNotExist(key)) = expression;
+    key
+}
 
-    fn new(key: &str, test: Test) -> Result<Self, SelectorError> {
-        if !is_label_key(key) {
-            return Err(SelectorError::InvalidKey(key.to_owned()));
-        }
-        if let Test::In(values) | Test::NotIn(values) = &test
-            && let Some(value) = values.iter().find(|value| !is_label_value(value))
-        {
-            return Err(SelectorError::InvalidValue { key: key.to_owned(), value: value.clone() });
-        }
-        Ok(Self { key: key.to_owned(), test })
-    }
-
-    fn from_expression(expression: &LabelSelectorRequirement) -> Result<Self, SelectorError> {
-        let key = &expression.key;
-        let values: BTreeSet<String> = expression.values.iter().flatten().cloned().collect();
-        let some_values = |operator| {
-            if values.is_empty() {
-                Err(SelectorError::MissingValues { key: key.clone(), operator })
-            } else {
-                Ok(values.clone())
-            }
-        };
-        let no_values = |operator| {
-            if values.is_empty() {
-                Ok(())
-            } else {
-                Err(SelectorError::UnexpectedValues { key: key.clone(), operator })
-            }
-        };
-        let test = match expression.operator.as_str() {
-            "In" => Test::In(some_values("In")?),
-            "NotIn" => Test::NotIn(some_values("NotIn")?),
-            "Exists" => no_values("Exists").map(|()| Test::Exists)?,
-            "DoesNotExist" => no_values("DoesNotExist").map(|()| Test::DoesNotExist)?,
-            other => {
-                return Err(SelectorError::UnknownOperator { key: key.clone(), operator: other.to_owned() });
-            }
-        };
-        Self::new(key, test)
-    }
-
-    fn is_met_by(&self, cluster_labels: &BTreeMap<String, String>) -> bool {
-        let value = cluster_labels.get(&self.key);
-        match &self.test {
-            Test::In(values) => value.is_some_and(|value| values.contains(value)),
-            // As everywhere in Kubernetes, an absent label is not in any list of values.
-            Test::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
-            Test::Exists => value.is_some(),
-            Test::DoesNotExist => value.is_none(),
-        }
+/// The argument of `kubectl label` that makes a cluster match an expression.
+fn label_to_match(expression: &Expression) -> String {
+    match expression {
+        Expression::In(key, values) => format!("{key}={}", values.first().map_or("", String::as_str)),
+        Expression::Equal(key, value) => format!("{key}={value}"),
+        Expression::Exists(key) => format!("{key}=VALUE"),
+        _ => format!("{}-", key_of(expression)),
     }
 }
 

@@ -27,22 +27,10 @@ const CERTIFICATE: &str = "CERTIFICATE";
 /// One trusted certificate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrustAnchor {
-    der: Arc<[u8]>,
-    not_after: Timestamp,
-}
-
-impl TrustAnchor {
     /// The certificate, in DER.
-    #[must_use]
-    pub fn der(&self) -> &[u8] {
-        &self.der
-    }
-
+    pub der: Arc<[u8]>,
     /// When it expires.
-    #[must_use]
-    pub fn not_after(&self) -> Timestamp {
-        self.not_after
-    }
+    pub not_after: Timestamp,
 }
 
 /// A non-empty set of trust anchors. The same anchors give the same PEM text, in any order.
@@ -84,7 +72,8 @@ impl TrustBundle {
     pub fn from_pem(text: &[u8]) -> Result<Self, TrustError> {
         let certificates = parse(text)?;
         let those = |which: fn(&Parsed) -> bool| -> BTreeSet<_> {
-            certificates.iter().filter(|certificate| which(certificate)).map(Parsed::anchor).collect()
+            let those = certificates.iter().filter(|certificate| which(certificate));
+            those.map(|certificate| certificate.anchor.clone()).collect()
         };
         let mut anchors = those(|certificate| certificate.is_ca);
         if anchors.is_empty() {
@@ -95,7 +84,7 @@ impl TrustBundle {
 
     /// Every certificate in a PEM text that is already published as anchors.
     pub fn from_published(text: &[u8]) -> Result<Self, TrustError> {
-        Self::of(parse(text)?.iter().map(Parsed::anchor).collect())
+        Self::of(parse(text)?.into_iter().map(|certificate| certificate.anchor).collect())
     }
 
     /// The union of this bundle and more anchors.
@@ -117,7 +106,7 @@ impl TrustBundle {
     /// The earliest expiry of the anchors.
     #[must_use]
     pub fn first_expiry(&self) -> Option<Timestamp> {
-        self.anchors.iter().map(TrustAnchor::not_after).min()
+        self.anchors.iter().map(|anchor| anchor.not_after).min()
     }
 
     /// The PEM text: a function of the set of anchors.
@@ -141,16 +130,9 @@ impl TrustBundle {
 
 /// A certificate and its role according to its fields.
 struct Parsed {
-    der: Vec<u8>,
+    anchor: TrustAnchor,
     is_ca: bool,
     is_self_signed: bool,
-    not_after: Timestamp,
-}
-
-impl Parsed {
-    fn anchor(&self) -> TrustAnchor {
-        TrustAnchor { der: self.der.as_slice().into(), not_after: self.not_after }
-    }
 }
 
 /// The certificates of a PEM text. Blocks of other kinds, such as private keys, are skipped.
@@ -158,20 +140,22 @@ fn parse(text: &[u8]) -> Result<Vec<Parsed>, TrustError> {
     let blocks = pem::parse_many(text).map_err(|error| TrustError::MalformedPem(error.to_string()))?;
     let mut certificates = Vec::new();
     for block in blocks.into_iter().filter(|block| block.tag() == CERTIFICATE) {
-        let der = block.into_contents();
+        let der = block.contents();
         let malformed =
             |error: String| TrustError::MalformedCertificate { number: certificates.len() + 1, error };
         let (rest, certificate) =
-            X509Certificate::from_der(&der).map_err(|error| malformed(error.to_string()))?;
+            X509Certificate::from_der(der).map_err(|error| malformed(error.to_string()))?;
         if !rest.is_empty() {
             return Err(malformed("there are trailing bytes".to_owned()));
         }
-        let is_ca = certificate.is_ca();
-        let is_self_signed = is_self_signed(&certificate);
         // jiff does not support years after 9999, and such an expiry is irrelevant.
         let not_after =
             Timestamp::from_second(certificate.validity().not_after.timestamp()).unwrap_or(Timestamp::MAX);
-        certificates.push(Parsed { der, is_ca, is_self_signed, not_after });
+        certificates.push(Parsed {
+            anchor: TrustAnchor { der: der.into(), not_after },
+            is_ca: certificate.is_ca(),
+            is_self_signed: is_self_signed(&certificate),
+        });
     }
     // The parser skips a block without an end, like any text between blocks, so the number of blocks is compared.
     let begun = String::from_utf8_lossy(text).matches("-----BEGIN CERTIFICATE-----").count();
@@ -186,18 +170,16 @@ fn parse(text: &[u8]) -> Result<Vec<Parsed>, TrustError> {
 
 /// Whether a certificate names itself as its issuer, by name and, if it has key identifiers, by key.
 fn is_self_signed(certificate: &X509Certificate<'_>) -> bool {
-    let key_of_issuer =
-        certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
-            ParsedExtension::AuthorityKeyIdentifier(issuer) => issuer.key_identifier.as_ref(),
-            _ => None,
-        });
-    let own_key = certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
-        ParsedExtension::SubjectKeyIdentifier(own) => Some(own),
-        _ => None,
-    });
-    certificate.issuer() == certificate.subject()
-        && match (key_of_issuer, own_key) {
-            (Some(issuer), Some(own)) => issuer == own,
-            _ => true,
+    let (mut key_of_issuer, mut own_key) = (None, None);
+    for extension in certificate.extensions() {
+        match extension.parsed_extension() {
+            ParsedExtension::AuthorityKeyIdentifier(issuer) => {
+                key_of_issuer = key_of_issuer.or(issuer.key_identifier.as_ref());
+            }
+            ParsedExtension::SubjectKeyIdentifier(own) => own_key = own_key.or(Some(own)),
+            _ => {}
         }
+    }
+    certificate.issuer() == certificate.subject()
+        && key_of_issuer.zip(own_key).is_none_or(|(issuer, own)| issuer == own)
 }

@@ -98,10 +98,7 @@ struct Clusters(FleetCache);
 impl Sink<ManagedCluster> for Clusters {
     fn apply(&mut self, key: &ObjectKey, object: Result<ManagedCluster, Unreadable>) {
         let name = ClusterName::new(key.name.clone());
-        let cluster = match object {
-            Ok(object) => ObservedCluster::read(&object),
-            Err(unreadable) => ObservedCluster::unreadable(&unreadable.metadata, unreadable.error),
-        };
+        let cluster = ObservedCluster::read(object);
         let subject = Subject::Cluster(name.clone());
         let mut findings = project::cluster_findings(&name, &cluster);
         findings.extend(self.0.controllers().flat_map(|controller| controller.cluster_findings(&cluster)));
@@ -134,10 +131,7 @@ struct Sets(FleetCache);
 impl Sink<ManagedClusterSet> for Sets {
     fn apply(&mut self, key: &ObjectKey, object: Result<ManagedClusterSet, Unreadable>) {
         let name = ClusterSetName::new(key.name.clone());
-        let set = match object {
-            Ok(object) => ObservedClusterSet::read(&object),
-            Err(unreadable) => ObservedClusterSet::unreadable(&unreadable.metadata, &unreadable.error),
-        };
+        let set = ObservedClusterSet::read(object);
         let subject = Subject::ClusterSet(name.clone());
         self.0.report(&subject, set.uid.as_deref(), set.findings());
         self.0.change(|fleet| fleet.apply_set(name, set));
@@ -155,10 +149,7 @@ struct Bindings(FleetCache);
 impl Sink<ManagedClusterSetBinding> for Bindings {
     fn apply(&mut self, key: &ObjectKey, object: Result<ManagedClusterSetBinding, Unreadable>) {
         let (namespace, name) = binding_names(key);
-        let binding = match object {
-            Ok(object) => ObservedBinding::read(&object),
-            Err(unreadable) => ObservedBinding::unreadable(&unreadable.metadata, unreadable.error),
-        };
+        let binding = ObservedBinding::read(object);
         let subject = Subject::Binding(namespace.clone(), name.clone());
         self.0.report(&subject, binding.uid.as_deref(), binding.findings(&name));
         self.0.change(|fleet| fleet.apply_binding(namespace, name, binding));

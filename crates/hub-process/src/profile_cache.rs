@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels;
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
-use hub_core::access;
 use hub_core::profile::ObservedProfile;
+use hub_core::{access, nested};
 use tokio::time::Instant;
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ impl ProfileCache {
 
     /// Adds a profile, or replaces the cached one.
     pub(crate) fn put(&mut self, key: &ProfileKey, observed: ObservedProfile) {
-        let same = self.get(key).filter(|known| known.observed.uid == observed.uid);
+        let same = self.get(key).filter(|known| known.observed.version.uid == observed.version.uid);
         let since = same.map_or_else(Instant::now, |known| known.since);
         self.remove(key);
         if let Some(cluster) = other_cluster(key, &observed) {
@@ -40,18 +40,9 @@ impl ProfileCache {
 
     /// Removes a profile, and returns it.
     pub(crate) fn remove(&mut self, key: &ProfileKey) -> Option<ObservedProfile> {
-        let profiles = self.by_name.get_mut(&key.namespace)?;
-        let removed = profiles.remove(&key.cluster)?.observed;
-        if profiles.is_empty() {
-            self.by_name.remove(&key.namespace);
-        }
-        if let Some(cluster) = other_cluster(key, &removed)
-            && let Some(keys) = self.named_differently.get_mut(&cluster)
-        {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.named_differently.remove(&cluster);
-            }
+        let removed = nested::remove(&mut self.by_name, &key.namespace, &key.cluster)?.observed;
+        if let Some(cluster) = other_cluster(key, &removed) {
+            nested::remove_value(&mut self.named_differently, &cluster, key);
         }
         Some(removed)
     }

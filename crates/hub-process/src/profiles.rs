@@ -152,7 +152,7 @@ impl Profiles {
     /// Records that a profile does not exist any more.
     fn gone(&self, key: ProfileKey) {
         if let Some(known) = self.cache().remove(&key) {
-            self.queue.expectations().ended(&key, &known.uid);
+            self.queue.expectations().ended(&key, &known.version.uid);
         }
         self.carries(&key, None);
         self.reporter.forget(&Subject::Profile(key.clone()));
@@ -205,7 +205,7 @@ impl Objects for Profiles {
     }
 
     fn known(&self, key: &ProfileKey) -> Option<Version> {
-        self.cache().get(key).map(|known| known.observed.version())
+        self.cache().get(key).map(|known| known.observed.version.clone())
     }
 
     fn plan(&self, key: &ProfileKey, read: Option<&Read>) -> Planned<Self> {
@@ -220,14 +220,17 @@ impl Objects for Profiles {
         if let Some(wait) = self.wait_for_projection(key, observed.as_ref(), &desired) {
             return Planned::Wait(wait);
         }
-        let projects = desired.iter().any(|desired| desired.presence.is_wanted_or_kept());
+        let projects = desired.iter().any(|desired| desired.presence.identity().is_some());
         let ProfilePlan { action, mut findings } = plan(key, &self.manager, observed.as_ref(), desired);
         if projects && observed.as_ref().is_some_and(|observed| observed.manager == self.manager.as_str()) {
             findings.extend(self.member_ids.lock().finding(key));
         }
         let resource = self.host.served.current().resource();
         let action = action.map(|object| without_status(&object, &resource), |patch| patch);
-        Planned::Write(action, PlannedProfile { uid: observed.map(|observed| observed.uid), findings })
+        Planned::Write(
+            action,
+            PlannedProfile { uid: observed.map(|observed| observed.version.uid), findings },
+        )
     }
 
     // A reported failure persists until nothing is left to write: a retry alone does not resolve it.

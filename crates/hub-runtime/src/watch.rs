@@ -30,12 +30,12 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use hub_api::Unreadable;
 use hub_api::text::Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta, Resource};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use self::decode::Decode;
@@ -74,17 +74,6 @@ impl ObjectKey {
             name: metadata.name.as_deref().unwrap_or_default().into(),
         }
     }
-}
-
-/// An object that does not match the type of its kind, or nests too deep to decode.
-#[derive(Debug)]
-pub struct Unreadable {
-    /// Its metadata as far as readable, at least the fields that identify the object.
-    pub metadata: Box<ObjectMeta>,
-    /// Its `spec`, if readable on its own.
-    pub spec: Option<Value>,
-    /// Why the rest is not readable.
-    pub error: String,
 }
 
 /// Receives what a watch shows. Called from one task, in order.

@@ -48,13 +48,12 @@ pub fn is_label_value(text: &str) -> bool {
 /// (`IsQualifiedName`).
 #[must_use]
 pub fn is_label_key(text: &str) -> bool {
-    let (prefix, name) = match text.split_once('/') {
-        Some((prefix, name)) => (Some(prefix), name),
-        None => (None, text),
-    };
-    prefix.is_none_or(is_dns_subdomain)
-        && name.len() <= LABEL_KEY_NAME_MAX_LENGTH
-        && has_the_form_of_a_qualified_name(name)
+    let is_name =
+        |name: &str| name.len() <= LABEL_KEY_NAME_MAX_LENGTH && has_the_form_of_a_qualified_name(name);
+    match text.split_once('/') {
+        Some((prefix, name)) => is_dns_subdomain(prefix) && is_name(name),
+        None => is_name(text),
+    }
 }
 
 /// `dns1123LabelFmt`.

@@ -45,7 +45,7 @@ fn cluster(variant: u8) -> Option<ObservedCluster> {
     }
     object["apiVersion"] = json!("cluster.open-cluster-management.io/v1");
     object["kind"] = json!("ManagedCluster");
-    Some(ObservedCluster::read(&serde_json::from_value(object).unwrap()))
+    Some(ObservedCluster::read(Ok(serde_json::from_value(object).unwrap())))
 }
 
 /// A set: absent, with a label selector, of all clusters, or with a selector that cannot be read.
@@ -59,7 +59,7 @@ fn set(variant: u8) -> Option<ObservedClusterSet> {
     let object = json!({
         "apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSet", "metadata": {}, "spec": spec,
     });
-    Some(ObservedClusterSet::read(&serde_json::from_value(object).unwrap()))
+    Some(ObservedClusterSet::read(Ok(serde_json::from_value(object).unwrap())))
 }
 
 /// A binding: absent, not bound, or bound.
@@ -73,7 +73,7 @@ fn binding(set: &str, variant: u8) -> Option<ObservedBinding> {
         "apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSetBinding", "metadata": {},
         "spec": { "clusterSet": set }, "status": { "conditions": [condition("Bound", bound, "Because")] },
     });
-    Some(ObservedBinding::read(&serde_json::from_value(object).unwrap()))
+    Some(ObservedBinding::read(Ok(serde_json::from_value(object).unwrap())))
 }
 
 /// Every variant of every part, read once.

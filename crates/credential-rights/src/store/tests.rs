@@ -14,7 +14,7 @@ fn cluster(set: &str, version: &str) -> ObservedCluster {
         "spec": {}, "status": { "version": { "kubernetes": version } },
     }))
     .unwrap();
-    ObservedCluster::read(&cluster)
+    ObservedCluster::read(Ok(cluster))
 }
 
 #[test]

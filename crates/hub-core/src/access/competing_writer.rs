@@ -197,7 +197,7 @@ impl AccessIndex {
             return None;
         };
         let is_theirs = self.is_ocms(key, observed);
-        if self.competing_writer.observe(key, is_theirs, &observed.resource_version) {
+        if self.competing_writer.observe(key, is_theirs, &observed.version.resource_version) {
             return Some(Offer::Keep(Withheld::Contested));
         }
         Some(self.offer(key, observed))

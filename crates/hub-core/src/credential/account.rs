@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use hub_api::Unreadable;
 use hub_api::labels::{self, MANAGED_BY};
-use hub_api::managed_service_account::ManagedServiceAccount;
+use hub_api::managed_service_account::{ManagedServiceAccount, ManagedServiceAccountStatus};
 use hub_api::names::{AccountKey, Namespace, is_dns_label, is_dns_subdomain};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::consumer_access::COMPONENT;
@@ -26,8 +26,7 @@ pub const MAX_CONDITIONS: usize = 64 << 10;
 /// A ManagedServiceAccount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    pub uid: String,
-    pub resource_version: String,
+    pub version: Version,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
     /// Whether it opts in, by the label [`labels::SYNC_TO_CLUSTER_PROFILE`], and is not being deleted.
@@ -50,6 +49,18 @@ pub struct AccountState {
 }
 
 impl AccountState {
+    fn read(status: ManagedServiceAccountStatus) -> Result<Self, String> {
+        let token_secret = status.token_secret_ref.map(|it| it.name).filter(|name| !name.is_empty());
+        let conditions = Value::from(status.conditions).to_string();
+        if conditions.len() > MAX_CONDITIONS {
+            Err(format!("status.conditions are longer than {MAX_CONDITIONS} bytes"))
+        } else if token_secret.as_ref().is_some_and(|name| !is_dns_subdomain(name)) {
+            Err("status.tokenSecretRef.name is not the name of a Secret".to_owned())
+        } else {
+            Ok(Self { token_secret, conditions: conditions.into() })
+        }
+    }
+
     #[must_use]
     pub fn conditions(&self) -> Vec<Value> {
         serde_json::from_str(&self.conditions).unwrap_or_default()
@@ -97,46 +108,20 @@ impl Scope {
 
 impl Account {
     #[must_use]
-    pub fn version(&self) -> Version {
-        Version { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
-    }
-
-    #[must_use]
-    pub fn read(account: &ManagedServiceAccount) -> Self {
-        let status = account.status.as_ref();
-        let token_secret = status.and_then(|status| status.token_secret_ref.as_ref());
-        let conditions = status.map(|status| Value::from(status.conditions.clone()));
-        let conditions = conditions.unwrap_or_default().to_string();
-        let name = token_secret.map(|it| it.name.clone()).filter(|name| !name.is_empty());
-        let state = if conditions.len() > MAX_CONDITIONS {
-            Err(format!("status.conditions are longer than {MAX_CONDITIONS} bytes"))
-        } else if name.as_ref().is_some_and(|name| !is_dns_subdomain(name)) {
-            Err("status.tokenSecretRef.name is not the name of a Secret".to_owned())
-        } else {
-            Ok(AccountState { token_secret: name, conditions: conditions.into() })
+    pub fn read(account: Result<ManagedServiceAccount, Unreadable>) -> Self {
+        let (metadata, state) = match account {
+            Ok(ManagedServiceAccount { metadata, status, .. }) => {
+                (metadata, AccountState::read(status.unwrap_or_default()))
+            }
+            Err(Unreadable { metadata, error, .. }) => (*metadata, Err(error)),
         };
-        Self::from_metadata(&account.metadata, state)
-    }
-
-    /// A ManagedServiceAccount of which only the metadata is readable.
-    #[must_use]
-    pub fn unreadable(metadata: &ObjectMeta, error: String) -> Self {
-        Self::from_metadata(metadata, Err(error))
-    }
-
-    fn from_metadata(metadata: &ObjectMeta, state: Result<AccountState, String>) -> Self {
-        let label = metadata.labels.as_ref().and_then(|all| all.get(labels::SYNC_TO_CLUSTER_PROFILE));
-        let annotation = metadata.annotations.as_ref().and_then(|all| all.get(labels::SYNC_TO_NAMESPACES));
         Self {
-            uid: metadata.uid.clone().unwrap_or_default(),
-            resource_version: metadata.resource_version.clone().unwrap_or_default(),
+            version: Version::of(&metadata),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
-            opts_in: label.is_some_and(|label| label == labels::TRUE)
+            opts_in: labels::has(&metadata, (labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE))
                 && metadata.deletion_timestamp.is_none(),
-            scope: Scope::read(annotation.map(String::as_str)),
-            is_maintained: [MANAGED_BY, COMPONENT].iter().all(|(key, value)| {
-                metadata.labels.as_ref().and_then(|all| all.get(*key)).is_some_and(|label| label == value)
-            }),
+            scope: Scope::read(labels::annotation(&metadata, labels::SYNC_TO_NAMESPACES)),
+            is_maintained: [MANAGED_BY, COMPONENT].into_iter().all(|label| labels::has(&metadata, label)),
             state,
         }
     }
@@ -150,19 +135,17 @@ impl Account {
 
     /// Whether two readings agree in everything that copies depend on: they may differ in the version and the
     /// conditions.
-    #[must_use]
-    pub fn asks_the_same_as(&self, other: &Self) -> bool {
+    pub(crate) fn asks_the_same_as(&self, other: &Self) -> bool {
         let token_secret =
             |account: &Self| account.state.as_ref().map(|state| state.token_secret.clone()).ok();
-        (&self.uid, self.created, self.opts_in, &self.scope)
-            == (&other.uid, other.created, other.opts_in, &other.scope)
+        (&self.version.uid, self.created, self.opts_in, &self.scope)
+            == (&other.version.uid, other.created, other.opts_in, &other.scope)
             && token_secret(self) == token_secret(other)
     }
 }
 
 /// Whether an account can have copies: their name must be valid.
-#[must_use]
-pub fn can_have_copies(key: &AccountKey) -> bool {
+pub(crate) fn can_have_copies(key: &AccountKey) -> bool {
     is_dns_subdomain(&key.copy_name())
 }
 
@@ -196,9 +179,8 @@ mod tests {
     #[test]
     fn a_status_that_is_too_large_to_keep_is_unreadable_and_not_kept() {
         let account = |status: Value| {
-            Account::read(
-                &serde_json::from_value(json!({ "metadata": {}, "spec": {}, "status": status })).unwrap(),
-            )
+            let account = json!({ "metadata": {}, "spec": {}, "status": status });
+            Account::read(Ok(serde_json::from_value(account).unwrap()))
         };
         let conditions = |length| json!({ "conditions": [{ "type": "A", "message": "x".repeat(length) }] });
         assert!(account(conditions(MAX_CONDITIONS / 2)).state.is_ok());

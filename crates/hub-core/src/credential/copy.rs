@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hub_api::cluster_profile::{ProfileVersion, ServedVersions};
-use hub_api::names::{AccountKey, AccountName, ClusterName, LABEL_VALUE_MAX_LENGTH, SecretKey};
+use hub_api::names::{AccountKey, LABEL_VALUE_MAX_LENGTH, SecretKey};
 use hub_api::secret::{Secret, SecretBytes, TYPE_OPAQUE};
 use hub_api::text::Text;
 use hub_api::{cluster_profile, labels};
@@ -44,7 +44,8 @@ pub struct ObservedCopy {
     owner: Option<OwnerRecord>,
     /// The fingerprint of its data, or `None` if the data cannot be read.
     fingerprint: Option<Fingerprint>,
-    is_full: bool,
+    /// Whether it has any data, as far as is known.
+    pub(crate) holds_data: bool,
     /// Whether it has a key that no copy has.
     holds_more: bool,
     /// Whether it has labels, annotations or finalizers that we do not write.
@@ -71,14 +72,14 @@ pub struct Record {
 impl ObservedCopy {
     #[must_use]
     pub fn read(key: &SecretKey, secret: &Secret) -> Self {
-        let observed = Self::from_metadata(key, &secret.metadata);
+        let observed = Self::unreadable(key, &secret.metadata);
         let is_opaque = secret.type_.as_deref().is_none_or(|type_| type_ == TYPE_OPAQUE);
         Self {
             immutable: secret.immutable == Some(true),
             is_opaque,
             record: observed.record.filter(|_| is_opaque),
             fingerprint: Some(Fingerprint::of(secret.entries())),
-            is_full: secret.entries().next().is_some(),
+            holds_data: secret.entries().next().is_some(),
             holds_more: secret.entries().any(|(key, _)| !ENTRIES.contains(&key)),
             ..observed
         }
@@ -87,17 +88,13 @@ impl ObservedCopy {
     /// A Secret of which only the metadata is readable.
     #[must_use]
     pub fn unreadable(key: &SecretKey, metadata: &ObjectMeta) -> Self {
-        Self::from_metadata(key, metadata)
-    }
-
-    fn from_metadata(key: &SecretKey, metadata: &ObjectMeta) -> Self {
         let (labels, annotations) = (metadata.labels.as_ref(), metadata.annotations.as_ref());
-        let label = labels.and_then(|all| all.get(labels::SYNCED_FROM));
+        let label = labels::get(metadata, labels::SYNCED_FROM);
         // An agent's Secret is a source, whatever other labels it has.
-        let is_source = labels.is_some_and(|all| all.contains_key(labels::IS_MANAGED_SERVICE_ACCOUNT));
+        let is_source = labels::get(metadata, labels::IS_MANAGED_SERVICE_ACCOUNT).is_some();
         let record = Record::read(metadata).filter(|record| {
             record.account.copy_name() == *key.name
-                && label.is_some_and(|label| *label == label_value(&record.account))
+                && label.is_some_and(|label| label == label_value(&record.account))
                 && !is_source
         });
         Self {
@@ -120,7 +117,7 @@ impl ObservedCopy {
                 _ => None,
             },
             fingerprint: None,
-            is_full: true,
+            holds_data: true,
             holds_more: false,
             is_adorned: labels.is_some_and(|all| all.keys().any(|key| key != labels::SYNCED_FROM))
                 || annotations.is_some_and(|all| all.keys().any(|key| !ANNOTATIONS.contains(&key.as_str())))
@@ -128,16 +125,9 @@ impl ObservedCopy {
         }
     }
 
-    /// Whether it has any data, as far as is known.
-    #[must_use]
-    pub fn holds_data(&self) -> bool {
-        self.is_full
-    }
-
     /// Whether its data can be removed.
-    #[must_use]
-    pub fn can_be_emptied(&self) -> bool {
-        !self.immutable && self.is_full
+    pub(crate) fn can_be_emptied(&self) -> bool {
+        !self.immutable && self.holds_data
     }
 
     /// Whether its data is exactly this credential. Only a writer that knows the token can create that.
@@ -147,8 +137,7 @@ impl ObservedCopy {
     }
 
     /// Whether the profile that owns it is the one of its credential.
-    #[must_use]
-    pub fn is_owned_by(&self, wanted: &Wanted<'_>) -> bool {
+    pub(crate) fn is_owned_by(&self, wanted: &Wanted<'_>) -> bool {
         self.owner
             .as_ref()
             .is_some_and(|owner| owner.uid == wanted.owner && owner.name == wanted.account.cluster.as_str())
@@ -172,8 +161,7 @@ impl ObservedCopy {
 
     /// Whether it is exactly as we write a copy of this credential, whatever owns it: a profile may have been replaced
     /// or deleted since.
-    #[must_use]
-    pub fn is_exactly(&self, account: &AccountKey, credential: &Credential) -> bool {
+    pub(crate) fn is_exactly(&self, account: &AccountKey, credential: &Credential) -> bool {
         let is_recorded = self.record.as_ref().is_some_and(|record| record.account == *account);
         is_recorded && self.holds(credential) && !self.is_adorned && !self.immutable
     }
@@ -182,8 +170,7 @@ impl ObservedCopy {
     /// to have been created for it: labels and annotations of any other Secret may exist to capture the token. A Secret
     /// without the label is replaced as well, since by that label the chart's policies identify what the syncer may
     /// change.
-    #[must_use]
-    pub fn must_be_replaced(&self, wanted: &Wanted<'_>, known: bool) -> bool {
+    pub(crate) fn must_be_replaced(&self, wanted: &Wanted<'_>, known: bool) -> bool {
         let is_filled = self.holds(wanted.credential);
         !self.is_opaque || !self.is_labelled || !is_filled && (self.immutable || self.holds_more || !known)
     }
@@ -191,15 +178,11 @@ impl ObservedCopy {
 
 impl Record {
     fn read(metadata: &ObjectMeta) -> Option<Self> {
-        let annotation = |key| metadata.annotations.as_ref()?.get(key);
+        let annotation = |key| labels::annotation(metadata, key);
         let uid = annotation(labels::SYNCED_ACCOUNT_UID).filter(|uid| uid.len() <= UID_MAX_LENGTH);
-        Some(Self {
-            account: AccountKey {
-                cluster: ClusterName::new(annotation(labels::SYNCED_CLUSTER)?.as_str()),
-                account: AccountName::new(annotation(labels::SYNCED_ACCOUNT)?.as_str()),
-            },
-            uid: uid.map(String::as_str).unwrap_or_default().into(),
-        })
+        let cluster = annotation(labels::SYNCED_CLUSTER)?.into();
+        let account = annotation(labels::SYNCED_ACCOUNT)?.into();
+        Some(Self { account: AccountKey { cluster, account }, uid: uid.unwrap_or_default().into() })
     }
 }
 
@@ -296,8 +279,7 @@ struct PatchedMetadata {
 
 /// The value of the label [`labels::SYNCED_FROM`]: the name of the copy, shortened with a hash if it exceeds the length
 /// of a label value.
-#[must_use]
-pub fn label_value(account: &AccountKey) -> String {
+pub(crate) fn label_value(account: &AccountKey) -> String {
     let name = account.copy_name();
     if name.len() <= LABEL_VALUE_MAX_LENGTH {
         return name;

@@ -16,8 +16,8 @@ use crate::credential::secret_map::SecretMap;
 use crate::credential::source::{Credential, TokenSource};
 use crate::fleet::{Fleet, Touched};
 use crate::grant;
+use crate::nested;
 use crate::protected::ProtectedNamespaces;
-use crate::token_names::TokenNames;
 
 /// Settings of the syncer.
 #[derive(Debug, Clone, Default)]
@@ -49,11 +49,10 @@ impl ProfileMetadata {
     /// Reads a ClusterProfile: its metadata, and `spec.clusterManager.name`.
     #[must_use]
     pub fn read(metadata: &ObjectMeta, manager: Option<&str>) -> Self {
-        let label = metadata.labels.as_ref().and_then(|all| all.get(labels::CLUSTER_MANAGER));
         Self {
             uid: metadata.uid.as_deref().unwrap_or_default().into(),
             terminating: metadata.deletion_timestamp.is_some(),
-            labelled_manager: label.map(|label| label.as_str().into()),
+            labelled_manager: labels::get(metadata, labels::CLUSTER_MANAGER).map(Text::from),
             manager: manager.map(Text::from),
         }
     }
@@ -65,7 +64,7 @@ impl ProfileMetadata {
 }
 
 /// What is known about the Secret with one key.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Slot {
     /// The Secret there, if observed.
     observed: Option<ObservedCopy>,
@@ -73,12 +72,6 @@ struct Slot {
     created: Option<CreatedCopy>,
     /// What the API server refuses to do there.
     refused: Option<Refused>,
-}
-
-impl Slot {
-    fn is_empty(&self) -> bool {
-        self.observed.is_none() && self.created.is_none() && self.refused.is_none()
-    }
 }
 
 /// A Secret that this process created, or that is exactly as it creates one. Labels and managedFields do not prove
@@ -115,13 +108,15 @@ pub struct CredentialIndex {
     all_accounts: bool,
     sources: BTreeMap<AccountKey, TokenSource>,
     listed_sources: Listed<AccountName>,
-    reach: Reach,
+    /// The accounts whose tokens may be copied, and their names.
+    pub reach: Reach,
     copies: SecretMap<Box<Slot>>,
     listed_copies: Listed<Namespace>,
     /// The namespaces with copies in which the permission for copies has ended.
     unpermitted: BTreeSet<Namespace>,
     profiles: BTreeMap<ProfileKey, ProfileMetadata>,
-    served_versions: ServedVersions,
+    /// The served versions of ClusterProfile. Only copies whose owner reference has another version are rewritten.
+    pub served_versions: ServedVersions,
 }
 
 /// Which lists are complete: an object that is missing from one of these does not exist.
@@ -170,15 +165,6 @@ impl CredentialIndex {
     #[must_use]
     pub fn new(settings: SyncSettings) -> Self {
         Self { settings, ..Self::default() }
-    }
-
-    pub(super) fn served_versions(&self) -> ServedVersions {
-        self.served_versions
-    }
-
-    /// Sets the served versions of ClusterProfile. Only copies whose owner reference has another version are rewritten.
-    pub fn set_served_versions(&mut self, versions: ServedVersions) {
-        self.served_versions = versions;
     }
 
     /// Records that every ManagedServiceAccount is known; returns whether that is new.
@@ -243,8 +229,7 @@ impl CredentialIndex {
     /// Forgets the copies that a watch returned. What this process created stays known, since it may have to be
     /// deleted.
     fn forget_observed(&mut self, namespace: &Namespace) {
-        let key = |name: &Text| SecretKey { namespace: namespace.clone(), name: name.clone() };
-        let keys: Vec<_> = self.copies.in_namespace(namespace).map(|(name, _)| key(name)).collect();
+        let keys: Vec<_> = self.known_keys(namespace).collect();
         for key in keys {
             self.change_slot(&key, |slot| slot.observed = None);
         }
@@ -280,8 +265,7 @@ impl CredentialIndex {
 
     /// Whether no copy may be in a namespace, now or with the next change of an account: no set is bound there, or it
     /// is protected.
-    #[must_use]
-    pub fn receives_nothing(&self, fleet: &Fleet, namespace: &Namespace) -> bool {
+    pub(super) fn receives_nothing(&self, fleet: &Fleet, namespace: &Namespace) -> bool {
         !grant::is_bound(fleet, namespace) || self.settings.protected.protection(fleet, namespace).is_some()
     }
 
@@ -319,17 +303,6 @@ impl CredentialIndex {
         self.source(account)?.credential.as_deref().ok()
     }
 
-    /// The names by which tokens are watched, if not all are, and if they have changed since the last call.
-    pub fn changed_token_names(&mut self) -> Option<&TokenNames> {
-        self.reach.changed_names()
-    }
-
-    /// The accounts whose tokens are no longer watched because there are too many names, or are watched again, since
-    /// the last call: their state and their copies may change without any event.
-    pub fn take_moved(&mut self) -> BTreeSet<AccountKey> {
-        self.reach.take_moved()
-    }
-
     /// Updates the reach of every cluster with accounts.
     pub fn reach_all(&mut self, fleet: &Fleet) {
         let clusters: Vec<_> = self.accounts.keys().cloned().collect();
@@ -349,12 +322,6 @@ impl CredentialIndex {
         self.reach.set_cluster(cluster, accounts, namespaces);
     }
 
-    /// Whether tokens of this account's name are not watched because there are too many names.
-    #[must_use]
-    pub fn is_left_out(&self, key: &AccountKey) -> bool {
-        self.reach.is_left_out(key)
-    }
-
     #[must_use]
     pub fn account(&self, key: &AccountKey) -> Option<&Account> {
         self.accounts.get(&key.cluster)?.get(&key.account).map(Box::as_ref)
@@ -363,7 +330,7 @@ impl CredentialIndex {
     /// When the token of an account expires, if known.
     #[must_use]
     pub fn expiry(&self, key: &AccountKey) -> Option<Timestamp> {
-        self.sources.get(key)?.credential.as_ref().ok()?.expires
+        self.credential(key)?.expires
     }
 
     /// The known accounts of a cluster.
@@ -374,11 +341,7 @@ impl CredentialIndex {
 
     /// Every account's name, in order.
     pub fn accounts(&self) -> impl Iterator<Item = AccountKey> {
-        self.accounts.iter().flat_map(|(cluster, accounts)| {
-            let key =
-                |account: &AccountName| AccountKey { cluster: cluster.clone(), account: account.clone() };
-            accounts.keys().map(key)
-        })
+        self.accounts.keys().flat_map(|cluster| self.accounts_of(cluster))
     }
 
     /// The copy, or another Secret with its key.
@@ -418,7 +381,7 @@ impl CredentialIndex {
     fn change_slot(&mut self, key: &SecretKey, change: impl FnOnce(&mut Slot)) {
         self.copies.change(key, |slot| {
             change(slot);
-            !slot.is_empty()
+            **slot != Slot::default()
         });
     }
 
@@ -443,11 +406,10 @@ impl CredentialIndex {
     pub fn is_orphaned(&self, key: &SecretKey) -> bool {
         let recorded = self.copy(key).and_then(|copy| copy.record.as_ref()).map(|record| &record.account);
         let holder = recorded.or_else(|| self.created(key).map(|created| &created.account));
-        let profile = |account: &AccountKey| ProfileKey {
-            namespace: key.namespace.clone(),
-            cluster: account.cluster.clone(),
-        };
-        holder.is_some_and(|account| self.profile(&profile(account)).is_none())
+        holder.is_some_and(|account| {
+            let (namespace, cluster) = (key.namespace.clone(), account.cluster.clone());
+            self.profile(&ProfileKey { namespace, cluster }).is_none()
+        })
     }
 
     /// Records whether the API server refuses the planned write to a key.
@@ -472,12 +434,7 @@ impl CredentialIndex {
 
     /// Removes a ManagedServiceAccount that is gone, or no longer opts in.
     pub fn delete_account(&mut self, key: &AccountKey) {
-        if let Some(accounts) = self.accounts.get_mut(&key.cluster) {
-            accounts.remove(&key.account);
-            if accounts.is_empty() {
-                self.accounts.remove(&key.cluster);
-            }
-        }
+        nested::remove(&mut self.accounts, &key.cluster, &key.account);
     }
 
     /// Adds or replaces the Secret with the token of an account; returns whether it differs from before.
@@ -635,11 +592,13 @@ impl CredentialIndex {
     /// Every key in a namespace, existing or wanted.
     #[must_use]
     pub fn keys_in(&self, fleet: &Fleet, namespace: &Namespace) -> BTreeSet<SecretKey> {
-        let key = |name: Text| SecretKey { namespace: namespace.clone(), name };
-        let there = self.copies.in_namespace(namespace).map(|(name, _)| name.clone());
+        let key = |account: AccountKey| SecretKey {
+            namespace: namespace.clone(),
+            name: account.copy_name().into(),
+        };
         let granted = grant::clusters_of(fleet, namespace).into_iter();
-        let wanted = granted.flat_map(|cluster| self.accounts_of(cluster));
-        there.chain(wanted.map(|account| account.copy_name().into())).map(key).collect()
+        let wanted = granted.flat_map(|cluster| self.accounts_of(cluster)).map(key);
+        self.known_keys(namespace).chain(wanted).collect()
     }
 
     /// The keys of wanted copies of the accounts with this name.

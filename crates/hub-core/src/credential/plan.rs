@@ -302,10 +302,8 @@ fn keep_or_delete(
     }
     if observed.terminating {
         let token = match plan.action {
-            CopyAction::Nothing if observed.holds_data() && !wanted => {
-                "and cannot be emptied: it is immutable"
-            }
-            CopyAction::Nothing if observed.holds_data() => "and keeps its token, which is granted",
+            CopyAction::Nothing if observed.holds_data && !wanted => "and cannot be emptied: it is immutable",
+            CopyAction::Nothing if observed.holds_data => "and keeps its token, which is granted",
             _ => "and is emptied",
         };
         let message = format!("is being deleted, waits for a finalizer {token}");
@@ -391,7 +389,7 @@ fn eligibility<'a>(
         return Eligibility::Kept(State::AccountUnknown);
     };
     let Some(source) = source else {
-        let is_left_out = index.is_left_out(key);
+        let is_left_out = index.reach.is_left_out(key);
         return Eligibility::Kept(if is_left_out { State::TooManyNames } else { State::TokenUnknown });
     };
     let credential = match &source.credential {
@@ -404,8 +402,8 @@ fn eligibility<'a>(
         Grant::Granted => None,
         Grant::Refused | Grant::Unknown => Some(State::GrantUnknown),
     };
-    let owner_versions = index.served_versions();
-    let (uid, owner) = (&account.uid, &profile.uid);
+    let owner_versions = index.served_versions;
+    let (uid, owner) = (&account.version.uid, &profile.uid);
     Eligibility::Offered(Wanted { account: key, uid, owner, owner_versions, credential }, obstacle)
 }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 
+use crate::nested;
 use crate::token_names::{MAX, MAX_OF_A_CLUSTER, TokenNames, within_limits};
 
 /// The accounts that opt in, of clusters that are granted to a namespace, or may be.
@@ -32,7 +33,7 @@ struct Reached {
 impl Reach {
     /// Sets the accounts of a cluster that opt in, and the namespaces that it is granted to. It is reached if there are
     /// both.
-    pub fn set_cluster(
+    pub(super) fn set_cluster(
         &mut self,
         cluster: &ClusterName,
         accounts: BTreeSet<AccountName>,
@@ -42,7 +43,7 @@ impl Reach {
         let after = if is_reached { Reached { accounts, namespaces } } else { Reached::default() };
         let before = self.clusters.remove(cluster).unwrap_or_default();
         for namespace in before.namespaces.difference(&after.namespaces) {
-            remove(&mut self.by_namespace, namespace, cluster);
+            nested::remove_value(&mut self.by_namespace, namespace, cluster);
         }
         for namespace in after.namespaces.difference(&before.namespaces) {
             self.by_namespace.entry(namespace.clone()).or_default().insert(cluster.clone());
@@ -56,7 +57,7 @@ impl Reach {
     }
 
     /// Sets whether a cluster is granted to a namespace. `accounts` returns those of the cluster that opt in.
-    pub fn set_granted(
+    pub(super) fn set_granted(
         &mut self,
         cluster: &ClusterName,
         namespace: &Namespace,
@@ -71,7 +72,7 @@ impl Reach {
             (Some(reached), false) => {
                 reached.namespaces.remove(namespace);
                 let is_last = reached.namespaces.is_empty();
-                remove(&mut self.by_namespace, namespace, cluster);
+                nested::remove_value(&mut self.by_namespace, namespace, cluster);
                 if is_last {
                     self.set_cluster(cluster, BTreeSet::new(), BTreeSet::new());
                 }
@@ -89,7 +90,7 @@ impl Reach {
     ) {
         let was_limited = self.is_limited();
         for name in before.difference(after) {
-            self.is_outdated |= remove(&mut self.by_name, name, cluster);
+            self.is_outdated |= nested::remove_value(&mut self.by_name, name, cluster);
         }
         for name in after.difference(before) {
             let clusters = self.by_name.entry(name.clone()).or_default();
@@ -110,16 +111,16 @@ impl Reach {
     }
 
     /// The clusters that are reached in a namespace.
-    pub fn clusters_in(&self, namespace: &Namespace) -> impl Iterator<Item = &ClusterName> {
+    pub(super) fn clusters_in(&self, namespace: &Namespace) -> impl Iterator<Item = &ClusterName> {
         self.by_namespace.get(namespace).into_iter().flatten()
     }
 
     /// The clusters that are reached and have an account of this name.
-    pub fn clusters_with(&self, name: &AccountName) -> impl Iterator<Item = &ClusterName> {
+    pub(super) fn clusters_with(&self, name: &AccountName) -> impl Iterator<Item = &ClusterName> {
         self.by_name.get(name).into_iter().flatten()
     }
 
-    /// The names by which tokens are watched, if they have changed since the last call.
+    /// The names by which tokens are watched, if not all are, and if they have changed since the last call.
     pub fn changed_names(&mut self) -> Option<&TokenNames> {
         if !std::mem::take(&mut self.is_outdated) {
             return None;
@@ -137,27 +138,15 @@ impl Reach {
     }
 
     /// The accounts whose tokens are no longer watched because there are too many names, or are watched again, since
-    /// the last call.
+    /// the last call: their state and their copies may change without any event.
     pub fn take_moved(&mut self) -> BTreeSet<AccountKey> {
         std::mem::take(&mut self.moved)
     }
 
     /// Whether tokens of this account's name are not watched because there are too many names.
-    #[must_use]
-    pub fn is_left_out(&self, key: &AccountKey) -> bool {
+    pub(super) fn is_left_out(&self, key: &AccountKey) -> bool {
         self.names.left_out.contains(key)
     }
-}
-
-/// Removes a value of a key, and the key with its last value; returns whether that was the last one.
-fn remove<K: Ord, V: Ord>(all: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) -> bool {
-    let Some(values) = all.get_mut(key) else { return false };
-    values.remove(value);
-    let is_last = values.is_empty();
-    if is_last {
-        all.remove(key);
-    }
-    is_last
 }
 
 #[cfg(test)]

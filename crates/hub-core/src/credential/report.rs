@@ -102,8 +102,7 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
 }
 
 /// The namespaces that are meant to receive the token of an account.
-#[must_use]
-pub fn recipients(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> BTreeSet<Namespace> {
+pub(crate) fn recipients(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> BTreeSet<Namespace> {
     let granted = grant::namespaces_of(fleet, &key.cluster).into_iter();
     let receives =
         |namespace: &&Namespace| state(index, fleet, namespace, key).is_some_and(State::is_offered);

@@ -7,17 +7,13 @@ use std::ops::Bound;
 use hub_api::names::{ClusterName, Namespace, SecretKey};
 use hub_api::text::Text;
 
+use crate::nested;
+
 /// A value for each of some Secrets.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SecretMap<T> {
     by_namespace: BTreeMap<Namespace, BTreeMap<Text, T>>,
     by_name: BTreeMap<Text, BTreeSet<Namespace>>,
-}
-
-impl<T> Default for SecretMap<T> {
-    fn default() -> Self {
-        Self { by_namespace: BTreeMap::new(), by_name: BTreeMap::new() }
-    }
 }
 
 impl<T> SecretMap<T> {
@@ -52,18 +48,9 @@ impl<T> SecretMap<T> {
 
     /// Removes a key, and returns its value.
     pub fn remove(&mut self, key: &SecretKey) -> Option<T> {
-        let names = self.by_namespace.get_mut(&key.namespace)?;
-        let removed = names.remove(&key.name);
-        if names.is_empty() {
-            self.by_namespace.remove(&key.namespace);
-        }
-        if let Some(namespaces) = self.by_name.get_mut(&key.name).filter(|_| removed.is_some()) {
-            namespaces.remove(&key.namespace);
-            if namespaces.is_empty() {
-                self.by_name.remove(&key.name);
-            }
-        }
-        removed
+        let removed = nested::remove(&mut self.by_namespace, &key.namespace, &key.name)?;
+        nested::remove_value(&mut self.by_name, &key.name, &key.namespace);
+        Some(removed)
     }
 
     #[must_use]

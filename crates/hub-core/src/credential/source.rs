@@ -1,6 +1,5 @@
 //! What decisions read of the Secret into which an agent reports a token.
 
-use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -59,46 +58,34 @@ pub struct Credential {
 }
 
 /// Why a source is not copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, thiserror::Error)]
 pub enum Unusable {
     #[default]
+    #[error("it has no key {TOKEN}")]
     NoToken,
+    #[error("its key {TOKEN} is empty")]
     EmptyToken,
     /// It contains characters that no HTTP header allows, so it is not the token that the agent received.
+    #[error("its key {TOKEN} contains bytes other than printable ASCII, such as a line end")]
     NotPrintable,
     /// Token and certificates together exceed [`CREDENTIAL_MAX_LENGTH`].
+    #[error("its keys {TOKEN} and {CA} exceed {CREDENTIAL_MAX_LENGTH} bytes")]
     TooLong,
     /// The Secret does not match its schema.
+    #[error("it is not a valid Secret")]
     Unreadable,
-}
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoToken => write!(f, "it has no key {TOKEN}"),
-            Self::EmptyToken => write!(f, "its key {TOKEN} is empty"),
-            Self::NotPrintable => {
-                write!(f, "its key {TOKEN} contains bytes other than printable ASCII, such as a line end")
-            }
-            Self::TooLong => {
-                write!(f, "its keys {TOKEN} and {CA} exceed {CREDENTIAL_MAX_LENGTH} bytes")
-            }
-            Self::Unreadable => f.write_str("it is not a valid Secret"),
-        }
-    }
 }
 
 impl TokenSource {
     #[must_use]
     pub fn read(secret: &Secret) -> Self {
         let metadata = &secret.metadata;
-        let label = metadata.labels.as_ref().and_then(|all| all.get(labels::IS_MANAGED_SERVICE_ACCOUNT));
         let owners = metadata.owner_references.iter().flatten().map(|owner| &owner.uid);
         let owners = owners.filter(|uid| uid.len() <= UID_MAX_LENGTH).take(OWNERS_MAX);
         Self {
             owners: owners.cloned().collect(),
             reported: reported(metadata),
-            is_agents: label.is_some_and(|label| label == labels::TRUE)
+            is_agents: labels::has(metadata, (labels::IS_MANAGED_SERVICE_ACCOUNT, labels::TRUE))
                 && secret.type_.as_deref() == Some(TYPE_OPAQUE),
             credential: Credential::read(secret).map(Arc::new),
         }
@@ -124,9 +111,8 @@ impl TokenSource {
     /// Whether it is known that the account's agent did not create it. Without an account, only the label and the type
     /// are compared; an account that cannot be read has its uid in its metadata. A Secret that cannot be read is never
     /// foreign.
-    #[must_use]
-    pub fn is_foreign_to(&self, account: Option<&Account>) -> bool {
-        let is_anothers = |account: &Account| !self.owners.contains(&account.uid);
+    pub(crate) fn is_foreign_to(&self, account: Option<&Account>) -> bool {
+        let is_anothers = |account: &Account| !self.owners.contains(&account.version.uid);
         let is_readable = !matches!(self.credential, Err(Unusable::Unreadable));
         is_readable && (!self.is_agents || account.is_some_and(is_anothers))
     }

@@ -87,12 +87,9 @@ pub fn end_to_end(headers: &HeaderMap) -> Result<HeaderMap, Refusal> {
         return Err(Refusal::Impersonation(name.as_str().to_owned()));
     }
     let mut forwarded = without_hop_by_hop(headers);
-    for name in &NOT_FORWARDED {
-        forwarded.remove(name);
-    }
     let prefixed =
         |name: &&HeaderName| NOT_FORWARDED_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix));
-    for name in headers.keys().filter(prefixed) {
+    for name in NOT_FORWARDED.iter().chain(headers.keys().filter(prefixed)) {
         forwarded.remove(name);
     }
     if forwarded.contains_key(SEC_WEBSOCKET_PROTOCOL) {

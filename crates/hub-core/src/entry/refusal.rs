@@ -168,10 +168,7 @@ impl Refusal {
     /// After how many seconds a client may try again, if that can help.
     #[must_use]
     pub fn retry_after(&self) -> Option<u32> {
-        match self.code() {
-            429 | 503 => Some(1),
-            _ => None,
-        }
+        matches!(self.code(), 429 | 503).then_some(1)
     }
 
     /// The message that clients show.

@@ -94,7 +94,7 @@ impl Pair<'_> {
             findings.add(
                 self.finding(Step::Credential, Code::CredentialNotWithdrawn, object)
                     .of_account(account)
-                    .field("data.token", if copy.holds_data() { "set" } else { "removed" })
+                    .field("data.token", if copy.holds_data { "set" } else { "removed" })
                     .fix(fix),
             );
         }

@@ -245,8 +245,8 @@ impl Pair<'_> {
                 (addon(), "kubectl auth can-i list managedclusteraddons --all-namespaces".to_owned())
             }
             Withheld::NoTrustAnchor if let Some(ca) = self.hub.access.configured_ca() => (
-                Object::namespaced(ca.kind.as_str(), ca.namespace.as_str(), &ca.name),
-                format!("kubectl describe {} --namespace {} {}", ca.kind.as_str().to_lowercase(), ca.namespace, ca.name),
+                Object::namespaced(ca.kind.into_str(), ca.namespace.as_str(), &ca.name),
+                format!("kubectl describe {} --namespace {} {}", ca.kind.into_str().to_lowercase(), ca.namespace, ca.name),
             ),
             // Without its user server, which is off by default, cluster-proxy's chart creates no such Secret.
             Withheld::NoTrustAnchor => (

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use hub_api::names::{Namespace, is_dns_subdomain};
+use strum::IntoStaticStr;
 
 use crate::finding::Subject;
 
@@ -17,20 +18,11 @@ pub struct CaReference {
 }
 
 /// The kind of an object that contains certificates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(const_into_str)]
 pub enum CaKind {
     Secret,
     ConfigMap,
-}
-
-impl CaKind {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Secret => "Secret",
-            Self::ConfigMap => "ConfigMap",
-        }
-    }
 }
 
 impl CaReference {
@@ -46,7 +38,7 @@ impl CaReference {
 
 impl fmt::Display for CaReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = self.kind.as_str().to_lowercase();
+        let kind = self.kind.into_str().to_lowercase();
         write!(f, "{kind}/{}/{}/{}", self.namespace, self.name, self.key)
     }
 }

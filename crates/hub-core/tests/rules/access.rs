@@ -343,7 +343,7 @@ fn fleet_with(configs: &Value) -> Fleet {
         "metadata": { "name": "c1" }, "spec": { "managedClusterClientConfigs": configs },
     });
     let mut fleet = Fleet::new(BoundSource::Status);
-    fleet.apply_cluster("c1".into(), ObservedCluster::read(&serde_json::from_value(object).unwrap()));
+    fleet.apply_cluster("c1".into(), ObservedCluster::read(Ok(serde_json::from_value(object).unwrap())));
     fleet
 }
 

@@ -194,7 +194,7 @@ fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
     let (mut fleet, key) = of("renamed", None);
     let claim = json!({ "status": { "clusterClaims": [{ "name": "id.k8s.io", "value": "the-hub" }] } });
     let claiming = serde_json::from_value(with(member("renamed", "prod"), &claim)).unwrap();
-    fleet.apply_cluster("renamed".into(), ObservedCluster::read(&claiming));
+    fleet.apply_cluster("renamed".into(), ObservedCluster::read(Ok(claiming)));
     for (id, is_hub) in [(None, false), (Some("another"), false), (Some("the-hub"), true)] {
         let touched = fleet.set_hub_id(id.map(str::to_owned));
         assert_eq!(touched == Touched::Nothing, id.is_none(), "a new ID concerns every decision");
@@ -205,7 +205,7 @@ fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
     let (mut fleet, key) = of("renamed", None);
     let claim = json!({ "status": { "clusterClaims": [{ "name": "id.openshift.io", "value": "the-hub" }] } });
     let claiming = serde_json::from_value(with(member("renamed", "prod"), &claim)).unwrap();
-    fleet.apply_cluster("renamed".into(), ObservedCluster::read(&claiming));
+    fleet.apply_cluster("renamed".into(), ObservedCluster::read(Ok(claiming)));
     for (id, is_hub) in [(None, false), (Some("another"), false), (Some("the-hub"), true)] {
         let settings = AccessSettings { hub_openshift_id: id.map(str::to_owned), ..settings() };
         let plan = World::default().plan_of(&settings, &fleet, &key);

@@ -55,7 +55,7 @@ fn rules_with(
 ) -> Vec<PolicyRule> {
     let plan = |rules: &[PolicyRule]| {
         let observed: ObservedConsumerRole = role(rules).into();
-        follower().plan(settings.copies(), fleet, Some(accounts), &Known::Present(observed))
+        follower().plan(settings, fleet, Some(accounts), &Known::Present(observed))
     };
     let after = match plan(observed) {
         Ok(RulesAction::Patch(version, rules)) => {
@@ -138,7 +138,7 @@ fn a_doubt_keeps_a_name_and_adds_none() {
     assert_eq!(rules(&doubtful, &accounts, &before), before);
     assert_eq!(rules(&doubtful, &accounts, &[]), []);
     let observed: ObservedConsumerRole = role(&before).into();
-    let plan = follower().plan(settings().copies(), &clear, None, &Known::Present(observed));
+    let plan = follower().plan(&settings(), &clear, None, &Known::Present(observed));
     assert_eq!(plan, Ok(RulesAction::Nothing), "a list of accounts that is not complete removes nothing");
 }
 
@@ -162,7 +162,7 @@ fn a_role_of_another_owner_is_reported_and_left_alone_and_so_is_one_that_is_miss
     let fleet = fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")]);
     let asking = accounts([("c1", "app", None)]);
     let reason = |role: Known<ObservedConsumerRole>| match follower().plan(
-        settings().copies(),
+        &settings(),
         &fleet,
         Some(&asking),
         &role,

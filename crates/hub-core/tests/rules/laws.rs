@@ -9,7 +9,6 @@ use hub_api::names::ProfileKey;
 use hub_core::concerned::concerned;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::{Grant, clusters_of, decide, namespaces_of};
-use hub_core::member_id::MemberIdDecision;
 use hub_core::profile::{Desired, DesiredStatus, ProfileAction, ProfilePlan};
 use hub_core::project::{self, ProjectionSettings};
 use proptest::prelude::*;
@@ -170,10 +169,8 @@ proptest! {
             let member_id = project::identity(&key.cluster, scene.fleet.cluster(&key.cluster).unwrap(), &scene.settings)
                 .member_id;
             let shown = before.member_id().filter(|id| !id.is_empty());
-            match member_id.decide(before.member_id(), before.member_id_record) {
-                MemberIdDecision::Apply => prop_assert_eq!(after.member_id(), Some(member_id.value.as_str())),
-                MemberIdDecision::Keep => prop_assert_eq!(after.member_id(), shown),
-            }
+            let is_kept = member_id.keeps(before.member_id(), before.member_id_record);
+            prop_assert_eq!(after.member_id(), if is_kept { shown } else { Some(member_id.value.as_str()) });
             prop_assert!(after.member_id().is_some_and(|id| !id.is_empty()), "{}", key);
         }
     }

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use hub_api::cluster_profile::AccessProvider;
+use hub_api::cluster_profile::{AccessProvider, ClusterVersion};
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
-use hub_core::profile::{Desired, DesiredStatus, Field, ProfileAction, ProfilePlan};
+use hub_core::profile::{Desired, DesiredStatus, ProfileAction, ProfilePlan};
 use hub_core::project::{self, ProjectionSettings};
 use serde_json::{Value, json};
 
@@ -298,7 +298,10 @@ fn a_list_that_others_have_filled_gets_no_entry_of_ours_until_there_is_room() {
         assert!(!observe(&full).has_room_for("ours"));
         // Another owner in the same process is not delayed.
         let desired = Desired {
-            status: DesiredStatus { version: Field::Mine(Some("v9".to_owned())), ..ours().status },
+            status: DesiredStatus {
+                version: Some(ClusterVersion { kubernetes: Some("v9".to_owned()) }),
+                ..ours().status
+            },
             ..ours()
         };
         let Settled { object, writes } = provisioned(full.clone(), desired);

@@ -515,9 +515,9 @@ fn an_owner_wants_or_keeps_a_profile_exactly_if_the_grant_is_not_refused() {
         [(granted(&json!({})), true), (unknown(&json!({})), true), (refused(), false)]
     {
         let desired = project::desired(&fleet, &key("team", "c1"), &ProjectionSettings::default());
-        assert_eq!(desired.presence.is_wanted_or_kept(), is_wanted_or_kept);
+        assert_eq!(desired.presence.identity().is_some(), is_wanted_or_kept);
     }
-    assert!(!Presence::Undecided.is_wanted_or_kept());
+    assert!(Presence::Undecided.identity().is_none());
 }
 
 /// The plan for a profile whose status cannot be decoded.

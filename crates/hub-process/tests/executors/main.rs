@@ -21,12 +21,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use hub_api::cluster_profile::ClusterVersion;
 use hub_api::names::ProfileKey;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::label_allow_list::LabelAllowList;
 use hub_core::member_id::MemberId;
 use hub_core::priority::Priority;
-use hub_core::profile::{Desired, DesiredStatus, Field, Identity, ObservedProfile, Presence};
+use hub_core::profile::{Desired, DesiredStatus, Identity, ObservedProfile, Presence};
 use hub_process::controller::{Controller, FleetKind, Owner};
 use hub_process::process::{Process, ProcessError, Setup, Shared};
 use hub_runtime::flow::write_limit::WriteLimit;
@@ -124,7 +125,7 @@ impl Owner for Recorder {
             true => Presence::Wanted(identity()),
             false => Presence::Unwanted,
         };
-        let version = wish.version.clone().map_or(Field::Others, |version| Field::Mine(Some(version)));
+        let version = wish.version.clone().map(|version| ClusterVersion { kubernetes: Some(version) });
         Desired { presence, status: DesiredStatus { version, ..DesiredStatus::default() } }
     }
 }

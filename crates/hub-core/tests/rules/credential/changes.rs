@@ -171,7 +171,7 @@ proptest! {
         let mut names = BTreeSet::new();
         for change in &changes {
             make(&mut world, &mut hub, change);
-            if let Some(changed) = world.index.changed_token_names() {
+            if let Some(changed) = world.index.reach.changed_names() {
                 names.clone_from(&changed.names);
             }
             let asks = |key: &AccountKey| world.index.account(key).is_some_and(|account| account.opts_in);

@@ -125,7 +125,7 @@ fn a_later_version_of_the_profiles_api_in_the_owner_reference_costs_no_write() {
 #[test]
 fn a_version_that_the_hub_begins_to_serve_is_named_in_the_next_write_and_costs_none() {
     let mut world = World::settled_scene();
-    world.index.set_served_versions(ServedVersions::read(&["v1alpha1", "v1alpha2"]).unwrap());
+    world.index.served_versions = ServedVersions::read(&["v1alpha1", "v1alpha2"]).unwrap();
     assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
     world.edit(&scene_key(), &json!({ "data": { "token": base64("by hand") } }));
     let action = world.plan(&scene_key()).action;
@@ -139,7 +139,7 @@ fn a_version_that_the_hub_begins_to_serve_is_named_in_the_next_write_and_costs_n
 fn a_version_that_the_hub_no_longer_serves_is_replaced_in_one_write() {
     let mut world = World::settled_scene();
     let before = world.secret(&scene_key()).clone();
-    world.index.set_served_versions(ServedVersions::read(&["v1alpha2"]).unwrap());
+    world.index.served_versions = ServedVersions::read(&["v1alpha2"]).unwrap();
     let action = world.plan(&scene_key()).action;
     world.write(&scene_key(), &action);
     let after = world.secret(&scene_key()).clone();
@@ -147,7 +147,7 @@ fn a_version_that_the_hub_no_longer_serves_is_replaced_in_one_write() {
     assert_eq!(owner(&after)["apiVersion"], "multicluster.x-k8s.io/v1alpha2");
     assert_eq!((&owner(&after)["uid"], &after["data"]), (&owner(&before)["uid"], &before["data"]));
     assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
-    world.index.set_served_versions(ServedVersions::read(&["v1alpha1"]).unwrap());
+    world.index.served_versions = ServedVersions::read(&["v1alpha1"]).unwrap();
     assert!(matches!(world.plan(&scene_key()).action, CopyAction::Patch(..)));
 }
 

@@ -390,7 +390,7 @@ fn an_account_whose_name_exceeds_the_limit_reports_it_and_keeps_its_copy() {
     let mut world = World::unlisted(SyncSettings::default(), objects);
     world.index.accounts_listed();
     world.index.copies_listed(None);
-    let names = world.index.changed_token_names().unwrap().names.clone();
+    let names = world.index.reach.changed_names().unwrap().names.clone();
     assert_eq!((names.len(), names.contains("kueue")), (MAX_OF_A_CLUSTER, false));
     let report = told(&world).unwrap();
     assert_eq!(report.reason, "TooManyNames");

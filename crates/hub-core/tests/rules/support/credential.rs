@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hub_api::labels;
-use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, SecretKey, is_dns_subdomain, is_label_value};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
@@ -190,10 +189,7 @@ impl World {
         let (namespace, name) = names(object);
         match object["kind"].as_str().unwrap() {
             "ManagedServiceAccount" => {
-                let account = match serde_json::from_value::<ManagedServiceAccount>(object.clone()) {
-                    Ok(account) => Account::read(&account),
-                    Err(error) => Account::unreadable(&metadata, error.to_string()),
-                };
+                let account = Account::read(super::decode(object));
                 let changed = self.index.apply_account(account_key(namespace, name), account);
                 self.index.reach_cluster(&self.fleet, &namespace.into());
                 Arrival::Changes(changed)

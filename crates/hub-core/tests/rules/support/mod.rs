@@ -11,15 +11,14 @@ pub mod credential;
 pub mod limits;
 pub mod portions;
 
-use hub_api::managed_cluster::ManagedCluster;
-use hub_api::managed_cluster_set::ManagedClusterSet;
-use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
+use hub_api::Unreadable;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Touched};
 use hub_core::protected::ProtectedNamespaces;
 use hub_core::rights::{GRACE, PermissionSettings};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::ProptestConfig;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// The label by which a cluster joins an exclusive set.
@@ -159,32 +158,28 @@ pub fn fleet_where(bound: BoundSource, objects: impl IntoIterator<Item = Value>)
     fleet
 }
 
-/// Takes in an object as a watch does: where it does not decode, its metadata.
+/// Decodes an object as a watch does: where it does not decode, its metadata.
+pub fn decode<K: DeserializeOwned>(object: &Value) -> Result<K, Unreadable> {
+    serde_json::from_value(object.clone()).map_err(|error| {
+        let metadata = serde_json::from_value(object["metadata"].clone()).unwrap();
+        Unreadable { metadata, spec: None, error: error.to_string() }
+    })
+}
+
+/// Takes in an object as a watch does.
 pub fn arrive(fleet: &mut Fleet, object: &Value) -> Touched {
     let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
     let name = metadata.name.clone().unwrap();
     match object["kind"].as_str().unwrap() {
         "ManagedCluster" => {
-            let cluster = match serde_json::from_value::<ManagedCluster>(object.clone()) {
-                Ok(cluster) => ObservedCluster::read(&cluster),
-                Err(error) => ObservedCluster::unreadable(&metadata, error.to_string()),
-            };
-            fleet.apply_cluster(ClusterName::new(name), cluster)
+            fleet.apply_cluster(ClusterName::new(name), ObservedCluster::read(decode(object)))
         }
         "ManagedClusterSet" => {
-            let set = match serde_json::from_value::<ManagedClusterSet>(object.clone()) {
-                Ok(set) => ObservedClusterSet::read(&set),
-                Err(error) => ObservedClusterSet::unreadable(&metadata, &error.to_string()),
-            };
-            fleet.apply_set(ClusterSetName::new(name), set)
+            fleet.apply_set(ClusterSetName::new(name), ObservedClusterSet::read(decode(object)))
         }
         "ManagedClusterSetBinding" => {
-            let binding = match serde_json::from_value::<ManagedClusterSetBinding>(object.clone()) {
-                Ok(binding) => ObservedBinding::read(&binding),
-                Err(error) => ObservedBinding::unreadable(&metadata, error.to_string()),
-            };
             let namespace = Namespace::new(metadata.namespace.unwrap());
-            fleet.apply_binding(namespace, ClusterSetName::new(name), binding)
+            fleet.apply_binding(namespace, ClusterSetName::new(name), ObservedBinding::read(decode(object)))
         }
         kind => panic!("a fleet holds no {kind}"),
     }
