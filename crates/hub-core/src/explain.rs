@@ -36,7 +36,7 @@ use strum::{EnumMessage, VariantArray};
 
 pub use self::code::Code;
 use self::observed::Observed;
-use crate::grant::{self, Grant};
+use crate::grant;
 
 /// The result of a step, in the order of urgency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -375,14 +375,13 @@ fn explain_namespace(
     let clusters: BTreeSet<&ClusterName> = if is_asked {
         question.clusters.iter().collect()
     } else {
-        let profiles = hub.profiles_in(namespace).map(|(key, _)| &key.cluster);
-        hub.fleet.cluster_names().chain(profiles).chain(&remains).collect()
+        hub.fleet.cluster_names().chain(hub.clusters_in(namespace)).chain(&remains).collect()
     };
     let key = |cluster: &ClusterName| ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
     let keys: Vec<ProfileKey> = clusters.into_iter().map(key).collect();
     let expects_accounts = credential::expected(hub, namespace, &keys);
     for key in &keys {
-        let is_granted = grant::decide(&hub.fleet, key) != Grant::Refused;
+        let is_granted = grant::is_possible(&hub.fleet, namespace, &key.cluster);
         let has_remains = || hub.profiles.contains_key(key) || remains.contains(&key.cluster);
         if !is_granted && !is_asked && !has_remains() {
             continue;

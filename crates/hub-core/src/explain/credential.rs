@@ -155,45 +155,33 @@ impl Pair<'_> {
         let source = || Object::namespaced(SECRET, &account.cluster, name);
         let object = || Object::namespaced(ACCOUNT, &account.cluster, name);
         let about = |step, code, object| self.finding(step, code, object).of_account(name);
-        let asks = |findings: &mut Findings| {
-            findings.ok(|| {
-                about(Step::Account, Code::AccountAsks, object())
-                    .field(format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE), labels::TRUE)
-            });
-            findings.info(self.account.is_some(), || self.recipients(account, object()));
-        };
-        let reported = |findings: &mut Findings| {
-            let expiry = hub.credentials.expiry(account);
-            if let Some(expiry) = expiry.filter(|expiry| *expiry <= hub.now) {
-                findings.add(
-                    about(Step::Token, Code::TokenExpired, source())
-                        .field("data.token", format!("expired {expiry:.0}"))
-                        .fix(agent_command(account)),
-                );
-                return;
-            }
-            findings.ok(|| {
-                let expires = expiry.map(|expiry| format!("expires {expiry:.0}"));
-                about(Step::Token, Code::TokenReported, source())
-                    .field("data.token", expires.unwrap_or_else(|| "set".to_owned()))
-            });
-        };
         let is_unread = match state {
             State::TokenUnknown => !hub.credentials.knows_sources(name),
             State::CopiesUnknown => !hub.credentials.knows_copies(&key.namespace),
             _ => false,
         };
+        let step = step_of(state);
+        // Both of these states follow the account.
+        if step > Step::Account {
+            findings.ok(|| {
+                about(Step::Account, Code::AccountAsks, object())
+                    .field(format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE), labels::TRUE)
+            });
+            findings.info(self.account.is_some(), || self.recipients(account, object()));
+        }
         if is_unread {
-            asks(findings);
             self.by_report(account, state, findings);
             return;
         }
-        let step = step_of(state);
-        if step > Step::Account {
-            asks(findings);
-        }
         if step > Step::Token {
-            reported(findings);
+            let token = |code, value| about(Step::Token, code, source()).field("data.token", value);
+            match hub.credentials.expiry(account) {
+                Some(expiry) if expiry <= hub.now => findings.add(
+                    token(Code::TokenExpired, format!("expired {expiry:.0}")).fix(agent_command(account)),
+                ),
+                Some(expiry) => findings.ok(|| token(Code::TokenReported, format!("expires {expiry:.0}"))),
+                None => findings.ok(|| token(Code::TokenReported, "set".to_owned())),
+            }
         }
         if state == State::Synced && plan.action == CopyAction::Nothing {
             findings.ok(|| {

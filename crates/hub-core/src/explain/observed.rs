@@ -138,13 +138,11 @@ impl Observed {
         self.knows_clusters && self.knows_sets && self.bindings_of.has(namespace)
     }
 
-    /// The profiles of a namespace.
-    pub(super) fn profiles_in<'a>(
-        &'a self,
-        namespace: &'a Namespace,
-    ) -> impl Iterator<Item = (&'a ProfileKey, &'a ShownProfile)> {
+    /// The clusters of which a namespace has profiles.
+    pub(super) fn clusters_in(&self, namespace: &Namespace) -> impl Iterator<Item = &ClusterName> {
         let first = ProfileKey { namespace: namespace.clone(), cluster: ClusterName::from("") };
-        self.profiles.range(first..).take_while(move |(key, _)| key.namespace == *namespace)
+        let profiles = self.profiles.range(first..).map(|(key, _)| key);
+        profiles.take_while(move |key| key.namespace == *namespace).map(|key| &key.cluster)
     }
 }
 

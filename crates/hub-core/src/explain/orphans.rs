@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use hub_api::labels;
-use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
+use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
 
 use super::observed::{Leading, Observed, SYNCER};
 use super::permission::AccountPermission;
@@ -38,13 +38,13 @@ pub(super) fn clusters(hub: &Observed, namespace: &Namespace) -> BTreeSet<Cluste
     let accounts = hub.credentials.accounts().filter(|key| {
         hub.credentials.account(key).is_some_and(|account| is_maintained_for(account, namespace))
     });
-    let copies = hub.credentials.copies_in(namespace).filter_map(|(_, copy)| account_of(copy));
-    accounts.map(|key| key.cluster).chain(copies.map(|(cluster, _)| cluster.clone())).collect()
+    let copies = hub.credentials.copies_in(namespace).filter_map(|(_, copy)| account_of(copy).cloned());
+    accounts.chain(copies).map(|key| key.cluster).collect()
 }
 
-/// The cluster and the account whose token a copy contains, according to its record.
-fn account_of(copy: &ObservedCopy) -> Option<(&ClusterName, &AccountName)> {
-    copy.record.as_ref().map(|record| (&record.account.cluster, &record.account.account))
+/// The account whose token a copy contains, according to its record.
+fn account_of(copy: &ObservedCopy) -> Option<&AccountKey> {
+    copy.record.as_ref().map(|record| &record.account)
 }
 
 impl Pair<'_> {
@@ -78,7 +78,10 @@ impl Pair<'_> {
     pub(super) fn left_copies(&self, explained: &BTreeSet<AccountName>, findings: &mut Findings) {
         let (hub, ProfileKey { namespace, cluster }) = (self.hub, self.key);
         for (name, copy) in hub.credentials.copies_in(namespace) {
-            let Some((_, account)) = account_of(copy).filter(|(of, _)| *of == cluster) else { continue };
+            let Some(AccountKey { account, .. }) = account_of(copy).filter(|it| it.cluster == *cluster)
+            else {
+                continue;
+            };
             let copy_key = SecretKey { namespace: namespace.clone(), name: name.clone() };
             let is_other = explained.contains(account) || !self.is_named(account);
             if is_other || !plan(&hub.credentials, &hub.fleet, &copy_key).is_removal {
@@ -102,9 +105,8 @@ impl Pair<'_> {
 
     /// Permissions of accounts that consumer access maintains for the namespace, which is not granted the cluster.
     pub(super) fn left_permissions(&self, findings: &mut Findings) {
-        let maintained: BTreeSet<&AccountName> = self.maintained().collect();
         for (account, permission) in maintained_permissions(self.hub, &self.key.cluster) {
-            if maintained.contains(&account) && self.is_named(&account) {
+            if self.maintained().any(|it| *it == account) && self.is_named(&account) {
                 findings.add(left_permission(&account, permission).about(self.key));
             }
         }
@@ -142,16 +144,10 @@ pub(super) fn permissions_without_account(hub: &Observed, question: &Question, f
         return;
     }
     for cluster in hub.permissions.keys() {
-        let maintained: BTreeSet<&AccountName> = hub
-            .credentials
-            .accounts_on(cluster)
-            .filter(|(_, account)| account.is_maintained)
-            .map(|(name, _)| name)
-            .collect();
         for (account, permission) in maintained_permissions(hub, cluster) {
-            if maintained.contains(&account)
-                || question.account.as_ref().is_some_and(|asked| *asked != account)
-            {
+            let key = AccountKey { cluster: cluster.clone(), account: account.clone() };
+            let is_maintained = hub.credentials.account(&key).is_some_and(|it| it.is_maintained);
+            if is_maintained || question.account.as_ref().is_some_and(|asked| *asked != account) {
                 continue;
             }
             let mut finding = left_permission(&account, permission);

@@ -9,7 +9,7 @@ use super::{CheckResult, Code, Findings, Object, Pair, Status, Step};
 use crate::access::{self, Offer, Withheld};
 use crate::finding::{Finding, Reason};
 use crate::grant::{self, Grant};
-use crate::profile::{ProfileAction, ProfilePlan, plan};
+use crate::profile::{ProfileAction, plan};
 use crate::project;
 
 const PROFILE: &str = "ClusterProfile";
@@ -29,17 +29,6 @@ impl Pair<'_> {
         self.hub.profiles.get(self.key)
     }
 
-    /// The projector's next write, if its inputs are known.
-    fn projection(&self) -> Option<ProfilePlan> {
-        let (hub, key) = (self.hub, self.key);
-        if !hub.knows_fleet(&key.namespace) {
-            return None;
-        }
-        let desired = project::desired(&hub.fleet, key, &hub.settings);
-        let observed = self.profile().map(|profile| &profile.observed);
-        Some(plan(key, &hub.settings.manager, observed, [desired]))
-    }
-
     /// Whether the profile is up to date. Returns whether it exists.
     pub(super) fn profile_steps(&self, findings: &mut Findings) -> bool {
         let (hub, key) = (self.hub, self.key);
@@ -54,7 +43,10 @@ impl Pair<'_> {
             }
             return false;
         };
-        if let Some(plan) = self.projection() {
+        if hub.knows_fleet(&key.namespace) {
+            // The projector's next write.
+            let desired = project::desired(&hub.fleet, key, &hub.settings);
+            let plan = plan(key, &hub.settings.manager, Some(&profile.observed), [desired]);
             let action = match &plan.action {
                 ProfileAction::Nothing => None,
                 ProfileAction::Create(_) => Some("missing"),
