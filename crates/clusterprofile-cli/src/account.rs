@@ -40,17 +40,17 @@ pub(crate) struct Copied {
 /// The copies in a namespace, or with `None` in all, unless the user may not list them.
 pub(crate) async fn copies(hub: &Hub, namespace: Option<&str>) -> Result<Option<Vec<Copied>>, HubError> {
     let secrets = hub.api::<Secret>(&(), namespace);
-    let copies = ListParams::default().labels(labels::SYNCED_FROM);
-    let copies = requests::list_metadata(&secrets, &copies).await?;
-    let copied = |copy: &PartialObjectMeta<Secret>| {
-        let annotation = |key: &str| copy.annotations().get(key).cloned();
+    let params = ListParams::default().labels(labels::SYNCED_FROM);
+    let copied = |secret: &PartialObjectMeta<Secret>| {
+        let annotation = |key: &str| secret.annotations().get(key).cloned();
         Some(Copied {
-            namespace: copy.namespace().unwrap_or_default(),
+            namespace: secret.namespace().unwrap_or_default(),
             cluster: annotation(labels::SYNCED_CLUSTER)?,
             account: annotation(labels::SYNCED_ACCOUNT)?,
         })
     };
-    Ok(copies.map(|copies| copies.iter().filter_map(copied).collect()))
+    let secrets = requests::list_metadata(&secrets, &params).await?;
+    Ok(secrets.map(|secrets| secrets.iter().filter_map(copied).collect()))
 }
 
 /// The accounts of copies; with a cluster, those of its copies.

@@ -51,7 +51,8 @@ pub(crate) async fn complete(words: &[String]) -> String {
         Wanted::File => directive = FILES,
         Wanted::Nothing => {}
     }
-    let last = value_of(last);
+    // Of `--option=value`, only the value is completed.
+    let last = assignment(last).map_or(last, |(_, value)| value);
     let mut output = String::new();
     for (candidate, description) in candidates.iter().filter(|(candidate, _)| candidate.starts_with(last)) {
         let separator = if description.is_empty() { "" } else { "\t" };
@@ -61,10 +62,9 @@ pub(crate) async fn complete(words: &[String]) -> String {
     output
 }
 
-/// The value of `--option=value`, since only that is completed.
-fn value_of(word: &str) -> &str {
-    let option = word.strip_prefix("--").and_then(|option| option.split_once('='));
-    option.map_or(word, |(_, value)| value)
+/// The name and the value of `--option=value`.
+fn assignment(word: &str) -> Option<(&str, &str)> {
+    word.strip_prefix("--")?.split_once('=')
 }
 
 async fn on_hub(options: &[String], wanted: &Names) -> Vec<String> {
@@ -148,7 +148,7 @@ impl<'a> Line<'a> {
         if let Some(option) = self.pending {
             return self.value(option);
         }
-        if let Some((name, _)) = last.strip_prefix("--").and_then(|option| option.split_once('=')) {
+        if let Some((name, _)) = assignment(last) {
             return self.option(name).map_or(Wanted::Nothing, |option| self.value(option));
         }
         if last.starts_with('-') {
@@ -176,19 +176,16 @@ impl<'a> Line<'a> {
         if positional.get_id() != "names" {
             return if self.names.is_empty() { self.value(positional) } else { Wanted::Nothing };
         }
-        match (&*self.names, self.named("namespace")) {
-            ([], namespace) => match (last.split_once('/'), namespace) {
-                (Some((first, _)), _) => {
-                    Wanted::OnHub(format!("{first}/"), Names::Clusters(Some(first.to_owned())))
-                }
-                (None, Some(namespace)) => Wanted::OnHub(String::new(), Names::Clusters(Some(namespace))),
-                (None, None) => Wanted::OnHub(String::new(), Names::Namespaces),
-            },
-            ([first], None) if !first.contains('/') => {
-                Wanted::OnHub(String::new(), Names::Clusters(Some(first.clone())))
-            }
-            _ => Wanted::Nothing,
+        if let ([], Some((first, _))) = (&*self.names, last.split_once('/')) {
+            return Wanted::OnHub(format!("{first}/"), Names::Clusters(Some(first.to_owned())));
         }
+        let wanted = match (&*self.names, self.named("namespace")) {
+            ([], None) => Names::Namespaces,
+            ([], Some(namespace)) => Names::Clusters(Some(namespace)),
+            ([first], None) if !first.contains('/') => Names::Clusters(Some(first.clone())),
+            _ => return Wanted::Nothing,
+        };
+        Wanted::OnHub(String::new(), wanted)
     }
 
     /// What the value of an argument can be.

@@ -194,10 +194,10 @@ async fn hub(args: &HubArgs) -> Result<Hub, String> {
     let client = Client::try_from(config);
     let client =
         client.map_err(|error| format!("cannot set up a client for the hub: {}", describe(&error)))?;
-    let hub = Hub::new(client, args.kubeconfig.clone().or_else(default_kubeconfig));
-    let differs_from_kubeconfig = is_other_context
+    let mut hub = Hub::new(client, args.kubeconfig.clone().or_else(default_kubeconfig));
+    hub.differs_from_kubeconfig = is_other_context
         || [&args.hub_cluster, &args.hub_user, &args.as_user].into_iter().any(Option::is_some);
-    Ok(Hub { differs_from_kubeconfig, ..hub })
+    Ok(hub)
 }
 
 /// The kubeconfig that kubectl uses, if it is a single file.
