@@ -30,7 +30,6 @@ use hub_core::trust::{CaKind, CaReference, TrustBundle, TrustError};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as NamespaceObject, Secret as SecretObject};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, ListParams};
 use kube::core::{DeserializeGuard, NamespaceScope};
 use kube::{Api, Client, Resource, ResourceExt as _};

@@ -74,7 +74,7 @@ pub fn request(url: &ServerUrl, path: &str, token: Option<&Token>) -> Vec<u8> {
 
 /// The body of the response, if its status is `200 OK`.
 pub fn read_answer(stream: impl Read) -> Result<Vec<u8>, HttpError> {
-    let mut stream = BufReader::new(stream);
+    let mut stream = BufReader::with_capacity(4096, stream);
     loop {
         let head = read_head(&mut stream)?;
         match head.status {

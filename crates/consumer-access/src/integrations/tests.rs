@@ -1,7 +1,7 @@
-//! What the lists change in the state of Kueue's objects.
+//! What the lists change in the state of an integration's objects.
 
 use super::*;
-use crate::store::tests::shared_store;
+use crate::store::tests::{shared_store, store_of};
 
 fn kueue(shared: &Shared, settings: AccessSettings) -> Arc<IntegrationStore> {
     IntegrationStore::new(Integration::MultiKueue, shared, settings)
@@ -30,4 +30,27 @@ async fn nothing_is_planned_before_both_lists_are_complete() {
         sinks[1 - first].listed("1");
         assert!(store.plan_next(&config(&store), None).is_some());
     }
+}
+
+#[tokio::test]
+async fn cluster_secrets_wait_for_the_lists_of_their_own_namespace() {
+    let own = |namespace: &str| {
+        json!({
+            "namespace": namespace, "name": namespace, "identity": "own", "serviceAccounts": ["argocd"],
+            "managedServiceAccount": "user-server", "argoCD": {},
+        })
+    };
+    let store = store_of(&json!([own("one"), own("two")]).to_string(), |shared, settings| {
+        IntegrationStore::new(Integration::ArgoCd, shared, settings)
+    });
+    let secret_in = |namespace: &str| {
+        IntegrationKey::ClusterSecret(ProfileKey { namespace: namespace.into(), cluster: "c1".into() })
+    };
+    let (one, two) = (secret_in("one"), secret_in("two"));
+    store.listed(watch_of(&one));
+    store.listed(watch_of_profiles(&"two".into()));
+    assert!(store.plan_next(&one, None).is_none() && store.plan_next(&two, None).is_none());
+    store.listed(watch_of(&two));
+    assert!(store.plan_next(&one, None).is_none(), "the profiles are missing");
+    assert!(store.plan_next(&two, None).is_some());
 }

@@ -13,13 +13,20 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::ConsumerAccess;
 
-/// The state of a process that sends no request, with two consumers of each kind of permissions.
+/// Two consumers with permissions of each kind.
+const CONSUMERS: &str = r#"[
+    { "namespace": "team", "managedServiceAccount": "app", "permissions": "ClusterPermission", "clusterRoles": [{ "name": "view" }] },
+    { "namespace": "other", "managedServiceAccount": "jobs", "permissions": "ClusterPermission", "clusterRoles": [{ "name": "view" }],
+      "multiKueueConfig": "multikueue" }
+]"#;
+
+/// The state of a process that sends no request, with them.
 pub(crate) fn shared_store<S>(new: impl Fn(&Shared, AccessSettings) -> S) -> S {
-    let consumers = r#"[
-        { "namespace": "team", "managedServiceAccount": "app", "permissions": "ClusterPermission", "clusterRoles": [{ "name": "view" }] },
-        { "namespace": "other", "managedServiceAccount": "jobs", "permissions": "ClusterPermission", "clusterRoles": [{ "name": "view" }],
-          "multiKueueConfig": "multikueue" }
-    ]"#;
+    store_of(CONSUMERS, new)
+}
+
+/// The same with other consumers.
+pub(crate) fn store_of<S>(consumers: &str, new: impl Fn(&Shared, AccessSettings) -> S) -> S {
     let settings = AccessSettings {
         consumers: consumers.parse().unwrap(),
         account_namespace: Some("agents".into()),
@@ -122,4 +129,24 @@ async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() 
     assert_eq!(queued().await, ["c1/jobs"], "its finding may end");
     store.set_has_findings(&key("jobs"), false);
     assert_eq!(queued().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn the_content_of_an_object_of_another_owner_is_kept_for_a_declared_account_only() {
+    let store = shared_store(Store::new);
+    list(&store);
+    let annotated = ObservedObject::read(
+        &ObjectMeta {
+            uid: Some("one".to_owned()),
+            annotations: Some([("a".to_owned(), "b".to_owned())].into()),
+            ..ObjectMeta::default()
+        },
+        None,
+    );
+    for (account, is_kept) in [("app", true), ("undeclared", false)] {
+        let object = (AccessKind::Account, key(account));
+        store.show(&object, annotated.clone());
+        let found = store.state.lock().objects.get(&object).cloned().unwrap();
+        assert_eq!(found.object == annotated, is_kept, "{account}");
+    }
 }
