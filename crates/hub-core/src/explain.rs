@@ -292,10 +292,6 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    fn new(all: bool) -> Self {
-        Self { all, list: Vec::new(), worst: Status::Ok }
-    }
-
     /// Adds a step that is in order, if such steps are kept.
     fn ok(&mut self, finding: impl FnOnce() -> CheckResult) {
         if self.all {
@@ -327,10 +323,9 @@ impl Findings {
 /// Explains the observed state of a hub.
 #[must_use]
 pub fn explain(hub: &Observed, question: &Question) -> Explanation {
-    let mut findings = Findings::new(question.all);
-    let mut summary = Summary::default();
+    let mut findings = Findings { all: question.all, list: Vec::new(), worst: Status::Ok };
     let namespaces = namespaces(hub, question);
-    summary.namespaces = namespaces.len();
+    let mut summary = Summary { namespaces: namespaces.len(), ..Summary::default() };
     for namespace in &namespaces {
         explain_namespace(hub, question, namespace, &mut findings, &mut summary);
     }
