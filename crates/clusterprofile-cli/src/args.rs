@@ -117,7 +117,7 @@ pub fn split(names: &[String], has_option: bool) -> (Option<&str>, Option<&str>)
     }
 }
 
-/// Reads these forms.
+/// Reads a namespace and a cluster from one or two arguments and `--namespace`, which must not contradict them.
 fn place(names: &[String], option: Option<&str>) -> Result<(Option<String>, Option<String>), String> {
     let (first, cluster) = split(names, option.is_some());
     let first = first.map(namespace).transpose()?;

@@ -36,7 +36,9 @@ pub struct HubError {
 impl Hub {
     #[must_use]
     pub fn new(client: Client, kubeconfig: Option<PathBuf>) -> Self {
-        let namespace = client.default_namespace().to_owned();
+        // As in kubectl; with an empty namespace, requests would be for all.
+        let namespace = Some(client.default_namespace()).filter(|namespace| !namespace.is_empty());
+        let namespace = namespace.unwrap_or("default").to_owned();
         Self { client, namespace, kubeconfig, differs_from_kubeconfig: false }
     }
 
@@ -45,7 +47,11 @@ impl Hub {
     where
         K: Resource<Scope: NamespaceScope>,
     {
-        Api::all_with(self.client.clone(), kind).constrain(namespace.unwrap_or_default())
+        let all = Api::all_with(self.client.clone(), kind);
+        match namespace {
+            Some(namespace) => all.constrain(namespace),
+            None => all,
+        }
     }
 
     /// The kubeconfig of the hub for the exec plugin, which uses its current context.

@@ -28,7 +28,8 @@ pub(crate) struct PlannedCopy {
     plan: CopyPlan,
     /// The uid of the observed Secret.
     uid: Option<String>,
-    /// How much longer a Secret that is not watched is assumed to exist: [`Memory::unwatched`](crate::memory::Memory::unwatched).
+    /// How much longer a Secret that no watch shows is assumed to exist
+    /// ([`Memory::unwatched`](crate::memory::Memory::unwatched)).
     unwatched: Option<Duration>,
 }
 

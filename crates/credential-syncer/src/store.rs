@@ -44,7 +44,7 @@ const AT_ONCE: usize = 256;
 pub(crate) struct Store {
     pub(crate) host: Arc<Host>,
     pub(crate) reporter: Reporter,
-    /// The same as in the settings.
+    /// The RoleBinding of the permission for copies in a namespace; without one, all Secrets are watched by label.
     pub(crate) copies_binding: Option<String>,
     pub(crate) copies: Arc<Work<SecretKey>>,
     /// The queue of accounts whose condition may have to change.
@@ -216,7 +216,7 @@ impl Store {
     ) {
         let keys = self.change(|fleet, index| {
             let changed = change(index, &key);
-            // [`Self::queue_everything`] begins with the Secrets to watch for all accounts.
+            // Before the work begins there is no need: [`Self::queue_everything`] begins with all accounts.
             if self.host.is_working() {
                 index.reach_cluster(fleet, &key.cluster);
             }

@@ -30,6 +30,7 @@ pub enum ProfileVersion {
 }
 
 impl ProfileVersion {
+    // In the order of their declaration, which [`ServedVersions`] depends on.
     pub const ALL: [Self; 2] = [Self::V1alpha1, Self::V1alpha2];
 
     /// The version's name.

@@ -128,6 +128,8 @@ pub enum Withheld {
     NoEndpoint,
     #[strum(message = "other access providers fill the list of the profile")]
     NoRoom,
+    /// The access provider is that of cluster-proxy's own controller, although the provisioner leads, and the gate of that
+    /// controller is on or cannot be read.
     #[strum(
         message = "cluster-proxy's own controller has written the access provider: disable its feature gate \
                    ClusterProfile (until 0.10 ClusterProfileAccessProvider); the access-provider provisioner \
@@ -175,7 +177,7 @@ impl Offer {
     }
 }
 
-/// The desired state of a profile: this entry of the provider, or `None` if its namespace does not use the provider.
+/// The desired state of a profile: this entry of the provider, or with `None` no entry of its name.
 #[must_use]
 pub fn desired_entry(provider: &str, entry: Option<AccessProvider>) -> Desired {
     let access_providers = BTreeMap::from([(provider.to_owned(), entry)]);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Removes the value of two keys, and the map that it was in with its last value.
+/// Removes a value, and its inner map if that becomes empty.
 pub fn remove<K: Ord, L: Ord, V>(all: &mut BTreeMap<K, BTreeMap<L, V>>, outer: &K, inner: &L) -> Option<V> {
     let values = all.get_mut(outer)?;
     let removed = values.remove(inner);

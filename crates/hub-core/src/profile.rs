@@ -314,8 +314,10 @@ fn join(first: Desired, second: Desired) -> Desired {
     Desired { presence, status: first.status.join(second.status) }
 }
 
-/// Whether the project may write the profile, and if not, the finding on that. The manager in its spec is immutable and decides; to delete the profile,
-/// or to add to a profile that another process projects, the label must agree.
+/// Returns whether the profile may be written, and if not, the finding on that.
+///
+/// The manager in its spec is immutable and decides. To delete the profile, or to add to one that another process
+/// projects, the label must agree.
 fn guard(
     manager: &ManagerName,
     observed: &ObservedProfile,

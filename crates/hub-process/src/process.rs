@@ -94,6 +94,7 @@ pub struct Process {
     /// What the controllers share.
     pub shared: Shared,
     leases: Option<Leases>,
+    /// Those that [`Self::add`] has added.
     pub controllers: Vec<Arc<dyn Controller>>,
 }
 

@@ -39,6 +39,7 @@ pub struct Host {
     pub served: ServedVersion,
     clock: Clock,
     lists: Lists,
+    /// The supervised tasks of the process.
     pub tasks: Tasks,
     working: AtomicBool,
 }

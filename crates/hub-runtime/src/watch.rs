@@ -87,7 +87,8 @@ pub trait Sink<K>: Send + 'static {
     fn listing(&mut self) {}
     /// A list is complete, and shows the hub at this resourceVersion: what it has not shown does not exist.
     fn listed(&mut self, _version: &str) {}
-    /// That list has no object. For sinks of a watch on one object, which then does not exist.
+    /// The list that is complete has no object; called after [`Self::listed`]. For watches on one object, which then
+    /// does not exist.
     fn none_listed(&mut self) {}
     /// Lists and watches have failed for this long, or with `None` no longer fail. Called after each failure.
     fn failing(&mut self, _since: Option<Duration>) {}
@@ -141,7 +142,7 @@ impl<K: Resource<DynamicType = ()> + 'static> Watch<PartialObjectMeta<K>> {
 }
 
 impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> Watch<K> {
-    /// Only objects in this namespace.
+    /// Only objects in this namespace. Not for a watch that is [`Self::served_in`] a version.
     pub fn in_namespace(self, namespace: &str) -> Self {
         Self { path: CollectionPath::Fixed(K::url_path(&(), Some(namespace))), ..self }
     }

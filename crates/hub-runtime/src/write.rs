@@ -32,6 +32,7 @@ pub struct Request<'a> {
 #[derive(Clone)]
 pub struct Writer {
     pub(crate) fence: Fence,
+    /// Shared by all writers of the process.
     pub breaker: CircuitBreaker,
     /// What its writes count towards.
     pub(crate) limit: WriteLimit,

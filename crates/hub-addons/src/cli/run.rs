@@ -44,8 +44,9 @@ pub struct RunArgs {
     /// ClusterProfileCredSyncer (default true): the credential syncer copies the token of each labelled
     /// ManagedServiceAccount into the namespaces that its cluster is granted to.
     ///
-    /// ClusterProfileCredRights (default false): credential rights maintains the permissions of the credential syncer,
-    /// which then runs in another process with --credential-secret-access=granted, for Secrets by namespace and by name.
+    /// ClusterProfileCredRights (default false): credential rights maintains the permissions for Secrets, by namespace
+    /// and by name, of the credential syncer, which then runs in another process with
+    /// --credential-secret-access=granted.
     ///
     /// ClusterProfileConsumers (default false, alpha): consumer access maintains the ManagedServiceAccount of each
     /// consumer in --consumers, and its permissions, on the clusters that the consumer's namespace is granted.

@@ -85,7 +85,7 @@ impl ObservedCopy {
         }
     }
 
-    /// A Secret of which only the metadata is readable.
+    /// A Secret of which only the metadata is readable; [`Self::read`] adds the rest.
     #[must_use]
     pub fn unreadable(key: &SecretKey, metadata: &ObjectMeta) -> Self {
         let (labels, annotations) = (metadata.labels.as_ref(), metadata.annotations.as_ref());

@@ -144,16 +144,22 @@ impl Code {
     pub fn all() -> impl Iterator<Item = (&'static str, String)> {
         let own = Self::iter().map(|code| (Kind::from(&code).into(), meaning(&code)));
         let grants = Verdict::all().map(|verdict| (verdict_code(&verdict), verdict.to_string()));
-        let withheld = Withheld::ALL.iter().map(|why| (withheld_code(*why), why.to_string()));
+        let withheld = |why: &Withheld| (withheld_code(*why), meaning(why));
+        let is_described = |why: &&Withheld| why.get_documentation().is_some();
+        let (described, others): (Vec<_>, Vec<_>) = Withheld::ALL.iter().partition(is_described);
         // If such a code is the reason of an Event, it means the same.
-        let of_events = grants.chain(withheld).map(|(code, text)| {
+        let of_events = grants.chain(others.into_iter().map(withheld)).map(|(code, text)| {
             let reason = Reason::ALL.iter().find(|reason| reason.as_str() == code);
             (code, reason.map_or(text, |reason| reason.summary().to_owned()))
         });
         let profiles = OF_PROFILES.map(|reason| (reason.as_str(), reason.summary().to_owned()));
         let states = State::all().map(|state| (state.reason(), meaning(&state)));
         let invalid = (INVALID_NAMESPACE, INVALID_ENTRIES.to_owned());
-        own.chain(of_events).chain(profiles).chain(states).chain([invalid])
+        own.chain(described.into_iter().map(withheld))
+            .chain(of_events)
+            .chain(profiles)
+            .chain(states)
+            .chain([invalid])
     }
 
     /// The code as text.
@@ -219,7 +225,7 @@ impl Code {
             | Self::ConsumerMayRead
             | Self::PermissionsApplied
             | Self::OwnIdentityAccepted => Status::Ok,
-            // Only what depends on an object that cannot be read is unknown.
+            // Only what depends on an object that cannot be read, or on the cluster itself, is unknown.
             Self::NotReadable
             | Self::Withheld(Withheld::ConfigurationUnknown | Withheld::AddonsUnknown)
             | Self::Credential(

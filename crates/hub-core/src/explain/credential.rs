@@ -155,13 +155,13 @@ impl Pair<'_> {
         let source = || Object::namespaced(SECRET, &account.cluster, name);
         let object = || Object::namespaced(ACCOUNT, &account.cluster, name);
         let about = |step, code, object| self.finding(step, code, object).of_account(name);
+        // Both states are of tokens and copies of an account that opts in.
         let is_unread = match state {
             State::TokenUnknown => !hub.credentials.knows_sources(name),
             State::CopiesUnknown => !hub.credentials.knows_copies(&key.namespace),
             _ => false,
         };
         let step = step_of(state);
-        // Both of these states follow the account.
         if step > Step::Account {
             findings.ok(|| {
                 about(Step::Account, Code::AccountAsks, object())

@@ -36,7 +36,7 @@ pub(super) struct Items {
     envelope: Vec<u8>,
 }
 
-/// The list without its items, decoded, or what an object has in common with it.
+/// The metadata of a list. An object has its resourceVersion in the same place.
 #[derive(Deserialize)]
 pub(super) struct Envelope {
     pub(super) metadata: ListMeta,
