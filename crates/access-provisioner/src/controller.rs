@@ -18,18 +18,20 @@ pub const GATE: &str = "ClusterProfileAccessProvider";
 /// The feature gate that starts the provisioner of the entry for applications with an identity of their own.
 pub const OWN_IDENTITY_GATE: &str = "ClusterProfileOwnIdentityProvider";
 
-pub struct Provisioner(Arc<Store>);
+pub struct Provisioner {
+    store: Arc<Store>,
+}
 
 impl Provisioner {
     #[must_use]
     pub fn new(shared: &Shared, settings: ProvisionerSettings) -> Self {
-        Self(Store::new(shared, settings))
+        Self { store: Store::new(shared, settings) }
     }
 }
 
 impl Controller for Provisioner {
     fn name(&self) -> &'static str {
-        self.0.settings.purpose.controller()
+        self.store.settings.purpose.controller()
     }
 
     fn needs(&self) -> &'static [FleetKind] {
@@ -41,21 +43,21 @@ impl Controller for Provisioner {
     }
 
     fn watch(&self, watches: &Watches) {
-        match &self.0.settings.source {
+        match &self.store.settings.source {
             SourceSettings::ClusterProxy { require_addon, ca, .. } => {
-                watches::watch_cluster_proxy(&self.0, watches, *require_addon, ca.clone());
+                watches::watch_cluster_proxy(&self.store, watches, *require_addon, ca.clone());
             }
-            SourceSettings::Static { ca, .. } => watches::watch_ca(&self.0, watches, ca),
+            SourceSettings::Static { ca, .. } => watches::watch_ca(&self.store, watches, ca),
         }
     }
 
     fn begin(&self) {
-        self.0.begin();
+        self.store.begin();
     }
 }
 
 impl Owner for Provisioner {
     fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Desired {
-        self.0.desired(key, observed)
+        self.store.desired(key, observed)
     }
 }

@@ -72,7 +72,7 @@ impl Command {
             return Err(contradiction(other, namespace));
         }
         place.namespace = Some(namespace.to_owned());
-        self::place(&place.names, Some(namespace)).map(drop)
+        parse_place(&place.names, Some(namespace)).map(drop)
     }
 }
 
@@ -96,7 +96,7 @@ pub struct PlaceArgs {
 impl PlaceArgs {
     /// The namespace, which is by default that of the context, and the cluster.
     pub(crate) fn target(&self, default: &str) -> Result<Target, CommandError> {
-        let place = place(&self.names, self.namespace.as_deref());
+        let place = parse_place(&self.names, self.namespace.as_deref());
         let (namespace, cluster) = place.map_err(CommandError::Arguments)?;
         Ok(Target { namespace: namespace.unwrap_or_else(|| default.to_owned()), cluster })
     }
@@ -105,7 +105,7 @@ impl PlaceArgs {
 /// The namespace and the cluster in `NAMESPACE`, `NAMESPACE/CLUSTER` and `NAMESPACE CLUSTER`; with the option for the
 /// namespace also in `CLUSTER`.
 #[must_use]
-pub fn split(names: &[String], has_option: bool) -> (Option<&str>, Option<&str>) {
+pub fn split_place(names: &[String], has_option: bool) -> (Option<&str>, Option<&str>) {
     match names {
         [] => (None, None),
         [one] => match one.split_once('/') {
@@ -118,8 +118,8 @@ pub fn split(names: &[String], has_option: bool) -> (Option<&str>, Option<&str>)
 }
 
 /// Reads a namespace and a cluster from one or two arguments and `--namespace`, which must not contradict them.
-fn place(names: &[String], option: Option<&str>) -> Result<(Option<String>, Option<String>), String> {
-    let (first, cluster) = split(names, option.is_some());
+fn parse_place(names: &[String], option: Option<&str>) -> Result<(Option<String>, Option<String>), String> {
+    let (first, cluster) = split_place(names, option.is_some());
     let first = first.map(namespace).transpose()?;
     if let Some((first, option)) = first.as_deref().zip(option)
         && first != option
@@ -269,12 +269,12 @@ impl ExplainArgs {
     pub(crate) fn places(&self) -> Result<(Vec<String>, Vec<String>), String> {
         let mut clusters = self.managed_cluster.clone();
         if self.namespace.is_empty() {
-            let (namespace, cluster) = place(&self.names, None)?;
+            let (namespace, cluster) = parse_place(&self.names, None)?;
             clusters.extend(cluster);
             return Ok((namespace.into_iter().collect(), clusters));
         }
         for (number, namespace) in self.namespace.iter().enumerate() {
-            let (_, cluster) = place(&self.names, Some(namespace))?;
+            let (_, cluster) = parse_place(&self.names, Some(namespace))?;
             clusters.extend(cluster.filter(|_| number == 0));
         }
         Ok((self.namespace.clone(), clusters))

@@ -96,6 +96,7 @@ impl Way {
 pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Conclusion, CommandError> {
     let stanza = match &args.in_pod {
         Some(stanza) => stanza.clone(),
+        // `providers` returns at least one, or an error.
         None => kubeconfig::providers(hub, &args.target, args.reach.provider()).await?.swap_remove(0).1,
     };
     let hops = if args.in_cluster {

@@ -63,7 +63,7 @@ pub enum CommandError {
     /// An object in the arguments does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// A test in a Pod has no result.
+    /// A test in a Pod has no result. The text says why; it is only printed, never matched.
     #[error("{0}")]
     Pod(String),
     /// The result cannot be printed.

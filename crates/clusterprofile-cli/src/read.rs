@@ -246,9 +246,9 @@ impl<'a> Reading<'a> {
             }
             hub.access.addons_listed();
         }
-        let place = configuration.map(|it| Namespace::from(it.spec.proxy_server.namespace()));
-        hub.access.set_configuration(place.clone());
-        let Known::Present(namespace) = place else { return Ok(()) };
+        let configured = configuration.map(|it| Namespace::from(it.spec.proxy_server.namespace()));
+        hub.access.set_configuration(configured.clone());
+        let Known::Present(namespace) = configured else { return Ok(()) };
         let ca = hub.access.configured_ca().cloned().unwrap_or_else(|| serving_certificate(&namespace));
         let place = hub.access.place();
         let reading = match self.certificates(&ca).await? {
@@ -382,7 +382,7 @@ impl<'a> Reading<'a> {
         for cluster in &self.question.clusters {
             let mut permissions = Vec::new();
             for access in AccessKind::PERMISSIONS {
-                let gvk = access.gvk();
+                let gvk @ (_, _, kind_name) = access.gvk();
                 let api = self.hub.api::<DynamicObject>(&kind(gvk), Some(cluster.as_str()));
                 let objects = if let Some(objects) = list(&api, &ListParams::default()).await? {
                     objects
@@ -392,7 +392,7 @@ impl<'a> Reading<'a> {
                     named(&api, accounts.map(|(account, _)| permissions_name(account))).await?
                 };
                 for object in objects {
-                    hub.apply_finalizers(gvk.2, object.meta());
+                    hub.apply_finalizers(kind_name, object.meta());
                     let value = serde_json::to_value(&object).unwrap_or(Value::Null);
                     permissions.extend(match access {
                         AccessKind::ClusterPermission => AccountPermission::of_cluster_permission(&value),

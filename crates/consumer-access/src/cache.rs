@@ -1,4 +1,4 @@
-//! The observed objects.
+//! Objects as watches show them, and what our own writes have changed meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,13 +74,13 @@ impl<K: Clone + Ord, W: Ord> ObjectCache<K, W> {
         self.objects.retain(|key, _| !is_shown(key));
     }
 
-    /// Stores an object that the watch shows. Of an object of another owner, the content is kept if it is declared.
+    /// Stores an object that the watch shows; of one of another owner, only the version, unless its content matters.
     pub(crate) fn show(
         &mut self,
         settings: &AccessSettings,
         key: &K,
         object: ObservedObject,
-        is_declared: bool,
+        keeps_content: bool,
     ) {
         let mut found = self.as_read(settings, key, object);
         if self.created.get(key) == Some(&found.object.version.uid) {
@@ -90,7 +90,7 @@ impl<K: Clone + Ord, W: Ord> ObjectCache<K, W> {
         if found.object.is_deleting || self.deleted.get(key).is_some_and(|deleted| deleted != uid) {
             self.deleted.remove(key);
         }
-        if !found.is_ours && !is_declared {
+        if !found.is_ours && !keeps_content {
             found.object.forget_content();
         }
         self.objects.insert(key.clone(), found);
@@ -184,22 +184,9 @@ mod tests {
     }
 
     #[test]
-    fn the_content_of_an_object_of_another_owner_is_kept_only_for_a_declared_account() {
+    fn what_was_created_or_written_and_not_shown_yet_is_deleted_once_by_its_uid() {
         let settings = settings();
-        let annotated = ObservedObject::read(
-            &ObjectMeta {
-                uid: Some("one".to_owned()),
-                annotations: Some(BTreeMap::from([("a".to_owned(), "b".to_owned())])),
-                ..ObjectMeta::default()
-            },
-            None,
-        );
         let mut cache = ObjectCache::<_, ()>::default();
-        for (key, is_declared) in [("app", true), ("other", false)] {
-            cache.show(&settings, &key, annotated.clone(), is_declared);
-            assert!(!cache.is_ours(&key));
-            assert_eq!(cache.get(&key).unwrap().object == annotated, is_declared, "{key}");
-        }
         let created = "created";
         cache.created(&created, "one");
         assert_eq!(cache.unseen(&created, None).as_deref(), Some("one"));

@@ -1,4 +1,4 @@
-//! Lists that fail: one finding for each kind whose objects a watch cannot list.
+//! What the watches list, and lists that fail: one finding for each kind whose objects a watch cannot list.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

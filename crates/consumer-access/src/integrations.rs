@@ -121,7 +121,7 @@ pub(crate) struct IntegrationStore {
 
 #[derive(Default)]
 struct IntegrationState {
-    objects: ObjectCache<IntegrationKey, WatchName>,
+    objects: ObjectCache<IntegrationKey, IntegrationWatch>,
     /// What the profiles in the namespaces of Argo CD's consumers publish.
     published: BTreeMap<ProfileKey, PublishedCluster>,
     /// The Secrets whose create returned `AlreadyExists`, perhaps for a Secret without our labels, which no watch
@@ -130,15 +130,15 @@ struct IntegrationState {
 }
 
 /// A watch on a resource, in a namespace or everywhere.
-type WatchName = (&'static str, Option<Namespace>);
+type IntegrationWatch = (&'static str, Option<Namespace>);
 
 /// The watch that shows an object.
-fn watch_of(key: &IntegrationKey) -> WatchName {
+fn watch_of(key: &IntegrationKey) -> IntegrationWatch {
     (key.kind().1, key.namespace().cloned())
 }
 
 /// The watch on the profiles in a namespace.
-fn watch_of_profiles(namespace: &Namespace) -> WatchName {
+fn watch_of_profiles(namespace: &Namespace) -> IntegrationWatch {
     (PROFILES, Some(namespace.clone()))
 }
 
@@ -236,7 +236,7 @@ impl IntegrationStore {
     }
 
     /// Records that the list of a watch is complete.
-    fn listed(&self, watch: WatchName) {
+    fn listed(&self, watch: IntegrationWatch) {
         self.state.lock().objects.end_list(watch);
         if self.host.is_working() {
             self.queue_everything(&self.fleet.read());

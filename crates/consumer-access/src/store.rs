@@ -56,8 +56,8 @@ pub(crate) fn subject(kind: AccessKind, key: &AccountKey) -> Subject {
     }
 }
 
-/// An object of an account.
-pub(crate) type AccessObject = (AccessKind, AccountKey);
+/// The key of an object of an account.
+pub(crate) type AccessKey = (AccessKind, AccountKey);
 
 /// The controller's state: its watches fill it, and its writes are planned from it. A key is an account on a cluster.
 pub(crate) struct Store {
@@ -66,14 +66,14 @@ pub(crate) struct Store {
     pub(crate) settings: AccessSettings,
     pub(crate) work: Arc<Work<AccountKey>>,
     /// The expectations of each object: a key of the queue has several objects.
-    pub(crate) expectations: Mutex<Expectations<AccessObject>>,
+    pub(crate) expectations: Mutex<Expectations<AccessKey>>,
     fleet: FleetCache,
     state: Mutex<AccessState>,
 }
 
 #[derive(Default)]
 struct AccessState {
-    objects: ObjectCache<AccessObject, WatchName>,
+    objects: ObjectCache<AccessKey, WatchName>,
     /// The namespace of the addon managed-serviceaccount on each cluster that shows one, and whether all are known.
     agents: BTreeMap<ClusterName, Namespace>,
     knows_agents: bool,
@@ -105,13 +105,13 @@ impl AccessState {
 
     /// The keys with an object of ours.
     fn keys(&self) -> BTreeSet<AccountKey> {
-        self.objects.ours().map(|(_, key)| key.clone()).collect()
+        self.objects.ours().map(|(_, account)| account.clone()).collect()
     }
 }
 
 /// The watch that shows an object: one for all accounts, and one for each name of permissions.
-fn watch_of((kind, key): &AccessObject) -> WatchName {
-    let account = (*kind != AccessKind::Account).then(|| key.account.clone());
+fn watch_of((kind, account): &AccessKey) -> WatchName {
+    let account = (*kind != AccessKind::Account).then(|| account.account.clone());
     WatchName { listed: Listed::Objects(*kind), account }
 }
 
@@ -298,38 +298,40 @@ impl Store {
     }
 
     /// Records an object that a watch shows.
-    pub(crate) fn show(&self, of: &AccessObject, object: ObservedObject) {
-        let is_declared = self.settings.consumers.contains(&of.1.account);
+    pub(crate) fn show(&self, key: &AccessKey, object: ObservedObject) {
+        let (_, account) = key;
+        let is_declared = self.settings.consumers.contains(&account.account);
         let mut state = self.state.lock();
-        state.objects.show(&self.settings, of, object, is_declared);
-        let matters = is_declared || state.objects.is_ours(of);
+        state.objects.show(&self.settings, key, object, is_declared);
+        let matters = is_declared || state.objects.is_ours(key);
         drop(state);
         if matters {
-            self.changed(of.1.clone());
+            self.changed(account.clone());
         }
     }
 
     /// Records that a watch shows the end of an object.
-    pub(crate) fn ended(&self, of: &AccessObject) {
+    pub(crate) fn ended(&self, key: &AccessKey) {
+        let (_, account) = key;
         let mut state = self.state.lock();
-        let matters = self.settings.consumers.contains(&of.1.account) || state.objects.is_ours(of);
-        let ended = state.objects.ended(of);
+        let matters = self.settings.consumers.contains(&account.account) || state.objects.is_ours(key);
+        let ended = state.objects.ended(key);
         drop(state);
         if let Some(uid) = ended {
-            self.expectations.lock().ended(of, &uid);
+            self.expectations.lock().ended(key, &uid);
         }
         if matters {
-            self.changed(of.1.clone());
+            self.changed(account.clone());
         }
     }
 
     /// Records that this process has created the object with this uid.
-    pub(crate) fn created(&self, of: &AccessObject, uid: &str) {
-        self.state.lock().objects.created(of, uid);
+    pub(crate) fn created(&self, key: &AccessKey, uid: &str) {
+        self.state.lock().objects.created(key, uid);
     }
 
-    pub(crate) fn known(&self, of: &AccessObject) -> Option<Version> {
-        self.state.lock().objects.version(of)
+    pub(crate) fn known(&self, key: &AccessKey) -> Option<Version> {
+        self.state.lock().objects.version(key)
     }
 
     /// Whether a watch on this kind has not been able to list for some time.
@@ -338,13 +340,13 @@ impl Store {
     }
 
     /// Records that the API server has accepted the delete of the object with this uid.
-    pub(crate) fn deleted(&self, of: &AccessObject, uid: &str) {
-        self.state.lock().objects.deleted(of, uid);
+    pub(crate) fn deleted(&self, key: &AccessKey, uid: &str) {
+        self.state.lock().objects.deleted(key, uid);
     }
 
     /// The uid of the object whose last write, which has left this version, no watch has shown yet.
-    pub(crate) fn unseen(&self, of: &AccessObject, left: Option<&Version>) -> Option<String> {
-        self.state.lock().objects.unseen(of, left)
+    pub(crate) fn unseen(&self, key: &AccessKey, left: Option<&Version>) -> Option<String> {
+        self.state.lock().objects.unseen(key, left)
     }
 
     /// Records whether an account has findings.
@@ -381,8 +383,9 @@ impl Store {
         let mut objects = state.objects(key);
         for (kind, object) in read {
             objects.remove(kind);
-            let of = (*kind, key.clone());
-            let found = object.clone().map(|object| state.objects.as_read(&self.settings, &of, object));
+            let object_key = (*kind, key.clone());
+            let found =
+                object.clone().map(|object| state.objects.as_read(&self.settings, &object_key, object));
             objects.extend(found.map(|found| (*kind, found)));
         }
         let unseen = unseen.clone();

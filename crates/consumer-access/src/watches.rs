@@ -13,7 +13,7 @@ use kube::api::DynamicObject;
 
 use crate::cache::shown;
 use crate::failing_lists::{Listed, WatchName};
-use crate::store::{AccessObject, Store, api_resource, resource};
+use crate::store::{AccessKey, Store, api_resource, resource};
 
 /// The name of the addon that creates accounts on clusters.
 const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
@@ -78,7 +78,7 @@ struct ObjectSink {
 }
 
 impl ObjectSink {
-    fn key(&self, key: &ObjectKey) -> AccessObject {
+    fn key(&self, key: &ObjectKey) -> AccessKey {
         let AccountKey { cluster, account } = AccountKey::from(key);
         (self.kind, AccountKey { cluster, account: self.watch.account.clone().unwrap_or(account) })
     }

@@ -27,7 +27,7 @@ const MAX_ROUNDS: usize = 6;
 
 /// What is known of the objects of an account beside the cache.
 #[derive(Default)]
-struct View {
+struct Unshown {
     /// The kinds whose last write the watch has not shown yet, and for how long to wait for it.
     waiting: BTreeMap<AccessKind, Duration>,
     /// Those of them whose watch is late.
@@ -74,24 +74,26 @@ impl AccessWriter {
     /// Reconciles the access of one account, one write after the other. A write that fails, or has to wait, delays
     /// those of other kinds only if it shows that the API server does not process any, or that the plan is stale.
     async fn reconcile(&self, key: &AccountKey) -> Outcome {
-        let (mut patches, mut blocked) = (BTreeMap::new(), BlockedWrites::new());
+        // By their hashes, the patches whose effect the cache shows: to send the same again would have no effect.
+        let mut patches = BTreeMap::new();
+        let mut blocked = BlockedWrites::new();
         for _ in 0..MAX_ROUNDS {
-            let mut view = self.view(key, &mut patches);
-            let mut plan = self.plan(key, &view, &blocked);
+            let mut unshown = self.unshown(key, &mut patches);
+            let mut plan = self.plan(key, &unshown, &blocked);
             // A delete does not wait for a read.
-            if !view.late.is_empty() && !plan.as_ref().is_some_and(|(_, plan)| is_delete(plan)) {
-                self.read_late(key, &mut view, &mut blocked).await;
-                plan = self.plan(key, &view, &blocked);
+            if !unshown.late.is_empty() && !plan.as_ref().is_some_and(|(_, plan)| is_delete(plan)) {
+                self.read_late(key, &mut unshown, &mut blocked).await;
+                plan = self.plan(key, &unshown, &blocked);
             }
             let Some((observed, plan)) = plan else { return Outcome::Done };
-            let wait = view.waiting.into_values().min().map(Outcome::RetryAfter);
+            let wait = unshown.waiting.into_values().min().map(Outcome::RetryAfter);
             let Some((kind, action)) = &plan.write else {
                 if let Some(wait) = wait {
                     return wait;
                 }
                 self.report(key, &observed, &plan, &blocked);
                 // Until the watch shows the object, the queue holds the key, so that changes still queue it.
-                if view.read.values().any(Option::is_some) && blocked.is_empty() {
+                if unshown.read.values().any(Option::is_some) && blocked.is_empty() {
                     return Outcome::RetryAfter(UNSEEN);
                 }
                 return soonest(blocked.into_values().map(|blocked| blocked.outcome));
@@ -110,8 +112,8 @@ impl AccessWriter {
     }
 
     /// What the watches have yet to show. Adds the hashes of patches whose effect the cache shows to `patches`.
-    fn view(&self, key: &AccountKey, patches: &mut BTreeMap<AccessKind, u64>) -> View {
-        let mut view = View::default();
+    fn unshown(&self, key: &AccountKey, patches: &mut BTreeMap<AccessKind, u64>) -> Unshown {
+        let mut unshown = Unshown::default();
         for kind in AccessKind::ALL {
             let object = (kind, key.clone());
             let known = self.store.known(&object);
@@ -121,31 +123,31 @@ impl AccessWriter {
                     patches.extend(patch.map(|hash| (kind, hash)));
                     continue;
                 }
-                Readiness::Wait(wait) => drop(view.waiting.insert(kind, wait)),
+                Readiness::Wait(wait) => drop(unshown.waiting.insert(kind, wait)),
                 Readiness::Read => {
-                    view.late.push(kind);
-                    view.waiting.insert(kind, LONGEST_LAG);
+                    unshown.late.push(kind);
+                    unshown.waiting.insert(kind, LONGEST_LAG);
                 }
             }
             let left = expectations.left(&object);
             drop(expectations);
-            view.unseen.extend(self.store.unseen(&object, left.as_ref()).map(|uid| (kind, uid)));
+            unshown.unseen.extend(self.store.unseen(&object, left.as_ref()).map(|uid| (kind, uid)));
         }
-        view
+        unshown
     }
 
     /// Reads the objects whose watch is late. If one cannot be read, its kind is not written.
-    async fn read_late(&self, key: &AccountKey, view: &mut View, blocked: &mut BlockedWrites) {
-        for kind in std::mem::take(&mut view.late) {
-            view.waiting.remove(&kind);
+    async fn read_late(&self, key: &AccountKey, unshown: &mut Unshown, blocked: &mut BlockedWrites) {
+        for kind in std::mem::take(&mut unshown.late) {
+            unshown.waiting.remove(&kind);
             // A list that hangs would delay the end of the account.
             let cause = if self.store.is_failing(kind) {
                 Blocked { outcome: Outcome::RetryAfter(LONGEST_LAG), refused: None }
             } else {
                 match self.read(kind, key).await {
                     Ok(object) => {
-                        view.unseen.remove(&kind);
-                        view.read.insert(kind, object);
+                        unshown.unseen.remove(&kind);
+                        unshown.read.insert(kind, object);
                         continue;
                     }
                     Err(error) => {
@@ -162,17 +164,17 @@ impl AccessWriter {
     fn plan(
         &self,
         key: &AccountKey,
-        view: &View,
+        unshown: &Unshown,
         blocked: &BlockedWrites,
     ) -> Option<(ObservedAccess, AccessPlan)> {
-        let waits = view.waiting.keys().copied().flat_map(verbs);
+        let waits = unshown.waiting.keys().copied().flat_map(verbs);
         // A delete by uid does not wait for the watch.
-        let waits = waits.filter(|(kind, verb)| *verb != "delete" || !view.unseen.contains_key(kind));
-        self.store.plan(key, &view.read, &view.unseen, blocked.keys().copied().chain(waits).collect())
+        let waits = waits.filter(|(kind, verb)| *verb != "delete" || !unshown.unseen.contains_key(kind));
+        self.store.plan(key, &unshown.read, &unshown.unseen, blocked.keys().copied().chain(waits).collect())
     }
 
-    /// Sends a write, unless it has to wait. Returns why it is not tried again in this attempt, if it is not, and as an
-    /// error what follows for the whole attempt.
+    /// Sends a write, unless it has to wait or fails: then it returns why, and this write is not tried again in this
+    /// attempt. An error ends the attempt.
     async fn write(
         &self,
         key: &AccountKey,

@@ -11,8 +11,14 @@ pub struct ApiServer {
     pub tls_server_name: Option<String>,
     /// Our bearer token.
     pub token: Option<Token>,
-    /// Our client certificate with its chain, and its key, in PEM.
-    pub certificate: Option<(Vec<u8>, Vec<u8>)>,
+    pub certificate: Option<ClientCertificate>,
+}
+
+/// Our client certificate, in PEM. It has no `Debug`, which would print the key.
+pub struct ClientCertificate {
+    /// The certificate with its chain.
+    pub chain: Vec<u8>,
+    pub key: Vec<u8>,
 }
 
 /// How to verify the server. System roots are not an option: the image has none, and the hub's certificate does not

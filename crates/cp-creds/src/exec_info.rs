@@ -15,9 +15,11 @@ pub const VARIABLE: &str = "KUBERNETES_EXEC_INFO";
 /// The only kind.
 pub const KIND: &str = "ExecCredential";
 
-/// The supported versions: `v1`, since Kubernetes 1.22, and `v1beta1`, which Argo CD and older programs request.
-pub const API_VERSIONS: [&str; 2] =
-    ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+/// The version since Kubernetes 1.22.
+pub const V1: &str = "client.authentication.k8s.io/v1";
+
+/// The version that Argo CD and older programs request.
+pub const V1_BETA1: &str = "client.authentication.k8s.io/v1beta1";
 
 /// Why the caller's request is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,7 +85,7 @@ impl ExecInfo {
         if object.kind != KIND {
             return Err(ExecInfoError::OtherKind(excerpt(&object.kind)));
         }
-        let version = API_VERSIONS
+        let version = [V1, V1_BETA1]
             .into_iter()
             .find(|version| *version == object.api_version)
             .ok_or_else(|| ExecInfoError::UnknownVersion(excerpt(&object.api_version)))?;
@@ -174,7 +176,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    use super::{API_VERSIONS, ExecInfo, ExecInfoError};
+    use super::{ExecInfo, ExecInfoError, V1, V1_BETA1};
 
     fn named(text: &str) -> Result<String, ExecInfoError> {
         ExecInfo::parse(text)?.cluster_name().map(str::to_owned)
@@ -187,8 +189,8 @@ mod tests {
     #[test]
     fn both_versions_are_known_and_no_other() {
         for (version, known) in [
-            ("client.authentication.k8s.io/v1", Some(API_VERSIONS[0])),
-            ("client.authentication.k8s.io/v1beta1", Some(API_VERSIONS[1])),
+            ("client.authentication.k8s.io/v1", Some(V1)),
+            ("client.authentication.k8s.io/v1beta1", Some(V1_BETA1)),
             ("client.authentication.k8s.io/v1alpha1", None),
             ("client.authentication.k8s.io/v2", None),
             ("v1", None),

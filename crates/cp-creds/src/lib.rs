@@ -10,7 +10,7 @@
 //! 5. [`synced_secret`] validates the Secret and extracts the [`token`];
 //! 6. [`answer`] renders it.
 //!
-//! If requested, it returns the application's own token instead ([`own_token`]), without a request.
+//! With `--own-token`, [`credential`] returns the application's own token instead ([`own_token`]), without a request.
 //!
 //! # Guarantees
 //!
@@ -92,7 +92,8 @@ fn obtain(
             own_token::read(path, audience, Timestamp::now())?
         }
     };
-    let version = info.map_or(exec_info::API_VERSIONS[0], |info| info.version);
+    // Without a request, v1.
+    let version = info.map_or(exec_info::V1, |info| info.version);
     answer::render(version, &credential).map_err(|_| Error::Answer)
 }
 

@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use crate::api_server::{ApiServer, Trust};
+use crate::api_server::{ApiServer, ClientCertificate, Trust};
 
 /// Why TLS cannot be set up. The PEM parser's messages are omitted: they quote the offending line, which may be part of
 /// a private key.
@@ -45,7 +45,7 @@ fn config(server: &ApiServer) -> Result<ClientConfig, TlsError> {
         Trust::Anybody => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(algorithms))),
     };
     let mut config = match &server.certificate {
-        Some((chain, key)) => {
+        Some(ClientCertificate { chain, key }) => {
             let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
             let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(TlsError::ClientCertificate)?;
             let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::ClientKey)?;

@@ -49,7 +49,7 @@ impl Token {
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "an f64 has every second of a date, and more is no date"
+        reason = "every date in seconds is exact in an f64, and `Timestamp` rejects what saturates"
     )]
     pub fn expiry(&self) -> Option<Timestamp> {
         Timestamp::from_second(self.claims()?.exp?.floor() as i64).ok()

@@ -19,12 +19,14 @@ use crate::watches;
 pub const GATE: &str = "ClusterProfileCredRights";
 
 /// Grants the syncer its permissions.
-pub struct CredentialRights(Arc<Store>);
+pub struct CredentialRights {
+    store: Arc<Store>,
+}
 
 impl CredentialRights {
     #[must_use]
     pub fn new(shared: &Shared, settings: PermissionSettings) -> Self {
-        Self(Store::new(shared, settings))
+        Self { store: Store::new(shared, settings) }
     }
 }
 
@@ -34,25 +36,25 @@ impl Controller for CredentialRights {
     }
 
     fn watch(&self, watches: &Watches) {
-        watches::watch(&self.0, watches);
+        watches::watch(&self.store, watches);
     }
 
     fn begin(&self) {
-        self.0.begin();
+        self.store.begin();
     }
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         match touched {
             Touched::Nothing => {}
-            Touched::Cluster(cluster) => self.0.cluster_changed(fleet, cluster),
+            Touched::Cluster(cluster) => self.store.cluster_changed(fleet, cluster),
             Touched::Namespaces(namespaces) => {
-                self.0.namespaces_changed(namespaces);
-                self.0.queue_consumers(|role| namespaces.contains(&role.namespace));
+                self.store.namespaces_changed(namespaces);
+                self.store.queue_consumers(|role| namespaces.contains(&role.namespace));
             }
         }
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        reconciler::run(Arc::clone(&self.0), stop).boxed()
+        reconciler::run(Arc::clone(&self.store), stop).boxed()
     }
 }

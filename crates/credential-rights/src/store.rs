@@ -96,9 +96,6 @@ pub(crate) struct RightsState {
     lease_shown: Option<Instant>,
 }
 
-/// Stores the observed role of a key.
-pub(crate) type SetRole<T> = fn(&mut RightsState, &RightsKey, Known<T>);
-
 impl RightsState {
     /// Whether an account on a cluster opts in.
     fn asks(&self, cluster: &ClusterName) -> bool {
@@ -218,11 +215,16 @@ impl Store {
     }
 
     /// Records the role of this key, whose rules are written.
-    pub(crate) fn set_role<T>(&self, key: &RightsKey, role: Known<T>, set: SetRole<T>) {
+    pub(crate) fn set_role<T>(
+        &self,
+        key: &RightsKey,
+        role: Known<T>,
+        set: impl FnOnce(&mut RightsState, Known<T>),
+    ) {
         if matches!(role, Known::Absent) {
             self.ended(key);
         }
-        set(&mut self.state.lock(), key, role);
+        set(&mut self.state.lock(), role);
         self.add(key.clone());
     }
 

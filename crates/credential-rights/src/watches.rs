@@ -20,7 +20,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::core::PartialObjectMeta;
 
-use crate::store::{RightsKey, SetRole, Store};
+use crate::store::{RightsKey, RightsState, Store};
 
 /// The syncer's Lease.
 const LEASE: &str = "hub-addons-credential-syncer";
@@ -123,17 +123,17 @@ impl Sink<RoleBinding> for RoleBindingSink {
 }
 
 fn tokens_role(store: &Arc<Store>) -> RoleSink<ObservedTokensRole> {
-    let set: SetRole<_> = |state, _, observed| state.tokens_role = observed;
+    let set = Box::new(|state: &mut RightsState, observed| state.tokens_role = observed);
     RoleSink { store: Arc::clone(store), key: RightsKey::Tokens, set, list: 0 }
 }
 
 fn consumer_role(store: &Arc<Store>, role: &ConsumerRole) -> RoleSink<ObservedConsumerRole> {
-    let set: SetRole<_> = |state, key, observed| {
-        if let RightsKey::Consumer(role) = key {
-            state.consumer_roles.insert(role.clone(), observed);
-        }
-    };
-    RoleSink { store: Arc::clone(store), key: RightsKey::Consumer(role.clone()), set, list: 0 }
+    let key = RightsKey::Consumer(role.clone());
+    let role = role.clone();
+    let set = Box::new(move |state: &mut RightsState, observed| {
+        state.consumer_roles.insert(role.clone(), observed);
+    });
+    RoleSink { store: Arc::clone(store), key, set, list: 0 }
 }
 
 /// Follows a role whose rules are written. Until the list is complete, or while the role cannot be read, its state is
@@ -141,14 +141,15 @@ fn consumer_role(store: &Arc<Store>, role: &ConsumerRole) -> RoleSink<ObservedCo
 struct RoleSink<T> {
     store: Arc<Store>,
     key: RightsKey,
-    set: SetRole<T>,
+    /// Stores the observed role.
+    set: Box<dyn Fn(&mut RightsState, Known<T>) + Send>,
     /// The number of the current list.
     list: u64,
 }
 
 impl<T: 'static> RoleSink<T> {
     fn set(&self, role: Known<T>) {
-        self.store.set_role(&self.key, role, self.set);
+        self.store.set_role(&self.key, role, &self.set);
     }
 }
 

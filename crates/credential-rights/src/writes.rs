@@ -30,7 +30,7 @@ pub(crate) enum NoPlan {
 impl Store {
     /// The next write, or why there is none.
     fn plan_next(&self, key: &RightsKey, read: Option<&Read>) -> Result<Action<Value, Value>, NoPlan> {
-        let missing = |MissingRole| NoPlan::MissingRole;
+        let missing = |_: MissingRole| NoPlan::MissingRole;
         match key {
             RightsKey::Tokens => {
                 let names = self.token_names();

@@ -65,8 +65,8 @@ impl Recent {
     fn turn(&mut self, now: Instant) {
         let is_within = |time| self.since.is_some_and(|since| now.saturating_duration_since(since) < time);
         if !is_within(WINDOW) {
-            let now_before = mem::take(&mut self.now);
-            self.before = if is_within(2 * WINDOW) { now_before } else { Window::new() };
+            let last = mem::take(&mut self.now);
+            self.before = if is_within(2 * WINDOW) { last } else { Window::new() };
             self.since = Some(now);
         }
     }

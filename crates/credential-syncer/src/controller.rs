@@ -24,12 +24,14 @@ use crate::watches;
 /// The feature gate that starts the syncer.
 pub const GATE: &str = "ClusterProfileCredSyncer";
 
-pub struct Syncer(Arc<Store>);
+pub struct Syncer {
+    store: Arc<Store>,
+}
 
 impl Syncer {
     #[must_use]
     pub fn new(shared: &Shared, settings: SyncerSettings) -> Self {
-        Self(Store::new(shared, settings))
+        Self { store: Store::new(shared, settings) }
     }
 }
 
@@ -43,34 +45,34 @@ impl Controller for Syncer {
     }
 
     fn lease_annotation(&self) -> Option<(&'static str, Option<String>)> {
-        Some((CLEARED_NAMESPACES, self.0.cleared()))
+        Some((CLEARED_NAMESPACES, self.store.cleared()))
     }
 
     fn watch(&self, watches: &Watches) {
-        watches::watch(&self.0, watches);
+        watches::watch(&self.store, watches);
     }
 
     fn begin(&self) {
-        self.0.queue_everything();
+        self.store.queue_everything();
     }
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        self.0.fleet_changed(fleet, touched);
+        self.store.fleet_changed(fleet, touched);
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        let copies = reconciler::run(Arc::new(CopyWriter(Arc::clone(&self.0))), stop.clone());
-        let conditions = reconciler::run(Arc::new(ConditionWriter::new(&self.0)), stop);
+        let copies = reconciler::run(Arc::new(CopyWriter { store: Arc::clone(&self.store) }), stop.clone());
+        let conditions = reconciler::run(Arc::new(ConditionWriter::new(&self.store)), stop);
         join(copies, conditions).map(|_| ()).boxed()
     }
 }
 
 impl ProfileFollower for Syncer {
     fn shown(&self, key: &ProfileKey, metadata: &ObjectMeta, manager: Option<&str>) {
-        self.0.apply_profile(key, ProfileMetadata::read(metadata, manager));
+        self.store.apply_profile(key, ProfileMetadata::read(metadata, manager));
     }
 
     fn gone(&self, key: &ProfileKey) {
-        self.0.delete_profile(key);
+        self.store.delete_profile(key);
     }
 }

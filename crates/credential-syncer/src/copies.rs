@@ -21,7 +21,9 @@ use hub_runtime::write::execute::{Target, metadata};
 
 use crate::store::{COPIES, Store};
 
-pub(crate) struct CopyWriter(pub(crate) Arc<Store>);
+pub(crate) struct CopyWriter {
+    pub(crate) store: Arc<Store>,
+}
 
 /// A plan, without its write.
 pub(crate) struct PlannedCopy {
@@ -40,23 +42,23 @@ impl CopyWriter {
         key: &SecretKey,
         plan: impl FnOnce(&Fleet, &mut CredentialIndex) -> CopyPlan,
     ) -> (CopyPlan, Option<String>) {
-        let served = self.0.host.served.versions();
-        let (plan, uid, expires) = self.0.change(|fleet, index| {
+        let served = self.store.host.served.versions();
+        let (plan, uid, expires) = self.store.change(|fleet, index| {
             index.served_versions = served;
             let plan = plan(fleet, index);
             let uid = index.copy(key).map(|observed| observed.version.uid.clone());
             let expires = plan.synced().and_then(|account| index.expiry(account));
             (plan, uid, expires)
         });
-        for account in self.0.gauges.set(key, &plan.states, expires) {
-            self.0.accounts.add(account);
+        for account in self.store.gauges.set(key, &plan.states, expires) {
+            self.store.accounts.add(account);
         }
         (plan, uid)
     }
 
     /// Records whether the planned write is refused, which changes states.
     fn set_refused(&self, key: &SecretKey, refused: Option<Refused>) {
-        self.0.change(|_, index| index.set_refused(key, refused));
+        self.store.change(|_, index| index.set_refused(key, refused));
         self.plan_with(key, |fleet, index| plan(index, fleet, key));
     }
 }
@@ -71,7 +73,7 @@ impl Objects for CopyWriter {
     const READS: Reads = Reads::IfMet;
 
     fn work(&self) -> &Arc<Work<SecretKey>> {
-        &self.0.copies
+        &self.store.copies
     }
 
     fn target(&self, key: &SecretKey) -> Target {
@@ -79,7 +81,7 @@ impl Objects for CopyWriter {
     }
 
     fn known(&self, key: &SecretKey) -> Option<Version> {
-        self.0.change(|_, index| index.copy(key).map(|observed| observed.version.clone()))
+        self.store.change(|_, index| index.copy(key).map(|observed| observed.version.clone()))
     }
 
     fn plan(&self, key: &SecretKey, read: Option<&Read>) -> Planned<Self> {
@@ -87,13 +89,15 @@ impl Objects for CopyWriter {
         if let Some(Some(secret)) = &read
             && !secret.is_labelled
         {
-            self.0.met_unwatched(key, secret.clone());
+            self.store.met_unwatched(key, secret.clone());
         }
-        let unwatched = self.0.memory.unwatched(key);
+        let unwatched = self.store.memory.unwatched(key);
+        // It may be gone.
+        let is_stale = unwatched == Some(Duration::ZERO);
         let (mut plan, uid) = self.plan_with(key, |fleet, index| match read {
             Some(None) => plan_of(index, fleet, key, None),
             Some(Some(secret)) if secret.is_labelled => plan_of(index, fleet, key, Some(secret)),
-            _ if unwatched == Some(Duration::ZERO) => plan_again(index, fleet, key),
+            _ if is_stale => plan_again(index, fleet, key),
             _ => plan(index, fleet, key),
         });
         let action = std::mem::take(&mut plan.action);
@@ -103,14 +107,14 @@ impl Objects for CopyWriter {
     fn settled(&self, key: &SecretKey, PlannedCopy { plan, uid, unwatched }: PlannedCopy) -> Outcome {
         let wait = unwatched.filter(|left| !left.is_zero());
         if wait.is_none() {
-            self.0.memory.end_of_unwatched(key);
+            self.store.memory.end_of_unwatched(key);
         }
-        self.0.memory.end_of_abandoned(key);
-        self.0.change(|_, index| index.set_refused(key, None));
+        self.store.memory.end_of_abandoned(key);
+        self.store.change(|_, index| index.set_refused(key, None));
         let subject = Subject::Secret(key.namespace.clone(), key.name.to_string());
-        self.0.reporter.report(&subject, uid.as_deref(), plan.findings);
-        if let Some(took) = self.0.memory.source_settled(key) {
-            self.0.host.metrics.credential_synced(took);
+        self.store.reporter.report(&subject, uid.as_deref(), plan.findings);
+        if let Some(took) = self.store.memory.source_settled(key) {
+            self.store.host.metrics.credential_synced(took);
         }
         wait.map_or(Outcome::Done, Outcome::RetryAfter)
     }
@@ -123,21 +127,21 @@ impl Objects for CopyWriter {
             Effect::Created(version) => {
                 let account = planned.plan.holder.clone();
                 let copy = account.map(|account| CreatedCopy { uid: version.uid.clone(), account });
-                self.0.change(|_, index| index.set_created(key, copy));
+                self.store.change(|_, index| index.set_created(key, copy));
                 true
             }
             Effect::Exists(_) => true,
-            Effect::Gone(uid) => self.0.gone(key, Some(uid)),
+            Effect::Gone(uid) => self.store.gone(key, Some(uid)),
         };
-        self.0.change(|_, index| index.set_refused(key, None));
-        self.0.memory.wrote(key);
+        self.store.change(|_, index| index.set_refused(key, None));
+        self.store.memory.wrote(key);
         if is_watched { After::Watched } else { After::Unwatched }
     }
 
     fn failed(&self, key: &SecretKey, planned: &PlannedCopy, error: &WriteError) -> Option<Outcome> {
         let is_gone = matches!(error.category, Category::NotFound | Category::NamespaceNotFound);
-        if is_gone && error.verb != "create" && !self.0.gone(key, planned.uid.as_deref()) {
-            self.0.copies.expectations().forget(key);
+        if is_gone && error.verb != "create" && !self.store.gone(key, planned.uid.as_deref()) {
+            self.store.copies.expectations().forget(key);
         }
         None
     }
@@ -147,18 +151,18 @@ impl Objects for CopyWriter {
         let what = planned.plan.refused();
         // A refused delete is not reported while its namespace is being deleted, and with it the permission and the
         // copies. A copy remains to be deleted only if the permission alone was withdrawn for a moment.
-        if what == Refused::Delete && self.0.is_abandoned(key) {
+        if what == Refused::Delete && self.store.is_abandoned(key) {
             // Another refusal may have been recorded before the namespace was known to be deleted.
             self.set_refused(key, None);
-            self.0.reporter.forget(&subject);
-            if self.0.memory.abandoned(key) >= GRACE {
-                self.0.abandon(key);
+            self.store.reporter.forget(&subject);
+            if self.store.memory.abandoned(key) >= GRACE {
+                self.store.abandon(key);
             }
             return;
         }
         self.set_refused(key, Some(what));
         let finding = Finding::new(Reason::WriteRefused, error.to_string());
-        self.0.reporter.report(&subject, planned.uid.as_deref(), vec![finding]);
+        self.store.reporter.report(&subject, planned.uid.as_deref(), vec![finding]);
     }
 }
 
@@ -166,7 +170,7 @@ impl Objects for CopyWriter {
 fn observe(key: &SecretKey, secret: &str) -> Option<ObservedCopy> {
     match serde_json::from_str::<Secret>(secret) {
         Ok(secret) => Some(ObservedCopy::read(key, &secret)),
-        Err(_) => Some(ObservedCopy::unreadable(key, &metadata(secret)?)),
+        Err(_) => Some(ObservedCopy::of_metadata(key, &metadata(secret)?)),
     }
 }
 

@@ -428,10 +428,15 @@ impl Store {
         }
     }
 
+    /// Whether the syncer may read only those Secrets that it has a permission for by a name or in a namespace.
+    fn is_limited(&self) -> bool {
+        self.copies_binding.is_some()
+    }
+
     /// Whether a namespace seems to have been deleted, as far as a copy there shows: both its profile and the
     /// permission for copies, which otherwise outlives the grant, do not exist any more.
     pub(crate) fn is_abandoned(&self, key: &SecretKey) -> bool {
-        self.copies_binding.is_some()
+        self.is_limited()
             && !self.granted.lock().contains(&key.namespace)
             && self.index.lock().is_orphaned(key)
     }
@@ -448,7 +453,7 @@ impl Store {
 
     /// The namespaces with a permission for copies in which nothing is left to delete.
     pub(crate) fn cleared(&self) -> Option<String> {
-        if self.copies_binding.is_none() {
+        if !self.is_limited() {
             return Some(EVERYWHERE.to_owned());
         }
         if !self.host.is_working() {
@@ -474,7 +479,7 @@ impl Store {
     /// Forgets what concerns watches that have ended: those of all other namespaces.
     pub(crate) fn keep_watches(&self, is_watched: impl Fn(&Namespace) -> bool) {
         self.failing.lock().retain(&is_watched);
-        if self.copies_binding.is_some() {
+        if self.is_limited() {
             self.copies.expectations().keep(|key| is_watched(&key.namespace));
         }
     }
@@ -486,7 +491,7 @@ impl Store {
 
     /// Notifies that the copies in a namespace may have to be watched, or no longer.
     fn follow_namespace(&self, namespace: &Namespace) {
-        if self.copies_binding.is_some() {
+        if self.is_limited() {
             self.unfollowed.lock().insert(namespace.clone());
             self.reach_again();
         }
@@ -494,7 +499,7 @@ impl Store {
 
     /// Notifies that the Secrets to watch may have changed.
     fn reach_again(&self) {
-        if self.copies_binding.is_some() && self.host.is_working() {
+        if self.is_limited() && self.host.is_working() {
             self.reach.notify_one();
         }
     }

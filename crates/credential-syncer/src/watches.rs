@@ -156,7 +156,7 @@ impl Sink<Secret> for CopySink {
         let copy_key = secret_key(key);
         let observed = match object {
             Ok(secret) => ObservedCopy::read(&copy_key, &secret),
-            Err(unreadable) => ObservedCopy::unreadable(&copy_key, &unreadable.metadata),
+            Err(unreadable) => ObservedCopy::of_metadata(&copy_key, &unreadable.metadata),
         };
         self.store.apply_copy(copy_key, observed);
     }

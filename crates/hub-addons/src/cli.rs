@@ -214,7 +214,7 @@ impl FromStr for ObjectName {
     }
 }
 
-/// Makes the environment variable of its name set a flag too.
+/// Lets the variable `HUB_ADDONS_<FLAG>` set a flag, too.
 fn with_variable(flag: Arg) -> Arg {
     let variable = format!("HUB_ADDONS_{}", flag.get_id().as_str().to_uppercase());
     flag.env(variable)

@@ -5,6 +5,7 @@ mod cli;
 mod connect;
 mod connections;
 mod crds;
+mod error;
 mod explain;
 mod features;
 mod run;
@@ -25,8 +26,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
 
 use crate::cli::{Cli, Command, HostArgs, LogFormat, OnHub};
+use crate::error::RunError;
 use crate::explain::ExplainError;
-use crate::run::RunError;
 
 /// One thread: the controllers wait for the API server most of the time, and musl's allocator, which is compact, has
 /// one lock. A long list is decoded in portions, so that probes get a response and the Lease is renewed in between.

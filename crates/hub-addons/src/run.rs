@@ -11,72 +11,17 @@ use hub_core::fleet::BoundSource;
 use hub_process::process::{Process, ProcessError, Setup};
 use hub_runtime::flow::write_limit::WriteLimit;
 use hub_runtime::host::lease::Candidate;
-use hub_runtime::observe::health::{BindError, Health};
+use hub_runtime::observe::health::Health;
 use hub_runtime::observe::metrics::Metrics;
-use hub_runtime::observe::secure_metrics::SecureMetricsError;
-use hub_runtime::observe::serving_certificate::CertificateError;
 use profile_projector::Projector;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::cli::RunArgs;
-use crate::connect::{self, ConnectError};
+use crate::connect;
+use crate::error::RunError;
 use crate::serve;
-
-/// Why a command that runs until a signal ended without one.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    #[error("no controller to run: every feature gate is disabled")]
-    NothingToRun,
-    /// A gate is enabled without a required flag.
-    #[error(
-        "the feature gate {} requires --credential-rights-subject, the ServiceAccount that receives permissions",
-        credential_rights::GATE
-    )]
-    NoRightsSubject,
-    /// A gate is enabled without a declaration.
-    #[error(
-        "the feature gate {} requires --consumers, the declaration of what each consumer gets on its clusters",
-        consumer_access::GATE
-    )]
-    NoConsumers,
-    /// Two controllers would write the same entry.
-    #[error("{flags} are both {name:?}: the names must differ")]
-    OneProviderName { flags: String, name: String },
-    /// A gate is enabled without where its entry leads.
-    #[error(
-        "the feature gate {} requires --user-server-url and --user-server-ca, where the user server is reached",
-        access_provisioner::OWN_IDENTITY_GATE
-    )]
-    NoUserServer,
-    /// Neither a directory nor an authority is set.
-    #[error("--certificate-directory or --authority is required")]
-    NoCertificate,
-    /// A certificate is given but not used.
-    #[error(
-        "--metrics-certificate-directory is set without --metrics-secure: metrics would be served without TLS"
-    )]
-    CertificateWithoutTls,
-    /// An address cannot be bound.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The certificate for applications cannot be read.
-    #[error(transparent)]
-    Certificate(#[from] CertificateError),
-    /// Metrics over TLS cannot be served.
-    #[error(transparent)]
-    SecureMetrics(#[from] SecureMetricsError),
-    /// The hub cannot be connected to.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// Signals cannot be received.
-    #[error("cannot listen for signals: {0}")]
-    Signal(#[source] std::io::Error),
-    /// The process cannot continue.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-}
 
 /// Runs until a signal arrives or an error ends it.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {

@@ -6,7 +6,7 @@ use hub_runtime::observe::secure_metrics::serve_secure_metrics;
 use kube::Client;
 
 use crate::cli::HostArgs;
-use crate::run::RunError;
+use crate::error::RunError;
 
 /// Serves the probes and, if they need no authorization, the metrics: before connecting to the hub, which may take
 /// long.

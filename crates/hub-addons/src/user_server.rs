@@ -12,7 +12,8 @@ use user_server::{Authority, UserServer, UserServerMetrics};
 
 use crate::cli::UserServerArgs;
 use crate::connect;
-use crate::run::{RunError, Signals, run_until_signal};
+use crate::error::RunError;
+use crate::run::{Signals, run_until_signal};
 use crate::serve;
 
 /// The protocols for applications: HTTP/2, and HTTP/1.1, which alone supports upgrades.

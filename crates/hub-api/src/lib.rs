@@ -45,6 +45,7 @@ pub mod workloads;
 mod decode;
 mod schema;
 
+// For hub-core, which depends on no client.
 pub use kube::core::{Expression, SelectorExt};
 
 pub use self::decode::Unreadable;

@@ -121,7 +121,7 @@ impl Object {
     }
 
     /// The command that prints it.
-    fn get(&self, output: &str) -> String {
+    fn get_command(&self, output: &str) -> String {
         let kind = self.kind.to_lowercase();
         let namespace = self.namespace.iter().map(|namespace| format!(" --namespace {namespace}"));
         format!("kubectl get {kind} {}{} --output {output}", self.name, namespace.collect::<String>())
@@ -219,13 +219,13 @@ impl CheckResult {
     }
 
     /// With the command that shows the object.
-    pub(crate) fn shown(self) -> Self {
-        let command = self.object.get("yaml");
+    pub(crate) fn fix_by_get(self) -> Self {
+        let command = self.object.get_command("yaml");
         self.fix(command)
     }
 
     /// With the command that shows whether the user may list a resource in the namespace of the object.
-    pub(crate) fn unlisted(self, resource: &str) -> Self {
+    pub(crate) fn fix_by_can_list(self, resource: &str) -> Self {
         let namespace = self.object.namespace.as_deref().unwrap_or_default();
         let command = format!("kubectl auth can-i list {resource} --namespace {namespace}");
         self.fix(command)

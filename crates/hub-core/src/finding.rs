@@ -49,7 +49,8 @@ pub enum Subject {
 
 /// The kinds of findings. The set is fixed, so each can be the reason of an Event and a label of a metric.
 ///
-/// The comments are the texts of `docs/reference.md`: what has happened, and in a second paragraph what to do.
+/// The comments are the texts of `docs/reference.md`: what has happened, and in a second paragraph what to do. The
+/// property `object` lists the kinds of objects that have the finding, for the same table.
 #[derive(
     Debug,
     Clone,

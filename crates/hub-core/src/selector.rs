@@ -130,30 +130,28 @@ impl fmt::Display for ClusterSelector {
 
 /// Parses an expression of a label selector.
 fn expression(key: &str, operator: &str, values: BTreeSet<String>) -> Result<Expression, SelectorError> {
-    let key = key.to_owned();
-    match (operator, values.is_empty()) {
-        ("In" | "NotIn", false) | ("Exists" | "DoesNotExist", true) => {}
-        ("In" | "NotIn", true) => {
-            return Err(SelectorError::MissingValues { key, operator: operator.to_owned() });
-        }
-        ("Exists" | "DoesNotExist", false) => {
-            return Err(SelectorError::UnexpectedValues { key, operator: operator.to_owned() });
-        }
-        _ => return Err(SelectorError::UnknownOperator { key, operator: operator.to_owned() }),
-    }
-    if !is_label_key(&key) {
-        return Err(SelectorError::InvalidKey(key));
-    }
-    if let Some(value) = values.iter().find(|value| !is_label_value(value)) {
-        return Err(SelectorError::InvalidValue { key, value: value.clone() });
-    }
-    Ok(match (operator, values.first()) {
+    let (key, operator) = (key.to_owned(), operator.to_owned());
+    // Returned only if the operator is known and takes these values.
+    let checked = if !is_label_key(&key) {
+        Err(SelectorError::InvalidKey(key.clone()))
+    } else if let Some(value) = values.iter().find(|value| !is_label_value(value)) {
+        Err(SelectorError::InvalidValue { key: key.clone(), value: value.clone() })
+    } else {
+        Ok(())
+    };
+    let parsed = match (operator.as_str(), values.first()) {
         ("In", Some(value)) if values.len() == 1 => Expression::Equal(key, value.clone()),
-        ("In", _) => Expression::In(key, values),
-        ("NotIn", _) => Expression::NotIn(key, values),
-        ("Exists", _) => Expression::Exists(key),
-        _ => Expression::DoesNotExist(key),
-    })
+        ("In", Some(_)) => Expression::In(key, values),
+        ("NotIn", Some(_)) => Expression::NotIn(key, values),
+        ("Exists", None) => Expression::Exists(key),
+        ("DoesNotExist", None) => Expression::DoesNotExist(key),
+        ("In" | "NotIn", None) => return Err(SelectorError::MissingValues { key, operator }),
+        ("Exists" | "DoesNotExist", Some(_)) => {
+            return Err(SelectorError::UnexpectedValues { key, operator });
+        }
+        _ => return Err(SelectorError::UnknownOperator { key, operator }),
+    };
+    checked.map(|()| parsed)
 }
 
 fn key_of(expression: &Expression) -> &str {

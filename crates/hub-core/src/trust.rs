@@ -72,8 +72,8 @@ impl TrustBundle {
     pub fn from_pem(text: &[u8]) -> Result<Self, TrustError> {
         let certificates = parse(text)?;
         let those = |which: fn(&Parsed) -> bool| -> BTreeSet<_> {
-            let those = certificates.iter().filter(|certificate| which(certificate));
-            those.map(|certificate| certificate.anchor.clone()).collect()
+            let matching = certificates.iter().filter(|certificate| which(certificate));
+            matching.map(|certificate| certificate.anchor.clone()).collect()
         };
         let mut anchors = those(|certificate| certificate.is_ca);
         if anchors.is_empty() {

@@ -151,13 +151,13 @@ impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> Watch<K> {
 impl<K: Resource + DeserializeOwned + 'static> Watch<K> {
     /// Every object of a kind that is known at run time only, in one namespace or in all.
     pub fn dynamic(resource: &'static str, kind: &K::DynamicType, namespace: Option<&str>) -> Self {
-        Self::new(resource, K::url_path(kind, namespace), Extent::Whole, decode::whole::<K, false>)
+        Self::new(resource, K::url_path(kind, namespace), Extent::Whole, decode::whole)
     }
 
     /// Decodes `managedFields` too: the manager, the time and the fields of each entry, apart from those of the status.
     /// If one entry cannot be read, none is.
     pub fn with_managed_fields(self) -> Self {
-        Self { decode: decode::whole::<K, true>, ..self }
+        Self { decode: decode::whole_with_managed_fields, ..self }
     }
 }
 

@@ -159,10 +159,10 @@ async fn dial(mut sender: SendRequest<Body>, address: &str, budget: &Budget) -> 
     let request = DialRequest { protocol: "tcp".to_owned(), address: address.to_owned(), random };
     let (packets, mut receiver) = mpsc::channel(OUTGOING);
     let connected = Arc::new(OnceLock::new());
-    let at_the_end = Arc::clone(&connected);
+    let known_id = Arc::clone(&connected);
     let outgoing = stream::once(std::future::ready(Packet::of(Payload::DialRequest(request))))
         .chain(stream::poll_fn(move |context| receiver.poll_recv(context)))
-        .chain(stream::once(async move { closing(random, at_the_end.get().copied()) }));
+        .chain(stream::once(async move { closing(random, known_id.get().copied()) }));
     let response = async {
         sender.ready().await.map_err(|error| DialError::Ended(error.to_string()))?;
         let channel = service_fn(|request| sender.send_request(request));

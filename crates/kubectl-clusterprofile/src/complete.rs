@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::{Arg, Command, ValueHint};
-use clusterprofile_cli::args::split;
+use clusterprofile_cli::args::split_place;
 use clusterprofile_cli::complete::{Names, names};
 
 use crate::{Cli, hub};
@@ -221,7 +221,7 @@ impl<'a> Line<'a> {
     /// The namespace and the cluster, as far as the words name them.
     fn place(&self) -> (Option<String>, Option<String>) {
         let option = self.named("namespace");
-        let (namespace, cluster) = split(&self.names, option.is_some());
+        let (namespace, cluster) = split_place(&self.names, option.is_some());
         let cluster = cluster.map(str::to_owned).or_else(|| self.named("managed_cluster"));
         (namespace.map(str::to_owned).or(option), cluster)
     }

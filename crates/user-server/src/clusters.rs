@@ -77,16 +77,17 @@ impl Cluster {
         let mut connections = self.connections.lock();
         let mut is_one_idle = false;
         connections.retain(|connection| {
-            let is_idle = connection.open() == 0;
+            let is_idle = connection.open_streams() == 0;
             let is_current = !connection.sender.is_closed() && Arc::ptr_eq(&connection.tls, tls);
             is_current && !(is_idle && std::mem::replace(&mut is_one_idle, true))
         });
-        connections.iter().find(|connection| connection.open() < STREAMS).map(Connection::take)
+        connections.iter().find(|connection| connection.open_streams() < STREAMS).map(Connection::take)
     }
 }
 
 impl Connection {
-    fn open(&self) -> usize {
+    fn open_streams(&self) -> usize {
+        // The connection itself has one.
         Arc::strong_count(&self.streams) - 1
     }
 

@@ -7,6 +7,7 @@ use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, UPGRADE,
 };
 use http::{Request, Response, StatusCode, Uri, Version};
+use hub_api::names::ClusterName;
 use hub_core::entry::{self, Caller, Refusal, Route};
 use hub_core::own_identity;
 use hyper::body::Incoming;
@@ -156,6 +157,7 @@ impl Entry {
             }
         };
         let (response, stream) = self.until_cut(&session, sent).await?;
+        let response = checked(response, &session.key.cluster)?;
         Ok(self.pass_on(response, session, (stream, counted)))
     }
 
@@ -184,7 +186,8 @@ impl Entry {
             // The connection ends with its sender, unless it has switched protocols.
             response.map(|response| (response, sender)).map_err(|error| error.to_string())
         };
-        let (mut response, sender) = self.until_cut(&session, sent).await?;
+        let (response, sender) = self.until_cut(&session, sent).await?;
+        let mut response = checked(response, &session.key.cluster)?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(self.pass_on(response, session, (parking_lot::Mutex::new(sender), counted)));
         }
@@ -208,12 +211,12 @@ impl Entry {
         Ok(respond(response.status(), headers, ResponseBody::text("")))
     }
 
-    /// Waits for the head of a response that the client may receive, until the grant ends.
+    /// Waits for the head of a response, until the grant ends.
     async fn until_cut<T>(
         &self,
         session: &Session,
-        sent: impl Future<Output = Result<(Response<Incoming>, T), String>>,
-    ) -> Result<(Response<Incoming>, T), Refusal> {
+        sent: impl Future<Output = Result<T, String>>,
+    ) -> Result<T, Refusal> {
         let sent = tokio::select! {
             biased;
             () = session.cut.cancelled() => {
@@ -223,20 +226,8 @@ impl Entry {
             () = self.end.cancelled() => return Err(Refusal::ShuttingDown),
             sent = timeout(RESPONSE_TIMEOUT, sent) => sent,
         };
-        let cluster = || session.key.cluster.clone();
-        let (response, held) = sent
-            .unwrap_or_else(|_| Err("its API server did not respond in time".to_owned()))
-            .map_err(|cause| Refusal::Unreachable { cluster: cluster(), cause })?;
-        let status = response.status();
-        // A 401 concerns the account of the user server; the client would conclude that its own token is not valid.
-        if status == StatusCode::UNAUTHORIZED {
-            return Err(Refusal::AccountRefused(cluster()));
-        }
-        // A client may send its token to the target of a redirect.
-        if status.is_redirection() && response.headers().contains_key(LOCATION) {
-            return Err(Refusal::Redirect(cluster()));
-        }
-        Ok((response, held))
+        sent.unwrap_or_else(|_| Err("its API server did not respond in time".to_owned()))
+            .map_err(|cause| Refusal::Unreachable { cluster: session.key.cluster.clone(), cause })
     }
 
     /// The response of a cluster, whose body ends with the grant. What is held is dropped with the body.
@@ -250,6 +241,19 @@ impl Entry {
         let body = ResponseBody::cluster(body, session.cut.clone(), self.metrics.clone());
         respond(parts.status, entry::response_headers(&parts.headers), body.holding((session, held)))
     }
+}
+
+/// A response that a client may receive: not a 401, and not a redirect. A 401 concerns the account of the user server,
+/// and the client would conclude that its own token is not valid. To the target of a redirect, it may send its token.
+fn checked(response: Response<Incoming>, cluster: &ClusterName) -> Result<Response<Incoming>, Refusal> {
+    let status = response.status();
+    if status == StatusCode::UNAUTHORIZED {
+        return Err(Refusal::AccountRefused(cluster.clone()));
+    }
+    if status.is_redirection() && response.headers().contains_key(LOCATION) {
+        return Err(Refusal::Redirect(cluster.clone()));
+    }
+    Ok(response)
 }
 
 /// Copies both directions of a connection that both sides have switched.

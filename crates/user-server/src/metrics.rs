@@ -56,29 +56,29 @@ impl UserServerMetrics {
     /// Registers every metric, with its series at zero.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let r = registry;
+        // `docs/reference.md` is generated from these calls.
         let metrics = Self {
             hops: register(
-                r,
+                registry,
                 "user_server_hop_seconds",
                 "Duration of each step on the way of a request, by hop: review of the token, grant, tunnel (a connection to \
                  the cluster, or one that exists), cluster (until the head of its response)",
                 Family::new_with_constructor(|| Histogram::new(SECONDS)),
             ),
-            forwarded: metric(r, "user_server_forwarded", "Requests that a cluster has responded to"),
+            forwarded: metric(registry, "user_server_forwarded", "Requests that a cluster has responded to"),
             refused: metric(
-                r,
+                registry,
                 "user_server_refused",
                 "Requests that did not reach a cluster, or ended without its response, by reason",
             ),
             open: metric(
-                r,
+                registry,
                 "user_server_open",
                 "Open requests, by kind: request, or upgraded for exec, attach and port-forward",
             ),
-            cut: metric(r, "user_server_cut", "Open requests that ended because their grant ended"),
-            tunnels: metric(r, "user_server_tunnels", "Connections to API servers of clusters"),
-            connections: metric(r, "user_server_connections", "Connections of applications"),
+            cut: metric(registry, "user_server_cut", "Open requests that ended because their grant ended"),
+            tunnels: metric(registry, "user_server_tunnels", "Connections to API servers of clusters"),
+            connections: metric(registry, "user_server_connections", "Connections of applications"),
         };
         for reason in RefusalReason::ALL {
             metrics.refused.get_or_create(&[("reason", reason.as_str())]).inc_by(0);

@@ -124,13 +124,16 @@ impl Reviews {
             TokenReviewSpec { token: Some(token.to_owned()), audiences: Some(vec![self.audience.clone()]) };
         let review = TokenReview { spec, ..TokenReview::default() };
         let api = Api::<TokenReview>::all(self.client.clone());
-        let review = timeout(REVIEW_TIMEOUT, api.create(&PostParams::default(), &review)).await;
-        let review = review.map_err(|_| "timed out".to_owned());
-        let review = review.and_then(|review| review.map_err(|error| summary(&error))).map_err(|cause| {
+        let result = match timeout(REVIEW_TIMEOUT, api.create(&PostParams::default(), &review)).await {
+            Ok(Ok(reviewed)) => Ok(reviewed),
+            Ok(Err(error)) => Err(summary(&error)),
+            Err(_) => Err("timed out".to_owned()),
+        };
+        let reviewed = result.map_err(|cause| {
             tracing::warn!("cannot create a TokenReview: {cause}");
             Refusal::ReviewUnknown
         })?;
-        let status = review.status.unwrap_or_default();
+        let status = reviewed.status.unwrap_or_default();
         // An authenticator that does not know audiences leaves them out: its tokens are for the API server.
         let is_for_us = status.audiences.iter().flatten().any(|audience| *audience == self.audience);
         match status.user.and_then(|user| user.username) {

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::file::{File, KubeconfigCluster, User};
-use crate::api_server::{ApiServer, Trust};
+use crate::api_server::{ApiServer, ClientCertificate, Trust};
 use crate::names::excerpt;
 use crate::server_url::{InvalidServerUrl, ServerUrl};
 use crate::token::{InvalidToken, Token};
@@ -167,7 +167,7 @@ fn identify(server: &mut ApiServer, name: &str, user: &User, directory: &Path) -
     if chain.is_some() != key.is_some() {
         return Err(ContextError::HalfACertificate(excerpt(name)));
     }
-    server.certificate = chain.zip(key);
+    server.certificate = chain.zip(key).map(|(chain, key)| ClientCertificate { chain, key });
     Ok(())
 }
 

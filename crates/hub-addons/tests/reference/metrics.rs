@@ -13,11 +13,11 @@ fn every_metric_is_listed() {
     compare("Metrics of the user server", &registered(include_str!("../../../user-server/src/metrics.rs")));
 }
 
-/// Reads registrations such as `writes: metric(r, "writes", "Writes that were sent")`.
+/// Reads registrations such as `writes: metric(registry, "writes", "Writes that were sent")`.
 fn registered(source: &str) -> Vec<Vec<String>> {
     let words: Vec<_> = source.split_whitespace().collect();
-    let source = words.join(" ").replace("( r,", "(r,").replace("\\ ", "");
-    let calls: Vec<_> = source.split("(r, \"").collect();
+    let source = words.join(" ").replace("( registry,", "(registry,").replace("\\ ", "");
+    let calls: Vec<_> = source.split("(registry, \"").collect();
     let row = |pair: &[&str]| {
         let field = pair[0].rsplit(' ').nth(1).unwrap();
         let [name, _, help, _] = pair[1].splitn(4, '"').collect::<Vec<_>>()[..] else { panic!("{field}") };

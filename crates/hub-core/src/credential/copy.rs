@@ -72,7 +72,7 @@ pub struct Record {
 impl ObservedCopy {
     #[must_use]
     pub fn read(key: &SecretKey, secret: &Secret) -> Self {
-        let observed = Self::unreadable(key, &secret.metadata);
+        let observed = Self::of_metadata(key, &secret.metadata);
         let is_opaque = secret.type_.as_deref().is_none_or(|type_| type_ == TYPE_OPAQUE);
         Self {
             immutable: secret.immutable == Some(true),
@@ -85,9 +85,9 @@ impl ObservedCopy {
         }
     }
 
-    /// A Secret of which only the metadata is readable; [`Self::read`] adds the rest.
+    /// What the metadata alone shows: the data counts as unknown.
     #[must_use]
-    pub fn unreadable(key: &SecretKey, metadata: &ObjectMeta) -> Self {
+    pub fn of_metadata(key: &SecretKey, metadata: &ObjectMeta) -> Self {
         let (labels, annotations) = (metadata.labels.as_ref(), metadata.annotations.as_ref());
         let label = labels::get(metadata, labels::SYNCED_FROM);
         // An agent's Secret is a source, whatever other labels it has.

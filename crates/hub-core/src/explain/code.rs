@@ -174,6 +174,31 @@ impl Code {
             own => Kind::from(own).into(),
         }
     }
+
+    /// The status of this result, unless the step sets another with `marked`.
+    pub(super) fn mark(&self) -> Status {
+        match self {
+            Self::TokenRecipients => Status::Info,
+            Self::ControllerLeads
+            | Self::Grant(Verdict::Granted)
+            | Self::ProfileUpToDate
+            | Self::AccessPublished
+            | Self::AccountAsks
+            | Self::TokenReported
+            | Self::Credential(State::Synced)
+            | Self::ConsumerMayRead
+            | Self::PermissionsApplied
+            | Self::OwnIdentityAccepted => Status::Ok,
+            // Only what depends on an object that cannot be read, or on the cluster itself, is unknown.
+            Self::NotReadable
+            | Self::Withheld(Withheld::ConfigurationUnknown | Withheld::AddonsUnknown)
+            | Self::Credential(
+                State::GrantUnknown | State::AccountUnknown | State::TokenUnknown | State::CopiesUnknown,
+            )
+            | Self::PermissionsUnknown => Status::Unknown,
+            _ => Status::Problem,
+        }
+    }
 }
 
 /// What a variant means: its comment or, if that would not say more, its text.
@@ -207,33 +232,6 @@ fn withheld_code(why: Withheld) -> &'static str {
         Withheld::NoEndpoint => "NoEndpoint",
         Withheld::NoRoom => Reason::TooManyAccessProviders.as_str(),
         Withheld::Contested => Reason::AccessProviderContested.as_str(),
-    }
-}
-
-impl Code {
-    /// Whether this result is in order, unless the step knows better.
-    pub(super) fn mark(&self) -> Status {
-        match self {
-            Self::TokenRecipients => Status::Info,
-            Self::ControllerLeads
-            | Self::Grant(Verdict::Granted)
-            | Self::ProfileUpToDate
-            | Self::AccessPublished
-            | Self::AccountAsks
-            | Self::TokenReported
-            | Self::Credential(State::Synced)
-            | Self::ConsumerMayRead
-            | Self::PermissionsApplied
-            | Self::OwnIdentityAccepted => Status::Ok,
-            // Only what depends on an object that cannot be read, or on the cluster itself, is unknown.
-            Self::NotReadable
-            | Self::Withheld(Withheld::ConfigurationUnknown | Withheld::AddonsUnknown)
-            | Self::Credential(
-                State::GrantUnknown | State::AccountUnknown | State::TokenUnknown | State::CopiesUnknown,
-            )
-            | Self::PermissionsUnknown => Status::Unknown,
-            _ => Status::Problem,
-        }
     }
 }
 

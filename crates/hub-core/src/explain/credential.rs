@@ -143,7 +143,7 @@ impl Pair<'_> {
         if !found {
             let object = Object::namespaced(ACCOUNT, &key.cluster, "*");
             let finding = self.finding(Step::Account, Code::NotReadable, object);
-            findings.add(finding.unlisted("managedserviceaccounts"));
+            findings.add(finding.fix_by_can_list("managedserviceaccounts"));
         }
     }
 
@@ -210,13 +210,13 @@ impl Pair<'_> {
         let copy_key = SecretKey { namespace: key.namespace.clone(), name: account.copy_name().into() };
         let about = |step, code, object| self.finding(step, code, object).of_account(name);
         let condition = |kind: &str| condition(hub.credentials.account(account), kind);
-        let is_here = |message: &str| {
+        let names_namespace = |message: &str| {
             let mut words = message.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
             words.any(|word| word == key.namespace.as_str())
         };
         if let Some((status, reason, message)) = condition(CONDITION_SYNCED)
             && status == "False"
-            && is_here(&message)
+            && names_namespace(&message)
         {
             findings.add(
                 about(Step::Credential, Code::Reported(reason), object())
@@ -244,7 +244,7 @@ impl Pair<'_> {
             State::TokenUnknown => Object::namespaced(SECRET, &account.cluster, name),
             _ => Object::namespaced(SECRET, &copy_key.namespace, &copy_key.name),
         };
-        findings.add(about(step_of(state), Code::NotReadable, secret).unlisted("secrets"));
+        findings.add(about(step_of(state), Code::NotReadable, secret).fix_by_can_list("secrets"));
     }
 
     fn credential_command(&self, account: &AccountKey, state: State) -> String {

@@ -109,6 +109,7 @@ impl Pair<'_> {
             findings.add(no_cluster(hub, key));
             return false;
         }
+        // `verdicts` has one for each binding, in this order.
         for ((name, binding), (_, verdict)) in hub.fleet.bindings_in(&key.namespace).zip(&verdicts) {
             // If the grant is unknown, only unknown bindings count.
             if granted != Grant::Unknown || matches!(verdict, Verdict::Doubtful(_)) {
@@ -172,7 +173,7 @@ impl Pair<'_> {
 fn bindings_unread(namespace: &Namespace) -> CheckResult {
     CheckResult::new(Step::Binding, Code::NotReadable, Object::namespaced(BINDING, namespace, "*"))
         .in_namespace(namespace)
-        .unlisted("managedclustersetbindings")
+        .fix_by_can_list("managedclustersetbindings")
 }
 
 /// The namespace with a binding that has the most similar name, as a suggestion.
@@ -268,7 +269,7 @@ fn judged(
         Verdict::Refused(Refusal::NotBound) => of_binding()
             .field("status.conditions[Bound]", "not True")
             .message("the binding is not Bound: OCM's registration controller writes that condition")
-            .shown(),
+            .fix_by_get(),
         Verdict::Refused(Refusal::NoSuchSet) => {
             let other = nearest(name.as_str(), hub.fleet.set_names().map(ClusterSetName::as_str));
             let fix = other.map(|other| bind(namespace, other));
@@ -281,12 +282,12 @@ fn judged(
             let selector = hub.fleet.set(name).and_then(|set| set.selector.as_ref().ok());
             let observed = cluster.and_then(|cluster| Some((cluster, hub.fleet.cluster(cluster)?)));
             let Some((selector, (cluster, observed))) = selector.zip(observed) else {
-                return of_set().shown();
+                return of_set().fix_by_get();
             };
             let arguments = selector.labels_to_join(name.as_str(), &observed.labels);
             let finding = of_set().field("spec.clusterSelector", compared(selector, name, observed));
             if arguments.is_empty() {
-                return finding.shown();
+                return finding.fix_by_get();
             }
             finding.fix(format!("kubectl label --overwrite managedcluster {cluster} {}", arguments.join(" ")))
         }
@@ -294,18 +295,20 @@ fn judged(
             let name = cluster.map(ToString::to_string).unwrap_or_default();
             let of_cluster = step(Step::ClusterSet, Object::cluster_scoped(CLUSTER, name));
             match refusal {
-                Refusal::ClusterDeleting => of_cluster.field("metadata.deletionTimestamp", "set").shown(),
+                Refusal::ClusterDeleting => {
+                    of_cluster.field("metadata.deletionTimestamp", "set").fix_by_get()
+                }
                 _ => of_cluster.field("metadata.name", "not found").fix("kubectl get managedclusters"),
             }
         }
         Verdict::Doubtful(Doubt::BindingUnreadable) => {
             let error = binding.terms.as_ref().err().cloned().unwrap_or_default();
-            of_binding().field("spec", error).shown()
+            of_binding().field("spec", error).fix_by_get()
         }
         Verdict::Doubtful(Doubt::SelectorUnusable) => {
             let error = hub.fleet.set(name).and_then(|set| set.selector.as_ref().err());
             let error = error.map(|error| error.message.clone());
-            of_set().field("spec.clusterSelector", error.unwrap_or_default()).shown()
+            of_set().field("spec.clusterSelector", error.unwrap_or_default()).fix_by_get()
         }
     }
 }

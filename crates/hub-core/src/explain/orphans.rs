@@ -176,7 +176,7 @@ pub(super) fn name_finalizers(hub: &Observed, finding: &mut CheckResult) {
     };
     finding.message = format!("{}; {advice} {names}", finding.message);
     // This shows which field manager has set the finalizer, and no data of a Secret.
-    finding.fix = Some(finding.object.get("jsonpath='{.metadata.managedFields}'"));
+    finding.fix = Some(finding.object.get_command("jsonpath='{.metadata.managedFields}'"));
     finding.field = "metadata.finalizers".into();
     finding.value = names;
 }

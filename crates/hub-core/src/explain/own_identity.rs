@@ -25,7 +25,7 @@ impl Pair<'_> {
         let names: BTreeSet<_> = ours.iter().filter_map(name_of).collect();
         if let Some(permission) = not_applied(&ours) {
             let finding = step(Code::PermissionsNotApplied, permission.object.clone());
-            return Some(finding.field("status.conditions", "not applied").shown());
+            return Some(finding.field("status.conditions", "not applied").fix_by_get());
         }
         // The account that may act as them has its permission in the same object.
         let of_user_server =
@@ -48,7 +48,7 @@ impl Pair<'_> {
         if self.profile().is_some_and(|it| !it.observed.has_other_access_provider(of_tokens)) {
             let field = format!("status.accessProviders[{DEFAULT_OWN_IDENTITY_PROVIDER}]");
             let finding = step(Code::OwnIdentityNotPublished, self.profile_object());
-            return Some(finding.field(field, "missing").shown());
+            return Some(finding.field(field, "missing").fix_by_get());
         }
         let finding = step(Code::OwnIdentityAccepted, first.object.clone());
         Some(finding.field("subjects", Vec::from_iter(names).join(", ")))

@@ -254,7 +254,7 @@ impl Pair<'_> {
                 }),
                 None if !readers.is_complete => {
                     let bindings = Object::namespaced("RoleBinding", namespace, "*");
-                    findings.add(step(Code::NotReadable, bindings).unlisted("rolebindings"));
+                    findings.add(step(Code::NotReadable, bindings).fix_by_can_list("rolebindings"));
                 }
                 None => findings.add(
                     step(Code::NobodyMayRead, Object::namespaced("Secret", namespace, name))
@@ -274,7 +274,7 @@ impl Pair<'_> {
             permissions.iter().filter(|permission| permission.account == account.as_str()).collect();
         if let Some(permission) = not_applied(&of_account) {
             let finding = step(Code::PermissionsNotApplied, permission.object.clone());
-            findings.add(finding.field("status.conditions", "not applied").shown());
+            findings.add(finding.field("status.conditions", "not applied").fix_by_get());
         } else if let Some(permission) = of_account.iter().find(|permission| permission.is_applied) {
             findings.ok(|| {
                 step(Code::PermissionsApplied, permission.object.clone())
@@ -282,7 +282,7 @@ impl Pair<'_> {
             });
         } else if self.hub.permissions_not_listed.contains(&self.key.cluster) {
             let resource = "manifestworks.work.open-cluster-management.io";
-            findings.add(step(Code::NotReadable, works()).unlisted(resource));
+            findings.add(step(Code::NotReadable, works()).fix_by_can_list(resource));
         } else {
             let fix = format!("kubectl clusterprofile test {} --account {account}", self.key);
             findings.add(step(Code::PermissionsUnknown, works()).fix(fix));

@@ -35,7 +35,8 @@ impl Pair<'_> {
         let step = |code| self.finding(Step::Profile, code, self.profile_object());
         let Some(profile) = self.profile() else {
             if !hub.profiles_of.has(&key.namespace) {
-                findings.add(step(Code::NotReadable).unlisted("clusterprofiles.multicluster.x-k8s.io"));
+                let resource = "clusterprofiles.multicluster.x-k8s.io";
+                findings.add(step(Code::NotReadable).fix_by_can_list(resource));
             } else if hub.knows_fleet(&key.namespace) && grant::decide(&hub.fleet, key) == Grant::Refused {
                 // The reason has already been reported.
             } else {
@@ -69,7 +70,7 @@ impl Pair<'_> {
             && hub.leads(PROJECTOR)
             && profile.observed.manager == hub.settings.manager.as_str()
         {
-            let fix = format!("{} --show-managed-fields", self.profile_object().get("yaml"));
+            let fix = format!("{} --show-managed-fields", self.profile_object().get_command("yaml"));
             let finding = step(Code::OtherWriter).field("metadata.managedFields", writer.as_str());
             findings.add(finding.fix(fix));
         }
@@ -96,7 +97,7 @@ impl Pair<'_> {
                 .finding(Step::Profile, Code::Profile(finding.reason), self.cluster_object())
                 .field("metadata.name", key.cluster.as_str())
                 .message(finding.message)
-                .shown(),
+                .fix_by_get(),
             None => missing.fix(self.controller_command(PROJECTOR)),
         });
     }
@@ -111,7 +112,7 @@ impl Pair<'_> {
             Reason::UnlabelledProfile => {
                 noted.fix(format!("kubectl delete clusterprofile {cluster} --namespace {namespace}"))
             }
-            _ => noted.shown(),
+            _ => noted.fix_by_get(),
         }
     }
 
@@ -248,7 +249,7 @@ impl Pair<'_> {
                     .to_owned(),
             ),
             Withheld::InvalidClusterName | Withheld::NoCluster | Withheld::NoEndpoint => {
-                (self.cluster_object(), self.cluster_object().get("yaml"))
+                (self.cluster_object(), self.cluster_object().get_command("yaml"))
             }
             Withheld::Contested => (
                 self.profile_object(),

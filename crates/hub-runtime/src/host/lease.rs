@@ -66,6 +66,7 @@ impl Fence {
 
     /// A fence that is always closed, for a process that writes nothing.
     pub fn closed() -> Self {
+        // Without any claim, [`LeaseClaims::remaining`] returns `None`.
         let claims = LeaseClaims { claims: RwLock::default(), suspended: || Duration::ZERO };
         Self { claims: Some(Arc::new(claims)) }
     }
@@ -94,7 +95,7 @@ struct Claim {
 }
 
 impl LeaseClaims {
-    /// The remaining time of the shortest claim; `None` if one is missing.
+    /// The remaining time of the shortest claim; `None` if one is missing, or if there is none.
     fn remaining(&self) -> Option<Duration> {
         let claims = self.claims.read();
         let (now, suspended) = (Instant::now(), (self.suspended)());
@@ -123,6 +124,7 @@ impl Leases {
     /// Leader election without Leases: see [`Self::add`].
     #[must_use]
     pub fn new(client: Client, candidate: Candidate, metrics: Metrics) -> Self {
+        // Without any claim, [`LeaseClaims::remaining`] returns `None`.
         let claims = LeaseClaims { claims: RwLock::default(), suspended: suspended::so_far };
         Self { client, candidate, metrics, claims: Arc::new(claims), elections: Vec::new() }
     }

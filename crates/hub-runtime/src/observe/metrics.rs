@@ -73,86 +73,107 @@ impl Metrics {
     /// Like [`Self::new`], with further metrics, whose names get the same prefix; returns them.
     #[must_use]
     pub fn with<T>(version: &'static str, further: impl FnOnce(&mut Registry) -> T) -> (Self, T) {
-        let mut registry = Registry::with_prefix("hub_addons");
+        let mut all = Registry::with_prefix("hub_addons");
+        let registry = &mut all;
         registry.register("build", "Version of the program", Info::new([("version", version)]));
-        let r = &mut registry;
+        // `docs/reference.md` is generated from these calls.
         let mut metrics = Self {
             registry: Arc::default(),
             queue_depth: metric(
-                r,
+                registry,
                 "queue_depth",
                 "Keys in the queue, by controller: ready, in progress, or waiting for a retry",
             ),
-            reconcile_errors: metric(r, "reconcile_errors", "Failed reconciles, by controller and category"),
+            reconcile_errors: metric(
+                registry,
+                "reconcile_errors",
+                "Failed reconciles, by controller and category",
+            ),
             writes: metric(
-                r,
+                registry,
                 "writes",
                 "Writes sent to the API server, by resource, verb and result: ok, or a category",
             ),
             write_seconds: register(
-                r,
+                registry,
                 "write_duration_seconds",
                 "Duration of writes, by resource and verb",
                 Family::new_with_constructor(|| Histogram::new(WRITE_SECONDS)),
             ),
-            conflicts: metric(r, "conflicts", "Writes that failed with a conflict, by resource"),
+            conflicts: metric(registry, "conflicts", "Writes that failed with a conflict, by resource"),
             connections_refused: metric(
-                r,
+                registry,
                 "connections_refused",
                 "Connections to the ports of probes and metrics that were closed without a response, by server and reason: limit \
                  (64 are open, and the oldest is closed), timeout, invalid, handshake",
             ),
-            watch_errors: metric(r, "watch_errors", "Failed lists and watches, by resource and category"),
+            watch_errors: metric(
+                registry,
+                "watch_errors",
+                "Failed lists and watches, by resource and category",
+            ),
             watch_synced: metric(
-                r,
+                registry,
                 "watch_synced",
                 "1 after the first list is complete, by controller and resource; fleet and clusterprofiles are the watches that \
                  controllers share",
             ),
-            findings: metric(r, "findings", "Current findings on objects that need attention, by reason"),
-            findings_total: metric(r, "findings_reported", "Findings reported since the start, by reason"),
-            events: metric(r, "events", "Attempts to publish an Event, by result: published or failed"),
+            findings: metric(
+                registry,
+                "findings",
+                "Current findings on objects that need attention, by reason",
+            ),
+            findings_total: metric(
+                registry,
+                "findings_reported",
+                "Findings reported since the start, by reason",
+            ),
+            events: metric(
+                registry,
+                "events",
+                "Attempts to publish an Event, by result: published or failed",
+            ),
             api_server_outage: metric(
-                r,
+                registry,
                 "api_server_outage",
                 "1 while the API server fails or throttles writes and only probes are sent",
             ),
-            leader: metric(r, "leader", "1 while this process holds its Leases"),
+            leader: metric(registry, "leader", "1 while this process holds its Leases"),
             access_providers: metric(
-                r,
+                registry,
                 "access_providers",
                 "Profiles, by source and state of our access provider: published, or the reason why not",
             ),
             trust_anchor_expiry: metric(
-                r,
+                registry,
                 "trust_anchor_expiry_timestamp_seconds",
                 "Earliest expiry of the published trust anchors, in Unix time; 0 if there is none",
             ),
             credentials: metric(
-                r,
+                registry,
                 "credentials",
                 "Copies of tokens, by state: synced, or the reason why not",
             ),
             credentials_unscoped: metric(
-                r,
+                registry,
                 "credentials_unscoped",
                 "Tokens that more than one namespace receives although their ManagedServiceAccount has no annotation \
                  sync-to-namespaces",
             ),
             credential_sync_seconds: register(
-                r,
+                registry,
                 "credential_sync_seconds",
                 "Time from observing a changed token to the last write of its copies in a namespace",
                 Histogram::new(WRITE_SECONDS),
             ),
             token_expiry_seconds: metric(
-                r,
+                registry,
                 "next_token_expiry_seconds",
                 "Time until the first of the copied tokens expires, negative if it has; absent if there is none",
             ),
             token_expiry: Arc::default(),
         };
-        let further = further(&mut registry);
+        let further = further(registry);
         for reason in Reason::ALL.iter().copied() {
             let labels = [("reason", reason.as_str())];
             metrics.findings.get_or_create(&labels).set(0);
@@ -161,7 +182,7 @@ impl Metrics {
         for result in ["published", "failed"] {
             metrics.events.get_or_create(&[("result", result)]).inc_by(0);
         }
-        metrics.registry = Arc::new(registry);
+        metrics.registry = Arc::new(all);
         (metrics, further)
     }
 

@@ -28,11 +28,23 @@ pub(super) type Decoded<K> = (ObjectKey, Result<K, Unreadable>);
 /// Decodes an object. Returns an error if the object cannot be identified.
 pub(super) type Decode<K> = fn(&[u8]) -> Result<Decoded<K>, Malformed>;
 
+/// Decodes a whole object, without `managedFields`.
+pub(super) fn whole<K: Resource + DeserializeOwned>(text: &[u8]) -> Result<Decoded<K>, Malformed> {
+    decode(text, false)
+}
+
 /// Decodes a whole object.
-pub(super) fn whole<K: Resource + DeserializeOwned, const MANAGED_FIELDS: bool>(
+pub(super) fn whole_with_managed_fields<K: Resource + DeserializeOwned>(
     text: &[u8],
 ) -> Result<Decoded<K>, Malformed> {
-    match object::<K>(text, MANAGED_FIELDS) {
+    decode(text, true)
+}
+
+fn decode<K: Resource + DeserializeOwned>(
+    text: &[u8],
+    managed_fields: bool,
+) -> Result<Decoded<K>, Malformed> {
+    match object::<K>(text, managed_fields) {
         Ok(object) => Ok((ObjectKey::of(object.meta()), Ok(object))),
         Err(error) => {
             let parts = Parts::of(text)?;
@@ -187,7 +199,7 @@ mod tests {
     }
 
     fn decode<K: Resource + DeserializeOwned>(text: &str) -> (ObjectKey, Result<K, Unreadable>) {
-        whole::<K, false>(text.as_bytes()).unwrap()
+        whole::<K>(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -221,7 +233,7 @@ mod tests {
         let (_, dropped) = decode::<ConfigMap>(&text);
         let dropped = dropped.unwrap().metadata;
         assert_eq!((dropped.name.as_deref(), dropped.managed_fields), (Some("a"), None));
-        let asked = whole::<ConfigMap, true>(text.as_bytes()).unwrap();
+        let asked = whole_with_managed_fields::<ConfigMap>(text.as_bytes()).unwrap();
         let entry = asked.1.unwrap().metadata.managed_fields.unwrap().remove(0);
         assert_eq!((entry.manager.as_deref(), entry.time.is_some()), (Some("m"), true));
         assert_eq!(entry.fields_v1.unwrap().0, serde_json::json!({ "f:metadata": { "f:labels": {} } }));
@@ -233,7 +245,7 @@ mod tests {
         let text = format!(
             r#"{{"metadata":{{"name":"a","uid":"u","labels":{{"l":"v"}},"managedFields":{managed}}}}}"#
         );
-        for decode in [whole::<ConfigMap, false>, whole::<ConfigMap, true>] {
+        for decode in [whole::<ConfigMap>, whole_with_managed_fields::<ConfigMap>] {
             let (_, object) = decode(text.as_bytes()).unwrap();
             let metadata = object.unwrap().metadata;
             assert_eq!((&*metadata.labels.unwrap()["l"], metadata.managed_fields), ("v", None));
@@ -257,7 +269,7 @@ mod tests {
     #[test]
     fn what_is_not_an_object_is_an_error_that_does_not_quote_it() {
         for text in [r#"{"data":"secret"}"#, r#"["secret"]"#, r#"{"metadata":"secret"}"#, "secret"] {
-            let error = whole::<ConfigMap, false>(text.as_bytes()).unwrap_err().to_string();
+            let error = whole::<ConfigMap>(text.as_bytes()).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
         }
     }

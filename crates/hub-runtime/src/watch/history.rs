@@ -98,7 +98,7 @@ mod tests {
         let mut history = History::new(Box::new(recorder.clone()));
         let object = |name: &str| -> Decoded<ConfigMap> {
             let text = format!(r#"{{"metadata":{{"namespace":"ns","name":"{name}"}}}}"#);
-            whole::<_, false>(text.as_bytes()).unwrap()
+            whole(text.as_bytes()).unwrap()
         };
         for step in steps {
             match step {
@@ -157,7 +157,7 @@ mod tests {
         let mut history = History::new(Box::new(recorder.clone()));
         history.begin_list();
         let text = br#"{"metadata":{"namespace":"ns","name":"a"},"data":7}"#;
-        history.apply(whole::<_, false>(text).unwrap());
+        history.apply(whole(text).unwrap());
         history.end_list("1");
         assert_eq!(*recorder.0.lock(), ["apply ns/a unreadable", "listed"]);
     }

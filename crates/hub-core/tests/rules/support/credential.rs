@@ -400,7 +400,7 @@ pub fn observe(secret: &Value) -> ObservedCopy {
     let key = secret_key(namespace, name);
     match serde_json::from_value::<Secret>(secret.clone()) {
         Ok(secret) => ObservedCopy::read(&key, &secret),
-        Err(_) => ObservedCopy::unreadable(&key, &metadata),
+        Err(_) => ObservedCopy::of_metadata(&key, &metadata),
     }
 }
 
