@@ -370,4 +370,85 @@ mod tests {
             assert_eq!(expectations.wait(&"a", None, LONGEST).is_zero(), !waits, "{listed}");
         }
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_create_that_meets_an_object_waits_for_one_unless_a_list_or_the_end_of_one_came_meanwhile() {
+        let now = Instant::now();
+        for (has_ended, is_listed) in [(false, false), (true, false), (false, true), (true, true)] {
+            let mut expectations = Expectations::default();
+            expectations.sending(&"a", now);
+            if has_ended {
+                expectations.ended(&"a", "one");
+            }
+            if is_listed {
+                let _ = expectations.end_list(expectations.begin_list(), "5", |_| true);
+            }
+            expectations.sent(&"a", None, Effect::Met, None, now);
+            let waits = !expectations.wait(&"a", None, LONGEST).is_zero();
+            assert_eq!(waits, !has_ended && !is_listed, "{has_ended} {is_listed}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_read_returns_replaces_what_was_expected() {
+        let now = Instant::now();
+        for (read, known, is_shown) in [
+            (None, None, true),
+            (None, Some(version("one", "4")), true),
+            (Some(version("two", "7")), Some(version("one", "6")), false),
+            (Some(version("two", "7")), Some(version("two", "7")), true),
+        ] {
+            let mut expectations = after(Effect::Exists(version("one", "5")), now);
+            expectations.read(&"a", read.clone(), now);
+            let found = expectations.check(&"a", known.as_ref(), LONGEST, now);
+            assert_eq!(found == Readiness::Ready(None), is_shown, "{read:?} {known:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_whose_object_is_not_found_waits_for_its_end_and_another_that_fails_for_nothing() {
+        let now = Instant::now();
+        let known = version("one", "4");
+        for (gone, waits) in [(Some("one"), true), (None, false)] {
+            let mut expectations = Expectations::default();
+            expectations.sending(&"a", now);
+            expectations.failed(&"a", Some(&known), gone, now);
+            assert_eq!(!expectations.wait(&"a", Some(&known), LONGEST).is_zero(), waits, "{gone:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_ends_leaves_what_is_expected_of_requests_in_flight_and_of_other_watches() {
+        let now = Instant::now();
+        let mut expectations = Expectations::default();
+        for key in ["ended", "other"] {
+            expectations.sent(&key, None, Effect::Met, None, now);
+        }
+        expectations.sending(&"ended, in flight", now);
+        expectations.keep(|key| *key == "other");
+        for (key, waits) in [("ended", false), ("other", true)] {
+            assert_eq!(!expectations.wait(&key, None, LONGEST).is_zero(), waits, "{key}");
+        }
+        // The watch has begun again before the response.
+        expectations.ended(&"ended, in flight", "one");
+        expectations.sent(&"ended, in flight", None, Effect::Exists(version("one", "5")), None, now);
+        assert!(expectations.wait(&"ended, in flight", None, LONGEST).is_zero());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_write_that_has_left_an_object_leaves_a_version() {
+        let now = Instant::now();
+        let left = version("one", "5");
+        for (effect, expected) in [
+            (Effect::Created(left.clone()), Some(&left)),
+            (Effect::Exists(left.clone()), Some(&left)),
+            (Effect::Gone("one".to_owned()), None),
+            (Effect::Met, None),
+        ] {
+            let mut expectations = after(effect.clone(), now);
+            assert_eq!(expectations.left(&"a").as_ref(), expected, "{effect:?}");
+            expectations.sending(&"a", now);
+            assert_eq!(expectations.left(&"a"), None, "{effect:?}");
+        }
+    }
 }
