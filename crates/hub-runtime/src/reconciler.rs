@@ -282,3 +282,6 @@ pub fn hash<C, P: Serialize>(action: &Action<C, P>) -> Option<u64> {
     serde_json::to_vec(patch).ok()?.hash(&mut hasher);
     Some(hasher.finish())
 }
+
+#[cfg(test)]
+mod tests;
