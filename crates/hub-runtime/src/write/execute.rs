@@ -230,7 +230,14 @@ fn only(uid: &str, version: Option<&str>) -> DeleteParams {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use kube::client::Body;
+
     use super::*;
+    use crate::flow::write_limit::WriteLimit;
+    use crate::host::lease::Fence;
+    use crate::observe::metrics::Metrics;
 
     fn version() -> Version {
         Version { uid: "u1".to_owned(), resource_version: "7".to_owned() }
@@ -251,5 +258,88 @@ mod tests {
         assert_eq!(preconditions.resource_version.as_deref(), Some("7"));
         let preconditions = only("u1", None).preconditions.unwrap();
         assert_eq!((preconditions.uid.as_deref(), preconditions.resource_version), (Some("u1"), None));
+    }
+
+    fn target() -> Target {
+        let (collection, name) = ("/apis/test/v1/things".to_owned(), "a".to_owned());
+        Target { resource: "things", collection, full_name: name.clone(), name, field_manager: None }
+    }
+
+    /// A client whose requests all get this response.
+    fn responding(code: u16, response: &Value) -> (Client, Writer) {
+        let response = response.to_string();
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let response = Body::from(response.clone().into_bytes());
+            let response = http::Response::builder().status(code).body(response).unwrap();
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let writer = Writer::new(Fence::open(), WriteLimit::default(), Metrics::new("0"));
+        (Client::new(service, "default"), writer)
+    }
+
+    fn object() -> Value {
+        json!({ "kind": "Thing", "metadata": { "uid": "u1", "resourceVersion": "7" } })
+    }
+
+    fn failure(code: u16, reason: &str) -> (u16, Value) {
+        let details = json!({ "kind": "things", "name": "a" });
+        (code, json!({ "kind": "Status", "code": code, "reason": reason, "details": details }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_fails_does_not_show_that_there_is_no_object() {
+        let text = object().to_string();
+        for ((code, response), found) in [
+            ((200, object()), Ok(Some(text))),
+            (failure(404, "NotFound"), Ok(None)),
+            (failure(403, "Forbidden"), Err(Category::Forbidden)),
+            (failure(500, "InternalError"), Err(Category::Internal)),
+        ] {
+            let (client, writer) = responding(code, &response);
+            let read = target().read(&client, &writer, true).await;
+            assert_eq!(read.map_err(|error| error.category), found, "{response}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_effect_of_a_write_is_what_its_response_shows() {
+        let mut held = object();
+        held["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let (held, object) = ((200, held), (200, object()));
+        let status = (200, json!({ "kind": "Status", "status": "Success" }));
+        let (missing, other) = (failure(404, "NotFound"), failure(409, "Conflict"));
+        let (there, broken) = (failure(409, "AlreadyExists"), failure(500, "InternalError"));
+        let exists = || Ok(Effect::Exists(version()));
+        let gone = || Ok(Effect::Gone("u1".to_owned()));
+        let create = Action::Create(json!({}));
+        let patch = Action::Patch(version(), json!({}));
+        let patch_status = Action::PatchStatus(version(), json!({}));
+        let delete = Action::Delete(version());
+        let by_uid = Action::DeleteByUid("u1".to_owned());
+        for (write, (code, response), effect) in [
+            (&create, &object, Ok(Effect::Created(version()))),
+            (&create, &there, Ok(Effect::Met)),
+            (&create, &broken, Err(Category::Internal)),
+            (&patch, &object, exists()),
+            (&patch, &held, exists()),
+            (&patch, &other, Err(Category::Conflict)),
+            (&patch, &missing, Err(Category::NotFound)),
+            (&patch_status, &object, exists()),
+            (&delete, &status, gone()),
+            (&delete, &object, gone()),
+            (&delete, &held, exists()),
+            (&delete, &other, Err(Category::Conflict)),
+            (&delete, &missing, Err(Category::NotFound)),
+            (&by_uid, &status, gone()),
+            (&by_uid, &held, exists()),
+            (&by_uid, &other, gone()),
+            (&by_uid, &missing, gone()),
+            (&by_uid, &broken, Err(Category::Internal)),
+        ] {
+            let (client, writer) = responding(*code, response);
+            let written = target().write(&client, &writer, write).await;
+            let found = written.map(|(effect, _)| effect).map_err(|error| error.category);
+            assert_eq!(found, effect, "{write:?}: {response}");
+        }
     }
 }
