@@ -6,6 +6,7 @@ use http::Method;
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use kube::Client;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -102,8 +103,8 @@ impl<const READS: usize, const HAS_STATUS: bool> Objects for One<READS, HAS_STAT
     }
 
     fn target(&self, key: &&'static str) -> Target {
-        let (collection, name, full_name) = (ALL.to_owned(), (*key).to_owned(), (*key).to_owned());
-        Target { resource: "things", collection, name, full_name, field_manager: None }
+        let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("test", "v1", "Thing"), "things");
+        Target::of::<DynamicObject>("things", &kind, None, key)
     }
 
     fn known(&self, _: &&'static str) -> Option<Version> {

@@ -232,6 +232,7 @@ fn only(uid: &str, version: Option<&str>) -> DeleteParams {
 mod tests {
     use std::convert::Infallible;
 
+    use kube::api::{ApiResource, GroupVersionKind};
     use kube::client::Body;
 
     use super::*;
@@ -261,8 +262,8 @@ mod tests {
     }
 
     fn target() -> Target {
-        let (collection, name) = ("/apis/test/v1/things".to_owned(), "a".to_owned());
-        Target { resource: "things", collection, full_name: name.clone(), name, field_manager: None }
+        let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("test", "v1", "Thing"), "things");
+        Target::of::<DynamicObject>("things", &kind, None, "a")
     }
 
     /// A client whose requests all get this response.
