@@ -136,13 +136,15 @@ fn consumer_role(store: &Arc<Store>, role: &ConsumerRole) -> RoleSink<ObservedCo
     RoleSink { store: Arc::clone(store), key, set, list: 0 }
 }
 
+/// Stores the observed role.
+type SetRole<T> = Box<dyn Fn(&mut RightsState, Known<T>) + Send>;
+
 /// Follows a role whose rules are written. Until the list is complete, or while the role cannot be read, its state is
 /// unknown.
 struct RoleSink<T> {
     store: Arc<Store>,
     key: RightsKey,
-    /// Stores the observed role.
-    set: Box<dyn Fn(&mut RightsState, Known<T>) + Send>,
+    set: SetRole<T>,
     /// The number of the current list.
     list: u64,
 }

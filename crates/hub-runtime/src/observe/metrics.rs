@@ -72,6 +72,7 @@ impl Metrics {
 
     /// Like [`Self::new`], with further metrics, whose names get the same prefix; returns them.
     #[must_use]
+    #[allow(clippy::too_many_lines, reason = "it registers each metric")]
     pub fn with<T>(version: &'static str, further: impl FnOnce(&mut Registry) -> T) -> (Self, T) {
         let mut all = Registry::with_prefix("hub_addons");
         let registry = &mut all;
