@@ -109,12 +109,12 @@ pub enum Reason {
     BindingNameMismatch,
     /// The object does not match the schema of its kind. What depends on it is kept as it is.
     ///
-    /// The message contains the error.
+    /// Correct the object. The message contains the error.
     #[strum(props(object = "any"))]
     Unreadable,
-    /// The API server refuses a write to the object.
+    /// The API server refuses a write to the object, or the write keeps failing.
     ///
-    /// The message contains the response.
+    /// The message contains the response: look for a quota, a webhook, a policy or a missing permission.
     #[strum(props(object = "any"))]
     WriteRefused,
     /// The hub has no ManagedProxyConfiguration: cluster-proxy is not installed.
@@ -122,10 +122,11 @@ pub enum Reason {
     /// Install it, or use another source of access providers.
     #[strum(props(object = "ManagedProxyConfiguration"))]
     NoProxyConfiguration,
-    /// The CA certificate of the proxy is missing or not valid. What is published is kept, and nothing new is
-    /// published.
+    /// The CA certificates of the server, which is the proxy or the user server, are missing, not valid, or cannot be
+    /// read. Published entries are kept, and no new one is published.
     ///
-    /// The message contains the error.
+    /// Correct the Secret or ConfigMap, which `--access-provider-ca` or `--user-server-ca` names. The message contains
+    /// the error.
     #[strum(props(object = "Secret, ConfigMap"))]
     NoTrustAnchor,
     /// `status.accessProviders` holds the 64 entries that the API takes, so ours is not added.
@@ -146,12 +147,13 @@ pub enum Reason {
     OverlapTooLarge,
     /// The URL or the CA of the cluster's own API server cannot be published.
     ///
-    /// The message contains the reason.
+    /// Correct `spec.managedClusterClientConfigs` of the ManagedCluster, or for a loopback or link-local address run with
+    /// `--direct-allow-local`. The message contains the reason.
     #[strum(props(object = "ManagedCluster"))]
     EndpointRefused,
     /// A copy of the account's token is missing.
     ///
-    /// The message names the namespaces and the reasons.
+    /// The message names the namespaces and the reasons; `kubectl clusterprofile explain` also prints a command.
     #[strum(props(object = "ManagedServiceAccount"))]
     CredentialWithheld,
     /// A Secret that the syncer did not create has the name of a copy.
@@ -187,14 +189,15 @@ pub enum Reason {
     ForeignAccount,
     /// The account of a consumer is being deleted, and a finalizer holds it.
     ///
-    /// Where the cluster is granted, a new account is created when it is gone. Otherwise its permissions on the cluster
-    /// are deleted if the consumer is still declared, and end with the account if not: the message reports which.
+    /// Find the controller that owns the finalizer. Where the cluster is granted, a new account is created when it is
+    /// gone. Otherwise its permissions on the cluster are deleted if the consumer is still declared, and end with the
+    /// account if not: the message reports which.
     #[strum(props(object = "ManagedServiceAccount"))]
     AccountTerminating,
     /// The namespace of a consumer is granted the hub itself (`local-cluster`), where the consumer gets no account: its
     /// ClusterRoles would be permissions on the hub.
     ///
-    /// `--consumer-local-cluster` includes the hub.
+    /// No action is needed if that is intended. Otherwise run with `--consumer-local-cluster`.
     #[strum(props(object = "ManagedServiceAccount"))]
     LocalClusterExcluded,
     /// A ManifestWork of another owner has the name of the permissions of a consumer's account.
@@ -219,22 +222,22 @@ pub enum Reason {
     /// ManagedServiceAccounts, the ManifestWorks of a consumer, or the ManagedClusterAddOns that show the namespace of
     /// accounts cannot be listed for a minute.
     ///
-    /// The log of the controller contains the error. Without the list of accounts, the access of consumers stays as it
-    /// is. Without the list of ManifestWorks, consumers get no account on further clusters, and the account is still
-    /// deleted when its grant ends. Without the list of ManagedClusterAddOns, they get no permissions on further
-    /// clusters.
+    /// See the log of the controller; install managed-serviceaccount, or set `--consumer-account-namespace`. Without the
+    /// list of accounts, the access of consumers stays as it is. Without the list of ManifestWorks, consumers get no
+    /// account on further clusters, and the account is still deleted when its grant ends. Without the list of
+    /// ManagedClusterAddOns, they get no permissions on further clusters.
     #[strum(props(object = "CustomResourceDefinition"))]
     ConsumerAccessNotListed,
     /// The cluster has not applied the permissions of a consumer's account.
     ///
-    /// The message is that of its work agent, or of cluster-permission, which does not retry if the account or the
-    /// ManagedClusterAddOn did not exist yet: annotate the ClusterPermission.
+    /// The message is that of the work agent or of cluster-permission. If the account or the ManagedClusterAddOn was
+    /// missing, cluster-permission tries again only when the ClusterPermission changes: add any annotation to it.
     #[strum(props(object = "ManifestWork, ClusterPermission"))]
     PermissionsNotApplied,
     /// An object of another owner has the name of one that consumer access maintains for Kueue. It is not changed, and
     /// a MultiKueueCluster is not listed.
     ///
-    /// Rename or delete it, or remove `multiKueueConfig` from the consumer.
+    /// Rename or delete it, or remove `multiKueueConfig` or `multiKueueConfigs` from the consumer.
     #[strum(props(object = "MultiKueueCluster, MultiKueueConfig"))]
     ForeignKueueObject,
     /// A Secret of another owner has the name of a cluster Secret that consumer access maintains for Argo CD. It is not

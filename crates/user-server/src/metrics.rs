@@ -76,7 +76,11 @@ impl UserServerMetrics {
                 "user_server_open",
                 "Open requests, by kind: request, or upgraded for exec, attach and port-forward",
             ),
-            cut: metric(registry, "user_server_cut", "Open requests that ended because their grant ended"),
+            cut: metric(
+                registry,
+                "user_server_cut",
+                "Open requests that ended because their grant ended or the user server shut down",
+            ),
             tunnels: metric(registry, "user_server_tunnels", "Connections to API servers of clusters"),
             connections: metric(registry, "user_server_connections", "Connections of applications"),
         };

@@ -25,7 +25,8 @@ use crate::token_names::{MAX, MAX_OF_A_CLUSTER};
 )]
 #[strum_discriminants(name(Label), vis(), derive(IntoStaticStr), strum(serialize_all = "snake_case"))]
 pub enum State {
-    /// The copy is up to date, or its write is pending, which `explain` reports as `CredentialOutdated`.
+    /// The copy is up to date. The metric also counts a copy whose write is pending, which `explain` reports as
+    /// `CredentialOutdated`.
     #[strum(message = "the copy exists")]
     Synced,
     /// The API server refuses to delete a copy that must not exist, or the deletion has failed for some seconds.
@@ -44,6 +45,7 @@ pub enum State {
     ProtectedNamespace,
     #[strum(message = "whether the cluster is granted is unknown, so an existing copy is kept")]
     GrantUnknown,
+    /// In the step `Account`: the names of cluster and account together are too long for a Secret.
     #[strum(message = "the names of cluster and account together are too long for a Secret")]
     NameTooLong,
     /// The ManagedServiceAccount cannot be read, its `status.conditions` are longer than 64 KiB, or the list of
@@ -72,10 +74,11 @@ pub enum State {
     UnusableToken(Unusable),
     #[strum(message = "the syncer cannot read the Secrets of the namespace, so an existing copy is kept")]
     CopiesUnknown,
-    /// Without a profile, the copy of the token has no owner and is not created.
+    /// In the step `Credential`: without a profile, the copy of the token has no owner and is not created.
     #[strum(message = "the cluster has no ClusterProfile in the namespace, which must own the copy")]
     NoProfile,
-    /// The profile that should own the copy does not name our cluster manager in both its label and its spec.
+    /// In the step `Credential`: the profile that should own the copy does not name our cluster manager in both its label
+    /// and its spec.
     #[strum(message = "the ClusterProfile does not name our cluster manager in both its label and its spec")]
     ForeignProfile,
     #[strum(message = "another Secret has the name of the copy")]

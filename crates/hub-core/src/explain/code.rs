@@ -69,15 +69,21 @@ pub enum Code {
     /// Why the profile has no access provider.
     #[strum(disabled)]
     Withheld(Withheld),
+    /// The ManagedServiceAccount opts in to copies of its token in the namespace.
     #[strum(message = "the account asks for copies of its token in the namespace")]
     AccountAsks,
     #[strum(message = "the namespaces that receive the token of the account")]
     TokenRecipients,
+    /// No ManagedServiceAccount of the cluster opts in to copies in the namespace.
     #[strum(message = "no ManagedServiceAccount of the cluster asks for copies in the namespace")]
     NoAccount,
+    /// The account of a consumer exists, although its namespace is not granted the cluster: the API server refuses to
+    /// delete it, a finalizer holds it, or consumer access does not run.
     #[strum(message = "the account of a consumer exists, although its namespace is not granted the \
                        cluster: its deletion is refused or delayed, or consumer access does not run")]
     AccountNotWithdrawn,
+    /// The copy of a token exists, although the cluster is not granted to the namespace or the ManagedServiceAccount does
+    /// not opt in: the API server refuses to delete it, a finalizer holds it, or the credential syncer does not run.
     #[strum(message = "the copy of a token exists, although the cluster is not granted or the account \
                        does not ask for it: its deletion is refused or delayed, or the credential \
                        syncer does not run")]

@@ -164,7 +164,7 @@ impl Metrics {
             credential_sync_seconds: register(
                 registry,
                 "credential_sync_seconds",
-                "Time from observing a changed token to the last write of its copies in a namespace",
+                "Time from observing a changed token to the last write of a copy",
                 Histogram::new(WRITE_SECONDS),
             ),
             token_expiry_seconds: metric(

@@ -82,11 +82,11 @@ pub enum Category {
     Internal,
     /// Another process leads, so nothing was sent.
     NotLeader,
-    /// The circuit breaker is open, so nothing was sent.
+    /// The API server fails, so nothing was sent (`hub_addons_api_server_outage`). It is not counted.
     Held,
-    /// The write was accepted without effect.
+    /// The API server accepted the write without effect.
     Ineffective,
-    /// A list or watch is too old to continue: it must start over.
+    /// The API server no longer has the version of a list or watch, which has to start over.
     Expired,
     /// Anything else.
     Other,
