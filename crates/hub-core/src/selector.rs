@@ -131,7 +131,7 @@ impl fmt::Display for ClusterSelector {
 /// Parses an expression of a label selector.
 fn expression(key: &str, operator: &str, values: BTreeSet<String>) -> Result<Expression, SelectorError> {
     let (key, operator) = (key.to_owned(), operator.to_owned());
-    // Returned only if the operator is known and takes these values.
+    // An unknown operator, or one that does not take these values, is reported first.
     let checked = if !is_label_key(&key) {
         Err(SelectorError::InvalidKey(key.clone()))
     } else if let Some(value) = values.iter().find(|value| !is_label_value(value)) {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::observed::{CONTROLLERS, Leading, OCM_GATES, Observed, OcmGate, PROJECTOR, PROVISIONER, SYNCER};
+use super::observed::{
+    CONTROLLERS, LeaseState, OCM_GATES, Observed, OcmGate, PROJECTOR, PROVISIONER, SYNCER,
+};
 use super::{CheckResult, Code, Findings, Object, Status, Step};
 use crate::access::DEFAULT_PROVIDER;
 
@@ -19,7 +21,7 @@ pub(super) fn needed(findings: &[CheckResult]) -> BTreeSet<&'static str> {
 
 /// The steps about the hub as a whole. A controller without a Lease is a problem if it has a pending write.
 pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
-    if CONTROLLERS.into_iter().all(|it| matches!(hub.leading(it), Leading::NoLease)) {
+    if CONTROLLERS.into_iter().all(|it| matches!(hub.leading(it), LeaseState::NoLease)) {
         none_leads(hub, needed, findings);
         return;
     }
@@ -69,24 +71,24 @@ fn lease_step(hub: &Observed, controller: &str, is_needed: bool, findings: &mut 
     let step =
         |code, namespace| CheckResult::new(Step::Controllers, code, lease_object(controller, namespace));
     match hub.leading(controller) {
-        Leading::Unknown => findings.add(
+        LeaseState::Unknown => findings.add(
             step(Code::NotReadable, None)
                 .field("spec.holderIdentity", "")
                 .fix(format!("kubectl auth can-i list leases/hub-addons-{controller} --all-namespaces")),
         ),
-        Leading::NoLease if is_needed => findings.add(
+        LeaseState::NoLease if is_needed => findings.add(
             step(Code::ControllerNotFound, None)
                 .field("metadata.name", "not found")
                 .message(format!("the {title} does not run: it has no Lease"))
                 .fix(DEPLOYMENTS),
         ),
-        Leading::NoLease => findings.add(
+        LeaseState::NoLease => findings.add(
             step(Code::ControllerNotFound, None)
                 .marked(Status::Info)
                 .field("metadata.name", "not found")
                 .message(format!("the {title} has no Lease: it does not run, and nothing needs it")),
         ),
-        Leading::Nobody(lease) => {
+        LeaseState::NotHeld(lease) => {
             let value = match (&lease.holder, lease.renewed) {
                 (Some(holder), Some(time)) => format!("{holder}, renewed {time:.0}"),
                 (Some(holder), None) => format!("{holder}, never renewed"),
@@ -103,7 +105,7 @@ fn lease_step(hub: &Observed, controller: &str, is_needed: bool, findings: &mut 
                     .fix(fix),
             );
         }
-        Leading::Leads(lease) => findings.ok(|| {
+        LeaseState::Held(lease) => findings.ok(|| {
             step(Code::ControllerLeads, Some(&lease.namespace))
                 .field("spec.holderIdentity", lease.holder.clone().unwrap_or_default())
                 .message(format!("the {title} holds its Lease"))
@@ -116,7 +118,7 @@ fn gate_steps(hub: &Observed, findings: &mut Findings) {
     for ocm in OCM_GATES {
         // With another provider name, each writes access providers of its own.
         let is_apart = ocm.controller == PROVISIONER && hub.access.provider() != DEFAULT_PROVIDER;
-        if is_apart || matches!(hub.leading(ocm.controller), Leading::Unknown | Leading::NoLease) {
+        if is_apart || matches!(hub.leading(ocm.controller), LeaseState::Unknown | LeaseState::NoLease) {
             continue;
         }
         let OcmGate { names, kind, object: name, field, .. } = ocm;

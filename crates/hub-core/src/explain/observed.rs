@@ -246,31 +246,31 @@ pub struct Lease {
     pub seconds: i64,
 }
 
-/// Whether a controller leads.
+/// The state of a controller's Lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leading<'a> {
+pub enum LeaseState<'a> {
     /// The Leases cannot be read.
     Unknown,
     /// It has no Lease: it has never run, or runs without leader election.
     NoLease,
     /// No process holds its Lease, or the holder no longer renews it.
-    Nobody(&'a Lease),
+    NotHeld(&'a Lease),
     /// A process leads.
-    Leads(&'a Lease),
+    Held(&'a Lease),
 }
 
 impl Observed {
-    /// Whether the controller of this name leads.
+    /// The state of the Lease of the controller of this name.
     #[must_use]
-    pub fn leading(&self, controller: &str) -> Leading<'_> {
-        let Some(leases) = &self.leases else { return Leading::Unknown };
-        let Some(lease) = leases.get(controller) else { return Leading::NoLease };
+    pub fn leading(&self, controller: &str) -> LeaseState<'_> {
+        let Some(leases) = &self.leases else { return LeaseState::Unknown };
+        let Some(lease) = leases.get(controller) else { return LeaseState::NoLease };
         let is_fresh = |time: Timestamp| self.now.as_second() - time.as_second() <= lease.seconds;
         let is_held = lease.holder.is_some() && lease.renewed.is_some_and(is_fresh);
-        if is_held { Leading::Leads(lease) } else { Leading::Nobody(lease) }
+        if is_held { LeaseState::Held(lease) } else { LeaseState::NotHeld(lease) }
     }
 
     pub(super) fn leads(&self, controller: &str) -> bool {
-        matches!(self.leading(controller), Leading::Leads(_))
+        matches!(self.leading(controller), LeaseState::Held(_))
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use hub_api::labels;
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
 
-use super::observed::{Leading, Observed, SYNCER};
+use super::observed::{LeaseState, Observed, SYNCER};
 use super::permission::AccountPermission;
 use super::{CheckResult, Code, Findings, Object, Pair, Question, Status, Step};
 use crate::credential::account::{Account, Scope};
@@ -88,10 +88,10 @@ impl Pair<'_> {
                 continue;
             }
             let fix = match hub.leading(SYNCER) {
-                Leading::Leads(_) | Leading::Unknown => {
+                LeaseState::Held(_) | LeaseState::Unknown => {
                     format!("kubectl events --namespace {namespace} --for secret/{name}")
                 }
-                Leading::NoLease | Leading::Nobody(_) => self.controller_command(SYNCER),
+                LeaseState::NoLease | LeaseState::NotHeld(_) => self.controller_command(SYNCER),
             };
             let object = Object::namespaced("Secret", namespace, name);
             findings.add(

@@ -4,7 +4,7 @@ use hub_api::cluster_profile::Cluster;
 use hub_api::names::ProfileKey;
 
 use super::controllers::DEPLOYMENTS;
-use super::observed::{Leading, PROJECTOR, PROVISIONER, ShownProfile};
+use super::observed::{LeaseState, PROJECTOR, PROVISIONER, ShownProfile};
 use super::{CheckResult, Code, Findings, Object, Pair, Status, Step};
 use crate::access::{self, Offer, Withheld};
 use crate::finding::{Finding, Reason};
@@ -119,11 +119,11 @@ impl Pair<'_> {
     /// The command that shows the logs of a controller.
     pub(super) fn controller_command(&self, controller: &str) -> String {
         match self.hub.leading(controller) {
-            Leading::Leads(lease) | Leading::Nobody(lease) => format!(
+            LeaseState::Held(lease) | LeaseState::NotHeld(lease) => format!(
                 "kubectl logs --namespace {} --selector app.kubernetes.io/name=hub-addons --prefix",
                 lease.namespace
             ),
-            Leading::Unknown | Leading::NoLease => DEPLOYMENTS.to_owned(),
+            LeaseState::Unknown | LeaseState::NoLease => DEPLOYMENTS.to_owned(),
         }
     }
 
@@ -138,7 +138,7 @@ impl Pair<'_> {
         let offer = hub.access.offer(key, observed);
         let step = |code| self.finding(Step::AccessProvider, code, self.profile_object());
         // A hub that runs the projector without the provisioner publishes no access providers.
-        let is_off = matches!(hub.leading(PROVISIONER), Leading::NoLease) && hub.leads(PROJECTOR);
+        let is_off = matches!(hub.leading(PROVISIONER), LeaseState::NoLease) && hub.leads(PROJECTOR);
         let configured = access::cluster_of(observed).ok().and_then(|it| hub.access.static_server(&it));
         let is_ocms = hub.access.is_ocms(key, observed) == Some(true);
         if is_ocms && hub.leads(PROVISIONER) && !hub.is_ocm_off(PROVISIONER) {
@@ -208,7 +208,7 @@ impl Pair<'_> {
             Offer::Withdraw(_) => true,
             Offer::Keep(_) => false,
         });
-        let may_work = matches!(self.hub.leading(PROVISIONER), Leading::Leads(_) | Leading::Unknown);
+        let may_work = matches!(self.hub.leading(PROVISIONER), LeaseState::Held(_) | LeaseState::Unknown);
         if leads_elsewhere && may_work {
             finding
                 .marked(Status::Unknown)
