@@ -246,7 +246,7 @@ async fn kustomized(hub: &Hub, kustomization: &str) {
 fn links_lead_to_files() {
     let mut guides: Vec<String> = GUIDES.iter().map(|guide| format!("docs/{guide}")).collect();
     guides.extend(
-        ["docs/support.md", "README.md", "charts/hub-addons/README.md", "deploy/examples/README.md"]
+        ["docs/compatibility.md", "README.md", "charts/hub-addons/README.md", "deploy/examples/README.md"]
             .map(str::to_owned),
     );
     for guide in guides {
