@@ -232,8 +232,6 @@ async fn each_is_missed(trial: &mut Trial, component: &'static str, rights: Vec<
     let mut named: Vec<String> = rights.iter().map(Right::to_string).collect();
     let mut known: Vec<String> = lines.iter().map(|line| line.0.to_owned()).collect();
     named.sort();
-    // One for each Lease of a process, which begins when it has all of them.
-    named.dedup();
     known.sort();
     assert_eq!(named, known, "what the chart renders for {component}, and what is known to be lost without");
     for (name, lost, scene) in lines {
