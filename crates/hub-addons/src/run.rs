@@ -63,7 +63,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let access_settings = args.consumer_access(namespace).filter(|_| is_on(consumer_access::GATE));
     let lease = args.leader_election_id.clone().unwrap_or_else(|| args.feature_gates.lease().to_owned());
     let candidate = Candidate { namespace: namespace.clone(), lease, identity: identity() };
-    let client = connect::client(config).await?;
+    let client = connect::client(config, args.kubeconfig.as_deref()).await?;
     serve::serve_authorized(&args.host, &metrics, &client).await?;
     let setup = Setup {
         health,
