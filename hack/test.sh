@@ -335,7 +335,7 @@ check_api() {
   # The longest first; one test after the other is what takes long in `limits`.
   # shellcheck disable=SC2046 # words
   run_tests credentials limits $(tests_of e2e/bench e2e/local-hub e2e/hub-sim crates/hub-addons |
-    grep -vxE 'credentials|limits|chart|field|pods|reference|crashes|moments|schedules|tiny_scope')
+    grep -vxE 'credentials|limits|chart|field|permissions|pods|reference|crashes|moments|schedules|tiny_scope')
 }
 
 # Not in the ordinary run: its programs take many minutes to build.
@@ -371,7 +371,10 @@ check_field() {
 check_chart() {
   need go-programs
   hack/test-chart.sh
+  export LOCAL_HUB_AUDIT_LOGS=$work/audit-logs
+  mkdir -p "$LOCAL_HUB_AUDIT_LOGS"
   RUST_TEST_THREADS=$threads cargo_test --test chart
+  cargo_test --test permissions
 }
 
 check_plugin() {

@@ -91,6 +91,7 @@
 - --leader-elect={{ $values.leaderElection }}
 {{- if $values.leaderElection }}
 - --leader-election-namespace={{ $root.Release.Namespace }}
+- --leader-election-id={{ include "hub-addons.lease" $component }}
 {{- end }}
 - --metrics-bind-address=:8080
 {{- if $values.metrics.secure.enabled }}

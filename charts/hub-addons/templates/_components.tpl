@@ -63,17 +63,16 @@ true
 ClusterProfile={{ .projects }},ClusterProfileAccessProvider={{ .provisions }},ClusterProfileCredSyncer={{ .syncs }},ClusterProfileCredRights={{ .grants }},ClusterProfileConsumers={{ .equips }},ClusterProfileDirectAccessProvider={{ .direct }},ClusterProfileOwnIdentityProvider={{ .own }}
 {{- end }}
 
-{{/* The names of the Leases that the program creates, one for each controller. */}}
-{{- define "hub-addons.leases" -}}
-{{- $component := . -}}
-{{- $names := dict "projects" "profile-projector" "provisions" "access-provisioner" "direct" "direct-access" "own" "own-identity-provisioner" "syncs" "credential-syncer" "grants" "credential-rights" "equips" "consumer-access" -}}
-{{- $leases := list -}}
-{{- range list "projects" "provisions" "direct" "own" "syncs" "grants" "equips" -}}
-{{- if get $component . -}}
-{{- $leases = append $leases (printf "hub-addons-%s" (get $names .)) -}}
-{{- end -}}
-{{- end -}}
-{{- join ", " $leases -}}
+{{/* The Lease of a component: that of its first controller, by which credential rights and explain find it. */}}
+{{- define "hub-addons.lease" -}}
+{{- if .syncs }}hub-addons-credential-syncer
+{{- else if .projects }}hub-addons-profile-projector
+{{- else if .provisions }}hub-addons-access-provisioner
+{{- else if .grants }}hub-addons-credential-rights
+{{- else if .equips }}hub-addons-consumer-access
+{{- else if .direct }}hub-addons-direct-access
+{{- else if .own }}hub-addons-own-identity-provisioner
+{{- end }}
 {{- end }}
 
 {{/* The name by which applications reach the user server. */}}

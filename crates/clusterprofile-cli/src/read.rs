@@ -209,24 +209,30 @@ impl<'a> Reading<'a> {
         // the chart did not install are recognized by the name alone.
         let releases = release_namespaces(self.hub).await?.unwrap_or_default();
         let is_theirs = |lease: &Lease| releases.is_empty() || releases.contains(&lease.namespace);
-        let mut leases = BTreeMap::new();
+        let mut leases: BTreeMap<String, Lease> = BTreeMap::new();
         for controller in CONTROLLERS {
             let params = ListParams::default().fields(&format!("metadata.name=hub-addons-{controller}"));
             let Some(found) = list(&api, &params).await? else { return Ok(()) };
-            let found = found.into_iter().map(|lease| {
-                let spec = lease.spec.unwrap_or_default();
-                Lease {
-                    namespace: lease.metadata.namespace.unwrap_or_default(),
+            for object in found {
+                let spec = object.spec.unwrap_or_default();
+                let lease = Lease {
+                    namespace: object.metadata.namespace.clone().unwrap_or_default(),
+                    name: object.metadata.name.clone().unwrap_or_default(),
                     holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
                     renewed: spec.renew_time.map(|time| time.0),
                     seconds: spec.lease_duration_seconds.map_or(15, i64::from),
+                };
+                if !is_theirs(&lease) {
+                    continue;
                 }
-            });
-            // With several installations, the Lease of the one that works.
-            if let Some(lease) =
-                found.filter(is_theirs).max_by_key(|lease| (lease.holder.is_some(), lease.renewed))
-            {
-                leases.insert(controller.to_owned(), lease);
+                let controllers = labels::annotation(&object.metadata, labels::CONTROLLERS);
+                for name in controllers.unwrap_or(controller).split(',') {
+                    // With several installations, the Lease of the one that works.
+                    let rank = |lease: &Lease| (lease.holder.is_some(), lease.renewed);
+                    if leases.get(name).is_none_or(|other| rank(other) < rank(&lease)) {
+                        leases.insert(name.to_owned(), lease.clone());
+                    }
+                }
             }
         }
         hub.leases = Some(leases);

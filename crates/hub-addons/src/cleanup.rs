@@ -45,7 +45,9 @@ pub enum CleanupError {
 
 /// Withdraws the entries, or only lists them; returns a line for each profile.
 pub async fn cleanup(args: &CleanupArgs) -> Result<String, CleanupError> {
-    let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?).await?;
+    let client =
+        connect::client(connect::config(args.kubeconfig.as_deref()).await?, args.kubeconfig.as_deref())
+            .await?;
     let kind = profile_version(&client).await?.ok_or(CleanupError::NotServed)?.resource();
     let profiles: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
     let (mut lines, mut page) = (String::new(), ListParams::default().limit(PAGE));

@@ -1,38 +1,39 @@
 //! Configuration and client for the hub.
+//!
+//! The client speaks HTTP/2 where the API server has it, so that a connection to a frozen API server is noticed: the
+//! kernel of its machine still acknowledges TCP keepalive, but nothing responds to PINGs. Each connection has the CA
+//! certificates that the configuration has when it is opened, so that a process survives their rotation.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Uri};
-use hub_runtime::watch::WATCH_DURATION;
-use hyper_timeout::TimeoutConnector;
-use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector};
+use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use kube::client::retry::RetryPolicy;
-use kube::client::{Body, ClientBuilder, ConfigExt as _};
+use kube::client::{ClientBuilder, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use tokio::net::TcpStream;
+use parking_lot::Mutex;
+use tokio::time::timeout;
 use tower::retry::RetryLayer;
-use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, service_fn};
+use tracing::info;
 
-use crate::connections::{Connections, PATIENCE};
+use crate::connections::Connections;
 
-/// Timeout of a connection attempt, including a wait of up to [`PATIENCE`].
+/// Timeout of a connection attempt, with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// TCP keepalive, which detects a peer that is gone without closing the connection, such as a failed machine or a load
 /// balancer that lost its state. After this time without data, probes are sent at this interval. The connection ends if
-/// this many probes are not acknowledged, or if sent data is not acknowledged for as long as that takes. Otherwise a
-/// quiet watch would notice only at its timeout.
+/// this many probes are not acknowledged, or if sent data is not acknowledged for as long as that takes.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 2;
-
-/// Read timeout of a connection, so that no list blocks forever. A watch ends earlier by itself.
-const READ_TIMEOUT: Duration = WATCH_DURATION.saturating_add(Duration::from_secs(15));
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -67,52 +68,75 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     } else {
         Config::from_kubeconfig(&options).await.map_err(ConnectError::Nothing)?
     };
-    config.connect_timeout = Some(CONNECT_TIMEOUT);
-    config.read_timeout = Some(READ_TIMEOUT);
-    config.reset_reader_on_write = true;
     // The queue retries, and knows how to handle the result of a repeated request; a client that repeats a POST by
     // itself turns a lost response into an unexplained conflict.
     config.default_retry = false;
+    // Every kind of configuration is read again for new connections.
+    config.root_cert_file = None;
     let agent = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
     config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
     Ok(config)
 }
 
-/// A client with this configuration.
+/// A client with this configuration, which is that of [`config`] with the same kubeconfig.
 ///
 /// It consists of the layers of kube's own client, whose connector has no keepalive and cannot be replaced.
 /// An exec plugin in the kubeconfig runs here for the first token, without a timeout. It runs on a thread of its own,
 /// so that probes get a response meanwhile; kube runs it for later tokens in the same way.
-pub async fn client(config: Config) -> Result<Client, ConnectError> {
-    let client = move || layered(config, connector(), Connections::new(PATIENCE));
+pub async fn client(config: Config, kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+    let kubeconfig = kubeconfig.map(Path::to_owned);
+    let client = move || layered(config, kubeconfig, connector());
     let built = tokio::task::spawn_blocking(client).await;
     let built = built.unwrap_or_else(|error| Err(kube::Error::Service(error.into())));
     built.map_err(ConnectError::Client)
 }
 
-fn layered<C>(config: Config, tcp: C, connections: Connections) -> kube::Result<Client>
+fn layered<C>(config: Config, kubeconfig: Option<PathBuf>, tcp: C) -> kube::Result<Client>
 where
-    C: Service<Uri, Response = TokioIo<TcpStream>, Error: Into<BoxError>, Future: Send>,
-    C: Clone + Send + Sync + 'static,
+    C: Service<Uri, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync + 'static,
+    C::Response: Connection + hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
 {
-    let of_connector = connections.clone();
-    let tcp = tcp.map_err(C::Error::into).map_future(move |connect| of_connector.clone().connect(connect));
-    let https = config.rustls_https_connector_with_connector(tcp)?;
-    let mut connector = TimeoutConnector::new(https);
-    connector.set_connect_timeout(config.connect_timeout);
-    connector.set_read_timeout(config.read_timeout);
-    connector.set_write_timeout(config.write_timeout);
-    connector.set_reset_reader_on_write(config.reset_reader_on_write);
-    let http = HttpClient::builder(TokioExecutor::new()).build::<_, Body>(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
         .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .map_future(move |response| connections.clone().request(response))
-        .service(http);
-    Ok(ClientBuilder::new(service, config.default_namespace).build())
+        .map_err(BoxError::from);
+    let namespace = config.default_namespace.clone();
+    let tls = Arc::new(Mutex::new((https(&config, tcp.clone())?, config.root_cert)));
+    let connect = service_fn(move |uri| {
+        let (tls, tcp, kubeconfig) = (Arc::clone(&tls), tcp.clone(), kubeconfig.clone());
+        async move {
+            // A kubeconfig that cannot be read may be about to be replaced.
+            if let Ok(config) = self::config(kubeconfig.as_deref()).await
+                && config.root_cert != tls.lock().1
+                && let Ok(https) = https(&config, tcp)
+            {
+                info!("the CA certificates of the hub have changed");
+                *tls.lock() = (https, config.root_cert);
+            }
+            let https = tls.lock().0.clone();
+            timeout(CONNECT_TIMEOUT, https.oneshot(uri)).await?
+        }
+        .boxed()
+    });
+    let connections = Connections::new(connect);
+    let http = service_fn(move |request| connections.clone().send(request));
+    Ok(ClientBuilder::new(service.service(http), namespace).build())
+}
+
+/// Adds TLS with the CA certificates of the configuration.
+fn https<C>(config: &Config, tcp: C) -> kube::Result<HttpsConnector<C>> {
+    let mut tls = config.rustls_client_config()?;
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let invalid = |error| kube::Error::Service(BoxError::from(error));
+    Ok(match config.tls_server_name.clone() {
+        Some(name) => {
+            let resolver = FixedServerNameResolver::new(name.try_into().map_err(invalid)?);
+            HttpsConnector::new(tcp, tls, false, Arc::new(resolver))
+        }
+        None => HttpsConnector::new(tcp, tls, false, Arc::new(DefaultServerNameResolver::default())),
+    })
 }
 
 /// Connects over TCP and detects dead peers.
@@ -135,58 +159,49 @@ fn first_line(error: &impl std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use futures::future::join_all;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use hyper_util::client::legacy::connect::Connection as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::connections::tests::{Server, certificate};
 
-    /// Responds to every request, and counts the connections.
-    async fn serve(listener: TcpListener, accepted: Arc<AtomicUsize>) {
-        while let Ok((mut connection, _)) = listener.accept().await {
-            accepted.fetch_add(1, Ordering::Relaxed);
-            tokio::spawn(async move {
-                let mut request = Vec::new();
-                while connection.read_buf(&mut request).await.is_ok_and(|length| length > 0) {
-                    if request.ends_with(b"\r\n\r\n") {
-                        request.clear();
-                        tokio::task::yield_now().await;
-                        let response = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-                        connection.write_all(response).await.unwrap();
-                    }
-                }
-            });
+    #[tokio::test]
+    async fn a_process_survives_the_rotation_of_the_hubs_certificate_authority() {
+        let directory = tempfile::tempdir().unwrap();
+        let (kubeconfig, ca) = (directory.path().join("kubeconfig"), directory.path().join("ca.crt"));
+        for is_inline in [true, false] {
+            let (first, trusted) = certificate();
+            let mut server = Server::start(first).await;
+            let address = server.address;
+            let trust = |pem: String| {
+                std::fs::write(&ca, &pem).unwrap();
+                let trusted = if is_inline {
+                    format!("certificate-authority-data: {}", STANDARD.encode(pem))
+                } else {
+                    "certificate-authority: ca.crt".to_owned()
+                };
+                let text = format!(
+                    "{{clusters: [{{name: hub, cluster: {{server: 'https://{}', {trusted}}}}}], \
+                     users: [{{name: us, user: {{token: t}}}}], current-context: at, \
+                     contexts: [{{name: at, context: {{cluster: hub, user: us}}}}]}}",
+                    address
+                );
+                std::fs::write(&kubeconfig, text).unwrap();
+            };
+            trust(trusted.pem());
+            let config = config(Some(&kubeconfig)).await.unwrap();
+            let client = client(config, Some(&kubeconfig)).await.unwrap();
+            let get = || client.request_text(http::Request::get("/").body(Vec::new()).unwrap());
+            assert_eq!(get().await.unwrap(), "ok");
+            let (second, trusted) = certificate();
+            server.restart(second).await;
+            assert!(get().await.is_err(), "the new certificate is of an unknown authority");
+            trust(trusted.pem());
+            assert_eq!(get().await.unwrap(), "ok", "inline: {is_inline}");
         }
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn there_are_never_more_connections_than_there_were_requests_at_once() {
-        const REQUESTS: usize = 8;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let accepted = Arc::new(AtomicUsize::new(0));
-        let server = tokio::spawn(serve(listener, Arc::clone(&accepted)));
-        // As slow as a handshake with a loaded server.
-        let slow = connector().map_future(async |connection| {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            connection.await
-        });
-        let config = Config::new(format!("http://{address}").parse().unwrap());
-        let client = layered(config, slow, Connections::new(Duration::MAX)).unwrap();
-        join_all((0..REQUESTS).map(async |_| {
-            for _ in 0..100 {
-                let request = http::Request::get("/").body(Vec::new()).unwrap();
-                assert_eq!(client.request_text(request).await.unwrap(), "ok");
-            }
-        }))
-        .await;
-        server.abort();
-        let accepted = accepted.load(Ordering::Relaxed);
-        assert!((1..=REQUESTS).contains(&accepted), "{accepted} connections for {REQUESTS} requests at once");
     }
 
     #[tokio::test]
@@ -214,7 +229,7 @@ mod tests {
                 }
             });
             let request = http::Request::get("/").body(Vec::new()).unwrap();
-            let response = client(config).await.unwrap().request_text(request).await;
+            let response = client(config, None).await.unwrap().request_text(request).await;
             server.abort();
             response
         };
@@ -241,7 +256,7 @@ mod tests {
         } }))
         .unwrap();
         let release = async { std::fs::write(&path, "").unwrap() };
-        let (client, ()) = tokio::join!(client(config), release);
+        let (client, ()) = tokio::join!(client(config, None), release);
         assert!(client.is_ok());
     }
 

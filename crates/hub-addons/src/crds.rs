@@ -32,7 +32,9 @@ pub enum CrdsError {
 pub async fn crds(args: &CrdsArgs) -> Result<String, CrdsError> {
     let profile = crds::cluster_profile(args.cluster_profile_lists);
     if args.create_missing {
-        let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?).await?;
+        let client =
+            connect::client(connect::config(args.kubeconfig.as_deref()).await?, args.kubeconfig.as_deref())
+                .await?;
         return create_missing(client, &profile).await;
     }
     crds::all().into_iter().try_fold(String::new(), |text, crd| {

@@ -29,7 +29,9 @@ pub async fn explain(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
     if args.working.is_empty() {
         return run(Command::Explain(args.explain), args.kubeconfig.as_deref()).await;
     }
-    let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?).await?;
+    let client =
+        connect::client(connect::config(args.kubeconfig.as_deref()).await?, args.kubeconfig.as_deref())
+            .await?;
     let report = working::look(&client, &args.working).await;
     write!(io::stdout().lock(), "{report}").map_err(CommandError::Print)?;
     if report.works() {
@@ -44,7 +46,7 @@ pub async fn run(command: Command, kubeconfig: Option<&Path>) -> Result<ExitCode
     let mut config = connect::config(kubeconfig).await?;
     // Retries as kubectl does, since a person waits, after a response such as "storage is (re)initializing".
     config.default_retry = true;
-    let client = connect::client(config).await?;
+    let client = connect::client(config, kubeconfig).await?;
     let hub = Hub::new(client, kubeconfig.map(Path::to_owned));
     let outcome = clusterprofile_cli::run(command, &hub).await?;
     Ok(ExitCode::from(outcome.exit_status()))

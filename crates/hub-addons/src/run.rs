@@ -61,8 +61,9 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let hub = config.cluster_url.clone();
     let namespace = args.leader_election_namespace.as_ref().unwrap_or(&config.default_namespace);
     let access_settings = args.consumer_access(namespace).filter(|_| is_on(consumer_access::GATE));
-    let candidate = Candidate { namespace: namespace.clone(), identity: identity() };
-    let client = connect::client(config).await?;
+    let lease = args.leader_election_id.clone().unwrap_or_else(|| args.feature_gates.lease().to_owned());
+    let candidate = Candidate { namespace: namespace.clone(), lease, identity: identity() };
+    let client = connect::client(config, args.kubeconfig.as_deref()).await?;
     serve::serve_authorized(&args.host, &metrics, &client).await?;
     let setup = Setup {
         health,

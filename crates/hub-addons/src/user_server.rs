@@ -31,7 +31,7 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), RunError> {
     let from_files = from_files.transpose()?.map(Arc::new);
     let listener = args.bind_address.bind("applications").await?;
     let hub = config.cluster_url.clone();
-    let client = connect::client(config).await?;
+    let client = connect::client(config, args.kubeconfig.as_deref()).await?;
     serve::serve_authorized(&args.host, &metrics, &client).await?;
     let certificate = match (from_files, args.authority(PROTOCOLS)) {
         (Some(certificate), _) => certificate,

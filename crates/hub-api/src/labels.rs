@@ -49,6 +49,9 @@ pub const SYNCED_ACCOUNT_UID: &str = "authentication.open-cluster-management.io/
 /// `cp-creds`, separated by commas.
 pub const MOUNT_PLUGIN: &str = "authentication.open-cluster-management.io/mount-cp-creds";
 
+/// Annotation on a Lease: the controllers of the process that holds it, separated by commas.
+pub const CONTROLLERS: &str = "hub-addons/controllers";
+
 /// The value of a label that is set.
 pub const TRUE: &str = "true";
 

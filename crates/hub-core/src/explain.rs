@@ -54,7 +54,7 @@ pub enum Status {
 /// The steps that an application depends on, in this order. The comments are the texts of `docs/reference.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, EnumMessage, VariantArray)]
 pub enum Step {
-    /// The controllers hold their Leases, and OCM's own gates are not enabled beside them.
+    /// Processes hold the Leases of the controllers, and OCM's own gates are not enabled beside them.
     Controllers,
     /// A ManagedClusterSetBinding of the namespace is in force.
     Binding,

@@ -25,12 +25,12 @@ pub enum FleetKind {
 /// A controller of the process. [`Process`](crate::process::Process) calls these methods in this order, each one for
 /// all controllers before the next:
 ///
-/// 1. it creates every controller, and acquires the Lease with its [name](Self::name);
+/// 1. it creates every controller, and acquires the Lease of the process;
 /// 2. [`watch`](Self::watch) starts the watches, after those of the fleet that some controller [needs](Self::needs);
 /// 3. [`begin`](Self::begin), when every watch has its first list; from then on [`fleet_changed`](Self::fleet_changed);
 /// 4. [`work`](Self::work), until the process stops.
 pub trait Controller: Send + Sync + 'static {
-    /// The name in logs and metrics; its Lease is `hub-addons-NAME`.
+    /// The name in logs, in metrics and in the annotation of the Lease.
     fn name(&self) -> &'static str;
 
     /// The parts of the fleet that it needs watched: by default those that grants depend on.
@@ -48,7 +48,7 @@ pub trait Controller: Send + Sync + 'static {
         None
     }
 
-    /// An annotation of its Lease and the value to write with the next renewal; no value removes it. Called also before
+    /// An annotation of the Lease and the value to write with the next renewal; no value removes it. Called also before
     /// the controller works.
     fn lease_annotation(&self) -> Option<(&'static str, Option<String>)> {
         None

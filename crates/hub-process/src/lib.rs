@@ -1,6 +1,6 @@
 //! Controllers in one process, and what they share.
 //!
-//! - A [`controller`] says what it watches, decides and owns; a [`process`] runs several in order, from their Leases to
+//! - A [`controller`] says what it watches, decides and owns; a [`process`] runs several in order, from its Lease to
 //!   the last write;
 //! - [`fleet_cache`] has the hub's clusters, sets and bindings, watched once for all controllers;
 //! - [`profiles`] has the cache and the single writer of ClusterProfiles, for all owners of their parts.

@@ -1,12 +1,13 @@
-//! The controllers of one process, from acquiring their Leases to shutdown.
+//! The controllers of one process, from acquiring its Lease to shutdown.
 //!
 //! [`Process::new`] takes what the process needs from outside, [`Process::add`] the controllers, and
-//! [`Process::run`] does the rest in a fixed order: Leases, watches, first lists, work, shutdown. There is no global
+//! [`Process::run`] does the rest in a fixed order: Lease, watches, first lists, work, shutdown. There is no global
 //! state, so several processes can run in one program; a process that is dropped leaves no task behind.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use hub_api::labels;
 use hub_api::names::ManagerName;
 use hub_core::fleet::BoundSource;
 use jiff::Timestamp;
@@ -19,7 +20,7 @@ use crate::controller::Controller;
 use crate::fleet_cache::FleetCache;
 use crate::profiles::Profiles;
 use hub_runtime::flow::write_limit::WriteLimit;
-use hub_runtime::host::lease::{Candidate, Fence, Leases};
+use hub_runtime::host::lease::{Annotations, Candidate, Claim, Election};
 use hub_runtime::host::{Host, Watches};
 use hub_runtime::observe::health::Health;
 use hub_runtime::observe::metrics::Metrics;
@@ -93,7 +94,7 @@ pub enum ProcessError {
 pub struct Process {
     /// What the controllers share.
     pub shared: Shared,
-    leases: Option<Leases>,
+    election: Option<Election>,
     /// Those that [`Self::add`] has added.
     pub controllers: Vec<Arc<dyn Controller>>,
 }
@@ -103,56 +104,52 @@ impl Process {
     pub fn new(setup: Setup) -> Self {
         let Setup { client, health, metrics, manager, bound_source, candidate, is_read_only, limit, clock } =
             setup;
-        let leases = candidate.map(|candidate| Leases::new(client.clone(), candidate, metrics.clone()));
-        let fence = match &leases {
-            _ if is_read_only => Fence::closed(),
-            Some(leases) => leases.fence(),
-            None => Fence::open(),
+        let election = candidate.map(|candidate| Election::new(client.clone(), candidate, metrics.clone()));
+        let claim = match &election {
+            _ if is_read_only => Claim::Never,
+            Some(election) => election.claim(),
+            None => Claim::Always,
         };
-        let host = Arc::new(Host::new(client, health, metrics, fence, limit, clock));
+        let host = Arc::new(Host::new(client, health, metrics, claim, limit, clock));
         let fleet = FleetCache::new(bound_source, &host);
         let profiles = Profiles::new(Arc::clone(&host), manager.clone());
         let shared = Shared { host, fleet, profiles, manager };
-        Self { shared, leases, controllers: Vec::new() }
+        Self { shared, election, controllers: Vec::new() }
     }
 
     /// Adds a controller with its settings, if there are any.
     pub fn add<S, C: Controller>(mut self, settings: Option<S>, new: impl FnOnce(&Shared, S) -> C) -> Self {
         if let Some(settings) = settings {
-            let controller: Arc<dyn Controller> = Arc::new(new(&self.shared, settings));
-            if let Some(leases) = &mut self.leases {
-                let shown = Arc::clone(&controller);
-                leases.add(controller.name(), Box::new(move || shown.lease_annotation()));
-            }
-            self.controllers.push(controller);
+            self.controllers.push(Arc::new(new(&self.shared, settings)));
         }
         self
     }
 
-    /// Acquires the Leases, watches and works until `stop`. Then it finishes the writes in flight and releases its
-    /// Leases. A process that is dropped instead ends immediately.
+    /// Acquires the Lease, watches and works until `stop`. Then it finishes the writes in flight and releases the Lease.
+    /// A process that is dropped instead ends immediately.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), ProcessError> {
-        if let Some(leases) = &mut self.leases
-            && !leases.acquire(&stop).await
-        {
-            return Ok(());
+        if let Some(election) = &mut self.election {
+            election.annotations = annotations(self.controllers.clone());
+            if !election.acquire(&stop).await {
+                return Ok(());
+            }
         }
         let result = self.lead(stop).await;
         self.shared.host.tasks.end();
-        if let Some(leases) = &mut self.leases {
-            leases.release().await;
+        if let Some(election) = &mut self.election {
+            election.release().await;
         }
         result
     }
 
     async fn lead(&mut self, stop: CancellationToken) -> Result<(), ProcessError> {
-        let Self { shared, leases, controllers } = self;
+        let Self { shared, election, controllers } = self;
         let host = &shared.host;
         watch(shared, controllers);
         let mut work = Box::pin(work(shared, controllers, stop.clone()));
         let mut lost = Box::pin(async {
-            match leases {
-                Some(leases) => leases.hold().await,
+            match election {
+                Some(election) => election.hold().await,
                 None => std::future::pending().await,
             }
         });
@@ -179,6 +176,17 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.shared.host.tasks.end();
     }
+}
+
+/// The annotations of the Lease: the names of the controllers, and those of each controller.
+fn annotations(controllers: Vec<Arc<dyn Controller>>) -> Annotations {
+    let names: Vec<_> = controllers.iter().map(|controller| controller.name()).collect();
+    let names = names.join(",");
+    Box::new(move || {
+        let mut annotations = vec![(labels::CONTROLLERS, Some(names.clone()))];
+        annotations.extend(controllers.iter().filter_map(|controller| controller.lease_annotation()));
+        annotations
+    })
 }
 
 /// Starts every watch: the shared ones, then those of each controller.

@@ -1,7 +1,6 @@
 //! What every controller of the process shares: the client, the probes, the metrics, the writer, and supervised tasks.
 
 pub mod lease;
-mod suspended;
 pub mod tasks;
 
 use std::future::Future;
@@ -14,7 +13,7 @@ use tokio::task::AbortHandle;
 use tracing::{Instrument as _, info_span};
 
 use crate::flow::write_limit::WriteLimit;
-use crate::host::lease::Fence;
+use crate::host::lease::Claim;
 use crate::host::tasks::Tasks;
 use crate::observe::health::{Health, SyncState};
 use crate::observe::metrics::Metrics;
@@ -51,11 +50,11 @@ impl Host {
         client: Client,
         health: Health,
         metrics: Metrics,
-        fence: Fence,
+        claim: Claim,
         limit: WriteLimit,
         clock: Clock,
     ) -> Self {
-        let writer = Writer::new(fence, limit, metrics.clone());
+        let writer = Writer::new(claim, limit, metrics.clone());
         let served = ServedVersion::default();
         let reporter = Reporter::new(PROGRAM, metrics.clone(), served.clone());
         let publisher = Publisher {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::flow::circuit_breaker::CircuitBreaker;
 use crate::flow::write_limit::WriteLimit;
-use crate::host::lease::Fence;
+use crate::host::lease::Claim;
 use crate::observe::metrics::Metrics;
 use crate::write::error::{Category, WriteError, retry_after, summary};
 
@@ -31,7 +31,7 @@ pub struct Request<'a> {
 
 #[derive(Clone)]
 pub struct Writer {
-    pub(crate) fence: Fence,
+    pub(crate) claim: Claim,
     /// Shared by all writers of the process.
     pub breaker: CircuitBreaker,
     /// What its writes count towards.
@@ -40,14 +40,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer that is allowed to write while `fence` is open.
+    /// A writer that is allowed to write while `claim` is valid.
     #[must_use]
-    pub fn new(fence: Fence, limit: WriteLimit, metrics: Metrics) -> Self {
-        Self { fence, breaker: CircuitBreaker::new(metrics.clone()), limit, metrics }
+    pub fn new(claim: Claim, limit: WriteLimit, metrics: Metrics) -> Self {
+        Self { claim, breaker: CircuitBreaker::new(metrics.clone()), limit, metrics }
     }
 
-    /// Sends one request. Its timeout is ten seconds, or less if the claim expires earlier, so that no write is in
-    /// flight when another process begins to lead.
+    /// Sends one request, with a timeout of ten seconds. One that was sent before the claim expires is not cancelled: the
+    /// API server may execute it nevertheless, and its result would be unknown.
     pub async fn send<T>(
         &self,
         request: Request<'_>,
@@ -56,15 +56,15 @@ impl Writer {
         let failed = |category, text: &str| {
             WriteError::new(request.verb, request.resource, request.name, category, text)
         };
-        let Some(remaining) = self.fence.remaining() else {
+        if !self.claim.is_valid() {
             return Err(failed(Category::NotLeader, "this process does not lead"));
-        };
+        }
         if !self.breaker.lets_through() {
             return Err(failed(Category::Held, "not sent: the API server is failing"));
         }
         self.limit.count();
         let begin = Instant::now();
-        let result = match timeout(remaining.min(WRITE_TIMEOUT), call).await {
+        let result = match timeout(WRITE_TIMEOUT, call).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(WriteError {
                 retry_after: retry_after(&error),
@@ -89,7 +89,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_blocks_times_out() {
         let metrics = Metrics::new("0");
-        let writer = Writer::new(Fence::open(), WriteLimit::default(), metrics.clone());
+        let writer = Writer::new(Claim::Always, WriteLimit::default(), metrics.clone());
         let error = writer.send(REQUEST, std::future::pending::<Result<(), _>>()).await.unwrap_err();
         assert_eq!(error.category, Category::Timeout);
         assert_eq!(error.to_string(), "cannot create clusterprofiles ns/c: timed out");
@@ -98,7 +98,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_that_block_do_not_open_the_breaker_in_however_many_namespaces() {
-        let writer = Writer::new(Fence::open(), WriteLimit::default(), Metrics::new("0"));
+        let writer = Writer::new(Claim::Always, WriteLimit::default(), Metrics::new("0"));
         for name in ["ns/c", "ns/d", "other/c", "third/c"] {
             let blocks = std::future::pending::<Result<(), _>>();
             let error = writer.send(Request { name, ..REQUEST }, blocks).await.unwrap_err();

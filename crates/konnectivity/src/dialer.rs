@@ -212,6 +212,7 @@ fn ended(status: &tonic::Status) -> DialError {
     DialError::Ended(shortened(status.message()))
 }
 
+/// The beginning of a text of the proxy server or of an agent, which reaches terminals in messages of this project.
 fn shortened(text: &str) -> String {
-    text.chars().filter(|char| !char.is_control()).take(ERROR_LENGTH).collect()
+    object_names::visible(&text.chars().take(ERROR_LENGTH).collect::<String>())
 }

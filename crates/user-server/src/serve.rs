@@ -88,10 +88,19 @@ pub(crate) async fn serve(
 
 type Accepted = tokio_rustls::server::TlsStream<TcpStream>;
 
+/// Ends the connection of a client that is gone, such as one that has lost power: if it acknowledges no keepalive, or no
+/// data for as long as that takes. The kernel sends no keepalive while data is not acknowledged.
+fn end_if_dead(stream: &TcpStream) {
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+    let _ = socket.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES));
+    #[cfg(target_os = "linux")]
+    let _ = socket.set_tcp_user_timeout(Some(KEEPALIVE * (KEEPALIVE_PROBES + 1)));
+}
+
 async fn connect(stream: TcpStream, certificate: Arc<ServingCertificate>) -> Option<Accepted> {
     let _ = stream.set_nodelay(true);
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
-    let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES));
+    end_if_dead(&stream);
     let config = certificate.config();
     timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream)).await.ok()?.ok()
 }
@@ -132,4 +141,23 @@ async fn converse(
         () = closing.cancelled() => serving.as_mut().graceful_shutdown(),
     }
     let _ = serving.await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_client_that_acknowledges_nothing_keeps_its_connection_for_a_minute_and_a_half() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (_client, accepted) = tokio::join!(client, listener.accept());
+        let (stream, _) = accepted.unwrap();
+        end_if_dead(&stream);
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(90)));
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
+    }
 }

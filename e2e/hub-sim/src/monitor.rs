@@ -32,8 +32,8 @@ pub struct Monitor {
     /// The uids of the objects that earlier processes have created. If a tenant has since stripped such a copy, nothing
     /// identifies it as a copy.
     pub abandoned: BTreeSet<String>,
-    /// The identity and the Leases of each process that takes part in leader election.
-    pub candidates: BTreeMap<ProcessId, (String, Vec<String>)>,
+    /// The identity and the Lease of each process that takes part in leader election.
+    pub candidates: BTreeMap<ProcessId, (String, String)>,
     /// Whether RoleBindings and ClusterRoles on the hub limit the permissions for Secrets.
     pub limited_secrets: bool,
     /// The namespaces whose RoleBinding was deleted by another client and not created again by a process.
@@ -265,12 +265,12 @@ impl Monitor {
         self.is_rewound = true;
     }
 
-    /// Another process that holds a Lease which this process needs for its writes.
+    /// Another process that holds the Lease which this process needs for its writes.
     fn other_leader(&self, server: &Server, process: ProcessId) -> Option<String> {
-        let (own, leases) = self.candidates.get(&process).filter(|_| !self.is_rewound)?;
-        let needed = server.objects_of("leases").filter(|lease| leases.iter().any(|it| it == name_of(lease)));
-        let mut holders = needed.filter_map(|lease| lease["spec"]["holderIdentity"].as_str());
-        holders.find(|holder| !holder.is_empty() && holder != own).map(str::to_owned)
+        let (own, lease) = self.candidates.get(&process).filter(|_| !self.is_rewound)?;
+        let lease = server.objects_of("leases").find(|it| name_of(it) == lease)?;
+        let holder = lease["spec"]["holderIdentity"].as_str()?;
+        (!holder.is_empty() && holder != own).then(|| holder.to_owned())
     }
 
     fn judge(&self, server: &Server, change: &Change) -> Result<(), String> {

@@ -75,6 +75,8 @@ pub enum Operation {
     /// The history is compacted while a client reads a list page by page.
     CompactBetweenPages,
     Stall(u8),
+    /// Each request takes this many tenths of a second.
+    Slow(u8),
     Lag(u8),
     Fail(Fault, u8),
     /// The server does not respond for this many tenths of a second.
@@ -192,6 +194,7 @@ impl Operation {
                 | Self::Compact
                 | Self::CompactBetweenPages
                 | Self::Stall(_)
+                | Self::Slow(_)
                 | Self::Lag(_)
                 | Self::Fail(..)
                 | Self::Outage(_)

@@ -101,17 +101,17 @@ pub struct Means {
 }
 
 impl Gates {
-    /// The Leases of these controllers.
-    fn leases(self) -> Vec<String> {
+    /// The Lease of a process with these controllers, as the program names it.
+    fn lease(self) -> String {
         let controllers = [
+            (self.syncer, "credential-syncer"),
             (self.projector, "profile-projector"),
             (self.provisioner, "access-provisioner"),
-            (self.syncer, "credential-syncer"),
             (self.rights, "credential-rights"),
             (self.consumers, "consumer-access"),
         ];
-        let enabled = controllers.into_iter().filter(|(enabled, _)| *enabled);
-        enabled.map(|(_, controller)| format!("hub-addons-{controller}")).collect()
+        let first = controllers.into_iter().find(|(enabled, _)| *enabled);
+        first.map_or("hub-addons".to_owned(), |(_, controller)| format!("hub-addons-{controller}"))
     }
 }
 
@@ -127,12 +127,18 @@ pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
                 // Every replica of the user server serves.
                 let means = Means { leases: means.leases && !gates.admission, ..means };
                 if means.leases {
-                    let candidate = (identity.clone(), gates.leases());
+                    let candidate = (identity.clone(), gates.lease());
                     world.lock().monitor.candidates.insert(process, candidate);
                 }
                 let declared = world.lock().monitor.declared;
-                let built =
-                    build(&world, process, setup(&world, process, identity, means), gates, means, declared);
+                let built = build(
+                    &world,
+                    process,
+                    setup(&world, process, identity, gates, means),
+                    gates,
+                    means,
+                    declared,
+                );
                 let controllers = built.controllers.clone();
                 let annotations = move || {
                     let shown = controllers.iter().filter_map(|controller| controller.lease_annotation());
@@ -175,9 +181,9 @@ async fn renew_lease(world: World, annotations: impl Fn() -> Vec<(&'static str, 
     }
 }
 
-fn setup(world: &World, process: ProcessId, identity: String, means: Means) -> Setup {
+fn setup(world: &World, process: ProcessId, identity: String, gates: Gates, means: Means) -> Setup {
     let clock = world.clone();
-    let candidate = Candidate { namespace: HOME.to_owned(), identity };
+    let candidate = Candidate { namespace: HOME.to_owned(), lease: gates.lease(), identity };
     let setup = Setup {
         clock: Arc::new(move || Timestamp::from_second(clock.lock().server.now).unwrap_or_default()),
         candidate: means.leases.then_some(candidate),

@@ -171,6 +171,8 @@ const CONSUMERS: u64 = 5;
 const LASTING: u64 = 3;
 /// One in this many schedules has a user server.
 const USER_SERVER: u64 = 8;
+/// One of this many schedules has an API server that takes up to five seconds for each request.
+const SLOW: u64 = 16;
 /// The maximum number of requests in a minute, whatever fails.
 const REQUESTS_A_MINUTE: u64 = 1500;
 
@@ -211,6 +213,11 @@ impl Schedule {
                 let request = Operation::random_request(&mut rng);
                 operations.insert(rng.usize(begin..=operations.len()), request);
             }
+        }
+        if seed % SLOW == 3 {
+            let mut rng = Rng::with_seed(!seed);
+            let slow = Operation::Slow(rng.u8(1..=50));
+            operations.insert(rng.usize(begin..=operations.len()), slow);
         }
         let mut pause = || {
             let most = [0, 0, 2, 20, 200, 1000][rng.usize(..6)];

@@ -64,6 +64,8 @@ pub struct CrashPoint {
 pub struct Network {
     /// How many of the next requests fail, and how.
     pub failing: Option<(usize, Fault)>,
+    /// How long each request takes, in addition to its latency.
+    pub slowness: Duration,
     /// How late watches show events.
     pub lag: Duration,
     /// The time until which watches show no events.
@@ -302,7 +304,7 @@ impl World {
     /// How long a request takes to arrive.
     pub(crate) fn latency(&self) -> Duration {
         let mut state = self.lock();
-        Duration::from_micros(state.rng.u64(200..6000))
+        Duration::from_micros(state.rng.u64(200..6000)) + state.network.slowness / 2
     }
 
     /// What wakes up a watch on this path.

@@ -335,7 +335,26 @@ fn a_permission_that_a_restored_etcd_has_lost_is_created_again() {
 }
 
 #[test]
-fn a_process_that_loses_its_leases_in_an_outage_starts_again_and_converges() {
+fn an_api_server_that_takes_five_seconds_for_each_request_has_a_leader_that_stays() {
+    let operations = [
+        (O::CreateSet(0), 0),
+        (O::Bind(0, 0), 0),
+        (O::Slow(50), 0),
+        (O::Start(0), 60_000),
+        (O::Start(1), 60_000),
+        (O::CreateCluster(0), 0),
+        (O::MoveCluster(0, Some(0)), 60_000),
+    ];
+    let means = Means { granted: false, leases: true };
+    let schedule =
+        Schedule { seed: 4, setting: Setting { means, ..Setting::PLAIN }, operations: operations.to_vec() };
+    let outcome = schedule.run(&Hubs::default());
+    assert_eq!(outcome.violations, [""; 0]);
+    assert!(!outcome.counts.contains_key("restarts"), "{:?}", outcome.counts);
+}
+
+#[test]
+fn a_process_that_loses_its_lease_in_an_outage_starts_again_and_converges() {
     // Random schedules rarely last as long as a Lease.
     let operations = [
         (O::CreateSet(0), 0),

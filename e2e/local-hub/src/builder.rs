@@ -21,6 +21,9 @@ use crate::{HubError, LocalHub, crds, grants, ports, programs, random};
 /// A hub takes 3 seconds on an idle machine; this one may be compiling.
 const PATIENCE: Duration = Duration::from_mins(4);
 
+/// The variable with a directory that keeps the audit logs of all hubs.
+const AUDIT_LOGS: &str = "LOCAL_HUB_AUDIT_LOGS";
+
 /// How many ports are tried.
 const PORTS: usize = 5;
 
@@ -136,6 +139,7 @@ impl HubBuilder {
         if self.workloads {
             write_private(&directory.join(programs::EGRESS), programs::EGRESS_YAML)?;
         }
+        keep_audit_log(&directory)?;
         let access = Access::to_hub(&certificates.authority, users);
         let (access, api_server) = tokio::select! {
             biased;
@@ -193,6 +197,16 @@ pub(crate) async fn start_many<const N: usize>(builders: [HubBuilder; N]) -> Res
     let starting = builders.into_iter().zip(places).map(|(builder, place)| builder.start_in(bin, place));
     let hubs = try_join_all(starting).await?;
     Ok(hubs.try_into().unwrap_or_else(|_| unreachable!("as many hubs as builders")))
+}
+
+/// Has the API server write its audit log to [`AUDIT_LOGS`], where it outlives the hub.
+fn keep_audit_log(directory: &Path) -> Result<(), HubError> {
+    let Some(logs) = std::env::var_os(AUDIT_LOGS) else { return Ok(()) };
+    let name = directory.file_name().unwrap_or_default();
+    let log = Path::new(&logs).join(format!("{}-{}", std::process::id(), name.display()));
+    let kept = std::fs::write(&log, "")
+        .and_then(|()| std::os::unix::fs::symlink(&log, directory.join(programs::AUDIT_LOG)));
+    kept.map_err(|source| HubError::io(format!("keep {}", log.display()), source))
 }
 
 fn own_directory(asked_for: Option<PathBuf>) -> Result<PathBuf, HubError> {

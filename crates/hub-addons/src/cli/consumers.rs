@@ -51,7 +51,7 @@ fn namespace(text: &str) -> Result<Namespace, String> {
 }
 
 impl RunArgs {
-    /// The settings of consumer access, if consumers are declared. `leases` is the namespace of the Leases, which
+    /// The settings of consumer access, if consumers are declared. `leases` is the namespace of the Lease, which
     /// distinguishes installations.
     pub fn consumer_access(&self, leases: &str) -> Option<AccessSettings> {
         Some(AccessSettings {

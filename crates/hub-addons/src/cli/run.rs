@@ -126,9 +126,16 @@ pub struct RunArgs {
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub leader_elect: bool,
 
-    /// Namespace of the Leases; by default the Pod's own, else that of the kubeconfig's context
+    /// Namespace of the Lease; by default the Pod's own, else that of the kubeconfig's context
     #[arg(long, value_name = "NAMESPACE")]
     pub leader_election_namespace: Option<String>,
+
+    /// Name of the Lease: the same for all replicas of a Deployment; by default that of one of its controllers, such
+    /// as hub-addons-credential-syncer
+    ///
+    /// Credential rights, and kubectl clusterprofile explain, expect the default.
+    #[arg(long, value_name = "NAME")]
+    pub leader_election_id: Option<String>,
 
     /// The maximum number of writes in a second, on average; by default, only the API server limits them (API Priority and
     /// Fairness)
@@ -173,7 +180,8 @@ pub struct HostArgs {
 #[command(next_help_heading = "Permissions of the credential syncer (gate ClusterProfileCredRights)")]
 #[allow(clippy::struct_field_names, reason = "these are the names of the flags")]
 pub struct RightsArgs {
-    /// ServiceAccount of the credential syncer, as NAMESPACE/NAME; its Lease is expected in the same namespace
+    /// ServiceAccount of the credential syncer, as NAMESPACE/NAME; its Lease hub-addons-credential-syncer is expected in the
+    /// same namespace
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_account)]
     pub credential_rights_subject: Option<ObjectName>,
 

@@ -24,7 +24,6 @@ mod plugin_injection;
 mod policies;
 mod release;
 mod render;
-mod rights;
 mod scraping;
 mod tools;
 mod uninstall;

@@ -115,6 +115,11 @@ fn role_ref(role: &str) -> Value {
     json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role })
 }
 
+/// The label by which RBAC adds the rules of a ClusterRole to those of `view`.
+fn aggregated() -> Value {
+    json!({ "rbac.authorization.k8s.io/aggregate-to-view": "true" })
+}
+
 /// The object with the permissions, of this spec.
 fn permissions(object: Object, spec: &Value, edit: impl FnOnce(&mut Value)) -> Object {
     let mut body = json!({
@@ -175,6 +180,9 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_manifest_wo
         (create(|[_, role, _]| role["metadata"]["name"] = json!("hub-addons-own:x")), contains),
         (create(|[_, role, _]| role["aggregationRule"] = json!({})), contains),
         (create(|[_, role, _]| role["kind"] = json!("Role")), contains),
+        (create(|[_, role, _]| role["metadata"]["labels"] = aggregated()), contains),
+        (create(|[binding, ..]| binding["metadata"]["labels"] = aggregated()), contains),
+        (create(|[_, role, _]| role["metadata"]["annotations"] = json!({ "a": "b" })), contains),
         (create(|[.., acts]| acts["subjects"][0]["name"] = json!("default")), binds),
         (create(|[.., acts]| acts["subjects"][0]["namespace"] = json!("kube-system")), binds),
         (create(|[.., acts]| acts["roleRef"]["name"] = json!("cluster-admin")), binds),
@@ -206,7 +214,10 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_manifest_wo
     let works = "'hub-addons-consumers-manifestworks'";
     let other = permissions(work("default", "other"), &json!({}), |_| {});
     refused(&hub, &user(COMPONENT), vec![(Create(other), "that consumers declare")], works).await;
-    allowed(&hub, &user(COMPONENT), vec![create(|_| {})]).await;
+    let labelled = create(|[_, role, _]| {
+        role["metadata"]["labels"] = json!({ "app.kubernetes.io/managed-by": "hub-addons" });
+    });
+    allowed(&hub, &user(COMPONENT), vec![create(|_| {}), labelled]).await;
     foreign.create(&hub.ocm).await.unwrap();
     let own = ours(|_| {});
     own.create(&hub.ocm).await.unwrap();

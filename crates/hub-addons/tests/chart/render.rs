@@ -15,6 +15,7 @@ use std::path::Path;
 
 use crate::support::chart::{REGISTRY, chart, helm, repository, run};
 use crate::support::command::hub_addons;
+use crate::support::examples::documents;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use hub_api::crds::{self, Flavour};
 use serde_json::{Value, json};
@@ -508,6 +509,28 @@ async fn values_for_one_object_are_on_that_object_only() {
     }
     let policies = serde_json::to_string(&of_kind(&objects, "ValidatingAdmissionPolicy")).unwrap();
     assert!(policies.contains("in ['vault']") && !policies.contains("['kube-system"));
+}
+
+#[tokio::test]
+async fn the_replicas_of_the_user_server_are_its_own_or_those_of_an_autoscaler() {
+    let autoscaler = &documents("user-server", "autoscaler.yaml")[0]["spec"];
+    for (value, replicas) in [("4", json!(4)), ("null", Value::Null)] {
+        let value = format!("userServer.replicaCount={value}");
+        let objects = render("hub-addons", &["userServer.enabled=true", "replicaCount=1", &value]).await;
+        let find = |kind: &str| {
+            let all = of_kind(&objects, kind).into_iter();
+            all.filter(|it| name(it) == autoscaler["scaleTargetRef"]["name"]).collect::<Vec<_>>()
+        };
+        assert_eq!(find("Deployment")[0]["spec"]["replicas"], replicas, "{value}");
+        assert_eq!(find("PodDisruptionBudget").len(), 1, "{value}");
+        assert_eq!(of_kind(&objects, "PodDisruptionBudget").len(), 1, "{value}");
+    }
+    let metric = &autoscaler["metrics"][0]["pods"]["metric"]["name"];
+    assert!(
+        std::fs::read_to_string(repository().join("docs/reference.md"))
+            .unwrap()
+            .contains(metric.as_str().unwrap())
+    );
 }
 
 /// Names that people, and Open Cluster Management's own charts, may give releases.

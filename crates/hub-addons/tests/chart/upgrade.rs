@@ -56,7 +56,7 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         app.create(&hub.ocm).await.unwrap();
         let ended = helm_does(program, &hub, &released(), &["--set=propagateLabels={region}"]).await;
         assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-        // The programs of that package had one Lease for each process, and these have one for each controller.
+        // That package does not name the Leases of these programs.
         for component in ["profiles", "credentials"] {
             let account = format!("{RELEASE}-{component}");
             hub.grant_service_account(NAMESPACE, &account, rights::host()).await.unwrap();

@@ -1,5 +1,4 @@
-//! The user server as the chart installs it: it is ready with the permissions of its Roles, and each of them is needed. It
-//! serves with a certificate that others maintain, or that it issues itself.
+//! The user server as the chart installs it: it serves with a certificate that others maintain, or that it issues itself.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -15,7 +14,6 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::rights::right::{self, Right};
 use crate::support::chart::{self, install};
 use crate::support::proxy::{self, Authority};
 use crate::support::{Addons, Hub, SOON, world};
@@ -59,31 +57,8 @@ async fn shows(server: &Addons, line: &str) {
     .await;
 }
 
-/// What the user server cannot do without a permission.
-async fn misses(server: &Addons, right: &Right) {
-    match (&*right.verb, &*right.resource) {
-        ("create", "tokenreviews") => shows(server, "[-] token reviews: ").await,
-        ("list", resource) => {
-            eventually(&format!("{resource} are not listed"), SOON, async || {
-                let (_, text) = server.probe("/readyz").await;
-                let waits = |line: &str| line.starts_with("[-] ") && line.contains(resource);
-                if text.lines().any(waits) { Ok(()) } else { Err(text) }
-            })
-            .await;
-        }
-        ("watch", resource) => {
-            eventually(&format!("{resource} are not watched"), SOON, async || {
-                let refused = format!("cannot watch resource \"{resource}\"");
-                if server.log().contains(&refused) { Ok(()) } else { Err(server.log()) }
-            })
-            .await;
-        }
-        other => panic!("what is {other:?} for?"),
-    }
-}
-
 #[tokio::test]
-async fn it_is_ready_with_its_permissions_and_needs_each_of_them() {
+async fn it_waits_for_nothing_but_the_credentials_of_the_proxy_server() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     proxy::install(&hub, &Authority::new("proxy"), &[]).await;
     install(&hub, &VALUES).await;
@@ -91,23 +66,12 @@ async fn it_is_ready_with_its_permissions_and_needs_each_of_them() {
         let secret = ocm::Object::new(("", "v1", "Secret"), "secrets", Some("proxy"), name);
         world::create(&hub.ocm, [secret.field("stringData", json!({}))]).await;
     }
-    let all = right::rendered(&hub.ocm).await;
     let server = start(&hub).await;
     shows(&server, REVIEWS).await;
     let (ready, text) = server.probe("/readyz").await;
     assert!(ready == 503 && text.contains("[-] proxy server: there is no client certificate"), "{text}");
     let (_, waiting): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("[+]"));
     assert_eq!(waiting.len(), 2, "nothing else is missing: {text}");
-    server.stop().await;
-    let rights: Vec<_> = all.iter().filter(|right| right.is_of(COMPONENT)).collect();
-    assert_eq!(rights.len(), 13, "{rights:?}");
-    for right in rights {
-        right::take(&hub.ocm, &all, right, COMPONENT).await;
-        let server = start(&hub).await;
-        misses(&server, right).await;
-        server.stop().await;
-        right::give(&hub.ocm, &all, right, COMPONENT).await;
-    }
 }
 
 /// Without a Secret for its certificate.
@@ -153,7 +117,6 @@ async fn it_issues_its_certificate_by_an_authority_that_replicas_share_and_upgra
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     proxy::install(&hub, &Authority::new("proxy"), &[]).await;
     install(&hub, &ISSUING).await;
-    let all = right::rendered(&hub.ocm).await;
     let here = ["--bind-address=127.0.0.1:0"];
     let first = chart::start_with(&hub, COMPONENT, &here).await;
     let one = served(&hub, &first).await;
@@ -178,20 +141,5 @@ async fn it_issues_its_certificate_by_an_authority_that_replicas_share_and_upgra
     for server in [first, again] {
         assert!(!server.log().contains("PRIVATE KEY"), "{}", server.log());
         server.stop().await;
-    }
-
-    let of_authority = |right: &&Right| right.is_of(COMPONENT) && ["get", "patch"].contains(&&*right.verb);
-    let rights: Vec<_> = all.iter().filter(of_authority).collect();
-    assert_eq!(rights.len(), 4, "{rights:?}");
-    for right in rights {
-        for object in authority() {
-            world::merge(&hub.ocm, &object, &json!({ "data": null })).await;
-        }
-        right::take(&hub.ocm, &all, right, COMPONENT).await;
-        let server = chart::start_with(&hub, COMPONENT, &here).await;
-        let kind = if right.resource == "secrets" { "Secret" } else { "ConfigMap" };
-        shows(&server, &format!("[-] serving certificate: cannot {} the {kind}", right.verb)).await;
-        server.stop().await;
-        right::give(&hub.ocm, &all, right, COMPONENT).await;
     }
 }

@@ -89,6 +89,12 @@ async fn an_api_server_with_a_certificate_of_another_authority_receives_no_reque
     // No request, and so no credential either.
     let requests = hub.audit().since(&mark).await.unwrap().of_user(user());
     assert_eq!(requests.count(|_| true), 0, "{requests}");
+
+    // Once the kubeconfig has the authority, as after a rotation, the process trusts it without a restart.
+    std::fs::copy(hub.kubeconfig_for(USER).unwrap(), &path).unwrap();
+    addons.logs("working", "all watches are synced").await;
+    assert_eq!(addons.lines_with("the CA certificates of the hub have changed"), 1, "{}", addons.log());
+    addons.stop().await;
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::protected::ProtectedNamespaces;
 
 /// The label that distinguishes our objects from others of the same manager.
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "consumer-access");
-/// The label with the installation that an object belongs to: the namespace of its Leases.
+/// The label with the installation that an object belongs to: the namespace of its Lease.
 ///
 /// Not `app.kubernetes.io/instance`: Argo CD prunes objects with that label that are in none of its repositories.
 pub const INSTALLATION: &str = "hub-addons/installation";

@@ -23,14 +23,14 @@ pub enum Code {
     /// You do not have permission to read an object of the step, or the hub does not serve its kind.
     #[strum(message = "you are not allowed to read it, or the hub does not serve it")]
     NotReadable,
-    #[strum(message = "the controller holds its Lease")]
+    #[strum(message = "a process holds the Lease")]
     ControllerLeads,
-    /// The controller has no Lease. This is a problem if one of its writes is pending, or if no controller has a Lease
-    /// and the hub has no profile of the cluster manager.
+    /// No Lease names the controller in its annotation `hub-addons/controllers`. This is a problem if one of its writes is pending, or if no controller has a
+    /// Lease and the hub has no profile of the cluster manager.
     #[strum(message = "no controller of the hub addons runs: none has a Lease")]
     ControllerNotFound,
-    /// No process holds the Lease of the controller, or the holder no longer renews it.
-    #[strum(message = "no process leads as this controller, so it writes no changes")]
+    /// No process holds the Lease, or the holder no longer renews it.
+    #[strum(message = "no process leads, so no changes are written")]
     ControllerNotLeading,
     /// A feature gate of OCM, cluster-proxy or managed-serviceaccount is enabled whose controller writes the same
     /// objects as a controller of hub-addons that runs.

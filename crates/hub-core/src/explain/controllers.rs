@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::observed::{
-    CONTROLLERS, LeaseState, OCM_GATES, Observed, OcmGate, PROJECTOR, PROVISIONER, SYNCER,
+    CONTROLLERS, Lease, LeaseState, OCM_GATES, Observed, OcmGate, PROJECTOR, PROVISIONER, SYNCER,
 };
 use super::{CheckResult, Code, Findings, Object, Status, Step};
 use crate::access::DEFAULT_PROVIDER;
@@ -19,14 +19,32 @@ pub(super) fn needed(findings: &[CheckResult]) -> BTreeSet<&'static str> {
     needed.collect()
 }
 
-/// The steps about the hub as a whole. A controller without a Lease is a problem if it has a pending write.
+/// The steps about the hub as a whole: one for each Lease. A controller without one is a problem if it has a pending
+/// write.
 pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
     if CONTROLLERS.into_iter().all(|it| matches!(hub.leading(it), LeaseState::NoLease)) {
         none_leads(hub, needed, findings);
         return;
     }
+    if hub.leases.is_none() {
+        findings.add(
+            CheckResult::new(Step::Controllers, Code::NotReadable, lease_object("hub-addons-*", None))
+                .field("spec.holderIdentity", "")
+                .fix(format!("kubectl auth can-i list leases/hub-addons-{PROJECTOR} --all-namespaces")),
+        );
+    }
+    let mut shown: Vec<&Lease> = Vec::new();
     for controller in CONTROLLERS {
-        lease_step(hub, controller, needed.contains(controller), findings);
+        match hub.leading(controller) {
+            LeaseState::Unknown => {}
+            LeaseState::NoLease => no_lease_step(controller, needed.contains(controller), findings),
+            LeaseState::NotHeld(lease) | LeaseState::Held(lease) => {
+                if !shown.contains(&lease) {
+                    shown.push(lease);
+                    lease_step(hub, lease, findings);
+                }
+            }
+        }
     }
     gate_steps(hub, findings);
 }
@@ -34,8 +52,9 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
 /// No controller has a Lease: they do not run, or run without leader election. The latter is assumed if a profile of
 /// ours exists and no write is pending.
 fn none_leads(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
-    let step = CheckResult::new(Step::Controllers, Code::ControllerNotFound, lease_object("*", None))
-        .field("metadata.name", "not found");
+    let step =
+        CheckResult::new(Step::Controllers, Code::ControllerNotFound, lease_object("hub-addons-*", None))
+            .field("metadata.name", "not found");
     let manager = hub.settings.manager.as_str();
     if needed.is_empty() && hub.profiles.values().any(|profile| profile.observed.manager == manager) {
         let message = "no controller has a Lease: they do not run, or run without leader election";
@@ -48,69 +67,50 @@ fn none_leads(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Fi
 pub(super) const DEPLOYMENTS: &str =
     "kubectl get deployments --all-namespaces --selector app.kubernetes.io/name=hub-addons";
 
-fn lease_object(controller: &str, namespace: Option<&str>) -> Object {
-    Object {
-        kind: "Lease",
-        namespace: namespace.map(str::to_owned),
-        name: format!("hub-addons-{controller}"),
-    }
+fn lease_object(name: &str, namespace: Option<&str>) -> Object {
+    Object { kind: "Lease", namespace: namespace.map(str::to_owned), name: name.to_owned() }
 }
 
-/// The name of a controller in texts.
-fn title(controller: &str) -> &str {
-    match controller {
-        PROJECTOR => "profile projector",
-        PROVISIONER => "access-provider provisioner",
-        SYNCER => "credential syncer",
-        other => other,
-    }
-}
-
-fn lease_step(hub: &Observed, controller: &str, is_needed: bool, findings: &mut Findings) {
-    let title = title(controller);
+fn no_lease_step(controller: &str, is_needed: bool, findings: &mut Findings) {
     let step =
-        |code, namespace| CheckResult::new(Step::Controllers, code, lease_object(controller, namespace));
-    match hub.leading(controller) {
-        LeaseState::Unknown => findings.add(
-            step(Code::NotReadable, None)
-                .field("spec.holderIdentity", "")
-                .fix(format!("kubectl auth can-i list leases/hub-addons-{controller} --all-namespaces")),
-        ),
-        LeaseState::NoLease if is_needed => findings.add(
-            step(Code::ControllerNotFound, None)
-                .field("metadata.name", "not found")
-                .message(format!("the {title} does not run: it has no Lease"))
-                .fix(DEPLOYMENTS),
-        ),
-        LeaseState::NoLease => findings.add(
-            step(Code::ControllerNotFound, None)
-                .marked(Status::Info)
-                .field("metadata.name", "not found")
-                .message(format!("the {title} has no Lease: it does not run, and nothing needs it")),
-        ),
-        LeaseState::NotHeld(lease) => {
-            let value = match (&lease.holder, lease.renewed) {
-                (Some(holder), Some(time)) => format!("{holder}, renewed {time:.0}"),
-                (Some(holder), None) => format!("{holder}, never renewed"),
-                (None, _) => "none".to_owned(),
-            };
-            let fix = format!(
-                "kubectl get pods --namespace {} --selector app.kubernetes.io/name=hub-addons",
-                lease.namespace
-            );
-            findings.add(
-                step(Code::ControllerNotLeading, Some(&lease.namespace))
-                    .field("spec.holderIdentity", value)
-                    .message(format!("no process leads as the {title}, so it writes no changes"))
-                    .fix(fix),
-            );
-        }
-        LeaseState::Held(lease) => findings.ok(|| {
-            step(Code::ControllerLeads, Some(&lease.namespace))
+        CheckResult::new(Step::Controllers, Code::ControllerNotFound, lease_object("hub-addons-*", None))
+            .field("metadata.annotations[hub-addons/controllers]", controller);
+    findings.add(if is_needed {
+        step.message(format!("{controller} does not run: no Lease names it")).fix(DEPLOYMENTS)
+    } else {
+        step.marked(Status::Info)
+            .message(format!("no Lease names {controller}: it does not run, and nothing needs it"))
+    });
+}
+
+fn lease_step(hub: &Observed, lease: &Lease, findings: &mut Findings) {
+    let mut controllers = CONTROLLERS.to_vec();
+    controllers.retain(|it| hub.leases.as_ref().and_then(|leases| leases.get(*it)) == Some(lease));
+    let controllers = controllers.join(", ");
+    let step =
+        |code| CheckResult::new(Step::Controllers, code, lease_object(&lease.name, Some(&lease.namespace)));
+    if lease.is_held(hub.now) {
+        findings.ok(|| {
+            step(Code::ControllerLeads)
                 .field("spec.holderIdentity", lease.holder.clone().unwrap_or_default())
-                .message(format!("the {title} holds its Lease"))
-        }),
+                .message(format!("a process leads: {controllers}"))
+        });
+        return;
     }
+    let value = match (&lease.holder, lease.renewed) {
+        (Some(holder), Some(time)) => format!("{holder}, renewed {time:.0}"),
+        (Some(holder), None) => format!("{holder}, never renewed"),
+        (None, _) => "none".to_owned(),
+    };
+    let namespace = &lease.namespace;
+    findings.add(
+        step(Code::ControllerNotLeading)
+            .field("spec.holderIdentity", value)
+            .message(format!("no process leads, so no changes are written: {controllers}"))
+            .fix(format!(
+                "kubectl get pods --namespace {namespace} --selector app.kubernetes.io/name=hub-addons"
+            )),
+    );
 }
 
 /// Whether OCM's own controllers write the same objects as those of ours that run.

@@ -53,7 +53,7 @@ pub struct Observed {
     pub knows_anchors: bool,
     /// The state that decides the copies of tokens.
     pub credentials: CredentialIndex,
-    /// The Leases of the controllers by the controllers' names; `None` if they cannot be read.
+    /// The Leases by the names of the controllers of their processes; `None` if they cannot be read.
     pub leases: Option<BTreeMap<String, Lease>>,
     /// By the controller of ours: the objects that enable the gate of OCM's controller for the same objects, each with
     /// the name of the gate. Objects that cannot be read are left out.
@@ -234,10 +234,11 @@ fn last_writer(metadata: &ObjectMeta) -> Option<String> {
     last.manager.clone().filter(|manager| manager != FIELD_MANAGER)
 }
 
-/// The Lease of a controller.
+/// The Lease of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     pub namespace: String,
+    pub name: String,
     /// `spec.holderIdentity`, if a process holds it.
     pub holder: Option<String>,
     /// `spec.renewTime`.
@@ -246,12 +247,20 @@ pub struct Lease {
     pub seconds: i64,
 }
 
-/// The state of a controller's Lease.
+impl Lease {
+    /// Whether a process holds it and renews it.
+    pub(super) fn is_held(&self, now: Timestamp) -> bool {
+        let is_fresh = |time: Timestamp| now.as_second() - time.as_second() <= self.seconds;
+        self.holder.is_some() && self.renewed.is_some_and(is_fresh)
+    }
+}
+
+/// The state of the Lease of a controller's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseState<'a> {
     /// The Leases cannot be read.
     Unknown,
-    /// It has no Lease: it has never run, or runs without leader election.
+    /// No Lease names it: it has never run, or runs without leader election.
     NoLease,
     /// No process holds its Lease, or the holder no longer renews it.
     NotHeld(&'a Lease),
@@ -260,14 +269,12 @@ pub enum LeaseState<'a> {
 }
 
 impl Observed {
-    /// The state of the Lease of the controller of this name.
+    /// The state of the Lease of the process with the controller of this name.
     #[must_use]
     pub fn leading(&self, controller: &str) -> LeaseState<'_> {
         let Some(leases) = &self.leases else { return LeaseState::Unknown };
         let Some(lease) = leases.get(controller) else { return LeaseState::NoLease };
-        let is_fresh = |time: Timestamp| self.now.as_second() - time.as_second() <= lease.seconds;
-        let is_held = lease.holder.is_some() && lease.renewed.is_some_and(is_fresh);
-        if is_held { LeaseState::Held(lease) } else { LeaseState::NotHeld(lease) }
+        if lease.is_held(self.now) { LeaseState::Held(lease) } else { LeaseState::NotHeld(lease) }
     }
 
     pub(super) fn leads(&self, controller: &str) -> bool {

@@ -157,8 +157,7 @@ impl Running {
     fn limited(api: &Api, identity: Option<&str>, limit: WriteLimit, controllers: &[Traits]) -> Self {
         let (calls, wishes, stop) = (Calls::default(), Wishes::default(), CancellationToken::new());
         let watches = SharedWatches::default();
-        let candidate = identity
-            .map(|identity| Candidate { namespace: "addons".to_owned(), identity: identity.to_owned() });
+        let candidate = identity.map(candidate);
         let mut process = Process::new(Setup { candidate, limit, ..Setup::new(api.client()) });
         for traits in controllers {
             let (calls, wishes, watches) = (Arc::clone(&calls), Arc::clone(&wishes), Arc::clone(&watches));
@@ -189,6 +188,14 @@ impl Running {
     async fn stop(self) -> Result<(), ProcessError> {
         self.stop.cancel();
         self.task.await.unwrap()
+    }
+}
+
+fn candidate(identity: &str) -> Candidate {
+    Candidate {
+        namespace: "addons".to_owned(),
+        lease: "hub-addons".to_owned(),
+        identity: identity.to_owned(),
     }
 }
 

@@ -1,17 +1,9 @@
-//! Leader election: a Lease for each controller, and claims that expire by themselves.
+//! Leader election: one Lease for each Deployment, and a [`Claim`] that expires by itself.
 //!
-//! A process acquires the Leases of its controllers one after the other, in the order of their names, before any of
-//! them starts; it keeps those that it holds while it waits for the next. So two processes with some controllers in
-//! common cannot deadlock. While it waits for one Lease, it also observes those that follow, so that the claims of a
-//! process that died expire at the same time and not one after the other.
-//!
-//! Writers check the [`Fence`] before every write and limit the write to the remaining time of the claims. A claim
-//! expires on our own monotonic clock, counted from *before* the renewal was sent, so a task that blocks, an
-//! unreachable API server or a process that was stopped can only make it expire too early, never too late. That clock
-//! stops while the machine is suspended, so the time spent suspended is subtracted ([`crate::host::suspended`]).
+//! Every writer asks the claim before it sends a write. It expires on the monotonic clock of this process, two seconds
+//! before the Lease can be acquired by another process, and counted from before the renewal was sent. So a task that
+//! blocks, an API server that does not respond, or a process that was stopped can only make it expire too early.
 
-use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -19,368 +11,229 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
-use parking_lot::RwLock;
-use tokio::time::{Instant, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::flow::backoff;
-use crate::host::suspended;
 use crate::observe::metrics::Metrics;
 use crate::write::error::{Category, summary};
 
-/// How long a claim is valid, and how often it is renewed: client-go's defaults.
+/// How long the Lease is valid, and how often it is renewed: client-go's defaults.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// How often a process reads a Lease that it does not try to acquire yet.
-const OBSERVATION_PERIOD: Duration = Duration::from_secs(5);
-/// How long before its expiry a claim counts as lost, to stop before another process begins.
-const SAFETY_MARGIN: Duration = Duration::from_secs(2);
-/// Shortest and longest delay between two attempts while the API server fails.
+/// How long the claim is valid: shorter than the Lease, to stop before another process begins.
+const CLAIM_DURATION: Duration = Duration::from_secs(13);
+/// Timeout of one request for the Lease. An API server that takes five seconds for each still has a leader, and after a
+/// renewal without a response there is time for a second one.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
+/// Shortest and longest delay between two attempts to acquire the Lease while the API server fails.
 const FAILURE_WAIT_MIN: Duration = Duration::from_millis(500);
 const FAILURE_WAIT_MAX: Duration = Duration::from_secs(15);
-/// Timeout of one request for the Lease.
-const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The namespace of the Leases, and the identity of this process.
+/// A process that wants to lead.
 #[derive(Debug, Clone)]
 pub struct Candidate {
+    /// The namespace and the name of the Lease.
     pub namespace: String,
+    pub lease: String,
     /// The identity of this process. It differs for every start, so that the claim of a previous process must expire
     /// first.
     pub identity: String,
 }
 
-/// Whether this process may write, and for how long.
+/// Whether this process may begin a write.
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct Fence {
-    claims: Option<Arc<LeaseClaims>>,
+pub enum Claim {
+    /// The process takes part in no election.
+    Always,
+    /// The process writes nothing.
+    Never,
+    /// The process may write until this time, if it holds the Lease.
+    Until(watch::Receiver<Option<Instant>>),
 }
 
-impl Fence {
-    /// A fence that is always open, for a single process.
-    pub fn open() -> Self {
-        Self { claims: None }
-    }
-
-    /// A fence that is always closed, for a process that writes nothing.
-    pub fn closed() -> Self {
-        // Without any claim, [`LeaseClaims::remaining`] returns `None`.
-        let claims = LeaseClaims { claims: RwLock::default(), suspended: || Duration::ZERO };
-        Self { claims: Some(Arc::new(claims)) }
-    }
-
-    /// How long writing is allowed from now on; `None` if it is not. An open fence has no limit and returns
-    /// `Duration::MAX`.
+impl Claim {
     #[must_use]
-    pub fn remaining(&self) -> Option<Duration> {
-        self.claims.as_ref().map_or(Some(Duration::MAX), |claims| claims.remaining())
+    pub fn is_valid(&self) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Until(end) => end.borrow().is_some_and(|end| Instant::now() < end),
+        }
     }
 }
 
-/// The claims on the Leases that the process needs.
-#[derive(Debug)]
-struct LeaseClaims {
-    claims: RwLock<Vec<Option<Claim>>>,
-    suspended: fn() -> Duration,
-}
+/// Returns the annotations that the Lease has with its next renewal; one without a value is removed.
+pub type Annotations = Box<dyn Fn() -> Vec<(&'static str, Option<String>)> + Send + Sync>;
 
-/// A claim on one Lease.
-#[derive(Debug, Clone, Copy)]
-struct Claim {
-    end: Instant,
-    /// How long the machine had been suspended when the claim was made.
-    suspended: Duration,
-}
-
-impl LeaseClaims {
-    /// The remaining time of the shortest claim; `None` if one is missing, or if there is none.
-    fn remaining(&self) -> Option<Duration> {
-        let claims = self.claims.read();
-        let (now, suspended) = (Instant::now(), (self.suspended)());
-        let left = claims.iter().map(|claim| {
-            let claim = (*claim)?;
-            let left = claim.end.checked_duration_since(now)?;
-            left.checked_sub(suspended.saturating_sub(claim.suspended)).filter(|left| !left.is_zero())
-        });
-        left.min()?
-    }
-}
-
-/// Returns the annotation of a Lease and its value for the next renewal; no value removes it.
-pub type LeaseAnnotation = Box<dyn Fn() -> Option<(&'static str, Option<String>)> + Send + Sync>;
-
-/// The Leases of a process, renewed by [`Self::hold`].
-pub struct Leases {
-    client: Client,
+/// The election of the process that leads.
+pub struct Election {
+    api: Api<Lease>,
     candidate: Candidate,
     metrics: Metrics,
-    claims: Arc<LeaseClaims>,
-    elections: Vec<Election>,
-}
-
-impl Leases {
-    /// Leader election without Leases: see [`Self::add`].
-    #[must_use]
-    pub fn new(client: Client, candidate: Candidate, metrics: Metrics) -> Self {
-        // Without any claim, [`LeaseClaims::remaining`] returns `None`.
-        let claims = LeaseClaims { claims: RwLock::default(), suspended: suspended::so_far };
-        Self { client, candidate, metrics, claims: Arc::new(claims), elections: Vec::new() }
-    }
-
-    /// The fence of these Leases: closed until [`Self::acquire`] returns, and after one of them is lost.
-    pub fn fence(&self) -> Fence {
-        Fence { claims: Some(Arc::clone(&self.claims)) }
-    }
-
-    /// Adds the Lease of a controller, with the annotation that it has at each renewal.
-    pub fn add(&mut self, controller: &str, annotation: LeaseAnnotation) {
-        let mut claims = self.claims.claims.write();
-        self.elections.push(Election {
-            api: Api::namespaced(self.client.clone(), &self.candidate.namespace),
-            name: format!("hub-addons-{controller}"),
-            annotation,
-            candidate: self.candidate.clone(),
-            claims: Arc::clone(&self.claims),
-            index: claims.len(),
-            held: None,
-            may_hold: false,
-            seen: None,
-        });
-        claims.push(None);
-        // All processes use the same order, so that no two wait for each other.
-        self.elections.sort_by(|one, other| one.name.cmp(&other.name));
-    }
-
-    /// Waits until this process holds every Lease, or until `stop`, when it holds none. Returns whether it leads.
-    /// Failures of the API server are logged once per category and retried.
-    pub async fn acquire(&mut self, stop: &CancellationToken) -> bool {
-        let mut next = 0;
-        loop {
-            let (held, rest) = self.elections.split_at_mut(next);
-            let Some((election, later)) = rest.split_first_mut() else { break };
-            let lost = tokio::select! {
-                biased;
-                why = hold_all(held) => Some(why),
-                never = observe_all(later) => match never {},
-                acquired = election.acquire(stop) => {
-                    if !acquired {
-                        self.release().await;
-                        return false;
-                    }
-                    None
-                }
-            };
-            match lost {
-                None => next += 1,
-                // Nothing has started yet, so the process can try again for all Leases.
-                Some(why) => {
-                    warn!("{why}; trying to acquire all leases again");
-                    self.release().await;
-                    next = 0;
-                }
-            }
-        }
-        if stop.is_cancelled() {
-            self.release().await;
-            return false;
-        }
-        self.metrics.leader.set(1);
-        true
-    }
-
-    /// Renews the claims until one is lost, and returns why. The fence is closed from then on.
-    pub async fn hold(&mut self) -> String {
-        let why = hold_all(&mut self.elections).await;
-        self.close();
-        why
-    }
-
-    /// Releases the Leases, so that the next process need not wait for their expiry. The fence closes immediately.
-    pub async fn release(&mut self) {
-        self.close();
-        futures::future::join_all(self.elections.iter_mut().map(Election::release)).await;
-    }
-
-    fn close(&self) {
-        self.claims.claims.write().fill(None);
-        self.metrics.leader.set(0);
-    }
-}
-
-async fn hold_all(elections: &mut [Election]) -> String {
-    if elections.is_empty() {
-        return std::future::pending().await;
-    }
-    let each = elections.iter_mut().map(|election| Box::pin(election.hold()));
-    futures::future::select_all(each).await.0
-}
-
-/// Observes the Leases until it is cancelled.
-async fn observe_all(elections: &mut [Election]) -> Infallible {
-    loop {
-        futures::future::join_all(elections.iter_mut().map(Election::observe)).await;
-        tokio::time::sleep(OBSERVATION_PERIOD).await;
-    }
-}
-
-/// The election for one Lease.
-struct Election {
-    api: Api<Lease>,
-    name: String,
-    annotation: LeaseAnnotation,
-    candidate: Candidate,
-    claims: Arc<LeaseClaims>,
-    /// The index of our claim in `claims`.
-    index: usize,
-    /// The Lease as of our last write.
+    pub annotations: Annotations,
+    /// When our claim expires.
+    claim: watch::Sender<Option<Instant>>,
+    /// The Lease as of our last write that succeeded.
     held: Option<Lease>,
     /// Whether one of our writes may have made us its holder.
     may_hold: bool,
-    /// The last observed claim of another process, and when it was observed: its clock may differ from ours, so its
-    /// claim has expired if it has not changed for its own duration.
+    /// The version with the claim of another process, and when it was first observed: its clock may differ from ours, so
+    /// its claim has expired if the Lease has not changed for its own duration.
     seen: Option<(String, Instant)>,
 }
 
 impl Election {
-    /// Waits until we hold the Lease, or until `stop`, and returns whether we do. An attempt in flight is never
-    /// cancelled, since its result would be unknown.
-    async fn acquire(&mut self, stop: &CancellationToken) -> bool {
-        let mut told = None;
+    #[must_use]
+    pub fn new(client: Client, candidate: Candidate, metrics: Metrics) -> Self {
+        Self {
+            api: Api::namespaced(client, &candidate.namespace),
+            candidate,
+            metrics,
+            annotations: Box::new(Vec::new),
+            claim: watch::Sender::default(),
+            held: None,
+            may_hold: false,
+            seen: None,
+        }
+    }
+
+    /// The claim of this process: not valid until [`Self::acquire`] returns, and after the Lease is lost.
+    pub fn claim(&self) -> Claim {
+        Claim::Until(self.claim.subscribe())
+    }
+
+    /// Waits until this process holds the Lease, or until `stop`, when it does not. Returns whether it leads. A request
+    /// in flight is never cancelled, since its result would be unknown. Failures of the API server are logged once per
+    /// category and retried.
+    pub async fn acquire(&mut self, stop: &CancellationToken) -> bool {
+        let Candidate { namespace, lease, identity } = self.candidate.clone();
+        let mut logged = String::new();
         let mut backoff = backoff::between(FAILURE_WAIT_MIN, FAILURE_WAIT_MAX);
         while !stop.is_cancelled() {
-            let mut wait = RETRY_PERIOD;
+            let mut next = Instant::now() + RETRY_PERIOD;
             match self.attempt().await {
-                Attempt::Leading => {
-                    info!(lease = %self.name, namespace = %self.candidate.namespace,
-                        identity = %self.candidate.identity, "leading");
+                Ok(None) if stop.is_cancelled() => break,
+                Ok(None) => {
+                    info!(lease, namespace, identity, "leading");
+                    self.metrics.leader.set(1);
                     return true;
                 }
-                Attempt::Held(holder) => {
+                Ok(Some(holder)) => {
                     backoff = backoff::between(FAILURE_WAIT_MIN, FAILURE_WAIT_MAX);
-                    if told.as_ref() != Some(&holder) {
-                        info!(lease = %self.name, holder, "standing by");
-                        told = Some(holder);
+                    if logged != holder {
+                        info!(lease, holder, "standing by");
+                        logged = holder;
                     }
                 }
                 // Another process was faster; the next attempt reads its claim.
-                Attempt::Failed(Category::Conflict | Category::AlreadyExists, _) => {}
-                Attempt::Failed(category, text) => {
-                    wait = backoff.next().unwrap_or(FAILURE_WAIT_MAX);
-                    let told_as = category.as_str().to_owned();
-                    if told.as_ref() != Some(&told_as) {
-                        warn!(lease = %self.name, namespace = %self.candidate.namespace,
-                            category = told_as, error = text, "cannot acquire the lease, retrying");
-                        told = Some(told_as);
+                Err(Failure(Category::Conflict | Category::AlreadyExists, _)) => {}
+                Err(Failure(category, error)) => {
+                    next = Instant::now() + backoff.next().unwrap_or(FAILURE_WAIT_MAX);
+                    let category = category.as_str();
+                    if logged != category {
+                        warn!(lease, namespace, category, error, "cannot acquire the lease, retrying");
+                        category.clone_into(&mut logged);
                     }
                 }
             }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                () = tokio::time::sleep(wait) => {}
+                () = sleep_until(next) => {}
             }
         }
+        self.release().await;
         false
     }
 
-    /// Reads the Lease, to know since when its claim has not changed. A failure is reported when the process tries to
-    /// acquire the Lease.
-    async fn observe(&mut self) {
-        if let Ok(Ok(Some(lease))) = timeout(CALL_TIMEOUT, self.api.get_opt(&self.name)).await {
-            self.other_holder(&lease);
-        }
-    }
-
-    /// Renews the claim until it is lost, and returns why.
-    async fn hold(&mut self) -> String {
-        loop {
-            tokio::time::sleep(RETRY_PERIOD).await;
-            let lease = format!("the lease {}", self.name);
+    /// Renews the claim until the Lease is lost, and returns why. The claim is not valid from then on.
+    pub async fn hold(&mut self) -> String {
+        let lease = self.candidate.lease.clone();
+        let mut sent = Instant::now();
+        let why = loop {
+            sleep_until(sent + RETRY_PERIOD).await;
+            sent = Instant::now();
             match self.attempt().await {
-                Attempt::Leading => {}
-                Attempt::Held(holder) => return format!("{holder} has acquired {lease}"),
-                Attempt::Failed(_, text) => {
-                    let claim = self.claims.claims.read()[self.index];
-                    if claim.is_none_or(|claim| claim.end <= Instant::now()) {
-                        return format!("{lease} could not be renewed in time: {text}");
-                    }
+                Ok(None) => {}
+                Ok(Some(holder)) => break format!("{holder} has acquired the lease {lease}"),
+                Err(_) if self.claim().is_valid() => {}
+                Err(Failure(_, error)) => {
+                    break format!("the lease {lease} could not be renewed in time: {error}");
                 }
             }
-        }
-    }
-
-    /// Releases the Lease, if one of our writes may have made us its holder.
-    async fn release(&mut self) {
-        self.held = None;
-        if !std::mem::take(&mut self.may_hold) {
-            return;
-        }
-        let release = async {
-            let mut lease = self.api.get(&self.name).await?;
-            let spec = lease.spec.get_or_insert_default();
-            if spec.holder_identity.as_deref() == Some(self.candidate.identity.as_str()) {
-                spec.holder_identity = None;
-                spec.lease_duration_seconds = Some(1);
-                self.api.replace(&self.name, &PostParams::default(), &lease).await?;
-            }
-            Ok::<_, kube::Error>(())
         };
-        match timeout(CALL_TIMEOUT, release).await {
-            Ok(Ok(())) => info!(lease = %self.name, "lease released"),
-            Ok(Err(error)) => {
-                warn!(lease = %self.name, error = summary(&error), "cannot release the lease");
-            }
-            Err(_) => warn!(lease = %self.name, "cannot release the lease: timed out"),
+        self.end_claim();
+        why
+    }
+
+    /// Releases the Lease, if one of our writes may have made us its holder, so that the next process need not wait for
+    /// its expiry. The claim ends immediately.
+    pub async fn release(&mut self) {
+        self.end_claim();
+        self.held = None;
+        if std::mem::take(&mut self.may_hold)
+            && let Err(Failure(_, error)) = self.try_release().await
+        {
+            warn!(lease = self.candidate.lease, error, "cannot release the lease");
         }
     }
 
-    async fn attempt(&mut self) -> Attempt {
-        let end = Instant::now() + LEASE_DURATION.saturating_sub(SAFETY_MARGIN);
-        let claim = Claim { end, suspended: (self.claims.suspended)() };
-        match timeout(CALL_TIMEOUT, self.try_claim()).await {
-            Ok(Ok(None)) => {
-                self.claims.claims.write()[self.index] = Some(claim);
-                Attempt::Leading
-            }
-            Ok(Ok(Some(holder))) => Attempt::Held(holder),
-            Ok(Err(error)) => Attempt::Failed(Category::of(&error), summary(&error)),
-            Err(_) => Attempt::Failed(Category::Timeout, "timed out".to_owned()),
+    async fn try_release(&self) -> Result<(), Failure> {
+        let name = &self.candidate.lease;
+        let mut lease = in_time(self.api.get(name)).await?;
+        let spec = lease.spec.get_or_insert_default();
+        if spec.holder_identity.as_ref() == Some(&self.candidate.identity) {
+            spec.holder_identity = None;
+            spec.lease_duration_seconds = Some(1);
+            in_time(self.api.replace(name, &PostParams::default(), &lease)).await?;
+            info!(lease = name, "lease released");
         }
+        Ok(())
+    }
+
+    fn end_claim(&self) {
+        self.claim.send_replace(None);
+        self.metrics.leader.set(0);
     }
 
     /// Acquires or renews the Lease; returns the other holder, if any.
-    async fn try_claim(&mut self) -> Result<Option<String>, kube::Error> {
+    async fn attempt(&mut self) -> Result<Option<String>, Failure> {
         // The resourceVersion of our last write makes this fail if another client has written since.
-        if let Some(lease) = self.held.take() {
-            match self.replace(lease).await {
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-                replaced => return replaced.map(|()| None),
+        if let Some(lease) = self.held.clone() {
+            match self.write(lease).await {
+                Err(Failure(Category::Conflict | Category::NotFound, _)) => self.held = None,
+                written => return written.map(|()| None),
             }
         }
-        if let Some(lease) = self.api.get_opt(&self.name).await? {
-            if let Some(holder) = self.other_holder(&lease) {
-                return Ok(Some(holder));
-            }
-            self.replace(lease).await?;
-        } else {
-            let lease = Lease {
-                metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
-                spec: Some(self.claimed(None)),
-            };
-            self.may_hold = true;
-            self.held = Some(self.api.create(&PostParams::default(), &lease).await?);
+        let lease = in_time(self.api.get_opt(&self.candidate.lease)).await?;
+        if let Some(lease) = &lease
+            && let Some(holder) = self.other_holder(lease)
+        {
+            return Ok(Some(holder));
         }
+        self.write(lease.unwrap_or_default()).await?;
         Ok(None)
     }
 
-    /// Claims a Lease in the version that was read or written last.
-    async fn replace(&mut self, mut lease: Lease) -> Result<(), kube::Error> {
+    /// Claims the Lease in the version that was read or written last, or creates it.
+    async fn write(&mut self, mut lease: Lease) -> Result<(), Failure> {
         lease.spec = Some(self.claimed(lease.spec.take()));
         self.annotate(&mut lease.metadata);
+        let (name, params) = (&self.candidate.lease, PostParams::default());
         self.may_hold = true;
-        self.held = Some(self.api.replace(&self.name, &PostParams::default(), &lease).await?);
+        let sent = Instant::now();
+        let written = if lease.metadata.resource_version.is_some() {
+            in_time(self.api.replace(name, &params, &lease)).await?
+        } else {
+            lease.metadata.name = Some(name.clone());
+            in_time(self.api.create(&params, &lease)).await?
+        };
+        self.held = Some(written);
+        self.claim.send_replace(Some(sent + CLAIM_DURATION));
         Ok(())
     }
 
@@ -405,20 +258,21 @@ impl Election {
         (since.elapsed() < duration).then(|| holder.to_owned())
     }
 
-    /// Sets the annotation to its current value, which replaces or removes that of another process.
+    /// Sets the annotations to their current values, which replace or remove those of another process.
     fn annotate(&self, metadata: &mut ObjectMeta) {
-        let Some((key, value)) = (self.annotation)() else { return };
-        let annotations = metadata.annotations.get_or_insert_default();
-        match value {
-            Some(value) => annotations.insert(key.to_owned(), value),
-            None => annotations.remove(key),
-        };
+        for (key, value) in (self.annotations)() {
+            let annotations = metadata.annotations.get_or_insert_default();
+            match value {
+                Some(value) => annotations.insert(key.to_owned(), value),
+                None => annotations.remove(key),
+            };
+        }
     }
 
     fn claimed(&self, before: Option<LeaseSpec>) -> LeaseSpec {
         let now = Some(MicroTime(Timestamp::now()));
         let mut spec = before.unwrap_or_default();
-        if spec.holder_identity.as_deref() != Some(self.candidate.identity.as_str()) {
+        if spec.holder_identity.as_ref() != Some(&self.candidate.identity) {
             spec.holder_identity = Some(self.candidate.identity.clone());
             spec.acquire_time.clone_from(&now);
             spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0) + 1);
@@ -429,76 +283,54 @@ impl Election {
     }
 }
 
-enum Attempt {
-    Leading,
-    Held(String),
-    Failed(Category, String),
+/// Why a request for the Lease failed: the category and the text.
+struct Failure(Category, String);
+
+async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
+    match timeout(REQUEST_TIMEOUT, request).await {
+        Ok(result) => result.map_err(|error| Failure(Category::of(&error), summary(&error))),
+        Err(_) => Err(Failure(Category::Timeout, "timed out".to_owned())),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
     use crate::flow::write_limit::WriteLimit;
     use crate::write::{Request, Writer};
 
-    fn fence(claims: &[Option<u64>], suspended: fn() -> Duration) -> Fence {
-        let claim = |seconds: u64| Claim {
-            end: Instant::now() + Duration::from_secs(seconds),
-            suspended: Duration::ZERO,
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_ends_by_itself_and_lets_a_write_finish_that_was_sent_before() {
+        let (claim, end) = watch::channel(None);
+        let writer = Writer::new(Claim::Until(end), WriteLimit::default(), Metrics::new("0"));
+        let send = async |takes: u64| {
+            let request = Request { verb: "create", resource: "secrets", name: "ns/a" };
+            let write = async {
+                tokio::time::sleep(Duration::from_secs(takes)).await;
+                Ok(())
+            };
+            writer.send(request, write).await.map_err(|error| error.category)
         };
-        let claims = claims.iter().map(|seconds| seconds.map(claim)).collect();
-        Fence { claims: Some(Arc::new(LeaseClaims { claims: RwLock::new(claims), suspended })) }
-    }
-
-    fn never() -> Duration {
-        Duration::ZERO
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_claim_ends_by_itself() {
-        let fence = fence(&[Some(13)], never);
-        assert_eq!(fence.remaining(), Some(Duration::from_secs(13)));
-        tokio::time::advance(Duration::from_secs(13)).await;
-        assert_eq!(fence.remaining(), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_machine_that_was_suspended_has_that_much_less_of_its_claim() {
-        assert_eq!(fence(&[Some(13)], || Duration::from_secs(5)).remaining(), Some(Duration::from_secs(8)));
-        assert_eq!(fence(&[Some(13)], || Duration::from_hours(1)).remaining(), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn writing_takes_every_lease_and_lasts_as_long_as_the_shortest() {
-        assert_eq!(fence(&[Some(13), Some(4)], never).remaining(), Some(Duration::from_secs(4)));
-        assert_eq!(fence(&[Some(13), None], never).remaining(), None);
-        assert_eq!(fence(&[], never).remaining(), None, "nothing may be written before the first claim");
-        assert!(Fence::open().remaining().is_some());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn no_write_is_in_flight_when_the_claim_ends() {
-        let request = Request { verb: "create", resource: "secrets", name: "ns/a" };
-        let begin = Instant::now();
-        for (claim, category, seconds) in [
-            (Some(4), Category::Timeout, 4),
-            (Some(13), Category::Timeout, 14),
-            (None, Category::NotLeader, 14),
-        ] {
-            let writer = Writer::new(fence(&[claim], never), WriteLimit::default(), Metrics::new("0"));
-            let error = writer.send(request, std::future::pending::<Result<(), _>>()).await.unwrap_err();
-            assert_eq!((error.category, begin.elapsed().as_secs()), (category, seconds));
-        }
+        assert_eq!(send(0).await, Err(Category::NotLeader), "before the first claim");
+        claim.send_replace(Some(Instant::now() + Duration::from_secs(13)));
+        assert_eq!(send(9).await, Ok(()));
+        assert_eq!(send(9).await, Ok(()), "five seconds longer than the claim");
+        assert_eq!(send(0).await, Err(Category::NotLeader));
+        assert!(Claim::Always.is_valid() && !Claim::Never.is_valid());
     }
 
     fn election() -> Election {
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
             std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
         });
-        let candidate = Candidate { namespace: "addons".to_owned(), identity: "this".to_owned() };
-        let mut leases = Leases::new(Client::new(service, "default"), candidate, Metrics::new("0"));
-        leases.add("projector", Box::new(|| None));
-        leases.elections.remove(0)
+        let candidate = Candidate {
+            namespace: "addons".to_owned(),
+            lease: "hub-addons".to_owned(),
+            identity: "this".to_owned(),
+        };
+        Election::new(Client::new(service, "default"), candidate, Metrics::new("0"))
     }
 
     #[tokio::test(start_paused = true)]

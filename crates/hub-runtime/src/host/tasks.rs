@@ -1,10 +1,12 @@
 //! Supervised tasks: a task that ends unexpectedly is noticed, and all tasks end with the process.
 
-use std::future::Future;
+use std::future::{Future, poll_fn, ready};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::Poll;
 
+use futures::FutureExt as _;
 use parking_lot::Mutex;
-use tokio::sync::watch as channel;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::observe::health::Health;
@@ -12,74 +14,53 @@ use crate::observe::health::Health;
 /// The tasks of a process. Cheap to clone; clones share them.
 #[derive(Clone)]
 pub struct Tasks {
-    running: Arc<Mutex<JoinSet<()>>>,
-    missing: channel::Sender<Option<&'static str>>,
+    /// Each returns its name if it has ended unexpectedly.
+    running: Arc<Mutex<JoinSet<Option<&'static str>>>>,
     health: Health,
 }
 
 impl Tasks {
     pub(crate) fn new(health: Health) -> Self {
-        Self { running: Arc::default(), missing: channel::Sender::new(None), health }
+        Self { running: Arc::default(), health }
     }
 
     /// Spawns a task that runs as long as the process, or until its handle is dropped. If it ends otherwise, even by a
     /// panic, liveness fails ([`Health`]) and [`Self::missing`] returns.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        let panics = MissedByPanic { tasks: self.clone(), name };
-        self.start(async move {
-            task.await;
-            panics.tasks.miss(name);
-        })
+        let task = AssertUnwindSafe(task).catch_unwind();
+        self.running.lock().spawn(task.map(move |_| Some(name)))
     }
 
     /// Spawns a task that may end, but not by a panic.
     pub fn spawn_once(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let panics = MissedByPanic { tasks: self.clone(), name };
-        self.start(async move {
-            task.await;
-            drop(panics);
-        });
-    }
-
-    fn start(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        let mut running = self.running.lock();
-        while running.try_join_next().is_some() {}
-        running.spawn(task)
+        let task = AssertUnwindSafe(task).catch_unwind();
+        self.running.lock().spawn(task.map(move |ended| ended.is_err().then_some(name)));
     }
 
     /// Records that a task has ended unexpectedly.
     pub(crate) fn miss(&self, name: &'static str) {
-        self.health.task_failed(name);
-        self.missing.send_replace(Some(name));
+        self.running.lock().spawn(ready(Some(name)));
     }
 
     /// Waits until a task has ended unexpectedly, and returns its name.
     pub async fn missing(&self) -> &'static str {
-        let mut missing = self.missing.subscribe();
-        match missing.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(name)) => name,
-            // `self` owns the sender, so the wait cannot fail.
-            _ => "a task",
+        loop {
+            // Without any task, the next one wakes no waiter, so there is always one: that of the Events.
+            let ended = poll_fn(|context| match self.running.lock().poll_join_next(context) {
+                Poll::Ready(Some(ended)) => Poll::Ready(ended),
+                Poll::Ready(None) | Poll::Pending => Poll::Pending,
+            });
+            // An error is a task that was aborted.
+            if let Ok(Some(name)) = ended.await {
+                self.health.task_failed(name);
+                return name;
+            }
         }
     }
 
     /// Aborts every task at its next await.
     pub fn end(&self) {
         self.running.lock().abort_all();
-    }
-}
-
-/// Reports a task that panics. An aborted task is dropped without unwinding.
-struct MissedByPanic {
-    tasks: Tasks,
-    name: &'static str,
-}
-
-impl Drop for MissedByPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.tasks.miss(self.name);
-        }
     }
 }
 
@@ -117,6 +98,6 @@ mod tests {
         while Arc::strong_count(&alive) > 1 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(*tasks.missing.borrow(), None);
+        assert_eq!(tasks.missing().now_or_never(), None);
     }
 }

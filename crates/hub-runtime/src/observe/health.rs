@@ -2,7 +2,7 @@
 //!
 //! The two probes have different meanings. `/livez` fails if a restart would help: a task that must run as long as the
 //! process has ended. `/readyz` fails while the process cannot work: a watch has not received its first list. A process
-//! that waits for its Leases is ready, since it can take over.
+//! that waits for its Lease is ready, since it can take over.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};

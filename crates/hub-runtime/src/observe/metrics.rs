@@ -139,7 +139,7 @@ impl Metrics {
                 "api_server_outage",
                 "1 while the API server fails or throttles writes and only probes are sent",
             ),
-            leader: metric(registry, "leader", "1 while this process holds its Leases"),
+            leader: metric(registry, "leader", "1 while this process holds its Lease"),
             access_providers: metric(
                 registry,
                 "access_providers",

@@ -329,7 +329,7 @@ mod tests {
 
     use super::*;
     use crate::flow::write_limit::WriteLimit;
-    use crate::host::lease::Fence;
+    use crate::host::lease::Claim;
     use crate::observe::health::Health;
     use crate::observe::metrics::Metrics;
 
@@ -341,7 +341,7 @@ mod tests {
         });
         let (client, limit) = (Client::new(no_answer, "default"), WriteLimit::default());
         let (health, metrics, clock) = (Health::default(), Metrics::new("0"), Arc::new(Timestamp::now));
-        let host = Host::new(client, health, metrics, Fence::open(), limit, clock);
+        let host = Host::new(client, health, metrics, Claim::Always, limit, clock);
         let work = Work::<ProfileKey>::new(&Arc::new(host), "keys");
         work.add_all((0..KEYS).map(|number| ProfileKey {
             namespace: "app".into(),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::flow::write_limit::WriteLimit;
 use crate::host::Host;
-use crate::host::lease::Fence;
+use crate::host::lease::Claim;
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 
@@ -68,7 +68,7 @@ impl<const READS: usize, const HAS_STATUS: bool> One<READS, HAS_STATUS> {
         };
         let (client, limit) = (Client::new(service, "default"), WriteLimit::default());
         let (health, metrics, clock) = (Health::default(), Metrics::new("0"), Arc::new(Timestamp::now));
-        let host = Arc::new(Host::new(client, health, metrics, Fence::open(), limit, clock));
+        let host = Arc::new(Host::new(client, health, metrics, Claim::Always, limit, clock));
         let known = known.map(|known| version("one", known));
         Self { work: Work::new(&host, "things"), known, planned, after: After::Watched, log, sent }
     }

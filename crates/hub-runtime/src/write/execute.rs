@@ -237,7 +237,7 @@ mod tests {
 
     use super::*;
     use crate::flow::write_limit::WriteLimit;
-    use crate::host::lease::Fence;
+    use crate::host::lease::Claim;
     use crate::observe::metrics::Metrics;
 
     fn version() -> Version {
@@ -274,7 +274,7 @@ mod tests {
             let response = http::Response::builder().status(code).body(response).unwrap();
             std::future::ready(Ok::<_, Infallible>(response))
         });
-        let writer = Writer::new(Fence::open(), WriteLimit::default(), Metrics::new("0"));
+        let writer = Writer::new(Claim::Always, WriteLimit::default(), Metrics::new("0"));
         (Client::new(service, "default"), writer)
     }
 

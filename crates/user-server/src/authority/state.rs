@@ -43,7 +43,7 @@ pub(super) struct State {
     current: Option<Keys>,
     /// The successor, which is already published.
     next: Option<Keys>,
-    /// The certificate of the predecessor, which is published until it expires.
+    /// The certificate of the predecessor, which is published while what it has issued can be valid.
     former: Option<String>,
 }
 
@@ -129,9 +129,13 @@ impl State {
     }
 
     /// The certificates of the authorities that have issued or will issue, in PEM.
+    ///
+    /// Whoever could write the Secret once could name another predecessor. So one is published only in the month after
+    /// the current authority began to issue, in which serving certificates of the predecessor are valid.
     pub(super) fn published(&self, now: Timestamp) -> String {
         let authorities = [&self.current, &self.next].into_iter().flatten();
-        let former = self.former.as_deref().filter(|text| expiry(text).is_some_and(|at| now < at));
+        let is_recent = |keys: &Keys| now < keys.not_after - AUTHORITY + ANNOUNCED + SERVING;
+        let former = self.former.as_deref().filter(|_| self.current.as_ref().is_some_and(is_recent));
         authorities.map(|keys| keys.certificate.as_str()).chain(former).collect()
     }
 
@@ -281,16 +285,16 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_has_cached_the_bundle_for_a_month_trusts_what_the_former_authority_has_issued() {
+    fn the_former_authority_is_published_for_as_long_as_what_it_has_issued_is_valid() {
         let (state, _) = at(State::default(), start());
-        let serving = issued(&state, start());
         let (announced, _) = at(state, start() + AUTHORITY - SUCCEEDED);
         let now = start() + AUTHORITY - SUCCEEDED + ANNOUNCED;
+        let last = issued(&announced, now);
         let (state, is_new) = at(announced, now);
-        assert!(is_new && state.replaces(&serving, now));
-        assert_eq!(state.published(now).matches("BEGIN CERTIFICATE").count(), 2, "the former one stays");
-        let after = start() + AUTHORITY;
-        assert_eq!(state.published(after).matches("BEGIN CERTIFICATE").count(), 1, "until it expires");
+        assert!(is_new && state.replaces(&last, now));
+        let end = now + SERVING;
+        let is_published = |at| is_trusted(&state.published(at), &last, now);
+        assert!(last.not_after <= end && is_published(end - DAY) && !is_published(end));
     }
 
     #[test]

@@ -71,6 +71,7 @@ impl Others {
                 let until = Instant::now() + Duration::from_secs(seconds.into());
                 self.world.lock().network.stalled_until = Some(until);
             }
+            O::Slow(tenths) => self.world.lock().network.slowness = tenths_of_a_second(tenths),
             O::Lag(tenths) => self.world.lock().network.lag = Duration::from_millis(u64::from(tenths) * 100),
             O::Fail(fault, count) => self.world.lock().network.failing = Some((count.into(), fault)),
             O::Outage(tenths) => self.stop_server(tenths_of_a_second(tenths)),
@@ -161,6 +162,7 @@ impl Others {
         {
             let mut state = self.world.lock();
             state.network.failing = None;
+            state.network.slowness = Duration::ZERO;
             state.network.lag = Duration::ZERO;
             state.network.stalled_until = None;
             state.network.down_until = state.network.restoring_until;

@@ -1,5 +1,7 @@
 //! A hub on which an application reaches its cluster, and what can be wrong there.
 
+use std::collections::BTreeMap;
+
 use hub_api::names::Namespace;
 use hub_core::access::{AccessIndex, AccessSource, Known};
 use hub_core::explain::observed::{AccountPermission, Lease, OCM_GATES, Observed, Rbac, Readers};
@@ -100,7 +102,10 @@ impl Scene {
         (hub.knows_clusters, hub.knows_sets, hub.knows_anchors) = (true, true, true);
         hub.bindings_of.add(None);
         hub.profiles_of.add(None);
-        hub.leases = Some(CONTROLLERS.map(|name| (name.to_owned(), lease(Some("pod-1"), NOON))).into());
+        let mut leases: BTreeMap<_, _> =
+            CONTROLLERS.map(|name| (name.to_owned(), lease(Some("pod-1"), NOON))).into();
+        leases.get_mut("credential-syncer").unwrap().name = "hub-addons-credential-syncer".to_owned();
+        hub.leases = Some(leases);
         hub.ocm_gates = OCM_GATES.map(|ocm| (ocm.controller, Vec::new())).into();
         let metadata = serde_json::from_value(profile["metadata"].clone()).unwrap();
         hub.apply_profile(pair, &metadata, &profile);
@@ -167,6 +172,7 @@ pub fn access_by(ca: Option<&str>, addon: bool, configuration: Known<Namespace>)
 pub fn lease(holder: Option<&str>, renewed: &str) -> Lease {
     Lease {
         namespace: "hub-addons".to_owned(),
+        name: "hub-addons-profile-projector".to_owned(),
         holder: holder.map(str::to_owned),
         renewed: Some(renewed.parse().unwrap()),
         seconds: 15,

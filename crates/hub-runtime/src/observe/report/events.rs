@@ -16,8 +16,8 @@ use super::{Clock, Id, OpenFinding, Reporter};
 use crate::write::Writer;
 use crate::write::error::{Category, summary};
 
-/// How long Events wait before they check the Lease again.
-const FENCED_WAIT: Duration = Duration::from_secs(1);
+/// How long Events wait before they check the claim again.
+const CLAIM_WAIT: Duration = Duration::from_secs(1);
 /// Interval between two Events on average: 120 a minute.
 pub(super) const INTERVAL: Duration = Duration::from_millis(500);
 /// How many Events may be published at once after a quiet time.
@@ -48,7 +48,7 @@ impl Publisher {
         let mut requests = FuturesUnordered::new();
         loop {
             let has_room = requests.len() < AT_ONCE;
-            let (id, longest) = tokio::select! {
+            let id = tokio::select! {
                 biased;
                 Some(()) = requests.next() => continue,
                 next = self.next(&pace), if has_room => next,
@@ -59,12 +59,12 @@ impl Publisher {
             };
             let Some(event) = event else { continue };
             pace.sent();
-            requests.push(self.publish(id, event, longest));
+            requests.push(self.publish(id, event));
         }
     }
 
-    /// Waits until an Event may be sent. Returns its finding, and how long the request may take. Cancel safe.
-    async fn next(&self, pace: &Pace) -> (Id, Duration) {
+    /// Waits until an Event may be sent, and returns its finding. Cancel safe.
+    async fn next(&self, pace: &Pace) -> Id {
         loop {
             pace.wait().await;
             self.writer.breaker.closed().await;
@@ -73,17 +73,17 @@ impl Publisher {
             if self.writer.breaker.is_open() {
                 continue;
             }
-            match self.writer.fence.remaining() {
-                Some(remaining) => return (id, remaining.min(PUBLISH_TIMEOUT)),
-                None => sleep(FENCED_WAIT).await,
+            if self.writer.claim.is_valid() {
+                return id;
             }
+            sleep(CLAIM_WAIT).await;
         }
     }
 
-    async fn publish(&self, id: Id, event: Event, longest: Duration) {
+    async fn publish(&self, id: Id, event: Event) {
         let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        let result = match timeout(longest, api.create(&PostParams::default(), &event)).await {
+        let result = match timeout(PUBLISH_TIMEOUT, api.create(&PostParams::default(), &event)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => {
                 debug!(reason = event.reason, error = summary(&error), "cannot publish an Event");
