@@ -63,6 +63,8 @@ pub trait Key: Clone + Ord + Hash {
 pub struct Queue<K> {
     state: Mutex<QueueState<K>>,
     wake: Notify,
+    /// A key that a worker holds is queued again.
+    again: Notify,
 }
 
 struct QueueState<K> {
@@ -103,7 +105,7 @@ impl<K: Key> Queue<K> {
             refused: HashMap::new(),
             closed: false,
         };
-        Self { state: Mutex::new(state), wake: Notify::new() }
+        Self { state: Mutex::new(state), wake: Notify::new(), again: Notify::new() }
     }
 
     pub fn set_workers(&self, workers: usize) {
@@ -115,6 +117,19 @@ impl<K: Key> Queue<K> {
     pub fn add(&self, key: K, priority: Priority) {
         if self.state.lock().add(key, priority) {
             self.wake.notify_one();
+        } else {
+            self.again.notify_waiters();
+        }
+    }
+
+    /// Waits until a key that a worker holds is queued again.
+    pub async fn queued_again(&self, key: &K) {
+        loop {
+            let again = self.again.notified();
+            if self.state.lock().running.get(key).is_some_and(|running| running.again.is_some()) {
+                return;
+            }
+            again.await;
         }
     }
 

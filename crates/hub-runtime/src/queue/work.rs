@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hub_api::names::Namespace;
 use hub_core::priority::Priority;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
@@ -20,8 +20,8 @@ use crate::flow::pauses::{KIND_PAUSE, NAMESPACE_PAUSE, Pauses};
 use crate::flow::retry_policy::NextStep;
 use crate::host::Host;
 use crate::queue::{Key, Outcome, Queue};
-use crate::watch::Expectations;
 use crate::write::error::{Category, WriteError};
+use crate::written::Written;
 
 /// A queue of keys and its workers.
 pub struct Work<K> {
@@ -31,7 +31,8 @@ pub struct Work<K> {
     pauses: Mutex<Pauses>,
     key_rate_limit: Mutex<KeyRateLimit<K>>,
     failure_groups: Mutex<FailureGroups<K>>,
-    expectations: Mutex<Expectations<K>>,
+    /// What our own writes have left and the watch has not shown yet. Lock order: last.
+    pub written: Written<K>,
     /// The failure groups have changed.
     regrouped: Notify,
     measuring: Mutex<()>,
@@ -69,7 +70,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
             pauses: Mutex::default(),
             key_rate_limit: Mutex::default(),
             failure_groups: Mutex::default(),
-            expectations: Mutex::default(),
+            written: Written::default(),
             regrouped: Notify::new(),
             measuring: Mutex::default(),
         })
@@ -78,12 +79,6 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
-    }
-
-    /// The writes that the watch has not shown yet. Lock order: where another lock is needed as well, take this one
-    /// last.
-    pub fn expectations(&self) -> MutexGuard<'_, Expectations<K>> {
-        self.expectations.lock()
     }
 
     /// Queues a key as an update.
@@ -105,6 +100,11 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     /// Whether a key is queued, waits for a retry, or is with a worker.
     pub fn holds(&self, key: &K) -> bool {
         self.queue.holds(key)
+    }
+
+    /// Waits until a key that a worker holds is queued again.
+    pub async fn queued_again(&self, key: &K) {
+        self.queue.queued_again(key).await;
     }
 
     /// Processes the queue until `stop` with this many workers, then returns when all writes in flight have finished.
@@ -278,7 +278,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
 
     /// The API server accepted a write of a resource for `key`: it serves the kind, and what has failed like this write
     /// may succeed now.
-    pub fn written(&self, key: &K, resource: &'static str, verb: &'static str) {
+    pub fn accepted(&self, key: &K, resource: &'static str, verb: &'static str) {
         let now = Instant::now();
         self.key_rate_limit.lock().wrote(key.clone(), now);
         let released = self.failure_groups.lock().succeeded(key, &operation(key, resource, verb), now);

@@ -17,7 +17,7 @@ use tracing::info;
 
 use super::error::{Category, WriteError};
 use super::{Request, Writer};
-use crate::watch::Effect;
+use crate::written::Left;
 
 /// The object of a write.
 #[derive(Debug, Clone)]
@@ -110,8 +110,8 @@ impl Target {
         Ok(writer.send(self.request("list"), listing).await?.items.pop())
     }
 
-    /// Sends a write. Returns its effect and the response. A create whose name exists, and a delete by uid that finds
-    /// no object with this uid, are effects and not errors.
+    /// Sends a write. Returns what it has left, and the response. A delete by uid that finds no object with this uid has
+    /// left none.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Target {
         client: &Client,
         writer: &Writer,
         write: &Action<C, P>,
-    ) -> Result<(Effect, String), WriteError> {
+    ) -> Result<(Left, String), WriteError> {
         let verb = write.verb().unwrap_or_default();
         let invalid = |error: serde_json::Error| {
             WriteError::new(verb, self.resource, &self.full_name, Category::Invalid, error.to_string())
@@ -130,7 +130,7 @@ impl Target {
         let patching = PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
         let (requests, name) = (&self.requests, &*self.name);
         let (request, done, uid) = match write {
-            Action::Nothing => return Ok((Effect::Met, String::new())),
+            Action::Nothing => return Ok((Left::Gone(String::new()), String::new())),
             Action::Create(object) => {
                 let params = PostParams { field_manager, ..PostParams::default() };
                 (requests.create(&params, serde_json::to_vec(object).map_err(invalid)?), "created", "")
@@ -157,17 +157,12 @@ impl Target {
         };
         let (response, text) = match writer.send(self.request(verb), sending).await {
             Ok(response) => response,
-            // Created by an earlier attempt whose response was lost, or by another client, and not yet shown by the
-            // watch.
-            Err(error) if error.category == Category::AlreadyExists => {
-                return Ok((Effect::Met, String::new()));
-            }
             // The object is gone, and another may have its name.
             Err(error)
                 if matches!(write, Action::DeleteByUid(_))
                     && matches!(error.category, Category::NotFound | Category::Conflict) =>
             {
-                return Ok((Effect::Gone(uid.to_owned()), String::new()));
+                return Ok((Left::Gone(uid.to_owned()), String::new()));
             }
             Err(error) => return Err(error),
         };
@@ -177,13 +172,9 @@ impl Target {
         // If a finalizer delays the delete, the response contains the object with its deletionTimestamp.
         let is_gone =
             verb == "delete" && (response.kind == "Status" || response.metadata.deletion_timestamp.is_none());
-        let version = || Version::of(&response.metadata);
-        let effect = match write {
-            _ if is_gone => Effect::Gone(uid.to_owned()),
-            Action::Create(_) => Effect::Created(version()),
-            _ => Effect::Exists(version()),
-        };
-        Ok((effect, text))
+        let left =
+            if is_gone { Left::Gone(uid.to_owned()) } else { Left::Exists(Version::of(&response.metadata)) };
+        Ok((left, text))
     }
 }
 
@@ -303,23 +294,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_effect_of_a_write_is_what_its_response_shows() {
+    async fn a_write_has_left_what_its_response_shows() {
         let mut held = object();
         held["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         let (held, object) = ((200, held), (200, object()));
         let status = (200, json!({ "kind": "Status", "status": "Success" }));
         let (missing, other) = (failure(404, "NotFound"), failure(409, "Conflict"));
         let (there, broken) = (failure(409, "AlreadyExists"), failure(500, "InternalError"));
-        let exists = || Ok(Effect::Exists(version()));
-        let gone = || Ok(Effect::Gone("u1".to_owned()));
+        let exists = || Ok(Left::Exists(version()));
+        let gone = || Ok(Left::Gone("u1".to_owned()));
         let create = Action::Create(json!({}));
         let patch = Action::Patch(version(), json!({}));
         let patch_status = Action::PatchStatus(version(), json!({}));
         let delete = Action::Delete(version());
         let by_uid = Action::DeleteByUid("u1".to_owned());
-        for (write, (code, response), effect) in [
-            (&create, &object, Ok(Effect::Created(version()))),
-            (&create, &there, Ok(Effect::Met)),
+        for (write, (code, response), left) in [
+            (&create, &object, exists()),
+            (&create, &there, Err(Category::AlreadyExists)),
             (&create, &broken, Err(Category::Internal)),
             (&patch, &object, exists()),
             (&patch, &held, exists()),
@@ -339,8 +330,8 @@ mod tests {
         ] {
             let (client, writer) = responding(*code, response);
             let written = target().write(&client, &writer, write).await;
-            let found = written.map(|(effect, _)| effect).map_err(|error| error.category);
-            assert_eq!(found, effect, "{write:?}: {response}");
+            let found = written.map(|(left, _)| left).map_err(|error| error.category);
+            assert_eq!(found, left, "{write:?}: {response}");
         }
     }
 }
