@@ -217,10 +217,6 @@ impl Store {
 
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        if let Touched::Cluster(cluster) = touched {
-            // Its namespace may have been recreated.
-            self.work.resume(&cluster.as_str().into());
-        }
         for key in self.settings.concerned(fleet, touched, || self.state.lock().keys()) {
             self.queue_if_needed(fleet, key);
         }

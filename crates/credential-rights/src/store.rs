@@ -153,7 +153,6 @@ impl Store {
     pub(crate) fn namespaces_changed<'a>(&self, namespaces: impl IntoIterator<Item = &'a Namespace>) {
         self.state.lock().granted.clear();
         for namespace in namespaces {
-            self.work.resume(namespace);
             self.add(RightsKey::Copies(namespace.clone()));
         }
         self.add(RightsKey::Tokens);

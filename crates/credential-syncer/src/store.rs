@@ -160,11 +160,6 @@ impl Store {
 
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        if let Touched::Namespaces(namespaces) = touched {
-            for namespace in namespaces {
-                self.copies.resume(namespace);
-            }
-        }
         let (keys, accounts) = self.index.lock().concerned(fleet, touched);
         self.reach_again();
         let copies: BTreeSet<_> = keys.into_iter().chain(self.gauges.concerned(touched)).collect();

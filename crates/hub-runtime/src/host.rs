@@ -8,12 +8,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use jiff::Timestamp;
-use kube::Client;
-use tokio::task::AbortHandle;
-use tracing::{Instrument as _, info_span};
-
-use crate::flow::write_limit::WriteLimit;
 use crate::host::lease::Fence;
 use crate::host::tasks::Tasks;
 use crate::observe::health::{Health, SyncState};
@@ -22,6 +16,10 @@ use crate::observe::report::{Clock, Publisher, Reporter};
 use crate::watch::served::{ServedVersion, crd};
 use crate::watch::{Lists, Sink, Watch};
 use crate::write::Writer;
+use jiff::Timestamp;
+use kube::Client;
+use tokio::task::AbortHandle;
+use tracing::{Instrument as _, info_span};
 
 /// The `reportingController` of Events.
 const PROGRAM: &str = "hub-addons";
@@ -47,15 +45,8 @@ pub struct Host {
 impl Host {
     /// A host without controllers. Requires a tokio runtime.
     #[must_use]
-    pub fn new(
-        client: Client,
-        health: Health,
-        metrics: Metrics,
-        fence: Fence,
-        limit: WriteLimit,
-        clock: Clock,
-    ) -> Self {
-        let writer = Writer::new(fence, limit, metrics.clone());
+    pub fn new(client: Client, health: Health, metrics: Metrics, fence: Fence, clock: Clock) -> Self {
+        let writer = Writer::new(fence, metrics.clone());
         let served = ServedVersion::default();
         let reporter = Reporter::new(PROGRAM, metrics.clone(), served.clone());
         let publisher = Publisher {

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::queue::work::Work;
 use crate::queue::{Key, Outcome};
 use crate::write::error::{Category, WriteError};
-use crate::write::execute::{Target, metadata};
+use crate::write::execute::{Target, version};
 use crate::written::Left;
 
 /// How long a key that was read is held while the watch does not show its object, before it is read again.
@@ -187,8 +187,8 @@ async fn read<O: Objects>(objects: &O, key: &O::Key) -> Result<Read, Outcome> {
     };
     match read {
         Ok(object) => {
-            match object.as_deref().and_then(metadata) {
-                Some(metadata) => work.written.set(key, Left::Exists(Version::of(&metadata))),
+            match object.as_deref().and_then(version) {
+                Some(version) => work.written.set(key, Left::Exists(version)),
                 None => work.written.forget(key),
             }
             Ok(Read { object })

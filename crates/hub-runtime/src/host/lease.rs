@@ -438,7 +438,6 @@ enum Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::write_limit::WriteLimit;
     use crate::write::{Request, Writer};
 
     fn fence(claims: &[Option<u64>], suspended: fn() -> Duration) -> Fence {
@@ -485,7 +484,7 @@ mod tests {
             (Some(13), Category::Timeout, 14),
             (None, Category::NotLeader, 14),
         ] {
-            let writer = Writer::new(fence(&[claim], never), WriteLimit::default(), Metrics::new("0"));
+            let writer = Writer::new(fence(&[claim], never), Metrics::new("0"));
             let error = writer.send(request, std::future::pending::<Result<(), _>>()).await.unwrap_err();
             assert_eq!((error.category, begin.elapsed().as_secs()), (category, seconds));
         }

@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::flow::write_limit::WriteLimit;
 use crate::host::Host;
 use crate::host::lease::Fence;
 use crate::observe::health::Health;
@@ -67,9 +66,9 @@ impl<const CAN_GET: bool, const HAS_STATUS: bool> One<CAN_GET, HAS_STATUS> {
                 }
             })
         };
-        let (client, limit) = (Client::new(service, "default"), WriteLimit::default());
+        let client = Client::new(service, "default");
         let (health, metrics, clock) = (Health::default(), Metrics::new("0"), Arc::new(Timestamp::now));
-        let host = Arc::new(Host::new(client, health, metrics, Fence::open(), limit, clock));
+        let host = Arc::new(Host::new(client, health, metrics, Fence::open(), clock));
         let known = known.map(|known| version("one", known));
         Self { work: Work::new(&host, "things"), known, planned, log, sent }
     }
@@ -114,7 +113,7 @@ impl<const CAN_GET: bool, const HAS_STATUS: bool> Objects for One<CAN_GET, HAS_S
 
     fn plan(&self, _: &&'static str, read: Option<&Read>) -> Planned<Self> {
         let Some(read) = read else { return Planned::Write(self.planned.clone(), ()) };
-        let version = read.object.as_deref().and_then(metadata).and_then(|it| it.resource_version);
+        let version = read.object.as_deref().and_then(super::version).map(|it| it.resource_version);
         self.log.lock().push(format!("plan for {}", version.as_deref().unwrap_or("none")));
         Planned::Write(Action::Nothing, ())
     }

@@ -11,6 +11,7 @@ use kube::api::{
     Preconditions, Request as Requests,
 };
 use kube::{Client, Resource};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::info;
@@ -35,13 +36,27 @@ pub struct Target {
     field_manager: Option<&'static str>,
 }
 
-/// What is read of a response: an object, or after a delete perhaps a Status.
+/// What is read of a response: an object, or after a delete perhaps a Status. Nothing else of it takes memory.
 #[derive(Deserialize)]
 struct Response {
     #[serde(default)]
     kind: String,
     #[serde(default)]
-    metadata: ObjectMeta,
+    metadata: ResponseMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ResponseMetadata {
+    uid: String,
+    resource_version: String,
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+impl From<ResponseMetadata> for Version {
+    fn from(metadata: ResponseMetadata) -> Self {
+        Self { uid: metadata.uid, resource_version: metadata.resource_version }
+    }
 }
 
 impl Target {
@@ -172,8 +187,7 @@ impl Target {
         // If a finalizer delays the delete, the response contains the object with its deletionTimestamp.
         let is_gone =
             verb == "delete" && (response.kind == "Status" || response.metadata.deletion_timestamp.is_none());
-        let left =
-            if is_gone { Left::Gone(uid.to_owned()) } else { Left::Exists(Version::of(&response.metadata)) };
+        let left = if is_gone { Left::Gone(uid.to_owned()) } else { Left::Exists(response.metadata.into()) };
         Ok((left, text))
     }
 }
@@ -181,7 +195,17 @@ impl Target {
 /// The metadata of an object in JSON.
 #[must_use]
 pub fn metadata(object: &str) -> Option<ObjectMeta> {
-    Some(serde_json::from_str::<Response>(object).ok()?.metadata)
+    #[derive(Deserialize)]
+    struct Object {
+        metadata: ObjectMeta,
+    }
+    Some(serde_json::from_str::<Object>(object).ok()?.metadata)
+}
+
+/// The version of an object in JSON.
+#[must_use]
+pub fn version(object: &str) -> Option<Version> {
+    Some(serde_json::from_str::<Response>(object).ok()?.metadata.into())
 }
 
 /// The request that changes a status.
@@ -227,7 +251,6 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
-    use crate::flow::write_limit::WriteLimit;
     use crate::host::lease::Fence;
     use crate::observe::metrics::Metrics;
 
@@ -265,7 +288,7 @@ mod tests {
             let response = http::Response::builder().status(code).body(response).unwrap();
             std::future::ready(Ok::<_, Infallible>(response))
         });
-        let writer = Writer::new(Fence::open(), WriteLimit::default(), Metrics::new("0"));
+        let writer = Writer::new(Fence::open(), Metrics::new("0"));
         (Client::new(service, "default"), writer)
     }
 
