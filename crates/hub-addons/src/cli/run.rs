@@ -4,7 +4,6 @@
     reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -136,13 +135,6 @@ pub struct RunArgs {
     /// Credential rights, and kubectl clusterprofile explain, expect the default.
     #[arg(long, value_name = "NAME")]
     pub leader_election_id: Option<String>,
-
-    /// The maximum number of writes in a second, on average; by default, only the API server limits them (API Priority and
-    /// Fairness)
-    ///
-    /// What ends a grant is written at once, and counts: it delays other writes by at most ten seconds.
-    #[arg(long, value_name = "NUMBER")]
-    pub max_writes_per_second: Option<NonZeroU32>,
 }
 
 /// Metrics, probes and the log.
