@@ -58,6 +58,7 @@
 {{- if $component.provisions }}
 - --access-provider-name={{ $access.name }}
 - --ca-overlap={{ $access.caOverlap }}
+- --server-check-interval={{ $access.serverCheckInterval }}
 {{- $ca := include "hub-addons.namedCa" $root | fromJson }}
 {{- if $ca.name }}
 - --access-provider-ca={{ $ca.kind }}/{{ $ca.namespace }}/{{ $ca.name }}/{{ $ca.key }}
@@ -86,6 +87,7 @@
 {{- end }}
 {{- if not $component.provisions }}
 - --ca-overlap={{ $access.caOverlap }}
+- --server-check-interval={{ $access.serverCheckInterval }}
 {{- end }}
 {{- end }}
 - --leader-elect={{ $values.leaderElection }}

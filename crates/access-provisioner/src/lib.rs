@@ -7,18 +7,19 @@
 //!   entry that leads to the user server, for applications with an identity of their own.
 //! - **Guarantees** that an entry has a server and its trust anchors and never a credential; that an entry is withdrawn
 //!   when its source is gone, and kept while its source cannot be read; that replaced trust anchors stay for an
-//!   overlap, which ends when the proxy is seen to serve with a certificate of the new ones, or in time.
-//!   [`hub_core::access`] makes the decisions; this crate feeds it and ends overlaps in time.
+//!   overlap, which ends when the proxy is seen to serve with a certificate of the new ones, or in time unless the proxy
+//!   is seen with a certificate of the old ones. [`hub_core::access`] makes the decisions; this crate feeds it, checks
+//!   the published server, and ends overlaps in time.
 
 mod controller;
 mod direct;
 mod gauges;
-mod handshake;
 mod settings;
 mod store;
 mod watches;
 
 pub use controller::{GATE, OWN_IDENTITY_GATE, Provisioner};
 pub use direct::{DIRECT_GATE, Direct};
-pub use handshake::{Handshake, HandshakeError, over_tcp};
-pub use settings::{DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, Purpose, SourceSettings};
+pub use settings::{
+    DEFAULT_DIRECT_PROVIDER, DirectSettings, Handshake, ProvisionerSettings, Purpose, SourceSettings,
+};

@@ -1,13 +1,14 @@
 //! Settings of the provisioner and of direct access.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use hub_api::names::Namespace;
+use hub_core::access::{PublishedServer, Sighting};
 use hub_core::endpoint::ServerTemplate;
 use hub_core::trust::CaReference;
-
-use crate::handshake::Handshake;
 
 /// Settings of a provisioner. A process may have one provisioner for each purpose.
 #[derive(Clone)]
@@ -19,9 +20,14 @@ pub struct ProvisionerSettings {
     pub source: SourceSettings,
     /// How long replaced trust anchors stay published; zero removes them at once.
     pub overlap: Duration,
-    /// Checks whether the server already serves with a certificate of the new anchors, which ends an overlap early.
+    /// The time between two checks of the published server; with zero, there are none.
+    pub check_interval: Duration,
+    /// Connects to the published server.
     pub handshake: Handshake,
 }
+
+/// Connects to a server and returns what the TLS handshake shows.
+pub type Handshake = Arc<dyn Fn(PublishedServer) -> BoxFuture<'static, Sighting> + Send + Sync>;
 
 /// Whom an entry is for.
 #[derive(Debug, Clone, PartialEq, Eq)]

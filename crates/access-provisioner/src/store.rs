@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::access::{
-    self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, CLUSTER_PROXY, Known, Probe,
+    self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, AnchorReader, CLUSTER_PROXY, Known,
+    OverlapEnd, Probe, ServerState,
 };
 use hub_core::finding::{Finding, Subject};
 use hub_core::priority::Priority;
 use hub_core::profile::{Desired, ObservedProfile};
-use hub_core::trust::{TrustBundle, TrustError};
+use hub_core::trust::{self, TrustBundle, TrustError};
 use hub_process::process::Shared;
 use hub_process::profiles::Profiles;
 use hub_runtime::host::{HeldWatch, Host};
@@ -32,13 +33,10 @@ const PROBE_INTERVAL: Duration = Duration::from_mins(10);
 const FIRST_INTERVAL: Duration = Duration::from_secs(30);
 const FIRST_PROBES: u32 = 2;
 
-/// The time between two handshakes with the proxy during an overlap, and the timeout of each.
-const HANDSHAKE_INTERVAL: Duration = Duration::from_secs(2);
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many handshakes in a row have to meet the new certificate: a Service chooses one of several replicas, and one
-/// that still serves with the old certificate is missed once in a thousand times if there are two, once in sixty if
-/// three.
-const HANDSHAKES: u32 = 10;
+/// The time between two checks of the published server during an overlap.
+const OVERLAP_INTERVAL: Duration = Duration::from_secs(2);
+/// The same at most while a check fails.
+const FAILED_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The provisioner's state: its watches fill it, and it computes what a profile should have.
 pub(crate) struct Store {
@@ -48,8 +46,10 @@ pub(crate) struct Store {
     manager: ManagerName,
     pub(crate) settings: ProvisionerSettings,
     index: Mutex<AccessIndex>,
-    /// Notified when an overlap begins.
-    overlaps: Notify,
+    /// The source as a metric's label.
+    source: &'static str,
+    /// Notified when the published server or its anchors change.
+    server_changed: Notify,
     gauges: EntryGauges,
     /// The watch on the trust anchors, whose location can change.
     anchor_watch: Mutex<Option<HeldWatch>>,
@@ -83,6 +83,8 @@ impl Store {
             SourceSettings::Static { server, .. } => ("static", AccessSource::Static(server.clone())),
         };
         let name = if settings.purpose == Purpose::Token { name } else { "own_identity" };
+        let results = ServerState::ALL.iter().copied().map(ServerState::as_str);
+        shared.host.metrics.declare_server_check(name, results);
         let index = AccessIndex::new(&settings.provider, source, !settings.overlap.is_zero());
         Arc::new(Self {
             host: Arc::clone(&shared.host),
@@ -91,7 +93,8 @@ impl Store {
             manager: shared.manager.clone(),
             settings,
             index: Mutex::new(index),
-            overlaps: Notify::new(),
+            source: name,
+            server_changed: Notify::new(),
             gauges: EntryGauges::new(name, shared.host.metrics.clone()),
             anchor_watch: Mutex::default(),
             anchor_report: Mutex::default(),
@@ -145,8 +148,12 @@ impl Store {
         }
         let this = Arc::clone(self);
         self.host.tasks.spawn("the probes of access providers", async move { this.probe_contests().await });
-        let this = Arc::clone(self);
-        self.host.tasks.spawn("handshakes with the proxy", async move { this.end_overlaps_early().await });
+        if !self.settings.check_interval.is_zero() {
+            let this = Arc::clone(self);
+            self.host
+                .tasks
+                .spawn("the checks of the published server", async move { this.check_server().await });
+        }
     }
 
     async fn probe_contests(&self) {
@@ -184,18 +191,23 @@ impl Store {
         content: &[u8],
         reading: Result<TrustBundle, TrustError>,
     ) {
-        let (change, inherited) = self.update(|index| {
+        let (change, renamed, inherited) = self.update(|index| {
             // Under the lock: before the first lists are complete, `begin` runs after this and sees the reading.
             let late = self.host.is_working() && index.current_anchors().is_none();
             index.set_served(place, content);
+            let renamed = index.set_serving_names(place, trust::serving_names(content));
             let change = index.set_anchors(place, reading);
             let expiry = index.current_anchors().and_then(TrustBundle::first_expiry);
             if self.settings.purpose == Purpose::Token {
                 self.host.metrics.trust_anchor_expiry.set(expiry.map_or(0, Timestamp::as_second));
             }
             let inherited = late && change != AnchorChange::None && self.inherit(index);
-            (change, inherited)
+            (change, renamed, inherited)
         });
+        if renamed && change == AnchorChange::None {
+            self.enqueue_all();
+        }
+        self.server_changed.notify_one();
         self.follow_up(&change);
         if inherited {
             self.after_inherited();
@@ -222,6 +234,7 @@ impl Store {
     /// Records the configuration of the proxy.
     pub(crate) fn set_configuration(&self, configuration: Known<Namespace>) {
         if self.update(|index| index.set_configuration(configuration)) {
+            self.server_changed.notify_one();
             self.enqueue_all();
         }
     }
@@ -271,8 +284,11 @@ impl Store {
     }
 
     fn report_again(&self, last: &AnchorReport) {
-        let overlap = self.index.lock().overlap_finding();
-        let findings = last.reading.iter().cloned().chain(overlap).collect();
+        let (overlap, server) = {
+            let index = self.index.lock();
+            (index.overlap_finding(), index.server_finding())
+        };
+        let findings = last.reading.iter().cloned().chain(overlap).chain(server).collect();
         self.reporter.report(&last.subject, last.uid.as_deref(), findings);
     }
 
@@ -280,11 +296,12 @@ impl Store {
     /// any.
     fn inherit(&self, index: &mut AccessIndex) -> bool {
         let mut any = false;
+        let mut reader = AnchorReader::default();
         self.profiles.for_each(|key, observed| {
             if self.is_ours(observed)
-                && let Some(anchors) = access::published_anchors(observed, index.provider())
+                && let Some(anchors) = reader.published(observed, index.provider())
             {
-                any |= index.inherit(key, &anchors);
+                any |= index.inherit(key, anchors);
             }
         });
         any
@@ -300,53 +317,69 @@ impl Store {
         self.profiles.enqueue_where(|observed| self.is_ours(observed));
     }
 
-    fn after_overlap(self: &Arc<Self>, end: impl FnOnce(&mut AccessIndex) -> bool + Send + 'static) {
-        self.overlaps.notify_one();
+    fn after_overlap(self: &Arc<Self>, mut end: impl FnMut(&mut AccessIndex) -> OverlapEnd + Send + 'static) {
+        self.server_changed.notify_one();
         let this = Arc::clone(self);
         self.host.tasks.spawn_once("the overlap of trust anchors", async move {
-            sleep(this.settings.overlap).await;
-            if end(&mut this.index.lock()) {
-                info!("the overlap of trust anchors has ended");
+            loop {
+                sleep(this.settings.overlap).await;
+                let ended = end(&mut this.index.lock());
+                match ended {
+                    OverlapEnd::Over => return,
+                    OverlapEnd::Ended => info!("the overlap of trust anchors has ended"),
+                    OverlapEnd::Extended => {
+                        info!("the server presents a certificate of replaced trust anchors, which stay published");
+                    }
+                }
                 this.withdraw_replaced();
+                if ended == OverlapEnd::Ended {
+                    return;
+                }
             }
         });
     }
 
-    /// Ends overlaps as soon as the proxy serves with a certificate of the new anchors, before their timers do.
-    async fn end_overlaps_early(&self) {
-        let mut seen = (None, 0);
+    /// Checks the published server: every few minutes, and more often during an overlap or after a failure.
+    async fn check_server(&self) {
         loop {
-            let overlapping = self.index.lock().overlapping();
-            let Some(overlapping) = overlapping else {
-                self.overlaps.notified().await;
-                continue;
-            };
-            let (address, anchors) = overlapping.clone();
-            match timeout(HANDSHAKE_TIMEOUT, (self.settings.handshake)(address.clone(), anchors)).await {
-                Ok(Ok(())) if seen.0.as_ref() == Some(&overlapping) => seen.1 += 1,
-                Ok(Ok(())) => seen = (Some(overlapping.clone()), 1),
-                Ok(Err(error)) => {
-                    debug!("no handshake by the new trust anchors with {}: {error}", address.host);
-                    seen = (None, 0);
+            let server = self.index.lock().server();
+            if let Some(server) = server {
+                let sighting = (self.settings.handshake)(server.clone()).await;
+                let (state, detail) = server.judge(&sighting);
+                debug!("checked the published server {}: {} {detail}", server.address.host, state.as_str());
+                if self.index.lock().observe(&server, &sighting) {
+                    info!("{} presents another certificate, access providers follow", server.address.host);
+                    self.withdraw_replaced();
                 }
-                Err(_) => seen = (None, 0),
             }
-            if seen.1 >= HANDSHAKES && self.index.lock().end_overlaps(&overlapping) {
-                info!(
-                    "{} serves with a certificate of the new trust anchors, withdrawing the replaced ones",
-                    address.host
-                );
-                self.withdraw_replaced();
-            }
-            sleep(HANDSHAKE_INTERVAL).await;
+            let (checked, is_overlapping) = {
+                let index = self.index.lock();
+                (index.checked(), index.is_overlapping())
+            };
+            let state = checked.map(|(state, _)| state);
+            let expires = checked.and_then(|(_, expires)| expires).map(Timestamp::as_second);
+            self.host.metrics.server_check(self.source, state.map(ServerState::as_str), expires);
+            self.report_anchors_again();
+            let interval = self.settings.check_interval;
+            let interval = match state {
+                _ if is_overlapping => OVERLAP_INTERVAL.min(self.settings.overlap / 3),
+                Some(ServerState::Ok) | None => interval,
+                Some(_) => interval.min(FAILED_INTERVAL),
+            };
+            // What changes meanwhile is checked at once.
+            let _ = timeout(interval, self.server_changed.notified()).await;
         }
     }
 
     fn withdraw_replaced(&self) {
+        self.report_anchors_again();
+        self.enqueue_all();
+    }
+
+    fn report_anchors_again(&self) {
         if let Some(last) = &*self.anchor_report.lock() {
             self.report_again(last);
         }
-        self.enqueue_all();
     }
 
     fn is_ours(&self, observed: &ObservedProfile) -> bool {

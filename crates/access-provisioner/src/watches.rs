@@ -145,7 +145,7 @@ impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for AddonSink {
         self.0.set_addon(&ClusterName::new(key.namespace.clone()), false);
     }
 
-    fn listed(&mut self, _: &str) {
+    fn listed(&mut self) {
         self.0.addons_listed();
     }
 }

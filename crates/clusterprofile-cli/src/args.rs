@@ -255,6 +255,11 @@ pub struct ExplainArgs {
     #[arg(long)]
     pub all: bool,
 
+    /// Also connect to the published servers, and check their certificates as an application does that runs where this
+    /// command runs
+    #[arg(long)]
+    pub check_server: bool,
+
     /// The output format
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Output,

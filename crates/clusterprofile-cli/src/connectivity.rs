@@ -316,7 +316,7 @@ async fn handshake(
     let detail = format!("{presented}; published CA: {}", names.join(", "));
     match result {
         Ok(stream) => Ok((stream, detail)),
-        Err(error) => Err(format!("{error}: {detail}")),
+        Err(error) => Err(format!("{}: {detail}", server_check::explained(&error))),
     }
 }
 

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
+use futures::future::join_all;
 use hub_api::names::{AccountName, ClusterName, Namespace};
+use hub_core::access::PublishedServer;
+use hub_core::explain::observed::Observed;
 use hub_core::explain::{self, CheckResult, Explanation, Object, Question, Status, Step};
 use object_names::visible;
 
@@ -17,6 +20,9 @@ use crate::{CommandError, Conclusion, output};
 /// The maximum number of namespaces and clusters that a line lists.
 const NAMED: usize = 3;
 
+/// The maximum number of servers to connect to: usually, all clusters have one.
+const SERVERS: usize = 16;
+
 /// Explains the namespaces and clusters in the arguments.
 pub async fn explain(
     hub: &Hub,
@@ -24,7 +30,10 @@ pub async fn explain(
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
     let question = question(args).map_err(CommandError::Arguments)?;
-    let observed = Reading::new(hub, &question).observe(&args.setup).await?;
+    let mut observed = Reading::new(hub, &question).observe(&args.setup).await?;
+    if args.check_server {
+        check_servers(&mut observed).await;
+    }
     let mut explanation = explain::explain(&observed, &question);
     match args.output {
         Output::Json => output::pretty_json(&explanation, out)?,
@@ -44,6 +53,17 @@ pub async fn explain(
         Status::Problem => Conclusion::Problem,
         Status::Unknown => Conclusion::Unknown,
     })
+}
+
+/// Connects to the servers that profiles publish.
+async fn check_servers(hub: &mut Observed) {
+    let mut servers = Vec::new();
+    for profile in hub.profiles.values() {
+        let server = PublishedServer::of_profile(&profile.observed, hub.access.provider());
+        servers.extend(server.filter(|server| servers.len() < SERVERS && !servers.contains(server)));
+    }
+    let checks = servers.into_iter().map(async |server| (server.clone(), server_check::check(server).await));
+    hub.servers = join_all(checks).await;
 }
 
 /// Replaces what a terminal would act on: agents and tenants write into objects. JSON and YAML escape it without a

@@ -96,6 +96,9 @@ pub fn describe(error: &kube::Error) -> String {
         }
         source = cause.source();
     }
+    if let Some(limit) = server_check::limit(error) {
+        text = format!("{text}; {limit}");
+    }
     one_line(&text)
 }
 

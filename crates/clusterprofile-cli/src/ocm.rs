@@ -9,7 +9,7 @@ use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::workloads::Deployment;
 use hub_core::access::{CLUSTER_PROXY, Known};
 use hub_core::explain::Object;
-use hub_core::explain::observed::{OCM_GATES, OcmGate, enabled_gates};
+use hub_core::explain::observed::{NO_KUBE_API_PROXY, OCM_GATES, OcmGate, enabled_gates};
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
 
@@ -35,19 +35,30 @@ const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 pub(crate) type Gates = BTreeMap<&'static str, Enabling>;
 type Enabling = Vec<(Object, &'static str)>;
 
-/// Reads the gates of OCM.
-pub(crate) async fn gates(hub: &Hub) -> Result<Gates, HubError> {
+/// Reads the gates of OCM, and the Deployment of cluster-proxy whose agents do not connect under the names of their
+/// clusters.
+pub(crate) async fn gates(hub: &Hub) -> Result<(Gates, Option<Object>), HubError> {
     let namespaces = namespaces(hub).await?;
-    let mut gates = Gates::new();
+    let (mut gates, mut no_kube_api_proxy) = (Gates::new(), None);
     for ocm in OCM_GATES {
         let enabling = if ocm.kind == "Deployment" {
-            of_deployments(hub, &ocm, &namespaces).await?
+            let deployments = deployments(hub, &ocm, &namespaces).await?;
+            let mut without = deployments
+                .iter()
+                .flatten()
+                .filter(|(_, arguments)| arguments.iter().any(|argument| argument == NO_KUBE_API_PROXY));
+            no_kube_api_proxy = no_kube_api_proxy.or(without.next().map(|(object, _)| object.clone()));
+            deployments.map(|found| {
+                let named =
+                    |arguments: &[String]| ocm.named(enabled_gates(arguments.iter().map(String::as_str)));
+                found.into_iter().filter_map(|(object, it)| Some((object, named(&it)?))).collect()
+            })
         } else {
             of_manager(hub, &ocm).await?
         };
         gates.extend(enabling.map(|enabling| (ocm.controller, enabling)));
     }
-    Ok(gates)
+    Ok((gates, no_kube_api_proxy))
 }
 
 /// The namespaces of OCM's addons.
@@ -66,22 +77,22 @@ async fn namespaces(hub: &Hub) -> Result<BTreeSet<String>, HubError> {
     Ok(namespaces)
 }
 
-async fn of_deployments(
+/// The Deployments that can enable a gate, with their arguments.
+async fn deployments(
     hub: &Hub,
     gate: &OcmGate,
     namespaces: &BTreeSet<String>,
-) -> Result<Option<Enabling>, HubError> {
+) -> Result<Option<Vec<(Object, Vec<String>)>>, HubError> {
     let deployments: Api<Deployment> = Api::all(hub.client.clone());
     let params = ListParams::default().fields(&format!("metadata.name={}", gate.object));
-    let enabling = |deployment: &Deployment| {
+    let of_ocm = |deployment: &Deployment| {
         let namespace = deployment.namespace().filter(|namespace| namespaces.contains(namespace))?;
         let containers = deployment.spec.template.spec.containers.iter();
         let arguments = containers.flat_map(|it| it.command.iter().chain(&it.args)).flatten();
-        let name = gate.named(enabled_gates(arguments.map(String::as_str)))?;
-        Some((Object::namespaced(gate.kind, namespace, gate.object), name))
+        Some((Object::namespaced(gate.kind, namespace, gate.object), arguments.cloned().collect()))
     };
     let found = list(&deployments, &params).await?;
-    Ok(found.map(|found| found.iter().filter_map(enabling).collect()))
+    Ok(found.map(|found| found.iter().filter_map(of_ocm).collect()))
 }
 
 async fn of_manager(hub: &Hub, gate: &OcmGate) -> Result<Option<Enabling>, HubError> {

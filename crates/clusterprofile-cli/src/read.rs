@@ -26,7 +26,7 @@ use hub_core::explain::Question;
 use hub_core::explain::observed::{AccountPermission, CONTROLLERS, Lease, Observed, Rbac, Readers};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::project::ProjectionSettings;
-use hub_core::trust::{CaKind, CaReference, TrustBundle, TrustError};
+use hub_core::trust::{self, CaKind, CaReference, TrustBundle, TrustError};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as NamespaceObject, Secret as SecretObject};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -145,7 +145,7 @@ impl<'a> Reading<'a> {
         let mut hub = Observed::new(now, settings, Fleet::new(bound), access, CredentialIndex::new(sync));
         self.fleet(&mut hub).await?;
         self.leases(&mut hub).await?;
-        hub.ocm_gates = ocm::gates(self.hub).await?;
+        (hub.ocm_gates, hub.no_kube_api_proxy) = ocm::gates(self.hub).await?;
         if setup.access_provider_server.is_none() {
             self.proxy(&mut hub).await?;
         }
@@ -260,6 +260,7 @@ impl<'a> Reading<'a> {
         let reading = match self.certificates(&ca).await? {
             Known::Present(text) => {
                 hub.access.set_served(place, &text);
+                hub.access.set_serving_names(place, trust::serving_names(&text));
                 TrustBundle::from_pem(&text)
             }
             Known::Absent => Err(TrustError::NoCertificate),

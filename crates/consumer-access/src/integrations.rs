@@ -13,7 +13,7 @@ mod published;
 mod tests;
 mod writes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
@@ -124,9 +124,6 @@ struct IntegrationState {
     objects: ObjectCache<IntegrationKey, IntegrationWatch>,
     /// What the profiles in the namespaces of Argo CD's consumers publish.
     published: BTreeMap<ProfileKey, PublishedCluster>,
-    /// The Secrets whose create returned `AlreadyExists`, perhaps for a Secret without our labels, which no watch
-    /// shows.
-    taken: BTreeSet<IntegrationKey>,
 }
 
 /// A watch on a resource, in a namespace or everywhere.
@@ -166,7 +163,7 @@ impl IntegrationStore {
             Integration::MultiKueue => {
                 for example in self.integration.examples() {
                     let watch = Watch::dynamic(example.kind().1, &api_resource(&example), None);
-                    let sink = ObjectSink { store: Arc::clone(self), example, list: 0 };
+                    let sink = ObjectSink { store: Arc::clone(self), example };
                     watches.watch(watch.optional(), sink);
                 }
             }
@@ -177,7 +174,7 @@ impl IntegrationStore {
                     let namespace = consumer.namespace.as_str();
                     let key = ProfileKey { namespace: consumer.namespace.clone(), cluster: "".into() };
                     let example = IntegrationKey::ClusterSecret(key);
-                    let sink = ObjectSink { store: Arc::clone(self), example, list: 0 };
+                    let sink = ObjectSink { store: Arc::clone(self), example };
                     let secrets = Watch::dynamic("secrets", &api_resource(&sink.example), Some(namespace));
                     watches.watch(secrets.labelled(marks.join(",")).optional(), sink);
                     PublishedSink::watch(self, watches, consumer);
@@ -266,19 +263,6 @@ impl IntegrationStore {
         self.queue(&fleet, key);
     }
 
-    /// Records that this process has created the object with this uid.
-    fn created(&self, key: &IntegrationKey, uid: &str) {
-        let mut state = self.state.lock();
-        state.taken.remove(key);
-        state.objects.created(key, uid);
-    }
-
-    /// Records that a create returned `AlreadyExists`. Returns whether an earlier one did, too: then the object is
-    /// another owner's, since the watch would have shown one of ours.
-    fn met_another(&self, key: &IntegrationKey) -> bool {
-        !self.state.lock().taken.insert(key.clone())
-    }
-
     /// The next write; `None` until what it depends on is listed.
     fn plan_next(&self, key: &IntegrationKey, read: Option<&Read>) -> Option<IntegrationPlan> {
         let fleet = self.fleet.read();
@@ -309,8 +293,6 @@ struct ObjectSink {
     store: Arc<IntegrationStore>,
     /// A key of the same kind, and for a Secret of the same namespace.
     example: IntegrationKey,
-    /// The number of the current list.
-    list: u64,
 }
 
 impl ObjectSink {
@@ -340,18 +322,12 @@ impl Sink<DynamicObject> for ObjectSink {
     fn delete(&mut self, key: &ObjectKey) {
         let Some(key) = self.key(key) else { return };
         if let Some(uid) = self.store.state.lock().objects.ended(&key) {
-            self.store.work.expectations().ended(&key, &uid);
+            self.store.work.written.ended(&key, &uid);
         }
         self.store.changed(key);
     }
 
-    fn listing(&mut self) {
-        self.list = self.store.work.expectations().begin_list();
-    }
-
-    fn listed(&mut self, version: &str) {
-        let watch = watch_of(&self.example);
-        self.store.work.expectations().end_list(self.list, version, |key| watch_of(key) == watch);
-        self.store.listed(watch);
+    fn listed(&mut self) {
+        self.store.listed(watch_of(&self.example));
     }
 }

@@ -22,7 +22,7 @@ use hub_process::process::Shared;
 use hub_runtime::host::Host;
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
-use hub_runtime::watch::Expectations;
+use hub_runtime::written::Written;
 use kube::api::{ApiResource, GroupVersionKind};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -65,8 +65,8 @@ pub(crate) struct Store {
     pub(crate) reporter: Reporter,
     pub(crate) settings: AccessSettings,
     pub(crate) work: Arc<Work<AccountKey>>,
-    /// The expectations of each object: a key of the queue has several objects.
-    pub(crate) expectations: Mutex<Expectations<AccessKey>>,
+    /// What our writes have left of each object: a key of the queue has several objects.
+    pub(crate) written: Written<AccessKey>,
     fleet: FleetCache,
     state: Mutex<AccessState>,
 }
@@ -130,7 +130,7 @@ impl Store {
             host,
             settings,
             work,
-            expectations: Mutex::default(),
+            written: Written::default(),
             fleet,
             state: Mutex::default(),
         })
@@ -165,7 +165,7 @@ impl Store {
             return;
         }
         if !is_served {
-            self.expectations.lock().keep(|object| watch_of(object) != *watch);
+            self.written.retain(|object| watch_of(object) != *watch);
         }
         let mut state = self.state.lock();
         let was_listed = state.objects.is_listed(watch);
@@ -217,10 +217,6 @@ impl Store {
 
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        if let Touched::Cluster(cluster) = touched {
-            // Its namespace may have been recreated.
-            self.work.resume(&cluster.as_str().into());
-        }
         for key in self.settings.concerned(fleet, touched, || self.state.lock().keys()) {
             self.queue_if_needed(fleet, key);
         }
@@ -250,19 +246,17 @@ impl Store {
         }
     }
 
-    /// Records that the list of a watch, which began with this number, is complete.
-    pub(crate) fn listed(&self, watch: &WatchName, began: u64, version: &str) {
-        let over = self.expectations.lock().end_list(began, version, |object| watch_of(object) == *watch);
+    /// Records that the list of a watch is complete.
+    pub(crate) fn listed(&self, watch: &WatchName) {
         let mut state = self.state.lock();
         let was_listed = state.objects.is_listed(watch);
         state.objects.end_list(watch.clone());
         self.set_failing(state, watch, false);
-        if !self.host.is_working() {
+        // A repeated list need not queue more: the sink was called for each object that it shows or no longer shows.
+        if was_listed || !self.host.is_working() {
             return;
         }
-        // A repeated list need not queue more: the sink was called for each object that it shows or no longer shows.
         match &watch.account {
-            _ if was_listed => over.into_iter().for_each(|(_, key)| self.changed(key)),
             Some(account) => {
                 let consumers = self.settings.consumers.of(account).iter();
                 let namespaces = consumers.map(|consumer| consumer.namespace.clone()).collect();
@@ -318,7 +312,7 @@ impl Store {
         let ended = state.objects.ended(key);
         drop(state);
         if let Some(uid) = ended {
-            self.expectations.lock().ended(key, &uid);
+            self.written.ended(key, &uid);
         }
         if matters {
             self.changed(account.clone());
@@ -332,11 +326,6 @@ impl Store {
 
     pub(crate) fn known(&self, key: &AccessKey) -> Option<Version> {
         self.state.lock().objects.version(key)
-    }
-
-    /// Whether a watch on this kind has not been able to list for some time.
-    pub(crate) fn is_failing(&self, kind: AccessKind) -> bool {
-        self.state.lock().failing.contains(Listed::Objects(kind))
     }
 
     /// Records that the API server has accepted the delete of the object with this uid.

@@ -23,7 +23,7 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let of_kind = |kind| Watch::dynamic(resource(kind), &api_resource(kind), None);
     let sink = |kind, account| {
         let watch = WatchName { listed: Listed::Objects(kind), account };
-        ObjectSink { store: Arc::clone(store), kind, watch, list: 0 }
+        ObjectSink { store: Arc::clone(store), kind, watch }
     };
     watches.watch(of_kind(AccessKind::Account).optional(), sink(AccessKind::Account, None));
     if store.settings.account_namespace.is_none() {
@@ -55,7 +55,7 @@ impl Sink<ManagedClusterAddOn> for AgentSink {
         self.0.set_agent_namespace(&ClusterName::new(key.namespace.clone()), None);
     }
 
-    fn listed(&mut self, _: &str) {
+    fn listed(&mut self) {
         self.0.agents_listed();
     }
 
@@ -73,8 +73,6 @@ struct ObjectSink {
     store: Arc<Store>,
     kind: AccessKind,
     watch: WatchName,
-    /// The number of the current list.
-    list: u64,
 }
 
 impl ObjectSink {
@@ -93,12 +91,8 @@ impl Sink<DynamicObject> for ObjectSink {
         self.store.ended(&self.key(key));
     }
 
-    fn listing(&mut self) {
-        self.list = self.store.expectations.lock().begin_list();
-    }
-
-    fn listed(&mut self, version: &str) {
-        self.store.listed(&self.watch, self.list, version);
+    fn listed(&mut self) {
+        self.store.listed(&self.watch);
     }
 
     fn failing(&mut self, since: Option<Duration>) {

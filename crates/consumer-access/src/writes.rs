@@ -1,41 +1,37 @@
 //! The writer: plans one write for every account of a consumer and sends it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hub_api::names::AccountKey;
 use hub_core::consumer_access::{AccessAction, AccessKind, AccessPlan, ObservedAccess, ObservedObject};
 use hub_core::finding::{Finding, Reason};
-use hub_core::version::Version;
 use hub_runtime::queue::Outcome;
-use hub_runtime::queue::work::Delayed;
-use hub_runtime::reconciler::{UNSEEN, hash};
-use hub_runtime::watch::{Effect, LONGEST_LAG, Readiness};
+use hub_runtime::reconciler::UNSEEN;
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::execute::Target;
+use hub_runtime::written::Left;
 use kube::api::DynamicObject;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::store::{Store, api_resource, resource, subject};
 
 const WORKERS: usize = 8;
-/// The maximum number of steps in a row for a key: deletes, which do not wait for the watch, and writes that are
+/// The maximum number of steps in a row for a key: reads, deletes, which do not wait for the watch, and writes that are
 /// blocked.
-const MAX_ROUNDS: usize = 6;
+const MAX_ROUNDS: usize = 9;
 
-/// What is known of the objects of an account beside the cache.
+/// The objects as they were read, because their watch is late or a write met a change that it has not shown.
+type ReadObjects = BTreeMap<AccessKind, Option<ObservedObject>>;
+
+/// The objects whose last write the watch has not shown yet.
 #[derive(Default)]
-struct Unshown {
-    /// The kinds whose last write the watch has not shown yet, and for how long to wait for it.
-    waiting: BTreeMap<AccessKind, Duration>,
-    /// Those of them whose watch is late.
-    late: Vec<AccessKind>,
-    /// The uids of their objects.
-    unseen: BTreeMap<AccessKind, String>,
-    /// What was read because its watch is late.
-    read: BTreeMap<AccessKind, Option<ObservedObject>>,
+struct Unseen {
+    /// How long to wait for the watch: zero if it is late.
+    waits: BTreeMap<AccessKind, Duration>,
+    /// The uids of those that exist.
+    uids: BTreeMap<AccessKind, String>,
 }
 
 /// The writes, by kind and verb, that are not sent in this attempt.
@@ -74,132 +70,114 @@ impl AccessWriter {
     /// Reconciles the access of one account, one write after the other. A write that fails, or has to wait, delays
     /// those of other kinds only if it shows that the API server does not process any, or that the plan is stale.
     async fn reconcile(&self, key: &AccountKey) -> Outcome {
-        // By their hashes, the patches whose effect the cache shows: to send the same again would have no effect.
-        let mut patches = BTreeMap::new();
-        let mut blocked = BlockedWrites::new();
+        let (mut read, mut blocked) = (ReadObjects::new(), BlockedWrites::new());
         for _ in 0..MAX_ROUNDS {
-            let mut unshown = self.unshown(key, &mut patches);
-            let mut plan = self.plan(key, &unshown, &blocked);
-            // A delete does not wait for a read.
-            if !unshown.late.is_empty() && !plan.as_ref().is_some_and(|(_, plan)| is_delete(plan)) {
-                self.read_late(key, &mut unshown, &mut blocked).await;
-                plan = self.plan(key, &unshown, &blocked);
-            }
-            let Some((observed, plan)) = plan else { return Outcome::Done };
-            let wait = unshown.waiting.into_values().min().map(Outcome::RetryAfter);
-            let Some((kind, action)) = &plan.write else {
-                if let Some(wait) = wait {
-                    return wait;
+            let Unseen { waits, uids } = self.unseen(key, &read);
+            // What waits for its watch is not written, except for a delete by uid.
+            let waiting = waits.keys().copied().flat_map(verbs);
+            let mut skipped: BTreeSet<_> =
+                waiting.filter(|(kind, verb)| *verb != "delete" || !uids.contains_key(kind)).collect();
+            skipped.extend(blocked.keys());
+            let Some((observed, plan)) = self.store.plan(key, &read, &uids, skipped) else {
+                return Outcome::Done;
+            };
+            let write = plan.write.as_ref();
+            let delete = write.filter(|(_, action)| action.verb() == Some("delete"));
+            // For objects that were just written, the cache is older than the hub: only a delete does not wait.
+            let Some((kind, action)) = delete.or(write.filter(|_| waits.is_empty())) else {
+                if let Some((kind, _)) = waits.iter().find(|(_, wait)| wait.is_zero()) {
+                    if let Err(outcome) = self.read(key, *kind, &mut read, &mut blocked).await {
+                        return outcome;
+                    }
+                    continue;
+                }
+                if let Some(wait) = waits.into_values().min() {
+                    return Outcome::RetryAfter(wait);
                 }
                 self.report(key, &observed, &plan, &blocked);
                 // Until the watch shows the object, the queue holds the key, so that changes still queue it.
-                if unshown.read.values().any(Option::is_some) && blocked.is_empty() {
+                if !self.unseen(key, &ReadObjects::new()).waits.is_empty() && blocked.is_empty() {
                     return Outcome::RetryAfter(UNSEEN);
                 }
                 return soonest(blocked.into_values().map(|blocked| blocked.outcome));
             };
-            // For objects that were just written, the cache is older than the hub: only a delete does not wait.
-            if let Some(wait) = wait.filter(|_| !is_delete(&plan)) {
-                return wait;
+            let (kind, verb) = (*kind, action.verb().unwrap_or_default());
+            if let Some(delayed) = self.store.work.delays(key, resource(kind), verb) {
+                let name = target(kind, key).full_name;
+                let refused = delayed.error.map(|error| WriteError { name, ..error });
+                blocked.insert((kind, verb), Blocked { outcome: delayed.outcome, refused });
+                continue;
             }
-            match self.write(key, *kind, action, &mut patches).await {
-                Ok(None) => {}
-                Ok(Some(cause)) => drop(blocked.insert((*kind, action.verb().unwrap_or_default()), cause)),
-                Err(outcome) => return outcome,
+            match self.send(kind, key, action).await {
+                Ok(()) => drop(read.remove(&kind)),
+                Err(error)
+                    if !read.contains_key(&kind)
+                        && matches!(error.category, Category::Conflict | Category::AlreadyExists) =>
+                {
+                    if let Err(outcome) = self.read(key, kind, &mut read, &mut blocked).await {
+                        return outcome;
+                    }
+                }
+                Err(error) => match self.failed(key, kind, action, error) {
+                    Ok(cause) => drop(blocked.insert((kind, verb), cause)),
+                    Err(outcome) => return outcome,
+                },
             }
         }
         Outcome::Retry
     }
 
-    /// What the watches have yet to show. Adds the hashes of patches whose effect the cache shows to `patches`.
-    fn unshown(&self, key: &AccountKey, patches: &mut BTreeMap<AccessKind, u64>) -> Unshown {
-        let mut unshown = Unshown::default();
+    /// What the watches have yet to show, apart from what was read.
+    fn unseen(&self, key: &AccountKey, read: &ReadObjects) -> Unseen {
+        let mut unseen = Unseen::default();
         for kind in AccessKind::ALL {
             let object = (kind, key.clone());
             let known = self.store.known(&object);
-            let mut expectations = self.store.expectations.lock();
-            match expectations.check(&object, known.as_ref(), LONGEST_LAG, Instant::now()) {
-                Readiness::Ready(patch) => {
-                    patches.extend(patch.map(|hash| (kind, hash)));
-                    continue;
-                }
-                Readiness::Wait(wait) => drop(unshown.waiting.insert(kind, wait)),
-                Readiness::Read => {
-                    unshown.late.push(kind);
-                    unshown.waiting.insert(kind, LONGEST_LAG);
-                }
+            let Some((left, wait)) = self.store.written.unseen(&object, known.as_ref()) else { continue };
+            if read.contains_key(&kind) {
+                continue;
             }
-            let left = expectations.left(&object);
-            drop(expectations);
-            unshown.unseen.extend(self.store.unseen(&object, left.as_ref()).map(|uid| (kind, uid)));
+            unseen.waits.insert(kind, wait);
+            let left = if let Left::Exists(left) = &left { Some(left) } else { None };
+            unseen.uids.extend(self.store.unseen(&object, left).map(|uid| (kind, uid)));
         }
-        unshown
+        unseen
     }
 
-    /// Reads the objects whose watch is late. If one cannot be read, its kind is not written.
-    async fn read_late(&self, key: &AccountKey, unshown: &mut Unshown, blocked: &mut BlockedWrites) {
-        for kind in std::mem::take(&mut unshown.late) {
-            unshown.waiting.remove(&kind);
-            // A list that hangs would delay the end of the account.
-            let cause = if self.store.is_failing(kind) {
-                Blocked { outcome: Outcome::RetryAfter(LONGEST_LAG), refused: None }
-            } else {
-                match self.read(kind, key).await {
-                    Ok(object) => {
-                        unshown.unseen.remove(&kind);
-                        unshown.read.insert(kind, object);
-                        continue;
-                    }
-                    Err(error) => {
-                        let failed = self.store.work.failed(key, &error);
-                        Blocked { outcome: failed.outcome, refused: failed.refused.then_some(error) }
-                    }
-                }
-            };
-            blocked.extend(verbs(kind).map(|write| (write, cause.clone())));
-        }
-    }
-
-    /// Plans the next write that is neither blocked nor of a kind that waits for its watch.
-    fn plan(
-        &self,
-        key: &AccountKey,
-        unshown: &Unshown,
-        blocked: &BlockedWrites,
-    ) -> Option<(ObservedAccess, AccessPlan)> {
-        let waits = unshown.waiting.keys().copied().flat_map(verbs);
-        // A delete by uid does not wait for the watch.
-        let waits = waits.filter(|(kind, verb)| *verb != "delete" || !unshown.unseen.contains_key(kind));
-        self.store.plan(key, &unshown.read, &unshown.unseen, blocked.keys().copied().chain(waits).collect())
-    }
-
-    /// Sends a write, unless it has to wait or fails: then it returns why, and this write is not tried again in this
-    /// attempt. An error ends the attempt.
-    async fn write(
+    /// Reads an object, unless the key is queued again meanwhile: an end of a grant waits for no read. If the object
+    /// cannot be read, its kind is not written.
+    async fn read(
         &self,
         key: &AccountKey,
         kind: AccessKind,
-        action: &AccessAction,
-        patches: &mut BTreeMap<AccessKind, u64>,
-    ) -> Result<Option<Blocked>, Outcome> {
-        let verb = action.verb().unwrap_or_default();
-        if let Some(Delayed { outcome, error }) = self.store.work.delays(key, resource(kind), verb) {
-            let refused = error.map(|error| WriteError { name: target(kind, key).full_name, ..error });
-            return Ok(Some(Blocked { outcome, refused }));
-        }
-        let hash = hash(action);
-        let sent = if hash.is_some() && patches.remove(&kind) == hash {
-            Err(WriteError::ineffective(resource(kind), target(kind, key).full_name))
-        } else {
-            self.send(kind, key, action, hash).await
+        read: &mut ReadObjects,
+        blocked: &mut BlockedWrites,
+    ) -> Result<(), Outcome> {
+        let (host, target) = (&self.store.host, target(kind, key));
+        let found = tokio::select! {
+            biased;
+            found = target.find(&host.client, &host.writer) => found,
+            () = self.store.work.queued_again(key) => return Err(Outcome::Held),
         };
-        match sent {
-            Ok(()) => {
-                self.store.work.written(key, resource(kind), verb);
-                Ok(None)
+        let object = (kind, key.clone());
+        match found {
+            Ok(found) => {
+                let found = found.map(|found| ObservedObject::read(&found.metadata, Some(&found.data)));
+                match &found {
+                    Some(found) => self.store.written.set(&object, Left::Exists(found.version.clone())),
+                    None => self.store.written.forget(&object),
+                }
+                read.insert(kind, found);
             }
-            Err(error) => self.failed(key, kind, action, error).map(Some),
+            Err(error) => {
+                let failed = self.store.work.failed(key, &error);
+                self.store.written.forget(&object);
+                let refused = failed.refused.then_some(error);
+                let cause = Blocked { outcome: failed.outcome, refused };
+                blocked.extend(verbs(kind).map(|write| (write, cause.clone())));
+            }
         }
+        Ok(())
     }
 
     /// Sends a write.
@@ -208,30 +186,23 @@ impl AccessWriter {
         kind: AccessKind,
         key: &AccountKey,
         action: &AccessAction,
-        hash: Option<u64>,
     ) -> Result<(), WriteError> {
-        let (host, object) = (&self.store.host, (kind, key.clone()));
-        self.store.expectations.lock().sending(&object, Instant::now());
-        let (effect, _) = target(kind, key).write(&host.client, &host.writer, action).await?;
-        if let Effect::Created(version) = &effect {
-            self.store.created(&object, &version.uid);
+        let (host, object, target) = (&self.store.host, (kind, key.clone()), target(kind, key));
+        let (left, _) = target.write(&host.client, &host.writer, action).await?;
+        let verb = action.verb().unwrap_or_default();
+        self.store.work.accepted(key, resource(kind), verb);
+        match (&left, action) {
+            (Left::Exists(left), AccessAction::Create(_)) => self.store.created(&object, &left.uid),
+            (Left::Exists(left), AccessAction::Patch(version, _)) if left == version => {
+                return Err(WriteError::ineffective(resource(kind), target.full_name));
+            }
+            _ => {}
         }
-        if let AccessAction::Delete(Version { uid, .. }) | AccessAction::DeleteByUid(uid) = action {
+        if let Some(uid) = action.uid().filter(|_| verb == "delete") {
             self.store.deleted(&object, uid);
         }
-        let known = self.store.known(&object);
-        self.store.expectations.lock().sent(&object, known.as_ref(), effect, hash, Instant::now());
+        self.store.written.set(&object, left);
         Ok(())
-    }
-
-    /// Reads an object that its watch should have shown.
-    async fn read(&self, kind: AccessKind, key: &AccountKey) -> Result<Option<ObservedObject>, WriteError> {
-        let host = &self.store.host;
-        let object = target(kind, key).find(&host.client, &host.writer).await?;
-        let object = object.map(|object| ObservedObject::read(&object.metadata, Some(&object.data)));
-        let version = object.as_ref().map(|object| object.version.clone());
-        self.store.expectations.lock().read(&(kind, key.clone()), version, Instant::now());
-        Ok(object)
     }
 
     /// Decides what follows from a failed write: for its kind alone, or as an error for the whole attempt.
@@ -243,11 +214,10 @@ impl AccessWriter {
         error: WriteError,
     ) -> Result<Blocked, Outcome> {
         let failed = self.store.work.failed(key, &error);
-        let object = (kind, key.clone());
-        let (known, gone) = (self.store.known(&object), action.uid().filter(|_| failed.gone));
-        self.store.expectations.lock().failed(&object, known.as_ref(), gone, Instant::now());
-        if let Some(uid) = gone {
+        if let Some(uid) = action.uid().filter(|_| failed.gone) {
+            let object = (kind, key.clone());
             self.store.deleted(&object, uid);
+            self.store.written.set(&object, Left::Gone(uid.to_owned()));
         }
         match error.category {
             _ if failed.refused => Ok(Blocked { outcome: failed.outcome, refused: Some(error) }),
@@ -295,10 +265,6 @@ impl AccessWriter {
 fn target(kind: AccessKind, key: &AccountKey) -> Target {
     let namespace = Some(key.cluster.as_str());
     Target::of::<DynamicObject>(resource(kind), &api_resource(kind), namespace, &kind.name(key))
-}
-
-fn is_delete(plan: &AccessPlan) -> bool {
-    matches!(plan.write, Some((_, AccessAction::Delete(_) | AccessAction::DeleteByUid(_))))
 }
 
 /// Every write of a kind.

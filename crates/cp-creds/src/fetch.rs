@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
-use rustls::{CertificateError, StreamOwned};
+use rustls::{AlertDescription, CertificateError, StreamOwned};
 
 use crate::api_server::ApiServer;
 use crate::deadline::Progress;
@@ -37,6 +37,12 @@ pub enum FetchError {
          rejected even if that authority is trusted: issue a server certificate with CA:FALSE"
     )]
     AuthorityAsServer,
+    /// The TLS library (ring) has no such algorithm, although curl and Go have.
+    #[error(
+        "TLS handshake failed: certificates with a key on the curve P-521, and ECDSA signatures with SHA-512, are not \
+         supported"
+    )]
+    UnsupportedAlgorithm(#[source] io::Error),
     #[error("cannot send the request")]
     Send(#[source] io::Error),
     /// The response is not valid.
@@ -93,6 +99,13 @@ fn handshake_failed(error: io::Error) -> FetchError {
         {
             FetchError::AuthorityAsServer
         }
+        Some(
+            rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)
+            | rustls::Error::InvalidCertificate(
+                CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+                | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
+            ),
+        ) => FetchError::UnsupportedAlgorithm(error),
         _ => FetchError::Handshake(error),
     }
 }

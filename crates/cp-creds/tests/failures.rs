@@ -150,6 +150,24 @@ fn a_handshake_that_blocks_times_out() {
 }
 
 #[test]
+fn a_server_without_a_common_signature_algorithm_names_the_limit() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut kubeconfig = Hub::answering(found()).kubeconfig();
+    kubeconfig["clusters"][0]["cluster"]["server"] =
+        json!(format!("https://{}", listener.local_addr().unwrap()));
+    let serve = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // The fatal alert handshake_failure, with which Go responds if its key is on P-521.
+        stream.write_all(&[0x15, 3, 3, 0, 2, 2, 40]).unwrap();
+        // Unread bytes would reset the connection.
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let text = Plugin::with(&kubeconfig).fails();
+    assert!(text.contains("P-521"), "{text}");
+    serve.join().unwrap();
+}
+
+#[test]
 fn a_file_that_blocks_times_out() {
     let hub = Hub::answering(found());
     let mut kubeconfig = hub.kubeconfig();

@@ -153,7 +153,6 @@ impl Store {
     pub(crate) fn namespaces_changed<'a>(&self, namespaces: impl IntoIterator<Item = &'a Namespace>) {
         self.state.lock().granted.clear();
         for namespace in namespaces {
-            self.work.resume(namespace);
             self.add(RightsKey::Copies(namespace.clone()));
         }
         self.add(RightsKey::Tokens);
@@ -264,14 +263,8 @@ impl Store {
     /// Records that the watch shows the end of the object of this key.
     fn ended(&self, key: &RightsKey) {
         if let Some(known) = self.known(key) {
-            self.work.expectations().ended(key, &known.uid);
+            self.work.written.ended(key, &known.uid);
         }
-    }
-
-    /// Records that a list that began with this number is complete.
-    pub(crate) fn listed(&self, began: u64, version: &str, is_listed: impl Fn(&RightsKey) -> bool) {
-        let over = self.work.expectations().end_list(began, version, is_listed);
-        self.add_all(over);
     }
 
     pub(crate) fn tokens_role(&self) -> Known<ObservedTokensRole> {

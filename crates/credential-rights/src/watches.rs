@@ -33,7 +33,7 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     watches.watch(accounts.labelled(asking).optional(), AccountNameSink(Arc::clone(store)));
     // By name and not by label, since a RoleBinding of another owner may have taken the name.
     let bindings = Watch::<RoleBinding>::all("rolebindings").named(&settings.copies_role);
-    watches.watch(bindings, RoleBindingSink { store: Arc::clone(store), list: 0 });
+    watches.watch(bindings, RoleBindingSink { store: Arc::clone(store) });
     let role = Watch::<ClusterRole>::all("clusterroles").named(&settings.tokens_role);
     watches.watch(role, tokens_role(store));
     let role = Watch::metadata("clusterroles (copies)").named(&settings.copies_role);
@@ -87,15 +87,13 @@ impl Sink<PartialObjectMeta<ManagedServiceAccount>> for AccountNameSink {
         self.0.remove_account(&AccountKey::from(key));
     }
 
-    fn listed(&mut self, _: &str) {
+    fn listed(&mut self) {
         self.0.accounts_listed();
     }
 }
 
 struct RoleBindingSink {
     store: Arc<Store>,
-    /// The number of the current list.
-    list: u64,
 }
 
 impl Sink<RoleBinding> for RoleBindingSink {
@@ -111,12 +109,7 @@ impl Sink<RoleBinding> for RoleBindingSink {
         self.store.set_binding(&Namespace::new(key.namespace.clone()), None);
     }
 
-    fn listing(&mut self) {
-        self.list = self.store.work.expectations().begin_list();
-    }
-
-    fn listed(&mut self, version: &str) {
-        self.store.listed(self.list, version, |key| matches!(key, RightsKey::Copies(_)));
+    fn listed(&mut self) {
         // One that we created may be gone without any event.
         self.store.queue_bindings();
     }
@@ -124,7 +117,7 @@ impl Sink<RoleBinding> for RoleBindingSink {
 
 fn tokens_role(store: &Arc<Store>) -> RoleSink<ObservedTokensRole> {
     let set = Box::new(|state: &mut RightsState, observed| state.tokens_role = observed);
-    RoleSink { store: Arc::clone(store), key: RightsKey::Tokens, set, list: 0 }
+    RoleSink { store: Arc::clone(store), key: RightsKey::Tokens, set }
 }
 
 fn consumer_role(store: &Arc<Store>, role: &ConsumerRole) -> RoleSink<ObservedConsumerRole> {
@@ -133,7 +126,7 @@ fn consumer_role(store: &Arc<Store>, role: &ConsumerRole) -> RoleSink<ObservedCo
     let set = Box::new(move |state: &mut RightsState, observed| {
         state.consumer_roles.insert(role.clone(), observed);
     });
-    RoleSink { store: Arc::clone(store), key, set, list: 0 }
+    RoleSink { store: Arc::clone(store), key, set }
 }
 
 /// Stores the observed role.
@@ -145,8 +138,6 @@ struct RoleSink<T> {
     store: Arc<Store>,
     key: RightsKey,
     set: SetRole<T>,
-    /// The number of the current list.
-    list: u64,
 }
 
 impl<T: 'static> RoleSink<T> {
@@ -162,14 +153,6 @@ impl<K, T: From<K> + 'static> Sink<K> for RoleSink<T> {
 
     fn delete(&mut self, _: &ObjectKey) {
         self.set(Known::Absent);
-    }
-
-    fn listing(&mut self) {
-        self.list = self.store.work.expectations().begin_list();
-    }
-
-    fn listed(&mut self, version: &str) {
-        self.store.listed(self.list, version, |key| *key == self.key);
     }
 
     fn none_listed(&mut self) {

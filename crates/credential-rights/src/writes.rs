@@ -9,7 +9,7 @@ use hub_core::rights::{MissingRole, plan_tokens};
 use hub_core::version::Version;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
-use hub_runtime::reconciler::{Objects, Planned, Read, Reads};
+use hub_runtime::reconciler::{Objects, Planned, Read};
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::execute::Target;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
@@ -72,7 +72,6 @@ impl Objects for Store {
     type Plan = Option<NoPlan>;
 
     const WORKERS: usize = 4;
-    const READS: Reads = Reads::IfLate;
 
     fn work(&self) -> &Arc<Work<RightsKey>> {
         &self.work

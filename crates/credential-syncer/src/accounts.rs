@@ -7,13 +7,13 @@ use std::time::Duration;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::AccountKey;
 use hub_core::action::Action;
-use hub_core::credential::account::Scope;
+use hub_core::credential::account::{Account, Scope};
 use hub_core::credential::report::{Report, conditions, report};
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::version::Version;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
-use hub_runtime::reconciler::{Objects, Planned, Read, Reads};
+use hub_runtime::reconciler::{Objects, Planned, Read};
 use hub_runtime::write::error::WriteError;
 use hub_runtime::write::execute::Target;
 use parking_lot::Mutex;
@@ -70,7 +70,6 @@ impl Objects for ConditionWriter {
     type Plan = PlannedReport;
 
     const WORKERS: usize = 4;
-    const READS: Reads = Reads::Never;
 
     fn work(&self) -> &Arc<Work<AccountKey>> {
         &self.store.accounts
@@ -85,9 +84,14 @@ impl Objects for ConditionWriter {
         self.store.change(|_, index| index.account(key).map(|account| account.version.clone()))
     }
 
-    fn plan(&self, key: &AccountKey, _: Option<&Read>) -> Planned<Self> {
-        let known =
-            self.store.change(|fleet, index| Some((index.account(key)?.clone(), report(index, fleet, key))));
+    fn plan(&self, key: &AccountKey, read: Option<&Read>) -> Planned<Self> {
+        let known = self.store.change(|fleet, index| {
+            let account = match read {
+                None => index.account(key).cloned(),
+                Some(read) => read.object.as_deref().and_then(as_read),
+            };
+            Some((account?, report(index, fleet, key)))
+        });
         let Some((account, report)) = known else {
             self.store.gauges.set_scope(key, true);
             return Planned::Write(Action::Nothing, PlannedReport::default());
@@ -124,4 +128,9 @@ impl Objects for ConditionWriter {
         findings.push(Finding::new(Reason::WriteRefused, error.to_string()));
         self.store.reporter.report(&Subject::Account(key.clone()), planned.uid.as_deref(), findings);
     }
+}
+
+/// Reads an account as its watch does.
+fn as_read(account: &str) -> Option<Account> {
+    Some(Account::read(Ok(serde_json::from_str::<ManagedServiceAccount>(account).ok()?)))
 }

@@ -14,10 +14,10 @@ use hub_core::rights::GRACE;
 use hub_core::version::Version;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
-use hub_runtime::reconciler::{After, Objects, Planned, Read, Reads};
-use hub_runtime::watch::Effect;
+use hub_runtime::reconciler::{Objects, Planned, Read};
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::execute::{Target, metadata};
+use hub_runtime::written::Left;
 
 use crate::store::{COPIES, Store};
 
@@ -70,7 +70,7 @@ impl Objects for CopyWriter {
     type Plan = PlannedCopy;
 
     const WORKERS: usize = 16;
-    const READS: Reads = Reads::IfMet;
+    const CAN_GET: bool = true;
 
     fn work(&self) -> &Arc<Work<SecretKey>> {
         &self.store.copies
@@ -119,29 +119,24 @@ impl Objects for CopyWriter {
         wait.map_or(Outcome::Done, Outcome::RetryAfter)
     }
 
-    fn wrote(&self, key: &SecretKey, planned: &PlannedCopy, effect: &Effect) -> After {
-        let is_watched = match effect {
-            // The Secret was created by an earlier attempt whose response was lost, or without its label, or by another
-            // client. A delete that was refused before may still be refused.
-            Effect::Met => return After::Watched,
-            Effect::Created(version) => {
+    fn wrote(&self, key: &SecretKey, planned: &PlannedCopy, verb: &str, left: &Left) {
+        match left {
+            Left::Exists(version) if verb == "create" => {
                 let account = planned.plan.holder.clone();
                 let copy = account.map(|account| CreatedCopy { uid: version.uid.clone(), account });
                 self.store.change(|_, index| index.set_created(key, copy));
-                true
             }
-            Effect::Exists(_) => true,
-            Effect::Gone(uid) => self.store.gone(key, Some(uid)),
-        };
+            Left::Exists(_) => {}
+            Left::Gone(uid) => self.store.gone(key, Some(uid)),
+        }
         self.store.change(|_, index| index.set_refused(key, None));
         self.store.memory.wrote(key);
-        if is_watched { After::Watched } else { After::Unwatched }
     }
 
     fn failed(&self, key: &SecretKey, planned: &PlannedCopy, error: &WriteError) -> Option<Outcome> {
         let is_gone = matches!(error.category, Category::NotFound | Category::NamespaceNotFound);
-        if is_gone && error.verb != "create" && !self.store.gone(key, planned.uid.as_deref()) {
-            self.store.copies.expectations().forget(key);
+        if is_gone && error.verb != "create" {
+            self.store.gone(key, planned.uid.as_deref());
         }
         None
     }

@@ -160,11 +160,6 @@ impl Store {
 
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        if let Touched::Namespaces(namespaces) = touched {
-            for namespace in namespaces {
-                self.copies.resume(namespace);
-            }
-        }
         let (keys, accounts) = self.index.lock().concerned(fleet, touched);
         self.reach_again();
         let copies: BTreeSet<_> = keys.into_iter().chain(self.gauges.concerned(touched)).collect();
@@ -201,7 +196,7 @@ impl Store {
     pub(crate) fn delete_account(&self, key: AccountKey) {
         self.change_account(key, |index, key| {
             if let Some(known) = index.account(key) {
-                self.accounts.expectations().ended(key, &known.version.uid);
+                self.accounts.written.ended(key, &known.version.uid);
             }
             index.delete_account(key);
             true
@@ -232,10 +227,8 @@ impl Store {
         self.accounts.add(key);
     }
 
-    /// Records that the list of the accounts that began with this number is complete.
-    pub(crate) fn accounts_listed(&self, began: u64, version: &str) {
-        let over = self.accounts.expectations().end_list(began, version, |_| true);
-        self.accounts.add_all(over);
+    /// Records that the list of the accounts is complete.
+    pub(crate) fn accounts_listed(&self) {
         if self.change(|_, index| index.accounts_listed()) {
             self.queue_everything();
         }
@@ -310,7 +303,7 @@ impl Store {
         {
             let mut index = self.index.lock();
             if let Some(known) = index.copy(&key) {
-                self.copies.expectations().ended(&key, &known.version.uid);
+                self.copies.written.ended(&key, &known.version.uid);
             }
             index.delete_copy(&key);
         }
@@ -320,12 +313,8 @@ impl Store {
         self.queue_copies(&self.fleet.read(), [key]);
     }
 
-    /// Records that the list of the copies that began with this number is complete: of all, or of one namespace.
-    pub(crate) fn copies_listed(&self, namespace: Option<Namespace>, began: u64, version: &str) {
-        let is_listed =
-            |key: &SecretKey| namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace);
-        let over = self.copies.expectations().end_list(began, version, is_listed);
-        self.queue_copies(&self.fleet.read(), over);
+    /// Records that the list of the copies is complete: of all, or of one namespace.
+    pub(crate) fn copies_listed(&self, namespace: Option<Namespace>) {
         if !self.change(|_, index| index.copies_listed(namespace.clone())) {
             return;
         }
@@ -341,7 +330,6 @@ impl Store {
     /// Records a Secret without the label of copies, which no watch shows, unless the watch has shown a later state.
     pub(crate) fn met_unwatched(&self, key: &SecretKey, observed: ObservedCopy) {
         self.memory.met_unwatched(key);
-        self.copies.expectations().forget(key);
         let mut index = self.index.lock();
         let is_later = |known: &ObservedCopy| {
             known.version.uid != observed.version.uid
@@ -353,21 +341,20 @@ impl Store {
     }
 
     /// Records that the Secret with this uid is gone, or with `None` whichever has this key, since its namespace is
-    /// gone. Returns whether a watch shows it.
-    pub(crate) fn gone(&self, key: &SecretKey, uid: Option<&str>) -> bool {
+    /// gone.
+    pub(crate) fn gone(&self, key: &SecretKey, uid: Option<&str>) {
         self.change(|_, index| {
             match uid {
                 Some(uid) => index.unmake(key, uid),
                 None => index.set_created(key, None),
             }
             let is_it = |known: &&ObservedCopy| uid.is_none_or(|uid| known.version.uid == uid);
-            let is_unwatched = index.copy(key).filter(is_it).is_some_and(|known| !known.is_labelled);
-            if is_unwatched {
+            // No watch shows the end of one without the label of copies.
+            if index.copy(key).filter(is_it).is_some_and(|known| !known.is_labelled) {
                 index.delete_copy(key);
                 self.memory.end_of_unwatched(key);
             }
-            !is_unwatched
-        })
+        });
     }
 
     /// Records a permission for copies in a namespace.
@@ -480,7 +467,7 @@ impl Store {
     pub(crate) fn keep_watches(&self, is_watched: impl Fn(&Namespace) -> bool) {
         self.failing.lock().retain(&is_watched);
         if self.is_limited() {
-            self.copies.expectations().keep(|key| is_watched(&key.namespace));
+            self.copies.written.retain(|key| is_watched(&key.namespace));
         }
     }
 

@@ -22,7 +22,7 @@ use crate::store::{ReachChange, Store};
 /// on accounts, tokens and copies are optional or late: until the first two are listed, copies are kept.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(LARGE_PAGE).optional();
-    watches.watch(accounts, AccountSink { store: Arc::clone(store), list: 0 });
+    watches.watch(accounts, AccountSink { store: Arc::clone(store) });
     // A copy may name its profile in a version that is no longer served.
     let (this, served) = (Arc::clone(store), watches.served_version());
     watches.spawn("the versions of clusterprofiles", async move {
@@ -33,8 +33,7 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     match &store.copies_binding {
         None => {
             watches.watch(tokens().optional(), TokenSink { store: Arc::clone(store), account: None });
-            watches
-                .watch(copies().optional(), CopySink { store: Arc::clone(store), namespace: None, list: 0 });
+            watches.watch(copies().optional(), CopySink { store: Arc::clone(store), namespace: None });
         }
         Some(name) => {
             let permissions = Watch::<RoleBinding>::all("rolebindings (copies)").named(name);
@@ -88,8 +87,7 @@ async fn follow(store: Arc<Store>, watches: Watches) {
         for (namespace, _) in namespaces.into_iter().filter(|(_, is_watched)| *is_watched) {
             copies_in.entry(namespace).or_insert_with_key(|namespace| {
                 store.change(|_, index| index.forget_copies(namespace));
-                let sink =
-                    CopySink { store: Arc::clone(&store), namespace: Some(namespace.clone()), list: 0 };
+                let sink = CopySink { store: Arc::clone(&store), namespace: Some(namespace.clone()) };
                 watches.watch_while_held(copies().in_namespace(namespace.as_str()).late(), sink)
             });
         }
@@ -99,8 +97,6 @@ async fn follow(store: Arc<Store>, watches: Watches) {
 
 struct AccountSink {
     store: Arc<Store>,
-    /// The number of the current list.
-    list: u64,
 }
 
 impl Sink<ManagedServiceAccount> for AccountSink {
@@ -112,12 +108,8 @@ impl Sink<ManagedServiceAccount> for AccountSink {
         self.store.delete_account(AccountKey::from(key));
     }
 
-    fn listing(&mut self) {
-        self.list = self.store.accounts.expectations().begin_list();
-    }
-
-    fn listed(&mut self, version: &str) {
-        self.store.accounts_listed(self.list, version);
+    fn listed(&mut self) {
+        self.store.accounts_listed();
     }
 }
 
@@ -138,7 +130,7 @@ impl Sink<Secret> for TokenSink {
         self.store.delete_source(AccountKey::from(key));
     }
 
-    fn listed(&mut self, _: &str) {
+    fn listed(&mut self) {
         self.store.sources_listed(self.account.clone());
     }
 }
@@ -147,8 +139,6 @@ struct CopySink {
     store: Arc<Store>,
     /// The namespace to which the watch is limited.
     namespace: Option<Namespace>,
-    /// The number of the current list.
-    list: u64,
 }
 
 impl Sink<Secret> for CopySink {
@@ -165,12 +155,8 @@ impl Sink<Secret> for CopySink {
         self.store.delete_copy(secret_key(key));
     }
 
-    fn listing(&mut self) {
-        self.list = self.store.copies.expectations().begin_list();
-    }
-
-    fn listed(&mut self, version: &str) {
-        self.store.copies_listed(self.namespace.clone(), self.list, version);
+    fn listed(&mut self) {
+        self.store.copies_listed(self.namespace.clone());
     }
 
     fn failing(&mut self, since: Option<Duration>) {

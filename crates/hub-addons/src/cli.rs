@@ -124,6 +124,11 @@ pub struct WorkingArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub expect_leases: Vec<ObjectName>,
 
+    /// Name of an access provider: a server that ClusterProfiles publish under that name must present a certificate that
+    /// names it and that the published CA verifies; met if no ClusterProfile has it yet
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub expect_server: Option<String>,
+
     /// Namespace of an installation, of whose consumer access nothing must be left
     #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     pub expect_withdrawn: Option<String>,
@@ -132,7 +137,10 @@ pub struct WorkingArgs {
 impl WorkingArgs {
     /// Whether nothing is expected.
     pub fn is_empty(&self) -> bool {
-        self.expect_deployments.is_empty() && self.expect_leases.is_empty() && self.expect_withdrawn.is_none()
+        self.expect_deployments.is_empty()
+            && self.expect_leases.is_empty()
+            && self.expect_server.is_none()
+            && self.expect_withdrawn.is_none()
     }
 }
 

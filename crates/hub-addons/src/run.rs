@@ -9,7 +9,6 @@ use credential_rights::CredentialRights;
 use credential_syncer::Syncer;
 use hub_core::fleet::BoundSource;
 use hub_process::process::{Process, ProcessError, Setup};
-use hub_runtime::flow::write_limit::WriteLimit;
 use hub_runtime::host::lease::Candidate;
 use hub_runtime::observe::health::Health;
 use hub_runtime::observe::metrics::Metrics;
@@ -71,7 +70,6 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         manager: args.cluster_manager_name.clone(),
         bound_source: if args.compute_bound { BoundSource::Computed } else { BoundSource::Status },
         candidate: args.leader_elect.then_some(candidate),
-        limit: WriteLimit::per_second(args.max_writes_per_second),
         ..Setup::new(client)
     };
     let process = Process::new(setup)

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use clusterprofile_cli::profile_version;
 use hub_api::workloads::Deployment;
+use hub_core::access::{PublishedServer, ServerState, Sighting};
 use hub_core::consumer_access::{COMPONENT, INSTALLATION};
+use hub_core::profile::ObservedProfile;
 use hub_runtime::write::error::summary;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
@@ -77,6 +79,9 @@ pub async fn look(client: &Client, args: &WorkingArgs) -> Expectations {
             report.0.push((kind.plural, result));
         }
     }
+    if let Some(provider) = &args.expect_server {
+        report.0.push((format!("server of {provider}"), server(client, provider).await));
+    }
     if args.expect_leases.is_empty() && args.expect_deployments.is_empty() {
         return report;
     }
@@ -120,6 +125,28 @@ async fn served(client: &Client) -> Result<String, String> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &version.resource());
     let list = api.list_metadata(&ListParams::default().limit(1)).await;
     list.map(|_| "served by the hub".to_owned()).map_err(|error| summary(&error))
+}
+
+/// Checks the server that a ClusterProfile publishes under the name of an access provider.
+async fn server(client: &Client, provider: &str) -> Result<String, String> {
+    const PAGE: u32 = 100;
+    let version = profile_version(client).await.map_err(|error| error.to_string())?;
+    let Some(version) = version else { return Ok("not served by the hub".to_owned()) };
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &version.resource());
+    let profiles = api.list(&ListParams::default().limit(PAGE)).await.map_err(|error| summary(&error))?.items;
+    let published = profiles.iter().find_map(|profile| {
+        PublishedServer::of_profile(&ObservedProfile::read(&profile.metadata, &profile.data), provider)
+    });
+    let Some(published) = published else { return Ok("no ClusterProfile has it yet".to_owned()) };
+    let sighting = server_check::check(published.clone()).await;
+    let (state, detail) = published.judge(&sighting);
+    match (state, sighting) {
+        (ServerState::Ok, Sighting::Presented(presented)) => Ok(format!(
+            "{} presents a valid certificate until {:.0}",
+            published.address.host, presented.expires
+        )),
+        _ => Err(format!("{} {}: {detail}", published.address.host, state.text())),
+    }
 }
 
 async fn available(client: &Client, name: &ObjectName) -> Result<String, String> {

@@ -1,13 +1,14 @@
 //! The `CustomResourceDefinition`s of the kinds in this crate.
 //!
-//! The CRD of ClusterProfile is upstream's, in every published [`Flavour`]. The CRDs of Open Cluster Management's kinds
+//! The CRD of ClusterProfile is upstream's, in every published [`Flavour`], with printer columns for v1alpha1. The CRDs of Open Cluster Management's kinds
 //! are for a hub without Open Cluster Management: they validate the fields that the controllers read as upstream does,
 //! and preserve every other field.
 
 use std::str::FromStr;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+    JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 
@@ -83,6 +84,9 @@ pub fn all() -> Vec<CustomResourceDefinition> {
 #[must_use]
 pub fn cluster_profile(flavour: Flavour) -> CustomResourceDefinition {
     let mut crd = finished(ClusterProfile::crd(), Spec::Required);
+    for version in &mut crd.spec.versions {
+        version.additional_printer_columns = Some(printer_columns());
+    }
     match flavour {
         Flavour::Map => {}
         Flavour::Atomic => {
@@ -100,6 +104,30 @@ pub fn cluster_profile(flavour: Flavour) -> CustomResourceDefinition {
         }
     }
     crd
+}
+
+/// Whether the control plane of a cluster is healthy.
+const HEALTHY: &str = r#".status.conditions[?(@.type=="ControlPlaneHealthy")].status"#;
+
+/// What `kubectl get clusterprofiles` shows of v1alpha1, for which upstream's CRD has no columns.
+fn printer_columns() -> Vec<CustomResourceColumnDefinition> {
+    columns([
+        ("Manager", "string", ".spec.clusterManager.name"),
+        ("Set", "string", r".metadata.labels.multicluster\.x-k8s\.io/clusterset"),
+        ("Version", "string", ".status.version.kubernetes"),
+        ("Healthy", "string", HEALTHY),
+        ("Age", "date", ".metadata.creationTimestamp"),
+    ])
+}
+
+fn columns<const N: usize>(columns: [(&str, &str, &str); N]) -> Vec<CustomResourceColumnDefinition> {
+    let column = |(name, type_, json_path): (&str, &str, &str)| CustomResourceColumnDefinition {
+        name: name.to_owned(),
+        type_: type_.to_owned(),
+        json_path: json_path.to_owned(),
+        ..CustomResourceColumnDefinition::default()
+    };
+    columns.map(column).into()
 }
 
 /// Whether an object requires a spec.

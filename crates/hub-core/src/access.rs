@@ -5,11 +5,12 @@
 //!
 //! The proxy reloads its serving certificate some time after its Secret has changed, so for an overlap old and new
 //! trust anchors are published together. This module decides *which* anchors; its owner, which has a clock and can
-//! connect to the proxy, ends overlaps ([`AccessIndex::end_overlap`], [`AccessIndex::end_overlaps`]).
+//! connect to the proxy, ends overlaps ([`AccessIndex::end_overlap`], [`AccessIndex::observe`]).
 
 mod competing_writer;
+mod server;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use serde_json::json;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use self::competing_writer::CompetingWriter;
+use self::server::{Checks, Retiring};
 use crate::endpoint::{self, ServerAddress, ServerTemplate};
 use crate::finding::{Finding, Reason};
 use crate::fleet::{Fleet, ObservedCluster};
@@ -29,6 +31,7 @@ use crate::profile::{Desired, DesiredStatus, ObservedProfile};
 use crate::trust::{CaKind, CaReference, TrustAnchor, TrustBundle, TrustError};
 
 pub use self::competing_writer::{Probe, USER_SERVER};
+pub use self::server::{OverlapEnd, Presented, PublishedServer, ServerState, Sighting};
 
 /// The provider name that OCM uses and consumers configure.
 pub const DEFAULT_PROVIDER: &str = "open-cluster-management";
@@ -222,6 +225,24 @@ pub fn published_anchors(observed: &ObservedProfile, provider: &str) -> Option<T
     TrustBundle::from_published(&ca.0).ok()
 }
 
+/// Reads the trust anchors of many profiles, which publish few different texts: each text is parsed once.
+#[derive(Debug, Default)]
+pub struct AnchorReader(HashMap<Vec<u8>, Option<TrustBundle>>);
+
+impl AnchorReader {
+    /// The trust anchors that a profile publishes for a provider, if they can be read.
+    pub fn published(&mut self, observed: &ObservedProfile, provider: &str) -> Option<&TrustBundle> {
+        let ca = observed.access_provider(provider)?.cluster?.certificate_authority_data?;
+        self.0.entry(ca.0).or_insert_with_key(|text| TrustBundle::from_published(text).ok()).as_ref()
+    }
+
+    /// How many texts were parsed.
+    #[must_use]
+    pub fn parsed(&self) -> usize {
+        self.0.len()
+    }
+}
+
 /// The cluster and the API servers that its agent reports, or the offer that follows if they are unknown.
 pub fn reported_endpoints(
     fleet: &Fleet,
@@ -243,9 +264,9 @@ pub fn offer_direct(
     allow_local: bool,
 ) -> Offer {
     let usable = endpoints.iter().find_map(|endpoint| {
-        let bundle = usable_bundle(endpoint, allow_local).ok()?;
+        let (url, bundle) = usable(endpoint, allow_local).ok()?;
         // Consumers append paths that begin with a slash.
-        let server = endpoint.url.trim_end_matches('/').to_owned();
+        let server = url.trim_end_matches('/').to_owned();
         Some(entry(provider, cluster, server, bundle.pem()))
     });
     usable.map_or(Offer::Withdraw(Withheld::NoEndpoint), |entry| Offer::Publish(Box::new(entry)))
@@ -257,7 +278,7 @@ pub fn endpoint_findings(cluster: &ObservedCluster, allow_local: bool) -> Vec<Fi
     let endpoints = cluster.state.iter().flat_map(|state| state.endpoints.iter());
     endpoints
         .filter_map(|endpoint| {
-            let why = usable_bundle(endpoint, allow_local).err()?;
+            let why = usable(endpoint, allow_local).err()?;
             let host = endpoint::shown(&endpoint.url);
             Some(Finding::new(
                 Reason::EndpointRefused,
@@ -267,12 +288,14 @@ pub fn endpoint_findings(cluster: &ObservedCluster, allow_local: bool) -> Vec<Fi
         .collect()
 }
 
-fn usable_bundle(endpoint: &ClientConfig, allow_local: bool) -> Result<TrustBundle, String> {
+/// The URL and the CA of an endpoint, or why it is not published.
+fn usable(endpoint: &ClientConfig, allow_local: bool) -> Result<(String, TrustBundle), String> {
     let checked =
         if allow_local { endpoint::check(&endpoint.url) } else { endpoint::check_remote(&endpoint.url) };
-    checked.map_err(|error| error.to_string())?;
+    let url = checked.map_err(|error| error.to_string())?;
     let bundle = endpoint.ca_bundle.as_ref().ok_or("it has no caBundle")?;
-    TrustBundle::from_published(&bundle.0).map_err(|error| format!("caBundle: {error}"))
+    let bundle = TrustBundle::from_published(&bundle.0).map_err(|error| format!("caBundle: {error}"))?;
+    Ok((url, bundle))
 }
 
 /// Identifies anchors that were replaced together, and stay published until their overlap ends.
@@ -310,6 +333,7 @@ pub struct AccessIndex {
     addons_listed: bool,
     place: AnchorPlace,
     anchors: Anchors,
+    checks: Checks,
     competing_writer: CompetingWriter,
 }
 
@@ -320,21 +344,31 @@ struct Anchors {
     /// Whether the latest reading was valid.
     readable: bool,
     /// The anchors that recent readings replaced.
-    retiring: BTreeMap<Overlap, BTreeSet<TrustAnchor>>,
+    retiring: BTreeMap<Overlap, Retiring>,
     /// The bundle for profiles without inherited anchors: the current anchors and those that they replaced, or why
     /// these are too large together.
     together: Option<Result<TrustBundle, TrustError>>,
     /// Anchors that profiles published at startup and the source lacked: replaced while no provisioner ran. Each is
     /// kept for its own profile only, so that an anchor added to one profile never reaches another.
     inherited: BTreeMap<ProfileKey, BTreeSet<TrustAnchor>>,
+    /// The anchors of `inherited`, which end together.
+    left: Retiring,
     next: u64,
 }
 
 impl Anchors {
     /// Joins the current anchors and those that they replaced, after a change of either.
     fn join(&mut self) {
-        let retiring = self.retiring.values().flatten();
+        let retiring = self.retiring.values().flat_map(|retiring| &retiring.anchors);
         self.together = self.current.as_ref().map(|current| current.with(retiring));
+    }
+
+    /// Ends every overlap, since the server was seen with a certificate of the current anchors.
+    fn end_overlaps(&mut self) {
+        self.retiring.clear();
+        self.inherited.clear();
+        self.left = Retiring::default();
+        self.join();
     }
 
     /// The PEM text for one profile: the current anchors, and those whose overlap has not ended. If the bundle would be
@@ -344,7 +378,8 @@ impl Anchors {
         let joined = match self.inherited.get(key) {
             None => self.together.as_ref()?.as_ref().ok().map(|joined| Arc::clone(joined.pem())),
             Some(inherited) => {
-                let joined = current.with(self.retiring.values().flatten().chain(inherited));
+                let retiring = self.retiring.values().flat_map(|retiring| &retiring.anchors);
+                let joined = current.with(retiring.chain(inherited));
                 joined.ok().map(|joined| Arc::clone(joined.pem()))
             }
         };
@@ -366,6 +401,7 @@ impl AccessIndex {
             addons_listed: false,
             place: AnchorPlace(0),
             anchors: Anchors::default(),
+            checks: Checks::default(),
             competing_writer: CompetingWriter::default(),
         }
     }
@@ -407,6 +443,7 @@ impl AccessIndex {
             self.configuration = configuration;
             self.place = AnchorPlace(self.place.0 + 1);
             self.anchors.readable = false;
+            self.checks = Checks::default();
             self.competing_writer.restart();
         }
         changed
@@ -444,6 +481,7 @@ impl AccessIndex {
         if anchors.current.as_ref() == Some(&new) {
             return if was_readable { AnchorChange::None } else { AnchorChange::Published };
         }
+        self.checks.restart();
         let old = anchors.current.replace(new.clone());
         let replaced: BTreeSet<_> = old.iter().flat_map(|old| old.without(&new)).cloned().collect();
         if replaced.is_empty() || !self.overlap {
@@ -452,7 +490,7 @@ impl AccessIndex {
         }
         let overlap = Overlap(anchors.next);
         anchors.next += 1;
-        anchors.retiring.insert(overlap, replaced);
+        anchors.retiring.insert(overlap, Retiring::new(replaced));
         anchors.join();
         AnchorChange::Overlapping(overlap)
     }
@@ -482,50 +520,33 @@ impl AccessIndex {
             .collect();
         let any = !replaced.is_empty();
         if any {
+            self.checks.restart();
+            self.anchors.left.anchors.extend(replaced.iter().cloned());
             self.anchors.inherited.insert(key.clone(), replaced);
         }
         any
     }
 
-    /// Ends an overlap; returns whether it had not ended before.
-    pub fn end_overlap(&mut self, overlap: Overlap) -> bool {
-        let ends = self.anchors.retiring.remove(&overlap).is_some();
-        self.anchors.join();
-        ends
-    }
-
-    /// Ends the overlap of anchors that were replaced before startup; returns whether it had not ended before.
-    pub fn end_inherited(&mut self) -> bool {
-        !std::mem::take(&mut self.anchors.inherited).is_empty()
-    }
-
-    /// While anchors overlap: the server to probe, and the current anchors. If they verify its certificate, the overlap
-    /// can end. `None` without an overlap, or if each cluster has a server of its own.
-    #[must_use]
-    pub fn overlapping(&self) -> Option<(ServerAddress, TrustBundle)> {
-        if self.anchors.retiring.is_empty() && self.anchors.inherited.is_empty() {
-            return None;
+    /// Ends an overlap, except for anchors with whose certificate the server was seen since it began.
+    pub fn end_overlap(&mut self, overlap: Overlap) -> OverlapEnd {
+        let Some(retiring) = self.anchors.retiring.get_mut(&overlap) else { return OverlapEnd::Over };
+        let end = retiring.end();
+        if end != OverlapEnd::Extended {
+            self.anchors.retiring.remove(&overlap);
         }
-        let address = match (&self.source, &self.configuration) {
-            (AccessSource::Static(template), _) => template.address()?,
-            (AccessSource::ClusterProxy { service, port, .. }, Known::Present(namespace)) => {
-                ServerAddress { host: format!("{service}.{namespace}"), port: *port }
-            }
-            (AccessSource::ClusterProxy { .. }, Known::Absent | Known::Unknown) => return None,
-        };
-        Some((address, self.anchors.current.clone().filter(|_| self.anchors.readable)?))
+        self.anchors.join();
+        end
     }
 
-    /// Ends every overlap, since these anchors have verified the certificate of this server; returns whether any
-    /// overlap ended. None ends if the server or the anchors have changed since.
-    pub fn end_overlaps(&mut self, seen: &(ServerAddress, TrustBundle)) -> bool {
-        if self.overlapping().as_ref() != Some(seen) {
-            return false;
+    /// The same for anchors that were replaced before startup.
+    pub fn end_inherited(&mut self) -> OverlapEnd {
+        let anchors = &mut self.anchors;
+        let end = anchors.left.end();
+        for inherited in anchors.inherited.values_mut() {
+            inherited.retain(|anchor| anchors.left.anchors.contains(anchor));
         }
-        self.anchors.retiring.clear();
-        self.anchors.inherited.clear();
-        self.anchors.join();
-        true
+        anchors.inherited.retain(|_, inherited| !inherited.is_empty());
+        end
     }
 
     /// Decides our entry in one profile.
@@ -537,12 +558,12 @@ impl AccessIndex {
         };
         let server = match &self.source {
             AccessSource::Static(template) => template.server(&cluster),
-            AccessSource::ClusterProxy { service, port, require_addon, .. } => {
-                let namespace = match &self.configuration {
-                    Known::Present(namespace) => namespace,
+            AccessSource::ClusterProxy { port, require_addon, .. } => {
+                match &self.configuration {
+                    Known::Present(_) => {}
                     Known::Absent => return Offer::Withdraw(Withheld::NoConfiguration),
                     Known::Unknown => return Offer::Keep(Withheld::ConfigurationUnknown),
-                };
+                }
                 if *require_addon && !self.addons.contains(&cluster) {
                     return if self.addons_listed {
                         Offer::Withdraw(Withheld::NoAddon)
@@ -550,7 +571,11 @@ impl AccessIndex {
                         Offer::Keep(Withheld::AddonsUnknown)
                     };
                 }
-                format!("https://{service}.{namespace}:{port}/{cluster}")
+                let published = || {
+                    let entry = observed.access_provider(&self.provider)?;
+                    Some(ServerAddress::of_url(&entry.cluster?.server)?.host)
+                };
+                format!("https://{}:{port}/{cluster}", self.host(published).unwrap_or_default())
             }
         };
         match self.anchors.published_to(key) {

@@ -34,15 +34,21 @@ impl<C, P> Action<C, P> {
         }
     }
 
+    /// The version that the object of the write must have.
+    #[must_use]
+    pub fn version(&self) -> Option<&Version> {
+        match self {
+            Self::Patch(version, _) | Self::PatchStatus(version, _) | Self::Delete(version) => Some(version),
+            Self::Nothing | Self::Create(_) | Self::DeleteByUid(_) => None,
+        }
+    }
+
     /// The uid that the object of the write must have.
     #[must_use]
     pub fn uid(&self) -> Option<&str> {
         match self {
-            Self::Nothing | Self::Create(_) => None,
-            Self::Patch(version, _) | Self::PatchStatus(version, _) | Self::Delete(version) => {
-                Some(&version.uid)
-            }
             Self::DeleteByUid(uid) => Some(uid),
+            _ => self.version().map(|version| &*version.uid),
         }
     }
 

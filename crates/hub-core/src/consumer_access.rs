@@ -43,10 +43,7 @@ mod observed;
 mod permissions;
 mod plan;
 
-pub use argo_cd::{
-    CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_of_secret, cluster_secret_name,
-    foreign_cluster_secret,
-};
+pub use argo_cd::{CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_of_secret, cluster_secret_name};
 pub use declaration::{
     ArgoCd, BoundClusterRole, Consumer, Consumers, Identity, InvalidConsumers, PermissionKind, Rotation,
 };

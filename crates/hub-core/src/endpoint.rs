@@ -71,20 +71,30 @@ pub enum EndpointError {
     LocalHost,
 }
 
-/// Validates a URL to be published as the server of an access provider.
-pub fn check(url: &str) -> Result<(), EndpointError> {
-    host_of(url).map(|_| ())
+/// Validates a URL to be published as the server of an access provider, and returns it with its host in lower case:
+/// the hosts of EKS have capital letters, and consumers accept DNS-1123 names only.
+pub fn check(url: &str) -> Result<String, EndpointError> {
+    let url = in_lower_case(url);
+    host_of(&url).map(|_| url)
 }
 
-/// Validates a URL that a managed cluster reports.
-pub fn check_remote(url: &str) -> Result<(), EndpointError> {
-    let local = match host_of(url)? {
+/// Validates a URL that a managed cluster reports, and returns it with its host in lower case.
+pub fn check_remote(url: &str) -> Result<String, EndpointError> {
+    let url = in_lower_case(url);
+    let local = match host_of(&url)? {
         EndpointHost::Address(address) => is_local(address),
         EndpointHost::Name(name) => {
             LOCAL_NAMES.contains(&&*name) || LOCAL_SUFFIXES.iter().any(|local| name.ends_with(local))
         }
     };
-    if local { Err(EndpointError::LocalHost) } else { Ok(()) }
+    if local { Err(EndpointError::LocalHost) } else { Ok(url) }
+}
+
+/// The URL with its scheme and host in lower case, which mean the same (RFC 3986, section 6.2.2.1).
+fn in_lower_case(url: &str) -> String {
+    let authority = url.find("://").map_or(0, |scheme| scheme + "://".len());
+    let end = url[authority..].find(['/', '?', '#']).map_or(url.len(), |length| authority + length);
+    format!("{}{}", url[..end].to_ascii_lowercase(), &url[end..])
 }
 
 /// The host of a URL that is not published, without any part that could contain a credential.
@@ -168,6 +178,17 @@ pub struct ServerAddress {
     pub port: u16,
 }
 
+impl ServerAddress {
+    /// The address in an https URL. `Uri` rejects the braces of a [`ServerTemplate`], so the text is split instead.
+    #[must_use]
+    pub fn of_url(url: &str) -> Option<Self> {
+        let authority = url.strip_prefix("https://")?.split('/').next()?;
+        let authority: Authority = authority.parse().ok()?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        Some(Self { host, port: authority.port_u16().unwrap_or(HTTPS_PORT) })
+    }
+}
+
 /// A server URL with a placeholder for the cluster's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTemplate(String);
@@ -182,14 +203,7 @@ impl ServerTemplate {
     /// The address of the server; `None` if each cluster has its own.
     #[must_use]
     pub fn address(&self) -> Option<ServerAddress> {
-        // `Uri` rejects braces in an authority, so the text is split instead.
-        let authority = self.0.strip_prefix("https://")?.split('/').next()?;
-        if authority.contains(PLACEHOLDER) {
-            return None;
-        }
-        let authority: Authority = authority.parse().ok()?;
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        Some(ServerAddress { host, port: authority.port_u16().unwrap_or(HTTPS_PORT) })
+        ServerAddress::of_url(&self.0)
     }
 }
 
@@ -227,7 +241,7 @@ impl FromStr for ServerTemplate {
         let longest = "c".repeat(LABEL_VALUE_MAX_LENGTH);
         check(&text.replace(PLACEHOLDER, &longest))
             .map_err(|error| InvalidTemplate::Endpoint { template: text.to_owned(), error })?;
-        Ok(Self(text.to_owned()))
+        Ok(Self(in_lower_case(text)))
     }
 }
 
@@ -244,7 +258,7 @@ mod tests {
             "https://[2001:db8::1]:6443/x",
             "https://cluster-proxy-addon-user.ns:9092/c1",
         ] {
-            assert_eq!(check(good), Ok(()), "{good}");
+            assert_eq!(check(good), Ok(good.to_owned()), "{good}");
         }
         for (bad, error) in [
             ("proxy.example", EndpointError::NotHttps),
@@ -253,7 +267,6 @@ mod tests {
             ("https://user:password@proxy.example", EndpointError::HasCredential),
             ("https://proxy.example/?token=x", EndpointError::HasQuery),
             ("https://proxy_1.example", EndpointError::InvalidHost),
-            ("https://Proxy.example", EndpointError::InvalidHost),
             ("https://127.1", EndpointError::InvalidHost),
             ("https://2130706433", EndpointError::InvalidHost),
             ("https://0x7f.0x1", EndpointError::InvalidHost),
@@ -263,7 +276,7 @@ mod tests {
             assert_eq!(check(bad), Err(error), "{bad}");
         }
         let long = |length: usize| format!("https://a/{}", "x".repeat(length - "https://a/".len()));
-        assert_eq!((check(&long(2048)), check(&long(2049))), (Ok(()), Err(EndpointError::TooLong)));
+        assert_eq!((check(&long(2048)), check(&long(2049))), (Ok(long(2048)), Err(EndpointError::TooLong)));
     }
 
     #[test]
@@ -300,8 +313,23 @@ mod tests {
             "https://[2001:db8::1]",
             "https://api.eu-west-1.compute.internal",
         ] {
-            assert_eq!(check_remote(good), Ok(()), "{good}");
+            assert_eq!(check_remote(good), Ok(good.to_owned()), "{good}");
         }
+    }
+
+    #[test]
+    fn capital_letters_in_a_host_are_published_in_lower_case() {
+        let eks = "https://0123ABCD.gr7.eu-west-1.EKS.amazonaws.com";
+        let published = "https://0123abcd.gr7.eu-west-1.eks.amazonaws.com";
+        assert_eq!(check_remote(eks), Ok(published.to_owned()));
+        assert_eq!(
+            check("HTTPS://Api.Example:6443/K8s/C1"),
+            Ok("https://api.example:6443/K8s/C1".to_owned())
+        );
+        assert_eq!(check_remote("https://LocalHost:6443"), Err(EndpointError::LocalHost));
+        assert_eq!(check("https://user:Secret@proxy.example"), Err(EndpointError::HasCredential));
+        let template: ServerTemplate = "https://Proxy.example/K8s/{cluster}".parse().unwrap();
+        assert_eq!(template.server(&"c1".into()), "https://proxy.example/K8s/c1");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! | [`Step::Binding`], [`Step::ClusterSet`] | [`crate::grant`] |
 //! | [`Step::Profile`] | [`crate::profile::plan`] of [`crate::project::desired`] |
 //! | [`Step::AccessProvider`] | [`AccessIndex::offer`](crate::access::AccessIndex::offer) |
+//! | [`Step::Server`] | [`PublishedServer::judge`](crate::access::PublishedServer::judge) |
 //! | [`Step::OwnIdentity`] | permissions of the application and of the user server's account, and the access provider of its own name |
 //! | [`Step::Account`], [`Step::Token`], [`Step::Credential`] | [`crate::credential::plan`] |
 //! | [`Step::ConsumerPermission`] | the hub's Roles and bindings |
@@ -24,6 +25,7 @@ mod orphans;
 mod own_identity;
 mod permission;
 mod profiles;
+mod server;
 
 pub mod observed;
 
@@ -64,6 +66,9 @@ pub enum Step {
     Profile,
     /// The profile publishes how to reach the cluster.
     AccessProvider,
+    /// The published server presents a certificate that names it and that the published CA verifies. Only with
+    /// `--check-server`, and as seen from where the command runs.
+    Server,
     /// Applications reach the cluster by their own identity.
     OwnIdentity,
     /// A ManagedServiceAccount of the cluster opts in to copies in the namespace.
@@ -91,6 +96,7 @@ impl Step {
             Self::ClusterSet => "cluster set",
             Self::Profile => "profile",
             Self::AccessProvider => "access provider",
+            Self::Server => "server",
             Self::OwnIdentity => "own identity",
             Self::Account => "account",
             Self::Token => "token",
@@ -415,7 +421,8 @@ impl Pair<'_> {
         } else if has_profile {
             let (access, own_identity) = (self.access_step(), self.own_identity_step());
             let has_own_identity = own_identity.is_some();
-            access.into_iter().chain(own_identity).for_each(|finding| findings.add(finding));
+            let server = self.server_step();
+            access.into_iter().chain(server).chain(own_identity).for_each(|finding| findings.add(finding));
             self.credential_steps(has_own_identity, findings);
         }
     }

@@ -145,6 +145,18 @@ pub enum Reason {
     /// Clients fail until the server has its new certificate.
     #[strum(props(object = "Secret, ConfigMap"))]
     OverlapTooLarge,
+    /// After the overlap, the published server still presents a certificate that only a replaced CA verifies, so that CA
+    /// stays published.
+    ///
+    /// Restart the server. The message contains the command.
+    #[strum(props(object = "Secret, ConfigMap"))]
+    OldServerCertificate,
+    /// The published server cannot be reached from the controller, or clients refuse its certificate: it does not name
+    /// the published host, or no published CA verifies it.
+    ///
+    /// The message contains the reason. If only applications can reach the server, run with `--server-check-interval=0`.
+    #[strum(props(object = "Secret, ConfigMap"))]
+    ServerCheckFailed,
     /// The URL or the CA of the cluster's own API server cannot be published.
     ///
     /// Correct `spec.managedClusterClientConfigs` of the ManagedCluster, or for a loopback or link-local address run with

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::ParsedExtension;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer as _;
 
 pub use self::ca_reference::{CaKind, CaReference, InvalidCaReference};
@@ -128,6 +128,31 @@ impl TrustBundle {
     }
 }
 
+/// The DNS names in the serving certificate at the beginning of a PEM text; `None` if the text begins with a CA
+/// certificate, as that of a file with CAs.
+#[must_use]
+pub fn serving_names(text: &[u8]) -> Option<Vec<String>> {
+    let block = pem::parse_many(text).ok()?.into_iter().find(|block| block.tag() == CERTIFICATE)?;
+    let (_, certificate) = X509Certificate::from_der(block.contents()).ok()?;
+    let names = &certificate.subject_alternative_name().ok()??.value.general_names;
+    let names = names.iter().filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        _ => None,
+    });
+    (!certificate.is_ca()).then(|| names.collect())
+}
+
+/// When a certificate in DER expires; `None` if it cannot be parsed.
+#[must_use]
+pub fn expiry(der: &[u8]) -> Option<Timestamp> {
+    X509Certificate::from_der(der).ok().map(|(_, certificate)| not_after(&certificate))
+}
+
+/// jiff does not support years after 9999, and such an expiry is irrelevant.
+fn not_after(certificate: &X509Certificate<'_>) -> Timestamp {
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).unwrap_or(Timestamp::MAX)
+}
+
 /// A certificate and its role according to its fields.
 struct Parsed {
     anchor: TrustAnchor,
@@ -148,11 +173,8 @@ fn parse(text: &[u8]) -> Result<Vec<Parsed>, TrustError> {
         if !rest.is_empty() {
             return Err(malformed("there are trailing bytes".to_owned()));
         }
-        // jiff does not support years after 9999, and such an expiry is irrelevant.
-        let not_after =
-            Timestamp::from_second(certificate.validity().not_after.timestamp()).unwrap_or(Timestamp::MAX);
         certificates.push(Parsed {
-            anchor: TrustAnchor { der: der.into(), not_after },
+            anchor: TrustAnchor { der: der.into(), not_after: not_after(&certificate) },
             is_ca: certificate.is_ca(),
             is_self_signed: is_self_signed(&certificate),
         });

@@ -19,7 +19,6 @@ use tracing::{info, warn};
 use crate::controller::Controller;
 use crate::fleet_cache::FleetCache;
 use crate::profiles::Profiles;
-use hub_runtime::flow::write_limit::WriteLimit;
 use hub_runtime::host::lease::{Annotations, Candidate, Claim, Election};
 use hub_runtime::host::{Host, Watches};
 use hub_runtime::observe::health::Health;
@@ -43,8 +42,6 @@ pub struct Setup {
     pub candidate: Option<Candidate>,
     /// Whether its controllers write nothing: then it publishes no Events either.
     pub is_read_only: bool,
-    /// The limit of writes per second.
-    pub limit: WriteLimit,
     /// The wall clock, for timestamps that people read.
     pub clock: Clock,
 }
@@ -61,7 +58,6 @@ impl Setup {
             bound_source: BoundSource::default(),
             candidate: None,
             is_read_only: false,
-            limit: WriteLimit::default(),
             clock: Arc::new(Timestamp::now),
         }
     }
@@ -102,15 +98,14 @@ pub struct Process {
 impl Process {
     /// A process without controllers. Requires a tokio runtime.
     pub fn new(setup: Setup) -> Self {
-        let Setup { client, health, metrics, manager, bound_source, candidate, is_read_only, limit, clock } =
-            setup;
+        let Setup { client, health, metrics, manager, bound_source, candidate, is_read_only, clock } = setup;
         let election = candidate.map(|candidate| Election::new(client.clone(), candidate, metrics.clone()));
         let claim = match &election {
             _ if is_read_only => Claim::Never,
             Some(election) => election.claim(),
             None => Claim::Always,
         };
-        let host = Arc::new(Host::new(client, health, metrics, claim, limit, clock));
+        let host = Arc::new(Host::new(client, health, metrics, claim, clock));
         let fleet = FleetCache::new(bound_source, &host);
         let profiles = Profiles::new(Arc::clone(&host), manager.clone());
         let shared = Shared { host, fleet, profiles, manager };

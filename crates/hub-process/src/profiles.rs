@@ -3,7 +3,7 @@
 //! Watches ClusterProfile and caches what plans need. For every queued key it combines the desired states of all owners
 //! in this process, plans one action ([`hub_core::profile::plan`]) and writes it, so that a new profile needs as many
 //! writes for two controllers in one process as for one. The next plan waits until the watch has shown the write
-//! ([`Expectations`](hub_runtime::watch::Expectations)), so that none uses a state older than our own writes.
+//! ([`Written`](hub_runtime::written::Written)).
 //! Controllers that own no part can follow the same watch; without owners, nothing is cached.
 
 use std::sync::{Arc, OnceLock, Weak};
@@ -27,7 +27,7 @@ use hub_runtime::host::{Host, Watches};
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
-use hub_runtime::reconciler::{Objects, Planned, Read, Reads};
+use hub_runtime::reconciler::{Objects, Planned, Read};
 use hub_runtime::watch::{self, LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
 use hub_runtime::write::error::WriteError;
 use hub_runtime::write::execute::{Target, metadata};
@@ -78,8 +78,7 @@ impl Profiles {
             let watch = Watch::<StoredProfile>::all(RESOURCE);
             // Followers alone need little of an object.
             let watch = if cached.is_some() { watch.with_managed_fields() } else { watch.paged(LARGE_PAGE) };
-            watches
-                .watch(watch.served_in(watches.served_version()), ProfileSink { cached, followers, list: 0 });
+            watches.watch(watch.served_in(watches.served_version()), ProfileSink { cached, followers });
         }
     }
 
@@ -152,7 +151,7 @@ impl Profiles {
     /// Records that a profile does not exist any more.
     fn gone(&self, key: ProfileKey) {
         if let Some(known) = self.cache().remove(&key) {
-            self.queue.expectations().ended(&key, &known.version.uid);
+            self.queue.written.ended(&key, &known.version.uid);
         }
         self.carries(&key, None);
         self.reporter.forget(&Subject::Profile(key.clone()));
@@ -191,7 +190,6 @@ impl Objects for Profiles {
     type Plan = PlannedProfile;
 
     const WORKERS: usize = 16;
-    const READS: Reads = Reads::IfLate;
     const HAS_STATUS: bool = true;
 
     fn work(&self) -> &Arc<Work<ProfileKey>> {
@@ -249,8 +247,6 @@ impl Objects for Profiles {
 struct ProfileSink {
     cached: Option<Arc<Profiles>>,
     followers: Vec<Weak<dyn Controller>>,
-    /// The number of the current list.
-    list: u64,
 }
 
 impl ProfileSink {
@@ -289,21 +285,6 @@ impl Sink<StoredProfile> for ProfileSink {
         self.follow(|follower| follower.gone(&key));
         if let Some(profiles) = &self.cached {
             profiles.gone(key);
-        }
-    }
-
-    fn listing(&mut self) {
-        if let Some(profiles) = &self.cached {
-            self.list = profiles.queue.expectations().begin_list();
-        }
-    }
-
-    fn listed(&mut self, version: &str) {
-        if let Some(profiles) = &self.cached {
-            let over = profiles.queue.expectations().end_list(self.list, version, |_| true);
-            for key in over {
-                profiles.changed(key);
-            }
         }
     }
 }

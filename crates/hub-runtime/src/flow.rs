@@ -4,7 +4,5 @@ pub(crate) mod backoff;
 pub mod circuit_breaker;
 pub(crate) mod failure_groups;
 pub(crate) mod key_rate_limit;
-pub(crate) mod pauses;
 pub mod retry_policy;
 pub(crate) mod workers;
-pub mod write_limit;

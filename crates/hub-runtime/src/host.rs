@@ -12,7 +12,6 @@ use kube::Client;
 use tokio::task::AbortHandle;
 use tracing::{Instrument as _, info_span};
 
-use crate::flow::write_limit::WriteLimit;
 use crate::host::lease::Claim;
 use crate::host::tasks::Tasks;
 use crate::observe::health::{Health, SyncState};
@@ -21,6 +20,10 @@ use crate::observe::report::{Clock, Publisher, Reporter};
 use crate::watch::served::{ServedVersion, crd};
 use crate::watch::{Lists, Sink, Watch};
 use crate::write::Writer;
+use jiff::Timestamp;
+use kube::Client;
+use tokio::task::AbortHandle;
+use tracing::{Instrument as _, info_span};
 
 /// The `reportingController` of Events.
 const PROGRAM: &str = "hub-addons";
@@ -46,15 +49,8 @@ pub struct Host {
 impl Host {
     /// A host without controllers. Requires a tokio runtime.
     #[must_use]
-    pub fn new(
-        client: Client,
-        health: Health,
-        metrics: Metrics,
-        claim: Claim,
-        limit: WriteLimit,
-        clock: Clock,
-    ) -> Self {
-        let writer = Writer::new(claim, limit, metrics.clone());
+    pub fn new(client: Client, health: Health, metrics: Metrics, claim: Claim, clock: Clock) -> Self {
+        let writer = Writer::new(claim, metrics.clone());
         let served = ServedVersion::default();
         let reporter = Reporter::new(PROGRAM, metrics.clone(), served.clone());
         let publisher = Publisher {

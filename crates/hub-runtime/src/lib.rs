@@ -4,6 +4,7 @@
 //!   of ClusterProfile the hub serves;
 //! - [`queue`] orders the keys to reconcile by priority, and [`queue::work`] runs workers on it;
 //! - [`reconciler`] is the loop of every worker: plan, write, wait for the watch;
+//! - [`written`] contains what our own writes have left and a watch has not shown yet;
 //! - [`mod@write`] sends writes: only while the process holds its [lease](host::lease), with a timeout, counted, and
 //!   only probes while the circuit breaker is open;
 //! - [`flow`] contains everything that can delay a key;
@@ -17,3 +18,4 @@ pub mod queue;
 pub mod reconciler;
 pub mod watch;
 pub mod write;
+pub mod written;

@@ -22,7 +22,6 @@ use tokio::time::Instant;
 
 use crate::flow::backoff;
 use crate::flow::workers::{Busy, Occupation};
-use crate::flow::write_limit::WriteLimit;
 use crate::queue::ready::Ready;
 
 /// First delay after a failure.
@@ -63,11 +62,12 @@ pub trait Key: Clone + Ord + Hash {
 pub struct Queue<K> {
     state: Mutex<QueueState<K>>,
     wake: Notify,
+    /// A key that a worker holds is queued again.
+    again: Notify,
 }
 
 struct QueueState<K> {
     workers: usize,
-    limit: WriteLimit,
     ready: Ready<K>,
     running: HashMap<K, Running>,
     /// The lane from which the next key is taken first.
@@ -88,12 +88,11 @@ struct Running {
 }
 
 impl<K: Key> Queue<K> {
-    /// An empty queue for this many workers. Delays all work while the limit is reached, except work that ends a grant.
+    /// An empty queue for this many workers.
     #[must_use]
-    pub fn new(workers: usize, limit: WriteLimit) -> Self {
+    pub fn new(workers: usize) -> Self {
         let state = QueueState {
             workers,
-            limit,
             ready: Ready::default(),
             running: HashMap::new(),
             turn: 0,
@@ -103,7 +102,7 @@ impl<K: Key> Queue<K> {
             refused: HashMap::new(),
             closed: false,
         };
-        Self { state: Mutex::new(state), wake: Notify::new() }
+        Self { state: Mutex::new(state), wake: Notify::new(), again: Notify::new() }
     }
 
     pub fn set_workers(&self, workers: usize) {
@@ -115,6 +114,19 @@ impl<K: Key> Queue<K> {
     pub fn add(&self, key: K, priority: Priority) {
         if self.state.lock().add(key, priority) {
             self.wake.notify_one();
+        } else {
+            self.again.notify_waiters();
+        }
+    }
+
+    /// Waits until a key that a worker holds is queued again.
+    pub async fn queued_again(&self, key: &K) {
+        loop {
+            let again = self.again.notified();
+            if self.state.lock().running.get(key).is_some_and(|running| running.again.is_some()) {
+                return;
+            }
+            again.await;
         }
     }
 
@@ -136,9 +148,8 @@ impl<K: Key> Queue<K> {
                 }
                 let retry = state.waiting.first().map(|(due, _)| *due);
                 let is_ready = !state.ready.places.is_empty();
-                let allowed = state.limit.reached_until(now).filter(|_| is_ready);
                 let free = state.occupation(now).changes_at().filter(|_| is_ready);
-                retry.into_iter().chain(allowed).chain(free).min()
+                retry.into_iter().chain(free).min()
             };
             match due {
                 Some(due) => {
@@ -278,10 +289,7 @@ impl<K: Key> QueueState<K> {
             return None;
         }
         let occupation = self.occupation(now);
-        let is_limited = self.limit.reached_until(now).is_some();
-        let next = self.ready.peek(self.turn, |priority, namespace| {
-            (!is_limited || priority == Priority::End) && occupation.admits(priority, namespace)
-        });
+        let next = self.ready.peek(self.turn, |priority, namespace| occupation.admits(priority, namespace));
         next.map(|(key, priority)| (key.clone(), priority))
     }
 
@@ -337,7 +345,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_added_twice_is_handed_out_once() {
-        let queue = Queue::new(8, WriteLimit::default());
+        let queue = Queue::new(8);
         queue.add("a", Priority::Update);
         queue.add("b", Priority::Update);
         queue.add("a", Priority::Update);
@@ -347,7 +355,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_added_while_a_worker_has_it_comes_again_afterwards() {
-        let queue = Queue::new(8, WriteLimit::default());
+        let queue = Queue::new(8);
         queue.add("a", Priority::Update);
         let key = queue.next().await.unwrap();
         queue.add("a", Priority::Update);
@@ -358,7 +366,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failing_key_waits_longer_each_time_and_no_longer_than_the_bound() {
-        let queue = Queue::new(8, WriteLimit::default());
+        let queue = Queue::new(8);
         queue.add("a", Priority::Update);
         let mut waits = Vec::new();
         for _ in 0..20 {
@@ -374,7 +382,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn success_ends_the_waiting() {
-        let queue = Queue::new(8, WriteLimit::default());
+        let queue = Queue::new(8);
         for outcome in [Outcome::Retry, Outcome::Retry, Outcome::Retry, Outcome::Done] {
             queue.add("a", Priority::Update);
             let key = queue.next().await.unwrap();
@@ -390,7 +398,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_change_does_not_wait_for_the_next_attempt() {
-        let queue = Queue::new(8, WriteLimit::default());
+        let queue = Queue::new(8);
         queue.add("a", Priority::Update);
         let key = queue.next().await.unwrap();
         queue.finish(key, Outcome::RetryAfter(Duration::from_hours(1)));
@@ -404,7 +412,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_held_until_it_is_done() {
-        let queue = Queue::new(8, WriteLimit::default());
+        let queue = Queue::new(8);
         assert!(!queue.holds(&"a"));
         queue.add("a", Priority::Update);
         assert!(queue.holds(&"a"), "ready");
@@ -419,7 +427,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_depth_is_the_number_of_all_keys_that_are_not_done() {
-        let queue = Queue::new(100, WriteLimit::default());
+        let queue = Queue::new(100);
         (0..7).for_each(|key| queue.add(key, Priority::Update));
         for outcome in [Some(Outcome::Retry), Some(Outcome::Retry), Some(Outcome::Retry), None, None] {
             let key = queue.take(false).unwrap();
@@ -434,7 +442,7 @@ mod tests {
     async fn a_key_keeps_its_priority_until_it_succeeds() {
         for (outcome, next) in [(Outcome::Retry, "ends"), (Outcome::Held, "ends"), (Outcome::Done, "starts")]
         {
-            let queue = Queue::new(8, WriteLimit::default());
+            let queue = Queue::new(8);
             queue.add("ends", Priority::End);
             let key = queue.next().await.unwrap();
             queue.add("ends", Priority::Update);
@@ -446,7 +454,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_request_leaves_its_worker_to_another_key() {
-        let queue = Queue::new(2, WriteLimit::default());
+        let queue = Queue::new(2);
         queue.add("slow", Priority::Update);
         queue.add("other", Priority::Update);
         assert_eq!(queue.next().await, Some("slow"));
@@ -458,7 +466,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_parked_key_has_no_timer_and_keeps_its_priority() {
-        let queue = Queue::new(8, WriteLimit::default());
+        let queue = Queue::new(8);
         queue.add("parked", Priority::End);
         let key = queue.next().await.unwrap();
         queue.finish(key, Outcome::Parked);
@@ -472,7 +480,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn closing_wakes_every_worker() {
-        let queue = Arc::new(Queue::<&str>::new(8, WriteLimit::default()));
+        let queue = Arc::new(Queue::<&str>::new(8));
         let workers: Vec<_> = (0..8)
             .map(|_| {
                 let queue = Arc::clone(&queue);
@@ -488,7 +496,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_refused_is_tried_soon_and_then_seldom_until_it_is_done() {
-        let queue = Queue::new(8, WriteLimit::default());
+        let queue = Queue::new(8);
         queue.add("key", Priority::Update);
         let mut waits = Vec::new();
         for outcome in [Outcome::Refused; 12].into_iter().chain([Outcome::Done]) {
@@ -512,7 +520,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_keys_reach_many_workers_exactly_once() {
-        let queue = Arc::new(Queue::new(8, WriteLimit::default()));
+        let queue = Arc::new(Queue::new(8));
         let seen = Arc::new(Mutex::new(Vec::new()));
         let workers: Vec<_> = (0..8)
             .map(|_| {

@@ -1,43 +1,31 @@
-//! The one loop that makes objects on the hub as planned: plan a key, write once, and plan again when the watch has
-//! shown the write ([`crate::watch::Expectations`]).
+//! The one loop that makes objects on the hub as planned: plan a key, send one write, and plan again when the watch has
+//! shown the write ([`crate::written`]).
+//!
+//! ```text
+//!            cache ──► plan ──► write ──► response ──► held until the watch shows it ──► plan
+//!                       ▲         │          └── of a create whose object has a status, of a delete that a finalizer
+//!                       │         │              holds: plan from it at once
+//!            read ──────┘         └── the object has changed, or exists: read it once
+//!              └── also if the watch is late
+//! ```
 
 use std::fmt::Display;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hub_core::action::Action;
 use hub_core::version::Version;
 use serde::Serialize;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::queue::work::Work;
 use crate::queue::{Key, Outcome};
-use crate::watch::{Effect, LONGEST_LAG, LONGEST_SILENCE, Readiness};
-use crate::write::error::WriteError;
-use crate::write::execute::{Target, metadata};
+use crate::write::error::{Category, WriteError};
+use crate::write::execute::{Target, version};
+use crate::written::Left;
 
-/// How long a key is held while the watch does not show its object, before it is planned again.
+/// How long a key that was read is held while the watch does not show its object, before it is read again.
 pub const UNSEEN: Duration = Duration::from_secs(30);
-
-/// When an object is read from the API server because its watch does not show it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reads {
-    /// Never: no end of a grant waits for it.
-    Never,
-    /// If the watch is late.
-    IfLate,
-    /// If the watch is late, and at once if the name of a create exists: perhaps no watch shows that object.
-    IfMet,
-}
-
-impl Reads {
-    /// How long a key waits for its watch.
-    fn longest_lag(self) -> Duration {
-        if self == Self::Never { LONGEST_SILENCE } else { LONGEST_LAG }
-    }
-}
 
 /// The objects of one queue: what the loop needs to know about them.
 pub trait Objects: Send + Sync + 'static {
@@ -52,7 +40,8 @@ pub trait Objects: Send + Sync + 'static {
     /// Number of workers, each with one request in flight; slow requests come on top ([`crate::flow::workers`]). A
     /// request needs one connection; API Priority and Fairness allows a client some hundreds.
     const WORKERS: usize;
-    const READS: Reads;
+    /// Whether the process may get an object. Otherwise it lists the objects of that name.
+    const CAN_GET: bool = false;
     /// Whether an object has a status, which is planned at once from the response to its create.
     const HAS_STATUS: bool = false;
 
@@ -69,26 +58,13 @@ pub trait Objects: Send + Sync + 'static {
     /// The write is refused, or has failed for some time. Reports it.
     fn refused(&self, key: &Self::Key, plan: &Self::Plan, error: &WriteError);
 
-    /// The API server has accepted the write.
-    fn wrote(&self, _: &Self::Key, _: &Self::Plan, _: &Effect) -> After {
-        After::Watched
-    }
+    /// The API server has accepted the write with this verb.
+    fn wrote(&self, _: &Self::Key, _: &Self::Plan, _verb: &str, _: &Left) {}
 
     /// The write has failed. Returns the outcome, if it is not that of the retry policy.
     fn failed(&self, _: &Self::Key, _: &Self::Plan, _: &WriteError) -> Option<Outcome> {
         None
     }
-}
-
-/// What follows a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum After {
-    /// The watch will show its effect.
-    Watched,
-    /// No watch shows its effect.
-    Unwatched,
-    /// Nothing was written: this outcome follows.
-    Outcome(Outcome),
 }
 
 /// What a read has found. It may contain a token, so nothing prints it.
@@ -118,153 +94,129 @@ pub async fn run<O: Objects>(objects: Arc<O>, stop: CancellationToken) {
 }
 
 async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
-    let known = objects.known(key);
-    let readiness =
-        objects.work().expectations().check(key, known.as_ref(), O::READS.longest_lag(), Instant::now());
-    let (mut action, plan) = match objects.plan(key, None) {
-        Planned::Wait(wait) => return Outcome::RetryAfter(wait),
-        Planned::Unknown => return Outcome::Done,
-        Planned::Write(action, plan) => (action, plan),
-    };
-    let hash = hash(&action);
-    let before = match readiness {
-        Readiness::Ready(before) => before,
-        // A delete does not wait for the watch: it depends on no version, or on the one that our last write returned.
-        _ if matches!(action, Action::DeleteByUid(_)) => None,
-        _ if follow(objects, key, &mut action) => None,
-        Readiness::Wait(wait) => return Outcome::RetryAfter(wait),
-        Readiness::Read if O::READS == Reads::Never => None,
-        Readiness::Read => return reconcile_read(objects, key).await,
-    };
-    if hash.is_some() && hash == before {
+    let work = objects.work();
+    // What to plan from: the cache, or the object as a read or a response has shown it.
+    let mut shown: Option<Read> = None;
+    let (mut has_read, mut was_held) = (false, false);
+    loop {
+        let known = objects.known(key);
+        let unseen = if shown.is_none() { work.written.unseen(key, known.as_ref()) } else { None };
+        let (mut action, plan) = match objects.plan(key, shown.as_ref()) {
+            Planned::Wait(wait) => return Outcome::RetryAfter(wait),
+            Planned::Unknown => return Outcome::Done,
+            Planned::Write(action, plan) => (action, plan),
+        };
+        match (&mut action, unseen) {
+            (_, None) | (Action::DeleteByUid(_), _) => {}
+            // A delete does not wait for the watch: our last write has returned the version to delete.
+            (Action::Delete(version), Some((Left::Exists(left), _))) if left.uid == version.uid => {
+                *version = left;
+            }
+            (_, Some((_, wait))) if !wait.is_zero() => return Outcome::RetryAfter(wait),
+            (_, Some(_)) => {
+                (shown, has_read) = match read(objects, key).await {
+                    Ok(read) => (Some(read), true),
+                    Err(outcome) => return outcome,
+                };
+                continue;
+            }
+        }
+        let Some(verb) = action.verb() else { return settled(objects, key, plan) };
         let target = objects.target(key);
-        let error = WriteError::ineffective(target.resource, target.full_name);
-        return failed(objects, key, &action, &plan, &error);
+        if let Some(delayed) = work.delays(key, target.resource, verb) {
+            if let Some(error) = delayed.error {
+                objects.refused(key, &plan, &error);
+            }
+            return delayed.outcome;
+        }
+        let (left, object) = match target.write(&work.host().client, &work.host().writer, &action).await {
+            Ok(response) => response,
+            Err(error)
+                if !has_read && matches!(error.category, Category::Conflict | Category::AlreadyExists) =>
+            {
+                (shown, has_read) = match read(objects, key).await {
+                    Ok(read) => (Some(read), true),
+                    Err(outcome) => return outcome,
+                };
+                continue;
+            }
+            Err(error) => return failed(objects, key, action.uid(), &plan, &error),
+        };
+        work.accepted(key, target.resource, verb);
+        let is_unchanged = matches!(&left, Left::Exists(left) if action.version() == Some(left));
+        let is_held = verb == "delete" && matches!(left, Left::Exists(_));
+        if is_unchanged && !is_held {
+            let error = WriteError::ineffective(target.resource, target.full_name);
+            return failed(objects, key, None, &plan, &error);
+        }
+        objects.wrote(key, &plan, verb, &left);
+        work.written.set(key, left);
+        // A delete that has no effect is not repeated at once.
+        if is_held && (is_unchanged || was_held) {
+            return Outcome::Refused;
+        }
+        was_held = is_held;
+        // At once, so that a process that ends before the watch shows the object does not leave it without a status, and
+        // that a copy which a finalizer holds is emptied.
+        if is_held || (verb == "create" && O::HAS_STATUS) {
+            shown = Some(Read { object: Some(object) });
+            continue;
+        }
+        // The watch queues the key as soon as it shows the write.
+        let unseen = work.written.unseen(key, objects.known(key).as_ref());
+        return Outcome::RetryAfter(unseen.map_or(Duration::ZERO, |(_, wait)| wait));
     }
-    write(objects, key, action, plan, hash).await
 }
 
-/// Makes a delete depend on the version that our last write returned. Returns whether there is one.
-fn follow<O: Objects>(objects: &O, key: &O::Key, action: &mut Action<O::Create, O::Patch>) -> bool {
-    let Action::Delete(version) = action else { return false };
-    let left = objects.work().expectations().left(key).filter(|left| left.uid == version.uid);
-    let is_left = left.is_some();
-    *version = left.unwrap_or_else(|| version.clone());
-    is_left
+/// Nothing is left to write.
+fn settled<O: Objects>(objects: &O, key: &O::Key, plan: O::Plan) -> Outcome {
+    let outcome = objects.settled(key, plan);
+    // Until the watch shows the object, the queue holds the key, so that changes still queue it ([`Work::holds`]).
+    let is_unseen = objects.work().written.unseen(key, objects.known(key).as_ref()).is_some();
+    if outcome == Outcome::Done && is_unseen { Outcome::RetryAfter(UNSEEN) } else { outcome }
 }
 
-/// Reconciles an object as it is on the hub now.
-async fn reconcile_read<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
-    let host = objects.work().host();
-    let read = match objects.target(key).read(&host.client, &host.writer, O::READS == Reads::IfMet).await {
-        Ok(object) => Read { object },
+/// Reads the object. A read that takes long ends when the key is queued again: an end of a grant waits for none.
+async fn read<O: Objects>(objects: &O, key: &O::Key) -> Result<Read, Outcome> {
+    let (work, target) = (objects.work(), objects.target(key));
+    let reading = target.read(&work.host().client, &work.host().writer, O::CAN_GET);
+    let read = tokio::select! {
+        biased;
+        read = reading => read,
+        () = work.queued_again(key) => return Err(Outcome::Held),
+    };
+    match read {
+        Ok(object) => {
+            match object.as_deref().and_then(version) {
+                Some(version) => work.written.set(key, Left::Exists(version)),
+                None => work.written.forget(key),
+            }
+            Ok(Read { object })
+        }
         Err(error) => {
-            let failed = objects.work().failed(key, &error);
+            let failed = work.failed(key, &error);
             if failed.refused
                 && let Planned::Write(_, plan) = objects.plan(key, None)
             {
                 objects.refused(key, &plan, &error);
             }
-            return failed.outcome;
-        }
-    };
-    let version = read.object.as_deref().and_then(metadata).map(|metadata| Version::of(&metadata));
-    objects.work().expectations().read(key, version, Instant::now());
-    reconcile_as(objects, key, &read).await
-}
-
-/// Reconciles an object as a response has shown it.
-async fn reconcile_as<O: Objects>(objects: &O, key: &O::Key, read: &Read) -> Outcome {
-    match objects.plan(key, Some(read)) {
-        Planned::Wait(wait) => Outcome::RetryAfter(wait),
-        Planned::Unknown => Outcome::Done,
-        Planned::Write(action, plan) => {
-            let hash = hash(&action);
-            write(objects, key, action, plan, hash).await
+            Err(failed.outcome)
         }
     }
 }
 
-async fn write<O: Objects>(
-    objects: &O,
-    key: &O::Key,
-    action: Action<O::Create, O::Patch>,
-    plan: O::Plan,
-    hash: Option<u64>,
-) -> Outcome {
-    let Some(verb) = action.verb() else {
-        let outcome = objects.settled(key, plan);
-        // Until the watch shows the object, the queue holds the key, so that changes still queue it ([`Work::holds`]).
-        let known = objects.known(key);
-        let unseen = objects.work().expectations().wait(key, known.as_ref(), UNSEEN);
-        return if outcome == Outcome::Done && !unseen.is_zero() {
-            Outcome::RetryAfter(unseen)
-        } else {
-            outcome
-        };
-    };
-    let target = objects.target(key);
-    if let Some(delayed) = objects.work().delays(key, target.resource, verb) {
-        if let Some(error) = delayed.error {
-            objects.refused(key, &plan, &error);
-        }
-        return delayed.outcome;
-    }
-    let host = objects.work().host();
-    objects.work().expectations().sending(key, Instant::now());
-    let (effect, object) = match target.write(&host.client, &host.writer, &action).await {
-        Ok(response) => response,
-        Err(error) => return failed(objects, key, &action, &plan, &error),
-    };
-    objects.work().written(key, target.resource, verb);
-    let must_read = effect == Effect::Met && O::READS == Reads::IfMet;
-    let is_created = matches!(effect, Effect::Created(_));
-    let is_deleted = matches!(action, Action::Delete(_) | Action::DeleteByUid(_));
-    let is_held = is_deleted && matches!(effect, Effect::Exists(_));
-    let after = objects.wrote(key, &plan, &effect);
-    let wait = {
-        let known = objects.known(key);
-        let mut expectations = objects.work().expectations();
-        if after == After::Watched && !must_read {
-            expectations.sent(key, known.as_ref(), effect, hash, Instant::now());
-        } else {
-            expectations.forget(key);
-        }
-        expectations.wait(key, known.as_ref(), O::READS.longest_lag())
-    };
-    if let After::Outcome(outcome) = after {
-        return outcome;
-    }
-    if must_read {
-        return Box::pin(reconcile_read(objects, key)).await;
-    }
-    // At once, so that a process that ends before the watch shows the object does not leave it without a status.
-    if is_created && O::HAS_STATUS {
-        return Box::pin(reconcile_as(objects, key, &Read { object: Some(object) })).await;
-    }
-    // A copy that a finalizer holds is emptied at once.
-    if is_held && O::READS == Reads::IfMet {
-        return Box::pin(reconcile_as(objects, key, &Read { object: Some(object) })).await;
-    }
-    // A delete without effect is not repeated at once.
-    if is_held && wait.is_zero() {
-        return Outcome::Refused;
-    }
-    // The watch queues the key as soon as it shows the write.
-    Outcome::RetryAfter(wait)
-}
-
-/// Decides what follows from a failed write.
+/// Decides what follows from a failed write to the object with this uid.
 fn failed<O: Objects>(
     objects: &O,
     key: &O::Key,
-    action: &Action<O::Create, O::Patch>,
+    uid: Option<&str>,
     plan: &O::Plan,
     error: &WriteError,
 ) -> Outcome {
     let failed = objects.work().failed(key, error);
-    let (known, gone) = (objects.known(key), action.uid().filter(|_| failed.gone));
-    objects.work().expectations().failed(key, known.as_ref(), gone, Instant::now());
+    if let Some(uid) = uid.filter(|_| failed.gone) {
+        objects.work().written.set(key, Left::Gone(uid.to_owned()));
+    }
     if let Some(outcome) = objects.failed(key, plan, error) {
         return outcome;
     }
@@ -272,15 +224,6 @@ fn failed<O: Objects>(
         objects.refused(key, plan, error);
     }
     failed.outcome
-}
-
-/// The hash of a patch, to recognize one that had no effect.
-pub fn hash<C, P: Serialize>(action: &Action<C, P>) -> Option<u64> {
-    let (Action::Patch(_, patch) | Action::PatchStatus(_, patch)) = action else { return None };
-    let mut hasher = DefaultHasher::new();
-    action.verb().hash(&mut hasher);
-    serde_json::to_vec(patch).ok()?.hash(&mut hasher);
-    Some(hasher.finish())
 }
 
 #[cfg(test)]

@@ -9,13 +9,12 @@
 //!   neither the start nor the resumption of a watch.
 //! - Lists are decoded while they arrive ([`items`]): memory contains one item, not a page.
 //! - Only the watch writes into a cache, and what our own writes have changed is planned again when the watch has shown
-//!   it ([`expectations`]).
+//!   it ([`crate::written`]).
 //! - A kind whose CRD is missing is retried until it is served ([`trouble`]).
 
 mod decode;
 mod endpoint;
 mod error;
-mod expectations;
 mod follow;
 mod history;
 mod items;
@@ -40,7 +39,6 @@ use tokio::sync::Semaphore;
 
 use self::decode::Decode;
 use self::endpoint::{CollectionPath, Extent, WatchEndpoint};
-pub use self::expectations::{Effect, Expectations, LONGEST_LAG, LONGEST_SILENCE, Readiness};
 use self::follow::Follower;
 use self::history::History;
 use self::page_size::PageSize;
@@ -82,11 +80,9 @@ pub trait Sink<K>: Send + 'static {
     fn apply(&mut self, key: &ObjectKey, object: Result<K, Unreadable>);
     /// The object does not exist any more.
     fn delete(&mut self, key: &ObjectKey);
-    /// A list begins, or begins again after an incomplete one. Its objects apply regardless of their resourceVersions:
-    /// the hub may have another history than before.
-    fn listing(&mut self) {}
-    /// A list is complete, and shows the hub at this resourceVersion: what it has not shown does not exist.
-    fn listed(&mut self, _version: &str) {}
+    /// A list is complete: what it has not shown does not exist. Its objects have been applied regardless of their
+    /// resourceVersions: the hub may have another history than before.
+    fn listed(&mut self) {}
     /// The list that is complete has no object; called after [`Self::listed`]. For watches on one object, which then
     /// does not exist.
     fn none_listed(&mut self) {}

@@ -10,7 +10,6 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use crate::flow::circuit_breaker::CircuitBreaker;
-use crate::flow::write_limit::WriteLimit;
 use crate::host::lease::Claim;
 use crate::observe::metrics::Metrics;
 use crate::write::error::{Category, WriteError, retry_after, summary};
@@ -34,16 +33,14 @@ pub struct Writer {
     pub(crate) claim: Claim,
     /// Shared by all writers of the process.
     pub breaker: CircuitBreaker,
-    /// What its writes count towards.
-    pub(crate) limit: WriteLimit,
     metrics: Metrics,
 }
 
 impl Writer {
     /// A writer that is allowed to write while `claim` is valid.
     #[must_use]
-    pub fn new(claim: Claim, limit: WriteLimit, metrics: Metrics) -> Self {
-        Self { claim, breaker: CircuitBreaker::new(metrics.clone()), limit, metrics }
+    pub fn new(claim: Claim, metrics: Metrics) -> Self {
+        Self { claim, breaker: CircuitBreaker::new(metrics.clone()), metrics }
     }
 
     /// Sends one request, with a timeout of ten seconds. One that was sent before the claim expires is not cancelled: the
@@ -62,7 +59,6 @@ impl Writer {
         if !self.breaker.lets_through() {
             return Err(failed(Category::Held, "not sent: the API server is failing"));
         }
-        self.limit.count();
         let begin = Instant::now();
         let result = match timeout(WRITE_TIMEOUT, call).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -89,7 +85,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_blocks_times_out() {
         let metrics = Metrics::new("0");
-        let writer = Writer::new(Claim::Always, WriteLimit::default(), metrics.clone());
+        let writer = Writer::new(Claim::Always, metrics.clone());
         let error = writer.send(REQUEST, std::future::pending::<Result<(), _>>()).await.unwrap_err();
         assert_eq!(error.category, Category::Timeout);
         assert_eq!(error.to_string(), "cannot create clusterprofiles ns/c: timed out");
@@ -98,7 +94,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_that_block_do_not_open_the_breaker_in_however_many_namespaces() {
-        let writer = Writer::new(Claim::Always, WriteLimit::default(), Metrics::new("0"));
+        let writer = Writer::new(Claim::Always, Metrics::new("0"));
         for name in ["ns/c", "ns/d", "other/c", "third/c"] {
             let blocks = std::future::pending::<Result<(), _>>();
             let error = writer.send(Request { name, ..REQUEST }, blocks).await.unwrap_err();

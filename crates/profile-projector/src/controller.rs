@@ -55,11 +55,6 @@ impl Controller for Projector {
 /// Queues the profiles that a change affects.
 fn queue(shared: &Shared, fleet: &Fleet, touched: &Touched) {
     let profiles = &shared.profiles;
-    if let Touched::Namespaces(namespaces) = touched {
-        for namespace in namespaces {
-            profiles.queue.resume(namespace);
-        }
-    }
     for (key, grant) in concerned(fleet, touched, &**profiles) {
         let priority = Priority::of_profile(grant, profiles.exists(&key));
         profiles.queue.add_with(key, priority);

@@ -187,7 +187,10 @@ impl Clusters {
         let server = ServerName::try_from(API_SERVER).map_err(|error| error.to_string())?;
         match timeout(HANDSHAKE_TIMEOUT, TlsConnector::from(tls).connect(server, tunnel)).await {
             Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) => Err(format!("the TLS handshake with its API server failed: {error}")),
+            Ok(Err(error)) => Err(format!(
+                "the TLS handshake with its API server failed: {}",
+                server_check::explained(&error)
+            )),
             Err(_) => Err("the TLS handshake with its API server timed out".to_owned()),
         }
     }

@@ -316,23 +316,6 @@ impl Server {
         self.version
     }
 
-    /// The object that a request is for. Without a name in its path, it is the one in the body.
-    #[must_use]
-    pub fn key_of(&self, request: &Request) -> Option<Key> {
-        let mut key = self.target(&request.path).ok()?.key();
-        if key.name.is_empty() {
-            let body: Value = serde_json::from_slice(&request.body).ok()?;
-            name_of(&body).clone_into(&mut key.name);
-        }
-        Some(key)
-    }
-
-    /// Whether an object, or its absence, is known to be unchanged since a version.
-    #[must_use]
-    pub fn is_unchanged(&self, key: &Key, version: u64) -> bool {
-        version >= self.compacted && self.changes_since(version).iter().all(|change| change.key != *key)
-    }
-
     /// The changes after a version, as far as the history goes back.
     #[must_use]
     pub fn changes_since(&self, version: u64) -> &[Change] {

@@ -4,7 +4,6 @@ mod consumer;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -14,7 +13,7 @@ use crate::consumers::{Consumer, KINDS, ROLE};
 use crate::hub::{
     CLUSTER_NAME_LABEL, CONDITION_SYNCED, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, SET_LABEL,
 };
-use crate::model::{Answer, Change, Failure, Key, Request, Server, is_terminating, name_of, uid_of};
+use crate::model::{Answer, Change, Failure, Request, Server, is_terminating, name_of, uid_of};
 
 pub type ProcessId = usize;
 
@@ -60,21 +59,8 @@ pub struct Monitor {
     pub writes: u64,
     /// A line for each request, in order. Two runs with the same seed have the same lines.
     pub trace: Vec<String>,
-    /// What each process knows from the responses to its own writes: how the write left the object, and the number of
-    /// responses read before.
-    known: BTreeMap<(ProcessId, Key), (u64, u64)>,
-    responses_read: u64,
     counts: Counts,
     by_minute: BTreeMap<u64, u64>,
-}
-
-/// A change by a process: the object, or its absence, has this version since.
-#[derive(Debug, Clone)]
-pub struct OwnWrite {
-    /// The object.
-    pub key: Key,
-    /// The resourceVersion of the change.
-    pub version: u64,
 }
 
 /// Kinds whose writes are not part of the state.
@@ -215,44 +201,6 @@ impl Monitor {
         }
     }
 
-    /// The number of responses to writes that processes have read.
-    #[must_use]
-    pub fn responses_read(&self) -> u64 {
-        self.responses_read
-    }
-
-    /// Records that a process has read the response to its own write.
-    pub fn response_read(&mut self, process: ProcessId, wrote: OwnWrite) {
-        self.known.insert((process, wrote.key), (wrote.version, self.responses_read));
-        self.responses_read += 1;
-    }
-
-    /// Judges a write that reached the server, `sent` when this many responses had been read: a write must not be
-    /// refused because of a change that the process itself has made, and whose response it has read.
-    pub fn judge_staleness(
-        &mut self,
-        server: &Server,
-        process: ProcessId,
-        request: &Request,
-        sent: u64,
-        answer: &Answer,
-    ) {
-        let Answer::Failure(failure) = answer else { return };
-        // A create can miss its namespace. A delete that finds nothing costs a request: caches do not keep what is gone,
-        // so that an event or a page of a list from before the delete can show it again.
-        let can_miss = ["POST", "DELETE"].contains(&request.method.as_str());
-        let is_stale = is_stale(failure) && (!can_miss || failure.code == 409);
-        let is_judged = is_stale && is_expected(&request.path) && !self.is_rewound;
-        let Some(key) = server.key_of(request).filter(|_| is_judged) else { return };
-        if let Some((version, read)) = self.known.get(&(process, key.clone()))
-            && *read < sent
-            && server.is_unchanged(&key, *version)
-        {
-            let what = format!("{} {}: {}", request.method, request.path, failure.message);
-            self.violations.push(format!("a write that its process knew to be stale: {what}"));
-        }
-    }
-
     /// Records that the server was restored from a backup, and which changes it has lost, as far as it remembers them.
     /// Objects that processes have created, and perhaps deleted since, can exist again.
     pub fn rewound(&mut self, lost: &[Change]) {
@@ -317,24 +265,9 @@ fn is_consumers(path: &str) -> bool {
     KINDS.iter().any(|(plural, _)| path.contains(plural))
 }
 
-/// Whether a process waits for the watch after such a write. For a condition it does not if the watch shows nothing for
-/// minutes, and Leases and Events are not watched.
-pub(crate) fn is_expected(path: &str) -> bool {
-    let is_unwatched = ["/leases", "/events"].iter().any(|plural| path.contains(plural));
-    !is_unwatched && !is_condition(path)
-}
-
 /// Whether a path is that of the condition of an account.
 fn is_condition(path: &str) -> bool {
     path.contains("/managedserviceaccounts/") && path.ends_with("/status")
-}
-
-/// Whether watches show an object after a change. They do not show a Secret without the label of copies: only an attempt
-/// to create it finds out whether it still exists.
-pub(crate) fn is_watched(change: &Change) -> bool {
-    let is_labelled =
-        |object: &Arc<Value>| object["metadata"]["labels"][COPY_LABEL].is_string() || is_marked(object);
-    change.after.as_ref().is_none_or(|after| after["kind"] != "Secret" || is_labelled(after))
 }
 
 /// Whether a write was refused because its object exists, has changed or is gone.

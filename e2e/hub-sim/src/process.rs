@@ -1,22 +1,22 @@
 //! A process: the real controllers, started as the program starts them, on the simulated network.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use access_provisioner::{
-    Handshake, HandshakeError, Provisioner, ProvisionerSettings, Purpose, SourceSettings,
-};
+use access_provisioner::{Handshake, Provisioner, ProvisionerSettings, Purpose, SourceSettings};
 use consumer_access::ConsumerAccess;
 use credential_rights::{CredentialRights, GRACE, PermissionSettings};
 use credential_syncer::{SyncSettings, Syncer, SyncerSettings};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, ready};
 use hub_api::names::ManagerName;
+use hub_core::access::{Presented, Sighting};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::label_allow_list::LabelAllowList;
 use hub_core::project::ProjectionSettings;
 use hub_core::protected::ProtectedNamespaces;
+use hub_core::trust::TrustBundle;
 use hub_process::controller::{Controller, FleetKind};
 use hub_process::process::{Process, ProcessError, Setup, Shared};
 use hub_runtime::host::lease::Candidate;
@@ -196,10 +196,25 @@ fn setup(world: &World, process: ProcessId, identity: String, gates: Gates, mean
 /// A handshake with the proxy, whose only certificates are self-signed ones.
 fn handshake(world: &World) -> Handshake {
     let world = world.clone();
-    Arc::new(move |_, anchors| {
-        let serves = world.lock().network.proxy.trim() == anchors.pem().trim();
-        let error = || HandshakeError::from("another certificate");
-        ready(serves.then_some(()).ok_or_else(error)).boxed()
+    Arc::new(move |server| {
+        let serving = TrustBundle::from_pem(world.lock().network.proxy.as_bytes());
+        let known = server.current.anchors().chain(&server.replaced);
+        let verified_by: BTreeSet<_> = known
+            .filter(|known| serving.iter().any(|it| it.anchors().any(|it| it == *known)))
+            .cloned()
+            .collect();
+        let sighting = if serving.is_err() {
+            Sighting::Unreachable("it does not run".to_owned())
+        } else {
+            let refused = verified_by.is_empty().then(|| "another certificate".to_owned());
+            Sighting::Presented(Presented {
+                verified_by,
+                names: server.hosts,
+                expires: Timestamp::MAX,
+                refused,
+            })
+        };
+        ready(sighting).boxed()
     })
 }
 
@@ -227,6 +242,7 @@ fn build(
             ca: None,
         },
         overlap: OVERLAP,
+        check_interval: Duration::from_mins(2),
         handshake: handshake(world),
     };
     let syncer = || SyncerSettings {

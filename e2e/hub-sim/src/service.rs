@@ -48,11 +48,10 @@ async fn serve(
         accept.clone_into(&mut request.accept);
     }
     request.body = body.collect_bytes().await?.to_vec();
-    let sent = world.lock().monitor.responses_read();
     sleep(world.latency()).await;
     let (fate, generation) = {
         let mut state = world.lock();
-        (state.receive(process, &request, sent), state.network.generation)
+        (state.receive(process, &request), state.network.generation)
     };
     sleep(world.latency()).await;
     if let Fate::Answered { delay, .. } = &fate {
@@ -63,12 +62,7 @@ async fn serve(
     let answer = match fate {
         Fate::Silence => return std::future::pending().await,
         Fate::Broken => return Err("connection reset by peer".into()),
-        Fate::Answered { answer, wrote, .. } => {
-            if let Some(wrote) = wrote {
-                world.lock().monitor.response_read(process, wrote);
-            }
-            *answer
-        }
+        Fate::Answered { answer, .. } => *answer,
     };
     match answer {
         Answer::Object(code, object) => Ok(response(code, object.to_string(), None)?),

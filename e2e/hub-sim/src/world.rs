@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use user_server::Admission;
 
 use crate::hub;
-use crate::model::{Answer, Change, Failure, Request, Server};
-use crate::monitor::{Monitor, OwnWrite, ProcessId, is_expected, is_watched};
+use crate::model::{Answer, Failure, Request, Server};
+use crate::monitor::{Monitor, ProcessId};
 
 /// A handle to a world, which is cheap to clone.
 #[derive(Clone)]
@@ -193,8 +193,6 @@ pub(crate) enum Fate {
         answer: Box<Answer>,
         /// How much later than usual it arrives.
         delay: Duration,
-        /// The change that the request has made.
-        wrote: Option<OwnWrite>,
     },
     /// The connection breaks.
     Broken,
@@ -369,9 +367,9 @@ impl State {
         self.processes[process].alive
     }
 
-    /// Handles a request of a process, or applies a fault to it. When it was sent, this many responses had been read.
-    pub(crate) fn receive(&mut self, process: ProcessId, request: &Request, sent: u64) -> Fate {
-        let fate = self.handle(process, request, sent);
+    /// Handles a request of a process, or applies a fault to it.
+    pub(crate) fn receive(&mut self, process: ProcessId, request: &Request) -> Fate {
+        let fate = self.handle(process, request);
         if let Fate::Answered { answer, .. } = &fate
             && let Answer::Failure(failure) = &**answer
         {
@@ -380,7 +378,7 @@ impl State {
         fate
     }
 
-    fn handle(&mut self, process: ProcessId, request: &Request, sent: u64) -> Fate {
+    fn handle(&mut self, process: ProcessId, request: &Request) -> Fate {
         if !self.processes[process].alive {
             return Fate::Silence;
         }
@@ -420,15 +418,10 @@ impl State {
         let before = self.server.version();
         let idle = self.server.idle_writes.len();
         let answer = self.server.handle(request);
-        let mut wrote = None;
         if request.is_write() {
             let changes = self.server.changes_since(before).to_vec();
             let is_idle = self.server.idle_writes.len() > idle;
             self.monitor.write(&self.server, process, request, &answer, &changes, is_idle);
-            self.monitor.judge_staleness(&self.server, process, request, sent, &answer);
-            let kept =
-                changes.into_iter().next().filter(|change| is_expected(&request.path) && is_watched(change));
-            wrote = kept.map(|Change { key, version, .. }| OwnWrite { key, version });
         }
         if self.server.version() != before {
             self.notify_of(request);
@@ -443,16 +436,16 @@ impl State {
             (Some(Fault::Hung), _) => Fate::Silence,
             (Some(Fault::Late), answer) => {
                 let delay = Duration::from_millis(self.rng.u64(100..3000));
-                Fate::Answered { answer: Box::new(answer), delay, wrote }
+                Fate::Answered { answer: Box::new(answer), delay }
             }
             (_, Answer::Failure(failure)) => self.failed(failure),
-            (_, answer) => Fate::Answered { answer: Box::new(answer), delay: Duration::ZERO, wrote },
+            (_, answer) => Fate::Answered { answer: Box::new(answer), delay: Duration::ZERO },
         }
     }
 
     fn failed(&mut self, failure: Failure) -> Fate {
         self.monitor.failed(&failure);
-        Fate::Answered { answer: Box::new(Answer::Failure(failure)), delay: Duration::ZERO, wrote: None }
+        Fate::Answered { answer: Box::new(Answer::Failure(failure)), delay: Duration::ZERO }
     }
 
     fn next_fault(&mut self) -> Option<Fault> {

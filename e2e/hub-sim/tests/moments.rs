@@ -307,8 +307,9 @@ async fn trust_anchors_that_were_replaced_while_no_process_ran_stay_published_fo
     stage.perform([O::Serve(0, Some(1))]);
     stage.start(Gates::PROFILES);
     sleep(OVERLAP / 2).await;
-    // Without this, the overlap would end when the proxy has reloaded its certificate.
-    stage.world.lock().network.proxy = ONE;
+    // From now on, the proxy cannot be reached. It was seen with the old certificate at first.
+    stage.world.lock().network.proxy = "";
+    sleep(OVERLAP).await;
     assert_eq!(published(&stage), (true, true));
     sleep(OVERLAP).await;
     assert_eq!(published(&stage), (false, true));

@@ -63,7 +63,7 @@ impl Sink<DynamicObject> for PublishedSink {
         self.set(key, None);
     }
 
-    fn listed(&mut self, _: &str) {
+    fn listed(&mut self) {
         self.store.listed(watch_of_profiles(&self.namespace));
     }
 }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use hub_api::names::Namespace;
-use hub_core::consumer_access::{IntegrationKey, foreign_cluster_secret};
+use hub_core::consumer_access::IntegrationKey;
 use hub_core::finding::{Finding, Reason};
 use hub_core::version::Version;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
-use hub_runtime::reconciler::{After, Objects, Planned, Read, Reads};
-use hub_runtime::watch::Effect;
+use hub_runtime::reconciler::{Objects, Planned, Read};
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::execute::Target;
+use hub_runtime::written::Left;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
@@ -31,7 +31,6 @@ impl Objects for IntegrationStore {
     type Plan = Vec<Finding>;
 
     const WORKERS: usize = 4;
-    const READS: Reads = Reads::IfLate;
 
     fn work(&self) -> &Arc<Work<IntegrationKey>> {
         &self.work
@@ -56,21 +55,10 @@ impl Objects for IntegrationStore {
         Outcome::Done
     }
 
-    fn wrote(&self, key: &IntegrationKey, _: &Vec<Finding>, effect: &Effect) -> After {
-        match effect {
-            Effect::Created(version) => self.created(key, &version.uid),
-            // Created by an earlier attempt whose response was lost, or by another client: the watch shows it, unless
-            // it is a Secret without our labels. For such a Secret, a second create returns AlreadyExists, too.
-            Effect::Met if matches!(key, IntegrationKey::ClusterSecret(_)) => {
-                if !self.met_another(key) {
-                    return After::Outcome(Outcome::Retry);
-                }
-                self.report(key, vec![foreign_cluster_secret()]);
-                return After::Outcome(Outcome::Refused);
-            }
-            _ => {}
+    fn wrote(&self, key: &IntegrationKey, _: &Vec<Finding>, verb: &str, left: &Left) {
+        if let (Left::Exists(version), "create") = (left, verb) {
+            self.state.lock().objects.created(key, &version.uid);
         }
-        After::Watched
     }
 
     fn failed(&self, _: &IntegrationKey, _: &Vec<Finding>, error: &WriteError) -> Option<Outcome> {

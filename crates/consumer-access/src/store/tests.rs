@@ -71,10 +71,10 @@ const PERMISSION: AccessKind = AccessKind::ClusterPermission;
 
 /// Completes every list.
 fn list(store: &Store) {
-    store.listed(&watch(AccessKind::Account, "app"), 0, "1");
+    store.listed(&watch(AccessKind::Account, "app"));
     for account in ["app", "jobs"] {
         for kind in [AccessKind::ManifestWork, PERMISSION] {
-            store.listed(&watch(kind, account), 0, "1");
+            store.listed(&watch(kind, account));
         }
     }
 }

@@ -97,7 +97,7 @@ fn binding(version: u64) -> RoleBinding {
 
 /// Completes a list, which shows the object or not.
 fn list<K: 'static>(sink: &mut dyn Sink<K>, is_shown: bool) {
-    sink.listed("1");
+    sink.listed();
     if !is_shown {
         sink.none_listed();
     }
@@ -142,11 +142,11 @@ async fn an_account_concerns_the_tokens_when_it_is_new_and_the_roles_when_its_sc
 #[tokio::test(start_paused = true)]
 async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all_of_them() {
     let (store, team) = (store(), Namespace::from("team"));
-    let mut bindings = RoleBindingSink { store: Arc::clone(&store), list: 0 };
+    let mut bindings = RoleBindingSink { store: Arc::clone(&store) };
     bindings.apply(&in_team(), Ok(binding(1)));
     assert_eq!(queued(&store).await, ["copies in team"]);
     assert_eq!(store.binding(&team), Some(ObservedRoleBinding::read(&binding(1).metadata, Some(binding(1)))));
-    bindings.listed("1");
+    bindings.listed();
     assert_eq!(queued(&store).await, ["copies in team"], "another may be gone without an event");
 
     let mut role = CopiesRoleSink(Arc::clone(&store));

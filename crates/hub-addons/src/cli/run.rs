@@ -4,9 +4,9 @@
     reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use access_provisioner::{
@@ -14,6 +14,7 @@ use access_provisioner::{
 };
 use clap::{ArgAction, Args, ValueEnum};
 use credential_syncer::{SyncSettings, SyncerSettings};
+use futures::FutureExt as _;
 use hub_api::names::{ManagerName, Namespace, is_dns_label};
 use hub_core::access;
 use hub_core::consumer_role::ConsumerRole;
@@ -136,13 +137,6 @@ pub struct RunArgs {
     /// Credential rights, and kubectl clusterprofile explain, expect the default.
     #[arg(long, value_name = "NAME")]
     pub leader_election_id: Option<String>,
-
-    /// The maximum number of writes in a second, on average; by default, only the API server limits them (API Priority and
-    /// Fairness)
-    ///
-    /// What ends a grant is written at once, and counts: it delays other writes by at most ten seconds.
-    #[arg(long, value_name = "NUMBER")]
-    pub max_writes_per_second: Option<NonZeroU32>,
 }
 
 /// Metrics, probes and the log.
@@ -253,10 +247,16 @@ pub struct AccessArgs {
     #[arg(long, value_name = "REFERENCE", required_if_eq("access_provider_source", "static"))]
     pub access_provider_ca: Option<CaReference>,
 
-    /// How long to publish replaced trust anchors together with the new ones at most, as 10m or 0, since servers reload
-    /// their certificate with a delay; it ends earlier when TLS handshakes show the new certificate
+    /// How long to publish replaced trust anchors together with the new ones, as 10m or 0, since servers reload their
+    /// certificate with a delay; it ends earlier when TLS handshakes show the new certificate, and is extended while they
+    /// show the old one
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "10m")]
     pub ca_overlap: Duration,
+
+    /// How often to check by a TLS handshake that the published server presents a certificate that names it and that the
+    /// published trust anchors verify, as 2m; 0 switches these checks off
+    #[arg(long, value_name = "DURATION", value_parser = period, default_value = "2m")]
+    pub server_check_interval: Duration,
 
     /// Name of the direct access provider (gate ClusterProfileDirectAccessProvider)
     #[arg(long, value_name = "NAME", value_parser = provider_name, default_value = DEFAULT_DIRECT_PROVIDER)]
@@ -360,7 +360,8 @@ impl AccessArgs {
             provider: self.access_provider_name.clone(),
             source,
             overlap: self.ca_overlap,
-            handshake: access_provisioner::over_tcp(),
+            check_interval: self.server_check_interval,
+            handshake: Arc::new(|server| server_check::check(server).boxed()),
         }
     }
 
@@ -372,7 +373,8 @@ impl AccessArgs {
             provider: self.own_identity_provider_name.clone(),
             source: SourceSettings::Static { server, ca },
             overlap: self.ca_overlap,
-            handshake: access_provisioner::over_tcp(),
+            check_interval: self.server_check_interval,
+            handshake: Arc::new(|server| server_check::check(server).boxed()),
         })
     }
 

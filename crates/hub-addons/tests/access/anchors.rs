@@ -2,7 +2,6 @@
 
 #![cfg(test)]
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::support::proxy::{
@@ -10,9 +9,9 @@ use crate::support::proxy::{
     install, project, projected, provisioner, publishes, publishes_nothing, serving, state,
 };
 use crate::support::shown::{profile, provider};
-use crate::support::{Addons, Hub, SOON, WHOLE_FLEET, user, world};
-use local_hub::{Flavour, ServingAuthority, Upstream, UserServer, eventually, ocm};
-use serde_json::{Value, json};
+use crate::support::{Addons, Hub, SOON, user, world};
+use local_hub::{Flavour, eventually};
+use serde_json::json;
 
 const OVERLAP: Duration = Duration::from_secs(6);
 const SHORT: &str = "--ca-overlap=6s";
@@ -61,41 +60,6 @@ async fn old_and_new_anchors_are_published_together_at_once_and_the_old_ones_lea
     publishes(&hub, "c1", HOME, &[&a]).await;
     assert!(changed.elapsed() >= OVERLAP, "{:?}", changed.elapsed());
     has_written(&addons, 9).await;
-}
-
-#[tokio::test]
-async fn replaced_anchors_leave_when_the_proxy_is_seen_to_serve_with_the_new_certificate() {
-    let (a, b) = (ServingAuthority::new("a").unwrap(), ServingAuthority::new("b").unwrap());
-    let [old, new] = [&a, &b].map(|authority| authority.issue(["127.0.0.1"]).unwrap());
-    let nobody = || Vec::<(String, Upstream)>::new();
-    let proxy = UserServer::start(&old, "127.0.0.1:0".parse().unwrap(), nobody()).unwrap();
-    let (address, server) =
-        (proxy.address(), format!("--access-provider-server={}", proxy.url_of("{cluster}")));
-
-    let hub = hub(Flavour::Map).await;
-    ocm::namespace(HOME).create(&hub.ocm).await.unwrap();
-    serving(HOME, old.tls_crt()).create(&hub.ocm).await.unwrap();
-    project(&hub, &["c1"]).await;
-    let ca = format!("--access-provider-ca=secret/{HOME}/cluster-proxy-user-serving-cert/tls.crt");
-    let arguments = ["--access-provider-source=static", &server, &ca, "--ca-overlap=1h"];
-    let addons = provisioner(&hub, &[&arguments, &["--log-level=debug"][..]].concat()).await;
-    let published = async |authorities: &[&ServingAuthority]| {
-        let wanted: BTreeSet<_> = authorities.iter().map(|authority| authority.ca_pem()).collect();
-        let is_wanted = |profile: &Value| anchors_in(profile) == wanted;
-        profile(&hub.ocm, (TEAM, "c1"), "publishes these anchors", is_wanted).await
-    };
-    published(&[&a]).await;
-
-    renew(&hub, new.tls_crt()).await;
-    published(&[&a, &b]).await;
-    // As long as it serves with the old certificate, no number of handshakes withdraws that one's issuer.
-    let refused = || addons.log().matches("no handshake by the new trust anchors").count();
-    eventually("more handshakes than are necessary", WHOLE_FLEET, async || refused() > 10).await;
-    published(&[&a, &b]).await;
-    drop(proxy);
-    let _proxy = UserServer::start(&new, address, nobody()).unwrap();
-    published(&[&b]).await;
-    has_written(&addons, 3).await;
 }
 
 #[tokio::test]

@@ -9,5 +9,6 @@ mod anchors;
 mod changes;
 mod cost;
 mod entry;
+mod server;
 mod sources;
 mod writers;

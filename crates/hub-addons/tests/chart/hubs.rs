@@ -17,7 +17,7 @@ use local_hub::{Flavour, LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::{
-    Attempt, MASTERS, NAMESPACE, REGISTRY, RELEASE, chart, helm, in_force, install, repository, run,
+    Attempt, MASTERS, NAMESPACE, REGISTRY, RELEASE, chart, helm, helm3, in_force, install, repository, run,
     start_all, user,
 };
 use crate::support::command::{Ended, hub_addons};
@@ -54,6 +54,68 @@ async fn a_parent_chart_sets_the_registry_for_all_of_its_charts() {
             assert_eq!(pod["imagePullSecrets"], json!([{ "name": secret }]));
         }
     }
+}
+
+#[tokio::test]
+async fn a_parent_chart_can_depend_on_this_one_by_a_condition() {
+    let parent = tempfile::tempdir().unwrap();
+    let dependency = "dependencies:\n- {name: hub-addons, version: '*', condition: hub-addons.enabled}\n";
+    let metadata = format!("apiVersion: v2\nname: parent\nversion: 1.0.0\n{dependency}");
+    fs::write(parent.path().join("Chart.yaml"), metadata).unwrap();
+    fs::create_dir(parent.path().join("charts")).unwrap();
+    std::os::unix::fs::symlink(chart(), parent.path().join("charts/hub-addons")).unwrap();
+    let parent = parent.path().display().to_string();
+    for program in [helm(), helm3()] {
+        for (enabled, deployments) in [("true", 2), ("false", 0)] {
+            let values = format!("--set=hub-addons.enabled={enabled},global.imageRegistry=mirror.example");
+            let ended = run(program, None, &["template", RELEASE, &parent, &values]).await;
+            assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+            assert_eq!(ended.stdout.matches("\nkind: Deployment").count(), deployments, "{enabled}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_network_policy_permits_dns_where_hubs_have_it() {
+    let dns = |policies: &[Value]| {
+        let policy = policies.iter().find(|it| it["metadata"]["name"] == "hub-addons").unwrap();
+        let to = policy["spec"]["egress"][0]["to"].as_array().unwrap().clone();
+        to.iter().filter_map(|peer| Some(peer["ipBlock"]["cidr"].as_str()?.to_owned())).collect::<Vec<_>>()
+    };
+    // NodeLocal DNSCache, and Cloud DNS on GKE.
+    let usual = ["169.254.20.10/32", "169.254.169.254/32"];
+    let rendered = render(&[]).await;
+    assert_eq!(dns(&of_kind(&rendered, "NetworkPolicy").into_iter().cloned().collect::<Vec<_>>()), usual);
+
+    // NodeLocal DNSCache takes over the address of the Service.
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let service = Object::new(("", "v1", "Service"), "services", Some("kube-system"), "kube-dns")
+        .field("spec", json!({ "ports": [{ "port": 53, "protocol": "UDP" }] }));
+    world::ensure_namespace(&hub.ocm, "kube-system").await;
+    service.create(&hub.ocm).await.unwrap();
+    let address = get(&hub.ocm, &service).await.unwrap()["spec"]["clusterIP"].as_str().unwrap().to_owned();
+    install(&hub, &[]).await;
+    let kind = ("networking.k8s.io", "v1", "NetworkPolicy");
+    let policy = Object::new(kind, "networkpolicies", Some(NAMESPACE), "hub-addons");
+    let policy = get(&hub.ocm, &policy).await.unwrap();
+    assert_eq!(dns(&[policy]), [&usual[..], &[&format!("{address}/32")]].concat());
+}
+
+#[tokio::test]
+async fn on_advanced_cluster_management_the_ca_is_that_of_openshift_and_own_identity_is_refused() {
+    let acm = format!("--values={}", chart().join("values-acm.yaml").display());
+    let rendered = serde_json::to_string(&render(&[&acm]).await).unwrap();
+    for text in [
+        "--access-provider-ca=configmap/multicluster-engine/openshift-service-ca.crt/service-ca.crt",
+        "https://cluster-proxy-addon-user.multicluster-engine.svc:9092/",
+    ] {
+        assert!(rendered.contains(text), "{text}");
+    }
+    assert!(!rendered.contains("cluster-proxy-user-serving-cert"), "no permission to read the private key");
+    let refused =
+        refusal(&["userServer.enabled=true", "accessProvider.clusterProxy.namespace=multicluster-engine"])
+            .await;
+    assert!(refused.contains("enableKubeApiProxy=false"), "{refused}");
 }
 
 /// What the chart says of values that contradict each other.
@@ -126,7 +188,7 @@ async fn openshift_chooses_users_and_groups_itself() {
     let acm = render(&[&acm]).await;
     let anchors =
         of_kind(&acm, "Role").into_iter().find(|it| it["metadata"]["namespace"] == "multicluster-engine");
-    assert_eq!(anchors.unwrap()["rules"][0]["resourceNames"], json!(["cluster-proxy-user-serving-cert"]));
+    assert_eq!(anchors.unwrap()["rules"][0]["resourceNames"], json!(["openshift-service-ca.crt"]));
 }
 
 #[tokio::test]
@@ -260,7 +322,7 @@ async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
             .collect::<BTreeSet<_>>()
     };
     assert_eq!(ports(dns), [53].into());
-    assert_eq!(dns["to"].as_array().unwrap().len(), 2);
+    assert_eq!(dns["to"].as_array().unwrap().len(), 3);
     assert_eq!(ports(hub), [443, 6443].into());
 
     // Where one is sent to read, there is something to read.

@@ -98,6 +98,8 @@ async fn an_alert_is_there_with_the_gate_that_it_is_about_and_looks_where_it_run
     let owners = [
         ("HubAddonsProfileBlocked", "clusterProfile", ["profiles", "projector"]),
         ("HubAddonsTrustAnchorExpiry", "clusterProfileAccessProvider", ["profiles", "access"]),
+        ("HubAddonsServerCheck", "clusterProfileAccessProvider", ["profiles", "access"]),
+        ("HubAddonsServerCertificateExpiry", "clusterProfileAccessProvider", ["profiles", "access"]),
         ("HubAddonsAccessProviderUnknown", "clusterProfileAccessProvider", ["profiles", "access"]),
         ("HubAddonsEndpointRefused", "clusterProfileDirectAccessProvider", ["profiles", "access"]),
         ("HubAddonsTokenExpiry", "clusterProfileCredSyncer", ["credentials"; 2]),

@@ -102,6 +102,19 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
 }
 
 #[tokio::test]
+async fn values_that_are_reused_without_new_ones_are_refused_with_the_flag_to_use() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    world::create(&hub.ocm, [ocm::namespace(HOME)]).await;
+    for (program, flags) in [(helm(), &["--reset-values"][..]), (helm3(), &[])] {
+        let ended = helm_does(program, &hub, &released(), flags).await;
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        let ended = helm_does(program, &hub, &chart(), &["--reuse-values"]).await;
+        assert_ne!(ended.code, Some(0), "{}", ended.stdout);
+        assert!(ended.stderr.contains("--reset-then-reuse-values in place of"), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
 async fn renamed_values_are_refused_before_anything_changes() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     world::create(&hub.ocm, [ocm::namespace(HOME), ocm::namespace("team")]).await;

@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::support::chart::{REGISTRY, chart, helm, helm3, run};
 use crate::support::command::Ended;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// helm's error for values, from a command that must fail.
 async fn refusal(helm: &Path, command: &[&str], values: &[&str]) -> String {
@@ -179,4 +180,41 @@ fn walk(node: &Value, path: &str, visit: &mut dyn FnMut(&str, &Value)) {
         Value::Array(items) => items.iter().for_each(|it| walk(it, path, visit)),
         _ => {}
     }
+}
+
+/// What `helm upgrade --reuse-values` leaves out: values that are new in this version.
+#[test]
+fn a_value_that_an_earlier_version_lacks_is_missed_by_the_schema() {
+    let read = |file: &str| std::fs::read_to_string(chart().join(file)).unwrap();
+    let values: Value = serde_saphyr::from_str(&read("values.yaml")).unwrap();
+    let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
+    assert_eq!(schema["if"], required(&values, &schema));
+    let text = schema["else"]["const"].as_str().unwrap();
+    assert!(text.contains("--reset-then-reuse-values in place of --reuse-values"), "{text}");
+}
+
+/// The required keys of a section. Lists can be left out, and so can what people set to null.
+fn required(values: &Value, schema: &Value) -> Value {
+    const NULLABLE: [&str; 4] =
+        ["containerSecurityContext", "global", "podDisruptionBudget", "podSecurityContext"];
+    let (mut keys, mut sections) = (Vec::new(), serde_json::Map::new());
+    let fields = values.as_object().unwrap().iter().filter(|(key, _)| !NULLABLE.contains(&key.as_str()));
+    for (key, value) in fields.collect::<BTreeMap<_, _>>() {
+        let described = &schema["properties"][key];
+        if let Some(fields) = value.as_object() {
+            let section = required(value, described);
+            let is_named = section["required"] != json!([]);
+            if described["properties"].is_object() && !fields.is_empty() && is_named {
+                keys.push(key);
+                sections.insert(key.clone(), section);
+            }
+        } else if !value.is_array() && !value.is_null() {
+            keys.push(key);
+        }
+    }
+    let mut section = json!({ "required": keys });
+    if !sections.is_empty() {
+        section["properties"] = sections.into();
+    }
+    section
 }

@@ -193,6 +193,7 @@ fn values(arguments: &[&str], home: &str) -> Value {
             }
             "--trust-restored-tokens" => values["credentials"]["trustRestoredTokens"] = truth(),
             "--ca-overlap" => access["caOverlap"] = text(),
+            "--server-check-interval" => access["serverCheckInterval"] = text(),
             "--access-provider-name" => access["name"] = text(),
             "--access-provider-source" => access["source"] = text(),
             "--access-provider-server" => access["static"]["server"] = text(),

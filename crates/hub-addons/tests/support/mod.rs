@@ -198,6 +198,10 @@ impl Addons {
         if !arguments.iter().any(|argument| argument.starts_with("--log-level")) {
             all.push("--log-level=debug".to_owned());
         }
+        // The name of cluster-proxy's Service is resolved in a cluster only.
+        if command == "run" && !arguments.iter().any(|it| it.starts_with("--server-check-interval")) {
+            all.push("--server-check-interval=0".to_owned());
+        }
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         let program = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
         let running = hub.run(name, program, all).await.unwrap();

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use hub_api::cluster_profile::ProfileVersion;
-use hub_api::crds::{self, Flavour};
+use hub_api::crds::Flavour;
 use serde_json::Value;
 
 pub(crate) const CLUSTERS: &str = "ocm/clusters.open-cluster-management.io_managedclusters.yaml";
@@ -50,7 +50,7 @@ pub(crate) fn crd_with_every_version(file: &str) -> Value {
 /// CRD with v1alpha2 yet. Without its file, ours stands in: a digest proves that the two are the same.
 fn with_versions(file: &str, keep: impl FnMut(&Value) -> bool) -> Value {
     let mut crd = if file == PROFILES_V1ALPHA2 && !FOLDER.join(file).exists() {
-        serde_json::to_value(crds::cluster_profile(Flavour::V1alpha2)).unwrap()
+        super::profiles(Flavour::V1alpha2)
     } else {
         read(&FOLDER.join(file))
     };

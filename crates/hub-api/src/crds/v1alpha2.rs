@@ -10,6 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::{Value, json};
 
+use super::{HEALTHY, columns};
 use crate::cluster_profile::ProfileVersion;
 
 /// The version v1alpha2, served beside `v1alpha1`, which remains the storage version.
@@ -84,20 +85,13 @@ fn changes() -> Value {
 
 /// What `kubectl get clusterprofiles` shows.
 fn printer_columns() -> Vec<CustomResourceColumnDefinition> {
-    [
+    columns([
         ("Display Name", "string", ".spec.displayName"),
         ("Manager", "string", ".spec.clusterManager.name"),
         ("Version", "string", ".status.version.kubernetes"),
-        ("Healthy", "string", r#".status.conditions[?(@.type=="ControlPlaneHealthy")].status"#),
+        ("Healthy", "string", HEALTHY),
         ("Age", "date", ".metadata.creationTimestamp"),
-    ]
-    .map(|(name, type_, json_path)| CustomResourceColumnDefinition {
-        name: name.to_owned(),
-        type_: type_.to_owned(),
-        json_path: json_path.to_owned(),
-        ..CustomResourceColumnDefinition::default()
-    })
-    .into()
+    ])
 }
 
 #[cfg(test)]
@@ -121,7 +115,6 @@ mod tests {
         assert_eq!(crd["spec"]["names"]["categories"], json!(["multicluster"]));
         assert_eq!(crd["spec"]["conversion"], Value::Null);
         assert_eq!(versions[1]["subresources"], json!({ "status": {} }));
-        assert_eq!(versions[0]["additionalPrinterColumns"], Value::Null);
 
         let schema = &versions[1]["schema"]["openAPIV3Schema"];
         let status = "/properties/status/properties";

@@ -140,8 +140,7 @@ impl AccessSettings {
 }
 
 /// The finding on a Secret of another owner with the name of ours.
-#[must_use]
-pub fn foreign_cluster_secret() -> Finding {
+fn foreign_cluster_secret() -> Finding {
     let message = "belongs to another owner: it is not changed, and Argo CD does not get this cluster from hub-addons; \
                    rename or delete it";
     Finding::new(Reason::ForeignClusterSecret, message)

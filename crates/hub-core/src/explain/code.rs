@@ -66,6 +66,16 @@ pub enum Code {
     AccessOutdated,
     #[strum(message = "a published trust anchor has expired")]
     TrustAnchorExpired,
+    #[strum(
+        message = "the published server presents a certificate that names it and that the published CA verifies"
+    )]
+    ServerChecked,
+    /// The published server presents a certificate that clients refuse: it does not name the host, or the published CA
+    /// does not verify it.
+    #[strum(message = "clients refuse the certificate of the published server")]
+    ServerCheckFailed,
+    #[strum(message = "the published server cannot be reached from where the command runs")]
+    ServerNotReached,
     /// Why the profile has no access provider.
     #[strum(disabled)]
     Withheld(Withheld),
@@ -124,6 +134,12 @@ pub enum Code {
     PermissionsUnknown,
     #[strum(message = "the cluster accepts applications of the namespace by their own identity")]
     OwnIdentityAccepted,
+    /// cluster-proxy runs with `enableKubeApiProxy: false`, as the multicluster engine does: its agents do not connect
+    /// under the names of their clusters, so the user server cannot reach a cluster. Use copies of tokens.
+    #[strum(message = "the user server cannot reach the clusters, since the agents of cluster-proxy do not \
+                       connect under their names (enableKubeApiProxy=false, as the multicluster engine \
+                       sets): use copies of tokens")]
+    OwnIdentityUnsupported,
     #[strum(message = "applications have permissions for their own identity, and the profile does not \
                        show the user server: userServer.enabled of the chart is not set, or the \
                        access-provider provisioner does not run")]
@@ -189,6 +205,7 @@ impl Code {
             | Self::Grant(Verdict::Granted)
             | Self::ProfileUpToDate
             | Self::AccessPublished
+            | Self::ServerChecked
             | Self::AccountAsks
             | Self::TokenReported
             | Self::Credential(State::Synced)
@@ -197,6 +214,7 @@ impl Code {
             | Self::OwnIdentityAccepted => Status::Ok,
             // Only what depends on an object that cannot be read, or on the cluster itself, is unknown.
             Self::NotReadable
+            | Self::ServerNotReached
             | Self::Withheld(Withheld::ConfigurationUnknown | Withheld::AddonsUnknown)
             | Self::Credential(
                 State::GrantUnknown | State::AccountUnknown | State::TokenUnknown | State::CopiesUnknown,

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::Object;
-use crate::access::{self, AccessIndex};
+use crate::access::{self, AccessIndex, AnchorReader, PublishedServer, Sighting};
 use crate::credential::index::{self, CredentialIndex, Listed};
 use crate::fleet::Fleet;
 use crate::member_id::{FIELD_MANAGER, MemberIds};
@@ -51,6 +51,9 @@ pub struct Observed {
     pub access: AccessIndex,
     /// Whether the serving certificate of the proxy could be read.
     pub knows_anchors: bool,
+    anchor_reader: AnchorReader,
+    /// Published servers, and what a TLS handshake with each has shown.
+    pub servers: Vec<(PublishedServer, Sighting)>,
     /// The state that decides the copies of tokens.
     pub credentials: CredentialIndex,
     /// The Leases by the names of the controllers of their processes; `None` if they cannot be read.
@@ -58,6 +61,8 @@ pub struct Observed {
     /// By the controller of ours: the objects that enable the gate of OCM's controller for the same objects, each with
     /// the name of the gate. Objects that cannot be read are left out.
     pub ocm_gates: BTreeMap<&'static str, Vec<(Object, &'static str)>>,
+    /// The Deployment of cluster-proxy whose agents do not connect under the names of their clusters.
+    pub no_kube_api_proxy: Option<Object>,
     /// The readers of Secrets, by namespace.
     pub readers: BTreeMap<Namespace, Readers>,
     /// The objects that grant permissions on a cluster to its accounts.
@@ -91,9 +96,12 @@ impl Observed {
             member_ids: MemberIds::default(),
             access,
             knows_anchors: false,
+            anchor_reader: AnchorReader::default(),
+            servers: Vec::new(),
             credentials,
             leases: None,
             ocm_gates: BTreeMap::new(),
+            no_kube_api_proxy: None,
             readers: BTreeMap::new(),
             permissions: BTreeMap::new(),
             permissions_not_listed: BTreeSet::new(),
@@ -117,9 +125,9 @@ impl Observed {
         let observed = ObservedProfile::read(metadata, object);
         if access::is_ours(&observed, &self.settings.manager)
             && self.access.current_anchors().is_some()
-            && let Some(anchors) = access::published_anchors(&observed, self.access.provider())
+            && let Some(anchors) = self.anchor_reader.published(&observed, self.access.provider())
         {
-            self.access.inherit(&key, &anchors);
+            self.access.inherit(&key, anchors);
         }
         self.member_ids.set(&key, observed.member_id());
         let manager = object["spec"]["clusterManager"]["name"].as_str();
@@ -161,7 +169,7 @@ pub struct OcmGate {
 }
 
 /// The arguments of a Deployment.
-const ARGUMENTS: &str = "spec.template.spec.containers[].args";
+pub(super) const ARGUMENTS: &str = "spec.template.spec.containers[].args";
 
 /// The feature gates of OCM's registration controller, of cluster-proxy, which renamed its own in 0.11, and of
 /// managed-serviceaccount, which renamed its own after 0.10.
@@ -188,6 +196,10 @@ pub const OCM_GATES: [OcmGate; 3] = [
         field: ARGUMENTS,
     },
 ];
+
+/// The argument of cluster-proxy's addon manager without which agents connect under the name of their cluster, which
+/// the user server needs. The multicluster engine sets it.
+pub const NO_KUBE_API_PROXY: &str = "--enable-kube-api-proxy=false";
 
 impl OcmGate {
     /// The first of `gates` that is a name of this one, as a static text.

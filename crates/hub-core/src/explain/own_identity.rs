@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use hub_api::names::{AccountKey, AccountName};
 
 use super::credential::{ACCOUNT, CONDITION_REPORTED, agent_command, condition};
+use super::observed::{ARGUMENTS, NO_KUBE_API_PROXY};
 use super::permission::{AccountPermission, not_applied};
 use super::{CheckResult, Code, Object, Pair, Step};
 use crate::access::DEFAULT_OWN_IDENTITY_PROVIDER;
@@ -22,6 +23,10 @@ impl Pair<'_> {
         let ours: Vec<_> = of_cluster.iter().copied().filter(|it| name_of(it).is_some()).collect();
         let first = ours.first()?;
         let step = |code, object| self.finding(Step::OwnIdentity, code, object);
+        if let Some(deployment) = &hub.no_kube_api_proxy {
+            let finding = step(Code::OwnIdentityUnsupported, deployment.clone());
+            return Some(finding.field(ARGUMENTS, NO_KUBE_API_PROXY).fix_by_get());
+        }
         let names: BTreeSet<_> = ours.iter().filter_map(name_of).collect();
         if let Some(permission) = not_applied(&ours) {
             let finding = step(Code::PermissionsNotApplied, permission.object.clone());

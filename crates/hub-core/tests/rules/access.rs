@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 
 use crate::trust::large;
 
-const NAME: &str = "open-cluster-management";
-const RSA: &str = include_str!("certificates/rsa-root.crt");
-const ECDSA: &str = include_str!("certificates/ecdsa-root.crt");
-const EXPIRED: &str = include_str!("certificates/expired-root.crt");
+pub const NAME: &str = "open-cluster-management";
+pub const RSA: &str = include_str!("certificates/rsa-root.crt");
+pub const ECDSA: &str = include_str!("certificates/ecdsa-root.crt");
+pub const EXPIRED: &str = include_str!("certificates/expired-root.crt");
 
-fn bundle(pems: &[&str]) -> TrustBundle {
+pub fn bundle(pems: &[&str]) -> TrustBundle {
     TrustBundle::from_pem(pems.concat().as_bytes()).unwrap()
 }
 
@@ -30,14 +30,14 @@ fn profile(labels: &Value, status: &Value) -> ObservedProfile {
     ObservedProfile::read(&serde_json::from_value(json!({ "labels": labels })).unwrap(), &object)
 }
 
-fn of_cluster(cluster: &str) -> ObservedProfile {
+pub fn of_cluster(cluster: &str) -> ObservedProfile {
     let labels = json!({
         "x-k8s.io/cluster-manager": NAME, "open-cluster-management.io/cluster-name": cluster,
     });
     profile(&labels, &Value::Null)
 }
 
-fn key(name: &str) -> ProfileKey {
+pub fn key(name: &str) -> ProfileKey {
     ProfileKey { namespace: "team".into(), cluster: name.into() }
 }
 
@@ -47,12 +47,12 @@ fn cluster_proxy(require_addon: bool) -> AccessIndex {
     AccessIndex::new(NAME, source, true)
 }
 
-fn home() -> Known<Namespace> {
+pub fn home() -> Known<Namespace> {
     Known::Present("proxy".into())
 }
 
 /// A proxy with these anchors in its default namespace, and the addon on c1.
-fn ready(pems: &[&str]) -> AccessIndex {
+pub fn ready(pems: &[&str]) -> AccessIndex {
     let mut index = cluster_proxy(true);
     index.set_configuration(home());
     index.set_anchors(index.place(), Ok(bundle(pems)));
@@ -70,7 +70,7 @@ fn the_current_anchors_are_those_of_the_latest_valid_reading() {
     assert_eq!(index.current_anchors(), Some(&bundle(&[RSA])));
 }
 
-fn published(index: &AccessIndex, cluster: &str) -> AccessProvider {
+pub fn published(index: &AccessIndex, cluster: &str) -> AccessProvider {
     match index.offer(&key(cluster), &of_cluster(cluster)) {
         Offer::Publish(entry) => *entry,
         other => panic!("{other:?}"),
@@ -78,7 +78,7 @@ fn published(index: &AccessIndex, cluster: &str) -> AccessProvider {
 }
 
 /// The anchors that the profile of a cluster publishes.
-fn anchors(index: &AccessIndex, cluster: &str) -> TrustBundle {
+pub fn anchors(index: &AccessIndex, cluster: &str) -> TrustBundle {
     let data = published(index, cluster).cluster.unwrap().certificate_authority_data.unwrap();
     TrustBundle::from_published(&data.0).unwrap()
 }
@@ -350,7 +350,8 @@ fn fleet_with(configs: &Value) -> Fleet {
 #[test]
 fn a_direct_entry_is_the_first_endpoint_that_may_be_published() {
     let data = |text: &str| serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).unwrap();
-    let (good, local) = ("https://api.example:6443", "https://127.0.0.1:6443");
+    let (good, local, eks) =
+        ("https://api.example:6443", "https://127.0.0.1:6443", "https://0ab.eks.example");
     let at = |url: &str, pem: &str| json!({ "url": url, "caBundle": data(pem) });
     let offer = |fleet: &Fleet, allow_local| {
         let (cluster, endpoints) = access::reported_endpoints(fleet, &of_cluster("c1"))?;
@@ -364,6 +365,8 @@ fn a_direct_entry_is_the_first_endpoint_that_may_be_published() {
         (json!([]), none(), none()),
         (json!([at(good, RSA)]), Ok(good.to_owned()), Ok(good.to_owned())),
         (json!([at(local, RSA), at(good, RSA)]), Ok(good.to_owned()), Ok(local.to_owned())),
+        // EKS reports such hosts, and consumers accept DNS-1123 names only.
+        (json!([at("https://0AB.EKS.example", RSA)]), Ok(eks.to_owned()), Ok(eks.to_owned())),
         (json!([at("http://api.example", RSA)]), none(), none()),
         // Without a CA bundle clients would trust the system's roots.
         (json!([{ "url": good }, at(good, ""), at(good, "garbage")]), none(), none()),

@@ -24,6 +24,7 @@ mod permission_faults;
 mod permission_kinds;
 mod permissions;
 mod plan;
+mod server;
 mod token_names;
 mod touched;
 mod trust;

@@ -88,7 +88,7 @@ async fn a_profile_that_its_watch_does_not_show_is_read_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_profile_that_is_deleted_before_the_response_to_a_write_arrives_is_recreated() {
+async fn a_profile_that_is_deleted_before_the_response_to_a_write_arrives_is_recreated_after_one_read() {
     let api = Api::default();
     let running = Running::start(&api, None, &[one()]);
     running.wishes.lock().unwrap().version = Some("v1".to_owned());
@@ -104,7 +104,8 @@ async fn a_profile_that_is_deleted_before_the_response_to_a_write_arrives_is_rec
     let before = api.requests(PROFILES).len();
     eventually("it is recreated", || version(&api) == Some("v1".into())).await;
     let since = api.requests(PROFILES).split_off(before);
-    assert_eq!(since, [format!("POST {PROFILES}"), format!("PATCH {PROFILE}/status")]);
+    let all = [format!("GET {PROFILES}"), format!("POST {PROFILES}"), format!("PATCH {PROFILE}/status")];
+    assert_eq!(since, all);
     running.stop().await.unwrap();
 }
 

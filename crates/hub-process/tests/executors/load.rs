@@ -1,12 +1,10 @@
 //! Priorities under load, and the effects of a failing namespace or API server.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::Method;
 use hub_api::names::ProfileKey;
 use hub_core::priority::Priority;
-use hub_runtime::flow::write_limit::WriteLimit;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -62,27 +60,6 @@ async fn the_end_of_a_grant_overtakes_tens_of_thousands_of_pending_status_writes
     let since = api.requests("/clusterprofiles/").split_off(before);
     let overtaken = since.iter().position(|request| request.starts_with("DELETE")).unwrap();
     assert!(overtaken <= WORKERS, "{overtaken} other writes were sent before the delete");
-    running.task.abort();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_limit_of_writes_delays_everything_but_the_end_of_grants() {
-    const LIMIT: u32 = 10;
-    let api = Api::default();
-    let begin = Instant::now();
-    let limit = WriteLimit::per_second(NonZeroU32::new(LIMIT));
-    let running = Running::limited(&api, None, limit, &[projector(keys("app", 200))]);
-    eventually("the profiles exist", || created(&api, keys("app", 200))).await;
-    let free = u64::from(LIMIT) + u64::try_from(WORKERS).unwrap();
-    assert!(begin.elapsed() >= Duration::from_secs((200 - free) / u64::from(LIMIT)), "{:?}", begin.elapsed());
-
-    let begin = Instant::now();
-    running.wishes.lock().unwrap().profiles.clear();
-    for key in keys("app", 200) {
-        running.shared.profiles.queue.add_with(key, Priority::End);
-    }
-    eventually("the profiles are deleted", || api.requests("DELETE").len() == 200).await;
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
     running.task.abort();
 }
 

@@ -30,7 +30,6 @@ use hub_core::priority::Priority;
 use hub_core::profile::{Desired, DesiredStatus, Identity, ObservedProfile, Presence};
 use hub_process::controller::{Controller, FleetKind, Owner};
 use hub_process::process::{Process, ProcessError, Setup, Shared};
-use hub_runtime::flow::write_limit::WriteLimit;
 use hub_runtime::host::Watches;
 use hub_runtime::host::lease::Candidate;
 use tokio::task::JoinHandle;
@@ -151,14 +150,10 @@ struct Running {
 
 impl Running {
     fn start(api: &Api, identity: Option<&str>, controllers: &[Traits]) -> Self {
-        Self::limited(api, identity, WriteLimit::default(), controllers)
-    }
-
-    fn limited(api: &Api, identity: Option<&str>, limit: WriteLimit, controllers: &[Traits]) -> Self {
         let (calls, wishes, stop) = (Calls::default(), Wishes::default(), CancellationToken::new());
         let watches = SharedWatches::default();
         let candidate = identity.map(candidate);
-        let mut process = Process::new(Setup { candidate, limit, ..Setup::new(api.client()) });
+        let mut process = Process::new(Setup { candidate, ..Setup::new(api.client()) });
         for traits in controllers {
             let (calls, wishes, watches) = (Arc::clone(&calls), Arc::clone(&wishes), Arc::clone(&watches));
             wishes.lock().unwrap().profiles.extend(traits.wants.iter().flatten().cloned());

@@ -61,15 +61,16 @@ async fn a_profile_that_is_wanted_is_created_once_and_one_that_is_not_is_deleted
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_does_not_exist_is_tried_once_a_minute() {
+async fn a_namespace_that_does_not_exist_is_tried_a_few_times_a_minute_and_nothing_is_reported() {
     let api = Api::default();
     let mut status = failure(404, "NotFound");
     status["details"] = json!({"name": "app", "kind": "namespaces"});
     api.refuse(creates(404, status));
     let running = Running::start(&api, None, &[one()]);
     eventually("it is tried", || tried(&api) == 1).await;
-    tokio::time::sleep(Duration::from_secs(59)).await;
-    assert_eq!(tried(&api), 1);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!((2..=20).contains(&tried(&api)), "{} requests", tried(&api));
+    assert!(!running.shared.host.metrics.text().contains("hub_addons_findings{reason=\"WriteRefused\"} 1"));
     api.allow();
     eventually("it is created", || exists(&api)).await;
     running.stop().await.unwrap();
@@ -81,11 +82,8 @@ async fn a_namespace_that_exists_again_is_tried_at_once() {
     api.refuse(creates(403, terminating()));
     let running = Running::start(&api, None, &[one()]);
     eventually("it is tried", || tried(&api) == 1).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     api.allow();
-    running.shared.profiles.queue.add_with(key("c1"), Priority::Start);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(!exists(&api));
-    running.shared.profiles.queue.resume(&"app".into());
     running.shared.profiles.queue.add_with(key("c1"), Priority::Start);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(exists(&api));
@@ -100,7 +98,7 @@ async fn a_kind_that_is_not_served_is_tried_by_a_few_keys_and_written_soon_after
         let running = Running::start(&api, None, &[projector((0..200).map(|n| format!("c{n}")))]);
         eventually("it is tried", || tried(&api) > 0).await;
         tokio::time::sleep(Duration::from_secs(4)).await;
-        assert!(tried(&api) <= 16, "no more than there are workers: {}", tried(&api));
+        assert!(tried(&api) <= 24, "few more than there are workers: {}", tried(&api));
         api.allow();
         let back = tokio::time::Instant::now();
         eventually("it is created", || exists(&api)).await;

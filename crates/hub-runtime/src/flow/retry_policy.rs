@@ -19,10 +19,6 @@ pub enum NextStep {
     Hold,
     /// The object is gone. Forget it, and plan again.
     Forget,
-    /// The namespace is terminating or gone. Pause creates there.
-    PauseNamespace,
-    /// The hub does not serve the kind, or is about to stop. Pause writes of it.
-    PauseKind,
     /// The API server accepted the write without effect, and may until a person changes something. Report it.
     Report,
     /// The write fails for a reason that may concern only its namespace, resource and verb. Retry it with the others of
@@ -39,8 +35,6 @@ impl NextStep {
         match (error.verb, error.category) {
             (_, Category::NotLeader | Category::Conflict) => Self::Replan,
             (_, Category::Held) => Self::Hold,
-            ("create", Category::NamespaceTerminating | Category::NamespaceNotFound) => Self::PauseNamespace,
-            (_, Category::NotServed) => Self::PauseKind,
             // Not for a create, which has no object yet: what it misses stays missing for a while.
             (verb, Category::NotFound | Category::NamespaceNotFound) if verb != "create" => Self::Forget,
             (_, Category::Ineffective) => Self::Report,
@@ -65,15 +59,15 @@ mod tests {
 
     #[test]
     fn every_category_of_every_verb_has_its_next_step() {
-        use NextStep::{Forget, Hold, JoinGroup, PauseKind, PauseNamespace, Replan, Report, TryAgain};
+        use NextStep::{Forget, Hold, JoinGroup, Replan, Report, TryAgain};
         let slower = TryAgain(Outcome::RetryNotBefore(THROTTLED_WAIT));
         let table = [
             (Category::Conflict, [Replan; 3]),
             (Category::AlreadyExists, [JoinGroup; 3]),
             (Category::NotFound, [JoinGroup, Forget, Forget]),
-            (Category::NamespaceNotFound, [PauseNamespace, Forget, Forget]),
-            (Category::NotServed, [PauseKind; 3]),
-            (Category::NamespaceTerminating, [PauseNamespace, JoinGroup, JoinGroup]),
+            (Category::NamespaceNotFound, [JoinGroup, Forget, Forget]),
+            (Category::NotServed, [JoinGroup; 3]),
+            (Category::NamespaceTerminating, [JoinGroup; 3]),
             (Category::Forbidden, [JoinGroup; 3]),
             (Category::QuotaExceeded, [JoinGroup; 3]),
             (Category::Denied, [JoinGroup; 3]),

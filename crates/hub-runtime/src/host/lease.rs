@@ -298,13 +298,12 @@ mod tests {
     use std::convert::Infallible;
 
     use super::*;
-    use crate::flow::write_limit::WriteLimit;
     use crate::write::{Request, Writer};
 
     #[tokio::test(start_paused = true)]
     async fn a_claim_ends_by_itself_and_lets_a_write_finish_that_was_sent_before() {
         let (claim, end) = watch::channel(None);
-        let writer = Writer::new(Claim::Until(end), WriteLimit::default(), Metrics::new("0"));
+        let writer = Writer::new(Claim::Until(end), Metrics::new("0"));
         let send = async |takes: u64| {
             let request = Request { verb: "create", resource: "secrets", name: "ns/a" };
             let write = async {

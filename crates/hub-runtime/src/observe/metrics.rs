@@ -1,6 +1,7 @@
 //! The metrics of the process. Every label has a small, fixed set of values, and the series in alerts exist from the
 //! start, at zero.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +55,10 @@ pub struct Metrics {
     /// 1 while the circuit breaker is open.
     pub api_server_outage: Gauge,
     access_providers: Family<Labels<2>, Gauge>,
+    server_check: Family<Labels<2>, Gauge>,
+    server_certificate_expiry: Family<Labels<1>, Gauge>,
+    /// The latest result of a check of the published server, by source.
+    last_check: Arc<Mutex<BTreeMap<&'static str, Option<&'static str>>>>,
     /// The earliest expiry of the published trust anchors, in seconds of Unix time.
     pub trust_anchor_expiry: Gauge,
     credentials: Family<Labels<1>, Gauge>,
@@ -145,6 +150,19 @@ impl Metrics {
                 "access_providers",
                 "Profiles, by source and state of our access provider: published, or the reason why not",
             ),
+            server_check: metric(
+                registry,
+                "server_check",
+                "1 for the result of the latest TLS handshake with the published server, by source and result: ok, \
+                 old_certificate, wrong_name, untrusted, unreachable",
+            ),
+            server_certificate_expiry: metric(
+                registry,
+                "server_certificate_expiry_timestamp_seconds",
+                "Expiry of the certificate that the published server presents, in Unix time, by source; 0 if it cannot be \
+                 reached",
+            ),
+            last_check: Arc::default(),
             trust_anchor_expiry: metric(
                 registry,
                 "trust_anchor_expiry_timestamp_seconds",
@@ -283,6 +301,26 @@ impl Metrics {
         }
     }
 
+    /// Initializes the series of the results of checks of the server from a source.
+    pub fn declare_server_check(&self, source: &'static str, results: impl Iterator<Item = &'static str>) {
+        for result in results {
+            self.server_check.get_or_create(&[("source", source), ("result", result)]).set(0);
+        }
+        self.server_certificate_expiry.get_or_create(&[("source", source)]).set(0);
+    }
+
+    /// Sets the latest result of a check, if there is a server to check, and when the server's certificate expires.
+    pub fn server_check(&self, source: &'static str, result: Option<&'static str>, expires: Option<i64>) {
+        let mut last = self.last_check.lock();
+        if let Some(before) = last.insert(source, result).flatten() {
+            self.server_check.get_or_create(&[("source", source), ("result", before)]).set(0);
+        }
+        if let Some(result) = result {
+            self.server_check.get_or_create(&[("source", source), ("result", result)]).set(1);
+        }
+        self.server_certificate_expiry.get_or_create(&[("source", source)]).set(expires.unwrap_or(0));
+    }
+
     /// Initializes the series of the states of copies.
     pub fn declare_credentials(&self, states: impl Iterator<Item = &'static str>) {
         for state in states {
@@ -360,6 +398,9 @@ mod tests {
         metrics.credential("synced", 2);
         metrics.credential("synced", -1);
         metrics.credential_synced(Duration::from_secs(3));
+        metrics.declare_server_check("proxy", ["ok", "unreachable"].into_iter());
+        metrics.server_check("proxy", Some("unreachable"), None);
+        metrics.server_check("proxy", Some("ok"), Some(88));
         metrics.trust_anchor_expiry.set(77);
         metrics.queue_depth("profiles", 5);
         metrics.reconcile_error("profiles", Category::Denied);
@@ -379,6 +420,9 @@ mod tests {
             "credentials{state=\"synced\"} 1",
             "credentials{state=\"expired\"} 0",
             "credential_sync_seconds_sum 3.0",
+            "server_check{source=\"proxy\",result=\"ok\"} 1",
+            "server_check{source=\"proxy\",result=\"unreachable\"} 0",
+            "server_certificate_expiry_timestamp_seconds{source=\"proxy\"} 88",
             "trust_anchor_expiry_timestamp_seconds 77",
             "queue_depth{controller=\"profiles\"} 5",
             "reconcile_errors_total{controller=\"profiles\",category=\"denied\"} 1",

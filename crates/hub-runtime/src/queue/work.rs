@@ -1,37 +1,35 @@
-//! A controller's work: its queue of keys, its workers, and pauses for namespaces and kinds.
+//! A controller's work: its queue of keys, and its workers.
 
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
 
-use hub_api::names::Namespace;
 use hub_core::priority::Priority;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, debug, info, info_span, warn};
+use tracing::{Instrument as _, debug, info_span, warn};
 
 use crate::flow::circuit_breaker::Pass;
 use crate::flow::failure_groups::{FailureGroups, LASTING, Operation, Parked};
 use crate::flow::key_rate_limit::KeyRateLimit;
-use crate::flow::pauses::{KIND_PAUSE, NAMESPACE_PAUSE, Pauses};
 use crate::flow::retry_policy::NextStep;
 use crate::host::Host;
 use crate::queue::{Key, Outcome, Queue};
-use crate::watch::Expectations;
 use crate::write::error::{Category, WriteError};
+use crate::written::Written;
 
 /// A queue of keys and its workers.
 pub struct Work<K> {
     controller: &'static str,
     queue: Queue<K>,
     host: Arc<Host>,
-    pauses: Mutex<Pauses>,
     key_rate_limit: Mutex<KeyRateLimit<K>>,
     failure_groups: Mutex<FailureGroups<K>>,
-    expectations: Mutex<Expectations<K>>,
+    /// What our own writes have left and the watch has not shown yet. Lock order: last.
+    pub written: Written<K>,
     /// The failure groups have changed.
     regrouped: Notify,
     measuring: Mutex<()>,
@@ -60,16 +58,15 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     #[must_use]
     pub fn new(host: &Arc<Host>, controller: &'static str) -> Arc<Self> {
         host.metrics.declare_controller(controller);
-        let queue = Queue::new(1, host.writer.limit.clone());
+        let queue = Queue::new(1);
         let host = Arc::clone(host);
         Arc::new(Self {
             controller,
             queue,
             host,
-            pauses: Mutex::default(),
             key_rate_limit: Mutex::default(),
             failure_groups: Mutex::default(),
-            expectations: Mutex::default(),
+            written: Written::default(),
             regrouped: Notify::new(),
             measuring: Mutex::default(),
         })
@@ -78,12 +75,6 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
-    }
-
-    /// The writes that the watch has not shown yet. Lock order: where another lock is needed as well, take this one
-    /// last.
-    pub fn expectations(&self) -> MutexGuard<'_, Expectations<K>> {
-        self.expectations.lock()
     }
 
     /// Queues a key as an update.
@@ -105,6 +96,11 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     /// Whether a key is queued, waits for a retry, or is with a worker.
     pub fn holds(&self, key: &K) -> bool {
         self.queue.holds(key)
+    }
+
+    /// Waits until a key that a worker holds is queued again.
+    pub async fn queued_again(&self, key: &K) {
+        self.queue.queued_again(key).await;
     }
 
     /// Processes the queue until `stop` with this many workers, then returns when all writes in flight have finished.
@@ -208,8 +204,6 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
                 debug!(%key, %error, "the object is gone");
                 Failed { gone: true, ..plain(Outcome::Retry) }
             }
-            NextStep::PauseNamespace => plain(self.pause_namespace(&key.namespace(), error)),
-            NextStep::PauseKind => plain(self.pause_kind(error)),
             NextStep::Report => Failed { refused: true, ..plain(Outcome::Refused) },
             // The breaker has logged one line for all of them.
             NextStep::TryAgain(_) if self.host.writer.breaker.is_open() => {
@@ -237,18 +231,14 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
             warn!(%key, category = error.category.as_str(), "{error}; retrying");
         }
         let outcome = unreported.map_or(Outcome::Parked, Outcome::RetryAfter);
-        Failed { outcome, gone: false, refused: unreported.is_none() }
+        Failed { outcome, gone: false, refused: unreported.is_none() && !is_expected(error) }
     }
 
-    /// Why a write must wait, if it must: its kind, or for a create its namespace, is paused; others of its failure
-    /// group fail; or the key was written many times in a row.
+    /// Why a write must wait, if it must: others of its failure group fail, or the key was written many times in a row.
     #[must_use]
     pub fn delays(&self, key: &K, resource: &'static str, verb: &'static str) -> Option<Delayed> {
         let now = Instant::now();
-        let namespace = (verb == "create").then(|| key.namespace());
-        let left = self.pauses.lock().wait(resource, namespace.as_ref(), now);
-        let left = left.max(self.key_rate_limit.lock().wait(key, now));
-        if let Some(left) = left {
+        if let Some(left) = self.key_rate_limit.lock().wait(key, now) {
             return Some(Delayed { outcome: Outcome::RetryAfter(left), error: None });
         }
         let operation = operation(key, resource, verb);
@@ -259,7 +249,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
             let error = WriteError { name: key.to_string(), ..error };
             return Some(Delayed {
                 outcome: unreported.map_or(Outcome::Parked, Outcome::RetryAfter),
-                error: unreported.is_none().then_some(error),
+                error: (unreported.is_none() && !is_expected(&error)).then_some(error),
             });
         }
         self.queue.request(key);
@@ -271,45 +261,26 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         verb == "delete" || self.queue.priority(key) == Some(Priority::End)
     }
 
-    /// Ends the pause of a namespace, since it may have been recreated.
-    pub fn resume(&self, namespace: &Namespace) {
-        self.pauses.lock().resume_namespace(namespace);
-    }
-
-    /// The API server accepted a write of a resource for `key`: it serves the kind, and what has failed like this write
-    /// may succeed now.
-    pub fn written(&self, key: &K, resource: &'static str, verb: &'static str) {
+    /// The API server accepted a write of a resource for `key`: what has failed like this write may succeed now.
+    pub fn accepted(&self, key: &K, resource: &'static str, verb: &'static str) {
         let now = Instant::now();
         self.key_rate_limit.lock().wrote(key.clone(), now);
         let released = self.failure_groups.lock().succeeded(key, &operation(key, resource, verb), now);
         self.add_all(released);
-        if self.pauses.lock().resume_kind(resource) {
-            info!(controller = self.controller, "the hub serves {resource} again, resuming writes");
-        }
-    }
-
-    fn pause_namespace(&self, namespace: &Namespace, why: &WriteError) -> Outcome {
-        if self.pauses.lock().pause_namespace(namespace, Instant::now()) {
-            info!(%namespace, "pausing creates in the namespace: {why}");
-        }
-        Outcome::RetryAfter(NAMESPACE_PAUSE)
-    }
-
-    fn pause_kind(&self, why: &WriteError) -> Outcome {
-        if self.pauses.lock().pause_kind(why.resource, Instant::now()) {
-            let resource = why.resource;
-            warn!(
-                controller = self.controller,
-                "the hub does not serve {resource}, pausing writes of it: {why}"
-            );
-        }
-        Outcome::RetryAfter(KIND_PAUSE)
     }
 
     /// One at a time, so that an older depth never overwrites a newer one.
     fn measure(&self) {
         let _turn = self.measuring.lock();
         self.host.metrics.queue_depth(self.controller, self.queue.depth());
+    }
+}
+
+/// Whether a failure is not reported on its object: its namespace or its kind is going, or gone.
+fn is_expected(error: &WriteError) -> bool {
+    match error.category {
+        Category::NamespaceTerminating | Category::NamespaceNotFound => error.verb == "create",
+        category => category == Category::NotServed,
     }
 }
 
@@ -328,7 +299,6 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
-    use crate::flow::write_limit::WriteLimit;
     use crate::host::lease::Claim;
     use crate::observe::health::Health;
     use crate::observe::metrics::Metrics;
@@ -339,9 +309,9 @@ mod tests {
         let no_answer = tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
-        let (client, limit) = (Client::new(no_answer, "default"), WriteLimit::default());
+        let client = Client::new(no_answer, "default");
         let (health, metrics, clock) = (Health::default(), Metrics::new("0"), Arc::new(Timestamp::now));
-        let host = Host::new(client, health, metrics, Claim::Always, limit, clock);
+        let host = Host::new(client, health, metrics, Claim::Always, clock);
         let work = Work::<ProfileKey>::new(&Arc::new(host), "keys");
         work.add_all((0..KEYS).map(|number| ProfileKey {
             namespace: "app".into(),

@@ -12,39 +12,36 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::flow::write_limit::WriteLimit;
 use crate::host::Host;
 use crate::host::lease::Claim;
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
+use crate::written::LONGEST_LAG;
 
-const NEVER: usize = 0;
-const IF_LATE: usize = 1;
-const IF_MET: usize = 2;
+/// The code of a response that never arrives.
+const HANGS: u16 = 0;
 
 const ALL: &str = "/apis/test/v1/things";
 
 const WAITS: Outcome = Outcome::RetryAfter(LONGEST_LAG);
 const HELD: Outcome = Outcome::RetryAfter(UNSEEN);
-const AT_ONCE: Outcome = Outcome::RetryAfter(Duration::ZERO);
 
 type Write = Action<Value, Value>;
 type Log = Arc<Mutex<Vec<String>>>;
 
 /// One object, `a`, whose plan is given, on an API server whose responses are.
-struct One<const READS: usize, const HAS_STATUS: bool = false> {
+struct One<const CAN_GET: bool, const HAS_STATUS: bool = false> {
     work: Arc<Work<&'static str>>,
     known: Option<Version>,
     /// What is planned from the cache; from an object as it was read, nothing is.
     planned: Write,
-    after: After,
     /// The requests, and what else is called.
     log: Log,
     /// The body of the last request.
     sent: Arc<Mutex<Value>>,
 }
 
-impl<const READS: usize, const HAS_STATUS: bool> One<READS, HAS_STATUS> {
+impl<const CAN_GET: bool, const HAS_STATUS: bool> One<CAN_GET, HAS_STATUS> {
     fn new(
         known: Option<&str>,
         planned: Write,
@@ -61,21 +58,24 @@ impl<const READS: usize, const HAS_STATUS: bool> One<READS, HAS_STATUS> {
                     let body = body.collect().await.unwrap().to_bytes();
                     *sent.lock() = serde_json::from_slice(&body).unwrap_or_default();
                     let (code, response) = respond(&parts.method);
+                    if code == HANGS {
+                        return std::future::pending().await;
+                    }
                     let response = Body::from(response.to_string().into_bytes());
                     Ok::<_, Infallible>(http::Response::builder().status(code).body(response).unwrap())
                 }
             })
         };
-        let (client, limit) = (Client::new(service, "default"), WriteLimit::default());
+        let client = Client::new(service, "default");
         let (health, metrics, clock) = (Health::default(), Metrics::new("0"), Arc::new(Timestamp::now));
-        let host = Arc::new(Host::new(client, health, metrics, Claim::Always, limit, clock));
+        let host = Arc::new(Host::new(client, health, metrics, Claim::Always, clock));
         let known = known.map(|known| version("one", known));
-        Self { work: Work::new(&host, "things"), known, planned, after: After::Watched, log, sent }
+        Self { work: Work::new(&host, "things"), known, planned, log, sent }
     }
 
-    /// After a write with this effect.
-    fn expecting(self, effect: Effect) -> Self {
-        self.work.expectations().sent(&"a", self.known.as_ref(), effect, None, Instant::now());
+    /// After a write that has left this.
+    fn after(self, left: Left) -> Self {
+        self.work.written.set(&"a", left);
         self
     }
 
@@ -88,14 +88,14 @@ impl<const READS: usize, const HAS_STATUS: bool> One<READS, HAS_STATUS> {
     }
 }
 
-impl<const READS: usize, const HAS_STATUS: bool> Objects for One<READS, HAS_STATUS> {
+impl<const CAN_GET: bool, const HAS_STATUS: bool> Objects for One<CAN_GET, HAS_STATUS> {
     type Key = &'static str;
     type Create = Value;
     type Patch = Value;
     type Plan = ();
 
     const WORKERS: usize = 1;
-    const READS: Reads = [Reads::Never, Reads::IfLate, Reads::IfMet][READS];
+    const CAN_GET: bool = CAN_GET;
     const HAS_STATUS: bool = HAS_STATUS;
 
     fn work(&self) -> &Arc<Work<&'static str>> {
@@ -113,7 +113,7 @@ impl<const READS: usize, const HAS_STATUS: bool> Objects for One<READS, HAS_STAT
 
     fn plan(&self, _: &&'static str, read: Option<&Read>) -> Planned<Self> {
         let Some(read) = read else { return Planned::Write(self.planned.clone(), ()) };
-        let version = read.object.as_deref().and_then(metadata).and_then(|it| it.resource_version);
+        let version = read.object.as_deref().and_then(super::version).map(|it| it.resource_version);
         self.log.lock().push(format!("plan for {}", version.as_deref().unwrap_or("none")));
         Planned::Write(Action::Nothing, ())
     }
@@ -123,10 +123,6 @@ impl<const READS: usize, const HAS_STATUS: bool> Objects for One<READS, HAS_STAT
     }
 
     fn refused(&self, _: &&'static str, (): &(), _: &WriteError) {}
-
-    fn wrote(&self, _: &&'static str, (): &(), _: &Effect) -> After {
-        self.after
-    }
 }
 
 fn version(uid: &str, version: &str) -> Version {
@@ -161,22 +157,29 @@ fn delete() -> Write {
     Action::Delete(version("one", "4"))
 }
 
+fn left() -> Left {
+    Left::Exists(version("one", "5"))
+}
+
+/// Responds to a GET with an object of version 6, and to all else with this response.
+fn or_object(response: (u16, Value)) -> impl Fn(&Method) -> (u16, Value) + Send + Sync {
+    move |method| if method == Method::GET { (200, object("6")) } else { response.clone() }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_delete_waits_for_no_watch_if_it_needs_no_version_or_the_one_that_the_last_write_left() {
-    let exists = || Effect::Exists(version("one", "5"));
-    let gone = || Effect::Gone("one".to_owned());
+    let gone = || Left::Gone("one".to_owned());
     let by_uid = || Action::DeleteByUid("one".to_owned());
-    for (effect, planned, preconditions) in [
-        (exists(), by_uid(), Some(json!({ "uid": "one" }))),
+    for (left, planned, preconditions) in [
+        (left(), by_uid(), Some(json!({ "uid": "one" }))),
         (gone(), by_uid(), Some(json!({ "uid": "one" }))),
-        (exists(), delete(), Some(json!({ "uid": "one", "resourceVersion": "5" }))),
-        (exists(), Action::Delete(version("another", "4")), None),
+        (left(), delete(), Some(json!({ "uid": "one", "resourceVersion": "5" }))),
+        (left(), Action::Delete(version("another", "4")), None),
         (gone(), delete(), None),
-        (exists(), patch(), None),
+        (left(), patch(), None),
     ] {
-        let what = format!("{planned:?} after {effect:?}");
-        let one = One::<IF_LATE>::new(Some("4"), planned, |_| (200, json!({ "kind": "Status" })));
-        let one = one.expecting(effect);
+        let what = format!("{planned:?} after {left:?}");
+        let one = One::<false>::new(Some("4"), planned, |_| (200, json!({ "kind": "Status" }))).after(left);
         let outcome = one.reconcile().await;
         if let Some(preconditions) = preconditions {
             assert_eq!(one.log(), [format!("DELETE {ALL}/a")], "{what}");
@@ -187,17 +190,16 @@ async fn a_delete_waits_for_no_watch_if_it_needs_no_version_or_the_one_that_the_
     }
 }
 
-/// What follows if the watch has not shown a write within `longest`.
-async fn late<const READS: usize>(longest: Duration, response: (u16, Value)) -> (Outcome, Vec<String>) {
-    let one = One::<READS>::new(Some("4"), patch(), move |_| response.clone());
-    let one = one.expecting(Effect::Exists(version("one", "5")));
-    assert_eq!((one.reconcile().await, one.log()), (Outcome::RetryAfter(longest), vec![]));
-    tokio::time::advance(longest).await;
+/// What follows if the watch is late.
+async fn late<const CAN_GET: bool>(response: (u16, Value)) -> (Outcome, Vec<String>) {
+    let one = One::<CAN_GET>::new(Some("4"), patch(), move |_| response.clone()).after(left());
+    assert_eq!((one.reconcile().await, one.log()), (WAITS, vec![]));
+    tokio::time::advance(LONGEST_LAG).await;
     (one.reconcile().await, one.log())
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_is_read_when_its_watch_is_late_and_held_until_it_is_shown_or_written_without_a_read() {
+async fn an_object_is_read_when_its_watch_is_late_and_held_until_it_is_shown() {
     let (get, list) = (format!("GET {ALL}/a"), format!("GET {ALL}"));
     let read = |get: &str, version: &str| vec![get.to_owned(), format!("plan for {version}")];
     for (response, outcome, version) in [
@@ -205,25 +207,52 @@ async fn an_object_is_read_when_its_watch_is_late_and_held_until_it_is_shown_or_
         ((200, object("4")), Outcome::Done, "4"),
         (failure(404, "NotFound"), Outcome::Done, "none"),
     ] {
-        assert_eq!(late::<IF_MET>(LONGEST_LAG, response).await, (outcome, read(&get, version)));
+        assert_eq!(late::<true>(response).await, (outcome, read(&get, version)));
     }
     for (items, outcome, version) in [(json!([object("6")]), HELD, "6"), (json!([]), Outcome::Done, "none")] {
         let response = (200, json!({ "metadata": {}, "items": items }));
-        assert_eq!(late::<IF_LATE>(LONGEST_LAG, response).await, (outcome, read(&list, version)));
+        assert_eq!(late::<false>(response).await, (outcome, read(&list, version)));
     }
-    let written = (Outcome::RetryAfter(LONGEST_SILENCE), vec![format!("PATCH {ALL}/a")]);
-    assert_eq!(late::<NEVER>(LONGEST_SILENCE, (200, object("6"))).await, written);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_hangs_ends_when_its_key_is_queued_again() {
+    let one = Arc::new(One::<true>::new(Some("4"), patch(), |_| (HANGS, Value::Null)).after(left()));
+    tokio::time::advance(LONGEST_LAG).await;
+    let (stop, outcomes) = (CancellationToken::new(), Arc::<Mutex<Vec<Outcome>>>::default());
+    let running = {
+        let (one, stop, outcomes) = (Arc::clone(&one), stop.clone(), Arc::clone(&outcomes));
+        move |key| {
+            let (one, stop, outcomes) = (Arc::clone(&one), stop.clone(), Arc::clone(&outcomes));
+            async move {
+                if !outcomes.lock().is_empty() {
+                    stop.cancel();
+                    return Outcome::Done;
+                }
+                let outcome = reconcile(&*one, &key).await;
+                outcomes.lock().push(outcome);
+                outcome
+            }
+        }
+    };
+    one.work.add("a");
+    let again = async {
+        while one.log().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        one.work.add("a");
+    };
+    tokio::join!(one.work.run(1, stop, running), again);
+    assert_eq!((outcomes.lock().clone(), one.log()), (vec![Outcome::Held], vec![format!("GET {ALL}/a")]));
 }
 
 /// What follows from a write with this response; a read returns version 6.
-async fn write_of<const READS: usize, const HAS_STATUS: bool>(
+async fn write_of<const HAS_STATUS: bool>(
     known: Option<&str>,
     planned: Write,
     response: (u16, Value),
 ) -> (Outcome, Vec<String>) {
-    let one = One::<READS, HAS_STATUS>::new(known, planned, move |method| {
-        if method == Method::GET { (200, object("6")) } else { response.clone() }
-    });
+    let one = One::<true, HAS_STATUS>::new(known, planned, or_object(response));
     (one.reconcile().await, one.log().split_off(1))
 }
 
@@ -231,43 +260,41 @@ async fn write_of<const READS: usize, const HAS_STATUS: bool>(
 async fn a_new_object_is_planned_at_once_if_it_has_a_status() {
     let response = || (201, object("6"));
     let planned = (HELD, vec!["plan for 6".to_owned()]);
-    assert_eq!(write_of::<IF_LATE, true>(None, create(), response()).await, planned);
-    assert_eq!(write_of::<IF_LATE, false>(None, create(), response()).await, (WAITS, vec![]));
-    assert_eq!(write_of::<IF_LATE, true>(Some("4"), patch(), response()).await, (WAITS, vec![]));
+    assert_eq!(write_of::<true>(None, create(), response()).await, planned);
+    assert_eq!(write_of::<false>(None, create(), response()).await, (WAITS, vec![]));
+    assert_eq!(write_of::<true>(Some("4"), patch(), response()).await, (WAITS, vec![]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_create_whose_name_exists_is_followed_by_a_read_if_perhaps_no_watch_shows_the_object() {
-    let exists = || failure(409, "AlreadyExists");
+async fn a_write_that_meets_an_object_or_a_change_is_followed_by_one_read() {
     let read = (HELD, vec![format!("GET {ALL}/a"), "plan for 6".to_owned()]);
-    assert_eq!(write_of::<IF_MET, false>(None, create(), exists()).await, read);
-    assert_eq!(write_of::<IF_LATE, false>(None, create(), exists()).await, (WAITS, vec![]));
-    assert_eq!(write_of::<IF_MET, false>(None, create(), (201, object("6"))).await, (WAITS, vec![]));
+    assert_eq!(write_of::<false>(None, create(), failure(409, "AlreadyExists")).await, read);
+    assert_eq!(write_of::<false>(Some("4"), patch(), failure(409, "Conflict")).await, read);
+    assert_eq!(write_of::<false>(Some("4"), delete(), failure(409, "Conflict")).await, read);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_that_a_finalizer_holds_is_planned_from_its_response_or_not_repeated_at_once() {
+async fn a_delete_that_a_finalizer_holds_is_planned_from_its_response_and_not_repeated() {
     let (known, is_held) = (Some("4"), |version| (200, held(version)));
     let planned = (HELD, vec!["plan for 6".to_owned()]);
-    assert_eq!(write_of::<IF_MET, false>(known, delete(), is_held("6")).await, planned);
-    assert_eq!(write_of::<IF_LATE, false>(known, delete(), is_held("6")).await, (WAITS, vec![]));
-    let unchanged = (Outcome::Refused, vec![]);
-    assert_eq!(write_of::<IF_LATE, false>(known, delete(), is_held("4")).await, unchanged);
-    assert_eq!(write_of::<IF_LATE, false>(known, patch(), is_held("4")).await, (AT_ONCE, vec![]));
-    assert_eq!(write_of::<IF_MET, false>(known, patch(), is_held("6")).await, (WAITS, vec![]));
+    assert_eq!(write_of::<false>(known, delete(), is_held("6")).await, planned);
+    assert_eq!(write_of::<false>(known, delete(), is_held("4")).await, (Outcome::Refused, vec![]));
     let gone = (200, json!({ "kind": "Status" }));
-    assert_eq!(write_of::<IF_MET, false>(known, delete(), gone).await, (WAITS, vec![]));
+    assert_eq!(write_of::<false>(known, delete(), gone).await, (WAITS, vec![]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_waits_only_for_what_its_watch_shows() {
-    for (after, outcome) in [
-        (After::Watched, WAITS),
-        (After::Unwatched, AT_ONCE),
-        (After::Outcome(Outcome::Refused), Outcome::Refused),
-    ] {
-        let one = One::<IF_LATE>::new(Some("4"), patch(), |_| (200, object("6")));
-        let one = One { after, ..one };
-        assert_eq!(one.reconcile().await, outcome, "{after:?}");
+async fn a_patch_that_leaves_the_version_as_it_was_is_refused() {
+    for (version, outcome) in [("4", Outcome::Refused), ("6", WAITS)] {
+        assert_eq!(write_of::<false>(Some("4"), patch(), (200, object(version))).await, (outcome, vec![]));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_not_found_is_held_until_the_watch_shows_its_end() {
+    let one = One::<true>::new(Some("4"), patch(), |_| failure(404, "NotFound"));
+    assert_eq!(one.reconcile().await, Outcome::Retry);
+    assert_eq!(one.reconcile().await, WAITS);
+    one.work.written.ended(&"a", "one");
+    assert_eq!(one.reconcile().await, Outcome::Retry);
 }

@@ -159,7 +159,7 @@ impl<K: 'static> Follower<K> {
             token = list.continue_.filter(|token| !token.is_empty());
             if token.is_none() {
                 let version = version.ok_or(WatchError::NoVersion)?;
-                history.end_list(&version);
+                history.end_list();
                 lists.seen.record(self.era, &version);
                 endpoint.page.grow();
                 self.sync.mark_synced();

@@ -24,11 +24,10 @@ impl<K: 'static> History<K> {
     /// A list starts at its first page.
     pub(super) fn begin_list(&mut self) {
         self.list = self.list.wrapping_add(1);
-        self.sink.listing();
     }
 
-    /// The list is complete, at this resourceVersion.
-    pub(super) fn end_list(&mut self, version: &str) {
+    /// The list is complete.
+    pub(super) fn end_list(&mut self) {
         let Self { sink, known, list } = self;
         known.retain(|key, seen| {
             let is_there = *seen == *list;
@@ -37,7 +36,7 @@ impl<K: 'static> History<K> {
             }
             is_there
         });
-        sink.listed(version);
+        sink.listed();
         if known.is_empty() {
             sink.none_listed();
         }
@@ -78,7 +77,7 @@ mod tests {
         fn delete(&mut self, key: &ObjectKey) {
             self.0.lock().push(format!("delete {}/{}", key.namespace, key.name));
         }
-        fn listed(&mut self, _: &str) {
+        fn listed(&mut self) {
             self.0.lock().push("listed".to_owned());
         }
         fn none_listed(&mut self) {
@@ -108,7 +107,7 @@ mod tests {
                         history.apply(object(name));
                     }
                     if matches!(step, Step::List(_)) {
-                        history.end_list("1");
+                        history.end_list();
                     }
                 }
                 Step::Apply(name) => history.apply(object(name)),
@@ -158,7 +157,7 @@ mod tests {
         history.begin_list();
         let text = br#"{"metadata":{"namespace":"ns","name":"a"},"data":7}"#;
         history.apply(whole(text).unwrap());
-        history.end_list("1");
+        history.end_list();
         assert_eq!(*recorder.0.lock(), ["apply ns/a unreadable", "listed"]);
     }
 }

@@ -514,7 +514,7 @@ impl Sink<ConfigMap> for Listed {
 
     fn delete(&mut self, _: &ObjectKey) {}
 
-    fn listed(&mut self, _: &str) {
+    fn listed(&mut self) {
         *self.0.lock() += 1;
     }
 }

@@ -216,6 +216,10 @@ pub fn summary(error: &kube::Error) -> String {
         }
         source = cause.source();
     }
+    if let Some(limit) = server_check::limit(error) {
+        text.push_str("; ");
+        text.push_str(limit);
+    }
     text.replace(['\n', '\r'], " ")
 }
 

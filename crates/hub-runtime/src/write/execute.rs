@@ -11,13 +11,14 @@ use kube::api::{
     Preconditions, Request as Requests,
 };
 use kube::{Client, Resource};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::info;
 
 use super::error::{Category, WriteError};
 use super::{Request, Writer};
-use crate::watch::Effect;
+use crate::written::Left;
 
 /// The object of a write.
 #[derive(Debug, Clone)]
@@ -35,13 +36,27 @@ pub struct Target {
     field_manager: Option<&'static str>,
 }
 
-/// What is read of a response: an object, or after a delete perhaps a Status.
+/// What is read of a response: an object, or after a delete perhaps a Status. Nothing else of it takes memory.
 #[derive(Deserialize)]
 struct Response {
     #[serde(default)]
     kind: String,
     #[serde(default)]
-    metadata: ObjectMeta,
+    metadata: ResponseMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ResponseMetadata {
+    uid: String,
+    resource_version: String,
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+impl From<ResponseMetadata> for Version {
+    fn from(metadata: ResponseMetadata) -> Self {
+        Self { uid: metadata.uid, resource_version: metadata.resource_version }
+    }
 }
 
 impl Target {
@@ -110,8 +125,8 @@ impl Target {
         Ok(writer.send(self.request("list"), listing).await?.items.pop())
     }
 
-    /// Sends a write. Returns its effect and the response. A create whose name exists, and a delete by uid that finds
-    /// no object with this uid, are effects and not errors.
+    /// Sends a write. Returns what it has left, and the response. A delete by uid that finds no object with this uid has
+    /// left none.
     ///
     /// # Errors
     ///
@@ -121,7 +136,7 @@ impl Target {
         client: &Client,
         writer: &Writer,
         write: &Action<C, P>,
-    ) -> Result<(Effect, String), WriteError> {
+    ) -> Result<(Left, String), WriteError> {
         let verb = write.verb().unwrap_or_default();
         let invalid = |error: serde_json::Error| {
             WriteError::new(verb, self.resource, &self.full_name, Category::Invalid, error.to_string())
@@ -130,7 +145,7 @@ impl Target {
         let patching = PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
         let (requests, name) = (&self.requests, &*self.name);
         let (request, done, uid) = match write {
-            Action::Nothing => return Ok((Effect::Met, String::new())),
+            Action::Nothing => return Ok((Left::Gone(String::new()), String::new())),
             Action::Create(object) => {
                 let params = PostParams { field_manager, ..PostParams::default() };
                 (requests.create(&params, serde_json::to_vec(object).map_err(invalid)?), "created", "")
@@ -157,17 +172,12 @@ impl Target {
         };
         let (response, text) = match writer.send(self.request(verb), sending).await {
             Ok(response) => response,
-            // Created by an earlier attempt whose response was lost, or by another client, and not yet shown by the
-            // watch.
-            Err(error) if error.category == Category::AlreadyExists => {
-                return Ok((Effect::Met, String::new()));
-            }
             // The object is gone, and another may have its name.
             Err(error)
                 if matches!(write, Action::DeleteByUid(_))
                     && matches!(error.category, Category::NotFound | Category::Conflict) =>
             {
-                return Ok((Effect::Gone(uid.to_owned()), String::new()));
+                return Ok((Left::Gone(uid.to_owned()), String::new()));
             }
             Err(error) => return Err(error),
         };
@@ -177,20 +187,25 @@ impl Target {
         // If a finalizer delays the delete, the response contains the object with its deletionTimestamp.
         let is_gone =
             verb == "delete" && (response.kind == "Status" || response.metadata.deletion_timestamp.is_none());
-        let version = || Version::of(&response.metadata);
-        let effect = match write {
-            _ if is_gone => Effect::Gone(uid.to_owned()),
-            Action::Create(_) => Effect::Created(version()),
-            _ => Effect::Exists(version()),
-        };
-        Ok((effect, text))
+        let left = if is_gone { Left::Gone(uid.to_owned()) } else { Left::Exists(response.metadata.into()) };
+        Ok((left, text))
     }
 }
 
 /// The metadata of an object in JSON.
 #[must_use]
 pub fn metadata(object: &str) -> Option<ObjectMeta> {
-    Some(serde_json::from_str::<Response>(object).ok()?.metadata)
+    #[derive(Deserialize)]
+    struct Object {
+        metadata: ObjectMeta,
+    }
+    Some(serde_json::from_str::<Object>(object).ok()?.metadata)
+}
+
+/// The version of an object in JSON.
+#[must_use]
+pub fn version(object: &str) -> Option<Version> {
+    Some(serde_json::from_str::<Response>(object).ok()?.metadata.into())
 }
 
 /// The request that changes a status.
@@ -236,7 +251,6 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
-    use crate::flow::write_limit::WriteLimit;
     use crate::host::lease::Claim;
     use crate::observe::metrics::Metrics;
 
@@ -274,7 +288,7 @@ mod tests {
             let response = http::Response::builder().status(code).body(response).unwrap();
             std::future::ready(Ok::<_, Infallible>(response))
         });
-        let writer = Writer::new(Claim::Always, WriteLimit::default(), Metrics::new("0"));
+        let writer = Writer::new(Claim::Always, Metrics::new("0"));
         (Client::new(service, "default"), writer)
     }
 
@@ -303,23 +317,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_effect_of_a_write_is_what_its_response_shows() {
+    async fn a_write_has_left_what_its_response_shows() {
         let mut held = object();
         held["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         let (held, object) = ((200, held), (200, object()));
         let status = (200, json!({ "kind": "Status", "status": "Success" }));
         let (missing, other) = (failure(404, "NotFound"), failure(409, "Conflict"));
         let (there, broken) = (failure(409, "AlreadyExists"), failure(500, "InternalError"));
-        let exists = || Ok(Effect::Exists(version()));
-        let gone = || Ok(Effect::Gone("u1".to_owned()));
+        let exists = || Ok(Left::Exists(version()));
+        let gone = || Ok(Left::Gone("u1".to_owned()));
         let create = Action::Create(json!({}));
         let patch = Action::Patch(version(), json!({}));
         let patch_status = Action::PatchStatus(version(), json!({}));
         let delete = Action::Delete(version());
         let by_uid = Action::DeleteByUid("u1".to_owned());
-        for (write, (code, response), effect) in [
-            (&create, &object, Ok(Effect::Created(version()))),
-            (&create, &there, Ok(Effect::Met)),
+        for (write, (code, response), left) in [
+            (&create, &object, exists()),
+            (&create, &there, Err(Category::AlreadyExists)),
             (&create, &broken, Err(Category::Internal)),
             (&patch, &object, exists()),
             (&patch, &held, exists()),
@@ -339,8 +353,8 @@ mod tests {
         ] {
             let (client, writer) = responding(*code, response);
             let written = target().write(&client, &writer, write).await;
-            let found = written.map(|(effect, _)| effect).map_err(|error| error.category);
-            assert_eq!(found, effect, "{write:?}: {response}");
+            let found = written.map(|(left, _)| left).map_err(|error| error.category);
+            assert_eq!(found, left, "{write:?}: {response}");
         }
     }
 }

@@ -53,4 +53,7 @@ ec version-1-root
 openssl req -new -key version-1-root.key -subj '/CN=Version 1 root' -out version-1.csr 2>log
 openssl x509 -req -in version-1.csr -signkey version-1-root.key -days 36500 -out version-1-root.crt 2>log
 ec leaf-of-version-1 && certificate leaf-of-version-1 proxy.example "$HOST" version-1-root
+openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-521 -out p521-root.key 2>log
+certificate p521-root 'P-521 root' "$CA" self
+ec leaf-of-p521 && certificate leaf-of-p521 proxy.example "$LEAF" p521-root
 cp ./*.crt "$out"

@@ -1,7 +1,7 @@
 //! Applications with an identity of their own need no copy of a token, and a cluster that lets them in.
 
 use hub_core::explain::observed::AccountPermission;
-use hub_core::explain::{Question, Status, Step, explain};
+use hub_core::explain::{Object, Question, Status, Step, explain};
 use serde_json::{Value, json};
 
 use super::scene::{Scene, one, work};
@@ -66,6 +66,13 @@ fn an_application_with_its_own_identity_needs_no_account_and_what_lets_it_in() {
         (
             scene().profile(&json!({ "status": { "accessProviders": null } })),
             problem("OwnIdentityNotPublished"),
+        ),
+        (
+            scene().observing(|hub| {
+                let name = "cluster-proxy-addon-manager";
+                hub.no_kube_api_proxy = Some(Object::namespaced("Deployment", "multicluster-engine", name));
+            }),
+            problem("OwnIdentityUnsupported"),
         ),
         // Permissions of applications in another namespace.
         (

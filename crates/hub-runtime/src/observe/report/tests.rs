@@ -10,7 +10,6 @@ use tokio::time::timeout;
 
 use super::events::*;
 use super::*;
-use crate::flow::write_limit::WriteLimit;
 use crate::host::lease::{Candidate, Claim, Election};
 use crate::write::Writer;
 use crate::write::error::WriteError;
@@ -144,8 +143,7 @@ async fn without_the_lease_no_event_is_published_and_none_is_lost() {
     let election = Election::new(client.clone(), candidate, metrics.clone());
     let reporter = reporter();
     report(&reporter, Some(Reason::InvalidSelector));
-    let publisher =
-        publisher(client, &reporter, Writer::new(election.claim(), WriteLimit::default(), metrics));
+    let publisher = publisher(client, &reporter, Writer::new(election.claim(), metrics));
     assert!(timeout(Duration::from_mins(10), publisher.run()).await.is_err());
     assert_eq!(requests.load(Ordering::Relaxed), 0);
     assert!(due(&reporter, Instant::now()).is_some());
@@ -154,7 +152,7 @@ async fn without_the_lease_no_event_is_published_and_none_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn an_event_waits_until_the_api_server_accepts_writes_again() {
     let requests = Arc::new(AtomicUsize::new(0));
-    let writer = Writer::new(Claim::Always, WriteLimit::default(), Metrics::new("0"));
+    let writer = Writer::new(Claim::Always, Metrics::new("0"));
     let breaker = writer.breaker.clone();
     let failed = WriteError::new("create", "things", "name", Category::Unavailable, "text");
     breaker.observe(Instant::now(), Err(&failed));
@@ -198,7 +196,7 @@ async fn an_event_that_cannot_be_delivered_delays_no_event_of_another_namespace(
         reporter.report(&subject, None, vec![Finding::new(Reason::InvalidSelector, "broken")]);
     };
     let client = hanging_in("hanging-", &accepted);
-    let writer = Writer::new(Claim::Always, WriteLimit::default(), Metrics::new("0"));
+    let writer = Writer::new(Claim::Always, Metrics::new("0"));
     let publishing = tokio::spawn(publisher(client, &reporter, writer).run());
     for n in 0..8 {
         report(&format!("hanging-{n}"));

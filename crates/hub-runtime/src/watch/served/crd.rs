@@ -25,7 +25,7 @@ impl Sink<CustomResourceDefinition> for Versions {
 
     fn delete(&mut self, _: &ObjectKey) {}
 
-    fn listed(&mut self, _: &str) {
+    fn listed(&mut self) {
         // The CustomResourceDefinition does not exist or is not readable: the watch on profiles need not wait for it.
         self.0.settle();
     }
@@ -107,10 +107,10 @@ mod tests {
     #[tokio::test]
     async fn without_a_definition_no_caller_waits() {
         let versions = ServedVersion::default();
-        Versions(versions.clone()).listed("1");
+        Versions(versions.clone()).listed();
         assert_eq!(versions.known().await, ProfileVersion::V1alpha1);
         assert_eq!(seen(&versions, &[("v1alpha2", true)]), ProfileVersion::V1alpha2);
-        Versions(versions.clone()).listed("1");
+        Versions(versions.clone()).listed();
         assert_eq!(versions.current(), ProfileVersion::V1alpha2);
     }
 }

@@ -1,9 +1,8 @@
 //! Every order in a small scope: one key, the writes of our process and of another client, their responses, the events
-//! and lists of the watch, and a restored history. When everything has arrived, the cache shows the hub and nothing
-//! waits, and until then no write is sent for a state that a response has ruled out.
+//! and lists of the watch, and a restored history. When everything has arrived, the cache shows the hub, and a key is
+//! held only if its object ended unseen. Until then, no write is sent for a state that a response has ruled out.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::LazyLock;
 
 use super::*;
 
@@ -37,7 +36,7 @@ type Request = (Verb, Option<Response>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Watch {
     Broken,
-    Listing { shows: Option<Object>, version: u8, is_shown: bool },
+    Listing { shows: Option<Object>, is_shown: bool },
     Watching,
 }
 
@@ -56,9 +55,7 @@ struct World {
     // The process.
     is_listed: bool,
     request: Option<Request>,
-    expectations: Expectations<()>,
-    /// The number of the current list.
-    list: u64,
+    left: Option<Left>,
     known: Option<Object>,
     /// What a response has shown of our last write: the object, and whether it was deleted.
     written: Option<(Object, bool)>,
@@ -72,9 +69,6 @@ fn version((uid, version): Object) -> Version {
     Version { uid: uid.to_string(), resource_version: version.to_string() }
 }
 
-/// Nothing takes any time, so that the watch is never late.
-static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
-
 impl World {
     fn new(object: Option<Object>) -> Self {
         Self {
@@ -87,8 +81,7 @@ impl World {
             has_shown: false,
             is_listed: false,
             request: None,
-            expectations: Expectations::default(),
-            list: 0,
+            left: None,
             known: None,
             written: None,
             changes: CHANGES,
@@ -135,28 +128,37 @@ impl World {
                 "{verb:?} after a response that shows {written:?}: {self:?}"
             );
         }
-        self.expectations.sending(&(), *NOW);
         self.request = Some((verb, None));
     }
 
     fn respond(&mut self, verb: Verb, response: Response) {
         self.request = None;
-        let effect = match (verb, response) {
+        let left = match (verb, response) {
             (_, Response::Shows(object)) => {
                 self.written = Some((object, false));
-                Effect::Exists(version(object))
+                Left::Exists(version(object))
             }
             (Verb::Delete(object), Response::Deleted) => {
                 self.written = Some((object, true));
-                Effect::Gone(object.0.to_string())
+                Left::Gone(object.0.to_string())
             }
             (Verb::Patch(object) | Verb::Delete(object), Response::NotFound) => {
-                Effect::Gone(object.0.to_string())
+                Left::Gone(object.0.to_string())
             }
-            (Verb::Create, Response::Conflict) => Effect::Met,
-            _ => return self.expectations.forget(&()),
+            _ => return,
         };
-        self.expectations.sent(&(), self.known.map(version).as_ref(), effect, None, *NOW);
+        self.change(|written| written.set(&(), left));
+    }
+
+    /// Changes what is known of our last write.
+    fn change<T>(&mut self, change: impl FnOnce(&Written<()>) -> T) -> T {
+        let written = Written::default();
+        if let Some(left) = self.left.take() {
+            written.set(&(), left);
+        }
+        let changed = change(&written);
+        self.left = written.0.into_inner().remove(&()).map(|(left, _)| left);
+        changed
     }
 
     fn shown(&mut self, object: Object) {
@@ -167,7 +169,7 @@ impl World {
     fn ended(&mut self) {
         self.has_shown = false;
         if let Some((uid, _)) = self.known.take() {
-            self.expectations.ended(&(), &uid.to_string());
+            self.change(|written| written.ended(&(), &uid.to_string()));
         }
         self.written = None;
     }
@@ -175,8 +177,7 @@ impl World {
     /// Whether the key can be planned.
     fn is_ready(&self) -> bool {
         let known = self.known.map(version);
-        let readiness = self.expectations.clone().check(&(), known.as_ref(), LONGEST_LAG, *NOW);
-        matches!(readiness, Readiness::Ready(_))
+        self.clone().change(|written| written.unseen(&(), known.as_ref()).is_none())
     }
 
     /// Every world that can follow.
@@ -217,24 +218,22 @@ impl World {
                 it.request = Some((verb, Some(response)));
             }),
             // No further changes are allowed: the request gets no response.
-            Some((_, None)) => then(&|it| it.lose_request()),
+            Some((_, None)) => then(&|it| it.request = None),
             Some((verb, Some(response))) => then(&|it| it.respond(verb, response)),
         }
         match self.watch {
             Watch::Broken => then(&|it| {
                 it.events.clear();
-                it.watch = Watch::Listing { shows: it.object, version: it.version, is_shown: false };
-                it.list = it.expectations.begin_list();
+                it.watch = Watch::Listing { shows: it.object, is_shown: false };
             }),
-            Watch::Listing { shows: Some(object), version, is_shown: false } => then(&|it| {
-                it.watch = Watch::Listing { shows: Some(object), version, is_shown: true };
+            Watch::Listing { shows: Some(object), is_shown: false } => then(&|it| {
+                it.watch = Watch::Listing { shows: Some(object), is_shown: true };
                 it.shown(object);
             }),
-            Watch::Listing { shows, version, .. } => then(&|it| {
+            Watch::Listing { shows, .. } => then(&|it| {
                 if shows.is_none() && it.has_shown {
                     it.ended();
                 }
-                it.expectations.end_list(it.list, &version.to_string(), |()| true);
                 (it.watch, it.is_listed) = (Watch::Watching, true);
             }),
             Watch::Watching if !self.events.is_empty() => then(&|it| match it.events.pop_front() {
@@ -257,29 +256,10 @@ impl World {
                 it.restores -= 1;
                 (it.object, it.version) = it.backup;
                 (it.watch, it.written) = (Watch::Broken, None);
-                it.lose_request();
+                it.request = None;
             });
         }
         next
-    }
-
-    fn lose_request(&mut self) {
-        if self.request.take().is_some() {
-            self.expectations.forget(&());
-        }
-    }
-
-    /// The same world, numbered from zero: only whether a write came before the list matters.
-    fn numbered(mut self) -> Self {
-        let list = self.list;
-        for expected in self.expectations.expected.values_mut() {
-            expected.number = u64::from(expected.number >= list);
-            if let What::Response(InFlight { before: Some(before), .. }) = &mut expected.what {
-                before.number = u64::from(before.number >= list);
-            }
-        }
-        (self.list, self.expectations.next) = (1, 2);
-        self
     }
 
     /// Whether everything that has happened has arrived.
@@ -294,16 +274,15 @@ fn whatever_the_order_the_cache_ends_as_the_hub_and_no_write_is_sent_for_a_state
     let mut visited: HashSet<World> = HashSet::new();
     let mut quiet = 0;
     while let Some(world) = open.pop() {
-        let world = world.numbered();
         if !visited.insert(world.clone()) {
             continue;
         }
         if world.is_quiet() {
             quiet += 1;
             assert_eq!(world.known, world.object, "{world:?}");
-            // What a create has met may have ended before the list: it is read.
-            let has_met = world.expectations.expected.values().any(|it| it.what == What::Object);
-            assert!(world.is_ready() || has_met, "{world:?}");
+            // After a time, it is planned from the cache, or read.
+            let has_ended = world.known.is_none() || world.restores < RESTORES;
+            assert!(world.is_ready() || has_ended, "{world:?}");
         }
         open.extend(world.next());
     }

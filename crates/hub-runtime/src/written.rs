@@ -1,0 +1,156 @@
+//! What our own last writes have left on the hub, as long as a cache does not show it.
+//!
+//! The watch is the only writer of a cache. Until it has reached the version that an accepted write has returned, the
+//! cache is older than what this process knows, so the key is held: it is planned again when the watch shows the write,
+//! a later version, or the end of the object. A plan from an older cache would do no harm, since every write names the
+//! uid and the resourceVersion that it is for; it would only be refused.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hub_core::version::Version;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::watch::is_newer;
+
+/// How long a key is held. A watch that is later has broken, or will never show the write: the object may have been
+/// deleted before the response arrived, or the history of the hub replaced.
+pub const LONGEST_LAG: Duration = Duration::from_secs(5);
+
+/// What a write has left on the hub.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Left {
+    /// The object in this version.
+    Exists(Version),
+    /// The object with this uid is gone.
+    Gone(String),
+}
+
+impl Left {
+    /// Whether a cache that contains this version, or no object, is as new as the write.
+    fn is_reached(&self, known: Option<&Version>) -> bool {
+        match (self, known) {
+            // A later object of the same name has a later version, an earlier one an earlier version.
+            (Self::Exists(left), Some(known)) => !is_newer(&left.resource_version, &known.resource_version),
+            (Self::Exists(_), None) => false,
+            (Self::Gone(uid), known) => known.is_none_or(|known| known.uid != *uid),
+        }
+    }
+}
+
+/// By key, what the last write has left and when, as long as the cache has not reached it.
+#[derive(Debug)]
+pub struct Written<K>(Mutex<BTreeMap<K, (Left, Instant)>>);
+
+impl<K> Default for Written<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Clone + Ord> Written<K> {
+    /// Records what a response shows.
+    pub fn set(&self, key: &K, left: Left) {
+        self.0.lock().insert(key.clone(), (left, Instant::now()));
+    }
+
+    /// What the last write has left if the cache, which contains this version or no object, has not reached it, and how
+    /// long to wait for it: zero if the watch is late.
+    pub fn unseen(&self, key: &K, known: Option<&Version>) -> Option<(Left, Duration)> {
+        let mut written = self.0.lock();
+        let (left, since) = written.get(key)?;
+        if left.is_reached(known) {
+            written.remove(key);
+            return None;
+        }
+        Some((left.clone(), LONGEST_LAG.saturating_sub(since.elapsed())))
+    }
+
+    /// The watch shows the end of the object with this uid.
+    pub fn ended(&self, key: &K, uid: &str) {
+        let mut written = self.0.lock();
+        if let Some((Left::Exists(Version { uid: left, .. }) | Left::Gone(left), _)) = written.get(key)
+            && left == uid
+        {
+            written.remove(key);
+        }
+    }
+
+    /// Forgets what the last write has left: it is late, or no watch shows it.
+    pub fn forget(&self, key: &K) {
+        self.0.lock().remove(key);
+    }
+
+    /// Forgets what watches that have ended no longer show.
+    pub fn retain(&self, is_watched: impl Fn(&K) -> bool) {
+        self.0.lock().retain(|key, _| is_watched(key));
+    }
+}
+
+#[cfg(test)]
+mod model;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(uid: &str, version: &str) -> Version {
+        Version { uid: uid.to_owned(), resource_version: version.to_owned() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_held_until_its_cache_has_reached_the_write_or_what_followed() {
+        let exists = || Left::Exists(version("one", "5"));
+        let gone = || Left::Gone("one".to_owned());
+        for (left, known, is_reached) in [
+            (exists(), None, false),
+            (exists(), Some(version("one", "4")), false),
+            (exists(), Some(version("one", "5")), true),
+            (exists(), Some(version("one", "6")), true),
+            (exists(), Some(version("before", "3")), false),
+            (exists(), Some(version("after", "7")), true),
+            (gone(), None, true),
+            (gone(), Some(version("one", "4")), false),
+            (gone(), Some(version("after", "7")), true),
+        ] {
+            let written = Written::default();
+            written.set(&"a", left.clone());
+            let unseen = written.unseen(&"a", known.as_ref());
+            let expected = (!is_reached).then_some((left.clone(), LONGEST_LAG));
+            assert_eq!(unseen, expected, "{left:?} {known:?}");
+            assert_eq!(
+                written.0.lock().len(),
+                usize::from(!is_reached),
+                "nothing is kept of what is reached"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_an_object_ends_what_is_known_of_it_and_of_no_other() {
+        for left in [Left::Exists(version("one", "5")), Left::Gone("one".to_owned())] {
+            let (written, older) = (Written::default(), version("one", "4"));
+            written.set(&"a", left);
+            written.ended(&"a", "before");
+            assert!(written.unseen(&"a", Some(&older)).is_some());
+            written.ended(&"a", "one");
+            assert!(written.unseen(&"a", Some(&older)).is_none());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_is_late_after_a_time_and_what_no_watch_shows_is_forgotten() {
+        let (written, left) = (Written::default(), Left::Exists(version("one", "5")));
+        let unseen = |key| written.unseen(&key, None).map(|(_, wait)| wait);
+        for key in ["late", "forgotten", "unwatched"] {
+            written.set(&key, left.clone());
+        }
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(unseen("late"), Some(Duration::from_secs(3)));
+        tokio::time::advance(LONGEST_LAG).await;
+        written.forget(&"forgotten");
+        written.retain(|key| *key != "unwatched");
+        assert_eq!(["late", "forgotten", "unwatched"].map(unseen), [Some(Duration::ZERO), None, None]);
+    }
+}

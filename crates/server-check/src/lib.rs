@@ -1,0 +1,294 @@
+//! A TLS handshake with a published server, and nothing after it. It shows what clients see: whether the server answers,
+//! which anchors verify its certificate, which hosts that names, and when it expires.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hub_core::access::{Presented, PublishedServer, Sighting};
+use hub_core::trust::{self, TrustAnchor};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// Timeout of a check.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connects to the server.
+pub async fn check(server: PublishedServer) -> Sighting {
+    let result = timeout(TIMEOUT, connect(server)).await;
+    result.unwrap_or_else(|_| Sighting::Unreachable(format!("no result within {TIMEOUT:?}")))
+}
+
+async fn connect(server: PublishedServer) -> Sighting {
+    let address = server.address.clone();
+    let observer = Arc::new(Observer::new(&server));
+    match handshake(&address.host, address.port, Arc::clone(&observer)).await {
+        Ok(()) => observer.presented().map_or_else(
+            || Sighting::Unreachable("it presents no certificate".to_owned()),
+            Sighting::Presented,
+        ),
+        Err(error) => match observer.presented() {
+            Some(presented) if presented.refused.is_some() => Sighting::Presented(presented),
+            _ => Sighting::Unreachable(explained(&*error)),
+        },
+    }
+}
+
+async fn handshake(
+    host: &str,
+    port: u16,
+    observer: Arc<Observer>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let config = ClientConfig::builder_with_provider(Arc::clone(&observer.provider))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(observer)
+        .with_no_client_auth();
+    let name = server_name(host)?;
+    let stream = TcpStream::connect((host, port)).await?;
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+    Ok(())
+}
+
+fn server_name(host: &str) -> Result<ServerName<'static>, rustls::pki_types::InvalidDnsNameError> {
+    match host.parse::<IpAddr>() {
+        Ok(ip) => Ok(ServerName::from(ip)),
+        Err(_) => ServerName::try_from(host.to_owned()),
+    }
+}
+
+/// What the TLS library cannot verify, although other clients can.
+const LIMIT: &str =
+    "certificates with a key on the curve P-521, and ECDSA signatures with SHA-512, are not supported";
+
+/// The text of an error. If it can be due to a signature algorithm that the TLS library lacks, it says so.
+#[must_use]
+pub fn explained(error: &(dyn Error + 'static)) -> String {
+    limit(error).map_or_else(|| error.to_string(), |limit| format!("{error}; {limit}"))
+}
+
+/// The limit of the TLS library that an error or one of its causes can be due to.
+#[must_use]
+pub fn limit(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        // The source of an io::Error is that of the error in it.
+        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let tls = cause.downcast_ref().or_else(|| inner?.downcast_ref::<rustls::Error>());
+        if tls.is_some_and(is_limit) {
+            return Some(LIMIT);
+        }
+        next = cause.source();
+    }
+    None
+}
+
+/// Whether the algorithms of the TLS library may not suffice: it says so itself, or the server finds none in common.
+fn is_limit(error: &rustls::Error) -> bool {
+    matches!(
+        error,
+        rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)
+            | rustls::Error::InvalidCertificate(
+                CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+                    | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. }
+            )
+    )
+}
+
+/// Verifies a certificate as clients do, and records it: by an anchor that issued it, or as one that is trusted itself.
+#[derive(Debug)]
+struct Observer {
+    provider: Arc<CryptoProvider>,
+    anchors: Vec<TrustAnchor>,
+    hosts: Vec<String>,
+    presented: Mutex<Option<Presented>>,
+}
+
+impl Observer {
+    fn new(server: &PublishedServer) -> Self {
+        Self {
+            provider: Arc::new(ring::default_provider()),
+            anchors: server.current.anchors().chain(&server.replaced).cloned().collect(),
+            hosts: server.hosts.clone(),
+            presented: Mutex::default(),
+        }
+    }
+
+    fn presented(&self) -> Option<Presented> {
+        self.presented.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn verify_by(
+        &self,
+        anchor: &TrustAnchor,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        // Unlike Go, webpki refuses a self-signed CA certificate as the certificate of a server.
+        if *anchor.der == **certificate {
+            return Ok(());
+        }
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(anchor.der.to_vec()))?;
+        let parsed = ParsedCertificate::try_from(certificate)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, now, algorithms)
+    }
+
+    fn names(&self, certificate: &CertificateDer<'_>) -> Vec<String> {
+        let Ok(parsed) = ParsedCertificate::try_from(certificate) else { return Vec::new() };
+        let is_named =
+            |host: &&String| server_name(host).is_ok_and(|name| verify_server_name(&parsed, &name).is_ok());
+        self.hosts.iter().filter(is_named).cloned().collect()
+    }
+}
+
+impl ServerCertVerifier for Observer {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let mut verified_by = BTreeSet::new();
+        let mut refused = None;
+        for anchor in &self.anchors {
+            match self.verify_by(anchor, end_entity, intermediates, now) {
+                Ok(()) => _ = verified_by.insert(anchor.clone()),
+                // Another reason than the issuer says more.
+                Err(error) if refused.is_none() || !is_unknown_issuer(&error) => refused = Some(error),
+                Err(_) => {}
+            }
+        }
+        let refused = refused.filter(|_| verified_by.is_empty());
+        let presented = Presented {
+            verified_by,
+            names: self.names(end_entity),
+            expires: trust::expiry(end_entity).unwrap_or_default(),
+            refused: refused.as_ref().map(|error| explained(error)),
+        };
+        *self.presented.lock().unwrap_or_else(PoisonError::into_inner) = Some(presented);
+        refused.map_or_else(|| Ok(ServerCertVerified::assertion()), Err)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn is_unknown_issuer(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))
+}
+
+#[cfg(test)]
+mod tests {
+    use hub_core::endpoint::ServerAddress;
+    use hub_core::trust::TrustBundle;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn server(current: &str, host: &str, port: u16) -> PublishedServer {
+        let current = TrustBundle::from_published(current.as_bytes()).unwrap();
+        let address = ServerAddress { host: host.to_owned(), port };
+        PublishedServer { hosts: vec![address.host.clone()], address, current, replaced: BTreeSet::new() }
+    }
+
+    /// What a certificate shows that a server presents with this one's issuers.
+    fn presented(leaf: &str, server: &PublishedServer) -> Presented {
+        let observer = Observer::new(server);
+        let leaf = TrustBundle::from_published(leaf.as_bytes()).unwrap();
+        let der = CertificateDer::from(leaf.anchors().next().unwrap().der.to_vec());
+        let name = server_name(&server.address.host).unwrap();
+        let result = observer.verify_server_cert(&der, &[], &name, &[], UnixTime::now());
+        let presented = observer.presented().unwrap();
+        assert_eq!(result.is_err(), presented.refused.is_some(), "{result:?}");
+        presented
+    }
+
+    const ROOT: &str = include_str!("../../hub-core/tests/rules/certificates/rsa-root.crt");
+    const LEAF: &str = include_str!("../../hub-core/tests/rules/certificates/rsa-leaf.crt");
+    const OTHER_ROOT: &str = include_str!("../../hub-core/tests/rules/certificates/ecdsa-root.crt");
+    const EXPIRED_ROOT: &str = include_str!("../../hub-core/tests/rules/certificates/expired-root.crt");
+    const EXPIRED_LEAF: &str = include_str!("../../hub-core/tests/rules/certificates/leaf-of-expired.crt");
+    const NAMESAKE: &str = include_str!("../../hub-core/tests/rules/certificates/namesake-root.crt");
+    const P521_ROOT: &str = include_str!("../../hub-core/tests/rules/certificates/p521-root.crt");
+    const P521_LEAF: &str = include_str!("../../hub-core/tests/rules/certificates/leaf-of-p521.crt");
+
+    #[test]
+    fn a_certificate_shows_which_anchors_verify_it_and_which_hosts_it_names() {
+        let mut known = server(OTHER_ROOT, "proxy.example", 443);
+        known.hosts.push("another.example".to_owned());
+        known.replaced = TrustBundle::from_pem(ROOT.as_bytes()).unwrap().anchors().cloned().collect();
+        let seen = presented(LEAF, &known);
+        assert_eq!((seen.verified_by, seen.refused), (known.replaced, None));
+        assert_eq!(seen.names, ["proxy.example"]);
+        // Unlike webpki, Go accepts the certificate of a CA that is itself trusted.
+        let seen = presented(NAMESAKE, &server(NAMESAKE, "proxy.example", 443));
+        assert_eq!((seen.verified_by.len(), seen.refused), (1, None));
+    }
+
+    #[test]
+    fn a_certificate_that_no_anchor_verifies_shows_why() {
+        for (leaf, root, why) in [
+            (LEAF, OTHER_ROOT, "UnknownIssuer"),
+            (EXPIRED_LEAF, EXPIRED_ROOT, "expired"),
+            (P521_LEAF, P521_ROOT, LIMIT),
+        ] {
+            let seen = presented(leaf, &server(root, "proxy.example", 443));
+            assert!(seen.verified_by.is_empty(), "{why}");
+            assert!(seen.refused.as_ref().is_some_and(|refused| refused.contains(why)), "{why}: {seen:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_without_a_common_algorithm_and_one_that_is_not_there_are_distinguished() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // The fatal alert handshake_failure.
+            stream.write_all(&[0x15, 3, 3, 0, 2, 2, 40]).await.unwrap();
+            // Unread bytes would reset the connection.
+            let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+        };
+        let (sighting, ()) = tokio::join!(check(server(ROOT, "127.0.0.1", port)), serve);
+        assert!(matches!(&sighting, Sighting::Unreachable(why) if why.contains(LIMIT)), "{sighting:?}");
+        drop(listener);
+        let sighting = check(server(ROOT, "127.0.0.1", port)).await;
+        assert!(matches!(&sighting, Sighting::Unreachable(why) if !why.contains(LIMIT)), "{sighting:?}");
+    }
+}
