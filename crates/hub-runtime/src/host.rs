@@ -20,10 +20,6 @@ use crate::observe::report::{Clock, Publisher, Reporter};
 use crate::watch::served::{ServedVersion, crd};
 use crate::watch::{Lists, Sink, Watch};
 use crate::write::Writer;
-use jiff::Timestamp;
-use kube::Client;
-use tokio::task::AbortHandle;
-use tracing::{Instrument as _, info_span};
 
 /// The `reportingController` of Events.
 const PROGRAM: &str = "hub-addons";
