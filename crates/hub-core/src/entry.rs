@@ -14,7 +14,7 @@ mod route;
 
 pub use self::headers::{bearer_token, end_to_end, is_discovery, response_headers, upgrade};
 pub use self::refusal::{Refusal, RefusalReason};
-pub use self::route::{Route, route};
+pub use self::route::{Route, redirected, route};
 
 use hub_api::names::{ClusterName, Namespace, ProfileKey, is_dns_label, is_dns_subdomain};
 

@@ -134,6 +134,18 @@ pub enum Reason {
     /// Have another controller remove an entry; ours follows at once.
     #[strum(props(object = "ClusterProfile"))]
     TooManyAccessProviders,
+    /// The profile has no access provider for applications with an identity of their own, because the tunnel of
+    /// cluster-proxy carries no requests to a cluster of this name.
+    ///
+    /// Register the cluster by a name that begins with a letter and contains no dot, or give its applications tokens.
+    #[strum(props(object = "ClusterProfile"))]
+    ClusterNameNotRoutable,
+    /// The accounts of the user server on two clusters have a CA in common, so that either cluster can receive requests for
+    /// the other one, with the token of its account.
+    ///
+    /// Give each cluster a CA of its own, or run the user server with `--refuse-shared-authorities`.
+    #[strum(props(object = "ManagedCluster"))]
+    SharedAuthority,
     /// cluster-proxy's own controller writes the same access provider, and its entries are left as they are.
     ///
     /// Disable the gate `ClusterProfile` of cluster-proxy (until 0.10 `ClusterProfileAccessProvider`). The provisioner

@@ -11,9 +11,10 @@ use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_util::sync::PollSender;
+use tokio_util::sync::{CancellationToken, PollSender};
 use tonic::Streaming;
 
+use crate::connection::Carrier;
 use crate::packet::{Data, Packet, Payload};
 
 /// How many bytes may wait to be read in a [`Budget`].
@@ -109,6 +110,7 @@ pub struct Tunnel {
     chunks: mpsc::UnboundedReceiver<io::Result<Chunk>>,
     /// What remains of the chunk that is being read.
     chunk: Option<Chunk>,
+    carrier: Arc<Carrier>,
 }
 
 impl Tunnel {
@@ -117,10 +119,18 @@ impl Tunnel {
         packets: mpsc::Sender<Packet>,
         incoming: Streaming<Packet>,
         budget: Budget,
+        carrier: Arc<Carrier>,
     ) -> Self {
         let (sender, chunks) = mpsc::unbounded_channel();
         tokio::spawn(read(incoming, connect_id, sender, budget));
-        Self { connect_id, packets: PollSender::new(packets), chunks, chunk: None }
+        Self { connect_id, packets: PollSender::new(packets), chunks, chunk: None, carrier }
+    }
+
+    /// Cancelled when the proxy server does not respond on the connection of the tunnel any more: what is new should use
+    /// another one.
+    #[must_use]
+    pub fn doubt(&self) -> CancellationToken {
+        self.carrier.doubt.clone()
     }
 }
 

@@ -19,6 +19,7 @@ use rustls::pki_types::ServerName;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
 
 use crate::accounts::Account;
 use crate::metrics::{Counted, UserServerMetrics};
@@ -59,6 +60,8 @@ struct Cluster {
 struct Connection {
     tls: Arc<ClientConfig>,
     sender: http2::SendRequest<Incoming>,
+    /// Cancelled when the proxy server does not respond under it.
+    doubt: CancellationToken,
     /// Each open stream has a clone.
     streams: Arc<()>,
 }
@@ -71,14 +74,15 @@ pub(crate) struct Slot {
 }
 
 impl Cluster {
-    /// A stream on a connection with this TLS configuration, if one has room. Drops connections that are closed or have
-    /// another TLS configuration, and all idle ones but one; streams that are open on them go on.
+    /// A stream on a connection with this TLS configuration, if one has room. Drops connections that are closed or in
+    /// doubt or have another TLS configuration, and all idle ones but one; streams that are open on them go on.
     fn take(&self, tls: &Arc<ClientConfig>) -> Option<Slot> {
         let mut connections = self.connections.lock();
         let mut is_one_idle = false;
         connections.retain(|connection| {
             let is_idle = connection.open_streams() == 0;
-            let is_current = !connection.sender.is_closed() && Arc::ptr_eq(&connection.tls, tls);
+            let is_over = connection.sender.is_closed() || connection.doubt.is_cancelled();
+            let is_current = !is_over && Arc::ptr_eq(&connection.tls, tls);
             is_current && !(is_idle && std::mem::replace(&mut is_one_idle, true))
         });
         connections.iter().find(|connection| connection.open_streams() < STREAMS).map(Connection::take)
@@ -139,6 +143,7 @@ impl Clusters {
     async fn connect(&self, name: &ClusterName, tls: &Arc<ClientConfig>) -> Result<Connection, String> {
         // HTTP/2 flow control limits what waits to be read, so it does not wait in the tunnel.
         let stream = self.dial(name, Arc::clone(tls), &Budget::default()).await?;
+        let doubt = stream.get_ref().0.doubt();
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
@@ -155,7 +160,7 @@ impl Clusters {
             }
             drop(counted);
         });
-        Ok(Connection { tls: Arc::clone(tls), sender, streams: Arc::default() })
+        Ok(Connection { tls: Arc::clone(tls), sender, doubt, streams: Arc::default() })
     }
 
     /// A connection for one request, which can switch protocols. What its client does not read counts in this budget.
@@ -181,12 +186,12 @@ impl Clusters {
         name: &ClusterName,
         tls: Arc<ClientConfig>,
         budget: &Budget,
-    ) -> Result<TlsStream<Tunnel>, String> {
+    ) -> Result<Box<TlsStream<Tunnel>>, String> {
         let tunnel = self.dialer.dial(&format!("{name}:{PORT}"), budget).await;
         let tunnel = tunnel.map_err(|error| error.to_string())?;
         let server = ServerName::try_from(API_SERVER).map_err(|error| error.to_string())?;
         match timeout(HANDSHAKE_TIMEOUT, TlsConnector::from(tls).connect(server, tunnel)).await {
-            Ok(Ok(stream)) => Ok(stream),
+            Ok(Ok(stream)) => Ok(Box::new(stream)),
             Ok(Err(error)) => Err(format!(
                 "the TLS handshake with its API server failed: {}",
                 server_check::explained(&error)

@@ -7,7 +7,6 @@ use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, UPGRADE,
 };
 use http::{Request, Response, StatusCode, Uri, Version};
-use hub_api::names::ClusterName;
 use hub_core::entry::{self, Caller, Refusal, Route};
 use hub_core::own_identity;
 use hyper::body::Incoming;
@@ -113,10 +112,8 @@ impl Entry {
         let session = self.admission.open(&caller, &route.cluster);
         self.metrics.hop(Hop::Grant, begun.elapsed());
         let session = session?;
-        let account = self.accounts.get(&route.cluster).ok_or_else(|| {
-            self.clusters.forget(&route.cluster);
-            Refusal::NoAccount(route.cluster.clone())
-        })?;
+        let account = self.accounts.get(&route.cluster);
+        let account = account.inspect_err(|_| self.clusters.forget(&route.cluster))?;
         headers.insert(AUTHORIZATION, account.authorization.clone());
         impersonate(&mut headers, &caller)?;
         Ok(Admitted { route, headers, account, session })
@@ -157,7 +154,7 @@ impl Entry {
             }
         };
         let (response, stream) = self.until_cut(&session, sent).await?;
-        let response = checked(response, &session.key.cluster)?;
+        let response = checked(response, &route)?;
         Ok(self.pass_on(response, session, (stream, counted)))
     }
 
@@ -187,7 +184,7 @@ impl Entry {
             response.map(|response| (response, sender)).map_err(|error| error.to_string())
         };
         let (response, sender) = self.until_cut(&session, sent).await?;
-        let mut response = checked(response, &session.key.cluster)?;
+        let mut response = checked(response, &route)?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(self.pass_on(response, session, (parking_lot::Mutex::new(sender), counted)));
         }
@@ -243,15 +240,21 @@ impl Entry {
     }
 }
 
-/// A response that a client may receive: not a 401, and not a redirect. A 401 concerns the account of the user server,
-/// and the client would conclude that its own token is not valid. To the target of a redirect, it may send its token.
-fn checked(response: Response<Incoming>, cluster: &ClusterName) -> Result<Response<Incoming>, Refusal> {
+/// A response that a client may receive: not a 401, and no redirect but to the same cluster. A 401 concerns the account
+/// of the user server, and the client would conclude that its own token is not valid. To the target of a redirect, it
+/// may send its token.
+fn checked(mut response: Response<Incoming>, route: &Route) -> Result<Response<Incoming>, Refusal> {
     let status = response.status();
     if status == StatusCode::UNAUTHORIZED {
-        return Err(Refusal::AccountRefused(cluster.clone()));
+        return Err(Refusal::AccountRefused(route.cluster.clone()));
     }
-    if status.is_redirection() && response.headers().contains_key(LOCATION) {
-        return Err(Refusal::Redirect(cluster.clone()));
+    if status.is_redirection()
+        && let Some(location) = response.headers().get(LOCATION)
+    {
+        let location = location.to_str().ok().and_then(|it| entry::redirected(route, AUTHORITY, it));
+        let location = location.and_then(|location| HeaderValue::from_str(&location).ok());
+        let location = location.ok_or_else(|| Refusal::Redirect(route.cluster.clone()))?;
+        response.headers_mut().insert(LOCATION, location);
     }
     Ok(response)
 }

@@ -70,6 +70,11 @@ pub struct UserServerArgs {
     #[arg(long, value_name = "NUMBER", default_value = "1000")]
     pub max_idle_connections: NonZeroUsize,
 
+    /// Refuse requests to clusters whose accounts have a CA in common, each of which can receive requests for the other.
+    /// Not the default: whoever reports the CA of another cluster as its own would take it from its applications
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub refuse_shared_authorities: bool,
+
     /// Write each request to standard output, as a line of JSON with the user, the cluster, the method, the path without
     /// its query, and the status code
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
@@ -122,6 +127,7 @@ impl UserServerArgs {
             protected: self.protected_namespaces.clone(),
             requests_per_namespace: self.max_requests_per_namespace.get(),
             idle_connections: self.max_idle_connections.get(),
+            refuse_shared_authorities: self.refuse_shared_authorities,
             access_log: self.access_log,
             proxy_server: ProxyServerSettings {
                 host: proxy.proxy_server_host.clone().unwrap_or_else(in_cluster),

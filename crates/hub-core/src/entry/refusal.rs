@@ -61,6 +61,11 @@ pub enum Refusal {
     /// There is no token of the account that reaches the cluster.
     #[error("the cluster {0} has not reported the token of the user server's ManagedServiceAccount yet")]
     NoAccount(ClusterName),
+    /// The API server of the cluster cannot be told from that of another one.
+    #[error(
+        "the cluster {0} has a CA in common with another cluster, which the user server is configured to refuse"
+    )]
+    SharedAuthority(ClusterName),
     /// There is no connection to the cluster.
     #[error("the cluster {cluster} cannot be reached: {cause}")]
     Unreachable {
@@ -72,7 +77,7 @@ pub enum Refusal {
     #[error("the cluster {0} does not accept the token of the user server's ManagedServiceAccount")]
     AccountRefused(ClusterName),
     /// The cluster sends the client elsewhere.
-    #[error("the cluster {0} responded with a redirect, which is not followed")]
+    #[error("the cluster {0} redirects to another server, or to a path that is not clearly one of its own")]
     Redirect(ClusterName),
     /// The process is about to end.
     #[error("the user server is shutting down; try again")]
@@ -104,11 +109,13 @@ pub enum RefusalReason {
     Limit,
     /// The cluster has not reported the token of the user server's account yet.
     NoAccount,
+    /// The cluster has a CA in common with another one (`--refuse-shared-authorities`).
+    SharedAuthority,
     /// The cluster cannot be reached.
     Unreachable,
     /// The cluster does not accept the token of the user server's account.
     AccountRefused,
-    /// The cluster responded with a redirect, which is not followed.
+    /// The cluster redirects to another server, or to a path that is not clearly one of its own.
     Redirect,
     /// The user server is shutting down.
     ShuttingDown,
@@ -144,6 +151,7 @@ impl Refusal {
             Self::GrantEnded(_) => RefusalReason::GrantEnded,
             Self::TooManyRequests { .. } | Self::TooManyReviews => RefusalReason::Limit,
             Self::NoAccount(_) => RefusalReason::NoAccount,
+            Self::SharedAuthority(_) => RefusalReason::SharedAuthority,
             Self::Unreachable { .. } => RefusalReason::Unreachable,
             Self::AccountRefused(_) => RefusalReason::AccountRefused,
             Self::Redirect(_) => RefusalReason::Redirect,
@@ -160,7 +168,10 @@ impl Refusal {
             Self::NoServiceAccount | Self::NotGranted(_) | Self::Protected(_) | Self::GrantEnded(_) => 403,
             Self::NoCluster => 404,
             Self::TooManyRequests { .. } | Self::TooManyReviews => 429,
-            Self::Unreachable { .. } | Self::AccountRefused(_) | Self::Redirect(_) => 502,
+            Self::Unreachable { .. }
+            | Self::AccountRefused(_)
+            | Self::Redirect(_)
+            | Self::SharedAuthority(_) => 502,
             Self::ReviewUnknown | Self::GrantUnknown(_) | Self::NoAccount(_) | Self::ShuttingDown => 503,
         }
     }

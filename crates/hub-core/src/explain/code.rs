@@ -252,6 +252,7 @@ fn withheld_code(why: Withheld) -> &'static str {
         Withheld::AddonsUnknown => "AddonsUnknown",
         Withheld::NoTrustAnchor => Reason::NoTrustAnchor.as_str(),
         Withheld::InvalidClusterName => "InvalidClusterName",
+        Withheld::NameNotRoutable => Reason::ClusterNameNotRoutable.as_str(),
         Withheld::NoCluster => "NoSuchCluster",
         Withheld::NoEndpoint => "NoEndpoint",
         Withheld::NoRoom => Reason::TooManyAccessProviders.as_str(),
