@@ -58,6 +58,18 @@ pub enum Refusal {
     GrantEnded(ProfileKey),
     #[error("the namespace {namespace} has {limit} requests open, the limit for each namespace")]
     TooManyRequests { namespace: Namespace, limit: usize },
+    #[error(
+        "the namespace {} has {limit} requests open to the cluster {}, the limit for each of its clusters",
+        .key.namespace, .key.cluster
+    )]
+    TooManyToCluster { key: ProfileKey, limit: usize },
+    /// What it holds in memory is needed for other requests.
+    #[error(
+        "the user server holds too many bytes that were not read, and most of them of the namespace {}: this request \
+         to the cluster {} ends",
+        .0.namespace, .0.cluster
+    )]
+    TooSlow(ProfileKey),
     /// There is no token of the account that reaches the cluster.
     #[error("the cluster {0} has not reported the token of the user server's ManagedServiceAccount yet")]
     NoAccount(ClusterName),
@@ -142,7 +154,10 @@ impl Refusal {
             Self::NotGranted(_) | Self::Protected(_) => RefusalReason::NotGranted,
             Self::GrantUnknown(_) => RefusalReason::GrantUnknown,
             Self::GrantEnded(_) => RefusalReason::GrantEnded,
-            Self::TooManyRequests { .. } | Self::TooManyReviews => RefusalReason::Limit,
+            Self::TooManyRequests { .. }
+            | Self::TooManyToCluster { .. }
+            | Self::TooSlow(_)
+            | Self::TooManyReviews => RefusalReason::Limit,
             Self::NoAccount(_) => RefusalReason::NoAccount,
             Self::Unreachable { .. } => RefusalReason::Unreachable,
             Self::AccountRefused(_) => RefusalReason::AccountRefused,
@@ -159,7 +174,10 @@ impl Refusal {
             Self::NoToken | Self::InvalidToken { .. } => 401,
             Self::NoServiceAccount | Self::NotGranted(_) | Self::Protected(_) | Self::GrantEnded(_) => 403,
             Self::NoCluster => 404,
-            Self::TooManyRequests { .. } | Self::TooManyReviews => 429,
+            Self::TooManyRequests { .. }
+            | Self::TooManyToCluster { .. }
+            | Self::TooSlow(_)
+            | Self::TooManyReviews => 429,
             Self::Unreachable { .. } | Self::AccountRefused(_) | Self::Redirect(_) => 502,
             Self::ReviewUnknown | Self::GrantUnknown(_) | Self::NoAccount(_) | Self::ShuttingDown => 503,
         }
