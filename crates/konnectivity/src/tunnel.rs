@@ -11,7 +11,7 @@ use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_util::sync::PollSender;
+use tokio_util::sync::{CancellationToken, PollSender};
 use tonic::Streaming;
 
 use crate::packet::{Data, Packet, Payload};
@@ -32,6 +32,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Budget {
     used: Arc<AtomicUsize>,
     limit: usize,
+    exceeded: CancellationToken,
 }
 
 impl Default for Budget {
@@ -50,14 +51,23 @@ impl Budget {
     /// A budget of this many bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { used: Arc::default(), limit }
+        Self { used: Arc::default(), limit, exceeded: CancellationToken::new() }
+    }
+
+    /// Waits until it had no room for what arrived.
+    pub async fn exceeded(&self) {
+        self.exceeded.cancelled().await;
     }
 
     /// Takes what arrives, if there is room.
     fn take(&self, bytes: Bytes) -> Option<Chunk> {
         let before = self.used.fetch_add(bytes.len(), Ordering::AcqRel);
         let chunk = Chunk { bytes, budget: self.clone() };
-        (before + chunk.bytes.len() <= self.limit).then_some(chunk)
+        if before + chunk.bytes.len() > self.limit {
+            self.exceeded.cancel();
+            return None;
+        }
+        Some(chunk)
     }
 }
 

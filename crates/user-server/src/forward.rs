@@ -32,10 +32,10 @@ use crate::sessions::Session;
 /// How long a cluster may take for the head of a response. An API server takes at most a minute, and the head of a
 /// watch arrives at once; a Service that it proxies may take longer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(5);
-/// As how many requests one counts that switches protocols, and what may wait in its tunnel for its client to read: more
-/// than arrives at once, since the windows of the tunnel are 1 MiB.
-const UPGRADED: usize = 10;
-const UPGRADED_BYTES: usize = 2 << 20;
+/// As how many requests one counts that switches protocols, and how many bytes may wait in its tunnel for its client:
+/// more than arrive at once, since the windows of the tunnel are 1 MiB.
+const UPGRADED: usize = 20;
+const UPGRADED_BYTES: usize = 1280 << 10;
 /// The authority of requests to API servers.
 const AUTHORITY: &str = "kubernetes.default.svc";
 
@@ -243,6 +243,8 @@ impl Entry {
                 biased;
                 () = open.session.cut.cancelled() => {}
                 () = end.cancelled() => {}
+                // What waits is not read: it would stay for as long as the client does.
+                () = budget.exceeded() => {}
                 () = join(client, cluster) => {}
             }
         });

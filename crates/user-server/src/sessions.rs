@@ -1,8 +1,8 @@
 //! The open requests, by namespace: they end with the grant, and the bytes that they hold are limited.
 //!
-//! What one request holds is bounded by the windows and buffers of its two connections, so the number of requests limits
-//! the bytes of a namespace. For the process, the bytes that were read and not yet sent are counted ([`Part`]). Beyond
-//! [`UNREAD_LIMIT`], the request with the most of them ends, of the namespace that has the most.
+//! What one request holds is bounded by the windows and buffers of its two connections. The bytes of bodies that were read
+//! and not yet sent are counted ([`Part`]). Beyond the limit of a namespace or of the process ([`UNREAD`]), the request
+//! with the most of them ends, of that namespace or of the one that has the most.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,21 +15,35 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// How many bytes may wait to be sent. A request that has 48 KiB of them can have three times as much behind them, in the
-/// windows of HTTP/2.
-const UNREAD_LIMIT: usize = 64 << 20;
+/// windows of HTTP/2: 24 MiB for a namespace, and 256 MiB for the process.
+const UNREAD: UnreadLimits = UnreadLimits { of_namespace: 6 << 20, all: 64 << 20 };
 
 /// The open requests.
 #[derive(Clone)]
 pub(crate) struct Sessions(Arc<Inner>);
 
+#[derive(Clone, Copy)]
+struct UnreadLimits {
+    of_namespace: usize,
+    all: usize,
+}
+
 struct Inner {
-    open: Mutex<HashMap<Namespace, HashMap<usize, Open>>>,
+    open: Mutex<HashMap<Namespace, OfNamespace>>,
     /// How many requests of one namespace may be open.
     limit: usize,
     next: AtomicUsize,
     /// The bytes of all requests that wait to be sent.
     unread: AtomicUsize,
-    unread_limit: usize,
+    unread_limits: UnreadLimits,
+}
+
+/// What is open from one namespace.
+#[derive(Default)]
+struct OfNamespace {
+    by_number: HashMap<usize, Open>,
+    /// The bytes that wait to be sent.
+    unread: Arc<AtomicUsize>,
 }
 
 /// What is known of an open request.
@@ -41,8 +55,44 @@ struct Open {
     unread: Arc<Unread>,
 }
 
-/// The bytes of one request that wait to be sent; none any more once it has ended for having the most.
-struct Unread(Mutex<Option<usize>>);
+/// The bytes of one request that wait to be sent.
+struct Unread {
+    /// Nothing once it has ended for having the most: what a cluster does not read may stay for as long as the connection
+    /// to it.
+    bytes: Mutex<Option<usize>>,
+    of_namespace: Arc<AtomicUsize>,
+    sessions: Sessions,
+}
+
+impl Unread {
+    fn bytes(&self) -> usize {
+        self.bytes.lock().unwrap_or_default()
+    }
+
+    fn add(&self, length: usize) {
+        if let Some(bytes) = &mut *self.bytes.lock() {
+            *bytes += length;
+            self.of_namespace.fetch_add(length, Ordering::Relaxed);
+            self.sessions.0.unread.fetch_add(length, Ordering::Relaxed);
+        }
+    }
+
+    fn remove(&self, length: usize) {
+        if let Some(bytes) = &mut *self.bytes.lock() {
+            *bytes -= length;
+            self.subtract(length);
+        }
+    }
+
+    fn write_off(&self) {
+        self.subtract(self.bytes.lock().take().unwrap_or_default());
+    }
+
+    fn subtract(&self, length: usize) {
+        self.of_namespace.fetch_sub(length, Ordering::Relaxed);
+        self.sessions.0.unread.fetch_sub(length, Ordering::Relaxed);
+    }
+}
 
 /// One open request, until it is dropped.
 pub struct Session {
@@ -58,17 +108,17 @@ pub struct Session {
 /// A part of a body. It counts until it has been sent, which is when it is dropped.
 pub(crate) struct Part {
     bytes: Bytes,
-    counted: Option<(usize, Arc<Unread>, Sessions)>,
+    counted: Option<(usize, Arc<Unread>)>,
 }
 
 impl Sessions {
     pub(crate) fn new(limit: usize) -> Self {
-        Self::with(limit, UNREAD_LIMIT)
+        Self::with(limit, UNREAD)
     }
 
-    fn with(limit: usize, unread_limit: usize) -> Self {
+    fn with(limit: usize, unread_limits: UnreadLimits) -> Self {
         let (open, next, unread) = Default::default();
-        Self(Arc::new(Inner { open, limit, next, unread, unread_limit }))
+        Self(Arc::new(Inner { open, limit, next, unread, unread_limits }))
     }
 
     /// Opens a request that counts as `weight` requests, before its grant is decided: a grant that ends meanwhile cuts
@@ -80,19 +130,20 @@ impl Sessions {
         cut: CancellationToken,
     ) -> Result<Session, Refusal> {
         let mut open = self.0.open.lock();
-        let of_namespace = open.entry(key.namespace.clone()).or_default();
+        let OfNamespace { by_number, unread } = open.entry(key.namespace.clone()).or_default();
         let (limit, of_cluster) = (self.0.limit, self.0.limit.div_ceil(2));
-        if of_namespace.values().map(|open| open.weight).sum::<usize>() >= limit {
+        if by_number.values().map(|open| open.weight).sum::<usize>() >= limit {
             return Err(Refusal::TooManyRequests { namespace: key.namespace, limit });
         }
-        let to_cluster = of_namespace.values().filter(|open| open.cluster == key.cluster);
+        let to_cluster = by_number.values().filter(|open| open.cluster == key.cluster);
         if to_cluster.map(|open| open.weight).sum::<usize>() >= of_cluster {
             return Err(Refusal::TooManyToCluster { key, limit: of_cluster });
         }
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let unread = Arc::new(Unread(Mutex::new(Some(0))));
-        let (cluster, unread_of) = (key.cluster.clone(), Arc::clone(&unread));
-        of_namespace.insert(number, Open { cluster, cut: cut.clone(), weight, unread: unread_of });
+        let (bytes, of_namespace) = (Mutex::new(Some(0)), Arc::clone(unread));
+        let unread = Arc::new(Unread { bytes, of_namespace, sessions: self.clone() });
+        let (cluster, counted) = (key.cluster.clone(), Arc::clone(&unread));
+        by_number.insert(number, Open { cluster, cut: cut.clone(), weight, unread: counted });
         drop(open);
         Ok(Session { sessions: self.clone(), number, key, cut, unread })
     }
@@ -102,7 +153,7 @@ impl Sessions {
     pub(crate) fn cut(&self, is_cut: impl Fn(&Namespace, &ClusterName) -> bool) {
         for (namespace, of_namespace) in &*self.0.open.lock() {
             let mut decided = HashMap::new();
-            for Open { cluster, cut, .. } in of_namespace.values() {
+            for Open { cluster, cut, .. } in of_namespace.by_number.values() {
                 if *decided.entry(cluster).or_insert_with(|| is_cut(namespace, cluster)) {
                     cut.cancel();
                 }
@@ -110,15 +161,16 @@ impl Sessions {
         }
     }
 
-    /// Ends the request with the most unread bytes, of the namespace that has the most.
-    fn cut_largest(&self) {
+    /// Ends the request with the most unread bytes, of a namespace or of the one that has the most.
+    fn cut_largest(&self, namespace: Option<&Namespace>) {
         let open = self.0.open.lock();
-        let bytes = |open: &Open| open.unread.0.lock().unwrap_or_default();
-        let namespace = open.values().max_by_key(|open| open.values().map(bytes).sum::<usize>());
-        if let Some(largest) = namespace.and_then(|open| open.values().max_by_key(|open| bytes(open))) {
-            // Not counted any more: what a cluster does not read may stay for as long as the connection to it.
-            let written_off = largest.unread.0.lock().take().unwrap_or_default();
-            self.0.unread.fetch_sub(written_off, Ordering::Relaxed);
+        let of_namespace = match namespace {
+            Some(namespace) => open.get(namespace),
+            None => open.values().max_by_key(|open| open.unread.load(Ordering::Relaxed)),
+        };
+        let of_namespace = of_namespace.into_iter().flat_map(|open| open.by_number.values());
+        if let Some(largest) = of_namespace.max_by_key(|open| open.unread.bytes()) {
+            largest.unread.write_off();
             largest.cut.cancel();
         }
     }
@@ -127,21 +179,19 @@ impl Sessions {
 impl Session {
     /// Counts a part of a body.
     pub(crate) fn count(&self, bytes: Bytes) -> Part {
-        let length = bytes.len();
-        let unread = &self.sessions.0.unread;
-        if let Some(of_session) = &mut *self.unread.0.lock() {
-            *of_session += length;
-            unread.fetch_add(length, Ordering::Relaxed);
+        let (length, limits) = (bytes.len(), self.sessions.0.unread_limits);
+        self.unread.add(length);
+        if self.unread.of_namespace.load(Ordering::Relaxed) > limits.of_namespace {
+            self.sessions.cut_largest(Some(&self.key.namespace));
+        } else if self.sessions.0.unread.load(Ordering::Relaxed) > limits.all {
+            self.sessions.cut_largest(None);
         }
-        if unread.load(Ordering::Relaxed) > self.sessions.0.unread_limit {
-            self.sessions.cut_largest();
-        }
-        Part { bytes, counted: Some((length, Arc::clone(&self.unread), self.sessions.clone())) }
+        Part { bytes, counted: Some((length, Arc::clone(&self.unread))) }
     }
 
     /// Whether it had to end for its unread bytes, and not with its grant.
     pub(crate) fn is_too_slow(&self) -> bool {
-        self.unread.0.lock().is_none()
+        self.unread.bytes.lock().is_none()
     }
 }
 
@@ -149,8 +199,8 @@ impl Drop for Session {
     fn drop(&mut self) {
         let mut open = self.sessions.0.open.lock();
         let Some(of_namespace) = open.get_mut(&self.key.namespace) else { return };
-        of_namespace.remove(&self.number);
-        if of_namespace.is_empty() {
+        of_namespace.by_number.remove(&self.number);
+        if of_namespace.by_number.is_empty() {
             open.remove(&self.key.namespace);
         }
     }
@@ -179,10 +229,8 @@ impl Buf for Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let Some((length, unread, sessions)) = &self.counted else { return };
-        if let Some(of_session) = &mut *unread.0.lock() {
-            *of_session -= length;
-            sessions.0.unread.fetch_sub(*length, Ordering::Relaxed);
+        if let Some((length, unread)) = &self.counted {
+            unread.remove(*length);
         }
     }
 }
@@ -235,7 +283,7 @@ mod tests {
 
     #[test]
     fn too_many_unread_bytes_end_the_request_with_the_most_of_the_namespace_with_the_most() {
-        let sessions = Sessions::with(10, 100);
+        let sessions = Sessions::with(10, UnreadLimits { of_namespace: 60, all: 100 });
         let open = |namespace| open(&sessions, namespace, "one", 1).unwrap_or_else(|_| panic!());
         let part = |length| Bytes::from(vec![0; length]);
         let (honest, slow, slower) = (open("team"), open("other"), open("other"));
@@ -251,5 +299,10 @@ mod tests {
         assert_eq!(sessions.0.unread.load(Ordering::Relaxed), 71);
         drop(of_honest);
         assert_eq!(sessions.0.unread.load(Ordering::Relaxed), 26);
+        // Its own namespace is full, and another has more.
+        let (other, larger) = (open("third"), open("third"));
+        let _of_larger = larger.count(part(40));
+        let _of_other = other.count(part(21));
+        assert!(larger.cut.is_cancelled() && !other.cut.is_cancelled() && !honest.cut.is_cancelled());
     }
 }

@@ -18,7 +18,7 @@ pub struct UserServerSettings {
     pub protected: ProtectedNamespaces,
     /// How many requests of one namespace may be open at once.
     pub requests_per_namespace: usize,
-    /// How many connections without an open request are kept.
+    /// How many connections without an admitted request are kept.
     pub idle_connections: usize,
     /// Whether each request is written to standard output.
     pub access_log: bool,

@@ -8,5 +8,6 @@ mod support;
 mod bad_days_watches;
 mod command;
 mod election;
+mod hostile_clients;
 mod probes;
 mod trouble;

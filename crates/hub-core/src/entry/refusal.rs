@@ -36,7 +36,7 @@ pub enum Refusal {
     #[error("the hub cannot review the token at the moment")]
     ReviewUnknown,
     /// Too many tokens were not valid.
-    #[error("too many tokens that are not valid were sent; try again")]
+    #[error("too many tokens that are not valid were sent from this address; try again")]
     TooManyReviews,
     /// The token is not that of a ServiceAccount.
     #[error("the token is not that of a ServiceAccount: the grant is that of a ServiceAccount's namespace")]
@@ -111,8 +111,8 @@ pub enum RefusalReason {
     GrantUnknown,
     /// The grant ended while the request was open.
     GrantEnded,
-    /// The namespace has too many open requests (`--max-requests-per-namespace`), or too many tokens that are not valid
-    /// were sent.
+    /// The namespace has too many open requests (`--max-requests-per-namespace`) in all or to the cluster, too many of its
+    /// bytes were not read, or too many tokens that are not valid were sent from the address of the client.
     Limit,
     /// The cluster has not reported the token of the user server's account yet.
     NoAccount,
