@@ -1,11 +1,15 @@
-//! Attacks of clients, each of which goes on until it is dropped.
+//! Attacks of clients, each of which goes on until it is dropped. Each first takes what it can, and then goes on at a rate
+//! that leaves time on the processors for others: this is about what is held, not about who computes faster.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::join_all;
-use http_body_util::BodyExt as _;
+use futures::{StreamExt as _, stream};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
 use hyper::client::conn::http1::SendRequest;
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
@@ -28,6 +32,7 @@ pub async fn refusals_without_window(client: Client, connections: usize) -> Infa
     let mut open = VecDeque::new();
     loop {
         if open.len() == connections {
+            sleep(PAUSE).await;
             open.pop_front();
         }
         let Ok((sender, connection)) = client.http2(NO_WINDOW).await else {
@@ -46,29 +51,32 @@ pub async fn refusals_without_window(client: Client, connections: usize) -> Infa
 /// Connections with HTTP/1.1 whose clients send requests without a token, and read nothing.
 pub async fn pipelined(client: Client, connections: usize) -> Infallible {
     let requests = "GET /one/version HTTP/1.1\r\nHost: hub\r\n\r\n".repeat(1000);
+    let client = client.with_small_buffer();
     let mut open = VecDeque::new();
     loop {
         if open.len() == connections {
+            sleep(PAUSE).await;
             open.pop_front();
         }
         let Ok(mut connection) = client.raw().await else {
             sleep(PAUSE).await;
             continue;
         };
-        // Until nothing more is accepted.
-        while let Ok(Ok(())) = timeout(PAUSE, connection.write_all(requests.as_bytes())).await {}
+        // As many as are accepted.
+        let _ = timeout(PAUSE, connection.write_all(requests.as_bytes())).await;
         open.push_back(connection);
     }
 }
 
-/// Connections whose clients send nothing.
+/// Connections whose clients do not even begin a handshake.
 pub async fn silent(client: Client, connections: usize) -> Infallible {
     let mut open = VecDeque::new();
     loop {
         if open.len() == connections {
+            sleep(PAUSE).await;
             open.pop_front();
         }
-        match client.raw().await {
+        match client.tcp().await {
             Ok(connection) => open.push_back(connection),
             Err(_) => sleep(PAUSE).await,
         }
@@ -76,15 +84,12 @@ pub async fn silent(client: Client, connections: usize) -> Infallible {
 }
 
 /// Tokens that look like those of a namespace, each another one, from several addresses.
-pub async fn tokens(client: Client, namespace: &str, addresses: u8) -> Infallible {
+pub async fn tokens(client: Client, namespace: &str, addresses: Vec<[u8; 4]>) -> Infallible {
     let mut number = 0;
     loop {
-        for address in 0..addresses {
-            let client = client.from([127, 0, 1, address]);
-            let Ok((mut sender, _connection)) = client.http2(WINDOW).await else {
-                sleep(PAUSE).await;
-                continue;
-            };
+        for address in &addresses {
+            sleep(PAUSE).await;
+            let Ok((mut sender, _connection)) = client.from(*address).http2(WINDOW).await else { continue };
             for _ in 0..STREAMS {
                 number += 1;
                 let token = match number % 2 {
@@ -99,8 +104,8 @@ pub async fn tokens(client: Client, namespace: &str, addresses: u8) -> Infallibl
     }
 }
 
-/// Requests of a tenant that uploads without an end, and does not read what it receives without an end: to a cluster that
-/// reads, and to one path of it that does not. As many as are admitted, each kind on connections of its own.
+/// Requests of a tenant, as many as are admitted, whose responses it does not read: those that have no end, while it uploads
+/// without an end, to where the cluster reads and to where it does not.
 pub async fn unread_responses(client: Client, namespace: &str, requests: usize) -> Infallible {
     let token = token(namespace, 0);
     loop {
@@ -109,7 +114,12 @@ pub async fn unread_responses(client: Client, namespace: &str, requests: usize) 
             for _ in 0..requests.div_ceil(STREAMS) {
                 let Ok((sender, connection)) = client.http2(WINDOW).await else { continue };
                 let request = || {
-                    let (mut sender, body) = (sender.clone(), (path != "large").then(endless));
+                    let body = match path {
+                        "sink" => Some(trickling()),
+                        "stuck" => Some(endless()),
+                        _ => None,
+                    };
+                    let mut sender = sender.clone();
                     let request = Client::request(&format!("https://hub/one/{path}"), &token, body);
                     async move { timeout(PAUSE * 10, sender.send_request(request)).await }
                 };
@@ -117,8 +127,7 @@ pub async fn unread_responses(client: Client, namespace: &str, requests: usize) 
                 open.push((sender.clone(), connection, responses));
             }
         }
-        // For as long as any of them is open.
-        sleep(PAUSE * 20).await;
+        sleep(PAUSE * 50).await;
         drop(open);
     }
 }
@@ -135,10 +144,21 @@ pub async fn unread_upgrades(client: Client, namespace: &str, connections: usize
         open.spawn(async move {
             let Ok(mut sender) = client.http1().await else { return };
             let Ok(_upgraded) = upgrade(&mut sender, "/one/flood", &token).await else { return };
-            sleep(PAUSE * 50).await;
+            sleep(PAUSE * 100).await;
         });
-        sleep(PAUSE).await;
+        if open.len() == connections {
+            sleep(PAUSE * 5).await;
+        }
     }
+}
+
+/// A body that goes on and on, slowly.
+fn trickling() -> Body {
+    let parts = stream::repeat(Bytes::from_static(&[b'x'; 1000])).then(async |part| {
+        sleep(PAUSE * 10).await;
+        Ok(Frame::data(part))
+    });
+    StreamBody::new(parts).boxed_unsync()
 }
 
 /// Switches protocols.

@@ -37,12 +37,14 @@ pub struct Client {
     from: IpAddr,
     http1: Arc<ClientConfig>,
     http2: Arc<ClientConfig>,
+    /// The size of the buffer for what is received, if it is not that of the system.
+    buffer: Option<u32>,
 }
 
 impl Client {
     pub(crate) fn new(server: SocketAddr, from: IpAddr, certificate: &Certificate) -> Self {
         let (http1, http2) = (certificate.client(b"http/1.1"), certificate.client(b"h2"));
-        Self { server, from, http1, http2 }
+        Self { server, from, http1, http2, buffer: None }
     }
 
     /// The same from another address.
@@ -51,11 +53,26 @@ impl Client {
         Self { from: from.into(), ..self.clone() }
     }
 
-    async fn connect(&self, config: &Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
+    /// The same with a buffer that a few responses fill, so that a server notices that nothing is read.
+    #[must_use]
+    pub fn with_small_buffer(&self) -> Self {
+        Self { buffer: Some(4096), ..self.clone() }
+    }
+
+    /// A connection without TLS.
+    pub async fn tcp(&self) -> std::io::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
         socket.bind((self.from, 0).into())?;
+        if let Some(size) = self.buffer {
+            socket.set_recv_buffer_size(size)?;
+        }
         let stream = socket.connect(self.server).await?;
         stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    async fn connect(&self, config: &Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
+        let stream = self.tcp().await?;
         TlsConnector::from(Arc::clone(config)).connect(ServerName::from(self.server.ip()), stream).await
     }
 

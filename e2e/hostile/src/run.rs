@@ -54,14 +54,14 @@ pub async fn run(program: &Path, period: Duration) -> Report {
 
     let mut hostile = JoinSet::new();
     let from = |last| client.from([127, 0, 0, last]);
-    hostile.spawn(attacks::refusals_without_window(from(3), 200));
-    hostile.spawn(attacks::pipelined(from(4), 200));
+    hostile.spawn(attacks::refusals_without_window(from(3), 100));
+    hostile.spawn(attacks::pipelined(from(4), 100));
     hostile.spawn(attacks::silent(from(5), 1500));
-    hostile.spawn(attacks::tokens(from(6), HONEST, 50));
+    hostile.spawn(attacks::tokens(client.clone(), HONEST, (1..20).map(|last| [127, 0, 1, last]).collect()));
     // From the address of the honest tenant.
-    hostile.spawn(attacks::tokens(client.clone(), HOSTILE, 1));
-    hostile.spawn(attacks::unread_responses(from(7), HOSTILE, 500));
-    hostile.spawn(attacks::unread_upgrades(from(8), HOSTILE, 50));
+    hostile.spawn(attacks::tokens(client.clone(), HOSTILE, vec![ADDRESS]));
+    hostile.spawn(attacks::unread_responses(from(6), HOSTILE, 250));
+    hostile.spawn(attacks::unread_upgrades(from(7), HOSTILE, 25));
     let begun = Instant::now();
     let mut round = 0;
     while begun.elapsed() < period {
