@@ -8,6 +8,7 @@ use hub_core::protected::ProtectedNamespaces;
 use hub_process::controller::{Controller, FleetKind};
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
+use tokio_util::sync::CancellationToken;
 
 use crate::sessions::{Session, Sessions};
 
@@ -28,9 +29,20 @@ impl Admission {
 
     /// Opens a request to a cluster, if the grant of the caller's namespace allows it.
     pub fn open(&self, caller: &Caller, cluster: &ClusterName) -> Result<Session, Refusal> {
+        self.open_with(caller, cluster, 1, CancellationToken::new())
+    }
+
+    /// The same for a request that counts as `weight` requests, and ends with `cut`.
+    pub(crate) fn open_with(
+        &self,
+        caller: &Caller,
+        cluster: &ClusterName,
+        weight: usize,
+        cut: CancellationToken,
+    ) -> Result<Session, Refusal> {
         let key = ProfileKey { namespace: caller.namespace.clone(), cluster: cluster.clone() };
         // Opened before the decision, so that a grant that ends in between cuts the request.
-        let session = self.sessions.open(key)?;
+        let session = self.sessions.open(key, weight, cut)?;
         entry::admit(&self.fleet.read(), &self.protected, caller, cluster)?;
         Ok(session)
     }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hub_api::names::ClusterName;
-use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use konnectivity::{Budget, Dialer, Tunnel};
@@ -22,6 +21,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::accounts::Account;
+use crate::body::Upload;
 use crate::metrics::{Counted, UserServerMetrics};
 
 /// The name of an API server in its certificate, which it has on every cluster.
@@ -35,6 +35,8 @@ const STREAMS: usize = 100;
 /// room for the others.
 const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 16 << 20;
+/// What a client may send in one stream before it is written to the tunnel, whatever window the cluster has opened.
+const SEND_BUFFER: usize = 32 << 10;
 /// Timeout of a TLS handshake with an API server.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// PINGs to an API server, which notice a tunnel that delivers nothing.
@@ -59,7 +61,7 @@ struct Cluster {
 
 struct Connection {
     tls: Arc<ClientConfig>,
-    sender: http2::SendRequest<Incoming>,
+    sender: http2::SendRequest<Upload>,
     /// Cancelled when the proxy server does not respond under it.
     doubt: CancellationToken,
     /// Each open stream has a clone.
@@ -68,7 +70,7 @@ struct Connection {
 
 /// One stream of a connection.
 pub(crate) struct Slot {
-    pub(crate) sender: http2::SendRequest<Incoming>,
+    pub(crate) sender: http2::SendRequest<Upload>,
     /// The stream counts until this is dropped.
     pub(crate) stream: Arc<()>,
 }
@@ -148,6 +150,7 @@ impl Clusters {
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(stream));
@@ -169,7 +172,7 @@ impl Clusters {
         name: &ClusterName,
         account: &Account,
         budget: &Budget,
-    ) -> Result<http1::SendRequest<Incoming>, String> {
+    ) -> Result<http1::SendRequest<Upload>, String> {
         let stream = self.dial(name, Arc::clone(&account.upgradable_tls), budget).await?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| error.to_string())?;

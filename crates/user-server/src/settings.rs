@@ -18,7 +18,7 @@ pub struct UserServerSettings {
     pub protected: ProtectedNamespaces,
     /// How many requests of one namespace may be open at once.
     pub requests_per_namespace: usize,
-    /// How many connections without an open request are kept.
+    /// How many connections without an admitted request are kept.
     pub idle_connections: usize,
     /// Whether clusters are refused that have a CA in common with another one.
     pub refuse_shared_authorities: bool,

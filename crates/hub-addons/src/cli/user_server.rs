@@ -62,11 +62,13 @@ pub struct UserServerArgs {
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub compute_bound: bool,
 
-    /// How many requests of one namespace may be open at once, watches included
+    /// How many requests of one namespace may be open at once, watches included, of which half may go to one cluster. One
+    /// that switches protocols, as exec does, counts as 20
     #[arg(long, value_name = "NUMBER", default_value = "500")]
     pub max_requests_per_namespace: NonZeroUsize,
 
-    /// How many connections without an open request are kept; beyond that, the oldest are closed
+    /// How many connections without an admitted request are kept, a quarter of them from one address or IPv6 network of
+    /// 64 bits; beyond that, the oldest are closed
     #[arg(long, value_name = "NUMBER", default_value = "1000")]
     pub max_idle_connections: NonZeroUsize,
 

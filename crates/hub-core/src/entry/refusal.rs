@@ -36,7 +36,7 @@ pub enum Refusal {
     #[error("the hub cannot review the token at the moment")]
     ReviewUnknown,
     /// Too many tokens were not valid.
-    #[error("too many tokens that are not valid were sent; try again")]
+    #[error("too many tokens that are not valid were sent from this address; try again")]
     TooManyReviews,
     /// The token is not that of a ServiceAccount.
     #[error("the token is not that of a ServiceAccount: the grant is that of a ServiceAccount's namespace")]
@@ -58,6 +58,18 @@ pub enum Refusal {
     GrantEnded(ProfileKey),
     #[error("the namespace {namespace} has {limit} requests open, the limit for each namespace")]
     TooManyRequests { namespace: Namespace, limit: usize },
+    #[error(
+        "the namespace {} has {limit} requests open to the cluster {}, the limit for each of its clusters",
+        .key.namespace, .key.cluster
+    )]
+    TooManyToCluster { key: ProfileKey, limit: usize },
+    /// What it holds in memory is needed for other requests.
+    #[error(
+        "the user server holds too many bytes that were not read, and most of them of the namespace {}: this request \
+         to the cluster {} ends",
+        .0.namespace, .0.cluster
+    )]
+    TooSlow(ProfileKey),
     /// There is no token of the account that reaches the cluster.
     #[error("the cluster {0} has not reported the token of the user server's ManagedServiceAccount yet")]
     NoAccount(ClusterName),
@@ -104,8 +116,8 @@ pub enum RefusalReason {
     GrantUnknown,
     /// The grant ended while the request was open.
     GrantEnded,
-    /// The namespace has too many open requests (`--max-requests-per-namespace`), or too many tokens that are not valid
-    /// were sent.
+    /// The namespace has too many open requests (`--max-requests-per-namespace`) in all or to the cluster, too many of its
+    /// bytes were not read, or too many tokens that are not valid were sent from the address of the client.
     Limit,
     /// The cluster has not reported the token of the user server's account yet.
     NoAccount,
@@ -149,7 +161,10 @@ impl Refusal {
             Self::NotGranted(_) | Self::Protected(_) => RefusalReason::NotGranted,
             Self::GrantUnknown(_) => RefusalReason::GrantUnknown,
             Self::GrantEnded(_) => RefusalReason::GrantEnded,
-            Self::TooManyRequests { .. } | Self::TooManyReviews => RefusalReason::Limit,
+            Self::TooManyRequests { .. }
+            | Self::TooManyToCluster { .. }
+            | Self::TooSlow(_)
+            | Self::TooManyReviews => RefusalReason::Limit,
             Self::NoAccount(_) => RefusalReason::NoAccount,
             Self::SharedAuthority(_) => RefusalReason::SharedAuthority,
             Self::Unreachable { .. } => RefusalReason::Unreachable,
@@ -167,7 +182,10 @@ impl Refusal {
             Self::NoToken | Self::InvalidToken { .. } => 401,
             Self::NoServiceAccount | Self::NotGranted(_) | Self::Protected(_) | Self::GrantEnded(_) => 403,
             Self::NoCluster => 404,
-            Self::TooManyRequests { .. } | Self::TooManyReviews => 429,
+            Self::TooManyRequests { .. }
+            | Self::TooManyToCluster { .. }
+            | Self::TooSlow(_)
+            | Self::TooManyReviews => 429,
             Self::Unreachable { .. }
             | Self::AccountRefused(_)
             | Self::Redirect(_)
