@@ -1,12 +1,12 @@
 //! Which clusters are granted to which namespaces, and why.
 //!
 //! A cluster is granted to a namespace if a ManagedClusterSetBinding there has the name of its set and is in effect
-//! (`Bound`), the set exists and selects the cluster, and the cluster is not being deleted. Several bindings form a
-//! union.
+//! (`Bound`), the set exists and selects the cluster, and the cluster is accepted (`spec.hubAcceptsClient`) and not being
+//! deleted. Several bindings form a union.
 //!
-//! **Unknown is not empty.** If a selector or a binding cannot be read, the grant is unknown, and nothing is created or
-//! deleted because of it. It is unknown only where it matters: a cluster that another binding grants is granted, and
-//! one that a readable part excludes is refused.
+//! **Unknown is not empty.** If a selector, a binding or whether the cluster is accepted cannot be read, the grant is
+//! unknown, and nothing is created or deleted because of it. It is unknown only where it matters: a cluster that another
+//! binding grants is granted, and one that a readable part excludes is refused.
 
 use std::collections::BTreeSet;
 
@@ -45,6 +45,8 @@ pub enum Refusal {
     NoSuchCluster,
     #[strum(to_string = "the ManagedCluster is being deleted")]
     ClusterDeleting,
+    #[strum(to_string = "the hub does not accept the ManagedCluster")]
+    ClusterNotAccepted,
     #[strum(to_string = "the binding's name is not the name of its set")]
     NameMismatch,
     #[strum(to_string = "the binding is not Bound")]
@@ -62,6 +64,8 @@ pub enum Doubt {
     BindingUnreadable,
     #[strum(to_string = "the set's selector cannot be used")]
     SelectorUnusable,
+    #[strum(to_string = "whether the hub accepts the ManagedCluster cannot be read")]
+    ClusterUnreadable,
 }
 
 impl Verdict {
@@ -146,6 +150,9 @@ fn judge(
     if cluster.deleting {
         return Verdict::Refused(Refusal::ClusterDeleting);
     }
+    if cluster.accepted == Some(false) {
+        return Verdict::Refused(Refusal::ClusterNotAccepted);
+    }
     if let Some(refusal) = refusal(fleet, name, binding) {
         return Verdict::Refused(refusal);
     }
@@ -156,6 +163,7 @@ fn judge(
         }
         Err(_) => Verdict::Doubtful(Doubt::SelectorUnusable),
         Ok(_) if binding.terms.is_err() => Verdict::Doubtful(Doubt::BindingUnreadable),
+        Ok(_) if cluster.accepted.is_none() => Verdict::Doubtful(Doubt::ClusterUnreadable),
         Ok(_) => Verdict::Granted,
     }
 }

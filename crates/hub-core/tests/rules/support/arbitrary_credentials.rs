@@ -176,6 +176,7 @@ fn a_cluster(name: &'static str) -> BoxedStrategy<Value> {
         5 => select(SETS.to_vec()).prop_map(move |set| member(name, set)),
         1 => Just(member(name, "none")),
         1 => Just(with(member(name, "red"), &deletion())),
+        1 => Just(with(member(name, "red"), &json!({ "spec": { "hubAcceptsClient": false } }))),
     ]
     .boxed()
 }
