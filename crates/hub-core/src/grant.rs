@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
 use strum::{Display, VariantArray};
 
+use crate::effort;
 use crate::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster};
 
 /// Whether a namespace may see a cluster.
@@ -79,6 +80,7 @@ impl Verdict {
 /// Decides whether `key.namespace` may see `key.cluster`.
 #[must_use]
 pub fn decide(fleet: &Fleet, key: &ProfileKey) -> Grant {
+    effort::count(|spent| spent.decisions += 1);
     verdicts(fleet, key).fold(Grant::Refused, |grant, (_, verdict)| match (grant, verdict) {
         (Grant::Granted, _) | (_, Verdict::Granted) => Grant::Granted,
         (Grant::Unknown, _) | (_, Verdict::Doubtful(_)) => Grant::Unknown,
@@ -93,10 +95,18 @@ pub fn is_possible(fleet: &Fleet, namespace: &Namespace, cluster: &ClusterName) 
     decide(fleet, &key) != Grant::Refused
 }
 
-/// The namespaces that are granted a cluster, or may be. Visits no others.
+/// The namespaces that are granted a cluster, or may be, some of them repeatedly. Visits no others.
+pub(crate) fn possible_namespaces<'a>(
+    fleet: &'a Fleet,
+    cluster: &ClusterName,
+) -> impl Iterator<Item = &'a Namespace> {
+    fleet.candidates_for(cluster).filter(|namespace| is_possible(fleet, namespace, cluster))
+}
+
+/// The namespaces that are granted a cluster, or may be.
 #[must_use]
 pub fn namespaces_of<'a>(fleet: &'a Fleet, cluster: &ClusterName) -> BTreeSet<&'a Namespace> {
-    fleet.candidates_for(cluster).filter(|namespace| is_possible(fleet, namespace, cluster)).collect()
+    possible_namespaces(fleet, cluster).collect()
 }
 
 /// The clusters that are granted to a namespace, or may be. Visits no others.
@@ -108,7 +118,7 @@ pub fn clusters_of<'a>(fleet: &'a Fleet, namespace: &Namespace) -> BTreeSet<&'a 
 /// Whether any namespace is granted a cluster, or may be.
 #[must_use]
 pub fn is_anywhere(fleet: &Fleet, cluster: &ClusterName) -> bool {
-    fleet.candidates_for(cluster).any(|namespace| is_possible(fleet, namespace, cluster))
+    possible_namespaces(fleet, cluster).next().is_some()
 }
 
 /// The decision of each binding of the namespace about the cluster.
