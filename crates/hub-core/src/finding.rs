@@ -66,7 +66,7 @@ pub enum Subject {
     VariantArray,
 )]
 pub enum Reason {
-    /// A profile of another cluster manager has the name of ours.
+    /// A profile of another cluster manager, or with our label and of none, has the name of ours.
     ///
     /// Delete or rename it.
     #[strum(props(object = "ClusterProfile"))]

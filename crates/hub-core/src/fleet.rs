@@ -19,6 +19,7 @@ use hub_api::names::{ClusterName, ClusterSetName, Namespace};
 use hub_api::{Unreadable, labels};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::Value;
 
 use crate::candidates::Candidates;
 use crate::finding::{Finding, Reason};
@@ -34,6 +35,8 @@ pub struct ObservedCluster {
     pub deleting: bool,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
+    /// `spec.hubAcceptsClient`, if it can be read.
+    pub accepted: Option<bool>,
     /// The rest of the object, or why it cannot be read.
     pub state: Result<ClusterState, String>,
 }
@@ -73,17 +76,25 @@ impl ClusterState {
 impl ObservedCluster {
     #[must_use]
     pub fn read(cluster: Result<ManagedCluster, Unreadable>) -> Self {
-        let (metadata, state) = match cluster {
+        let (metadata, accepted, state) = match cluster {
             Ok(ManagedCluster { metadata, spec, status }) => {
-                (metadata, Ok(ClusterState::read(spec, status.unwrap_or_default())))
+                let accepted = Some(spec.hub_accepts_client);
+                (metadata, accepted, Ok(ClusterState::read(spec, status.unwrap_or_default())))
             }
-            Err(Unreadable { metadata, error, .. }) => (*metadata, Err(error)),
+            Err(Unreadable { metadata, spec, error }) => {
+                let accepted = spec.and_then(|spec| match &spec["hubAcceptsClient"] {
+                    Value::Null => Some(false),
+                    value => value.as_bool(),
+                });
+                (*metadata, accepted, Err(error))
+            }
         };
         Self {
             uid: metadata.uid,
             labels: metadata.labels.unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
             created: metadata.creation_timestamp.map(|time| time.0),
+            accepted,
             state,
         }
     }
@@ -302,7 +313,8 @@ impl Fleet {
     /// A superset of the namespaces that are granted a cluster, by names and selectors only. A namespace in which
     /// several bindings select the cluster occurs several times.
     pub(crate) fn candidates_for(&self, cluster: &ClusterName) -> impl Iterator<Item = &Namespace> {
-        let selecting = self.cluster(cluster).map(|cluster| self.candidates.selecting(cluster, &self.sets));
+        let observed = self.cluster(cluster);
+        let selecting = observed.map(|observed| self.candidates.selecting(cluster, observed, &self.sets));
         selecting.into_iter().flatten().flat_map(|set| self.candidates.bound(set))
     }
 

@@ -32,6 +32,8 @@ pub enum Operation {
     MoveCluster(Index, Option<Index>),
     LabelCluster(Index, bool),
     Health(Index, u8),
+    /// An administrator accepts a cluster, or denies it.
+    Accept(Index, bool),
     CreateSet(Index),
     DeleteSet(Index),
     Select(Index, u8),
@@ -243,7 +245,8 @@ impl Others {
             | O::RemoveCluster(..)
             | O::MoveCluster(..)
             | O::LabelCluster(..)
-            | O::Health(..) => self.cluster(operation),
+            | O::Health(..)
+            | O::Accept(..) => self.cluster(operation),
             O::CreateSet(..)
             | O::DeleteSet(..)
             | O::Select(..)

@@ -8,7 +8,10 @@ use std::time::Duration;
 const MEMORY: u64 = 64 << 10;
 
 #[tokio::test(flavor = "multi_thread")]
-#[allow(clippy::print_stdout, reason = "figures for information: only the failures and the memory are conditions")]
+#[allow(
+    clippy::print_stdout,
+    reason = "figures for information: only the failures and the memory are conditions"
+)]
 async fn an_honest_tenant_is_served_while_hostile_clients_do_all_they_can() {
     let program = std::env::var("HUB_ADDONS_PROGRAM");
     let program = program.unwrap_or_else(|_| env!("CARGO_BIN_EXE_hub-addons").to_owned());

@@ -235,11 +235,12 @@ fn verdict_code(verdict: &Verdict) -> &'static str {
         Verdict::Granted => "Granted",
         Verdict::Refused(Refusal::NoSuchCluster) => "NoSuchCluster",
         Verdict::Refused(Refusal::ClusterDeleting) => "ClusterDeleting",
+        Verdict::Refused(Refusal::ClusterNotAccepted) => "ClusterNotAccepted",
         Verdict::Refused(Refusal::NameMismatch) => Reason::BindingNameMismatch.as_str(),
         Verdict::Refused(Refusal::NotBound) => "NotBound",
         Verdict::Refused(Refusal::NoSuchSet) => "NoSuchSet",
         Verdict::Refused(Refusal::NotSelected) => "NotSelected",
-        Verdict::Doubtful(Doubt::BindingUnreadable) => Reason::Unreadable.as_str(),
+        Verdict::Doubtful(Doubt::BindingUnreadable | Doubt::ClusterUnreadable) => Reason::Unreadable.as_str(),
         Verdict::Doubtful(Doubt::SelectorUnusable) => Reason::InvalidSelector.as_str(),
     }
 }

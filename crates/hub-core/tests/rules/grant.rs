@@ -185,6 +185,30 @@ fn a_cluster_that_is_leaving_or_gone_is_refused() {
 }
 
 #[test]
+fn a_cluster_that_the_hub_does_not_accept_is_refused_and_unknown_if_this_cannot_be_read() {
+    let spec = |spec: Value| with(member("c1", "prod"), &json!({ "spec": spec }));
+    let odd = json!({ "spec": { "hubAcceptsClient": "yes" } });
+    let (denied, unread) = (
+        "the hub does not accept the ManagedCluster",
+        "whether the hub accepts the ManagedCluster cannot be read",
+    );
+    for (cluster, grant, why) in [
+        (spec(json!({ "hubAcceptsClient": true })), Grant::Granted, "the binding grants the cluster"),
+        (spec(json!({ "hubAcceptsClient": false })), Grant::Refused, denied),
+        (unreadable(spec(json!({ "hubAcceptsClient": false }))), Grant::Refused, denied),
+        (spec(json!({ "hubAcceptsClient": null })), Grant::Refused, denied),
+        (unreadable(spec(json!({ "hubAcceptsClient": null }))), Grant::Refused, denied),
+        (spec(json!(null)), Grant::Refused, denied),
+        (with(member("c1", "prod"), &odd), Grant::Unknown, unread),
+        (with(member("c1", "dev"), &odd), Grant::Refused, "the set does not select the cluster"),
+    ] {
+        let fleet = fleet([cluster.clone(), exclusive("prod"), binding("team", "prod")]);
+        assert_eq!(c1_in_team(&fleet), grant, "{cluster}");
+        assert_eq!(explained(&fleet), [format!("prod: {why}")], "{cluster}");
+    }
+}
+
+#[test]
 fn several_bindings_make_a_union_with_each_cluster_once() {
     let mut fleet = fleet([
         member("c1", "prod"),

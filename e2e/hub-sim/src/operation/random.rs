@@ -21,6 +21,7 @@ const DEEDS: &[Draw] = &[
     (6, |rng| O::MoveCluster(cluster(rng), (rng.u8(..4) > 0).then(|| rng.u8(..2)))),
     (2, |rng| O::LabelCluster(cluster(rng), rng.bool())),
     (3, |rng| O::Health(cluster(rng), rng.u8(..))),
+    (2, |rng| O::Accept(cluster(rng), rng.u8(..3) > 0)),
     (2, |rng| O::CreateSet(rng.u8(..2))),
     (1, |rng| O::DeleteSet(rng.u8(..2))),
     (3, |rng| O::Select(rng.u8(..2), rng.u8(..12))),
