@@ -146,6 +146,7 @@ impl AccessWriter {
             } else {
                 match self.read(kind, key).await {
                     Ok(object) => {
+                        self.store.work.read(key, resource(kind));
                         unshown.unseen.remove(&kind);
                         unshown.read.insert(kind, object);
                         continue;

@@ -156,8 +156,12 @@ fn follow<O: Objects>(objects: &O, key: &O::Key, action: &mut Action<O::Create, 
 /// Reconciles an object as it is on the hub now.
 async fn reconcile_read<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
     let host = objects.work().host();
-    let read = match objects.target(key).read(&host.client, &host.writer, O::READS == Reads::IfMet).await {
-        Ok(object) => Read { object },
+    let target = objects.target(key);
+    let read = match target.read(&host.client, &host.writer, O::READS == Reads::IfMet).await {
+        Ok(object) => {
+            objects.work().read(key, target.resource);
+            Read { object }
+        }
         Err(error) => {
             let failed = objects.work().failed(key, &error);
             if failed.refused

@@ -1,6 +1,7 @@
 //! The writer of the objects of an integration.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hub_api::names::Namespace;
 use hub_core::consumer_access::{IntegrationKey, foreign_cluster_secret};
@@ -16,6 +17,9 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::{IntegrationStore, api_resource};
+
+/// How often a create is tried again while the Secret of another owner has the name: no watch shows that it is deleted.
+const FOREIGN: Duration = Duration::from_secs(10);
 
 impl IntegrationStore {
     fn report(&self, key: &IntegrationKey, findings: Vec<Finding>) {
@@ -66,7 +70,7 @@ impl Objects for IntegrationStore {
                     return After::Outcome(Outcome::Retry);
                 }
                 self.report(key, vec![foreign_cluster_secret()]);
-                return After::Outcome(Outcome::Refused);
+                return After::Outcome(Outcome::RetryAfter(FOREIGN));
             }
             _ => {}
         }
