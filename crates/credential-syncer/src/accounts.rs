@@ -86,6 +86,9 @@ impl Objects for ConditionWriter {
     }
 
     fn plan(&self, key: &AccountKey, _: Option<&Read>) -> Planned<Self> {
+        if !self.store.change(|_, index| index.knows_accounts()) {
+            return Planned::Unknown;
+        }
         let known =
             self.store.change(|fleet, index| Some((index.account(key)?.clone(), report(index, fleet, key))));
         let Some((account, report)) = known else {

@@ -232,6 +232,19 @@ impl Store {
         self.accounts.add(key);
     }
 
+    /// Records that what is known of a kind is out of date, and plans everything again.
+    pub(crate) fn unread(&self, forget: impl FnOnce(&mut CredentialIndex)) {
+        self.change(|_, index| forget(index));
+        self.queue_everything();
+    }
+
+    /// Records whether profiles can be read.
+    pub(crate) fn set_profiles_read(&self, is_read: bool) {
+        if self.change(|_, index| std::mem::replace(&mut index.profiles_unread, !is_read)) == is_read {
+            self.queue_everything();
+        }
+    }
+
     /// Records that the list of the accounts that began with this number is complete.
     pub(crate) fn accounts_listed(&self, began: u64, version: &str) {
         let over = self.accounts.expectations().end_list(began, version, |_| true);
@@ -336,6 +349,16 @@ impl Store {
             }
             None => self.queue_everything(),
         }
+    }
+
+    /// Records that the copies cannot be read: all of them, or those of one namespace.
+    pub(crate) fn copies_unread(&self, namespace: Option<&Namespace>) {
+        let Some(namespace) = namespace else { return self.unread(|index| index.copies_unread(None)) };
+        let keys = self.change(|fleet, index| {
+            index.copies_unread(Some(namespace));
+            index.keys_in(fleet, namespace)
+        });
+        self.queue_copies(&self.fleet.read(), keys);
     }
 
     /// Records a Secret without the label of copies, which no watch shows, unless the watch has shown a later state.

@@ -10,6 +10,7 @@ use hub_api::names::{AccountKey, AccountName, Namespace, SecretKey};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
+use hub_core::credential::index::CredentialIndex;
 use hub_core::credential::source::TokenSource;
 use hub_core::rights::gives_copies;
 use hub_runtime::host::{HeldWatch, Watches};
@@ -119,6 +120,10 @@ impl Sink<ManagedServiceAccount> for AccountSink {
     fn listed(&mut self, version: &str) {
         self.store.accounts_listed(self.list, version);
     }
+
+    fn unread(&mut self) {
+        self.store.unread(CredentialIndex::accounts_unread);
+    }
 }
 
 struct TokenSink {
@@ -140,6 +145,10 @@ impl Sink<Secret> for TokenSink {
 
     fn listed(&mut self, _: &str) {
         self.store.sources_listed(self.account.clone());
+    }
+
+    fn unread(&mut self) {
+        self.store.unread(|index| index.sources_unread(self.account.as_ref()));
     }
 }
 
@@ -171,6 +180,10 @@ impl Sink<Secret> for CopySink {
 
     fn listed(&mut self, version: &str) {
         self.store.copies_listed(self.namespace.clone(), self.list, version);
+    }
+
+    fn unread(&mut self) {
+        self.store.copies_unread(self.namespace.as_ref());
     }
 
     fn failing(&mut self, since: Option<Duration>) {

@@ -42,8 +42,8 @@ impl CopyPlan {
         states.for_each(|(_, state)| *state = State::DeleteRefused);
     }
 
-    /// Records that the permission for copies has ended: a process that starts now could not read the copy, so its
-    /// state is unknown.
+    /// Records that the copies of the namespace cannot be read, or not by a process that starts now since the permission
+    /// has ended: then the state of a copy is unknown.
     fn mark_unpermitted(&mut self, eligibilities: &Eligibilities<'_>) {
         let synced = self.states.iter_mut().filter(|(_, state)| *state == State::Synced);
         for (account, state) in synced {
@@ -125,9 +125,7 @@ impl Origin {
 /// Plans the next write that makes the Secret with this key the right copy, or removes it.
 #[must_use]
 pub fn plan(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> CopyPlan {
-    if !index.knows_copies(&copy_key.namespace) {
-        return leave_unread(index, fleet, copy_key);
-    }
+    let knows_copies = index.knows_copies(&copy_key.namespace);
     let observed = index.copy(copy_key);
     let origin = observed.and_then(|observed| Origin::find(index, copy_key, observed));
     let mut candidates: Vec<AccountKey> = index.accounts_named(&copy_key.name).collect();
@@ -145,8 +143,12 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> Cop
         (Some(_), None) => leave_alone(&eligibilities),
         (Some(copy), Some(origin)) => keep_or_delete(copy, origin, &eligibilities, refused),
     };
-    if !index.permits_copies(&copy_key.namespace) {
+    if !knows_copies || !index.permits_copies(&copy_key.namespace) {
         plan.mark_unpermitted(&eligibilities);
+    }
+    // Before all copies of a namespace are known, only what must not be there is removed.
+    if !knows_copies && !plan.is_removal {
+        plan = CopyPlan { states: plan.states, ..CopyPlan::default() };
     }
     plan
 }
@@ -154,9 +156,6 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> Cop
 /// The priority of the write for a key, without its plan: a token that must not be there ends a grant.
 #[must_use]
 pub fn priority(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> Priority {
-    if !index.knows_copies(&copy_key.namespace) {
-        return Priority::Update;
-    }
     let namespace = &copy_key.namespace;
     let is_offered =
         |key| matches!(eligibility(index, fleet, namespace, &key), Eligibility::Offered(_, None));
@@ -181,15 +180,6 @@ pub fn is_cleared(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace)
     index.knows_copies(namespace)
         && index.receives_nothing(fleet, namespace)
         && index.known_keys(namespace).all(|key| plan(index, fleet, &key).action == CopyAction::Nothing)
-}
-
-/// Nothing is decided before all copies of a namespace are known.
-fn leave_unread(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> CopyPlan {
-    let state = |key| {
-        let state = eligibility(index, fleet, &copy_key.namespace, &key).without_copy(State::CopiesUnknown);
-        (key, state)
-    };
-    CopyPlan { states: index.accounts_named(&copy_key.name).map(state).collect(), ..CopyPlan::default() }
 }
 
 type Eligibilities<'a> = [(&'a AccountKey, Eligibility<'a>)];
@@ -348,7 +338,8 @@ fn eligibility<'a>(
     namespace: &Namespace,
     key: &'a AccountKey,
 ) -> Eligibility<'a> {
-    let account = index.account(key);
+    // What was known of a kind that cannot be read does not count: see [`CredentialIndex`].
+    let account = index.account(key).filter(|_| index.knows_accounts());
     if let Err(refusal) = asked(index, namespace, key, account) {
         return Eligibility::Refused(refusal);
     }
@@ -365,7 +356,7 @@ fn eligibility<'a>(
     {
         return Eligibility::Refused(State::TokenElsewhere);
     }
-    let source = index.source(key);
+    let source = index.source(key).filter(|_| index.knows_sources(&key.account));
     if source.is_none() && index.knows_sources(&key.account) {
         return Eligibility::Refused(State::NoToken);
     }
@@ -377,6 +368,9 @@ fn eligibility<'a>(
         && source.is_of_an_earlier(cluster, account)
     {
         return Eligibility::Refused(State::EarlierToken);
+    }
+    if index.profiles_unread {
+        return Eligibility::Kept(State::ProfileUnknown);
     }
     let Some(profile) = index.profile(&profile_key).filter(|profile| !profile.terminating) else {
         return Eligibility::Refused(State::NoProfile);
@@ -397,6 +391,8 @@ fn eligibility<'a>(
         Ok(credential) => credential,
     };
     let obstacle = match grant {
+        // What is known is out of date, so not even an existing copy gets a new token.
+        _ if !fleet.is_read() => return Eligibility::Kept(State::GrantUnknown),
         // The projector restores the label, or deletes the profile.
         Grant::Granted if profile.managers().contains(&None) => Some(State::ForeignProfile),
         Grant::Granted => None,
