@@ -169,6 +169,8 @@ const REVOCATION: Duration = Duration::from_secs(3);
 const CONSUMERS: u64 = 5;
 /// One in this many schedules has failures that concern one verb, kind and namespace, and last for minutes.
 const LASTING: u64 = 3;
+/// One in this many schedules has a kind that cannot be read for minutes, and a user server.
+const UNREAD: u64 = 9;
 /// One in this many schedules has a user server.
 const USER_SERVER: u64 = 8;
 /// The maximum number of requests in a minute, whatever fails.
@@ -211,6 +213,13 @@ impl Schedule {
                 let request = Operation::random_request(&mut rng);
                 operations.insert(rng.usize(begin..=operations.len()), request);
             }
+        }
+        if seed.is_multiple_of(UNREAD) {
+            let mut rng = Rng::with_seed(!seed);
+            setting.user_server = true;
+            let unread = Operation::random_unread(&mut rng, setting.consumers);
+            let at = rng.usize(begin + 1..=operations.len());
+            operations.splice(at..at, unread);
         }
         let mut pause = || {
             let most = [0, 0, 2, 20, 200, 1000][rng.usize(..6)];
