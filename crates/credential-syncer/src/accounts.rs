@@ -79,6 +79,9 @@ impl Objects for ConditionWriter {
     fn plan(&self, key: &AccountKey, read: Option<&Read>) -> Planned<Self> {
         self.store.change(|fleet, state| {
             let State { index, tally, recipients, .. } = state;
+            if !index.knows_accounts() {
+                return Planned::Unknown;
+            }
             let read = read.map(|read| read.object.as_deref().and_then(as_read));
             let account = match &read {
                 None => index.account(key),

@@ -75,4 +75,8 @@ impl ProfileFollower for Syncer {
     fn gone(&self, key: &ProfileKey) {
         self.store.delete_profile(key);
     }
+
+    fn set_read(&self, is_read: bool) {
+        self.store.set_profiles_read(is_read);
+    }
 }

@@ -248,6 +248,20 @@ impl Store {
         self.reach_again();
     }
 
+    /// Records that what is known of a kind is out of date, and plans everything again.
+    pub(crate) fn unread(&self, forget: impl FnOnce(&mut CredentialIndex)) {
+        forget(&mut self.state.lock().index);
+        self.queue_everything();
+    }
+
+    /// Records whether profiles can be read.
+    pub(crate) fn set_profiles_read(&self, is_read: bool) {
+        let was_unread = std::mem::replace(&mut self.state.lock().index.profiles_unread, !is_read);
+        if was_unread == is_read {
+            self.queue_everything();
+        }
+    }
+
     /// Records that the list of the accounts is complete.
     pub(crate) fn accounts_listed(&self) {
         if self.state.lock().index.accounts_listed() {
@@ -341,6 +355,18 @@ impl Store {
             match namespace {
                 _ if !is_new => {}
                 Some(namespace) => state.backlog.copies.extend(state.index.keys_in(fleet, &namespace)),
+                None => state.backlog.everything = true,
+            }
+        });
+        self.has_backlog.notify_one();
+    }
+
+    /// Records that the copies cannot be read: all of them, or those of one namespace.
+    pub(crate) fn copies_unread(&self, namespace: Option<&Namespace>) {
+        self.change(|fleet, state| {
+            state.index.copies_unread(namespace);
+            match namespace {
+                Some(namespace) => state.backlog.copies.extend(state.index.keys_in(fleet, namespace)),
                 None => state.backlog.everything = true,
             }
         });

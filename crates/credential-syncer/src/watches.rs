@@ -10,6 +10,7 @@ use hub_api::names::{AccountKey, AccountName, Namespace, SecretKey};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
+use hub_core::credential::index::CredentialIndex;
 use hub_core::credential::source::TokenSource;
 use hub_core::rights::gives_copies;
 use hub_runtime::host::{HeldWatch, Watches};
@@ -111,6 +112,10 @@ impl Sink<ManagedServiceAccount> for AccountSink {
     fn listed(&mut self) {
         self.store.accounts_listed();
     }
+
+    fn unread(&mut self) {
+        self.store.unread(CredentialIndex::accounts_unread);
+    }
 }
 
 struct TokenSink {
@@ -132,6 +137,10 @@ impl Sink<Secret> for TokenSink {
 
     fn listed(&mut self) {
         self.store.sources_listed(self.account.clone());
+    }
+
+    fn unread(&mut self) {
+        self.store.unread(|index| index.sources_unread(self.account.as_ref()));
     }
 }
 
@@ -157,6 +166,10 @@ impl Sink<Secret> for CopySink {
 
     fn listed(&mut self) {
         self.store.copies_listed(self.namespace.clone());
+    }
+
+    fn unread(&mut self) {
+        self.store.copies_unread(self.namespace.as_ref());
     }
 
     fn failing(&mut self, since: Option<Duration>) {

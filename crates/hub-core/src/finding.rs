@@ -41,7 +41,10 @@ pub enum Subject {
     ClusterPermission(ClusterName, String),
     /// A `CustomResourceDefinition`, which may not exist.
     #[strum(to_string = "CustomResourceDefinition {0}")]
-    Crd(&'static str),
+    Crd(String),
+    /// An `APIService`: for a kind that is built in, and has no CRD.
+    #[strum(to_string = "APIService {0}")]
+    ApiService(String),
     /// An object of Kueue, which may not exist.
     #[strum(to_string = "{0}")]
     Kueue(IntegrationKey),
@@ -112,6 +115,14 @@ pub enum Reason {
     /// Correct the object. The message contains the error.
     #[strum(props(object = "any"))]
     Unreadable,
+    /// A kind could be neither listed nor watched for a minute. What depends on it is unknown: what exists stays, and
+    /// nothing is created. The user server responds with 503, and closes open connections after five more minutes.
+    ///
+    /// The message names the kind, the time and the category of the error, and the log of the controller contains the
+    /// error: look for a missing permission, a CRD that is not served, or an object that etcd cannot return.
+    /// When the kind can be read again, everything converges.
+    #[strum(props(object = "CustomResourceDefinition, APIService"))]
+    KindUnreadable,
     /// The API server refuses a write to the object, or the write keeps failing.
     ///
     /// The message contains the response: look for a quota, a webhook, a policy or a missing permission.
@@ -339,7 +350,7 @@ mod tests {
             (Subject::Cluster("c1".into()), "ManagedCluster c1"),
             (Subject::Binding("team".into(), "prod".into()), "ManagedClusterSetBinding team/prod"),
             (Subject::Profile(profile), "ClusterProfile team/c1"),
-            (Subject::Crd("a.example"), "CustomResourceDefinition a.example"),
+            (Subject::Crd("a.example".to_owned()), "CustomResourceDefinition a.example"),
         ] {
             assert_eq!(subject.to_string(), text);
         }

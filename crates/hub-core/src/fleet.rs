@@ -4,7 +4,8 @@
 //! fields that decisions read, and a change of any other field returns [`Touched::Nothing`].
 //!
 //! An object that does not match the schema of its kind is *unreadable*, which is not the same as absent: its metadata
-//! still counts, and what depends on the rest is unknown (see [`crate::grant`]).
+//! still counts, and what depends on the rest is unknown (see [`crate::grant`]). So is a whole kind that can no longer be
+//! read ([`Fleet::set_read`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -209,6 +210,14 @@ pub enum BoundSource {
     Computed,
 }
 
+/// A kind of the fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    Clusters,
+    Sets,
+    Bindings,
+}
+
 /// The decisions that a change may affect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touched {
@@ -224,6 +233,8 @@ pub enum Touched {
 pub struct Fleet {
     bound_source: BoundSource,
     hub_id: Option<String>,
+    /// The kinds that cannot be read.
+    unread: BTreeSet<Part>,
     clusters: BTreeMap<ClusterName, ObservedCluster>,
     sets: BTreeMap<ClusterSetName, ObservedClusterSet>,
     bindings: BTreeMap<Namespace, BTreeMap<ClusterSetName, ObservedBinding>>,
@@ -240,6 +251,26 @@ impl Fleet {
     #[must_use]
     pub fn bound_source(&self) -> BoundSource {
         self.bound_source
+    }
+
+    /// Records whether a kind can be read: what is known of it is out of date if not.
+    pub fn set_read(&mut self, part: Part, is_read: bool) -> Touched {
+        let is_changed = if is_read { self.unread.remove(&part) } else { self.unread.insert(part) };
+        if !is_changed {
+            return Touched::Nothing;
+        }
+        Touched::Namespaces(self.bindings.keys().cloned().collect())
+    }
+
+    /// Whether every kind can be read.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.unread.is_empty()
+    }
+
+    /// Whether clusters and sets can be read, so that it is known which set selects which cluster.
+    pub(crate) fn knows_selections(&self) -> bool {
+        !self.unread.contains(&Part::Clusters) && !self.unread.contains(&Part::Sets)
     }
 
     /// Records the ID of the hub: the uid of its namespace kube-system.

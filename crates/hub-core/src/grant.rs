@@ -6,7 +6,8 @@
 //!
 //! **Unknown is not empty.** If a selector, a binding or whether the cluster is accepted cannot be read, the grant is
 //! unknown, and nothing is created or deleted because of it. It is unknown only where it matters: a cluster that another
-//! binding grants is granted, and one that a readable part excludes is refused.
+//! binding grants is granted, and one that a readable part excludes is refused. While a kind cannot be
+//! read ([`Fleet::set_read`]), nothing is granted: what was granted is unknown, and ends only by what the other kinds show.
 
 use std::collections::BTreeSet;
 
@@ -82,6 +83,9 @@ impl Verdict {
 pub fn decide(fleet: &Fleet, key: &ProfileKey) -> Grant {
     effort::count(|spent| spent.decisions += 1);
     verdicts(fleet, key).fold(Grant::Refused, |grant, (_, verdict)| match (grant, verdict) {
+        (_, Verdict::Granted) if !fleet.is_read() => Grant::Unknown,
+        // Either side of the selection may have changed with the other.
+        (_, Verdict::Refused(Refusal::NotSelected)) if !fleet.knows_selections() => Grant::Unknown,
         (Grant::Granted, _) | (_, Verdict::Granted) => Grant::Granted,
         (Grant::Unknown, _) | (_, Verdict::Doubtful(_)) => Grant::Unknown,
         (Grant::Refused, Verdict::Refused(_)) => Grant::Refused,

@@ -112,6 +112,9 @@ fn asking(accounts: &Accounts, cluster: &ClusterName) -> BTreeSet<AccountName> {
 }
 
 /// The index of accounts, tokens, copies and profiles. Clusters, sets and bindings are in the [`Fleet`].
+///
+/// Nothing is decided by what a list has shown before it is complete, or after its kind could not be read for a minute,
+/// except that a copy that is known is still deleted when its grant ends.
 #[derive(Debug, Default)]
 pub struct CredentialIndex {
     pub(super) settings: SyncSettings,
@@ -126,6 +129,8 @@ pub struct CredentialIndex {
     /// The namespaces with copies in which the permission for copies has ended.
     unpermitted: BTreeSet<Namespace>,
     profiles: BTreeMap<ProfileKey, ProfileMetadata>,
+    /// Whether ClusterProfiles cannot be read.
+    pub profiles_unread: bool,
     /// The served versions of ClusterProfile. Only copies whose owner reference has another version are rewritten.
     pub served_versions: ServedVersions,
 }
@@ -165,9 +170,12 @@ impl<T: Ord> Listed<T> {
         }
     }
 
-    fn remove(&mut self, what: &T) {
-        if let Self::Of(these) = self {
-            these.remove(what);
+    /// Records that this list, or with `None` every list, is not complete any more.
+    fn remove(&mut self, what: Option<&T>) {
+        match (&mut *self, what) {
+            (Self::Of(these), Some(what)) => drop(these.remove(what)),
+            (_, None) => *self = Self::default(),
+            (Self::All, Some(_)) => {}
         }
     }
 }
@@ -183,6 +191,11 @@ impl CredentialIndex {
         !std::mem::replace(&mut self.all_accounts, true)
     }
 
+    /// Records that ManagedServiceAccounts cannot be read.
+    pub fn accounts_unread(&mut self) {
+        self.all_accounts = false;
+    }
+
     /// Whether every ManagedServiceAccount is known.
     #[must_use]
     pub fn knows_accounts(&self) -> bool {
@@ -194,9 +207,14 @@ impl CredentialIndex {
         self.listed_sources.add(account)
     }
 
+    /// Records that the tokens of accounts of this name, or of all, cannot be read.
+    pub fn sources_unread(&mut self, account: Option<&AccountName>) {
+        self.listed_sources.remove(account);
+    }
+
     /// Records that the watch on tokens of accounts of this name starts over.
     pub fn forget_sources(&mut self, account: &AccountName) {
-        self.listed_sources.remove(account);
+        self.listed_sources.remove(Some(account));
         self.sources.retain(|key, _| key.account != *account);
     }
 
@@ -209,6 +227,11 @@ impl CredentialIndex {
     /// Records that every copy in this namespace, or in all, is known; returns whether that is new.
     pub fn copies_listed(&mut self, namespace: Option<Namespace>) -> bool {
         self.listed_copies.add(namespace)
+    }
+
+    /// Records that the copies in this namespace, or in all, cannot be read.
+    pub fn copies_unread(&mut self, namespace: Option<&Namespace>) {
+        self.listed_copies.remove(namespace);
     }
 
     /// Forgets the tokens and copies that are no longer watched: those for which these functions return false.
@@ -233,7 +256,7 @@ impl CredentialIndex {
 
     /// Records that the watch on the copies in this namespace starts over.
     pub fn forget_copies(&mut self, namespace: &Namespace) {
-        self.listed_copies.remove(namespace);
+        self.listed_copies.remove(Some(namespace));
         self.forget_observed(namespace);
     }
 

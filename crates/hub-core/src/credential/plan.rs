@@ -43,8 +43,8 @@ impl CopyPlan {
         states.for_each(|(_, state)| *state = State::DeleteRefused);
     }
 
-    /// Records that the permission for copies has ended: a process that starts now could not read the copy, so its
-    /// state is unknown.
+    /// Records that the copies of the namespace cannot be read, or not by a process that starts now since the permission
+    /// has ended: then the state of a copy is unknown.
     fn mark_unpermitted(&mut self, claims: &[Claim<'_>]) {
         // The states are those of the claims, in their order.
         for ((_, state), claim) in self.states.iter_mut().zip(claims) {
@@ -145,9 +145,7 @@ pub fn plan(
 ) -> CopyPlan {
     effort::count(|spent| spent.plans += 1);
     let namespace = &copy_key.namespace;
-    if !index.knows_copies(namespace) {
-        return leave_unread(index, fleet, copy_key);
-    }
+    let knows_copies = index.knows_copies(namespace);
     let origin = observed.and_then(|observed| Origin::find(index, copy_key, observed));
     let unseen = index.created(copy_key).filter(|_| observed.is_none());
     let mut accounts: Vec<AccountKey> = index.accounts_named(&copy_key.name).collect();
@@ -169,8 +167,12 @@ pub fn plan(
             None => leave_alone(&claims),
         },
     };
-    if !index.permits_copies(namespace) {
+    if !knows_copies || !index.permits_copies(namespace) {
         plan.mark_unpermitted(&claims);
+    }
+    // Before all copies of a namespace are known, only what must not be there is removed.
+    if !knows_copies && !plan.is_removal {
+        plan = CopyPlan { states: plan.states, ..CopyPlan::default() };
     }
     plan
 }
@@ -178,9 +180,6 @@ pub fn plan(
 /// The priority of the write for a key, without its plan: a token that must not be there ends a grant.
 #[must_use]
 pub fn priority(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> Priority {
-    if !index.knows_copies(&copy_key.namespace) {
-        return Priority::Update;
-    }
     let namespace = &copy_key.namespace;
     let is_offered = |key| matches!(eligibility(index, fleet, namespace, &key), Eligibility::Offered(_));
     let is_refused = |key| matches!(eligibility(index, fleet, namespace, &key), Eligibility::Refused(_));
@@ -205,15 +204,6 @@ pub fn is_cleared(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace)
     index.knows_copies(namespace)
         && index.receives_nothing(fleet, namespace)
         && index.known_keys(namespace).all(|key| is_settled(&key))
-}
-
-/// Nothing is decided before all copies of a namespace are known.
-fn leave_unread(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> CopyPlan {
-    let state = |key| {
-        let state = eligibility(index, fleet, &copy_key.namespace, &key).without_copy(State::CopiesUnknown);
-        (key, state)
-    };
-    CopyPlan { states: index.accounts_named(&copy_key.name).map(state).collect(), ..CopyPlan::default() }
 }
 
 /// The older account takes precedence if nothing else decides.
@@ -392,7 +382,8 @@ fn eligibility<'a>(
     namespace: &Namespace,
     key: &'a AccountKey,
 ) -> Eligibility<'a> {
-    let account = index.account(key);
+    // What was known of a kind that cannot be read does not count: see [`CredentialIndex`].
+    let account = index.account(key).filter(|_| index.knows_accounts());
     if let Err(refusal) = asked(index, namespace, key, account) {
         return Eligibility::Refused(refusal);
     }
@@ -409,7 +400,7 @@ fn eligibility<'a>(
     {
         return Eligibility::Refused(State::TokenElsewhere);
     }
-    let source = index.source(key);
+    let source = index.source(key).filter(|_| index.knows_sources(&key.account));
     if source.is_none() && index.knows_sources(&key.account) {
         return Eligibility::Refused(State::NoToken);
     }
@@ -421,6 +412,9 @@ fn eligibility<'a>(
         && source.is_of_an_earlier(cluster, account)
     {
         return Eligibility::Refused(State::EarlierToken);
+    }
+    if index.profiles_unread {
+        return Eligibility::Kept(State::ProfileUnknown);
     }
     let Some(profile) = index.profile(&profile_key).filter(|profile| !profile.terminating) else {
         return Eligibility::Refused(State::NoProfile);
@@ -443,6 +437,8 @@ fn eligibility<'a>(
     let (uid, owner) = (&account.version.uid, &profile.uid);
     let wanted = Wanted { account: key, uid, owner, owner_versions, credential };
     match grant {
+        // What is known is out of date, so not even an existing copy gets a new token.
+        _ if !fleet.is_read() => Eligibility::Kept(State::GrantUnknown),
         // The projector restores the label, or deletes the profile.
         Grant::Granted if profile.is_unmarked() => Eligibility::Maintained(wanted, State::ForeignProfile),
         Grant::Granted => Eligibility::Offered(wanted),

@@ -217,7 +217,11 @@ impl Code {
             | Self::ServerNotReached
             | Self::Withheld(Withheld::ConfigurationUnknown | Withheld::AddonsUnknown)
             | Self::Credential(
-                State::GrantUnknown | State::AccountUnknown | State::TokenUnknown | State::CopiesUnknown,
+                State::GrantUnknown
+                | State::AccountUnknown
+                | State::TokenUnknown
+                | State::CopiesUnknown
+                | State::ProfileUnknown,
             )
             | Self::PermissionsUnknown => Status::Unknown,
             _ => Status::Problem,

@@ -269,7 +269,9 @@ impl Pair<'_> {
             State::WriteRefused | State::DeleteRefused | State::Terminating | State::NameTaken => {
                 format!("kubectl events --namespace {namespace} --for secret/{copy}")
             }
-            State::Synced | State::CopiesUnknown | State::NoProfile => self.controller_command(SYNCER),
+            State::Synced | State::CopiesUnknown | State::NoProfile | State::ProfileUnknown => {
+                self.controller_command(SYNCER)
+            }
             _ => format!("kubectl get managedserviceaccount {name} --namespace {cluster} --output yaml"),
         }
     }
@@ -312,6 +314,7 @@ fn step_of(state: State) -> Step {
         | State::GrantUnknown
         | State::CopiesUnknown
         | State::NoProfile
+        | State::ProfileUnknown
         | State::ForeignProfile
         | State::ForeignSecret
         | State::NameTaken
@@ -335,7 +338,7 @@ fn fact_of(state: State) -> (String, &'static str) {
         State::Terminating => ("metadata.deletionTimestamp".to_owned(), "set"),
         State::ProtectedNamespace => ("metadata.namespace".to_owned(), "protected"),
         State::ForeignSecret | State::NameTaken => ("metadata.annotations".to_owned(), "another owner"),
-        State::ForeignProfile | State::NoProfile => {
+        State::ForeignProfile | State::NoProfile | State::ProfileUnknown => {
             ("metadata.ownerReferences".to_owned(), "no ClusterProfile")
         }
         State::NotGranted | State::GrantUnknown => {

@@ -7,6 +7,7 @@ use hub_core::entry::{
     self, Caller, Refusal, RefusalReason, Route, admit, bearer_token, end_to_end, is_cut, redirected,
     response_headers, route, upgrade,
 };
+use hub_core::fleet::Part;
 use hub_core::protected::ProtectedNamespaces;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -268,6 +269,23 @@ fn the_grant_of_the_callers_namespace_decides_and_in_doubt_nothing_new_passes() 
     assert_eq!(joined(doubtful, "team"), (Err(503), false), "what is open stays");
     let hub = vec![member("c1", "prod"), exclusive("prod"), binding("kube-system", "prod")];
     assert_eq!(joined(hub, "kube-system"), (Err(403), true));
+}
+
+#[test]
+fn while_a_kind_cannot_be_read_nothing_is_admitted_and_what_is_open_stays() {
+    let protected = ProtectedNamespaces::default();
+    for part in [Part::Clusters, Part::Sets, Part::Bindings] {
+        let mut fleet = fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")]);
+        fleet.set_read(part, false);
+        let code = |namespace: &str, cluster: &str| {
+            let caller = Caller { namespace: namespace.into(), name: "application".to_owned() };
+            admit(&fleet, &protected, &caller, &cluster.into()).map_err(|refusal| refusal.code())
+        };
+        assert_eq!(code("team", "c1"), Err(503), "{part:?}");
+        assert_eq!(code("other", "c1"), Err(503), "a binding may exist by now");
+        assert_eq!(code("team", "c2"), Err(503), "a cluster may have joined by now");
+        assert!(!is_cut(&fleet, &protected, &"team".into(), &"c1".into()), "{part:?}");
+    }
 }
 
 #[test]

@@ -145,7 +145,9 @@ impl Judge<'_> {
 
     /// Whether the account and its token can be read, so that at most the grant is unknown.
     fn is_readable(&self, account: &AccountKey) -> bool {
-        self.account(account).is_some_and(|account| !account["status"].is_string())
+        self.hub.accounts_listed
+            && self.hub.sources_listed
+            && self.account(account).is_some_and(|account| !account["status"].is_string())
             && self
                 .token(account)
                 .is_some_and(|token| token["data"]["token"].as_str().is_some_and(|token| !token.is_empty()))
