@@ -98,6 +98,7 @@ async fn honest(client: &Client, round: usize) -> Result<usize, String> {
             return Err(format!("an upload to {cluster}: {status}"));
         }
         let get = Client::request(&format!("/{cluster}/version"), &token, None);
+        http1.ready().await.map_err(|error| text(&error))?;
         let sent = http1.send_request(get).await.map_err(|error| text(&error))?;
         let (status, body) = (sent.status(), sent.into_body().collect().await.map_err(|error| text(&error))?);
         if body.to_bytes() != "/version" {
