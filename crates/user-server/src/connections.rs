@@ -16,7 +16,7 @@ use crate::body::ResponseBody;
 /// The part of the idle connections that one peer may have: behind a Service, all clients of a node can have its address.
 const PEER_SHARE: usize = 4;
 /// How many texts of ours may wait to be read on one connection.
-const TEXTS: usize = 32;
+const TEXTS: usize = 8;
 
 tokio::task_local! {
     /// Ends the stream of HTTP/2, or the connection of HTTP/1.1, that a request came with.
@@ -38,9 +38,9 @@ impl From<IpAddr> for Peer {
 
 /// Runs a connection, or one stream of it, until it ends or is ended from within ([`end_of_stream`]): its bodies are
 /// dropped even if a peer that reads nothing keeps hyper from polling them.
-pub(crate) async fn run(work: impl Future<Output = ()>) {
-    let end = CancellationToken::new();
-    END.scope(end.clone(), async {
+pub(crate) fn run(work: impl Future<Output = ()>) -> impl Future<Output = ()> {
+    let (work, end) = (Box::pin(work), CancellationToken::new());
+    END.scope(end.clone(), async move {
         tokio::select! {
             biased;
             // First, so that a refusal that can be sent is sent.
@@ -48,7 +48,6 @@ pub(crate) async fn run(work: impl Future<Output = ()>) {
             () = end.cancelled() => {}
         }
     })
-    .await;
 }
 
 /// What ends the stream of HTTP/2, or the connection of HTTP/1.1, in which this is called.

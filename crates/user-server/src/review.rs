@@ -306,7 +306,8 @@ mod tests {
     }
 
     fn peer(number: usize) -> Peer {
-        Peer::from(std::net::IpAddr::from([10, 0, u8::try_from(number / 256).unwrap(), (number % 256) as u8]))
+        let [.., high, low] = u32::try_from(number).unwrap().to_be_bytes();
+        Peer::from(std::net::IpAddr::from([10, 0, high, low]))
     }
 
     /// A hub that counts its reviews.
@@ -424,7 +425,7 @@ mod tests {
     fn honest(reviews: &Reviews, hostile: usize) -> Peer {
         let known = reviews.known.lock();
         let budgets: Vec<_> = (0..hostile).map(|number| known.budget(peer(number), "")).collect();
-        (hostile..).map(peer).find(|peer| !budgets.contains(&known.budget(*peer, ""))).unwrap()
+        (hostile..hostile + 1000).map(peer).find(|peer| !budgets.contains(&known.budget(*peer, ""))).unwrap()
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,9 +14,9 @@ use hub_core::entry::Refusal;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// How many bytes may wait to be sent. A request that has 48 KiB of them can have three times as much behind them, in the
-/// windows of HTTP/2: 24 MiB for a namespace, and 256 MiB for the process.
-const UNREAD: UnreadLimits = UnreadLimits { of_namespace: 6 << 20, all: 64 << 20 };
+/// How many bytes may wait to be sent. Behind those of a request, up to 128 KiB of its response and 64 KiB of its upload
+/// wait in the windows of HTTP/2, which are not counted.
+const UNREAD: UnreadLimits = UnreadLimits { of_namespace: 4 << 20, all: 32 << 20 };
 
 /// The open requests.
 #[derive(Clone)]

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::json;
 use tokio::process::{Child, Command};
@@ -91,7 +90,7 @@ async fn honest(client: &Client, round: usize) -> Result<usize, String> {
     let (mut http2, _connection) = client.http2(65_535).await.map_err(|error| text(&error))?;
     let mut http1 = client.http1().await.map_err(|error| text(&error))?;
     for cluster in ["one", "two"] {
-        let body = Full::from(Bytes::from_static(&[b'x'; UPLOAD])).boxed_unsync();
+        let body = Full::from(vec![b'x'; UPLOAD]).boxed_unsync();
         let upload = Client::request(&format!("https://hub/{cluster}/count"), &token, Some(body));
         let sent = http2.send_request(upload).await.map_err(|error| text(&error))?;
         let (status, body) = (sent.status(), sent.into_body().collect().await.map_err(|error| text(&error))?);
@@ -99,6 +98,7 @@ async fn honest(client: &Client, round: usize) -> Result<usize, String> {
             return Err(format!("an upload to {cluster}: {status}"));
         }
         let get = Client::request(&format!("/{cluster}/version"), &token, None);
+        http1.ready().await.map_err(|error| text(&error))?;
         let sent = http1.send_request(get).await.map_err(|error| text(&error))?;
         let (status, body) = (sent.status(), sent.into_body().collect().await.map_err(|error| text(&error))?);
         if body.to_bytes() != "/version" {
