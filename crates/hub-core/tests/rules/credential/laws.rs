@@ -125,13 +125,15 @@ impl Judge<'_> {
             Some(name) => name == account["metadata"]["name"],
             None => true,
         };
-        let has_token = self.token(account).map_or(!self.hub.sources_listed, |token| {
-            let uid = self.account(account).map(|account| &account["metadata"]["uid"]);
-            let owner = &token["metadata"]["ownerReferences"][0]["uid"];
-            let is_agents = token["type"] == "Opaque" && token["metadata"]["labels"] != json!({});
-            let readable = !token["data"].is_string();
-            !readable || is_agents && uid.is_none_or(|uid| uid == owner)
-        });
+        // Before the list is complete, or when it is out of date, not even a token that is known counts.
+        let has_token = !self.hub.sources_listed
+            || self.token(account).is_some_and(|token| {
+                let uid = self.account(account).map(|account| &account["metadata"]["uid"]);
+                let owner = &token["metadata"]["ownerReferences"][0]["uid"];
+                let is_agents = token["type"] == "Opaque" && token["metadata"]["labels"] != json!({});
+                let readable = !token["data"].is_string();
+                !readable || is_agents && uid.is_none_or(|uid| uid == owner)
+            });
         let profile = metadata(self.profile(key, account));
         asks && has_token
             && self.grant(key, account) != Grant::Refused
