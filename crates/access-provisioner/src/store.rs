@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::access::{
-    self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, AnchorReader, CLUSTER_PROXY, Known,
+    self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, AnchorReader, CLUSTER_PROXY, Known, Offer,
     OverlapEnd, Probe, ServerState,
 };
 use hub_core::finding::{Finding, Subject};
@@ -80,9 +80,13 @@ impl Store {
                     ca: ca.clone(),
                 },
             ),
-            SourceSettings::Static { server, .. } => ("static", AccessSource::Static(server.clone())),
+            SourceSettings::Static { server, .. } if settings.purpose == Purpose::Token => {
+                ("static", AccessSource::Static(server.clone()))
+            }
+            SourceSettings::Static { server, .. } => {
+                ("own_identity", AccessSource::UserServer(server.clone()))
+            }
         };
-        let name = if settings.purpose == Purpose::Token { name } else { "own_identity" };
         let results = ServerState::ALL.iter().copied().map(ServerState::as_str);
         shared.host.metrics.declare_server_check(name, results);
         let index = AccessIndex::new(&settings.provider, source, !settings.overlap.is_zero());
@@ -105,16 +109,20 @@ impl Store {
 
     /// What the provisioner wants of a profile.
     pub(crate) fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Desired {
-        self.update(|index| {
-            let ours = observed.filter(|observed| self.is_ours(observed));
-            if !self.settings.purpose.includes(&key.namespace) {
-                self.gauges.set(key, None);
-                return ours.map(|_| access::desired_entry(index.provider(), None)).unwrap_or_default();
-            }
-            let offer = index.decide(key, ours);
-            self.gauges.set(key, observed.zip(offer.as_ref()));
-            offer.map(|offer| offer.into_desired(index.provider())).unwrap_or_default()
-        })
+        let ours = observed.filter(|observed| self.is_ours(observed));
+        let is_included = self.settings.purpose.includes(&key.namespace);
+        let offer = if is_included { self.update(|index| index.decide(key, ours)) } else { None };
+        self.gauges.set(key, observed.zip(offer.as_ref()));
+        if self.settings.purpose != Purpose::Token {
+            let uid = observed.map(|observed| observed.version.uid.as_str());
+            let finding = offer.as_ref().and_then(Offer::finding);
+            self.reporter.report(&Subject::Profile(key.clone()), uid, finding.into_iter().collect());
+        }
+        match (offer, ours) {
+            (Some(offer), _) => offer.into_desired(&self.settings.provider),
+            (None, Some(_)) if !is_included => access::desired_entry(&self.settings.provider, None),
+            (None, _) => Desired::default(),
+        }
     }
 
     /// Changes the index, and reports whether cluster-proxy's own controller competes with the provisioner, if that has

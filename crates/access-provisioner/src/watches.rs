@@ -129,8 +129,9 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
     }
 
     /// Without its CRD, no configuration exists: the proxy is not installed, or not any more.
-    fn not_served(&mut self) {
+    fn not_served(&mut self) -> bool {
         self.absent();
+        true
     }
 }
 

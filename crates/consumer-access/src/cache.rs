@@ -67,11 +67,11 @@ impl<K: Clone + Ord, W: Ord> ObjectCache<K, W> {
         self.listed.insert(watch);
     }
 
-    /// Records that the hub does not serve the kind: what the watch has shown is gone, and what exists is unknown until
-    /// the next list.
-    pub(crate) fn unlist(&mut self, watch: &W, is_shown: impl Fn(&K) -> bool) {
+    /// Records that what exists is unknown until the next list, and that these objects are gone: those that the watch
+    /// has shown, if the hub does not serve the kind.
+    pub(crate) fn unlist(&mut self, watch: &W, is_gone: impl Fn(&K) -> bool) {
         self.listed.remove(watch);
-        self.objects.retain(|key, _| !is_shown(key));
+        self.objects.retain(|key, _| !is_gone(key));
     }
 
     /// Stores an object that the watch shows; of one of another owner, only the version, unless its content matters.

@@ -27,8 +27,8 @@ impl Listed {
     ];
 
     /// The CRD of the kind.
-    pub(crate) const fn crd(self) -> Subject {
-        Subject::Crd(match self {
+    pub(crate) fn crd(self) -> Subject {
+        let name = match self {
             Self::Objects(AccessKind::Account) => {
                 "managedserviceaccounts.authentication.open-cluster-management.io"
             }
@@ -37,7 +37,8 @@ impl Listed {
                 "clusterpermissions.rbac.open-cluster-management.io"
             }
             Self::Agents => "managedclusteraddons.addon.open-cluster-management.io",
-        })
+        };
+        Subject::Crd(name.to_owned())
     }
 
     /// What consumers lack while the list fails.

@@ -240,6 +240,14 @@ impl IntegrationStore {
         }
     }
 
+    /// Records that the objects of a watch cannot be read: what is known of them is out of date.
+    fn unread(&self, watch: &IntegrationWatch) {
+        self.state.lock().objects.unlist(watch, |_| false);
+        if self.integration == Integration::MultiKueue {
+            self.report_not_listed();
+        }
+    }
+
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         let existing = || self.state.lock().objects.ours().cloned().collect();
@@ -263,11 +271,22 @@ impl IntegrationStore {
         self.queue(&fleet, key);
     }
 
-    /// The next write; `None` until what it depends on is listed.
+    /// Whether an object of ours exists whose cluster is not granted.
+    fn is_ended(&self, fleet: &Fleet, state: &IntegrationState, key: &IntegrationKey) -> bool {
+        let grant = match key {
+            IntegrationKey::MultiKueueCluster(cluster) => self.settings.kueue_grant(fleet, cluster),
+            IntegrationKey::ClusterSecret(key) => self.settings.argo_cd_grant(fleet, key),
+            IntegrationKey::MultiKueueConfig(_) => return false,
+        };
+        grant == Grant::Refused && state.objects.is_ours(key)
+    }
+
+    /// The next write; `None` until what it depends on is listed, and while that is out of date, unless the grant has
+    /// ended.
     fn plan_next(&self, key: &IntegrationKey, read: Option<&Read>) -> Option<IntegrationPlan> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
-        if !self.is_listed(&state, key.namespace()) {
+        if !self.is_listed(&state, key.namespace()) && !self.is_ended(&fleet, &state, key) {
             return None;
         }
         let found = read.and_then(|read| serde_json::from_str(read.object.as_deref()?).ok());
@@ -329,5 +348,9 @@ impl Sink<DynamicObject> for ObjectSink {
 
     fn listed(&mut self) {
         self.store.listed(watch_of(&self.example));
+    }
+
+    fn unread(&mut self) {
+        self.store.unread(&watch_of(&self.example));
     }
 }

@@ -86,9 +86,9 @@ impl AccessState {
     /// The namespace of the addon managed-serviceaccount on a cluster.
     fn agent_namespace(&self, cluster: &ClusterName) -> Known<Namespace> {
         match self.agents.get(cluster) {
+            _ if !self.knows_agents => Known::Unknown,
             Some(namespace) => Known::Present(namespace.clone()),
-            None if self.knows_agents => Known::Absent,
-            None => Known::Unknown,
+            None => Known::Absent,
         }
     }
 
@@ -291,6 +291,16 @@ impl Store {
         }
     }
 
+    /// Records that these addons cannot be read.
+    pub(crate) fn agents_unread(&self) {
+        self.state.lock().knows_agents = false;
+    }
+
+    /// Records that the objects of a watch cannot be read: what is known of them is out of date.
+    pub(crate) fn unread(&self, watch: &WatchName) {
+        self.state.lock().objects.unlist(watch, |_| false);
+    }
+
     /// Records an object that a watch shows.
     pub(crate) fn show(&self, key: &AccessKey, object: ObservedObject) {
         let (_, account) = key;
@@ -349,7 +359,8 @@ impl Store {
     }
 
     /// Plans the next write that is not blocked, and returns the observed objects with it; objects that were just read
-    /// replace the cached ones. `None` until the list of accounts is complete. The permissions of an account whose
+    /// replace the cached ones. `None` until the list of accounts is complete, and
+    /// while it is out of date, unless the grant has ended. The permissions of an account whose
     /// consumer is no longer declared are not watched: they are garbage-collected with the account. Permissions that
     /// cannot be listed delay only their own creation and that of their accounts.
     pub(crate) fn plan(
@@ -365,7 +376,7 @@ impl Store {
         let watched = kinds.iter().copied().chain([AccessKind::Account]);
         let unlisted: BTreeSet<_> =
             watched.filter(|kind| !state.objects.is_listed(&watch_of(&(*kind, key.clone())))).collect();
-        if unlisted.contains(&AccessKind::Account) {
+        if unlisted.contains(&AccessKind::Account) && self.settings.grant(&fleet, key) != Grant::Refused {
             return None;
         }
         let agent_namespace = state.agent_namespace(&key.cluster);

@@ -63,8 +63,13 @@ impl Sink<ManagedClusterAddOn> for AgentSink {
         self.0.failing(&WatchName { listed: Listed::Agents, account: None }, since);
     }
 
-    fn not_served(&mut self) {
+    fn unread(&mut self) {
+        self.0.agents_unread();
+    }
+
+    fn not_served(&mut self) -> bool {
         self.0.agents_listed();
+        true
     }
 }
 
@@ -103,7 +108,12 @@ impl Sink<DynamicObject> for ObjectSink {
         self.store.cannot_list(&self.watch, true);
     }
 
-    fn not_served(&mut self) {
+    fn unread(&mut self) {
+        self.store.unread(&self.watch);
+    }
+
+    fn not_served(&mut self) -> bool {
         self.store.cannot_list(&self.watch, false);
+        self.kind == AccessKind::ClusterPermission
     }
 }

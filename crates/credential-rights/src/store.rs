@@ -198,6 +198,11 @@ impl Store {
         self.queue_consumers(|_| true);
     }
 
+    /// Records that the accounts cannot be read.
+    pub(crate) fn accounts_unread(&self) {
+        self.state.lock().all_accounts = false;
+    }
+
     /// Records the RoleBinding of a namespace, or that there is none.
     pub(crate) fn set_binding(&self, namespace: &Namespace, binding: Option<ObservedRoleBinding>) {
         if binding.is_none() {
@@ -304,14 +309,15 @@ impl Store {
 
     /// Whether the syncer should have the permission in a namespace.
     pub(crate) fn has_permission(&self, namespace: &Namespace) -> bool {
-        let is_needed = {
-            let fleet = self.fleet.read();
-            grant::is_bound(&fleet, namespace)
-                && self.settings.protected.protection(&fleet, namespace).is_none()
-        };
+        let fleet = self.fleet.read();
+        let is_needed = grant::is_bound(&fleet, namespace)
+            && self.settings.protected.protection(&fleet, namespace).is_none();
+        // While a kind cannot be read, no permission is added.
+        let is_certain = fleet.is_read();
+        drop(fleet);
         let mut state = self.state.lock();
         let exists = state.bindings.get(namespace).is_some_and(|binding| binding.is_ours);
-        state.needs.has(namespace, is_needed, exists, self.settings.grace)
+        state.needs.has(namespace, is_needed, exists, self.settings.grace) && (exists || is_certain)
     }
 
     /// Records that a namespace is gone or being deleted. Returns whether it does not need the permission any more.

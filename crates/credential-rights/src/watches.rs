@@ -90,6 +90,10 @@ impl Sink<PartialObjectMeta<ManagedServiceAccount>> for AccountNameSink {
     fn listed(&mut self) {
         self.0.accounts_listed();
     }
+
+    fn unread(&mut self) {
+        self.0.accounts_unread();
+    }
 }
 
 struct RoleBindingSink {

@@ -1,6 +1,6 @@
 //! Reports on a ManagedServiceAccount why copies of its token are missing: a condition, and an Event.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::AccountKey;
 use hub_core::action::Action;
 use hub_core::credential::account::{Account, Scope};
-use hub_core::credential::report::{Report, conditions, report};
+use hub_core::credential::report::{Recipients, Report, conditions, report};
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::version::Version;
 use hub_runtime::queue::Outcome;
@@ -16,11 +16,10 @@ use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{Objects, Planned, Read};
 use hub_runtime::write::error::WriteError;
 use hub_runtime::write::execute::Target;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::store::{ACCOUNTS, Store};
+use crate::store::{ACCOUNTS, State, Store};
 
 /// How long a problem must last before it is reported: an account exists before its token, and a binding before its
 /// profiles.
@@ -31,9 +30,7 @@ const MISSING_GRACE: Duration = Duration::from_secs(10);
 const LONGEST_WORK: Duration = Duration::from_mins(30);
 
 pub(crate) struct ConditionWriter {
-    store: Arc<Store>,
-    /// Problems that are not reported yet, with their start.
-    troubles: Mutex<HashMap<AccountKey, Instant>>,
+    pub(crate) store: Arc<Store>,
 }
 
 /// What is to be reported on an account beside its conditions.
@@ -43,24 +40,19 @@ pub(crate) struct PlannedReport {
     findings: Vec<Finding>,
 }
 
-impl ConditionWriter {
-    pub(crate) fn new(store: &Arc<Store>) -> Self {
-        Self { store: Arc::clone(store), troubles: Mutex::default() }
+/// How long until a problem is reported; `None` if it is due.
+fn grace(state: &mut State, key: &AccountKey, report: &Report) -> Option<Duration> {
+    let now = Instant::now();
+    let since = now - *state.troubles.entry(key.clone()).or_insert(now);
+    let grace = if report.is_missing { MISSING_GRACE } else { GRACE };
+    if let Some(left) = grace.checked_sub(since).filter(|left| !left.is_zero()) {
+        return Some(left);
     }
-
-    /// How long until a problem is reported; `None` if it is due.
-    fn grace(&self, key: &AccountKey, report: &Report) -> Option<Duration> {
-        let since = *self.troubles.lock().entry(key.clone()).or_insert_with(Instant::now);
-        // A backlog alone is not a problem: missing copies may be about to be created, or their namespace may be about
-        // to end.
-        let missing = Some(&report.missing_in).filter(|namespaces| !namespaces.is_empty());
-        let is_busy = |namespaces| self.store.bulk_changes.lock().is_high(namespaces, Instant::now());
-        if since.elapsed() < LONGEST_WORK && missing.is_some_and(is_busy) {
-            return Some(GRACE);
-        }
-        let grace = if missing.is_some() { MISSING_GRACE } else { GRACE };
-        grace.checked_sub(since.elapsed()).filter(|left| !left.is_zero())
-    }
+    // A backlog alone is not a problem: missing copies may be about to be created, or their namespace may be about to
+    // end.
+    let mut missing = state.tally.troubles(key).into_iter().flat_map(BTreeMap::values).flatten();
+    let is_busy = report.is_missing && since < LONGEST_WORK && state.bulk_changes.is_high(&mut missing, now);
+    is_busy.then_some(GRACE)
 }
 
 impl Objects for ConditionWriter {
@@ -81,44 +73,57 @@ impl Objects for ConditionWriter {
     }
 
     fn known(&self, key: &AccountKey) -> Option<Version> {
-        self.store.change(|_, index| index.account(key).map(|account| account.version.clone()))
+        self.store.change(|_, state| state.index.account(key).map(|account| account.version.clone()))
     }
 
     fn plan(&self, key: &AccountKey, read: Option<&Read>) -> Planned<Self> {
-        let known = self.store.change(|fleet, index| {
-            let account = match read {
-                None => index.account(key).cloned(),
-                Some(read) => read.object.as_deref().and_then(as_read),
+        self.store.change(|fleet, state| {
+            let State { index, tally, recipients, .. } = state;
+            if !index.knows_accounts() {
+                return Planned::Unknown;
+            }
+            let read = read.map(|read| read.object.as_deref().and_then(as_read));
+            let account = match &read {
+                None => index.account(key),
+                Some(account) => account.as_ref(),
             };
-            Some((account?, report(index, fleet, key)))
-        });
-        let Some((account, report)) = known else {
-            self.store.gauges.set_scope(key, true);
-            return Planned::Write(Action::Nothing, PlannedReport::default());
-        };
-        self.store.gauges.set_scope(key, account.scope != Scope::EveryGrantedNamespace);
-        let state = account.state.as_ref().ok();
-        let wanted =
-            state.map(|state| conditions(&state.conditions(), report.as_ref(), self.store.host.now()));
-        if let Some(report) = report.as_ref().filter(|_| wanted != Some(None))
-            && let Some(wait) = self.grace(key, report)
-        {
-            return Planned::Wait(wait);
-        }
-        let finding = |report: &Report| {
-            Finding::new(Reason::CredentialWithheld, format!("{}: {}", report.reason, report.message))
-        };
-        let findings = report.iter().map(finding).collect();
-        let action = wanted.flatten().map_or(Action::Nothing, |list| {
-            // An empty list is written as null, so that the status returns to its initial state.
-            let list = if list.is_empty() { Value::Null } else { list.into() };
-            Action::PatchStatus(account.version.clone(), json!({ "status": { "conditions": list } }))
-        });
-        Planned::Write(action, PlannedReport { uid: Some(account.version.uid), findings })
+            let Some(account) = account else {
+                recipients.remove(key);
+                self.store.host.metrics.credentials_unscoped(tally.set_scope(key, true));
+                return Planned::Write(Action::Nothing, PlannedReport::default());
+            };
+            let is_scoped = account.scope != Scope::EveryGrantedNamespace;
+            self.store.host.metrics.credentials_unscoped(tally.set_scope(key, is_scoped));
+            let recipients =
+                recipients.entry(key.clone()).or_insert_with(|| Recipients::of(index, fleet, key));
+            let report = report(index, key, tally.troubles(key), recipients);
+            let shown = account.state.as_ref().ok();
+            let wanted =
+                shown.map(|shown| conditions(&shown.conditions(), report.as_ref(), self.store.host.now()));
+            let version = account.version.clone();
+            if let Some(report) = report.as_ref().filter(|_| wanted != Some(None))
+                && let Some(wait) = grace(state, key, report)
+            {
+                return Planned::Wait(wait);
+            }
+            let finding = |report: &Report| {
+                Finding::new(Reason::CredentialWithheld, format!("{}: {}", report.reason, report.message))
+            };
+            let planned = PlannedReport {
+                uid: Some(version.uid.clone()),
+                findings: report.iter().map(finding).collect(),
+            };
+            let action = wanted.flatten().map_or(Action::Nothing, |list| {
+                // An empty list is written as null, so that the status returns to its initial state.
+                let list = if list.is_empty() { Value::Null } else { list.into() };
+                Action::PatchStatus(version, json!({ "status": { "conditions": list } }))
+            });
+            Planned::Write(action, planned)
+        })
     }
 
     fn settled(&self, key: &AccountKey, planned: PlannedReport) -> Outcome {
-        self.troubles.lock().remove(key);
+        self.store.change(|_, state| state.troubles.remove(key));
         self.store.reporter.report(&Subject::Account(key.clone()), planned.uid.as_deref(), planned.findings);
         Outcome::Done
     }

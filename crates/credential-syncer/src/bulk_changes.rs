@@ -35,12 +35,18 @@ type Window = BTreeMap<Namespace, BTreeSet<ClusterName>>;
 
 impl BulkChanges {
     /// Whether many profiles were created, or many were deleted, recently in each of these namespaces.
-    pub(crate) fn is_high(&mut self, namespaces: &BTreeSet<Namespace>, now: Instant) -> bool {
+    pub(crate) fn is_high<'a>(
+        &mut self,
+        mut namespaces: impl Iterator<Item = &'a Namespace>,
+        now: Instant,
+    ) -> bool {
         self.created.turn(now);
         self.deleted.turn(now);
-        namespaces
-            .iter()
-            .all(|namespace| self.created.are_many(namespace) || self.deleted.are_many(namespace))
+        // At most a handful of the namespaces is visited: the others are in no window.
+        self.created.are_many_anywhere()
+            || self.deleted.are_many_anywhere()
+            || namespaces
+                .all(|namespace| self.created.are_many(namespace) || self.deleted.are_many(namespace))
     }
 }
 
@@ -52,6 +58,11 @@ impl Recent {
         if clusters.len() < MANY {
             clusters.insert(profile.cluster.clone());
         }
+    }
+
+    /// Whether they are many for every namespace.
+    fn are_many_anywhere(&self) -> bool {
+        self.now.len().max(self.before.len()) > MANY
     }
 
     fn are_many(&self, namespace: &Namespace) -> bool {
@@ -85,7 +96,8 @@ mod tests {
     }
 
     fn is_high(bulk_changes: &mut BulkChanges, namespaces: &[&str], now: Instant) -> bool {
-        bulk_changes.is_high(&namespaces.iter().map(|namespace| Namespace::from(*namespace)).collect(), now)
+        let namespaces: Vec<_> = namespaces.iter().map(|namespace| Namespace::from(*namespace)).collect();
+        bulk_changes.is_high(namespaces.iter(), now)
     }
 
     #[test]

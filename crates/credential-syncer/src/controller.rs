@@ -62,7 +62,7 @@ impl Controller for Syncer {
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
         let copies = reconciler::run(Arc::new(CopyWriter { store: Arc::clone(&self.store) }), stop.clone());
-        let conditions = reconciler::run(Arc::new(ConditionWriter::new(&self.store)), stop);
+        let conditions = reconciler::run(Arc::new(ConditionWriter { store: Arc::clone(&self.store) }), stop);
         join(copies, conditions).map(|_| ()).boxed()
     }
 }
@@ -74,5 +74,9 @@ impl ProfileFollower for Syncer {
 
     fn gone(&self, key: &ProfileKey) {
         self.store.delete_profile(key);
+    }
+
+    fn set_read(&self, is_read: bool) {
+        self.store.set_profiles_read(is_read);
     }
 }

@@ -36,30 +36,13 @@ pub(crate) struct PlannedCopy {
 }
 
 impl CopyWriter {
-    /// Plans, and updates metrics accordingly.
-    fn plan_with(
-        &self,
-        key: &SecretKey,
-        plan: impl FnOnce(&Fleet, &mut CredentialIndex) -> CopyPlan,
-    ) -> (CopyPlan, Option<String>) {
-        let served = self.store.host.served.versions();
-        let (plan, uid, expires) = self.store.change(|fleet, index| {
-            index.served_versions = served;
-            let plan = plan(fleet, index);
-            let uid = index.copy(key).map(|observed| observed.version.uid.clone());
-            let expires = plan.synced().and_then(|account| index.expiry(account));
-            (plan, uid, expires)
-        });
-        for account in self.store.gauges.set(key, &plan.states, expires) {
-            self.store.accounts.add(account);
-        }
-        (plan, uid)
-    }
-
     /// Records whether the planned write is refused, which changes states.
     fn set_refused(&self, key: &SecretKey, refused: Option<Refused>) {
-        self.store.change(|_, index| index.set_refused(key, refused));
-        self.plan_with(key, |fleet, index| plan(index, fleet, key));
+        self.store.change(|fleet, state| {
+            state.index.set_refused(key, refused);
+            let plan = plan(&state.index, fleet, key, state.index.copy(key));
+            self.store.planned(state, key, &plan);
+        });
     }
 }
 
@@ -81,39 +64,47 @@ impl Objects for CopyWriter {
     }
 
     fn known(&self, key: &SecretKey) -> Option<Version> {
-        self.store.change(|_, index| index.copy(key).map(|observed| observed.version.clone()))
+        self.store.change(|_, state| state.index.copy(key).map(|observed| observed.version.clone()))
     }
 
     fn plan(&self, key: &SecretKey, read: Option<&Read>) -> Planned<Self> {
         let read = read.map(|read| read.object.as_deref().and_then(|secret| observe(key, secret)));
-        if let Some(Some(secret)) = &read
-            && !secret.is_labelled
-        {
-            self.store.met_unwatched(key, secret.clone());
-        }
-        let unwatched = self.store.memory.unwatched(key);
-        // It may be gone.
-        let is_stale = unwatched == Some(Duration::ZERO);
-        let (mut plan, uid) = self.plan_with(key, |fleet, index| match read {
-            Some(None) => plan_of(index, fleet, key, None),
-            Some(Some(secret)) if secret.is_labelled => plan_of(index, fleet, key, Some(secret)),
-            _ if is_stale => plan_again(index, fleet, key),
-            _ => plan(index, fleet, key),
-        });
-        let action = std::mem::take(&mut plan.action);
-        Planned::Write(action, PlannedCopy { plan, uid, unwatched })
+        let served_versions = self.store.host.served.versions();
+        self.store.change(|fleet, state| {
+            state.index.served_versions = served_versions;
+            match &read {
+                Some(Some(secret)) if secret.is_labelled => state.index.recognize(key, secret),
+                Some(Some(secret)) => state.met_unwatched(key, secret.clone()),
+                Some(None) | None => {}
+            }
+            let unwatched = state.memory.unwatched(key);
+            let mut planned = match &read {
+                Some(None) => plan(&state.index, fleet, key, None),
+                Some(Some(secret)) if secret.is_labelled => plan(&state.index, fleet, key, Some(secret)),
+                // It may be gone.
+                _ if unwatched == Some(Duration::ZERO) => plan_again(&mut state.index, fleet, key),
+                _ => plan(&state.index, fleet, key, state.index.copy(key)),
+            };
+            self.store.planned(state, key, &planned);
+            let uid = state.index.copy(key).map(|observed| observed.version.uid.clone());
+            let action = std::mem::take(&mut planned.action);
+            Planned::Write(action, PlannedCopy { plan: planned, uid, unwatched })
+        })
     }
 
     fn settled(&self, key: &SecretKey, PlannedCopy { plan, uid, unwatched }: PlannedCopy) -> Outcome {
         let wait = unwatched.filter(|left| !left.is_zero());
-        if wait.is_none() {
-            self.store.memory.end_of_unwatched(key);
-        }
-        self.store.memory.end_of_abandoned(key);
-        self.store.change(|_, index| index.set_refused(key, None));
+        let took = self.store.change(|_, state| {
+            if wait.is_none() {
+                state.memory.end_of_unwatched(key);
+            }
+            state.memory.end_of_abandoned(key);
+            state.index.set_refused(key, None);
+            state.memory.source_settled(key)
+        });
         let subject = Subject::Secret(key.namespace.clone(), key.name.to_string());
         self.store.reporter.report(&subject, uid.as_deref(), plan.findings);
-        if let Some(took) = self.store.memory.source_settled(key) {
+        if let Some(took) = took {
             self.store.host.metrics.credential_synced(took);
         }
         wait.map_or(Outcome::Done, Outcome::RetryAfter)
@@ -124,13 +115,15 @@ impl Objects for CopyWriter {
             Left::Exists(version) if verb == "create" => {
                 let account = planned.plan.holder.clone();
                 let copy = account.map(|account| CreatedCopy { uid: version.uid.clone(), account });
-                self.store.change(|_, index| index.set_created(key, copy));
+                self.store.change(|_, state| state.index.set_created(key, copy));
             }
             Left::Exists(_) => {}
             Left::Gone(uid) => self.store.gone(key, Some(uid)),
         }
-        self.store.change(|_, index| index.set_refused(key, None));
-        self.store.memory.wrote(key);
+        self.store.change(|_, state| {
+            state.index.set_refused(key, None);
+            state.memory.wrote(key);
+        });
     }
 
     fn failed(&self, key: &SecretKey, planned: &PlannedCopy, error: &WriteError) -> Option<Outcome> {
@@ -150,7 +143,7 @@ impl Objects for CopyWriter {
             // Another refusal may have been recorded before the namespace was known to be deleted.
             self.set_refused(key, None);
             self.store.reporter.forget(&subject);
-            if self.store.memory.abandoned(key) >= GRACE {
+            if self.store.change(|_, state| state.memory.abandoned(key)) >= GRACE {
                 self.store.abandon(key);
             }
             return;
@@ -173,33 +166,11 @@ fn observe(key: &SecretKey, secret: &str) -> Option<ObservedCopy> {
 /// states stay as they were, and with them the account's condition. If there is nothing to write, the Secret blocks no
 /// copy, and is forgotten.
 fn plan_again(index: &mut CredentialIndex, fleet: &Fleet, key: &SecretKey) -> CopyPlan {
-    let states = plan(index, fleet, key).states;
-    let mut again = plan_of(index, fleet, key, None);
+    let mut again = plan(index, fleet, key, None);
     if again.action == CopyAction::Nothing {
         index.delete_copy(key);
     } else {
-        again.states = states;
+        again.states = plan(index, fleet, key, index.copy(key)).states;
     }
     again
-}
-
-/// Plans as if this were the Secret, whatever the index contains.
-fn plan_of(
-    index: &mut CredentialIndex,
-    fleet: &Fleet,
-    key: &SecretKey,
-    observed: Option<ObservedCopy>,
-) -> CopyPlan {
-    let known = index.copy(key).cloned();
-    set(index, key, observed);
-    let planned = plan(index, fleet, key);
-    set(index, key, known);
-    planned
-}
-
-fn set(index: &mut CredentialIndex, key: &SecretKey, observed: Option<ObservedCopy>) {
-    match observed {
-        Some(observed) => drop(index.apply_copy(key, observed)),
-        None => index.delete_copy(key),
-    }
 }

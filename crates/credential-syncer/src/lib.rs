@@ -13,7 +13,6 @@ mod accounts;
 mod bulk_changes;
 mod controller;
 mod copies;
-mod gauges;
 mod memory;
 mod settings;
 mod store;

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use hub_api::names::SecretKey;
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// When a Secret without the watched label, which blocks a copy, is read again. Soon at first, since a person may read
@@ -14,10 +13,7 @@ const UNWATCHED_PAUSE_MAX: Duration = Duration::from_mins(1);
 
 /// State of copies between reconciles.
 #[derive(Default)]
-pub(crate) struct Memory(Mutex<Kept>);
-
-#[derive(Default)]
-struct Kept {
+pub(crate) struct Memory {
     /// The copies that are not settled since their source changed: when it changed first, and whether the copy has been
     /// written since.
     changed: HashMap<SecretKey, (Instant, bool)>,
@@ -44,51 +40,51 @@ impl Met {
 
 impl Memory {
     /// Records that the source of these copies has just changed.
-    pub(crate) fn source_changed(&self, keys: &[SecretKey]) {
-        let (now, mut kept) = (Instant::now(), self.0.lock());
+    pub(crate) fn source_changed(&mut self, keys: &[SecretKey]) {
+        let now = Instant::now();
         for key in keys {
-            kept.changed.entry(key.clone()).or_insert((now, false));
+            self.changed.entry(key.clone()).or_insert((now, false));
         }
     }
 
     /// Records that the copy is written.
-    pub(crate) fn wrote(&self, key: &SecretKey) {
-        if let Some((_, is_written)) = self.0.lock().changed.get_mut(key) {
+    pub(crate) fn wrote(&mut self, key: &SecretKey) {
+        if let Some((_, is_written)) = self.changed.get_mut(key) {
             *is_written = true;
         }
     }
 
     /// Records that nothing is left to write; returns how long ago the source changed, if it did and was written.
-    pub(crate) fn source_settled(&self, key: &SecretKey) -> Option<Duration> {
-        let (changed, is_written) = self.0.lock().changed.remove(key)?;
+    pub(crate) fn source_settled(&mut self, key: &SecretKey) -> Option<Duration> {
+        let (changed, is_written) = self.changed.remove(key)?;
         is_written.then(|| changed.elapsed())
     }
 
     /// Records that a copy cannot be deleted in a namespace that seems to have been deleted. Returns for how long.
-    pub(crate) fn abandoned(&self, key: &SecretKey) -> Duration {
-        self.0.lock().abandoned.entry(key.clone()).or_insert_with(Instant::now).elapsed()
+    pub(crate) fn abandoned(&mut self, key: &SecretKey) -> Duration {
+        self.abandoned.entry(key.clone()).or_insert_with(Instant::now).elapsed()
     }
 
     /// Records that no copy remains to be deleted.
-    pub(crate) fn end_of_abandoned(&self, key: &SecretKey) {
-        self.0.lock().abandoned.remove(key);
+    pub(crate) fn end_of_abandoned(&mut self, key: &SecretKey) {
+        self.abandoned.remove(key);
     }
 
     /// Records that a Secret without our label blocked a write. No watch will show its deletion.
-    pub(crate) fn met_unwatched(&self, key: &SecretKey) {
+    pub(crate) fn met_unwatched(&mut self, key: &SecretKey) {
         let now = Instant::now();
-        self.0.lock().unwatched.entry(key.clone()).or_insert(Met { first: now, last: now }).last = now;
+        self.unwatched.entry(key.clone()).or_insert(Met { first: now, last: now }).last = now;
     }
 
     /// How much longer the unwatched Secret of this key is assumed to exist, if there is one: zero if it was seen too
     /// long ago, since it may still exist.
     pub(crate) fn unwatched(&self, key: &SecretKey) -> Option<Duration> {
-        self.0.lock().unwatched.get(key).map(|met| met.left())
+        self.unwatched.get(key).map(|met| met.left())
     }
 
     /// Records that no unwatched Secret blocks the copy: it is gone, or watched, or no longer matters.
-    pub(crate) fn end_of_unwatched(&self, key: &SecretKey) {
-        self.0.lock().unwatched.remove(key);
+    pub(crate) fn end_of_unwatched(&mut self, key: &SecretKey) {
+        self.unwatched.remove(key);
     }
 }
 
@@ -108,7 +104,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_copy_is_as_late_as_the_first_change_of_its_source_that_is_not_written() {
-        let memory = Memory::default();
+        let mut memory = Memory::default();
         assert_eq!(memory.source_settled(&key()), None);
         for _ in 0..2 {
             memory.source_changed(&[key()]);
@@ -123,25 +119,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_secret_that_is_not_watched_is_read_again_after_about_as_long_as_it_has_existed() {
-        let memory = Memory::default();
-        let left = || memory.unwatched(&key());
-        assert_eq!(left(), None);
+        let mut memory = Memory::default();
+        let left = |memory: &Memory| memory.unwatched(&key());
+        assert_eq!(left(&memory), None);
         for (passes, pause) in [(0, 3), (3, 3), (17, 20), (100, 60)] {
             advance(seconds(passes)).await;
             memory.met_unwatched(&key());
-            assert_eq!(left(), Some(seconds(pause)), "after {passes} s");
+            assert_eq!(left(&memory), Some(seconds(pause)), "after {passes} s");
         }
         advance(seconds(59)).await;
-        assert_eq!(left(), Some(seconds(1)));
+        assert_eq!(left(&memory), Some(seconds(1)));
         advance(seconds(1)).await;
-        assert_eq!(left(), Some(Duration::ZERO));
+        assert_eq!(left(&memory), Some(Duration::ZERO));
         memory.end_of_unwatched(&key());
-        assert_eq!(left(), None);
+        assert_eq!(left(&memory), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_copy_that_cannot_be_deleted_is_abandoned_from_the_first_attempt_on() {
-        let memory = Memory::default();
+        let mut memory = Memory::default();
         assert_eq!(memory.abandoned(&key()), Duration::ZERO);
         advance(seconds(5)).await;
         assert_eq!(memory.abandoned(&key()), seconds(5));

@@ -1,17 +1,20 @@
 //! The syncer's state, and the effects of its changes.
 //!
-//! If both are locked, the fleet is locked before the index, since controllers are called with the locked fleet when it
-//! changes.
+//! Where both are locked, the fleet is locked before the state, since controllers are called with the locked fleet when
+//! it changes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
-use hub_core::credential::plan::{is_cleared, priority};
+use hub_core::credential::plan::{CopyPlan, is_cleared, priority};
+use hub_core::credential::report::Recipients;
 use hub_core::credential::source::TokenSource;
+use hub_core::credential::state::State as CopyState;
+use hub_core::credential::tally::Tally;
 use hub_core::finding::Subject;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::rights::{EVERYWHERE, cleared_namespaces};
@@ -27,7 +30,6 @@ use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use crate::bulk_changes::BulkChanges;
-use crate::gauges::CopyGauges;
 use crate::memory::Memory;
 use crate::settings::SyncerSettings;
 
@@ -40,7 +42,7 @@ pub(crate) const ACCOUNTS: &str = "managedserviceaccounts";
 /// How many keys are queued before other tasks run: some milliseconds of work.
 const AT_ONCE: usize = 256;
 
-/// The syncer's state: its watches fill it, and its writes are planned from it.
+/// The syncer's state and its queues: its watches fill it, and its writes are planned from it.
 pub(crate) struct Store {
     pub(crate) host: Arc<Host>,
     pub(crate) reporter: Reporter,
@@ -49,26 +51,40 @@ pub(crate) struct Store {
     pub(crate) copies: Arc<Work<SecretKey>>,
     /// The queue of accounts whose condition may have to change.
     pub(crate) accounts: Arc<Work<AccountKey>>,
-    pub(crate) gauges: CopyGauges,
-    pub(crate) memory: Memory,
-    pub(crate) bulk_changes: Mutex<BulkChanges>,
     fleet: FleetCache,
-    index: Mutex<CredentialIndex>,
-    /// The namespaces with a permission for copies.
-    granted: Mutex<BTreeSet<Namespace>>,
-    /// The namespaces whose watch may have to begin or end.
-    unfollowed: Mutex<BTreeSet<Namespace>>,
-    /// The namespaces whose copies cannot be watched at present.
-    failing: Mutex<BTreeSet<Namespace>>,
+    state: Mutex<State>,
     reach: Notify,
-    backlog: Mutex<Backlog>,
     has_backlog: Notify,
 }
 
-/// What is to be queued in chunks, so that other tasks run in between: a hub has tens of thousands of copies.
+/// What is known, and what has been done.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) index: CredentialIndex,
+    pub(crate) tally: Tally,
+    /// Where accounts opt in, as far as it is known since the account and the fleet have changed.
+    pub(crate) recipients: BTreeMap<AccountKey, Recipients>,
+    pub(crate) memory: Memory,
+    pub(crate) bulk_changes: BulkChanges,
+    /// The accounts with problems that are not reported yet, with their start.
+    pub(crate) troubles: HashMap<AccountKey, Instant>,
+    /// The namespaces with a permission for copies.
+    granted: BTreeSet<Namespace>,
+    /// The namespaces whose watch may have to begin or end.
+    unfollowed: BTreeSet<Namespace>,
+    /// The namespaces whose copies cannot be watched at present.
+    failing: BTreeSet<Namespace>,
+    backlog: Backlog,
+}
+
+/// What is to be queued in portions, so that other tasks run in between: a hub has tens of thousands of copies.
 #[derive(Default)]
 struct Backlog {
     copies: BTreeSet<SecretKey>,
+    /// The namespaces whose copies are all to be queued, with the accounts that report on them.
+    namespaces: BTreeSet<Namespace>,
+    /// The accounts to report on, once the copies are queued.
+    accounts: BTreeSet<AccountKey>,
     /// Whether every copy and every account is to be queued.
     everything: bool,
 }
@@ -88,119 +104,124 @@ impl Store {
         let host = Arc::clone(&shared.host);
         host.metrics.declare_written(COPIES);
         host.metrics.declare_written(ACCOUNTS);
+        host.metrics.declare_credentials(CopyState::counted().map(CopyState::as_str));
+        let index = CredentialIndex::new(settings.sync);
         Arc::new(Self {
             reporter: host.reporter(CONTROLLER),
             copies_binding: settings.copies_binding,
             copies: Work::new(&host, COPIES),
             accounts: Work::new(&host, ACCOUNTS),
-            gauges: CopyGauges::new(host.metrics.clone()),
-            memory: Memory::default(),
-            bulk_changes: Mutex::default(),
             fleet: shared.fleet.clone(),
-            index: Mutex::new(CredentialIndex::new(settings.sync)),
-            granted: Mutex::default(),
-            unfollowed: Mutex::default(),
-            failing: Mutex::default(),
+            state: Mutex::new(State { index, ..State::default() }),
             reach: Notify::new(),
-            backlog: Mutex::default(),
             has_backlog: Notify::new(),
             host,
         })
     }
 
-    /// Changes the index while the fleet is locked.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&Fleet, &mut CredentialIndex) -> T) -> T {
+    /// Changes the state while the fleet is locked.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&Fleet, &mut State) -> T) -> T {
         let fleet = self.fleet.read();
-        change(&fleet, &mut self.index.lock())
+        change(&fleet, &mut self.state.lock())
     }
 
     /// Makes [`Self::queue`] queue everything, since more is known now and the absence of an object may count.
     pub(crate) fn queue_everything(&self) {
-        if self.host.is_working() {
-            self.change(|fleet, index| index.reach_all(fleet));
-            self.reach_again();
-            self.backlog.lock().everything = true;
-            self.has_backlog.notify_one();
-        }
+        self.state.lock().backlog.everything = true;
+        self.has_backlog.notify_one();
     }
 
     /// Queues the backlog, for as long as the process runs.
     pub(crate) async fn queue(&self) {
         loop {
             self.has_backlog.notified().await;
-            while let Some(copies) = self.next_of_backlog() {
-                self.queue_copies(&self.fleet.read(), copies);
-                yield_now().await;
-            }
-            if !std::mem::take(&mut self.backlog.lock().everything) {
-                continue;
-            }
-            let namespaces = self.change(|fleet, index| index.namespaces(fleet));
-            for namespace in namespaces {
-                let keys: Vec<_> =
-                    self.change(|fleet, index| index.keys_in(fleet, &namespace)).into_iter().collect();
-                for keys in keys.chunks(AT_ONCE) {
-                    self.queue_copies(&self.fleet.read(), keys.iter().cloned());
-                    yield_now().await;
-                }
-            }
-            let accounts: Vec<_> = self.change(|_, index| index.accounts().collect());
-            for accounts in accounts.chunks(AT_ONCE) {
-                self.accounts.add_all(accounts.iter().cloned());
+            while self.queue_portion() {
                 yield_now().await;
             }
         }
     }
 
-    fn next_of_backlog(&self) -> Option<Vec<SecretKey>> {
-        let copies = &mut self.backlog.lock().copies;
-        let next: Vec<_> = std::iter::from_fn(|| copies.pop_first()).take(AT_ONCE).collect();
-        (!next.is_empty()).then_some(next)
+    /// Queues a portion of the backlog; returns whether there was any. Until the process works, there is none: it begins
+    /// with everything.
+    fn queue_portion(&self) -> bool {
+        if !self.host.is_working() {
+            return false;
+        }
+        self.change(|fleet, state| {
+            let State { index, backlog, .. } = state;
+            if std::mem::take(&mut backlog.everything) {
+                backlog.namespaces = index.namespaces(fleet);
+                backlog.accounts = index.accounts().collect();
+            }
+            let copies: Vec<_> = std::iter::from_fn(|| backlog.copies.pop_first()).take(AT_ONCE).collect();
+            if !copies.is_empty() {
+                self.queue_copies(fleet, state, copies);
+            } else if let Some(namespace) = backlog.namespaces.pop_first() {
+                let touched = Touched::Namespaces([namespace].into());
+                let (copies, accounts) = index.concerned(fleet, &touched);
+                backlog.copies.extend(copies.into_iter().chain(state.tally.concerned(&touched)));
+                backlog.accounts.extend(accounts);
+                self.reach_again();
+            } else {
+                let accounts = std::iter::from_fn(|| backlog.accounts.pop_first());
+                let accounts: Vec<_> = accounts.take(AT_ONCE).collect();
+                for account in &accounts {
+                    self.queue_report(state, account.clone());
+                }
+                return !accounts.is_empty();
+            }
+            true
+        })
     }
 
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        let (keys, accounts) = self.index.lock().concerned(fleet, touched);
-        self.reach_again();
-        let copies: BTreeSet<_> = keys.into_iter().chain(self.gauges.concerned(touched)).collect();
-        if copies.len() <= AT_ONCE {
-            self.queue_copies(fleet, copies);
+        let mut state = self.state.lock();
+        let State { index, tally, backlog, .. } = &mut *state;
+        if let Touched::Namespaces(namespaces) = touched {
+            backlog.namespaces.extend(namespaces.iter().cloned());
         } else {
-            self.backlog.lock().copies.extend(copies);
-            self.has_backlog.notify_one();
+            let (copies, accounts) = index.concerned(fleet, touched);
+            backlog.copies.extend(copies.into_iter().chain(tally.concerned(touched)));
+            backlog.accounts.extend(accounts);
         }
-        self.accounts.add_all(accounts);
+        self.reach_again();
+        self.has_backlog.notify_one();
     }
 
     /// Queues copies with their priorities: one that loses its token is the most urgent.
-    fn queue_copies(&self, fleet: &Fleet, keys: impl IntoIterator<Item = SecretKey>) {
-        for key in keys {
-            let priority = priority(&self.index.lock(), fleet, &key);
-            self.copies.add_with(key, priority);
+    fn queue_copies(&self, fleet: &Fleet, state: &State, keys: impl IntoIterator<Item = SecretKey>) {
+        // The work begins with everything.
+        if self.host.is_working() {
+            for key in keys {
+                let priority = priority(&state.index, fleet, &key);
+                self.copies.add_with(key, priority);
+            }
         }
     }
 
-    /// Records an account. Nothing is kept of one that does not opt in, unless it has our condition or a copy is left
-    /// to report on: whoever may write in the namespace of a cluster can create many.
-    pub(crate) fn apply_account(&self, key: AccountKey, account: Account) {
-        let is_kept = account.opts_in || account.has_our_condition() || self.index.lock().has_copy_of(&key);
-        if !is_kept {
-            if self.index.lock().account(&key).is_some() {
-                self.delete_account(key);
-            }
-            return;
+    /// Queues the report on an account that has changed, or whose namespaces may be others.
+    fn queue_report(&self, state: &mut State, account: AccountKey) {
+        state.recipients.remove(&account);
+        self.accounts.add(account);
+    }
+
+    /// Records what is planned for a key: metrics count it, and the accounts whose copies have changed report on it.
+    pub(crate) fn planned(&self, state: &mut State, key: &SecretKey, plan: &CopyPlan) {
+        let expires = plan.synced().and_then(|account| state.index.expiry(account));
+        for change in state.tally.set(key, &plan.states, expires) {
+            self.host.metrics.credential(change.state.as_str(), if change.begins { 1 } else { -1 });
+            self.accounts.add(change.account);
         }
-        self.change_account(key, |index, key| index.apply_account(key.clone(), account));
+        self.host.metrics.next_token_expiry(state.tally.next_expiry());
+    }
+
+    pub(crate) fn apply_account(&self, key: AccountKey, account: Account) {
+        self.change_account(key, |index, key| index.apply_needed_account(key.clone(), account));
     }
 
     pub(crate) fn delete_account(&self, key: AccountKey) {
-        self.change_account(key, |index, key| {
-            if let Some(known) = index.account(key) {
-                self.accounts.written.ended(key, &known.version.uid);
-            }
-            index.delete_account(key);
-            true
-        });
+        self.change_account(key, CredentialIndex::delete_account);
     }
 
     /// Changes an account, and queues its report, and its copies if the change concerns them.
@@ -209,192 +230,201 @@ impl Store {
         key: AccountKey,
         change: impl FnOnce(&mut CredentialIndex, &AccountKey) -> bool,
     ) {
-        let keys = self.change(|fleet, index| {
-            let changed = change(index, &key);
-            // Before the work begins there is no need: [`Self::queue_everything`] begins with all accounts.
-            if self.host.is_working() {
-                index.reach_cluster(fleet, &key.cluster);
+        self.change(|fleet, state| {
+            let before = state.index.account(&key).map(|account| account.version.uid.clone());
+            let is_changed = change(&mut state.index, &key);
+            let is_known = state.index.account(&key).is_some();
+            if !is_known {
+                let Some(uid) = before else { return };
+                self.accounts.written.ended(&key, &uid);
             }
-            if changed { index.keys_of(fleet, &key) } else { Vec::new() }
+            if is_changed && self.host.is_working() {
+                state.index.reach_cluster(fleet, &key.cluster);
+                let keys = state.index.keys_of(fleet, &key);
+                self.queue_copies(fleet, state, keys);
+            }
+            self.queue_report(state, key);
         });
         self.reach_again();
-        self.queue_account(key, keys);
     }
 
-    /// Queues the copies of an account, and its report.
-    fn queue_account(&self, key: AccountKey, keys: Vec<SecretKey>) {
-        self.queue_copies(&self.fleet.read(), keys);
-        self.accounts.add(key);
+    /// Records that what is known of a kind is out of date, and plans everything again.
+    pub(crate) fn unread(&self, forget: impl FnOnce(&mut CredentialIndex)) {
+        forget(&mut self.state.lock().index);
+        self.queue_everything();
     }
 
-    /// Records that the list of the accounts is complete.
-    pub(crate) fn accounts_listed(&self) {
-        if self.change(|_, index| index.accounts_listed()) {
+    /// Records whether profiles can be read.
+    pub(crate) fn set_profiles_read(&self, is_read: bool) {
+        let was_unread = std::mem::replace(&mut self.state.lock().index.profiles_unread, !is_read);
+        if was_unread == is_read {
             self.queue_everything();
         }
     }
 
-    pub(crate) fn apply_source(&self, key: AccountKey, source: TokenSource) {
-        let keys = self.change(|fleet, index| {
-            let changed = index.apply_source(key.clone(), source);
-            if changed { index.keys_of(fleet, &key) } else { Vec::new() }
-        });
-        if self.host.is_working() {
-            self.memory.source_changed(&keys);
+    /// Records that the list of the accounts is complete.
+    pub(crate) fn accounts_listed(&self) {
+        if self.state.lock().index.accounts_listed() {
+            self.queue_everything();
         }
-        self.queue_account(key, keys);
     }
 
-    pub(crate) fn delete_source(&self, key: AccountKey) {
-        let keys = self.change(|fleet, index| {
-            index.delete_source(&key);
-            index.keys_of(fleet, &key)
+    pub(crate) fn apply_source(&self, key: &AccountKey, source: TokenSource) {
+        self.change(|fleet, state| {
+            if state.index.apply_source(key.clone(), source) && self.host.is_working() {
+                let keys = state.index.keys_of(fleet, key);
+                state.memory.source_changed(&keys);
+                self.queue_copies(fleet, state, keys);
+            }
         });
-        self.queue_account(key, keys);
+    }
+
+    pub(crate) fn delete_source(&self, key: &AccountKey) {
+        self.change(|fleet, state| {
+            state.index.delete_source(key);
+            let keys = state.index.keys_of(fleet, key);
+            self.queue_copies(fleet, state, keys);
+        });
     }
 
     /// Records that the list of the sources is complete: of all, or of one name.
     pub(crate) fn sources_listed(&self, account: Option<AccountName>) {
-        let (is_new, knows_accounts) =
-            self.change(|_, index| (index.sources_listed(account.clone()), index.knows_accounts()));
-        match account {
-            _ if !is_new => {}
-            // The copies whose state changes queue the reports of their accounts.
-            Some(account) if knows_accounts => {
-                let keys = self.change(|fleet, index| index.keys_named(fleet, &account));
-                self.queue_copies(&self.fleet.read(), keys);
+        self.change(|fleet, state| {
+            let is_new = state.index.sources_listed(account.clone());
+            match account {
+                _ if !is_new => {}
+                Some(account) if state.index.knows_accounts() => {
+                    let keys = state.index.keys_named(fleet, &account);
+                    self.queue_copies(fleet, state, keys);
+                }
+                Some(_) | None => state.backlog.everything = true,
             }
-            Some(_) | None => self.queue_everything(),
-        }
+        });
+        self.has_backlog.notify_one();
     }
 
     pub(crate) fn apply_profile(&self, key: &ProfileKey, profile: ProfileMetadata) {
-        let (is_new, changed) =
-            self.change(|_, index| (index.profile(key).is_none(), index.apply_profile(key.clone(), profile)));
-        if is_new {
-            self.bulk_changes.lock().created.add(key, Instant::now());
-        }
-        if changed {
-            self.profile_changed(key);
-        }
+        self.change(|fleet, state| {
+            if state.index.profile(key).is_none() {
+                state.bulk_changes.created.add(key, Instant::now());
+            }
+            if state.index.apply_profile(key.clone(), profile) {
+                let keys = state.index.keys_at(fleet, key);
+                self.queue_copies(fleet, state, keys);
+            }
+        });
     }
 
     pub(crate) fn delete_profile(&self, key: &ProfileKey) {
-        self.change(|_, index| index.delete_profile(key));
-        self.bulk_changes.lock().deleted.add(key, Instant::now());
-        self.profile_changed(key);
-    }
-
-    fn profile_changed(&self, key: &ProfileKey) {
-        let keys = self.change(|fleet, index| index.keys_at(fleet, key));
-        self.queue_copies(&self.fleet.read(), keys);
+        self.change(|fleet, state| {
+            state.index.delete_profile(key);
+            state.bulk_changes.deleted.add(key, Instant::now());
+            let keys = state.index.keys_at(fleet, key);
+            self.queue_copies(fleet, state, keys);
+        });
     }
 
     /// Records a Secret with the label of copies from an event or a list.
     pub(crate) fn apply_copy(&self, key: SecretKey, observed: ObservedCopy) {
-        self.memory.end_of_unwatched(&key);
-        if self.index.lock().apply_copy(&key, observed) {
-            self.queue_copies(&self.fleet.read(), [key]);
-        }
+        self.change(|fleet, state| {
+            state.memory.end_of_unwatched(&key);
+            if state.index.apply_copy(&key, observed) {
+                self.queue_copies(fleet, state, [key]);
+            }
+        });
     }
 
     /// Records that a Secret is gone, or has lost the label of copies, from an event or a list.
     pub(crate) fn delete_copy(&self, key: SecretKey) {
-        {
-            let mut index = self.index.lock();
-            if let Some(known) = index.copy(&key) {
+        self.reporter.forget(&Subject::Secret(key.namespace.clone(), key.name.to_string()));
+        self.change(|fleet, state| {
+            if let Some(known) = state.index.copy(&key) {
                 self.copies.written.ended(&key, &known.version.uid);
             }
-            index.delete_copy(&key);
-        }
-        self.memory.end_of_unwatched(&key);
-        self.reporter.forget(&Subject::Secret(key.namespace.clone(), key.name.to_string()));
-        self.follow_namespace(&key.namespace);
-        self.queue_copies(&self.fleet.read(), [key]);
+            state.index.delete_copy(&key);
+            state.memory.end_of_unwatched(&key);
+            self.follow_namespace(state, &key.namespace);
+            self.queue_copies(fleet, state, [key]);
+        });
     }
 
     /// Records that the list of the copies is complete: of all, or of one namespace.
     pub(crate) fn copies_listed(&self, namespace: Option<Namespace>) {
-        if !self.change(|_, index| index.copies_listed(namespace.clone())) {
-            return;
-        }
-        match namespace {
-            Some(namespace) => {
-                let keys = self.change(|fleet, index| index.keys_in(fleet, &namespace));
-                self.queue_copies(&self.fleet.read(), keys);
+        self.change(|fleet, state| {
+            let is_new = state.index.copies_listed(namespace.clone());
+            match namespace {
+                _ if !is_new => {}
+                Some(namespace) => state.backlog.copies.extend(state.index.keys_in(fleet, &namespace)),
+                None => state.backlog.everything = true,
             }
-            None => self.queue_everything(),
-        }
+        });
+        self.has_backlog.notify_one();
     }
 
-    /// Records a Secret without the label of copies, which no watch shows, unless the watch has shown a later state.
-    pub(crate) fn met_unwatched(&self, key: &SecretKey, observed: ObservedCopy) {
-        self.memory.met_unwatched(key);
-        let mut index = self.index.lock();
-        let is_later = |known: &ObservedCopy| {
-            known.version.uid != observed.version.uid
-                || is_newer(&observed.version.resource_version, &known.version.resource_version)
-        };
-        if index.copy(key).is_none_or(is_later) {
-            index.apply_copy(key, observed);
-        }
+    /// Records that the copies cannot be read: all of them, or those of one namespace.
+    pub(crate) fn copies_unread(&self, namespace: Option<&Namespace>) {
+        self.change(|fleet, state| {
+            state.index.copies_unread(namespace);
+            match namespace {
+                Some(namespace) => state.backlog.copies.extend(state.index.keys_in(fleet, namespace)),
+                None => state.backlog.everything = true,
+            }
+        });
+        self.has_backlog.notify_one();
     }
 
     /// Records that the Secret with this uid is gone, or with `None` whichever has this key, since its namespace is
     /// gone.
     pub(crate) fn gone(&self, key: &SecretKey, uid: Option<&str>) {
-        self.change(|_, index| {
-            match uid {
-                Some(uid) => index.unmake(key, uid),
-                None => index.set_created(key, None),
-            }
-            let is_it = |known: &&ObservedCopy| uid.is_none_or(|uid| known.version.uid == uid);
-            // No watch shows the end of one without the label of copies.
-            if index.copy(key).filter(is_it).is_some_and(|known| !known.is_labelled) {
-                index.delete_copy(key);
-                self.memory.end_of_unwatched(key);
-            }
-        });
+        let State { index, memory, .. } = &mut *self.state.lock();
+        match uid {
+            Some(uid) => index.unmake(key, uid),
+            None => index.set_created(key, None),
+        }
+        let is_it = |known: &&ObservedCopy| uid.is_none_or(|uid| known.version.uid == uid);
+        // No watch shows the end of one without the label of copies.
+        if index.copy(key).filter(is_it).is_some_and(|known| !known.is_labelled) {
+            index.delete_copy(key);
+            memory.end_of_unwatched(key);
+        }
     }
 
     /// Records a permission for copies in a namespace.
     pub(crate) fn add_granted(&self, namespace: &Namespace) {
-        if self.change(|_, index| index.permit_copies(namespace)) {
-            self.permission_changed(namespace);
+        let mut state = self.state.lock();
+        if state.index.permit_copies(namespace) {
+            self.permission_changed(&mut state, namespace);
         }
-        if self.granted.lock().insert(namespace.clone()) {
-            self.follow_namespace(namespace);
+        if state.granted.insert(namespace.clone()) {
+            self.follow_namespace(&mut state, namespace);
         }
     }
 
     /// Records that a namespace has no permission for copies any more.
     pub(crate) fn remove_granted(&self, namespace: &Namespace) {
-        self.granted.lock().remove(namespace);
-        if self.change(|_, index| index.forbid_copies(namespace)) {
-            self.permission_changed(namespace);
+        let mut state = self.state.lock();
+        state.granted.remove(namespace);
+        if state.index.forbid_copies(namespace) {
+            self.permission_changed(&mut state, namespace);
         }
-        self.follow_namespace(namespace);
+        self.follow_namespace(&mut state, namespace);
     }
 
     /// Queues the copies in a namespace, and the accounts that report on them.
-    fn permission_changed(&self, namespace: &Namespace) {
-        let touched = Touched::Namespaces(BTreeSet::from([namespace.clone()]));
-        let (keys, accounts) = self.change(|fleet, index| index.concerned(fleet, &touched));
-        self.queue_copies(&self.fleet.read(), keys);
-        self.accounts.add_all(accounts);
+    fn permission_changed(&self, state: &mut State, namespace: &Namespace) {
+        state.backlog.namespaces.insert(namespace.clone());
+        self.has_backlog.notify_one();
     }
 
     /// What has changed since the last call about the names by which tokens are watched, and about the namespaces in
     /// which copies are watched: those with a permission, and those watched so far that still have copies.
     pub(crate) fn reach(&self, is_watched: impl Fn(&Namespace) -> bool) -> ReachChange {
-        let mut index = self.index.lock();
+        let State { index, granted, unfollowed, .. } = &mut *self.state.lock();
         let names = index.reach.changed_names().map(|changed| changed.names.clone());
         let moved = index.reach.take_moved();
-        let granted = self.granted.lock();
-        let mut unfollowed = self.unfollowed.lock();
         let mut namespaces = BTreeMap::new();
         let mut leaving = BTreeSet::new();
-        for namespace in std::mem::take(&mut *unfollowed) {
+        for namespace in std::mem::take(unfollowed) {
             let is_granted = granted.contains(&namespace);
             // The watch must show the deletion of the last copy before it ends.
             let is_leaving = !is_granted && is_watched(&namespace) && index.has_copies(&namespace);
@@ -407,11 +437,13 @@ impl Store {
         ReachChange { names, moved, namespaces }
     }
 
-    /// Queues the copies of accounts, and their reports.
+    /// Queues the copies of accounts whose state has changed without an event; that queues their reports.
     pub(crate) fn accounts_moved(&self, accounts: impl IntoIterator<Item = AccountKey>) {
         for key in accounts {
-            let keys = self.change(|fleet, index| index.keys_of(fleet, &key));
-            self.queue_account(key, keys);
+            self.change(|fleet, state| {
+                let keys = state.index.keys_of(fleet, &key);
+                self.queue_copies(fleet, state, keys);
+            });
         }
     }
 
@@ -423,19 +455,17 @@ impl Store {
     /// Whether a namespace seems to have been deleted, as far as a copy there shows: both its profile and the
     /// permission for copies, which otherwise outlives the grant, do not exist any more.
     pub(crate) fn is_abandoned(&self, key: &SecretKey) -> bool {
-        self.is_limited()
-            && !self.granted.lock().contains(&key.namespace)
-            && self.index.lock().is_orphaned(key)
+        let state = self.state.lock();
+        self.is_limited() && !state.granted.contains(&key.namespace) && state.index.is_orphaned(key)
     }
 
     /// Forgets what this process has written to a key, whether or not it exists.
     pub(crate) fn abandon(&self, key: &SecretKey) {
-        self.change(|_, index| {
-            index.delete_copy(key);
-            index.set_created(key, None);
-        });
-        self.memory.end_of_unwatched(key);
-        self.follow_namespace(&key.namespace);
+        let mut state = self.state.lock();
+        state.index.delete_copy(key);
+        state.index.set_created(key, None);
+        state.memory.end_of_unwatched(key);
+        self.follow_namespace(&mut state, &key.namespace);
     }
 
     /// The namespaces with a permission for copies in which nothing is left to delete.
@@ -446,26 +476,25 @@ impl Store {
         if !self.host.is_working() {
             return None;
         }
-        let fleet = self.fleet.read();
-        let index = self.index.lock();
-        let (granted, failing) = (self.granted.lock(), self.failing.lock());
-        let cleared =
-            granted.iter().filter(|it| !failing.contains(*it) && is_cleared(&index, &fleet, it)).cloned();
-        cleared_namespaces(cleared)
+        self.change(|fleet, State { index, granted, failing, .. }| {
+            let is_cleared = |it: &&Namespace| !failing.contains(*it) && is_cleared(index, fleet, it);
+            cleared_namespaces(granted.iter().filter(is_cleared).cloned())
+        })
     }
 
     /// Records whether the watch on the copies in a namespace fails: what is known of them may then be stale.
     pub(crate) fn set_failing(&self, namespace: &Namespace, is_failing: bool) {
+        let failing = &mut self.state.lock().failing;
         if is_failing {
-            self.failing.lock().insert(namespace.clone());
+            failing.insert(namespace.clone());
         } else {
-            self.failing.lock().remove(namespace);
+            failing.remove(namespace);
         }
     }
 
     /// Forgets what concerns watches that have ended: those of all other namespaces.
     pub(crate) fn keep_watches(&self, is_watched: impl Fn(&Namespace) -> bool) {
-        self.failing.lock().retain(&is_watched);
+        self.state.lock().failing.retain(&is_watched);
         if self.is_limited() {
             self.copies.written.retain(|key| is_watched(&key.namespace));
         }
@@ -477,9 +506,9 @@ impl Store {
     }
 
     /// Notifies that the copies in a namespace may have to be watched, or no longer.
-    fn follow_namespace(&self, namespace: &Namespace) {
+    fn follow_namespace(&self, state: &mut State, namespace: &Namespace) {
         if self.is_limited() {
-            self.unfollowed.lock().insert(namespace.clone());
+            state.unfollowed.insert(namespace.clone());
             self.reach_again();
         }
     }
@@ -488,6 +517,20 @@ impl Store {
     fn reach_again(&self) {
         if self.is_limited() && self.host.is_working() {
             self.reach.notify_one();
+        }
+    }
+}
+
+impl State {
+    /// Records a Secret without the label of copies, which no watch shows, unless the watch has shown a later state.
+    pub(crate) fn met_unwatched(&mut self, key: &SecretKey, observed: ObservedCopy) {
+        self.memory.met_unwatched(key);
+        let is_later = |known: &ObservedCopy| {
+            known.version.uid != observed.version.uid
+                || is_newer(&observed.version.resource_version, &known.version.resource_version)
+        };
+        if self.index.copy(key).is_none_or(is_later) {
+            self.index.apply_copy(key, observed);
         }
     }
 }

@@ -10,6 +10,7 @@ use hub_api::names::{AccountKey, AccountName, Namespace, SecretKey};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
+use hub_core::credential::index::CredentialIndex;
 use hub_core::credential::source::TokenSource;
 use hub_core::rights::gives_copies;
 use hub_runtime::host::{HeldWatch, Watches};
@@ -68,8 +69,8 @@ async fn follow(store: Arc<Store>, watches: Watches) {
         }
         copies_in.retain(|namespace, _| namespaces.get(namespace) != Some(&false));
         if tokens_of.len() + copies_in.len() < watches_before {
-            store.change(|_, index| {
-                index.keep_listed(
+            store.change(|_, state| {
+                state.index.keep_listed(
                     |account| tokens_of.contains_key(account),
                     |namespace| copies_in.contains_key(namespace),
                 );
@@ -79,14 +80,14 @@ async fn follow(store: Arc<Store>, watches: Watches) {
         for account in names.into_iter().flatten() {
             tokens_of.entry(account).or_insert_with_key(|account| {
                 // What an earlier watch has shown does not count for this one.
-                store.change(|_, index| index.forget_sources(account));
+                store.change(|_, state| state.index.forget_sources(account));
                 let sink = TokenSink { store: Arc::clone(&store), account: Some(account.clone()) };
                 watches.watch_while_held(tokens().named(account.as_str()).late(), sink)
             });
         }
         for (namespace, _) in namespaces.into_iter().filter(|(_, is_watched)| *is_watched) {
             copies_in.entry(namespace).or_insert_with_key(|namespace| {
-                store.change(|_, index| index.forget_copies(namespace));
+                store.change(|_, state| state.index.forget_copies(namespace));
                 let sink = CopySink { store: Arc::clone(&store), namespace: Some(namespace.clone()) };
                 watches.watch_while_held(copies().in_namespace(namespace.as_str()).late(), sink)
             });
@@ -111,6 +112,10 @@ impl Sink<ManagedServiceAccount> for AccountSink {
     fn listed(&mut self) {
         self.store.accounts_listed();
     }
+
+    fn unread(&mut self) {
+        self.store.unread(CredentialIndex::accounts_unread);
+    }
 }
 
 struct TokenSink {
@@ -123,15 +128,19 @@ impl Sink<Secret> for TokenSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
         // The error is dropped: it may quote the Secret.
         let source = object.map_or_else(|_| TokenSource::unreadable(), |secret| TokenSource::read(&secret));
-        self.store.apply_source(AccountKey::from(key), source);
+        self.store.apply_source(&AccountKey::from(key), source);
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.store.delete_source(AccountKey::from(key));
+        self.store.delete_source(&AccountKey::from(key));
     }
 
     fn listed(&mut self) {
         self.store.sources_listed(self.account.clone());
+    }
+
+    fn unread(&mut self) {
+        self.store.unread(|index| index.sources_unread(self.account.as_ref()));
     }
 }
 
@@ -157,6 +166,10 @@ impl Sink<Secret> for CopySink {
 
     fn listed(&mut self) {
         self.store.copies_listed(self.namespace.clone());
+    }
+
+    fn unread(&mut self) {
+        self.store.copies_unread(self.namespace.as_ref());
     }
 
     fn failing(&mut self, since: Option<Duration>) {

@@ -184,10 +184,9 @@ mod tests {
                     "certificate-authority: ca.crt".to_owned()
                 };
                 let text = format!(
-                    "{{clusters: [{{name: hub, cluster: {{server: 'https://{}', {trusted}}}}}], \
+                    "{{clusters: [{{name: hub, cluster: {{server: 'https://{address}', {trusted}}}}}], \
                      users: [{{name: us, user: {{token: t}}}}], current-context: at, \
-                     contexts: [{{name: at, context: {{cluster: hub, user: us}}}}]}}",
-                    address
+                     contexts: [{{name: at, context: {{cluster: hub, user: us}}}}]}}"
                 );
                 std::fs::write(&kubeconfig, text).unwrap();
             };

@@ -49,6 +49,10 @@ pub const CONDITION_JOINED: &str = "ManagedClusterJoined";
 #[serde(rename_all = "camelCase", default, remote = "Self")]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManagedClusterSpec {
+    /// Whether the hub's administrator accepts the cluster. OCM neither requires nor defaults the field: an absent one is
+    /// false, as in its Go type.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub hub_accepts_client: bool,
     /// The API servers of the managed cluster, as its agent reports them; empty if the hub cannot reach it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub managed_cluster_client_configs: Vec<ClientConfig>,
@@ -119,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_spec_of_another_type_is_still_refused() {
-        for spec in [json!("text"), json!({ "managedClusterClientConfigs": "text" })] {
+        for spec in [json!("text"), json!({ "hubAcceptsClient": "true" })] {
             let cluster = serde_json::from_value::<ManagedCluster>(json!({ "metadata": {}, "spec": spec }));
             assert!(cluster.is_err(), "{cluster:?}");
         }

@@ -27,6 +27,7 @@ use self::server::{Checks, Retiring};
 use crate::endpoint::{self, ServerAddress, ServerTemplate};
 use crate::finding::{Finding, Reason};
 use crate::fleet::{Fleet, ObservedCluster};
+use crate::own_identity;
 use crate::profile::{Desired, DesiredStatus, ObservedProfile};
 use crate::trust::{CaKind, CaReference, TrustAnchor, TrustBundle, TrustError};
 
@@ -105,6 +106,8 @@ pub enum AccessSource {
     },
     /// A proxy that the administrator configures.
     Static(ServerTemplate),
+    /// Our user server, which reaches clusters through the tunnel of cluster-proxy.
+    UserServer(ServerTemplate),
 }
 
 /// Why an entry is not published. The set is fixed, so each can be a label of a metric.
@@ -125,6 +128,12 @@ pub enum Withheld {
     NoTrustAnchor,
     #[strum(message = "the cluster label of the profile is not a valid name")]
     InvalidClusterName,
+    #[strum(
+        message = "the tunnel of cluster-proxy, which the user server uses, carries no requests to a cluster of this name: \
+                   on the cluster, a Service of the name leads to the API server, so the name must begin with a letter and \
+                   must not contain a dot"
+    )]
+    NameNotRoutable,
     #[strum(message = "the hub has no such ManagedCluster")]
     NoCluster,
     #[strum(message = "the cluster reports no usable endpoint")]
@@ -169,6 +178,14 @@ pub enum Offer {
 }
 
 impl Offer {
+    /// The finding on the profile, if nobody but the owner of the cluster can change what withholds the entry.
+    #[must_use]
+    pub fn finding(&self) -> Option<Finding> {
+        let Self::Withdraw(why @ Withheld::NameNotRoutable) = self else { return None };
+        let message = format!("no access provider for own identities: {why}");
+        Some(Finding::new(Reason::ClusterNameNotRoutable, message))
+    }
+
     /// The decision as the desired part of the profile's status, for this provider name.
     #[must_use]
     pub fn into_desired(self, provider: &str) -> Desired {
@@ -417,14 +434,16 @@ impl AccessIndex {
     pub fn configured_ca(&self) -> Option<&CaReference> {
         match &self.source {
             AccessSource::ClusterProxy { ca, .. } => ca.as_ref(),
-            AccessSource::Static(_) => None,
+            AccessSource::Static(_) | AccessSource::UserServer(_) => None,
         }
     }
 
     /// The server of a cluster, if the administrator has configured it.
     pub(crate) fn static_server(&self, cluster: &ClusterName) -> Option<String> {
         match &self.source {
-            AccessSource::Static(template) => Some(template.server(cluster)),
+            AccessSource::Static(template) | AccessSource::UserServer(template) => {
+                Some(template.server(cluster))
+            }
             AccessSource::ClusterProxy { .. } => None,
         }
     }
@@ -557,7 +576,10 @@ impl AccessIndex {
             Err(why) => return Offer::Withdraw(why),
         };
         let server = match &self.source {
-            AccessSource::Static(template) => template.server(&cluster),
+            AccessSource::UserServer(_) if !own_identity::is_routable(&cluster) => {
+                return Offer::Withdraw(Withheld::NameNotRoutable);
+            }
+            AccessSource::Static(template) | AccessSource::UserServer(template) => template.server(&cluster),
             AccessSource::ClusterProxy { port, require_addon, .. } => {
                 match &self.configuration {
                     Known::Present(_) => {}

@@ -16,9 +16,11 @@ use crate::selector::ClusterSelector;
 pub(crate) struct Candidates {
     /// The clusters by the exclusive set that their label names, whether or not it exists.
     labelled: BTreeMap<ClusterSetName, BTreeSet<ClusterName>>,
-    /// The sets that are not exclusive, with the clusters that each selects. A set whose selector is not valid lists
-    /// none: every cluster is its candidate.
-    others: BTreeMap<ClusterSetName, BTreeSet<ClusterName>>,
+    /// The clusters that each set selects by labels, and the other way round.
+    selected: BTreeMap<ClusterSetName, BTreeSet<ClusterName>>,
+    selecting: BTreeMap<ClusterName, BTreeSet<ClusterSetName>>,
+    /// The sets whose selectors are not valid: every cluster is their candidate.
+    invalid: BTreeSet<ClusterSetName>,
     /// The namespaces with a binding of this name.
     bound: BTreeMap<ClusterSetName, BTreeSet<Namespace>>,
 }
@@ -38,7 +40,7 @@ impl Candidates {
     ) -> impl Iterator<Item = &'a ClusterName> + use<'a> {
         let (listed, all) = match &set.selector {
             Ok(ClusterSelector::Exclusive) => (self.labelled.get(name), None),
-            Ok(ClusterSelector::Labels(_) | ClusterSelector::Nothing) => (self.others.get(name), None),
+            Ok(ClusterSelector::Labels(_) | ClusterSelector::Nothing) => (self.selected.get(name), None),
             Err(_) => (None, Some(clusters.keys())),
         };
         listed.into_iter().flatten().chain(all.into_iter().flatten())
@@ -47,13 +49,14 @@ impl Candidates {
     /// The sets that select a cluster, or may select it.
     pub(crate) fn selecting<'a>(
         &'a self,
-        cluster: &'a ObservedCluster,
+        name: &ClusterName,
+        cluster: &ObservedCluster,
         sets: &'a BTreeMap<ClusterSetName, ObservedClusterSet>,
-    ) -> impl Iterator<Item = &'a ClusterSetName> {
-        let exclusive = cluster.exclusive_set().and_then(|set| sets.get_key_value(set)).into_iter();
+    ) -> impl Iterator<Item = &'a ClusterSetName> + use<'a> {
+        let exclusive = cluster.exclusive_set().and_then(|set| sets.get_key_value(set));
         let exclusive = exclusive.filter(|(_, set)| matches!(set.selector, Ok(ClusterSelector::Exclusive)));
-        let others = self.others.keys().filter_map(|name| sets.get_key_value(name));
-        exclusive.chain(others).filter(|(name, set)| may_select(name, set, cluster)).map(|(name, _)| name)
+        let by_labels = self.selecting.get(name).into_iter().flatten();
+        exclusive.map(|(name, _)| name).into_iter().chain(by_labels).chain(&self.invalid)
     }
 
     /// Records that a cluster has changed, appeared or disappeared.
@@ -70,15 +73,16 @@ impl Candidates {
         if let Some(set) = before.and_then(ObservedCluster::exclusive_set) {
             nested::remove_value(&mut self.labelled, &set.into(), name);
         }
-        if let Some(set) = after.and_then(ObservedCluster::exclusive_set) {
+        for set in self.selecting.remove(name).into_iter().flatten() {
+            nested::remove_value(&mut self.selected, &set, name);
+        }
+        let Some(after) = after else { return };
+        if let Some(set) = after.exclusive_set() {
             self.labelled.entry(set.into()).or_default().insert(name.clone());
         }
-        for (set, members) in &mut self.others {
-            let Some(observed) = sets.get(set).filter(|observed| observed.selector.is_ok()) else { continue };
-            if after.is_some_and(|cluster| may_select(set, observed, cluster)) {
-                members.insert(name.clone());
-            } else {
-                members.remove(name);
+        for (set, observed) in sets {
+            if selects_by_labels(set, observed, after) {
+                self.select(set, name);
             }
         }
     }
@@ -90,13 +94,25 @@ impl Candidates {
         set: Option<&ObservedClusterSet>,
         clusters: &BTreeMap<ClusterName, ObservedCluster>,
     ) {
-        self.others.remove(name);
-        let Some(set) = set.filter(|set| !matches!(set.selector, Ok(ClusterSelector::Exclusive))) else {
+        for cluster in self.selected.remove(name).into_iter().flatten() {
+            nested::remove_value(&mut self.selecting, &cluster, name);
+        }
+        self.invalid.remove(name);
+        let Some(set) = set else { return };
+        if set.selector.is_err() {
+            self.invalid.insert(name.clone());
             return;
-        };
-        let selected = |cluster: &&ObservedCluster| set.selector.is_ok() && may_select(name, set, cluster);
-        let members = clusters.iter().filter(|(_, cluster)| selected(cluster));
-        self.others.insert(name.clone(), members.map(|(cluster, _)| cluster.clone()).collect());
+        }
+        for (cluster, observed) in clusters {
+            if selects_by_labels(name, set, observed) {
+                self.select(name, cluster);
+            }
+        }
+    }
+
+    fn select(&mut self, set: &ClusterSetName, cluster: &ClusterName) {
+        self.selected.entry(set.clone()).or_default().insert(cluster.clone());
+        self.selecting.entry(cluster.clone()).or_default().insert(set.clone());
     }
 
     /// Records a binding of this name.
@@ -110,7 +126,10 @@ impl Candidates {
     }
 }
 
-/// Whether a set selects a cluster; true if its selector is not valid.
-fn may_select(name: &ClusterSetName, set: &ObservedClusterSet, cluster: &ObservedCluster) -> bool {
-    set.selector.as_ref().map_or(true, |selector| selector.picks(name.as_str(), &cluster.labels))
+/// Whether a set selects a cluster by a label selector.
+fn selects_by_labels(name: &ClusterSetName, set: &ObservedClusterSet, cluster: &ObservedCluster) -> bool {
+    match &set.selector {
+        Ok(selector @ ClusterSelector::Labels(_)) => selector.picks(name.as_str(), &cluster.labels),
+        Ok(ClusterSelector::Exclusive | ClusterSelector::Nothing) | Err(_) => false,
+    }
 }

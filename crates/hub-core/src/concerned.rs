@@ -30,33 +30,31 @@ pub fn concerned(
     touched: &Touched,
     profiles: &impl KnownProfiles,
 ) -> BTreeMap<ProfileKey, Grant> {
-    let decided = |key| {
-        let grant = grant::decide(fleet, &key);
-        (key, grant)
-    };
+    let mut keys = BTreeSet::new();
     match touched {
-        Touched::Nothing => BTreeMap::new(),
+        Touched::Nothing => {}
         Touched::Cluster(cluster) => {
-            let existing: BTreeSet<_> = profiles.namespaces_with(cluster).into_iter().collect();
-            let namespaces: BTreeSet<_> = fleet.namespaces().chain(&existing).collect();
             let key =
                 |namespace: &Namespace| ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
-            let keys = namespaces.into_iter().map(key).map(decided);
-            let is_concerned = |(key, grant): &(ProfileKey, Grant)| {
-                *grant != Grant::Refused || existing.contains(&key.namespace) || profiles.is_pending(key)
-            };
-            keys.filter(is_concerned).collect()
+            keys.extend(grant::namespaces_of(fleet, cluster).into_iter().map(key));
+            keys.extend(profiles.namespaces_with(cluster).iter().map(key));
+            keys.extend(fleet.namespaces().map(key).filter(|key| profiles.is_pending(key)));
         }
         Touched::Namespaces(namespaces) => {
-            let keys = namespaces.iter().flat_map(|namespace| {
-                let key = |cluster| ProfileKey { namespace: namespace.clone(), cluster };
-                let granted = grant::clusters_of(fleet, namespace);
-                let others = fleet.cluster_names().filter(|cluster| !granted.contains(cluster));
-                let pending = others.cloned().map(key).filter(|key| profiles.is_pending(key));
-                let possible = granted.iter().map(|cluster| key((*cluster).clone())).chain(pending);
-                possible.chain(profiles.clusters_in(namespace).into_iter().map(key)).collect::<BTreeSet<_>>()
-            });
-            keys.map(decided).collect()
+            for namespace in namespaces {
+                let key = |cluster: &ClusterName| ProfileKey {
+                    namespace: namespace.clone(),
+                    cluster: cluster.clone(),
+                };
+                keys.extend(grant::clusters_of(fleet, namespace).into_iter().map(key));
+                keys.extend(profiles.clusters_in(namespace).iter().map(key));
+                keys.extend(fleet.cluster_names().map(key).filter(|key| profiles.is_pending(key)));
+            }
         }
     }
+    let decided = keys.into_iter().map(|key| {
+        let grant = grant::decide(fleet, &key);
+        (key, grant)
+    });
+    decided.collect()
 }

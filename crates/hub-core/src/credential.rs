@@ -12,7 +12,7 @@
 //!   account, and the other account is reported.
 //!
 //! [`account`], [`source`] and [`copy`] are what is read of the objects, [`index`] stores them, [`plan`] decides, and
-//! [`state`] and [`report`] describe the result for people.
+//! [`state`], [`tally`] and [`report`] describe the result for people.
 
 pub mod account;
 pub mod copy;
@@ -23,3 +23,4 @@ pub mod report;
 pub mod secret_map;
 pub mod source;
 pub mod state;
+pub mod tally;

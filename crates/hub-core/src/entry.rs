@@ -14,7 +14,7 @@ mod route;
 
 pub use self::headers::{bearer_token, end_to_end, is_discovery, response_headers, upgrade};
 pub use self::refusal::{Refusal, RefusalReason};
-pub use self::route::{Route, route};
+pub use self::route::{Route, redirected, route};
 
 use hub_api::names::{ClusterName, Namespace, ProfileKey, is_dns_label, is_dns_subdomain};
 
@@ -51,6 +51,8 @@ pub fn admit(
 ) -> Result<(), Refusal> {
     let key = ProfileKey { namespace: caller.namespace.clone(), cluster: cluster.clone() };
     match grant::decide(fleet, &key) {
+        // A kind that cannot be read may have granted it meanwhile.
+        Grant::Refused if !fleet.is_read() => Err(Refusal::GrantUnknown(key)),
         Grant::Refused => Err(Refusal::NotGranted(key)),
         Grant::Granted | Grant::Unknown if protected.protection(fleet, &key.namespace).is_some() => {
             Err(Refusal::Protected(key.namespace))
@@ -61,7 +63,8 @@ pub fn admit(
 }
 
 /// Whether open requests of a namespace to a cluster are closed: the grant has ended, or the namespace is protected
-/// now. While the grant is unknown, they stay open.
+/// now. While the grant is unknown, they stay open, unless a kind cannot be read for
+/// minutes: then all of them are closed.
 #[must_use]
 pub fn is_cut(
     fleet: &Fleet,

@@ -41,7 +41,10 @@ pub enum Subject {
     ClusterPermission(ClusterName, String),
     /// A `CustomResourceDefinition`, which may not exist.
     #[strum(to_string = "CustomResourceDefinition {0}")]
-    Crd(&'static str),
+    Crd(String),
+    /// An `APIService`: for a kind that is built in, and has no CRD.
+    #[strum(to_string = "APIService {0}")]
+    ApiService(String),
     /// An object of Kueue, which may not exist.
     #[strum(to_string = "{0}")]
     Kueue(IntegrationKey),
@@ -66,7 +69,7 @@ pub enum Subject {
     VariantArray,
 )]
 pub enum Reason {
-    /// A profile of another cluster manager has the name of ours.
+    /// A profile of another cluster manager, or with our label and of none, has the name of ours.
     ///
     /// Delete or rename it.
     #[strum(props(object = "ClusterProfile"))]
@@ -112,6 +115,14 @@ pub enum Reason {
     /// Correct the object. The message contains the error.
     #[strum(props(object = "any"))]
     Unreadable,
+    /// A kind could be neither listed nor watched for a minute. What depends on it is unknown: what exists stays, and
+    /// nothing is created. The user server responds with 503, and closes open connections after five more minutes.
+    ///
+    /// The message names the kind, the time and the category of the error, and the log of the controller contains the
+    /// error: look for a missing permission, a CRD that is not served, or an object that etcd cannot return.
+    /// When the kind can be read again, everything converges.
+    #[strum(props(object = "CustomResourceDefinition, APIService"))]
+    KindUnreadable,
     /// The API server refuses a write to the object, or the write keeps failing.
     ///
     /// The message contains the response: look for a quota, a webhook, a policy or a missing permission.
@@ -134,6 +145,18 @@ pub enum Reason {
     /// Have another controller remove an entry; ours follows at once.
     #[strum(props(object = "ClusterProfile"))]
     TooManyAccessProviders,
+    /// The profile has no access provider for applications with an identity of their own, because the tunnel of
+    /// cluster-proxy carries no requests to a cluster of this name.
+    ///
+    /// Register the cluster by a name that begins with a letter and contains no dot, or give its applications tokens.
+    #[strum(props(object = "ClusterProfile"))]
+    ClusterNameNotRoutable,
+    /// The accounts of the user server on two clusters have a CA in common, so that either cluster can receive requests for
+    /// the other one, with the token of its account.
+    ///
+    /// Give each cluster a CA of its own, or run the user server with `--refuse-shared-authorities`.
+    #[strum(props(object = "ManagedCluster"))]
+    SharedAuthority,
     /// cluster-proxy's own controller writes the same access provider, and its entries are left as they are.
     ///
     /// Disable the gate `ClusterProfile` of cluster-proxy (until 0.10 `ClusterProfileAccessProvider`). The provisioner
@@ -327,7 +350,7 @@ mod tests {
             (Subject::Cluster("c1".into()), "ManagedCluster c1"),
             (Subject::Binding("team".into(), "prod".into()), "ManagedClusterSetBinding team/prod"),
             (Subject::Profile(profile), "ClusterProfile team/c1"),
-            (Subject::Crd("a.example"), "CustomResourceDefinition a.example"),
+            (Subject::Crd("a.example".to_owned()), "CustomResourceDefinition a.example"),
         ] {
             assert_eq!(subject.to_string(), text);
         }

@@ -4,7 +4,8 @@
 //! fields that decisions read, and a change of any other field returns [`Touched::Nothing`].
 //!
 //! An object that does not match the schema of its kind is *unreadable*, which is not the same as absent: its metadata
-//! still counts, and what depends on the rest is unknown (see [`crate::grant`]).
+//! still counts, and what depends on the rest is unknown (see [`crate::grant`]). So is a whole kind that can no longer be
+//! read ([`Fleet::set_read`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use hub_api::names::{ClusterName, ClusterSetName, Namespace};
 use hub_api::{Unreadable, labels};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::Value;
 
 use crate::candidates::Candidates;
 use crate::finding::{Finding, Reason};
@@ -34,6 +36,8 @@ pub struct ObservedCluster {
     pub deleting: bool,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
+    /// `spec.hubAcceptsClient`, if it can be read.
+    pub accepted: Option<bool>,
     /// The rest of the object, or why it cannot be read.
     pub state: Result<ClusterState, String>,
 }
@@ -73,17 +77,25 @@ impl ClusterState {
 impl ObservedCluster {
     #[must_use]
     pub fn read(cluster: Result<ManagedCluster, Unreadable>) -> Self {
-        let (metadata, state) = match cluster {
+        let (metadata, accepted, state) = match cluster {
             Ok(ManagedCluster { metadata, spec, status }) => {
-                (metadata, Ok(ClusterState::read(spec, status.unwrap_or_default())))
+                let accepted = Some(spec.hub_accepts_client);
+                (metadata, accepted, Ok(ClusterState::read(spec, status.unwrap_or_default())))
             }
-            Err(Unreadable { metadata, error, .. }) => (*metadata, Err(error)),
+            Err(Unreadable { metadata, spec, error }) => {
+                let accepted = spec.and_then(|spec| match &spec["hubAcceptsClient"] {
+                    Value::Null => Some(false),
+                    value => value.as_bool(),
+                });
+                (*metadata, accepted, Err(error))
+            }
         };
         Self {
             uid: metadata.uid,
             labels: metadata.labels.unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
             created: metadata.creation_timestamp.map(|time| time.0),
+            accepted,
             state,
         }
     }
@@ -198,6 +210,14 @@ pub enum BoundSource {
     Computed,
 }
 
+/// A kind of the fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    Clusters,
+    Sets,
+    Bindings,
+}
+
 /// The decisions that a change may affect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touched {
@@ -213,6 +233,8 @@ pub enum Touched {
 pub struct Fleet {
     bound_source: BoundSource,
     hub_id: Option<String>,
+    /// The kinds that cannot be read.
+    unread: BTreeSet<Part>,
     clusters: BTreeMap<ClusterName, ObservedCluster>,
     sets: BTreeMap<ClusterSetName, ObservedClusterSet>,
     bindings: BTreeMap<Namespace, BTreeMap<ClusterSetName, ObservedBinding>>,
@@ -229,6 +251,26 @@ impl Fleet {
     #[must_use]
     pub fn bound_source(&self) -> BoundSource {
         self.bound_source
+    }
+
+    /// Records whether a kind can be read: what is known of it is out of date if not.
+    pub fn set_read(&mut self, part: Part, is_read: bool) -> Touched {
+        let is_changed = if is_read { self.unread.remove(&part) } else { self.unread.insert(part) };
+        if !is_changed {
+            return Touched::Nothing;
+        }
+        Touched::Namespaces(self.bindings.keys().cloned().collect())
+    }
+
+    /// Whether every kind can be read.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.unread.is_empty()
+    }
+
+    /// Whether clusters and sets can be read, so that it is known which set selects which cluster.
+    pub(crate) fn knows_selections(&self) -> bool {
+        !self.unread.contains(&Part::Clusters) && !self.unread.contains(&Part::Sets)
     }
 
     /// Records the ID of the hub: the uid of its namespace kube-system.
@@ -302,7 +344,8 @@ impl Fleet {
     /// A superset of the namespaces that are granted a cluster, by names and selectors only. A namespace in which
     /// several bindings select the cluster occurs several times.
     pub(crate) fn candidates_for(&self, cluster: &ClusterName) -> impl Iterator<Item = &Namespace> {
-        let selecting = self.cluster(cluster).map(|cluster| self.candidates.selecting(cluster, &self.sets));
+        let observed = self.cluster(cluster);
+        let selecting = observed.map(|observed| self.candidates.selecting(cluster, observed, &self.sets));
         selecting.into_iter().flatten().flat_map(|set| self.candidates.bound(set))
     }
 

@@ -1,18 +1,20 @@
 //! Which clusters are granted to which namespaces, and why.
 //!
 //! A cluster is granted to a namespace if a ManagedClusterSetBinding there has the name of its set and is in effect
-//! (`Bound`), the set exists and selects the cluster, and the cluster is not being deleted. Several bindings form a
-//! union.
+//! (`Bound`), the set exists and selects the cluster, and the cluster is accepted (`spec.hubAcceptsClient`) and not being
+//! deleted. Several bindings form a union.
 //!
-//! **Unknown is not empty.** If a selector or a binding cannot be read, the grant is unknown, and nothing is created or
-//! deleted because of it. It is unknown only where it matters: a cluster that another binding grants is granted, and
-//! one that a readable part excludes is refused.
+//! **Unknown is not empty.** If a selector, a binding or whether the cluster is accepted cannot be read, the grant is
+//! unknown, and nothing is created or deleted because of it. It is unknown only where it matters: a cluster that another
+//! binding grants is granted, and one that a readable part excludes is refused. While a kind cannot be
+//! read ([`Fleet::set_read`]), nothing is granted: what was granted is unknown, and ends only by what the other kinds show.
 
 use std::collections::BTreeSet;
 
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
 use strum::{Display, VariantArray};
 
+use crate::effort;
 use crate::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster};
 
 /// Whether a namespace may see a cluster.
@@ -45,6 +47,8 @@ pub enum Refusal {
     NoSuchCluster,
     #[strum(to_string = "the ManagedCluster is being deleted")]
     ClusterDeleting,
+    #[strum(to_string = "the hub does not accept the ManagedCluster")]
+    ClusterNotAccepted,
     #[strum(to_string = "the binding's name is not the name of its set")]
     NameMismatch,
     #[strum(to_string = "the binding is not Bound")]
@@ -62,6 +66,8 @@ pub enum Doubt {
     BindingUnreadable,
     #[strum(to_string = "the set's selector cannot be used")]
     SelectorUnusable,
+    #[strum(to_string = "whether the hub accepts the ManagedCluster cannot be read")]
+    ClusterUnreadable,
 }
 
 impl Verdict {
@@ -75,7 +81,11 @@ impl Verdict {
 /// Decides whether `key.namespace` may see `key.cluster`.
 #[must_use]
 pub fn decide(fleet: &Fleet, key: &ProfileKey) -> Grant {
+    effort::count(|spent| spent.decisions += 1);
     verdicts(fleet, key).fold(Grant::Refused, |grant, (_, verdict)| match (grant, verdict) {
+        (_, Verdict::Granted) if !fleet.is_read() => Grant::Unknown,
+        // Either side of the selection may have changed with the other.
+        (_, Verdict::Refused(Refusal::NotSelected)) if !fleet.knows_selections() => Grant::Unknown,
         (Grant::Granted, _) | (_, Verdict::Granted) => Grant::Granted,
         (Grant::Unknown, _) | (_, Verdict::Doubtful(_)) => Grant::Unknown,
         (Grant::Refused, Verdict::Refused(_)) => Grant::Refused,
@@ -89,10 +99,18 @@ pub fn is_possible(fleet: &Fleet, namespace: &Namespace, cluster: &ClusterName) 
     decide(fleet, &key) != Grant::Refused
 }
 
-/// The namespaces that are granted a cluster, or may be. Visits no others.
+/// The namespaces that are granted a cluster, or may be, some of them repeatedly. Visits no others.
+pub(crate) fn possible_namespaces<'a>(
+    fleet: &'a Fleet,
+    cluster: &ClusterName,
+) -> impl Iterator<Item = &'a Namespace> {
+    fleet.candidates_for(cluster).filter(|namespace| is_possible(fleet, namespace, cluster))
+}
+
+/// The namespaces that are granted a cluster, or may be.
 #[must_use]
 pub fn namespaces_of<'a>(fleet: &'a Fleet, cluster: &ClusterName) -> BTreeSet<&'a Namespace> {
-    fleet.candidates_for(cluster).filter(|namespace| is_possible(fleet, namespace, cluster)).collect()
+    possible_namespaces(fleet, cluster).collect()
 }
 
 /// The clusters that are granted to a namespace, or may be. Visits no others.
@@ -104,7 +122,7 @@ pub fn clusters_of<'a>(fleet: &'a Fleet, namespace: &Namespace) -> BTreeSet<&'a 
 /// Whether any namespace is granted a cluster, or may be.
 #[must_use]
 pub fn is_anywhere(fleet: &Fleet, cluster: &ClusterName) -> bool {
-    fleet.candidates_for(cluster).any(|namespace| is_possible(fleet, namespace, cluster))
+    possible_namespaces(fleet, cluster).next().is_some()
 }
 
 /// The decision of each binding of the namespace about the cluster.
@@ -146,6 +164,9 @@ fn judge(
     if cluster.deleting {
         return Verdict::Refused(Refusal::ClusterDeleting);
     }
+    if cluster.accepted == Some(false) {
+        return Verdict::Refused(Refusal::ClusterNotAccepted);
+    }
     if let Some(refusal) = refusal(fleet, name, binding) {
         return Verdict::Refused(refusal);
     }
@@ -156,6 +177,7 @@ fn judge(
         }
         Err(_) => Verdict::Doubtful(Doubt::SelectorUnusable),
         Ok(_) if binding.terms.is_err() => Verdict::Doubtful(Doubt::BindingUnreadable),
+        Ok(_) if cluster.accepted.is_none() => Verdict::Doubtful(Doubt::ClusterUnreadable),
         Ok(_) => Verdict::Granted,
     }
 }

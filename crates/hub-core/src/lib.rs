@@ -29,6 +29,7 @@ pub mod concerned;
 pub mod consumer_access;
 pub mod consumer_role;
 pub mod credential;
+pub mod effort;
 pub mod endpoint;
 pub mod entry;
 pub mod explain;

@@ -5,13 +5,24 @@
 //! cluster-proxy passes those of the hub unchanged, so that a ServiceAccount of the hub's namespace `kube-system` is a
 //! member of the cluster's `system:serviceaccounts:kube-system`. Here they have the prefix of the name.
 
-use hub_api::names::Namespace;
+mod authorities;
+
+pub use self::authorities::{Authorities, KeyDigest};
+
+use hub_api::names::{ClusterName, Namespace, is_dns_label};
 
 /// The audience of the tokens by which applications prove who they are, by default.
 pub const DEFAULT_AUDIENCE: &str = "hub-addons";
 
 /// What distinguishes users and groups of the hub from those of the cluster.
 const PREFIX: &str = "cluster:hub:";
+
+/// Whether the tunnel of cluster-proxy leads to the API server of a cluster: in the namespace of its agent there, a
+/// Service has the name of the cluster, and the name of a Service must be a DNS-1035 label.
+#[must_use]
+pub fn is_routable(cluster: &ClusterName) -> bool {
+    is_dns_label(cluster.as_str()) && cluster.as_str().starts_with(|first: char| first.is_ascii_lowercase())
+}
 
 /// The name of the user.
 #[must_use]

@@ -324,6 +324,14 @@ fn guard(
     presence: &Presence,
 ) -> Result<(), Option<Finding>> {
     let wanted = matches!(presence, Presence::Wanted(_));
+    if observed.manager.is_empty() && observed.is_labelled(manager) && *presence != Presence::Undecided {
+        let message = format!(
+            "has the label {}={manager} and no spec.clusterManager.name, which cannot be changed, so it is no \
+             manager's and is not changed: delete it",
+            labels::CLUSTER_MANAGER
+        );
+        return Err(Some(Finding::new(Reason::ForeignProfile, message)));
+    }
     if observed.manager != manager.as_str() {
         return Err(wanted.then(|| {
             let message = format!(

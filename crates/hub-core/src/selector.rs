@@ -12,6 +12,8 @@ use hub_api::names::{is_label_key, is_label_value};
 use hub_api::{Expression, SelectorExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+use crate::effort;
+
 /// `spec.clusterSelector.selectorType` of sets that clusters join by a label.
 pub const EXCLUSIVE: &str = "ExclusiveClusterSetLabel";
 
@@ -72,6 +74,7 @@ impl ClusterSelector {
     /// Whether the set named `set` selects a cluster with these labels.
     #[must_use]
     pub fn picks(&self, set: &str, cluster_labels: &BTreeMap<String, String>) -> bool {
+        effort::count(|spent| spent.matches += 1);
         match self {
             Self::Exclusive => {
                 cluster_labels.get(labels::EXCLUSIVE_CLUSTER_SET).is_some_and(|value| value == set)

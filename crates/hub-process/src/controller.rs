@@ -93,4 +93,6 @@ pub trait ProfileFollower {
     fn shown(&self, key: &ProfileKey, metadata: &ObjectMeta, manager: Option<&str>);
     /// A profile does not exist any more.
     fn gone(&self, key: &ProfileKey);
+    /// Profiles can be read, or cannot be read any more, so that what was shown is out of date.
+    fn set_read(&self, is_read: bool);
 }

@@ -11,7 +11,9 @@ use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace};
 use hub_core::finding::{Finding, Subject};
-use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Touched};
+use hub_core::fleet::{
+    BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Part, Touched,
+};
 use hub_core::project;
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
 use kube::core::PartialObjectMeta;
@@ -84,6 +86,11 @@ impl FleetCache {
         }
     }
 
+    /// Records whether a kind can be read.
+    fn set_read(&self, part: Part, is_read: bool) {
+        self.change(|fleet| fleet.set_read(part, is_read));
+    }
+
     fn report(&self, subject: &Subject, uid: Option<&str>, findings: Vec<Finding>) {
         self.0.host.reporter(NAME).report(subject, uid, findings);
     }
@@ -110,6 +117,14 @@ impl Sink<ManagedCluster> for Clusters {
         let name = ClusterName::new(key.name.clone());
         self.0.forget(&Subject::Cluster(name.clone()));
         self.0.change(|fleet| fleet.delete_cluster(&name));
+    }
+
+    fn listed(&mut self) {
+        self.0.set_read(Part::Clusters, true);
+    }
+
+    fn unread(&mut self) {
+        self.0.set_read(Part::Clusters, false);
     }
 }
 
@@ -142,6 +157,14 @@ impl Sink<ManagedClusterSet> for Sets {
         self.0.forget(&Subject::ClusterSet(name.clone()));
         self.0.change(|fleet| fleet.delete_set(&name));
     }
+
+    fn listed(&mut self) {
+        self.0.set_read(Part::Sets, true);
+    }
+
+    fn unread(&mut self) {
+        self.0.set_read(Part::Sets, false);
+    }
 }
 
 struct Bindings(FleetCache);
@@ -159,6 +182,14 @@ impl Sink<ManagedClusterSetBinding> for Bindings {
         let (namespace, name) = binding_names(key);
         self.0.forget(&Subject::Binding(namespace.clone(), name.clone()));
         self.0.change(|fleet| fleet.delete_binding(&namespace, &name));
+    }
+
+    fn listed(&mut self) {
+        self.0.set_read(Part::Bindings, true);
+    }
+
+    fn unread(&mut self) {
+        self.0.set_read(Part::Bindings, false);
     }
 }
 

@@ -6,11 +6,13 @@
 //! ([`Written`](hub_runtime::written::Written)).
 //! Controllers that own no part can follow the same watch; without owners, nothing is cached.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use hub_api::cluster_profile::{ClusterProfile, StoredProfile};
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
+use hub_core::action::Action;
 use hub_core::concerned::KnownProfiles;
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::member_id::{FIELD_MANAGER, MemberIds};
@@ -37,6 +39,9 @@ const RESOURCE: &str = "clusterprofiles";
 /// How long after another process has created a profile this one waits for its status.
 const PROJECTION_GRACE: Duration = Duration::from_secs(1);
 
+/// How often a write that waits until profiles can be read is planned again.
+const UNREAD: Duration = Duration::from_secs(5);
+
 /// What was planned for a profile beside the write.
 pub struct PlannedProfile {
     /// The uid of the observed profile.
@@ -52,6 +57,8 @@ pub struct Profiles {
     owners: OnceLock<Vec<Weak<dyn Controller>>>,
     cache: Mutex<ProfileCache>,
     member_ids: Mutex<MemberIds>,
+    /// Whether profiles cannot be read, so that the cache is out of date.
+    unread: AtomicBool,
     /// The profiles to write.
     pub queue: Arc<Work<ProfileKey>>,
 }
@@ -62,7 +69,8 @@ impl Profiles {
         host.metrics.declare_written(RESOURCE);
         let (reporter, queue) = (host.reporter(RESOURCE), Work::new(&host, RESOURCE));
         let (owners, cache) = (OnceLock::new(), Mutex::default());
-        Arc::new(Self { host, reporter, manager, owners, cache, member_ids: Mutex::default(), queue })
+        let (member_ids, unread) = (Mutex::default(), AtomicBool::new(false));
+        Arc::new(Self { host, reporter, manager, owners, cache, member_ids, unread, queue })
     }
 
     /// Starts the watch, if any of these controllers owns a part of profiles or follows them. A second call changes
@@ -223,6 +231,11 @@ impl Objects for Profiles {
         if projects && observed.as_ref().is_some_and(|observed| observed.manager == self.manager.as_str()) {
             findings.extend(self.member_ids.lock().finding(key));
         }
+        // Of what is known to exist, the end of a grant can still be written.
+        let is_end = matches!(action, Action::Nothing | Action::Delete(_) | Action::DeleteByUid(_));
+        if !is_end && self.unread.load(Ordering::Relaxed) {
+            return Planned::Wait(UNREAD);
+        }
         let resource = self.host.served.current().resource();
         let action = action.map(|object| without_status(&object, &resource), |patch| patch);
         Planned::Write(
@@ -285,6 +298,20 @@ impl Sink<StoredProfile> for ProfileSink {
         self.follow(|follower| follower.gone(&key));
         if let Some(profiles) = &self.cached {
             profiles.gone(key);
+        }
+    }
+
+    fn listed(&mut self) {
+        self.follow(|follower| follower.set_read(true));
+        if let Some(profiles) = &self.cached {
+            profiles.unread.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn unread(&mut self) {
+        self.follow(|follower| follower.set_read(false));
+        if let Some(profiles) = &self.cached {
+            profiles.unread.store(true, Ordering::Relaxed);
         }
     }
 }

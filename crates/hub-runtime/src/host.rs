@@ -14,16 +14,12 @@ use tracing::{Instrument as _, info_span};
 
 use crate::host::lease::Claim;
 use crate::host::tasks::Tasks;
-use crate::observe::health::{Health, SyncState};
+use crate::observe::health::{Health, SyncState, WatchId};
 use crate::observe::metrics::Metrics;
 use crate::observe::report::{Clock, Publisher, Reporter};
 use crate::watch::served::{ServedVersion, crd};
 use crate::watch::{Lists, Sink, Watch};
 use crate::write::Writer;
-use jiff::Timestamp;
-use kube::Client;
-use tokio::task::AbortHandle;
-use tracing::{Instrument as _, info_span};
 
 /// The `reportingController` of Events.
 const PROGRAM: &str = "hub-addons";
@@ -66,10 +62,10 @@ impl Host {
             health,
             metrics,
             writer,
-            reporter,
             served,
+            lists: Lists::new(Some((reporter.of("watches"), Arc::clone(&clock)))),
+            reporter,
             clock,
-            lists: Lists::default(),
             tasks,
             working: AtomicBool::new(false),
         }
@@ -143,7 +139,8 @@ impl Watches {
     fn start<K: 'static>(&self, watch: Watch<K>, sink: Box<dyn Sink<K>>) -> (SyncState, AbortHandle) {
         let (host, resource) = (&*self.host, watch.resource);
         let span = info_span!("watch", controller = self.controller, resource);
-        let sync = host.health.expect_sync((self.controller, resource), watch.need, &host.metrics);
+        let name = WatchId::new(self.controller, resource, watch.namespace.clone());
+        let sync = host.health.expect_sync(name, watch.need, &host.metrics);
         let following = watch.follow(host.client.clone(), sync.clone(), host.lists.clone(), sink);
         let task = host.tasks.spawn(resource, following.instrument(span));
         (sync, task)

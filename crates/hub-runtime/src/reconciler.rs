@@ -187,6 +187,7 @@ async fn read<O: Objects>(objects: &O, key: &O::Key) -> Result<Read, Outcome> {
     };
     match read {
         Ok(object) => {
+            work.read(key, target.resource);
             match object.as_deref().and_then(version) {
                 Some(version) => work.written.set(key, Left::Exists(version)),
                 None => work.written.forget(key),

@@ -11,6 +11,8 @@
 //! - Only the watch writes into a cache, and what our own writes have changed is planned again when the watch has shown
 //!   it ([`crate::written`]).
 //! - A kind whose CRD is missing is retried until it is served ([`trouble`]).
+//! - Knowledge has an age: what a watch has shown is unknown when its kind could be neither listed nor watched for a
+//!   minute, as before its first list ([`unread`]).
 
 mod decode;
 mod endpoint;
@@ -24,6 +26,7 @@ pub mod served;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod unread;
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -43,8 +46,10 @@ use self::follow::Follower;
 use self::history::History;
 use self::page_size::PageSize;
 use self::seen_history::{Era, SeenHistory};
-use self::trouble::Trouble;
+use self::trouble::{Logged, Trouble};
+use self::unread::{Unavailable, UnreadKinds};
 use crate::observe::health::{Need, SyncState};
+use crate::observe::report::{Clock, Reporter};
 use crate::watch::served::ServedVersion;
 
 /// How long one watch lasts before the API server ends it and the next one continues.
@@ -86,26 +91,51 @@ pub trait Sink<K>: Send + 'static {
     /// The list that is complete has no object; called after [`Self::listed`]. For watches on one object, which then
     /// does not exist.
     fn none_listed(&mut self) {}
+    /// The kind could be neither listed nor watched for a minute. What the watch has shown is unknown until the next
+    /// [`Self::listed`], as before the first one: then a list follows in any case.
+    fn unread(&mut self) {}
     /// Lists and watches have failed for this long, or with `None` no longer fail. Called after each failure.
     fn failing(&mut self, _since: Option<Duration>) {}
     /// The API server refuses a list or a watch for lack of permission.
     fn refused(&mut self) {}
-    /// The API server does not serve the kind: its CRD is missing.
-    fn not_served(&mut self) {}
+    /// The API server does not serve the kind: its CRD is missing. Returns whether this shows that no object exists,
+    /// because the kind need not be installed; otherwise it is unknown after a minute.
+    fn not_served(&mut self) -> bool {
+        false
+    }
 }
 
-/// What all watches of a process share: permits for lists, and how far they have seen the history of the hub.
-#[derive(Debug, Clone)]
+/// What all watches of a process share: permits for lists, how far they have seen the history of the hub, and what is
+/// logged and reported about their failures.
+#[derive(Clone)]
 pub struct Lists {
+    /// For [late](Need::Late) watches. The others are few, and go first.
     permits: Arc<Semaphore>,
+    /// The watches that are not late and that an outage has interrupted.
+    unavailable: Unavailable,
     seen: SeenHistory,
+    logged: Logged,
+    unread: UnreadKinds,
 }
 
 impl Default for Lists {
-    /// Permits for 32 lists at a time. Without a limit, a process with a watch in each of hundreds of namespaces would
-    /// be throttled at its start, and other clients with it.
     fn default() -> Self {
-        Self { permits: Arc::new(Semaphore::new(32)), seen: SeenHistory::default() }
+        Self::new(None)
+    }
+}
+
+impl Lists {
+    /// Permits for 32 lists at a time. Without a limit, a process with a watch in each of hundreds of namespaces would
+    /// be throttled at its start, and other clients with it. `report` is for what cannot be read.
+    #[must_use]
+    pub fn new(report: Option<(Reporter, Clock)>) -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(32)),
+            unavailable: Unavailable::default(),
+            seen: SeenHistory::default(),
+            logged: Logged::default(),
+            unread: UnreadKinds::new(report),
+        }
     }
 }
 
@@ -113,6 +143,8 @@ impl Default for Lists {
 #[must_use]
 pub struct Watch<K> {
     pub(crate) resource: &'static str,
+    /// The namespace, if a process may have such a watch in several and waits for all of them.
+    pub(crate) namespace: Option<Text>,
     pub(crate) need: Need,
     path: CollectionPath,
     extent: Extent,
@@ -147,7 +179,8 @@ impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> Watch<K> {
 impl<K: Resource + DeserializeOwned + 'static> Watch<K> {
     /// Every object of a kind that is known at run time only, in one namespace or in all.
     pub fn dynamic(resource: &'static str, kind: &K::DynamicType, namespace: Option<&str>) -> Self {
-        Self::new(resource, K::url_path(kind, namespace), Extent::Whole, decode::whole)
+        let watch = Self::new(resource, K::url_path(kind, namespace), Extent::Whole, decode::whole);
+        Self { namespace: namespace.map(Text::from), ..watch }
     }
 
     /// Decodes `managedFields` too: the manager, the time and the fields of each entry, apart from those of the status.
@@ -161,6 +194,7 @@ impl<K: 'static> Watch<K> {
     fn new(resource: &'static str, path: String, extent: Extent, decode: Decode<K>) -> Self {
         Self {
             resource,
+            namespace: None,
             need: Need::Required,
             path: CollectionPath::Fixed(path),
             extent,
@@ -214,10 +248,16 @@ impl<K: 'static> Watch<K> {
             endpoint: WatchEndpoint { client, path, extent, fields, labels, page: PageSize::new(page) },
             decode,
             history: History::new(sink),
-            trouble: Trouble::new(self.resource, sync.metrics.clone()),
+            trouble: Trouble::new(self.resource, sync.metrics.clone(), Arc::clone(&lists.logged)),
             sync,
             lists,
-            failing: None,
+            unseen: None,
+            unread: None,
+            was_listed: false,
+            is_absent: false,
+            is_interrupted: false,
+            interrupted: None,
+            futile: 0,
             era: Era::default(),
         };
         follower.follow()

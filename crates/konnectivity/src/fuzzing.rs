@@ -1,5 +1,7 @@
 //! What a proxy server can send, for properties and for `hack/robustness.sh fuzz`.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::Full;
@@ -9,7 +11,7 @@ use tonic::Streaming;
 use tonic::codec::Codec as _;
 use tonic_prost::ProstCodec;
 
-use crate::dialer::accepted;
+use crate::connection::accepted;
 use crate::packet::Packet;
 use crate::tunnel::{Budget, Tunnel};
 
@@ -22,7 +24,7 @@ pub async fn receive(bytes: Bytes) -> Option<Vec<u8>> {
     let decoder = ProstCodec::<Packet, Packet>::default().decoder();
     let mut packets = Streaming::new_response(decoder, Full::new(bytes), StatusCode::OK, None, None);
     let connect_id = accepted(&mut packets, RANDOM).await.ok()?;
-    let mut tunnel = Tunnel::new(connect_id, mpsc::channel(1).0, packets, Budget::default());
+    let mut tunnel = Tunnel::new(connect_id, mpsc::channel(1).0, packets, Budget::default(), Arc::default());
     let mut received = Vec::new();
     // An error is an end as well.
     let _ = tunnel.read_to_end(&mut received).await;

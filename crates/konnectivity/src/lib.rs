@@ -5,11 +5,13 @@
 //! (<https://github.com/kubernetes-sigs/apiserver-network-proxy>). The result is a [`Tunnel`], a stream of bytes.
 //!
 //! - A [`Dialer`] has one TCP connection to the proxy server, with mutual TLS and HTTP/2, and one gRPC stream on it for
-//!   each tunnel, since the proxy server accepts one dial in each stream.
+//!   each tunnel, since the proxy server accepts one dial in each stream. If the proxy server stops responding, new
+//!   dials use another connection within eight seconds, and the tunnels of the old one end within fifteen.
 //! - The protocol has no flow control for a tunnel: a stream that is not read blocks everything that its agent sends.
 //!   So a tunnel is always read, its bytes are buffered in memory, and it ends when they are too many ([`Budget`]).
 //! - Nothing here knows Kubernetes, or logs what a tunnel carries.
 
+mod connection;
 mod credentials;
 mod dialer;
 #[cfg(any(test, feature = "fuzzing"))]

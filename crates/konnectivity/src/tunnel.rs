@@ -11,12 +11,13 @@ use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_util::sync::PollSender;
+use tokio_util::sync::{CancellationToken, PollSender};
 use tonic::Streaming;
 
+use crate::connection::Carrier;
 use crate::packet::{Data, Packet, Payload};
 
-/// How many bytes may wait to be read in a [`Budget`].
+/// How many bytes may wait to be read in a [`Budget`] by default.
 pub const BUFFER_LIMIT: usize = 16 << 20;
 /// How many packets may wait to be sent.
 pub(crate) const OUTGOING: usize = 16;
@@ -25,11 +26,21 @@ const PACKET: usize = 64 << 10;
 /// How long the proxy server may take to confirm that a tunnel has ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many bytes may wait to be read, in the tunnels that share it: at most [`BUFFER_LIMIT`]. The protocol cannot ask
+/// How many bytes may wait to be read, in the tunnels that share it: at most its limit. The protocol cannot ask
 /// the other side to wait: a tunnel for whose data there is no room ends with an error, since otherwise its agent would
 /// deliver nothing to anyone. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub struct Budget(Arc<AtomicUsize>);
+#[derive(Debug, Clone)]
+pub struct Budget {
+    used: Arc<AtomicUsize>,
+    limit: usize,
+    exceeded: CancellationToken,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::new(BUFFER_LIMIT)
+    }
+}
 
 /// Bytes that wait to be read. They count until they are read or dropped.
 struct Chunk {
@@ -38,11 +49,26 @@ struct Chunk {
 }
 
 impl Budget {
+    /// A budget of this many bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { used: Arc::default(), limit, exceeded: CancellationToken::new() }
+    }
+
+    /// Waits until it had no room for what arrived.
+    pub async fn exceeded(&self) {
+        self.exceeded.cancelled().await;
+    }
+
     /// Takes what arrives, if there is room.
     fn take(&self, bytes: Bytes) -> Option<Chunk> {
-        let before = self.0.fetch_add(bytes.len(), Ordering::AcqRel);
+        let before = self.used.fetch_add(bytes.len(), Ordering::AcqRel);
         let chunk = Chunk { bytes, budget: self.clone() };
-        (before + chunk.bytes.len() <= BUFFER_LIMIT).then_some(chunk)
+        if before + chunk.bytes.len() > self.limit {
+            self.exceeded.cancel();
+            return None;
+        }
+        Some(chunk)
     }
 }
 
@@ -51,13 +77,13 @@ impl Chunk {
         let length = self.bytes.len().min(buffer.remaining());
         buffer.put_slice(&self.bytes[..length]);
         self.bytes.advance(length);
-        self.budget.0.fetch_sub(length, Ordering::AcqRel);
+        self.budget.used.fetch_sub(length, Ordering::AcqRel);
     }
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        self.budget.0.fetch_sub(self.bytes.len(), Ordering::AcqRel);
+        self.budget.used.fetch_sub(self.bytes.len(), Ordering::AcqRel);
     }
 }
 
@@ -109,6 +135,7 @@ pub struct Tunnel {
     chunks: mpsc::UnboundedReceiver<io::Result<Chunk>>,
     /// What remains of the chunk that is being read.
     chunk: Option<Chunk>,
+    carrier: Arc<Carrier>,
 }
 
 impl Tunnel {
@@ -117,10 +144,18 @@ impl Tunnel {
         packets: mpsc::Sender<Packet>,
         incoming: Streaming<Packet>,
         budget: Budget,
+        carrier: Arc<Carrier>,
     ) -> Self {
         let (sender, chunks) = mpsc::unbounded_channel();
         tokio::spawn(read(incoming, connect_id, sender, budget));
-        Self { connect_id, packets: PollSender::new(packets), chunks, chunk: None }
+        Self { connect_id, packets: PollSender::new(packets), chunks, chunk: None, carrier }
+    }
+
+    /// Cancelled when the proxy server does not respond on the connection of the tunnel any more: what is new should use
+    /// another one.
+    #[must_use]
+    pub fn doubt(&self) -> CancellationToken {
+        self.carrier.doubt.clone()
     }
 }
 

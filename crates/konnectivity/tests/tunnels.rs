@@ -23,9 +23,9 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::PrivatePkcs8KeyDer;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
@@ -87,7 +87,12 @@ impl Proxy {
 type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
 fn respond(request: Request<Incoming>, closed: mpsc::UnboundedSender<Payload>) -> Response<Body> {
-    assert_eq!(request.uri().path(), "/ProxyService/Proxy");
+    if request.uri().path() != "/ProxyService/Proxy" {
+        // As gRPC servers respond to a call of a service that they do not have.
+        let response =
+            Response::builder().header("content-type", "application/grpc").header("grpc-status", 12);
+        return response.body(http_body_util::Empty::new().boxed_unsync()).unwrap();
+    }
     let (answers, receiver) = mpsc::unbounded_channel::<Packet>();
     tokio::spawn(act(request.into_body(), answers, closed));
     let frames = packets(receiver).map(|packet| {
@@ -246,10 +251,6 @@ async fn new_credentials_are_for_later_dials_and_a_lost_connection_is_replaced()
     let proxy = Proxy::start().await;
     let dialer = proxy.dialer();
     let mut before = dialer.dial("echo:443", &Budget::default()).await.unwrap();
-    // The same text, read again: a Secret that was written without a change.
-    dialer.set_credentials(proxy.credentials.clone());
-    dialer.check().await.unwrap();
-    assert_eq!(proxy.connections.load(Ordering::SeqCst), 1);
     let other = Proxy::start().await;
     dialer.set_credentials(other.credentials.clone());
     assert!(dialer.dial("echo:443", &Budget::default()).await.is_err());
@@ -259,4 +260,70 @@ async fn new_credentials_are_for_later_dials_and_a_lost_connection_is_replaced()
     assert_eq!(&text, b"still here");
     proxy.task.abort();
     assert!(before.read_u8().await.is_err(), "the proxy server is gone");
+}
+
+/// Passes connections on to a proxy server, until they are frozen: as if its node had failed and another one had taken
+/// over, they deliver nothing, and new ones do.
+struct Relay {
+    address: SocketAddr,
+    frozen: watch::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Relay {
+    async fn before(proxy: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, frozen) = (listener.local_addr().unwrap(), watch::Sender::new(()));
+        let freeze = frozen.clone();
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut freeze = freeze.subscribe();
+                connections.spawn(async move {
+                    let mut server = TcpStream::connect(proxy).await.unwrap();
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut client, &mut server) => {}
+                        Ok(()) = freeze.changed() => std::future::pending().await,
+                    }
+                });
+            }
+        });
+        Self { address, frozen, task }
+    }
+}
+
+#[tokio::test]
+async fn dials_leave_a_proxy_server_that_is_frozen_and_its_tunnels_end() {
+    let proxy = Proxy::start().await;
+    let relay = Relay::before(proxy.address).await;
+    let dialer = Dialer::new("127.0.0.1", relay.address.port());
+    dialer.set_credentials(proxy.credentials.clone());
+    let mut open = dialer.dial("echo:443", &Budget::default()).await.unwrap();
+    let doubt = open.doubt();
+    relay.frozen.send_replace(());
+    // These have begun on the frozen connection, and none fails or waits for another.
+    let dials = (0..20).map(async |_| {
+        let tunnel = dialer.dial("echo:443", &Budget::default()).await.unwrap();
+        (tunnel.doubt().is_cancelled(), echoes(tunnel).await.is_ok())
+    });
+    assert_eq!(futures::future::join_all(dials).await, [(false, true); 20]);
+    assert!(doubt.is_cancelled());
+    assert_eq!(proxy.connections.load(Ordering::SeqCst), 2);
+    assert!(open.read_u8().await.is_err(), "it ends although nothing is closed");
+    relay.task.abort();
+}
+
+#[tokio::test]
+async fn dials_that_meet_no_proxy_server_fail_together() {
+    // It accepts connections, and nothing else.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let dialer = Dialer::new("127.0.0.1", silent.local_addr().unwrap().port());
+    dialer.set_credentials(Proxy::start().await.credentials);
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    let dials = (0..20).map(async |_| dialer.dial("echo:443", &Budget::default()).await.map(drop));
+    for dialed in futures::future::join_all(dials).await {
+        assert!(matches!(dialed, Err(DialError::Unreachable(_))));
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(6), "{:?}", begun.elapsed());
 }

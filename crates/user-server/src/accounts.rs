@@ -1,21 +1,26 @@
 //! The user server's account on each cluster: its token, and the CA of the cluster's API server, as the agent of OCM's
 //! managed-serviceaccount reports them on the hub.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use http::HeaderValue;
 use hub_api::names::ClusterName;
 use hub_api::secret::{Secret, SecretBytes};
 use hub_api::text::Text;
+use hub_core::entry::Refusal;
+use hub_core::finding::Subject;
+use hub_core::own_identity::{Authorities, KeyDigest};
 use hub_core::trust::BUNDLE_SIZE_LIMIT;
+use hub_runtime::observe::report::Reporter;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable};
 use konnectivity::{Credentials, Dialer};
 use parking_lot::Mutex;
 use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, TrustAnchor};
 use rustls::{ClientConfig, RootCertStore};
+use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use crate::settings::ProxyServerSettings;
@@ -36,18 +41,52 @@ pub(crate) struct Account {
 
 /// The accounts by cluster, of which clones share them. Follows the Secrets with the name of the account: the one in the
 /// namespace of a cluster is for this cluster.
-#[derive(Clone, Default)]
-pub(crate) struct Accounts(Arc<Mutex<HashMap<ClusterName, Reported>>>);
+#[derive(Clone)]
+pub(crate) struct Accounts {
+    known: Arc<Mutex<Known>>,
+    reporter: Reporter,
+    /// Whether clusters with a CA in common are refused.
+    refuses_shared: bool,
+}
+
+#[derive(Default)]
+struct Known {
+    reported: HashMap<ClusterName, Reported>,
+    authorities: Authorities,
+}
 
 struct Reported {
     ca: Vec<u8>,
+    keys: BTreeSet<KeyDigest>,
     account: Account,
 }
 
 impl Accounts {
+    pub(crate) fn new(reporter: Reporter, refuses_shared: bool) -> Self {
+        Self { known: Arc::default(), reporter, refuses_shared }
+    }
+
     /// The account on a cluster, if it is reported.
-    pub(crate) fn get(&self, cluster: &ClusterName) -> Option<Account> {
-        self.0.lock().get(cluster).map(|reported| reported.account.clone())
+    pub(crate) fn get(&self, cluster: &ClusterName) -> Result<Account, Refusal> {
+        let known = self.known.lock();
+        let reported = known.reported.get(cluster).ok_or_else(|| Refusal::NoAccount(cluster.clone()))?;
+        if self.refuses_shared && known.authorities.shared_with(cluster).is_some() {
+            return Err(Refusal::SharedAuthority(cluster.clone()));
+        }
+        Ok(reported.account.clone())
+    }
+
+    fn set(&self, cluster: ClusterName, reported: Option<Reported>) {
+        let mut known = self.known.lock();
+        let keys = reported.as_ref().map(|reported| reported.keys.clone()).unwrap_or_default();
+        for changed in known.authorities.set(&cluster, keys) {
+            let finding = known.authorities.finding(&changed);
+            self.reporter.report(&Subject::Cluster(changed), None, finding.into_iter().collect());
+        }
+        match reported {
+            Some(reported) => known.reported.insert(cluster, reported),
+            None => known.reported.remove(&cluster),
+        };
     }
 }
 
@@ -56,17 +95,15 @@ impl Sink<Secret> for Accounts {
         // A Secret that cannot be read counts as missing: what is known may be out of date.
         let Ok(secret) = object else { return self.delete(key) };
         let cluster = ClusterName::new(key.namespace.clone());
-        let mut accounts = self.0.lock();
-        if let Some(reported) = read(&secret, accounts.get(&cluster)) {
-            accounts.insert(cluster, reported);
-        } else {
+        let reported = read(&secret, self.known.lock().reported.get(&cluster));
+        if reported.is_none() {
             tracing::warn!(%cluster, "the Secret of the user server's account has no usable token and ca.crt");
-            accounts.remove(&cluster);
         }
+        self.set(cluster, reported);
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.0.lock().remove(&ClusterName::new(key.namespace.clone()));
+        self.set(ClusterName::new(key.namespace.clone()), None);
     }
 }
 
@@ -86,23 +123,26 @@ fn read(secret: &Secret, before: Option<&Reported>) -> Option<Reported> {
     text.extend_from_slice(token);
     let mut authorization = HeaderValue::from_bytes(&text).ok()?;
     authorization.set_sensitive(true);
-    let (tls, upgradable_tls) = match before.filter(|before| before.ca == ca) {
-        Some(Reported { account, .. }) => (Arc::clone(&account.tls), Arc::clone(&account.upgradable_tls)),
-        None => (config(ca, b"h2")?, config(ca, b"http/1.1")?),
-    };
-    Some(Reported { ca: ca.to_vec(), account: Account { authorization, tls, upgradable_tls } })
-}
-
-fn config(ca: &[u8], protocol: &[u8]) -> Option<Arc<ClientConfig>> {
+    if let Some(Reported { keys, account, .. }) = before.filter(|before| before.ca == ca) {
+        let account = Account { authorization, ..account.clone() };
+        return Some(Reported { ca: ca.to_vec(), keys: keys.clone(), account });
+    }
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(ca).flatten());
     if roots.is_empty() {
         return None;
     }
+    let key = |anchor: &TrustAnchor<'_>| Sha256::digest(&anchor.subject_public_key_info).into();
+    let (keys, roots) = (roots.roots.iter().map(key).collect(), Arc::new(roots));
+    let (tls, upgradable_tls) = (config(&roots, b"h2")?, config(&roots, b"http/1.1")?);
+    Some(Reported { ca: ca.to_vec(), keys, account: Account { authorization, tls, upgradable_tls } })
+}
+
+fn config(roots: &Arc<RootCertStore>, protocol: &[u8]) -> Option<Arc<ClientConfig>> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .ok()?;
-    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    let mut config = config.with_root_certificates(Arc::clone(roots)).with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
     Some(Arc::new(config))
 }

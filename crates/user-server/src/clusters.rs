@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hub_api::names::ClusterName;
-use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use konnectivity::{Budget, Dialer, Tunnel};
@@ -19,8 +18,10 @@ use rustls::pki_types::ServerName;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
 
 use crate::accounts::Account;
+use crate::body::Upload;
 use crate::metrics::{Counted, UserServerMetrics};
 
 /// The name of an API server in its certificate, which it has on every cluster.
@@ -34,6 +35,8 @@ const STREAMS: usize = 100;
 /// room for the others.
 const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 16 << 20;
+/// What a client may send in one stream before it is written to the tunnel, whatever window the cluster has opened.
+const SEND_BUFFER: usize = 32 << 10;
 /// Timeout of a TLS handshake with an API server.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// PINGs to an API server, which notice a tunnel that delivers nothing.
@@ -58,27 +61,30 @@ struct Cluster {
 
 struct Connection {
     tls: Arc<ClientConfig>,
-    sender: http2::SendRequest<Incoming>,
+    sender: http2::SendRequest<Upload>,
+    /// Cancelled when the proxy server does not respond under it.
+    doubt: CancellationToken,
     /// Each open stream has a clone.
     streams: Arc<()>,
 }
 
 /// One stream of a connection.
 pub(crate) struct Slot {
-    pub(crate) sender: http2::SendRequest<Incoming>,
+    pub(crate) sender: http2::SendRequest<Upload>,
     /// The stream counts until this is dropped.
     pub(crate) stream: Arc<()>,
 }
 
 impl Cluster {
-    /// A stream on a connection with this TLS configuration, if one has room. Drops connections that are closed or have
-    /// another TLS configuration, and all idle ones but one; streams that are open on them go on.
+    /// A stream on a connection with this TLS configuration, if one has room. Drops connections that are closed or in
+    /// doubt or have another TLS configuration, and all idle ones but one; streams that are open on them go on.
     fn take(&self, tls: &Arc<ClientConfig>) -> Option<Slot> {
         let mut connections = self.connections.lock();
         let mut is_one_idle = false;
         connections.retain(|connection| {
             let is_idle = connection.open_streams() == 0;
-            let is_current = !connection.sender.is_closed() && Arc::ptr_eq(&connection.tls, tls);
+            let is_over = connection.sender.is_closed() || connection.doubt.is_cancelled();
+            let is_current = !is_over && Arc::ptr_eq(&connection.tls, tls);
             is_current && !(is_idle && std::mem::replace(&mut is_one_idle, true))
         });
         connections.iter().find(|connection| connection.open_streams() < STREAMS).map(Connection::take)
@@ -139,10 +145,12 @@ impl Clusters {
     async fn connect(&self, name: &ClusterName, tls: &Arc<ClientConfig>) -> Result<Connection, String> {
         // HTTP/2 flow control limits what waits to be read, so it does not wait in the tunnel.
         let stream = self.dial(name, Arc::clone(tls), &Budget::default()).await?;
+        let doubt = stream.get_ref().0.doubt();
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(stream));
@@ -155,7 +163,7 @@ impl Clusters {
             }
             drop(counted);
         });
-        Ok(Connection { tls: Arc::clone(tls), sender, streams: Arc::default() })
+        Ok(Connection { tls: Arc::clone(tls), sender, doubt, streams: Arc::default() })
     }
 
     /// A connection for one request, which can switch protocols. What its client does not read counts in this budget.
@@ -164,7 +172,7 @@ impl Clusters {
         name: &ClusterName,
         account: &Account,
         budget: &Budget,
-    ) -> Result<http1::SendRequest<Incoming>, String> {
+    ) -> Result<http1::SendRequest<Upload>, String> {
         let stream = self.dial(name, Arc::clone(&account.upgradable_tls), budget).await?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| error.to_string())?;
@@ -181,12 +189,12 @@ impl Clusters {
         name: &ClusterName,
         tls: Arc<ClientConfig>,
         budget: &Budget,
-    ) -> Result<TlsStream<Tunnel>, String> {
+    ) -> Result<Box<TlsStream<Tunnel>>, String> {
         let tunnel = self.dialer.dial(&format!("{name}:{PORT}"), budget).await;
         let tunnel = tunnel.map_err(|error| error.to_string())?;
         let server = ServerName::try_from(API_SERVER).map_err(|error| error.to_string())?;
         match timeout(HANDSHAKE_TIMEOUT, TlsConnector::from(tls).connect(server, tunnel)).await {
-            Ok(Ok(stream)) => Ok(stream),
+            Ok(Ok(stream)) => Ok(Box::new(stream)),
             Ok(Err(error)) => Err(format!(
                 "the TLS handshake with its API server failed: {}",
                 server_check::explained(&error)

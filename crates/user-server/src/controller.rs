@@ -59,7 +59,7 @@ impl UserServer {
         let entry = Arc::new(Entry {
             admission: Admission::new(shared, settings.protected.clone(), settings.requests_per_namespace),
             reviews: Reviews::new(shared.host.client.clone(), settings.audience.clone()),
-            accounts: Accounts::default(),
+            accounts: Accounts::new(shared.host.reporter("user-server"), settings.refuse_shared_authorities),
             clusters: Clusters::new(dialer.clone(), metrics.clone()),
             metrics,
             log: AccessLog(settings.access_log),

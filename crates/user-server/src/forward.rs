@@ -7,12 +7,12 @@ use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, UPGRADE,
 };
 use http::{Request, Response, StatusCode, Uri, Version};
-use hub_api::names::ClusterName;
 use hub_core::entry::{self, Caller, Refusal, Route};
 use hub_core::own_identity;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use konnectivity::Budget;
 use tokio::io::copy_bidirectional;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -21,8 +21,9 @@ use tokio_util::task::TaskTracker;
 use crate::access_log::AccessLog;
 use crate::accounts::{Account, Accounts};
 use crate::admission::Admission;
-use crate::body::ResponseBody;
+use crate::body::{ResponseBody, Upload, UploadEnd};
 use crate::clusters::Clusters;
+use crate::connections::{Connection, OpenRequest, end_of_stream};
 use crate::metrics::{Counted, Hop, StreamKind, UserServerMetrics};
 use crate::review::Reviews;
 use crate::sessions::Session;
@@ -30,6 +31,10 @@ use crate::sessions::Session;
 /// How long a cluster may take for the head of a response. An API server takes at most a minute, and the head of a
 /// watch arrives at once; a Service that it proxies may take longer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(5);
+/// As how many requests one counts that switches protocols, and how many bytes may wait in its tunnel for its client:
+/// more than arrive at once, since the windows of the tunnel are 1 MiB.
+const UPGRADED: usize = 20;
+const UPGRADED_BYTES: usize = 1280 << 10;
 /// The authority of requests to API servers.
 const AUTHORITY: &str = "kubernetes.default.svc";
 
@@ -56,25 +61,47 @@ struct Known {
 
 /// A request that may pass.
 struct Admitted {
+    request: Request<Upload>,
     route: Route,
     headers: HeaderMap,
     account: Account,
-    session: Session,
+    open: Open,
+}
+
+/// An admitted request, until it and both of its bodies end.
+struct Open {
+    session: Arc<Session>,
+    metrics: UserServerMetrics,
+    _counted: Counted,
+    _of_connection: OpenRequest,
+    _upload: UploadEnd,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.session.cut.is_cancelled() {
+            self.metrics.cut.inc();
+        }
+    }
 }
 
 impl Entry {
     /// The response to a request: the cluster's, or a `Status` that says which step failed.
-    pub(crate) async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
+    pub(crate) async fn respond(
+        &self,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+    ) -> Response<ResponseBody> {
         let (method, mut known) = (request.method().clone(), Known::default());
         let is_discovery = entry::is_discovery(request.headers());
-        let response = match self.forward(request, &mut known).await {
+        let response = match self.forward(request, connection, &mut known).await {
             Ok(response) => {
                 self.metrics.forwarded.inc();
                 response
             }
             Err(refusal) => {
                 self.metrics.refused(refusal.reason());
-                refused(&refusal, is_discovery)
+                refused(&refusal, is_discovery, connection)
             }
         };
         let code = response.status().as_u16();
@@ -85,54 +112,64 @@ impl Entry {
     async fn forward(
         &self,
         mut request: Request<Incoming>,
+        connection: &Arc<Connection>,
         known: &mut Known,
     ) -> Result<Response<ResponseBody>, Refusal> {
-        let admitted = self.admit(&request, known).await?;
         // HTTP/2 has no such upgrade.
         let upgrade = entry::upgrade(request.headers()).filter(|_| request.version() == Version::HTTP_11);
         match upgrade {
             Some(protocol) => {
                 let client = hyper::upgrade::on(&mut request);
-                self.switch(request, admitted, protocol, client).await
+                let admitted = self.admit(request, connection, StreamKind::Upgraded, known).await?;
+                self.switch(admitted, protocol, client).await
             }
-            None => self.send(request, admitted).await,
+            None => self.send(self.admit(request, connection, StreamKind::Request, known).await?).await,
         }
     }
 
     /// Reads where the request goes, has its token reviewed, and checks the grant.
-    async fn admit(&self, request: &Request<Incoming>, known: &mut Known) -> Result<Admitted, Refusal> {
+    async fn admit(
+        &self,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+        kind: StreamKind,
+        known: &mut Known,
+    ) -> Result<Admitted, Refusal> {
         let route = entry::route(request.method(), request.uri(), request.version())?;
         known.route = Some(route.clone());
-        let mut headers = entry::end_to_end(request.headers())?;
         let token = entry::bearer_token(request.headers())?;
         let begun = Instant::now();
-        let caller = self.reviews.caller(token).await;
+        let caller = self.reviews.caller(token, connection.peer).await;
         self.metrics.hop(Hop::Review, begun.elapsed());
         let caller = Arc::clone(known.caller.insert(caller?));
         let begun = Instant::now();
-        let session = self.admission.open(&caller, &route.cluster);
+        let weight = if kind == StreamKind::Upgraded { UPGRADED } else { 1 };
+        let session = self.admission.open_with(&caller, &route.cluster, weight, end_of_stream());
         self.metrics.hop(Hop::Grant, begun.elapsed());
-        let session = session?;
-        let account = self.accounts.get(&route.cluster).ok_or_else(|| {
-            self.clusters.forget(&route.cluster);
-            Refusal::NoAccount(route.cluster.clone())
-        })?;
+        let session = Arc::new(session?);
+        let mut headers = entry::end_to_end(request.headers())?;
+        let account = self.accounts.get(&route.cluster);
+        let account = account.inspect_err(|_| self.clusters.forget(&route.cluster))?;
         headers.insert(AUTHORIZATION, account.authorization.clone());
         impersonate(&mut headers, &caller)?;
-        Ok(Admitted { route, headers, account, session })
+        let (parts, body) = request.into_parts();
+        let (upload, upload_end) = Upload::new(body, Arc::clone(&session));
+        let open = Open {
+            session,
+            metrics: self.metrics.clone(),
+            _counted: Counted::new(&self.metrics.open(kind)),
+            _of_connection: connection.begin(),
+            _upload: upload_end,
+        };
+        Ok(Admitted { request: Request::from_parts(parts, upload), route, headers, account, open })
     }
 
     /// Sends an ordinary request or a watch.
-    async fn send(
-        &self,
-        mut request: Request<Incoming>,
-        admitted: Admitted,
-    ) -> Result<Response<ResponseBody>, Refusal> {
-        let Admitted { route, headers, account, session } = admitted;
+    async fn send(&self, admitted: Admitted) -> Result<Response<ResponseBody>, Refusal> {
+        let Admitted { mut request, route, headers, account, open } = admitted;
         let uri = Uri::builder().scheme("https").authority(AUTHORITY).path_and_query(route.target.as_str());
         let uri = uri.build().map_err(|_| Refusal::Target("cannot be forwarded"))?;
         readdress(&mut request, Version::HTTP_2, uri, headers);
-        let counted = Counted::new(&self.metrics.open(StreamKind::Request));
         let sent = async {
             let mut is_second = false;
             loop {
@@ -156,29 +193,28 @@ impl Entry {
                 }
             }
         };
-        let (response, stream) = self.until_cut(&session, sent).await?;
-        let response = checked(response, &session.key.cluster)?;
-        Ok(self.pass_on(response, session, (stream, counted)))
+        let (response, stream) = self.until_cut(&open.session, sent).await?;
+        let response = checked(response, &route)?;
+        Ok(pass_on(response, open, stream))
     }
 
     /// Sends a request that switches protocols, on a connection of its own.
     async fn switch(
         &self,
-        mut request: Request<Incoming>,
         admitted: Admitted,
         protocol: HeaderValue,
         client: OnUpgrade,
     ) -> Result<Response<ResponseBody>, Refusal> {
-        let Admitted { route, mut headers, account, session } = admitted;
+        let Admitted { mut request, route, mut headers, account, open } = admitted;
         headers.insert(HOST, HeaderValue::from_static(AUTHORITY));
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, protocol);
         let uri = route.target.parse().map_err(|_| Refusal::Target("cannot be forwarded"))?;
         readdress(&mut request, Version::HTTP_11, uri, headers);
-        let counted = Counted::new(&self.metrics.open(StreamKind::Upgraded));
+        let budget = Budget::new(UPGRADED_BYTES);
         let sent = async {
             let begun = Instant::now();
-            let mut sender = self.clusters.upgradable(&route.cluster, &account, &session.budget).await?;
+            let mut sender = self.clusters.upgradable(&route.cluster, &account, &budget).await?;
             self.metrics.hop(Hop::Tunnel, begun.elapsed());
             let begun = Instant::now();
             let response = sender.send_request(request).await;
@@ -186,10 +222,10 @@ impl Entry {
             // The connection ends with its sender, unless it has switched protocols.
             response.map(|response| (response, sender)).map_err(|error| error.to_string())
         };
-        let (response, sender) = self.until_cut(&session, sent).await?;
-        let mut response = checked(response, &session.key.cluster)?;
+        let (response, sender) = self.until_cut(&open.session, sent).await?;
+        let mut response = checked(response, &route)?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(self.pass_on(response, session, (parking_lot::Mutex::new(sender), counted)));
+            return Ok(pass_on(response, open, parking_lot::Mutex::new(sender)));
         }
         let mut headers = entry::response_headers(response.headers());
         for name in [CONNECTION, UPGRADE] {
@@ -198,17 +234,18 @@ impl Entry {
             }
         }
         let cluster = hyper::upgrade::on(&mut response);
-        let (metrics, end) = (self.metrics.clone(), self.end.clone());
+        let end = self.end.clone();
         self.upgraded.spawn(async move {
             tokio::select! {
                 biased;
-                () = session.cut.cancelled() => { metrics.cut.inc(); }
+                () = open.session.cut.cancelled() => {}
                 () = end.cancelled() => {}
+                // What waits is not read: it would stay for as long as the client does.
+                () = budget.exceeded() => {}
                 () = join(client, cluster) => {}
             }
-            drop((session, counted));
         });
-        Ok(respond(response.status(), headers, ResponseBody::text("")))
+        Ok(respond(response.status(), headers, ResponseBody::Ended))
     }
 
     /// Waits for the head of a response, until the grant ends.
@@ -220,8 +257,8 @@ impl Entry {
         let sent = tokio::select! {
             biased;
             () = session.cut.cancelled() => {
-                self.metrics.cut.inc();
-                return Err(Refusal::GrantEnded(session.key.clone()));
+                let key = session.key.clone();
+                return Err(if session.is_too_slow() { Refusal::TooSlow(key) } else { Refusal::GrantEnded(key) });
             }
             () = self.end.cancelled() => return Err(Refusal::ShuttingDown),
             sent = timeout(RESPONSE_TIMEOUT, sent) => sent,
@@ -229,29 +266,35 @@ impl Entry {
         sent.unwrap_or_else(|_| Err("its API server did not respond in time".to_owned()))
             .map_err(|cause| Refusal::Unreachable { cluster: session.key.cluster.clone(), cause })
     }
-
-    /// The response of a cluster, whose body ends with the grant. What is held is dropped with the body.
-    fn pass_on(
-        &self,
-        response: Response<Incoming>,
-        session: Session,
-        held: impl Send + Sync + 'static,
-    ) -> Response<ResponseBody> {
-        let (parts, body) = response.into_parts();
-        let body = ResponseBody::cluster(body, session.cut.clone(), self.metrics.clone());
-        respond(parts.status, entry::response_headers(&parts.headers), body.holding((session, held)))
-    }
 }
 
-/// A response that a client may receive: not a 401, and not a redirect. A 401 concerns the account of the user server,
-/// and the client would conclude that its own token is not valid. To the target of a redirect, it may send its token.
-fn checked(response: Response<Incoming>, cluster: &ClusterName) -> Result<Response<Incoming>, Refusal> {
+/// The response of a cluster, whose body ends with the grant. What is held is dropped with the body.
+fn pass_on(
+    response: Response<Incoming>,
+    open: Open,
+    held: impl Send + Sync + 'static,
+) -> Response<ResponseBody> {
+    let (parts, body) = response.into_parts();
+    let session = Arc::clone(&open.session);
+    let body = ResponseBody::Cluster { body, session, _held: Box::new((open, held)) };
+    respond(parts.status, entry::response_headers(&parts.headers), body)
+}
+
+/// A response that a client may receive: not a 401, and no redirect but to the same cluster. A 401 concerns the account
+/// of the user server, and the client would conclude that its own token is not valid. To the target of a redirect, it
+/// may send its token.
+fn checked(mut response: Response<Incoming>, route: &Route) -> Result<Response<Incoming>, Refusal> {
     let status = response.status();
     if status == StatusCode::UNAUTHORIZED {
-        return Err(Refusal::AccountRefused(cluster.clone()));
+        return Err(Refusal::AccountRefused(route.cluster.clone()));
     }
-    if status.is_redirection() && response.headers().contains_key(LOCATION) {
-        return Err(Refusal::Redirect(cluster.clone()));
+    if status.is_redirection()
+        && let Some(location) = response.headers().get(LOCATION)
+    {
+        let location = location.to_str().ok().and_then(|it| entry::redirected(route, AUTHORITY, it));
+        let location = location.and_then(|location| HeaderValue::from_str(&location).ok());
+        let location = location.ok_or_else(|| Refusal::Redirect(route.cluster.clone()))?;
+        response.headers_mut().insert(LOCATION, location);
     }
     Ok(response)
 }
@@ -274,7 +317,7 @@ fn impersonate(headers: &mut HeaderMap, caller: &Caller) -> Result<(), Refusal> 
 }
 
 /// Leaves nothing of the client's request but the method and the body.
-fn readdress(request: &mut Request<Incoming>, version: Version, uri: Uri, headers: HeaderMap) {
+fn readdress(request: &mut Request<Upload>, version: Version, uri: Uri, headers: HeaderMap) {
     *request.version_mut() = version;
     *request.uri_mut() = uri;
     *request.headers_mut() = headers;
@@ -289,13 +332,13 @@ fn respond(status: StatusCode, headers: HeaderMap, body: ResponseBody) -> Respon
 }
 
 /// The response to a request that is refused: a `Status`, or its message for a client that shows only texts.
-fn refused(refusal: &Refusal, is_discovery: bool) -> Response<ResponseBody> {
+fn refused(refusal: &Refusal, is_discovery: bool, connection: &Connection) -> Response<ResponseBody> {
     let (media_type, text) = if is_discovery {
         ("text/plain", refusal.message())
     } else {
         ("application/json", refusal.status().to_string())
     };
-    let mut response = Response::new(ResponseBody::text(text));
+    let mut response = Response::new(connection.text(text));
     *response.status_mut() = StatusCode::from_u16(refusal.code()).unwrap_or(StatusCode::BAD_GATEWAY);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     if let Some(seconds) = refusal.retry_after() {

@@ -79,7 +79,8 @@ impl UserServerMetrics {
             cut: metric(
                 registry,
                 "user_server_cut",
-                "Open requests that ended because their grant ended or the user server shut down",
+                "Open requests that ended because their grant ended, too many of their bytes were not read, or the user server \
+                 shut down",
             ),
             tunnels: metric(registry, "user_server_tunnels", "Connections to API servers of clusters"),
             connections: metric(registry, "user_server_connections", "Connections of applications"),

@@ -1,6 +1,12 @@
 //! Who sends a request: the hub reviews the token, and the result is cached for a short time.
+//!
+//! Anyone can send tokens, and each review costs the hub a request. What is not a token for the user server by its own
+//! claims is refused without one: the claims are not verified, so they prove nothing, and can only exclude. What passes
+//! takes a review from the budget of its peer, and a successor of a token that was valid (the kubelet replaces tokens
+//! within the hour) from one of its own.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,12 +26,26 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout};
 
+use crate::connections::Peer;
+
 /// Timeout of a review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a result counts.
 const CACHED_FOR: Duration = Duration::from_secs(10);
 /// How many results are cached.
 const CACHED: usize = 10_000;
+/// How long the subject of a valid token is known, in a full cache.
+const KNOWN_FOR: Duration = Duration::from_hours(2);
+/// How many subjects of valid tokens are known.
+const SUBJECTS: usize = 10_000;
+/// How many budgets peers share, by a hash that they cannot foresee: enough that few share one.
+const BUDGETS: usize = 4096;
+/// How many requests of the peers with one budget may wait for the reviews of tokens that are not known to be valid.
+const WAITING: usize = 100;
+/// How many reviews of such tokens may be under way.
+const PENDING: usize = 256;
+/// The tolerance for the clocks, which is that of an API server.
+const LEEWAY: i64 = 60;
 
 type Answer = Result<Arc<Caller>, Refusal>;
 
@@ -36,74 +56,183 @@ pub(crate) struct Reviews {
     known: Mutex<Known>,
 }
 
-#[derive(Default)]
 struct Known {
     results: HashMap<[u8; 32], (Answer, Instant)>,
     /// The reviews under way: requests with the same token wait for one.
     pending: HashMap<[u8; 32], Shared<BoxFuture<'static, Answer>>>,
-    budget: ReviewBudget,
+    /// For tokens that are not known to be valid, by the hash of the peer, or of the peer and a known subject.
+    budgets: Vec<Budget>,
+    hasher: RandomState,
+    /// The hashes of peers with the subjects of their valid tokens, with the time of the last one.
+    subjects: HashMap<u64, Instant>,
     /// Whether the last review failed.
     is_failing: bool,
 }
 
+#[derive(Default)]
+struct Budget {
+    reviews: ReviewBudget,
+    waiting: usize,
+}
+
+/// What a token claims. Nothing of it is verified.
+#[derive(Deserialize)]
+struct Claims {
+    aud: Audiences,
+    exp: i64,
+    #[serde(default)]
+    sub: String,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audiences {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// A request that waits for the review of a token that is not known to be valid.
+struct Waiting<'a> {
+    reviews: &'a Reviews,
+    budget: usize,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.reviews.known.lock().budgets[self.budget].waiting -= 1;
+    }
+}
+
+impl Known {
+    fn hash(&self, value: impl Hash) -> u64 {
+        self.hasher.hash_one(value)
+    }
+
+    /// The number of the budget for a token with this subject.
+    fn budget(&self, peer: Peer, subject: &str) -> usize {
+        let of_subject = self.hash((peer, subject));
+        let hash = if self.subjects.contains_key(&of_subject) { of_subject } else { self.hash(peer) };
+        usize::try_from(hash % BUDGETS as u64).unwrap_or_default()
+    }
+
+    /// Makes room for a result: those of tokens that were not valid are dropped first.
+    fn make_room(&mut self, now: Instant) {
+        if self.results.len() >= CACHED {
+            self.results.retain(|_, (answer, _)| answer.is_ok());
+        }
+        if self.results.len() >= CACHED {
+            self.results.retain(|_, (_, until)| now < *until);
+        }
+        if self.subjects.len() >= SUBJECTS {
+            self.subjects.retain(|_, seen| now.duration_since(*seen) < KNOWN_FOR);
+        }
+    }
+}
+
 impl Reviews {
     pub(crate) fn new(client: Client, audience: String) -> Arc<Self> {
-        Arc::new(Self { client, audience, known: Mutex::default() })
+        let known = Known {
+            results: HashMap::new(),
+            pending: HashMap::new(),
+            budgets: (0..BUDGETS).map(|_| Budget::default()).collect(),
+            hasher: RandomState::new(),
+            subjects: HashMap::new(),
+            is_failing: false,
+        };
+        Arc::new(Self { client, audience, known: Mutex::new(known) })
     }
 
     /// The ServiceAccount that a token belongs to.
-    pub(crate) async fn caller(self: &Arc<Self>, token: &str) -> Answer {
+    pub(crate) async fn caller(self: &Arc<Self>, token: &str, peer: Peer) -> Answer {
         let digest: [u8; 32] = Sha256::digest(token).into();
-        let review = {
+        let (review, _waiting) = {
             let mut known = self.known.lock();
             let now = Instant::now();
             if let Some((answer, _)) = known.results.get(&digest).filter(|(_, until)| now < *until) {
                 return answer.clone();
             }
-            if let Some(pending) = known.pending.get(&digest) {
+            // A token that was valid before is always reviewed.
+            let was_valid = known.results.get(&digest).is_some_and(|(answer, _)| answer.is_ok());
+            let claims = self.claims(token, Timestamp::now())?;
+            let budget = known.budget(peer, &claims.sub);
+            if !was_valid && known.budgets[budget].waiting >= WAITING {
+                return Err(Refusal::TooManyReviews);
+            }
+            let review = if let Some(pending) = known.pending.get(&digest) {
                 pending.clone()
             } else {
-                // A token that was valid before is always reviewed.
-                let was_valid = known.results.get(&digest).is_some_and(|(answer, _)| answer.is_ok());
-                if !was_valid && !known.budget.take(now) {
+                let is_full = known.pending.len() >= PENDING;
+                if !was_valid && (is_full || !known.budgets[budget].reviews.take(now)) {
                     return Err(Refusal::TooManyReviews);
                 }
                 let (this, token) = (Arc::clone(self), zeroize::Zeroizing::new(token.to_owned()));
+                let budget = (!was_valid).then_some(budget);
                 // A task of its own, so that it completes even if the first request that waits for it is cancelled.
                 let review = tokio::spawn(async move {
                     let answer = this.review(&token).await;
-                    this.finished(digest, &answer, expiry_of(&token), was_valid);
+                    this.finished(digest, &answer, &claims, peer, budget);
                     answer
                 });
                 let review = review.map(|answer| answer.unwrap_or(Err(Refusal::ReviewUnknown)));
                 let review = review.boxed().shared();
                 known.pending.insert(digest, review.clone());
                 review
-            }
+            };
+            let waiting = (!was_valid).then(|| {
+                known.budgets[budget].waiting += 1;
+                Waiting { reviews: self, budget }
+            });
+            (review, waiting)
         };
         review.await
     }
 
-    fn finished(&self, digest: [u8; 32], answer: &Answer, expiry: Option<Timestamp>, was_valid: bool) {
+    /// The claims of a token that may be valid: one for the audience that has not expired.
+    fn claims(&self, token: &str, now: Timestamp) -> Result<Claims, Refusal> {
+        claims(token)
+            .filter(|claims| claims.exp.saturating_add(LEEWAY) > now.as_second())
+            .filter(|claims| match &claims.aud {
+                Audiences::One(audience) => *audience == self.audience,
+                Audiences::Several(audiences) => audiences.contains(&self.audience),
+            })
+            .ok_or_else(|| self.invalid())
+    }
+
+    fn invalid(&self) -> Refusal {
+        Refusal::InvalidToken { audience: self.audience.clone() }
+    }
+
+    fn finished(
+        &self,
+        digest: [u8; 32],
+        answer: &Answer,
+        claims: &Claims,
+        peer: Peer,
+        budget: Option<usize>,
+    ) {
         let mut known = self.known.lock();
         known.pending.remove(&digest);
         known.is_failing = matches!(answer, Err(Refusal::ReviewUnknown));
-        if !was_valid && (answer.is_ok() || known.is_failing) {
-            known.budget.give_back();
+        if let Some(budget) = budget.filter(|_| answer.is_ok() || known.is_failing) {
+            known.budgets[budget].reviews.give_back();
         }
         if known.is_failing {
             return;
         }
         let now = Instant::now();
-        let left = expiry.and_then(|expiry| Duration::try_from(expiry.duration_since(Timestamp::now())).ok());
-        // A token without an expiry that can be read is reviewed each time.
-        let cached_for = if answer.is_ok() { left.unwrap_or_default().min(CACHED_FOR) } else { CACHED_FOR };
-        if known.results.len() >= CACHED {
-            known.results.retain(|_, (_, until)| now < *until);
-        }
-        // When the cache is full, only callers are added.
-        if known.results.len() < CACHED || answer.is_ok() {
+        known.make_room(now);
+        let cached_for = if answer.is_ok() {
+            let left = claims.exp.saturating_sub(Timestamp::now().as_second());
+            Duration::from_secs(left.try_into().unwrap_or_default()).min(CACHED_FOR)
+        } else {
+            CACHED_FOR
+        };
+        if known.results.len() < CACHED {
             known.results.insert(digest, (answer.clone(), now + cached_for));
+        }
+        if answer.is_ok() && known.subjects.len() < SUBJECTS {
+            let subject = known.hash((peer, claims.sub.as_str()));
+            known.subjects.insert(subject, now);
         }
     }
 
@@ -140,19 +269,18 @@ impl Reviews {
             Some(user) if status.authenticated == Some(true) && is_for_us => {
                 Caller::of_user(&user).map(Arc::new)
             }
-            _ => Err(Refusal::InvalidToken { audience: self.audience.clone() }),
+            _ => Err(self.invalid()),
         }
     }
 }
 
-/// When a token expires, according to its own claim `exp`.
-fn expiry_of(token: &str) -> Option<Timestamp> {
-    #[derive(Deserialize)]
-    struct Claims {
-        exp: i64,
+/// What a JSON Web Token claims.
+fn claims(token: &str) -> Option<Claims> {
+    let [header, claims, signature] = token.split('.').collect::<Vec<_>>().try_into().ok()?;
+    if header.is_empty() || signature.is_empty() {
+        return None;
     }
-    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
-    Timestamp::from_second(serde_json::from_slice::<Claims>(&claims).ok()?.exp).ok()
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -166,10 +294,20 @@ mod tests {
 
     use super::*;
 
-    /// A token whose middle says when it expires, and whose end says what the hub thinks of it.
+    /// A token whose middle says for how long and for whom it is valid, and whose end says what the hub thinks of it.
     fn token(name: &str, seconds: i64) -> String {
-        let claims = json!({ "exp": Timestamp::now().as_second() + seconds }).to_string();
+        token_of("application", name, seconds)
+    }
+
+    fn token_of(subject: &str, name: &str, seconds: i64) -> String {
+        let expiry = Timestamp::now().as_second() + seconds;
+        let claims = json!({ "exp": expiry, "aud": ["other", "hub-addons"], "sub": subject }).to_string();
         format!("a.{}.{name}", URL_SAFE_NO_PAD.encode(claims))
+    }
+
+    fn peer(number: usize) -> Peer {
+        let [.., high, low] = u32::try_from(number).unwrap().to_be_bytes();
+        Peer::from(std::net::IpAddr::from([10, 0, high, low]))
     }
 
     /// A hub that counts its reviews.
@@ -191,6 +329,7 @@ mod tests {
                     "person" => json!({
                         "authenticated": true, "audiences": ["hub-addons"], "user": { "username": "admin" },
                     }),
+                    "hanging" => std::future::pending().await,
                     "outage" => {
                         let response = http::Response::builder().status(500).body(Body::empty());
                         return Ok::<_, Infallible>(response.unwrap());
@@ -214,7 +353,7 @@ mod tests {
             ("person", Some(403)),
             ("outage", Some(503)),
         ] {
-            let answer = reviews.caller(&token(name, 3600)).await;
+            let answer = reviews.caller(&token(name, 3600), peer(0)).await;
             assert_eq!(answer.err().map(|refusal| refusal.code()), code, "{name}");
         }
     }
@@ -225,46 +364,137 @@ mod tests {
         let taken = || count.swap(0, Ordering::Relaxed);
         let long = token("valid", 3600);
         // Requests that arrive together wait for one review.
-        let all = futures::future::join_all((0..32).map(|_| reviews.caller(&long))).await;
+        let all = futures::future::join_all((0..32).map(|_| reviews.caller(&long, peer(0)))).await;
         assert!(all.iter().all(Result::is_ok));
         assert_eq!(taken(), 1);
         tokio::time::advance(Duration::from_secs(9)).await;
-        assert!(reviews.caller(&long).await.is_ok());
+        assert!(reviews.caller(&long, peer(0)).await.is_ok());
         assert_eq!(taken(), 0);
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert!(reviews.caller(&long).await.is_ok());
+        assert!(reviews.caller(&long, peer(0)).await.is_ok());
         assert_eq!(taken(), 1);
         let short = token("valid", 4);
-        assert!(reviews.caller(&short).await.is_ok());
+        assert!(reviews.caller(&short, peer(0)).await.is_ok());
         tokio::time::advance(Duration::from_secs(5)).await;
-        let _ = reviews.caller(&short).await;
+        let _ = reviews.caller(&short, peer(0)).await;
         assert_eq!(taken(), 2, "it has expired meanwhile");
         let outage = token("outage", 3600);
         for _ in 0..2 {
-            assert!(reviews.caller(&outage).await.is_err());
+            assert!(reviews.caller(&outage, peer(0)).await.is_err());
         }
         assert_eq!(taken(), 2, "what is unknown is not cached");
         assert!(reviews.is_failing());
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_is_no_token_for_the_user_server_by_its_own_claims_costs_no_review() {
+        let (reviews, count) = reviews();
+        let encoded = |claims: &Value| format!("a.{}.valid", URL_SAFE_NO_PAD.encode(claims.to_string()));
+        let later = Timestamp::now().as_second() + 3600;
+        for token in [
+            "random".to_owned(),
+            "a.b.c".to_owned(),
+            token("valid", 3600) + ".more",
+            token("", 3600),
+            token("valid", -3600),
+            encoded(&json!({ "exp": later })),
+            encoded(&json!({ "exp": later, "aud": "other" })),
+            encoded(&json!({ "exp": later, "aud": ["hub-addons-2"] })),
+            encoded(&json!({ "aud": "hub-addons" })),
+        ] {
+            let refused = reviews.caller(&token, peer(0)).await.unwrap_err();
+            assert_eq!(refused.code(), 401, "{token}");
+        }
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+        assert!(
+            reviews.caller(&encoded(&json!({ "exp": later, "aud": "hub-addons" })), peer(0)).await.is_ok()
+        );
+    }
+
+    /// Sends tokens that look like valid ones until no more are reviewed.
+    async fn flood(reviews: &Arc<Reviews>, peer: Peer) {
+        let mut number = 0;
+        let mut more = async || {
+            number += 1;
+            reviews.caller(&token(&format!("invalid-{number}"), 3600), peer).await
+        };
+        while !matches!(more().await, Err(Refusal::TooManyReviews)) {}
+    }
+
+    /// A peer that shares its budget with none of the first `hostile` ones.
+    fn honest(reviews: &Reviews, hostile: usize) -> Peer {
+        let known = reviews.known.lock();
+        let budgets: Vec<_> = (0..hostile).map(|number| known.budget(peer(number), "")).collect();
+        (hostile..hostile + 1000).map(peer).find(|peer| !budgets.contains(&known.budget(*peer, ""))).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn invalid_tokens_cost_few_reviews_and_take_none_from_a_caller() {
         let (reviews, count) = reviews();
         let valid = token("valid", 3600);
-        assert!(reviews.caller(&valid).await.is_ok());
+        assert!(reviews.caller(&valid, peer(0)).await.is_ok());
         for number in 0..1000 {
-            let _ = reviews.caller(&format!("invalid-{number}")).await;
+            let _ = reviews.caller(&token(&format!("invalid-{number}"), 3600), peer(0)).await;
         }
         let cost = count.swap(0, Ordering::Relaxed);
         assert!(cost < 50, "{cost}");
         tokio::time::advance(Duration::from_secs(11)).await;
-        while !matches!(reviews.caller(&format!("more-{}", fastrand())).await, Err(Refusal::TooManyReviews)) {
-        }
-        assert!(reviews.caller(&valid).await.is_ok());
+        flood(&reviews, peer(0)).await;
+        assert!(reviews.caller(&valid, peer(0)).await.is_ok());
     }
 
-    fn fastrand() -> usize {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        NEXT.fetch_add(1, Ordering::Relaxed)
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_tokens_keeps_out_no_other_peer_and_no_successor_of_a_valid_token() {
+        const HOSTILE: usize = 50;
+        let (reviews, _) = reviews();
+        let renewed = |name: &str| token_of("known", name, 3600);
+        // The application has the address of the first hostile peer.
+        let sent = reviews.caller(&renewed("valid"), peer(0)).await;
+        assert!(sent.is_ok());
+        let honest = honest(&reviews, HOSTILE);
+        for number in 0..HOSTILE {
+            flood(&reviews, peer(number)).await;
+        }
+        for number in 0..100 {
+            let new = token_of(&format!("new-{number}"), "valid", 3600);
+            assert!(reviews.caller(&new, honest).await.is_ok());
+            let successor = token_of("known", "valid", 3600 + number);
+            assert!(reviews.caller(&successor, peer(0)).await.is_ok());
+        }
+        // Who pretends to be the application has no more reviews than anyone, and only from its address.
+        for number in 0..1000 {
+            let _ = reviews.caller(&renewed(&format!("invalid-{number}")), peer(1)).await;
+        }
+        assert!(reviews.caller(&token_of("known", "valid", 7200), peer(0)).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_requests_of_a_peer_wait_for_a_review() {
+        let (reviews, _) = reviews();
+        let hanging = token("hanging", 3600);
+        let mut waiting: Vec<_> = (0..150).map(|_| Box::pin(reviews.caller(&hanging, peer(0)))).collect();
+        let refused = waiting.iter_mut().filter_map(|waiting| waiting.as_mut().now_or_never()).count();
+        assert_eq!(refused, 150 - WAITING);
+        let valid = token("valid", 3600);
+        assert!(reviews.caller(&valid, honest(&reviews, 1)).await.is_ok());
+        drop(waiting);
+        assert!(reviews.caller(&valid, peer(0)).await.is_ok());
+        assert!(reviews.known.lock().budgets.iter().all(|budget| budget.waiting == 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_cache_drops_first_what_was_not_valid() {
+        let (reviews, count) = reviews();
+        let valid = token("valid", 3600);
+        assert!(reviews.caller(&valid, peer(0)).await.is_ok());
+        let invalid = claims(&token("invalid", 3600)).unwrap();
+        for number in 0..2 * CACHED {
+            let digest = Sha256::digest(number.to_string()).into();
+            reviews.finished(digest, &Err(reviews.invalid()), &invalid, peer(1), None);
+        }
+        assert!(reviews.known.lock().results.len() <= CACHED);
+        count.store(0, Ordering::Relaxed);
+        assert!(reviews.caller(&valid, peer(0)).await.is_ok());
+        assert_eq!(count.load(Ordering::Relaxed), 0);
     }
 }

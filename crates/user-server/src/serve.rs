@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use hub_runtime::observe::serving_certificate::ServingCertificate;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connections::{Connection, Connections};
+use crate::connections::{self, Connection, Connections, Streams};
 use crate::forward::Entry;
 use crate::metrics::Counted;
 
@@ -29,8 +29,13 @@ const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_PROBES: u32 = 2;
 /// Limits of one connection.
-const STREAMS: u32 = 250;
-const HEADERS: u32 = 64 << 10;
+const STREAMS: u32 = 100;
+/// The headers of a request, with its target.
+const HEADERS: u32 = 16 << 10;
+/// What a client may send in one stream before its cluster reads it. The window of the connection has room for all
+/// streams, so those that are not read leave room for the others.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
 const SEND_BUFFER: usize = 32 << 10;
 /// How long connections are still accepted after `stop`: until every node knows that the Pod is terminating. Then each
 /// connection ends with the requests that are open on it.
@@ -55,16 +60,16 @@ pub(crate) async fn serve(
     let accept = async {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     let (entry, closing) = (Arc::clone(&entry), closing.clone());
                     let (sender, connection) = oneshot::channel();
                     let connected = connect(stream, Arc::clone(&certificate));
                     let task = tasks.spawn(async move {
                         let Ok(connection) = connection.await else { return };
                         let _counted = Counted::new(&entry.metrics.connections);
-                        converse(connected, entry, connection, closing).await;
+                        connections::run(converse(connected, entry, connection, closing)).await;
                     });
-                    let _ = sender.send(connections.add(task.abort_handle()));
+                    let _ = sender.send(connections.add(peer.ip().into(), task.abort_handle()));
                 }
                 Err(_) => sleep(ACCEPT_AGAIN).await,
             }
@@ -113,16 +118,12 @@ async fn converse(
 ) {
     let Some(stream) = connected.await else { return };
     let service = service_fn(move |request| {
-        let (entry, open) = (Arc::clone(&entry), connection.begin());
+        let (entry, connection) = (Arc::clone(&entry), Arc::clone(&connection));
         // Boxed, so that its memory is freed with the response: a stream keeps room for this future as long as it is
         // open.
-        async move {
-            let response = entry.respond(request).await;
-            Ok::<_, Infallible>(response.map(|body| body.holding(open)))
-        }
-        .boxed()
+        async move { Ok::<_, Infallible>(entry.respond(request, &connection).await) }.boxed()
     });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(Streams);
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -131,6 +132,8 @@ async fn converse(
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(HEADERS)
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(KEEPALIVE);

@@ -18,8 +18,10 @@ pub struct UserServerSettings {
     pub protected: ProtectedNamespaces,
     /// How many requests of one namespace may be open at once.
     pub requests_per_namespace: usize,
-    /// How many connections without an open request are kept.
+    /// How many connections without an admitted request are kept.
     pub idle_connections: usize,
+    /// Whether clusters are refused that have a CA in common with another one.
+    pub refuse_shared_authorities: bool,
     /// Whether each request is written to standard output.
     pub access_log: bool,
     /// How it reaches cluster-proxy's proxy server.

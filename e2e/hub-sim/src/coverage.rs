@@ -7,7 +7,7 @@ use crate::operation::Operation;
 use crate::world::{FailureMode, Fault};
 
 /// The counted effects of faults, in addition to each [`Fault`].
-const EFFECTS: [&str; 24] = [
+const EFFECTS: [&str; 26] = [
     "crashes before a write",
     "crashes after a write",
     "requests while the server was down",
@@ -22,6 +22,8 @@ const EFFECTS: [&str; 24] = [
     "refused: terminating namespace",
     "refused: missing permission",
     "refused: kind that is not served",
+    "refused: kind that cannot be read",
+    "requests while a kind could not be read",
     "refused: object that is gone",
     "refused: object that exists",
     "refused: object that has changed",

@@ -4,6 +4,7 @@ mod consumer;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -62,6 +63,9 @@ pub struct Monitor {
     counts: Counts,
     by_minute: BTreeMap<u64, u64>,
 }
+
+/// The kinds that every grant rests on.
+pub(crate) const GRANTS: [&str; 3] = ["managedclusters", "managedclustersets", "managedclustersetbindings"];
 
 /// Kinds whose writes are not part of the state.
 const NOISE: [&str; 2] = ["events", "leases"];
@@ -197,6 +201,39 @@ impl Monitor {
                     self.permission_deleted.remove(&change.key.namespace);
                 }
                 self.made.insert(uid_of(made).to_owned(), process);
+            }
+        }
+    }
+
+    /// Judges a write while some kinds could not be read for more than a minute: no object and no token is created on a
+    /// grant that rests on one of them.
+    pub fn judge_knowledge(
+        &mut self,
+        server: &Server,
+        request: &Request,
+        changes: &[Change],
+        unread: &[&str],
+    ) {
+        for change in changes {
+            let plural = server.kinds[change.key.kind].plural.as_str();
+            let token =
+                |object: &Option<Arc<Value>>| Some(object.as_ref()?["data"]["token"].as_str()?.to_owned());
+            let is_new = change.before.is_none() && change.after.is_some();
+            let has_new_token =
+                token(&change.after).is_some() && token(&change.after) != token(&change.before);
+            if NOISE.contains(&plural) || !(is_new || has_new_token) {
+                continue;
+            }
+            let is_copy = plural == "secrets" && !change.after.as_deref().is_some_and(is_marked);
+            let rests_on = |kind: &str| {
+                GRANTS.contains(&kind)
+                    || kind == plural
+                    || is_copy && ["managedserviceaccounts", "clusterprofiles"].contains(&kind)
+            };
+            if let Some(kind) = unread.iter().find(|kind| rests_on(kind)) {
+                let what = format!("{} {}", request.method, request.path);
+                self.violations
+                    .push(format!("a write although {kind} could not be read for a minute: {what}"));
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::world::{FailureMode, Fault, World};
 
 pub(crate) use self::consumer::applied;
 pub use self::fault::crash_point;
-use self::fault::{BREAKABLE, MORTAL, PERMISSIONS};
+use self::fault::{BREAKABLE, MORTAL, PERMISSIONS, READ};
 
 /// An index into one of the lists of [`crate::hub`].
 pub type Index = u8;
@@ -32,6 +32,8 @@ pub enum Operation {
     MoveCluster(Index, Option<Index>),
     LabelCluster(Index, bool),
     Health(Index, u8),
+    /// An administrator accepts a cluster, or denies it.
+    Accept(Index, bool),
     CreateSet(Index),
     DeleteSet(Index),
     Select(Index, u8),
@@ -92,6 +94,10 @@ pub enum Operation {
     Permit,
     /// One verb on one kind fails in a namespace, until faults end.
     Break(Index, Index, FailureMode),
+    /// A kind can be neither listed nor watched, until faults end.
+    Unread(Index, FailureMode),
+    /// Every kind can be read again.
+    Reread,
     RemoveCrd(u8),
     RestoreCrds,
     /// v1alpha2 of ClusterProfile is served, or is no longer served, on a hub whose CRD has it.
@@ -177,6 +183,7 @@ impl Operation {
                 let (method, plural) = at(&BREAKABLE, index);
                 format!("{kind} {method} {plural}")
             }
+            Self::Unread(index, _) => format!("{kind} {}", at(&READ, index)),
             Self::Fail(fault, _) => format!("{kind} {fault:?}"),
             _ => kind.to_owned(),
         }
@@ -202,6 +209,7 @@ impl Operation {
                 | Self::Refuse(..)
                 | Self::Forbid(_)
                 | Self::Break(..)
+                | Self::Unread(..)
                 | Self::RemoveCrd(_)
                 | Self::ServeLater(_)
                 | Self::RoleBinding(..)
@@ -243,7 +251,8 @@ impl Others {
             | O::RemoveCluster(..)
             | O::MoveCluster(..)
             | O::LabelCluster(..)
-            | O::Health(..) => self.cluster(operation),
+            | O::Health(..)
+            | O::Accept(..) => self.cluster(operation),
             O::CreateSet(..)
             | O::DeleteSet(..)
             | O::Select(..)

@@ -27,6 +27,9 @@ pub fn granted(server: &Server, namespace: &str, cluster: &str) -> Option<bool> 
     let Some(cluster) = server.object("managedclusters", "", cluster).filter(|it| !is_terminating(it)) else {
         return Some(false);
     };
+    if cluster["spec"]["hubAcceptsClient"] != true {
+        return Some(false);
+    }
     let mut unknown = false;
     for set in SETS {
         let Some(binding) = server.object("managedclustersetbindings", namespace, set) else { continue };

@@ -169,6 +169,8 @@ const REVOCATION: Duration = Duration::from_secs(3);
 const CONSUMERS: u64 = 5;
 /// One in this many schedules has failures that concern one verb, kind and namespace, and last for minutes.
 const LASTING: u64 = 3;
+/// One in this many schedules has a kind that cannot be read for minutes, and a user server.
+const UNREAD: u64 = 9;
 /// One in this many schedules has a user server.
 const USER_SERVER: u64 = 8;
 /// One of this many schedules has an API server that takes up to five seconds for each request.
@@ -218,6 +220,13 @@ impl Schedule {
             let mut rng = Rng::with_seed(!seed);
             let slow = Operation::Slow(rng.u8(1..=50));
             operations.insert(rng.usize(begin..=operations.len()), slow);
+        }
+        if seed.is_multiple_of(UNREAD) {
+            let mut rng = Rng::with_seed(!seed);
+            setting.user_server = true;
+            let unread = Operation::random_unread(&mut rng, setting.consumers);
+            let at = rng.usize(begin + 1..=operations.len());
+            operations.splice(at..at, unread);
         }
         let mut pause = || {
             let most = [0, 0, 2, 20, 200, 1000][rng.usize(..6)];

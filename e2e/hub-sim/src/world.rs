@@ -19,6 +19,9 @@ use crate::hub;
 use crate::model::{Answer, Failure, Request, Server};
 use crate::monitor::{Monitor, ProcessId};
 
+/// How long after a kind can no longer be read nothing may rest on it: a minute, and the time of a request under way.
+pub(crate) const UNREAD: Duration = Duration::from_secs(70);
+
 /// A handle to a world, which is cheap to clone.
 #[derive(Clone)]
 pub struct World(Arc<Mutex<State>>);
@@ -82,6 +85,8 @@ pub struct Network {
     pub forbidden: Vec<(&'static str, &'static str)>,
     /// The failures that concern some requests alone, and last.
     pub partial: Vec<PartialFailure>,
+    /// The plurals that can be neither listed nor watched, how these requests fail, and since when.
+    pub unread: BTreeMap<&'static str, (FailureMode, Instant)>,
     /// The certificate with which the proxy serves, in PEM.
     pub proxy: &'static str,
 }
@@ -126,6 +131,15 @@ impl FailureMode {
             Self::Denied => "lasting failure: denied",
             Self::Quota => "lasting failure: quota",
         }
+    }
+}
+
+impl Network {
+    /// The plurals that could be neither listed nor watched for this long.
+    #[must_use]
+    pub fn unread_for(&self, time: Duration) -> Vec<&'static str> {
+        let unread = self.unread.iter().filter(|(_, (_, since))| since.elapsed() > time);
+        unread.map(|(plural, _)| *plural).collect()
     }
 }
 
@@ -401,7 +415,7 @@ impl State {
         if let Some(refused) = self.forbidden(request) {
             return self.failed(refused);
         }
-        if let Some(fate) = self.partial_failure(request) {
+        if let Some(fate) = self.partial_failure(request).or_else(|| self.unread(request)) {
             return fate;
         }
         let crash = request.is_write().then(|| self.crash_now(process)).flatten();
@@ -422,6 +436,7 @@ impl State {
             let changes = self.server.changes_since(before).to_vec();
             let is_idle = self.server.idle_writes.len() > idle;
             self.monitor.write(&self.server, process, request, &answer, &changes, is_idle);
+            self.monitor.judge_knowledge(&self.server, request, &changes, &self.network.unread_for(UNREAD));
         }
         if self.server.version() != before {
             self.notify_of(request);
@@ -470,6 +485,21 @@ impl State {
             FailureMode::Quota => {
                 self.failed(denied("exceeded quota: objects, requested: 1, used: 5, limited: 5"))
             }
+        })
+    }
+
+    /// How a list or a watch of a kind fails that cannot be read.
+    fn unread(&mut self, request: &Request) -> Option<Fate> {
+        let plural = request.path.rsplit('/').next().filter(|_| !request.is_write())?;
+        let (mode, _) = *self.network.unread.get(plural)?;
+        self.monitor.count("refused: kind that cannot be read");
+        Some(match mode {
+            FailureMode::Internal => self.failed(Failure::internal()),
+            FailureMode::Timeout => Fate::Silence,
+            FailureMode::Denied => {
+                self.failed(Failure::forbidden(plural, "", "User \"hub-addons\" cannot list"))
+            }
+            FailureMode::Quota => self.failed(Failure::unavailable()),
         })
     }
 

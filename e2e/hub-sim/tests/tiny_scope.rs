@@ -24,11 +24,11 @@ const CLUSTERS: [&str; 2] = ["a", "b"];
 const NAMESPACES: [&str; 2] = ["team", "other"];
 
 /// The number of variants of each part of a state: two clusters, two sets, four bindings.
-const VARIANTS: [u8; 8] = [5, 5, 4, 4, 3, 3, 3, 3];
+const VARIANTS: [u8; 8] = [6, 6, 4, 4, 3, 3, 3, 3];
 
 type State = [u8; 8];
 
-/// A cluster: absent, in no set, in the first, in the second, or leaving it.
+/// A cluster: absent, in no set, in the first, in the second, leaving it, or in it and not accepted.
 fn cluster(variant: u8) -> Option<ObservedCluster> {
     let set = match variant {
         0 => return None,
@@ -36,7 +36,9 @@ fn cluster(variant: u8) -> Option<ObservedCluster> {
         2 => json!(SETS[0]),
         _ => json!(SETS[1]),
     };
-    let mut object = json!({ "metadata": { "uid": "u", "labels": {} }, "spec": {} });
+    let mut object = json!({
+        "metadata": { "uid": "u", "labels": {} }, "spec": { "hubAcceptsClient": variant != 5 },
+    });
     if !set.is_null() {
         object["metadata"]["labels"][EXCLUSIVE_LABEL] = set;
     }
@@ -86,7 +88,7 @@ struct Variants {
 impl Variants {
     fn read() -> Self {
         Self {
-            clusters: (0..5).map(cluster).collect(),
+            clusters: (0..6).map(cluster).collect(),
             sets: (0..4).map(set).collect(),
             bindings: SETS.iter().map(|set| (0..3).map(|variant| binding(set, variant)).collect()).collect(),
         }
@@ -133,7 +135,7 @@ impl Variants {
 /// The second implementation of the rule.
 fn granted(state: State, namespace: usize, cluster: usize) -> Grant {
     let member = state[cluster];
-    if member == 0 || member == 4 {
+    if member == 0 || member >= 4 {
         return Grant::Refused;
     }
     let by_set = (0..2).map(|set| match (state[4 + 2 * namespace + set], state[2 + set]) {

@@ -216,6 +216,12 @@ impl ManagedCluster {
         Self(self.0.label(key, value))
     }
 
+    /// Denied by an administrator of the hub.
+    #[must_use]
+    pub fn not_accepted(self) -> Self {
+        Self(self.0.field("spec", json!({ "hubAcceptsClient": false, "leaseDurationSeconds": 60 })))
+    }
+
     /// With the Kubernetes version that the agent reports.
     #[must_use]
     pub fn version(self, kubernetes: &str) -> Self {

@@ -66,4 +66,8 @@ impl Sink<DynamicObject> for PublishedSink {
     fn listed(&mut self) {
         self.store.listed(watch_of_profiles(&self.namespace));
     }
+
+    fn unread(&mut self) {
+        self.store.unread(&watch_of_profiles(&self.namespace));
+    }
 }

@@ -11,7 +11,7 @@ fn cluster(set: &str, version: &str) -> ObservedCluster {
     let cluster: ManagedCluster = serde_json::from_value(json!({
         "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
         "metadata": { "name": "c1", "labels": { "cluster.open-cluster-management.io/clusterset": set } },
-        "spec": {}, "status": { "version": { "kubernetes": version } },
+        "spec": { "hubAcceptsClient": true }, "status": { "version": { "kubernetes": version } },
     }))
     .unwrap();
     ObservedCluster::read(Ok(cluster))

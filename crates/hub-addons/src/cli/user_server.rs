@@ -62,13 +62,20 @@ pub struct UserServerArgs {
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub compute_bound: bool,
 
-    /// How many requests of one namespace may be open at once, watches included
+    /// How many requests of one namespace may be open at once, watches included, of which half may go to one cluster. One
+    /// that switches protocols, as exec does, counts as 20
     #[arg(long, value_name = "NUMBER", default_value = "500")]
     pub max_requests_per_namespace: NonZeroUsize,
 
-    /// How many connections without an open request are kept; beyond that, the oldest are closed
+    /// How many connections without an admitted request are kept, a quarter of them from one address or IPv6 network of
+    /// 64 bits; beyond that, the oldest are closed
     #[arg(long, value_name = "NUMBER", default_value = "1000")]
     pub max_idle_connections: NonZeroUsize,
+
+    /// Refuse requests to clusters whose accounts have a CA in common, each of which can receive requests for the other.
+    /// Not the default: whoever reports the CA of another cluster as its own would take it from its applications
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub refuse_shared_authorities: bool,
 
     /// Write each request to standard output, as a line of JSON with the user, the cluster, the method, the path without
     /// its query, and the status code
@@ -122,6 +129,7 @@ impl UserServerArgs {
             protected: self.protected_namespaces.clone(),
             requests_per_namespace: self.max_requests_per_namespace.get(),
             idle_connections: self.max_idle_connections.get(),
+            refuse_shared_authorities: self.refuse_shared_authorities,
             access_log: self.access_log,
             proxy_server: ProxyServerSettings {
                 host: proxy.proxy_server_host.clone().unwrap_or_else(in_cluster),

@@ -195,9 +195,10 @@ async fn the_entry_of_the_user_server_is_for_the_namespaces_that_use_it() {
     let other = "other-team";
     world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::namespace(other), ocm::cluster_set("blue")]).await;
     world::create(&hub.ocm, [ocm::bound(TEAM, "blue"), ocm::bound(other, "blue")]).await;
+    let odd = "2107au";
     let (of_proxy, a, b) = (Authority::new("proxy"), Authority::new("a"), Authority::new("b"));
     install(&hub, &of_proxy, &["c1"]).await;
-    cluster_at("c1", &[]).create(&hub.ocm).await.unwrap();
+    world::create(&hub.ocm, [cluster_at("c1", &[]), cluster_at(odd, &[])]).await;
     let front = |text: &str| {
         ocm::Object::new(("", "v1", "ConfigMap"), "configmaps", Some(HOME), "front")
             .field("data", json!({ "ca.crt": text }))
@@ -228,6 +229,11 @@ async fn the_entry_of_the_user_server_is_for_the_namespaces_that_use_it() {
     });
     assert!(own_identity_entry(&shown.await).is_null(), "nobody there uses it");
     addons.measures(&state("own_identity", "published"), 1.0).await;
+    // A Service on that cluster, by which the tunnel leads to its API server, cannot have its name.
+    addons.measures(&state("own_identity", "name_not_routable"), 1.0).await;
+    let shown = profile(&hub.ocm, (TEAM, odd), "exists", |_| true).await;
+    assert!(own_identity_entry(&shown).is_null());
+    world::told(&hub.ocm, &projected(TEAM, odd), "ClusterNameNotRoutable").await;
     // The anchors overlap, and the entry of the proxy is not concerned.
     let anchors = |profile: &Value| {
         let ca = provider(profile, "open-cluster-management-own-identity")["cluster"]["certificate-authority-data"].clone();

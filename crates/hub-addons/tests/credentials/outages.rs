@@ -9,10 +9,11 @@ use crate::support::credentials::{
 use crate::support::flavours::on_each_version;
 use crate::support::shown::sees;
 use crate::support::world::{create, delete, get, told};
-use crate::support::{Addons, USER, rights, syncer_user};
-use local_hub::Flavour;
+use crate::support::{Addons, Hub, USER, rights, syncer_user};
 use local_hub::ocm::{self, ManagedCluster};
+use local_hub::{Flavour, LocalHub};
 use serde_json::json;
+use std::time::Duration;
 
 on_each_version!(
     a_set_whose_selector_does_not_parse_keeps_its_copies_and_rotates_them,
@@ -94,6 +95,69 @@ async fn without_the_kind_of_accounts_the_others_work_and_nothing_is_deleted() {
     copied(&hub.ocm, team_a, &token).await;
     // Now it is known that this account does not exist.
     withdrawn(&hub.ocm, team_a, &app).await;
+    addons.stop().await;
+}
+
+/// Bindings can no longer be read: what rests on them is unknown after a minute.
+#[tokio::test]
+async fn while_bindings_cannot_be_read_nobody_gets_a_token_or_a_profile_and_then_everything_converges() {
+    const BINDINGS: &str = "managedclustersetbindings";
+    let mut rules = rights::syncer();
+    rules.extend(rights::projector());
+    for rule in &mut rules {
+        rule.resources.iter_mut().for_each(|resources| resources.retain(|resource| resource != BINDINGS));
+    }
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
+    let permission = hub.grant(USER, rights::bindings()).await.unwrap();
+    let addons = Addons::beside(&hub, &["--feature-gates=ClusterProfileAccessProvider=false"]).await;
+    let [first, second, third] = ["age-1", "age-2", "age-3"].map(|name| cluster(name, "age"));
+    create(&hub.ocm, [ocm::namespace("age"), ocm::cluster_set("age"), ocm::bound("age", "age")]).await;
+    create(&hub.ocm, [first, second.clone()]).await;
+    let (app, leaving) = (token("age-1", "app"), token("age-2", "app"));
+    ocm::create_tokens(&hub.ocm, [app.clone(), leaving.clone()]).await.unwrap();
+    copied(&hub.ocm, "age", &leaving).await;
+    let before = copied(&hub.ocm, "age", &app).await;
+
+    let removed = hub.kubectl(&["delete", "clusterrolebinding", &permission]).await.unwrap();
+    assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
+    // Ends the open watches.
+    hub.stop_api_server().await.unwrap();
+    hub.start_api_server().await.unwrap();
+    let unread = format!("hub_addons_unread_watches{{controller=\"fleet\",resource=\"{BINDINGS}\"}}");
+    addons.measures_within(&unread, 1.0, Duration::from_mins(4)).await;
+    let (status, text) = addons.probe("/readyz").await;
+    assert_eq!(status, 503);
+    assert!(text.contains(&format!("[-] fleet: {BINDINGS}: neither listed nor watched since 20")), "{text}");
+    let crd = ocm::Object::new(
+        ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+        "customresourcedefinitions",
+        None,
+        &format!("{BINDINGS}.cluster.open-cluster-management.io"),
+    );
+    let told = told(&hub.ocm, &crd, "KindUnreadable").await;
+    assert!(told.contains("fleet: managedclustersetbindings") && told.contains("(forbidden)"), "{told}");
+
+    delete(&hub.ocm, &ocm::bound("age", "age")).await;
+    create(&hub.ocm, [third]).await;
+    let new = token("age-3", "app");
+    new.create(&hub.ocm).await.unwrap();
+    rotated(&app, 1).report(&hub.ocm).await.unwrap();
+    withheld(&hub.ocm, &new, "NoProfile").await;
+    // What other kinds show still ends a grant.
+    delete(&hub.ocm, &second).await;
+    withdrawn(&hub.ocm, "age", &leaving).await;
+    sees(&hub.ocm, "age", &["age-1"]).await;
+    assert_eq!(get(&hub.ocm, &copy("age", &app)).await, Some(before));
+    assert_eq!(secrets(&hub.ocm, "age").await, ["age-1-app"]);
+
+    hub.grant(USER, rights::bindings()).await.unwrap();
+    withdrawn(&hub.ocm, "age", &app).await;
+    sees(&hub.ocm, "age", &[]).await;
+    addons.measures(&unread, 0.0).await;
+    assert_eq!(addons.probe("/readyz").await.0, 200);
+    create(&hub.ocm, [ocm::bound("age", "age")]).await;
+    copied(&hub.ocm, "age", &rotated(&app, 1)).await;
+    copied(&hub.ocm, "age", &new).await;
     addons.stop().await;
 }
 

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 on_each_version!(
     a_copy_is_deleted_when_a_precondition_ends,
+    a_cluster_that_is_accepted_again_gets_its_copy_back,
     a_copy_that_a_finalizer_holds_loses_its_token_at_least,
     a_copy_that_another_client_deletes_and_a_finalizer_delays_is_emptied_when_its_token_is_withdrawn,
 );
@@ -38,16 +39,17 @@ enum Change {
     ClusterLeft,
     ClusterDeleting,
     ClusterDeleted,
+    ClusterDenied,
     ProfileDeleted,
 }
 
 use Change::{
     AccountDeleted, AnnotationNarrowed, BindingDeleted, BindingUnbound, ClusterDeleted, ClusterDeleting,
-    ClusterLeft, LabelFalse, LabelRemoved, ProfileDeleted, SetDeleted, SetReselected, SourceDeleted,
-    SourceDisowned, SourceUnlabelled, TokenElsewhere,
+    ClusterDenied, ClusterLeft, LabelFalse, LabelRemoved, ProfileDeleted, SetDeleted, SetReselected,
+    SourceDeleted, SourceDisowned, SourceUnlabelled, TokenElsewhere,
 };
 
-const CHANGES: [Change; 16] = [
+const CHANGES: [Change; 17] = [
     LabelRemoved,
     LabelFalse,
     AnnotationNarrowed,
@@ -63,6 +65,7 @@ const CHANGES: [Change; 16] = [
     ClusterLeft,
     ClusterDeleting,
     ClusterDeleted,
+    ClusterDenied,
     ProfileDeleted,
 ];
 
@@ -163,6 +166,10 @@ impl World {
                 delete(client, &leaving.into()).await;
             }
             ClusterDeleted => delete(client, &leaving.into()).await,
+            ClusterDenied => {
+                let denied = cluster(account.namespace().unwrap(), "clusterdenied");
+                denied.not_accepted().update(client).await.unwrap();
+            }
             ProfileDeleted => {
                 delete(client, &profile(namespace, account.namespace().unwrap())).await;
             }
@@ -186,6 +193,19 @@ async fn a_copy_is_deleted_when_a_precondition_ends(flavour: Flavour) {
         world.are_gone(&scene.ocm).await;
         assert_eq!(world.rest(&scene.ocm).await, rest, "{:?}", world.change);
     }
+}
+
+async fn a_cluster_that_is_accepted_again_gets_its_copy_back(flavour: Flavour) {
+    let scene = scene(flavour).await;
+    team(&scene.ocm, "accepted", &["accepted-1"]).await;
+    let token = token("accepted-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "accepted", &token).await;
+    let cluster = ManagedCluster::named("accepted-1").in_set("accepted");
+    cluster.clone().not_accepted().update(&scene.ocm).await.unwrap();
+    withdrawn(&scene.ocm, "accepted", &token).await;
+    cluster.update(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "accepted", &token).await;
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ mod attacks;
 mod changing;
 mod compromised;
 mod measured;
-mod raw;
+pub mod raw;
 mod streams;
 
 use std::net::SocketAddr;
@@ -33,9 +33,9 @@ use crate::support::plugin::cp_creds;
 use crate::support::shown::sees;
 use crate::support::{Addons, SOON, pods, user, world};
 
-const ACCOUNT: &str = "hub-addons-user-server";
-const AUDIENCE: &str = "hub-addons";
-const HOUR: Duration = Duration::from_hours(1);
+pub const ACCOUNT: &str = "hub-addons-user-server";
+pub const AUDIENCE: &str = "hub-addons";
+pub const HOUR: Duration = Duration::from_hours(1);
 
 /// The hub, two clusters, the tunnel to them, and the user server with its documented permissions.
 struct Scene {
@@ -53,7 +53,7 @@ struct Application<'a> {
 }
 
 /// What the chart grants the user server in all namespaces, and in that of cluster-proxy.
-fn permissions() -> [Vec<PolicyRule>; 2] {
+pub fn permissions() -> [Vec<PolicyRule>; 2] {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
         resources: Some(resources.iter().map(ToString::to_string).collect()),
@@ -233,7 +233,7 @@ fn rbac(kind: &'static str, namespace: Option<&str>, name: &str) -> ocm::Object 
 }
 
 /// Starts the user server, and returns when it is ready.
-async fn start(
+pub async fn start(
     hub: &LocalHub,
     kubeconfig: &Path,
     certificates: &Path,

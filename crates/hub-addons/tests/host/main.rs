@@ -8,6 +8,7 @@ mod support;
 mod bad_days_watches;
 mod command;
 mod election;
+mod hostile_clients;
 mod peers;
 mod probes;
 mod trouble;

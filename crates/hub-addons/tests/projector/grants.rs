@@ -19,6 +19,7 @@ on_each_flavour!(
     a_set_that_is_missing_grants_nothing_until_it_exists,
     several_bindings_make_a_union_and_each_cluster_is_there_once,
     a_cluster_that_is_being_deleted_leaves_at_once,
+    a_cluster_that_is_not_accepted_any_more_leaves_and_returns_once_it_is_accepted_again,
     two_clusters_that_swap_sets_are_both_right,
     a_set_with_a_new_selector_changes_what_its_namespaces_see,
     a_broken_selector_neither_adds_nor_removes_and_affects_no_other_set,
@@ -243,6 +244,27 @@ async fn a_cluster_that_is_being_deleted_leaves_at_once(flavour: Flavour) {
     // A new cluster of that name.
     stage.create([leaving]).await;
     stage.sees("leaving", &["leaving-1", "leaving-2"]).await;
+}
+
+async fn a_cluster_that_is_not_accepted_any_more_leaves_and_returns_once_it_is_accepted_again(
+    flavour: Flavour,
+) {
+    let stage = stage(flavour).await;
+    let denied = ManagedCluster::named("denied-1").in_set("denied");
+    stage
+        .create([
+            ocm::namespace("denied"),
+            ocm::cluster_set("denied"),
+            denied.clone().into(),
+            in_set("denied-2", "denied"),
+            ocm::bound("denied", "denied"),
+        ])
+        .await;
+    stage.sees("denied", &["denied-1", "denied-2"]).await;
+    denied.clone().not_accepted().update(&stage.ocm).await.unwrap();
+    stage.sees("denied", &["denied-2"]).await;
+    denied.update(&stage.ocm).await.unwrap();
+    stage.sees("denied", &["denied-1", "denied-2"]).await;
 }
 
 async fn two_clusters_that_swap_sets_are_both_right(flavour: Flavour) {

@@ -36,6 +36,11 @@ pub fn host() -> Vec<PolicyRule> {
     ]
 }
 
+/// A part of those of every controller that decides about grants.
+pub fn bindings() -> Vec<PolicyRule> {
+    vec![rule(CLUSTER, &["managedclustersetbindings"], &["list", "watch"])]
+}
+
 pub fn projector() -> Vec<PolicyRule> {
     let mut rules = host();
     rules.extend([

@@ -178,6 +178,7 @@ impl AccessIndex {
                     Some(ocms(key, namespace, &served.text))
                 }
             }
+            AccessSource::UserServer(_) => return None,
             AccessSource::Static(_) => {
                 present.as_ref().and_then(|present| resembling(key, present, &NAMESPACES))
             }

@@ -216,7 +216,7 @@ impl AccessIndex {
     #[must_use]
     pub fn server(&self) -> Option<PublishedServer> {
         let (address, hosts) = match &self.source {
-            AccessSource::Static(template) => {
+            AccessSource::Static(template) | AccessSource::UserServer(template) => {
                 let address = template.address()?;
                 let hosts = vec![address.host.clone()];
                 (address, hosts)

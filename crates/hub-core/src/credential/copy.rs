@@ -50,6 +50,9 @@ pub struct ObservedCopy {
     holds_more: bool,
     /// Whether it has labels, annotations or finalizers that we do not write.
     is_adorned: bool,
+    /// Whether it is in exactly the form in which OCM's syncer creates a copy, whoever owns it: one label, no annotation,
+    /// and the two keys.
+    is_ocm_form: bool,
 }
 
 /// A profile that controls a copy. The garbage collector finds it by name, and compares the uid.
@@ -81,6 +84,10 @@ impl ObservedCopy {
             fingerprint: Some(Fingerprint::of(secret.entries())),
             holds_data: secret.entries().next().is_some(),
             holds_more: secret.entries().any(|(key, _)| !ENTRIES.contains(&key)),
+            is_ocm_form: is_ocm_metadata(key, &secret.metadata)
+                && secret.type_.as_deref() == Some(TYPE_OPAQUE)
+                && secret.immutable != Some(true)
+                && secret.entries().map(|(key, _)| key).eq(ENTRIES),
             ..observed
         }
     }
@@ -122,7 +129,14 @@ impl ObservedCopy {
             is_adorned: labels.is_some_and(|all| all.keys().any(|key| key != labels::SYNCED_FROM))
                 || annotations.is_some_and(|all| all.keys().any(|key| !ANNOTATIONS.contains(&key.as_str())))
                 || metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty()),
+            is_ocm_form: false,
         }
+    }
+
+    /// The profile, by name and uid, for which OCM's syncer has created it, if it is in exactly that form.
+    pub(super) fn ocm_owner(&self) -> Option<(&str, &str)> {
+        let owner = self.owner.as_ref().filter(|_| self.is_ocm_form)?;
+        Some((&owner.name, &owner.uid))
     }
 
     /// Whether its data can be removed.
@@ -275,6 +289,15 @@ struct PatchedMetadata {
     annotations: Option<BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     owner_references: Option<Vec<OwnerReference>>,
+}
+
+/// Whether OCM's syncer creates copies with such metadata.
+fn is_ocm_metadata(key: &SecretKey, metadata: &ObjectMeta) -> bool {
+    labels::get(metadata, labels::SYNCED_FROM) == Some(&*key.name)
+        && metadata.labels.as_ref().is_some_and(|all| all.len() == 1)
+        && metadata.annotations.as_ref().is_none_or(BTreeMap::is_empty)
+        && metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
+        && metadata.deletion_timestamp.is_none()
 }
 
 /// The value of the label [`labels::SYNCED_FROM`]: the name of the copy, shortened with a hash if it exceeds the length

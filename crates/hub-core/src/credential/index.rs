@@ -57,9 +57,15 @@ impl ProfileMetadata {
         }
     }
 
-    /// The cluster managers that its label and its spec name.
-    pub(super) fn managers(&self) -> [Option<&str>; 2] {
-        [self.labelled_manager.as_deref(), self.manager.as_deref()]
+    /// Whether its label or its spec names another cluster manager.
+    pub(super) fn is_foreign_to(&self, manager: &ManagerName) -> bool {
+        let named = [&self.labelled_manager, &self.manager];
+        named.into_iter().flatten().any(|other| **other != *manager.as_str())
+    }
+
+    /// Whether its label or its spec names no cluster manager.
+    pub(super) fn is_unmarked(&self) -> bool {
+        self.labelled_manager.is_none() || self.manager.is_none()
     }
 }
 
@@ -92,6 +98,11 @@ pub enum Refused {
     Delete,
 }
 
+/// For each dash in the name of a copy, what may be the name of the cluster before and of the account after it.
+fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
+    name.match_indices('-').map(|(dash, _)| (&name[..dash], &name[dash + 1..]))
+}
+
 type Accounts = BTreeMap<ClusterName, BTreeMap<AccountName, Box<Account>>>;
 
 /// The accounts of a cluster that opt in.
@@ -101,6 +112,9 @@ fn asking(accounts: &Accounts, cluster: &ClusterName) -> BTreeSet<AccountName> {
 }
 
 /// The index of accounts, tokens, copies and profiles. Clusters, sets and bindings are in the [`Fleet`].
+///
+/// Nothing is decided by what a list has shown before it is complete, or after its kind could not be read for a minute,
+/// except that a copy that is known is still deleted when its grant ends.
 #[derive(Debug, Default)]
 pub struct CredentialIndex {
     pub(super) settings: SyncSettings,
@@ -115,6 +129,8 @@ pub struct CredentialIndex {
     /// The namespaces with copies in which the permission for copies has ended.
     unpermitted: BTreeSet<Namespace>,
     profiles: BTreeMap<ProfileKey, ProfileMetadata>,
+    /// Whether ClusterProfiles cannot be read.
+    pub profiles_unread: bool,
     /// The served versions of ClusterProfile. Only copies whose owner reference has another version are rewritten.
     pub served_versions: ServedVersions,
 }
@@ -154,9 +170,12 @@ impl<T: Ord> Listed<T> {
         }
     }
 
-    fn remove(&mut self, what: &T) {
-        if let Self::Of(these) = self {
-            these.remove(what);
+    /// Records that this list, or with `None` every list, is not complete any more.
+    fn remove(&mut self, what: Option<&T>) {
+        match (&mut *self, what) {
+            (Self::Of(these), Some(what)) => drop(these.remove(what)),
+            (_, None) => *self = Self::default(),
+            (Self::All, Some(_)) => {}
         }
     }
 }
@@ -172,6 +191,11 @@ impl CredentialIndex {
         !std::mem::replace(&mut self.all_accounts, true)
     }
 
+    /// Records that ManagedServiceAccounts cannot be read.
+    pub fn accounts_unread(&mut self) {
+        self.all_accounts = false;
+    }
+
     /// Whether every ManagedServiceAccount is known.
     #[must_use]
     pub fn knows_accounts(&self) -> bool {
@@ -183,9 +207,14 @@ impl CredentialIndex {
         self.listed_sources.add(account)
     }
 
+    /// Records that the tokens of accounts of this name, or of all, cannot be read.
+    pub fn sources_unread(&mut self, account: Option<&AccountName>) {
+        self.listed_sources.remove(account);
+    }
+
     /// Records that the watch on tokens of accounts of this name starts over.
     pub fn forget_sources(&mut self, account: &AccountName) {
-        self.listed_sources.remove(account);
+        self.listed_sources.remove(Some(account));
         self.sources.retain(|key, _| key.account != *account);
     }
 
@@ -198,6 +227,11 @@ impl CredentialIndex {
     /// Records that every copy in this namespace, or in all, is known; returns whether that is new.
     pub fn copies_listed(&mut self, namespace: Option<Namespace>) -> bool {
         self.listed_copies.add(namespace)
+    }
+
+    /// Records that the copies in this namespace, or in all, cannot be read.
+    pub fn copies_unread(&mut self, namespace: Option<&Namespace>) {
+        self.listed_copies.remove(namespace);
     }
 
     /// Forgets the tokens and copies that are no longer watched: those for which these functions return false.
@@ -222,7 +256,7 @@ impl CredentialIndex {
 
     /// Records that the watch on the copies in this namespace starts over.
     pub fn forget_copies(&mut self, namespace: &Namespace) {
-        self.listed_copies.remove(namespace);
+        self.listed_copies.remove(Some(namespace));
         self.forget_observed(namespace);
     }
 
@@ -362,17 +396,6 @@ impl CredentialIndex {
         self.slot(key)?.refused
     }
 
-    /// The namespaces in which the API server refused to delete a Secret with the name of an account's copy.
-    pub fn refused_deletes(&self, account: &AccountKey) -> impl Iterator<Item = &Namespace> {
-        let name = account.copy_name();
-        let namespaces = self.copies.namespaces_with(&name);
-        let name = Text::from(name);
-        namespaces.filter(move |namespace| {
-            let key = SecretKey { namespace: (*namespace).clone(), name: name.clone() };
-            self.refused(&key) == Some(Refused::Delete)
-        })
-    }
-
     fn slot(&self, key: &SecretKey) -> Option<&Slot> {
         self.copies.get(key).map(Box::as_ref)
     }
@@ -424,6 +447,19 @@ impl CredentialIndex {
         self.profiles.get(key)
     }
 
+    /// Adds or replaces a ManagedServiceAccount as the syncer does; returns whether copies may have to change.
+    ///
+    /// Nothing is kept of an account that does not opt in, unless it has our condition or a copy is left to report on:
+    /// whoever may write in the namespace of a cluster can create many. Such an account may come before the copies with
+    /// its name, so no plan depends on whether it is kept.
+    pub fn apply_needed_account(&mut self, key: AccountKey, account: Account) -> bool {
+        if account.opts_in || account.has_our_condition() || self.has_copy_of(&key) {
+            self.apply_account(key, account)
+        } else {
+            self.delete_account(&key)
+        }
+    }
+
     /// Adds or replaces a ManagedServiceAccount; returns whether copies may have to change.
     pub fn apply_account(&mut self, key: AccountKey, account: Account) -> bool {
         let accounts = self.accounts.entry(key.cluster).or_default();
@@ -432,9 +468,9 @@ impl CredentialIndex {
         changed
     }
 
-    /// Removes a ManagedServiceAccount that is gone, or no longer opts in.
-    pub fn delete_account(&mut self, key: &AccountKey) {
-        nested::remove(&mut self.accounts, &key.cluster, &key.account);
+    /// Removes a ManagedServiceAccount that is gone, or no longer opts in; returns whether it was known.
+    pub fn delete_account(&mut self, key: &AccountKey) -> bool {
+        nested::remove(&mut self.accounts, &key.cluster, &key.account).is_some()
     }
 
     /// Adds or replaces the Secret with the token of an account; returns whether it differs from before.
@@ -446,7 +482,10 @@ impl CredentialIndex {
         self.sources.insert(key, source);
         let namespaces: Vec<_> = self.copies.namespaces_with(&name).cloned().collect();
         for namespace in namespaces {
-            self.recognize(&SecretKey { namespace, name: name.clone() });
+            let key = SecretKey { namespace, name: name.clone() };
+            if let Some(observed) = self.copy(&key).cloned() {
+                self.recognize(&key, &observed);
+            }
         }
         true
     }
@@ -458,23 +497,20 @@ impl CredentialIndex {
     /// Adds or replaces a Secret; returns whether it differs from before.
     pub fn apply_copy(&mut self, key: &SecretKey, observed: ObservedCopy) -> bool {
         let changed = self.copy(key) != Some(&observed);
+        self.recognize(key, &observed);
         if changed {
             self.change_slot(key, |slot| slot.observed = Some(observed));
         }
-        self.recognize(key);
         changed
     }
 
     /// Records a Secret that is exactly as we write a copy as ours, by its uid, even if it loses every mark later: the
     /// response to its creation may never have arrived.
-    fn recognize(&mut self, key: &SecretKey) {
-        let Some(observed) = self.copy(key) else { return };
+    pub fn recognize(&mut self, key: &SecretKey, observed: &ObservedCopy) {
         let Some(account) = observed.record.as_ref().map(|record| &record.account) else { return };
-        let uid = &observed.version.uid;
-        let is_known = self.created(key).is_some_and(|created| created.uid == *uid);
         let is_exact = |credential| observed.is_exactly(account, credential);
-        if !is_known && self.credential(account).is_some_and(is_exact) {
-            let created = CreatedCopy { uid: uid.clone(), account: account.clone() };
+        if self.credential(account).is_some_and(is_exact) {
+            let created = CreatedCopy { uid: observed.version.uid.clone(), account: account.clone() };
             self.set_created(key, Some(created));
         }
     }
@@ -499,14 +535,29 @@ impl CredentialIndex {
         self.profiles.remove(key);
     }
 
-    /// The accounts whose copies have this name: for each dash, the cluster's name before and the account's after it.
+    /// The accounts that opt in and whose copies have this name.
     pub(super) fn accounts_named(&self, name: &str) -> impl Iterator<Item = AccountKey> {
-        name.match_indices('-')
-            .map(|(dash, _)| (&name[..dash], &name[dash + 1..]))
-            .filter(|(cluster, account)| {
-                self.accounts.get(*cluster).is_some_and(|accounts| accounts.contains_key(*account))
-            })
-            .map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() })
+        let accounts = splits(name).filter(|(cluster, account)| {
+            self.accounts.get(*cluster).and_then(|all| all.get(*account)).is_some_and(|it| it.opts_in)
+        });
+        accounts.map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() })
+    }
+
+    /// The account whose token a Secret contains, if its copies have the name of the Secret.
+    pub(super) fn account_of_token(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
+        let mut accounts = splits(&key.name)
+            .map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() });
+        accounts.find(|it| self.credential(it).is_some_and(|credential| observed.holds(credential)))
+    }
+
+    /// The account for which OCM's syncer created a Secret, if it is exactly as that creates one for a profile of ours.
+    pub(super) fn account_of_ocm(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
+        let (cluster, uid) = observed.ocm_owner()?;
+        let account = key.name.strip_prefix(cluster)?.strip_prefix('-').filter(|name| !name.is_empty())?;
+        let profile = ProfileKey { namespace: key.namespace.clone(), cluster: cluster.into() };
+        let profile = self.profile(&profile)?;
+        let is_ours = profile.uid == *uid && !profile.is_foreign_to(&self.settings.manager);
+        is_ours.then(|| AccountKey { cluster: cluster.into(), account: account.into() })
     }
 
     /// The keys of the copies of an account that exist, or may have to exist.
@@ -544,7 +595,8 @@ impl CredentialIndex {
             Touched::Cluster(cluster) => {
                 self.reach_cluster(fleet, cluster);
                 // The namespace of a cluster is protected as long as the cluster exists.
-                let mut keys = self.keys_in(fleet, &Namespace::from(cluster.as_str()));
+                let namespace = Touched::Namespaces([Namespace::from(cluster.as_str())].into());
+                let (mut keys, mut accounts) = self.concerned(fleet, &namespace);
                 keys.extend(self.copies.of_cluster(cluster));
                 for account in self.accounts_of(cluster) {
                     let name = account.copy_name();
@@ -554,7 +606,8 @@ impl CredentialIndex {
                     let key = |it: &Namespace| SecretKey { namespace: it.clone(), name: name.clone() };
                     keys.extend(namespaces.map(key));
                 }
-                (keys, self.accounts_of(cluster).collect())
+                accounts.extend(self.accounts_of(cluster));
+                (keys, accounts)
             }
             Touched::Namespaces(namespaces) => {
                 let keys = namespaces.iter().flat_map(|it| self.keys_in(fleet, it)).collect();

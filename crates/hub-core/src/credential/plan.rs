@@ -8,6 +8,7 @@ use crate::credential::account::{self, Account, Scope};
 use crate::credential::copy::{ObservedCopy, Patch, Wanted};
 use crate::credential::index::{CreatedCopy, CredentialIndex, Refused};
 use crate::credential::state::State;
+use crate::effort;
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
@@ -42,14 +43,14 @@ impl CopyPlan {
         states.for_each(|(_, state)| *state = State::DeleteRefused);
     }
 
-    /// Records that the permission for copies has ended: a process that starts now could not read the copy, so its
-    /// state is unknown.
-    fn mark_unpermitted(&mut self, eligibilities: &Eligibilities<'_>) {
-        let synced = self.states.iter_mut().filter(|(_, state)| *state == State::Synced);
-        for (account, state) in synced {
-            let eligibility = eligibilities.iter().find(|(key, _)| *key == account);
-            *state =
-                eligibility.map_or(State::CopiesUnknown, |(_, it)| it.without_copy(State::CopiesUnknown));
+    /// Records that the copies of the namespace cannot be read, or not by a process that starts now since the permission
+    /// has ended: then the state of a copy is unknown.
+    fn mark_unpermitted(&mut self, claims: &[Claim<'_>]) {
+        // The states are those of the claims, in their order.
+        for ((_, state), claim) in self.states.iter_mut().zip(claims) {
+            if *state == State::Synced {
+                *state = claim.eligibility.without_copy(State::CopiesUnknown);
+            }
         }
     }
 
@@ -67,9 +68,11 @@ pub type CopyAction = Action<Box<Secret>, Box<Patch>>;
 
 /// Whether one account should have a copy in one namespace, whichever Secret has the key of that copy.
 enum Eligibility<'a> {
-    /// A copy should exist. A missing one is created unless there is an obstacle.
-    Offered(Wanted<'a>, Option<State>),
-    /// Unknown: an existing copy is kept.
+    /// A copy should exist.
+    Offered(Wanted<'a>),
+    /// A copy that exists is kept up to date. A missing one is not created, for this reason.
+    Maintained(Wanted<'a>, State),
+    /// Unknown: a copy that exists is kept as it is.
     Kept(State),
     /// There should be no copy.
     Refused(State),
@@ -80,8 +83,8 @@ impl Eligibility<'_> {
     fn keeps(&self, observed: &ObservedCopy) -> bool {
         match self {
             // A copy is never moved to a profile that is not ours.
-            Self::Offered(wanted, Some(State::ForeignProfile)) => observed.is_owned_by(wanted),
-            Self::Offered(..) | Self::Kept(_) => true,
+            Self::Maintained(wanted, State::ForeignProfile) => observed.is_owned_by(wanted),
+            Self::Offered(_) | Self::Maintained(..) | Self::Kept(_) => true,
             Self::Refused(_) => false,
         }
     }
@@ -89,10 +92,16 @@ impl Eligibility<'_> {
     /// The state if the Secret with the key, if any, is not the account's copy.
     fn without_copy(&self, offered: State) -> State {
         match self {
-            Self::Offered(_, obstacle) => obstacle.unwrap_or(offered),
-            Self::Kept(state) | Self::Refused(state) => *state,
+            Self::Offered(_) => offered,
+            Self::Maintained(_, state) | Self::Kept(state) | Self::Refused(state) => *state,
         }
     }
+}
+
+/// An account whose copy has the name of the Secret.
+struct Claim<'a> {
+    account: &'a AccountKey,
+    eligibility: Eligibility<'a>,
 }
 
 /// The origin of an observed Secret.
@@ -104,49 +113,66 @@ struct Origin {
 }
 
 impl Origin {
-    /// Determines the origin, from the strongest evidence to the weakest. Without any, the Secret is not ours.
+    /// Determines the origin, from the strongest evidence to the weakest. Without any, the Secret is not ours. It
+    /// depends on no account, since those that do not opt in may be unknown.
     ///
     /// 1. The uid of a Secret that this process created: it is ours, whatever its content.
     /// 2. Label, annotations, name and type agree: another writer created it as a copy. It may be deleted, and never
     ///    gets a token (see [`ObservedCopy::must_be_replaced`]).
     /// 3. The data is that of a token whose copy has this name: another writer removed the label of a copy.
+    /// 4. It is exactly as OCM's syncer creates a copy, for a profile that exists. As with 2, a tenant who imitates this
+    ///    gains the deletion of its own Secret.
     fn find(index: &CredentialIndex, copy_key: &SecretKey, observed: &ObservedCopy) -> Option<Self> {
         if let Some(created) = index.created(copy_key).filter(|created| created.uid == observed.version.uid) {
             return Some(Self { account: created.account.clone(), known: true });
         }
-        let holds_token_of =
-            |key: &AccountKey| index.credential(key).is_some_and(|credential| observed.holds(credential));
         let recorded = observed.record.as_ref().map(|record| record.account.clone());
-        let account = recorded.or_else(|| index.accounts_named(&copy_key.name).find(holds_token_of))?;
+        let account = recorded
+            .or_else(|| index.account_of_token(copy_key, observed))
+            .or_else(|| index.account_of_ocm(copy_key, observed))?;
         Some(Self { account, known: false })
     }
 }
 
-/// Plans the next write that makes the Secret with this key the right copy, or removes it.
+/// Plans the next write that makes the Secret with this key the right copy, or removes it. `observed` is the Secret there
+/// now.
 #[must_use]
-pub fn plan(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> CopyPlan {
-    if !index.knows_copies(&copy_key.namespace) {
-        return leave_unread(index, fleet, copy_key);
-    }
-    let observed = index.copy(copy_key);
+pub fn plan(
+    index: &CredentialIndex,
+    fleet: &Fleet,
+    copy_key: &SecretKey,
+    observed: Option<&ObservedCopy>,
+) -> CopyPlan {
+    effort::count(|spent| spent.plans += 1);
+    let namespace = &copy_key.namespace;
+    let knows_copies = index.knows_copies(namespace);
     let origin = observed.and_then(|observed| Origin::find(index, copy_key, observed));
-    let mut candidates: Vec<AccountKey> = index.accounts_named(&copy_key.name).collect();
-    // An account that is gone, or about which nothing is known, must still be evaluated.
     let unseen = index.created(copy_key).filter(|_| observed.is_none());
+    let mut accounts: Vec<AccountKey> = index.accounts_named(&copy_key.name).collect();
+    // An account that is gone, or does not opt in, must still be evaluated.
     let holder = origin.as_ref().map(|origin| &origin.account).or(unseen.map(|created| &created.account));
-    let missing = holder.filter(|holder| !candidates.contains(holder)).cloned();
-    candidates.extend(missing);
-    candidates.sort_by_cached_key(|key| seniority(index, key));
-    let eligibilities: Vec<_> =
-        candidates.iter().map(|key| (key, eligibility(index, fleet, &copy_key.namespace, key))).collect();
+    let missing = holder.filter(|holder| !accounts.contains(holder)).cloned();
+    accounts.extend(missing);
+    accounts.sort_by_cached_key(|key| seniority(index, key));
+    let claims: Vec<_> = accounts
+        .iter()
+        .map(|account| Claim { account, eligibility: eligibility(index, fleet, namespace, account) })
+        .collect();
     let refused = index.refused(copy_key);
     let mut plan = match (observed, &origin) {
-        (None, _) => create(copy_key, &eligibilities, unseen, refused),
-        (Some(_), None) => leave_alone(&eligibilities),
-        (Some(copy), Some(origin)) => keep_or_delete(copy, origin, &eligibilities, refused),
+        (None, _) => create(copy_key, &claims, unseen, refused),
+        (Some(_), None) => leave_alone(&claims),
+        (Some(observed), Some(origin)) => match claims.iter().find(|it| *it.account == origin.account) {
+            Some(holder) => Copy { observed, holder, known: origin.known }.plan(&claims, refused),
+            None => leave_alone(&claims),
+        },
     };
-    if !index.permits_copies(&copy_key.namespace) {
-        plan.mark_unpermitted(&eligibilities);
+    if !knows_copies || !index.permits_copies(namespace) {
+        plan.mark_unpermitted(&claims);
+    }
+    // Before all copies of a namespace are known, only what must not be there is removed.
+    if !knows_copies && !plan.is_removal {
+        plan = CopyPlan { states: plan.states, ..CopyPlan::default() };
     }
     plan
 }
@@ -154,12 +180,8 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> Cop
 /// The priority of the write for a key, without its plan: a token that must not be there ends a grant.
 #[must_use]
 pub fn priority(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> Priority {
-    if !index.knows_copies(&copy_key.namespace) {
-        return Priority::Update;
-    }
     let namespace = &copy_key.namespace;
-    let is_offered =
-        |key| matches!(eligibility(index, fleet, namespace, &key), Eligibility::Offered(_, None));
+    let is_offered = |key| matches!(eligibility(index, fleet, namespace, &key), Eligibility::Offered(_));
     let is_refused = |key| matches!(eligibility(index, fleet, namespace, &key), Eligibility::Refused(_));
     let mut named = index.accounts_named(&copy_key.name);
     let is_removal = match (index.copy(copy_key), index.created(copy_key)) {
@@ -178,52 +200,41 @@ pub fn priority(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) ->
 /// needed: all Secrets are known, and no write is planned for any of them.
 #[must_use]
 pub fn is_cleared(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace) -> bool {
+    let is_settled = |key: &SecretKey| plan(index, fleet, key, index.copy(key)).action == CopyAction::Nothing;
     index.knows_copies(namespace)
         && index.receives_nothing(fleet, namespace)
-        && index.known_keys(namespace).all(|key| plan(index, fleet, &key).action == CopyAction::Nothing)
+        && index.known_keys(namespace).all(|key| is_settled(&key))
 }
-
-/// Nothing is decided before all copies of a namespace are known.
-fn leave_unread(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> CopyPlan {
-    let state = |key| {
-        let state = eligibility(index, fleet, &copy_key.namespace, &key).without_copy(State::CopiesUnknown);
-        (key, state)
-    };
-    CopyPlan { states: index.accounts_named(&copy_key.name).map(state).collect(), ..CopyPlan::default() }
-}
-
-type Eligibilities<'a> = [(&'a AccountKey, Eligibility<'a>)];
 
 /// The older account takes precedence if nothing else decides.
 fn seniority(index: &CredentialIndex, key: &AccountKey) -> impl Ord + use<> {
-    let created = index.account(key).and_then(|account| account.created);
+    let created = index.account(key).filter(|account| account.opts_in).and_then(|account| account.created);
     (created.is_none(), created, key.clone())
 }
 
 fn create(
     copy_key: &SecretKey,
-    eligibilities: &Eligibilities<'_>,
+    claims: &[Claim<'_>],
     unseen: Option<&CreatedCopy>,
     refused: Option<Refused>,
 ) -> CopyPlan {
     let mut plan = CopyPlan::default();
     let mut is_free = true;
-    for (key, eligibility) in eligibilities {
+    for Claim { account, eligibility } in claims {
         let state = match eligibility {
-            Eligibility::Offered(wanted, None) if is_free => {
+            Eligibility::Offered(wanted) if is_free => {
                 plan.action = CopyAction::Create(Box::new(wanted.create(copy_key)));
-                plan.holder = Some((*key).clone());
+                plan.holder = Some((*account).clone());
                 if refused == Some(Refused::Write) { State::WriteRefused } else { State::Synced }
             }
             _ => eligibility.without_copy(State::NameTaken),
         };
         // An account whose token may become known takes precedence as well.
         is_free &= !matches!(state, State::Synced | State::WriteRefused | State::TokenUnknown);
-        plan.states.push(((*key).clone(), state));
+        plan.states.push(((*account).clone(), state));
     }
     // If a copy should exist, the create shows whether the last one is gone.
-    let is_unwanted =
-        eligibilities.iter().all(|(_, eligibility)| matches!(eligibility, Eligibility::Refused(_)));
+    let is_unwanted = claims.iter().all(|claim| matches!(claim.eligibility, Eligibility::Refused(_)));
     if let Some(created) = unseen.filter(|_| is_unwanted) {
         plan.action = CopyAction::DeleteByUid(created.uid.clone());
         plan.is_removal = true;
@@ -232,112 +243,135 @@ fn create(
     plan
 }
 
-fn leave_alone(eligibilities: &Eligibilities<'_>) -> CopyPlan {
+fn leave_alone(claims: &[Claim<'_>]) -> CopyPlan {
     let mut plan = CopyPlan { is_foreign: true, ..CopyPlan::default() };
-    for (key, eligibility) in eligibilities {
+    for Claim { account, eligibility } in claims {
         let state = eligibility.without_copy(State::ForeignSecret);
         if state == State::ForeignSecret {
             plan.findings.push(Finding::new(
                 Reason::ForeignSecret,
                 format!(
                     "is not changed, since the credential syncer did not create it, but has the name of the copy \
-                     for ManagedServiceAccount {key}: delete it"
+                     for ManagedServiceAccount {account}: delete it"
                 ),
             ));
         }
-        plan.states.push(((*key).clone(), state));
+        plan.states.push(((*account).clone(), state));
     }
     plan
 }
 
-fn keep_or_delete(
-    observed: &ObservedCopy,
-    origin: &Origin,
-    eligibilities: &Eligibilities<'_>,
-    refused: Option<Refused>,
-) -> CopyPlan {
-    let delete = || {
-        if origin.known {
-            CopyAction::DeleteByUid(observed.version.uid.clone())
-        } else {
-            CopyAction::Delete(observed.version.clone())
-        }
-    };
-    let mut plan = CopyPlan { holder: Some(origin.account.clone()), ..CopyPlan::default() };
-    let holder = eligibilities.iter().find(|(key, _)| **key == origin.account);
-    // The account of a copy is always among those whose eligibility is known.
-    let wanted = holder.is_none_or(|(_, eligibility)| eligibility.keeps(observed));
-    if !wanted {
-        plan.action = removal(observed).unwrap_or_else(delete);
-        plan.is_removal = true;
-    } else if let Some((_, Eligibility::Offered(wanted, obstacle))) = holder {
-        plan.action = difference(observed, wanted, origin.known, *obstacle).unwrap_or_else(delete);
-    }
-    let is_held_up = plan.action != CopyAction::Nothing && refused == Some(Refused::Write);
-    for (key, eligibility) in eligibilities {
-        let holds = holder.is_some_and(|(holder, _)| holder == key);
-        let state = match eligibility {
-            Eligibility::Offered(..) if observed.terminating => State::Terminating,
-            Eligibility::Offered(..) if holds && wanted && is_held_up => State::WriteRefused,
-            Eligibility::Offered(it, obstacle) if holds && wanted => {
-                obstacle.filter(|_| observed.must_be_replaced(it, origin.known)).unwrap_or(State::Synced)
-            }
-            _ => eligibility.without_copy(State::NameTaken),
-        };
-        if state == State::NameTaken
-            && let Some((holder, _)) = holder.filter(|_| wanted)
-        {
-            plan.findings.push(Finding::new(
-                Reason::CopyNameTaken,
-                format!(
-                    "contains the token of ManagedServiceAccount {holder}; the copy for {key} would have the same name \
-                     and is not created: rename one of the two"
-                ),
-            ));
-        }
-        plan.states.push(((*key).clone(), state));
-    }
-    if !wanted && plan.action != CopyAction::Nothing {
-        plan.mark_undeletable(&origin.account, refused);
-    }
-    if observed.terminating {
-        let token = match plan.action {
-            CopyAction::Nothing if observed.holds_data && !wanted => "and cannot be emptied: it is immutable",
-            CopyAction::Nothing if observed.holds_data => "and keeps its token, which is granted",
-            _ => "and is emptied",
-        };
-        let message = format!("is being deleted, waits for a finalizer {token}");
-        plan.findings.push(Finding::new(Reason::CopyTerminating, message));
-    }
-    plan
-}
-
-/// The write that leads to a wanted copy; `None` if the Secret must be deleted first.
-fn difference(
-    observed: &ObservedCopy,
-    wanted: &Wanted<'_>,
+/// A Secret of ours.
+struct Copy<'a> {
+    observed: &'a ObservedCopy,
+    /// The account whose token it contains, or should.
+    holder: &'a Claim<'a>,
+    /// Whether its uid is that of a Secret that this process created.
     known: bool,
-    obstacle: Option<State>,
-) -> Option<CopyAction> {
-    if observed.terminating || observed.is(wanted) {
-        Some(CopyAction::Nothing)
-    } else if !observed.must_be_replaced(wanted, known) {
-        Some(CopyAction::Patch(observed.version.clone(), Box::new(wanted.patch())))
-    } else {
-        // The obstacle to a new copy would remain after the old one is deleted.
-        obstacle.is_some().then_some(CopyAction::Nothing)
-    }
 }
 
-/// The write to an unwanted copy that is being deleted already; `None` if it has yet to be deleted. If a finalizer
-/// delays the deletion, the copy is at least emptied, since its token must not stay.
-fn removal(observed: &ObservedCopy) -> Option<CopyAction> {
-    if !observed.terminating {
-        None
-    } else if observed.can_be_emptied() {
-        Some(CopyAction::Patch(observed.version.clone(), Box::default()))
-    } else {
-        Some(CopyAction::Nothing)
+impl Copy<'_> {
+    fn plan(&self, claims: &[Claim<'_>], refused: Option<Refused>) -> CopyPlan {
+        let observed = self.observed;
+        let is_kept = self.holder.eligibility.keeps(observed);
+        let mut plan = CopyPlan {
+            action: if is_kept { self.update() } else { self.removal() },
+            holder: Some(self.holder.account.clone()),
+            is_removal: !is_kept,
+            ..CopyPlan::default()
+        };
+        for Claim { account, eligibility } in claims {
+            let is_its = is_kept && *account == self.holder.account;
+            let state = match eligibility {
+                Eligibility::Offered(_) | Eligibility::Maintained(..) if observed.terminating => {
+                    State::Terminating
+                }
+                Eligibility::Offered(_) | Eligibility::Maintained(..) if is_its => {
+                    let is_refused = refused == Some(Refused::Write) && plan.action != CopyAction::Nothing;
+                    if is_refused { State::WriteRefused } else { self.state() }
+                }
+                _ => eligibility.without_copy(State::NameTaken),
+            };
+            if state == State::NameTaken && is_kept {
+                plan.findings.push(Finding::new(
+                    Reason::CopyNameTaken,
+                    format!(
+                        "contains the token of ManagedServiceAccount {}; the copy for {account} would have the same \
+                         name and is not created: rename one of the two",
+                        self.holder.account
+                    ),
+                ));
+            }
+            plan.states.push(((*account).clone(), state));
+        }
+        if !is_kept && plan.action != CopyAction::Nothing {
+            plan.mark_undeletable(self.holder.account, refused);
+        }
+        if observed.terminating {
+            let token = match plan.action {
+                CopyAction::Nothing if observed.holds_data && !is_kept => {
+                    "and cannot be emptied: it is immutable"
+                }
+                CopyAction::Nothing if observed.holds_data => "and keeps its token, which is granted",
+                _ => "and is emptied",
+            };
+            let message = format!("is being deleted, waits for a finalizer {token}");
+            plan.findings.push(Finding::new(Reason::CopyTerminating, message));
+        }
+        plan
+    }
+
+    /// The write that leads to a wanted copy.
+    fn update(&self) -> CopyAction {
+        let observed = self.observed;
+        match &self.holder.eligibility {
+            Eligibility::Offered(wanted) | Eligibility::Maintained(wanted, _)
+                if !observed.terminating && !observed.is(wanted) =>
+            {
+                if !observed.must_be_replaced(wanted, self.known) {
+                    CopyAction::Patch(observed.version.clone(), Box::new(wanted.patch()))
+                } else if matches!(self.holder.eligibility, Eligibility::Maintained(..)) {
+                    // No new copy would be created in its place.
+                    CopyAction::Nothing
+                } else {
+                    self.delete()
+                }
+            }
+            _ => CopyAction::Nothing,
+        }
+    }
+
+    /// The write to an unwanted copy. If a finalizer delays its deletion, it is at least emptied, since its token must not
+    /// stay.
+    fn removal(&self) -> CopyAction {
+        if !self.observed.terminating {
+            self.delete()
+        } else if self.observed.can_be_emptied() {
+            CopyAction::Patch(self.observed.version.clone(), Box::default())
+        } else {
+            CopyAction::Nothing
+        }
+    }
+
+    fn delete(&self) -> CopyAction {
+        let version = &self.observed.version;
+        if self.known {
+            CopyAction::DeleteByUid(version.uid.clone())
+        } else {
+            CopyAction::Delete(version.clone())
+        }
+    }
+
+    /// The state of a copy that is kept.
+    fn state(&self) -> State {
+        match &self.holder.eligibility {
+            Eligibility::Maintained(wanted, obstacle)
+                if self.observed.must_be_replaced(wanted, self.known) =>
+            {
+                *obstacle
+            }
+            _ => State::Synced,
+        }
     }
 }
 
@@ -348,7 +382,8 @@ fn eligibility<'a>(
     namespace: &Namespace,
     key: &'a AccountKey,
 ) -> Eligibility<'a> {
-    let account = index.account(key);
+    // What was known of a kind that cannot be read does not count: see [`CredentialIndex`].
+    let account = index.account(key).filter(|_| index.knows_accounts());
     if let Err(refusal) = asked(index, namespace, key, account) {
         return Eligibility::Refused(refusal);
     }
@@ -365,7 +400,7 @@ fn eligibility<'a>(
     {
         return Eligibility::Refused(State::TokenElsewhere);
     }
-    let source = index.source(key);
+    let source = index.source(key).filter(|_| index.knows_sources(&key.account));
     if source.is_none() && index.knows_sources(&key.account) {
         return Eligibility::Refused(State::NoToken);
     }
@@ -378,11 +413,13 @@ fn eligibility<'a>(
     {
         return Eligibility::Refused(State::EarlierToken);
     }
+    if index.profiles_unread {
+        return Eligibility::Kept(State::ProfileUnknown);
+    }
     let Some(profile) = index.profile(&profile_key).filter(|profile| !profile.terminating) else {
         return Eligibility::Refused(State::NoProfile);
     };
-    let manager = index.settings.manager.as_str();
-    if profile.managers().iter().flatten().any(|other| *other != manager) {
+    if profile.is_foreign_to(&index.settings.manager) {
         return Eligibility::Refused(State::ForeignProfile);
     }
     let Some(account) = account.filter(|account| account.state.is_ok()) else {
@@ -396,15 +433,17 @@ fn eligibility<'a>(
         Err(unusable) => return Eligibility::Kept(State::UnusableToken(*unusable)),
         Ok(credential) => credential,
     };
-    let obstacle = match grant {
-        // The projector restores the label, or deletes the profile.
-        Grant::Granted if profile.managers().contains(&None) => Some(State::ForeignProfile),
-        Grant::Granted => None,
-        Grant::Refused | Grant::Unknown => Some(State::GrantUnknown),
-    };
     let owner_versions = index.served_versions;
     let (uid, owner) = (&account.version.uid, &profile.uid);
-    Eligibility::Offered(Wanted { account: key, uid, owner, owner_versions, credential }, obstacle)
+    let wanted = Wanted { account: key, uid, owner, owner_versions, credential };
+    match grant {
+        // What is known is out of date, so not even an existing copy gets a new token.
+        _ if !fleet.is_read() => Eligibility::Kept(State::GrantUnknown),
+        // The projector restores the label, or deletes the profile.
+        Grant::Granted if profile.is_unmarked() => Eligibility::Maintained(wanted, State::ForeignProfile),
+        Grant::Granted => Eligibility::Offered(wanted),
+        Grant::Refused | Grant::Unknown => Eligibility::Maintained(wanted, State::GrantUnknown),
+    }
 }
 
 /// Whether an account opts in to a namespace, as far as is known.

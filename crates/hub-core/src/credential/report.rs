@@ -11,6 +11,7 @@ use crate::credential::account::{Account, CONDITION_SYNCED, MAX_ANNOTATION, Scop
 use crate::credential::index::CredentialIndex;
 use crate::credential::plan::plan;
 use crate::credential::state::State;
+use crate::credential::tally::Troubles;
 use crate::fleet::Fleet;
 use crate::grant;
 
@@ -37,60 +38,89 @@ pub struct Report {
     pub reason: &'static str,
     /// All problems, one sentence each.
     pub message: String,
-    /// The namespaces with problems, if every problem is an object that is missing or not known yet; empty if any is a
-    /// refusal or a conflict.
-    pub missing_in: BTreeSet<Namespace>,
+    /// Whether every problem is an object that is missing or not known yet, and none a refusal or a conflict.
+    pub is_missing: bool,
 }
 
-/// The report on an account, if there is any problem.
+/// Where an account opts in, as far as bindings decide it. It changes with the account and the fleet, not with a copy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recipients {
+    /// Whether any namespace is granted the cluster.
+    is_granted: bool,
+    /// The namespaces that receive no credentials, if the account expects one there.
+    protected: BTreeSet<Namespace>,
+    /// The namespaces that the account names and that are not granted the cluster.
+    refused: BTreeSet<Namespace>,
+}
+
+impl Recipients {
+    #[must_use]
+    pub fn of(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Self {
+        let mut recipients = Self::default();
+        let Some(account) = index.account(key).filter(|account| account.opts_in) else { return recipients };
+        let is_protected =
+            |namespace: &Namespace| index.settings.protected.protection(fleet, namespace).is_some();
+        match &account.scope {
+            // An account that names a namespace expects a copy there.
+            Scope::Only { namespaces, .. } => {
+                for namespace in namespaces {
+                    if !grant::is_possible(fleet, namespace, &key.cluster) {
+                        recipients.refused.insert(namespace.clone());
+                        continue;
+                    }
+                    recipients.is_granted = true;
+                    if is_protected(namespace) {
+                        recipients.protected.insert(namespace.clone());
+                    }
+                }
+            }
+            // One that names none expects one anywhere.
+            Scope::EveryGrantedNamespace if !index.settings.require_namespaces => {
+                for namespace in grant::possible_namespaces(fleet, &key.cluster) {
+                    recipients.is_granted = true;
+                    if !is_protected(namespace) {
+                        recipients.protected.clear();
+                        break;
+                    }
+                    recipients.protected.insert(namespace.clone());
+                }
+            }
+            Scope::EveryGrantedNamespace | Scope::TooLong => {}
+        }
+        recipients
+    }
+}
+
+/// The report on an account, if there is any problem: from what was counted of its copies, and where it opts in.
 #[must_use]
-pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Option<Report> {
+pub fn report(
+    index: &CredentialIndex,
+    key: &AccountKey,
+    counted: Option<&Troubles>,
+    recipients: &Recipients,
+) -> Option<Report> {
     let account = index.account(key)?;
-    // A refusal alone does not count: the copy may be gone by now, or be that of another account.
-    let remains = |namespace: &&Namespace| state(index, fleet, namespace, key) == Some(State::DeleteRefused);
-    let undeletable: Vec<&Namespace> = index.refused_deletes(key).filter(remains).collect();
-    if !account.opts_in && undeletable.is_empty() {
+    // Of an account that does not opt in, only a copy that cannot be deleted is a problem.
+    let counts = |state: &State| account.opts_in || *state == State::DeleteRefused;
+    let counted = counted.into_iter().flatten().filter(|(state, _)| counts(state));
+    let mut troubles: BTreeMap<State, &BTreeSet<Namespace>> =
+        counted.map(|(state, namespaces)| (*state, namespaces)).collect();
+    if !account.opts_in && troubles.is_empty() {
         return None;
     }
-    let asked: BTreeSet<&Namespace> = match &account.scope {
-        _ if !account.opts_in => BTreeSet::new(),
-        Scope::TooLong => BTreeSet::new(),
-        Scope::Only { namespaces, .. } => namespaces.iter().collect(),
-        Scope::EveryGrantedNamespace if index.settings.require_namespaces => BTreeSet::new(),
-        Scope::EveryGrantedNamespace => grant::namespaces_of(fleet, &key.cluster),
-    };
-    let is_refused = |namespace: &&Namespace| !grant::is_possible(fleet, namespace, &key.cluster);
-    let (refused, granted): (BTreeSet<_>, BTreeSet<_>) = asked.into_iter().partition(is_refused);
-
-    let mut troubles: BTreeMap<State, Vec<&Namespace>> = BTreeMap::new();
-    for namespace in &granted {
-        if let Some(state) = state(index, fleet, namespace, key).filter(|state| *state != State::Synced) {
-            troubles.entry(state).or_default().push(namespace);
-        }
-    }
-    if !undeletable.is_empty() {
-        troubles.insert(State::DeleteRefused, undeletable);
-    }
-    // An account that names a namespace expects a copy there; one that names none expects one anywhere.
-    let expects_others =
-        troubles.get(&State::ProtectedNamespace).is_some_and(|protected| protected.len() < granted.len());
-    if expects_others && matches!(account.scope, Scope::EveryGrantedNamespace) {
-        troubles.remove(&State::ProtectedNamespace);
-    }
-    if matches!(account.scope, Scope::Only { .. }) && !refused.is_empty() {
-        troubles.insert(State::NotGranted, refused.into_iter().collect());
-    }
-    let only_missing = troubles.keys().all(|state| state.is_missing());
-    let missing_in =
-        troubles.values().flatten().filter(|_| only_missing).map(|name| (*name).clone()).collect();
+    let decided =
+        [(State::ProtectedNamespace, &recipients.protected), (State::NotGranted, &recipients.refused)];
+    troubles.extend(decided.into_iter().filter(|(_, namespaces)| !namespaces.is_empty()));
+    let is_missing = !troubles.is_empty() && troubles.keys().all(|state| state.is_missing());
     let mut sentences = Vec::new();
     let mut reason = troubles.keys().next().map(|state| state.reason());
-    if granted.is_empty() && troubles.is_empty() {
+    if !recipients.is_granted && troubles.is_empty() {
         let (because, sentence) = nowhere(account, index.settings.require_namespaces);
         reason = Some(because);
         sentences.push(sentence);
     }
-    sentences.extend(troubles.iter().map(|(state, namespaces)| format!("{}: {state}", listed(namespaces))));
+    sentences
+        .extend(troubles.iter().map(|(state, namespaces)| format!("{}: {state}", listed(namespaces.iter()))));
     if let Scope::Only { invalid, .. } = &account.scope
         && !invalid.is_empty()
     {
@@ -98,7 +128,7 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
         reason = reason.or(Some(INVALID_NAMESPACE));
         sentences.push(format!("{INVALID_ENTRIES}: {}", entries.join(", ")));
     }
-    reason.map(|reason| Report { reason, message: sentences.join(". "), missing_in })
+    reason.map(|reason| Report { reason, message: sentences.join(". "), is_missing })
 }
 
 /// The namespaces that are meant to receive the token of an account.
@@ -112,7 +142,7 @@ pub(crate) fn recipients(index: &CredentialIndex, fleet: &Fleet, key: &AccountKe
 /// The state of an account's copy in a namespace, whether or not the copy exists; `None` if the account is not known.
 fn state(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace, key: &AccountKey) -> Option<State> {
     let copy_key = SecretKey { namespace: namespace.clone(), name: key.copy_name().into() };
-    let states = plan(index, fleet, &copy_key).states;
+    let states = plan(index, fleet, &copy_key, index.copy(&copy_key)).states;
     states.into_iter().find(|(account, _)| account == key).map(|(_, state)| state)
 }
 
@@ -145,12 +175,11 @@ fn quoted(entry: &str) -> String {
     format!("{shown:?}{more}")
 }
 
-pub(crate) fn listed(namespaces: &[&Namespace]) -> String {
-    let named: Vec<_> = namespaces.iter().take(NAMED).map(|namespace| namespace.as_str()).collect();
-    match namespaces.len().checked_sub(NAMED) {
-        Some(more) if more > 0 => format!("{} and {more} more", named.join(", ")),
-        _ => named.join(", "),
-    }
+/// The first namespaces by name, and how many more there are.
+pub(crate) fn listed<'a>(namespaces: impl ExactSizeIterator<Item = &'a Namespace>) -> String {
+    let more = namespaces.len().saturating_sub(NAMED);
+    let named: Vec<_> = namespaces.take(NAMED).map(Namespace::as_str).collect();
+    if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
 }
 
 /// The conditions of an account with ours set or removed, or `None` if nothing differs. Entries of others are

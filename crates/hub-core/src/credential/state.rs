@@ -77,6 +77,9 @@ pub enum State {
     /// In the step `Credential`: without a profile, the copy of the token has no owner and is not created.
     #[strum(message = "the cluster has no ClusterProfile in the namespace, which must own the copy")]
     NoProfile,
+    /// ClusterProfiles could be neither listed nor watched for a minute. An existing copy is kept.
+    #[strum(message = "whether there is a ClusterProfile is unknown, so an existing copy is kept")]
+    ProfileUnknown,
     /// In the step `Credential`: the profile that should own the copy does not name our cluster manager in both its label
     /// and its spec.
     #[strum(message = "the ClusterProfile does not name our cluster manager in both its label and its spec")]

@@ -36,7 +36,7 @@ pub enum Refusal {
     #[error("the hub cannot review the token at the moment")]
     ReviewUnknown,
     /// Too many tokens were not valid.
-    #[error("too many tokens that are not valid were sent; try again")]
+    #[error("too many tokens that are not valid were sent from this address; try again")]
     TooManyReviews,
     /// The token is not that of a ServiceAccount.
     #[error("the token is not that of a ServiceAccount: the grant is that of a ServiceAccount's namespace")]
@@ -58,9 +58,26 @@ pub enum Refusal {
     GrantEnded(ProfileKey),
     #[error("the namespace {namespace} has {limit} requests open, the limit for each namespace")]
     TooManyRequests { namespace: Namespace, limit: usize },
+    #[error(
+        "the namespace {} has {limit} requests open to the cluster {}, the limit for each of its clusters",
+        .key.namespace, .key.cluster
+    )]
+    TooManyToCluster { key: ProfileKey, limit: usize },
+    /// What it holds in memory is needed for other requests.
+    #[error(
+        "the user server holds too many bytes that were not read, and most of them of the namespace {}: this request \
+         to the cluster {} ends",
+        .0.namespace, .0.cluster
+    )]
+    TooSlow(ProfileKey),
     /// There is no token of the account that reaches the cluster.
     #[error("the cluster {0} has not reported the token of the user server's ManagedServiceAccount yet")]
     NoAccount(ClusterName),
+    /// The API server of the cluster cannot be told from that of another one.
+    #[error(
+        "the cluster {0} has a CA in common with another cluster, which the user server is configured to refuse"
+    )]
+    SharedAuthority(ClusterName),
     /// There is no connection to the cluster.
     #[error("the cluster {cluster} cannot be reached: {cause}")]
     Unreachable {
@@ -72,7 +89,7 @@ pub enum Refusal {
     #[error("the cluster {0} does not accept the token of the user server's ManagedServiceAccount")]
     AccountRefused(ClusterName),
     /// The cluster sends the client elsewhere.
-    #[error("the cluster {0} responded with a redirect, which is not followed")]
+    #[error("the cluster {0} redirects to another server, or to a path that is not clearly one of its own")]
     Redirect(ClusterName),
     /// The process is about to end.
     #[error("the user server is shutting down; try again")]
@@ -99,16 +116,18 @@ pub enum RefusalReason {
     GrantUnknown,
     /// The grant ended while the request was open.
     GrantEnded,
-    /// The namespace has too many open requests (`--max-requests-per-namespace`), or too many tokens that are not valid
-    /// were sent.
+    /// The namespace has too many open requests (`--max-requests-per-namespace`) in all or to the cluster, too many of its
+    /// bytes were not read, or too many tokens that are not valid were sent from the address of the client.
     Limit,
     /// The cluster has not reported the token of the user server's account yet.
     NoAccount,
+    /// The cluster has a CA in common with another one (`--refuse-shared-authorities`).
+    SharedAuthority,
     /// The cluster cannot be reached.
     Unreachable,
     /// The cluster does not accept the token of the user server's account.
     AccountRefused,
-    /// The cluster responded with a redirect, which is not followed.
+    /// The cluster redirects to another server, or to a path that is not clearly one of its own.
     Redirect,
     /// The user server is shutting down.
     ShuttingDown,
@@ -142,8 +161,12 @@ impl Refusal {
             Self::NotGranted(_) | Self::Protected(_) => RefusalReason::NotGranted,
             Self::GrantUnknown(_) => RefusalReason::GrantUnknown,
             Self::GrantEnded(_) => RefusalReason::GrantEnded,
-            Self::TooManyRequests { .. } | Self::TooManyReviews => RefusalReason::Limit,
+            Self::TooManyRequests { .. }
+            | Self::TooManyToCluster { .. }
+            | Self::TooSlow(_)
+            | Self::TooManyReviews => RefusalReason::Limit,
             Self::NoAccount(_) => RefusalReason::NoAccount,
+            Self::SharedAuthority(_) => RefusalReason::SharedAuthority,
             Self::Unreachable { .. } => RefusalReason::Unreachable,
             Self::AccountRefused(_) => RefusalReason::AccountRefused,
             Self::Redirect(_) => RefusalReason::Redirect,
@@ -159,8 +182,14 @@ impl Refusal {
             Self::NoToken | Self::InvalidToken { .. } => 401,
             Self::NoServiceAccount | Self::NotGranted(_) | Self::Protected(_) | Self::GrantEnded(_) => 403,
             Self::NoCluster => 404,
-            Self::TooManyRequests { .. } | Self::TooManyReviews => 429,
-            Self::Unreachable { .. } | Self::AccountRefused(_) | Self::Redirect(_) => 502,
+            Self::TooManyRequests { .. }
+            | Self::TooManyToCluster { .. }
+            | Self::TooSlow(_)
+            | Self::TooManyReviews => 429,
+            Self::Unreachable { .. }
+            | Self::AccountRefused(_)
+            | Self::Redirect(_)
+            | Self::SharedAuthority(_) => 502,
             Self::ReviewUnknown | Self::GrantUnknown(_) | Self::NoAccount(_) | Self::ShuttingDown => 503,
         }
     }

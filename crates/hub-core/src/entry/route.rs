@@ -54,6 +54,30 @@ pub fn route(method: &Method, uri: &Uri, version: Version) -> Result<Route, Refu
     Ok(Route { cluster: cluster.into(), target })
 }
 
+/// The `Location` by which a client follows a redirect of an API server, which is called by this authority: a path of
+/// the same cluster. `None` if the redirect may lead anywhere else, such as to another cluster.
+#[must_use]
+pub fn redirected(from: &Route, authority: &str, location: &str) -> Option<String> {
+    let of_api_server = location.strip_prefix("https://").and_then(|rest| rest.strip_prefix(authority));
+    let reference = of_api_server.unwrap_or(location);
+    let base = from.target.split('?').next()?;
+    let target = if reference.starts_with('/') {
+        reference.to_owned()
+    } else if of_api_server.is_some()
+        || reference.is_empty()
+        || reference.split(['/', '?', '#']).next()?.contains(':')
+    {
+        return None;
+    } else if reference.starts_with('?') {
+        format!("{base}{reference}")
+    } else {
+        format!("{}{reference}", &base[..=base.rfind('/')?])
+    };
+    let location = format!("/{}{target}", from.cluster);
+    let to = route(&Method::GET, &location.parse().ok()?, Version::HTTP_11).ok()?;
+    (to.cluster == from.cluster && !target.starts_with("//")).then_some(location)
+}
+
 /// Whether a percent-encoding is malformed, or encodes a character that has a meaning in a path.
 fn has_ambiguous_encoding(path: &str) -> bool {
     path.split('%').skip(1).any(|encoded| {

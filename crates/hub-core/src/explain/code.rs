@@ -217,7 +217,11 @@ impl Code {
             | Self::ServerNotReached
             | Self::Withheld(Withheld::ConfigurationUnknown | Withheld::AddonsUnknown)
             | Self::Credential(
-                State::GrantUnknown | State::AccountUnknown | State::TokenUnknown | State::CopiesUnknown,
+                State::GrantUnknown
+                | State::AccountUnknown
+                | State::TokenUnknown
+                | State::CopiesUnknown
+                | State::ProfileUnknown,
             )
             | Self::PermissionsUnknown => Status::Unknown,
             _ => Status::Problem,
@@ -235,11 +239,12 @@ fn verdict_code(verdict: &Verdict) -> &'static str {
         Verdict::Granted => "Granted",
         Verdict::Refused(Refusal::NoSuchCluster) => "NoSuchCluster",
         Verdict::Refused(Refusal::ClusterDeleting) => "ClusterDeleting",
+        Verdict::Refused(Refusal::ClusterNotAccepted) => "ClusterNotAccepted",
         Verdict::Refused(Refusal::NameMismatch) => Reason::BindingNameMismatch.as_str(),
         Verdict::Refused(Refusal::NotBound) => "NotBound",
         Verdict::Refused(Refusal::NoSuchSet) => "NoSuchSet",
         Verdict::Refused(Refusal::NotSelected) => "NotSelected",
-        Verdict::Doubtful(Doubt::BindingUnreadable) => Reason::Unreadable.as_str(),
+        Verdict::Doubtful(Doubt::BindingUnreadable | Doubt::ClusterUnreadable) => Reason::Unreadable.as_str(),
         Verdict::Doubtful(Doubt::SelectorUnusable) => Reason::InvalidSelector.as_str(),
     }
 }
@@ -252,6 +257,7 @@ fn withheld_code(why: Withheld) -> &'static str {
         Withheld::AddonsUnknown => "AddonsUnknown",
         Withheld::NoTrustAnchor => Reason::NoTrustAnchor.as_str(),
         Withheld::InvalidClusterName => "InvalidClusterName",
+        Withheld::NameNotRoutable => Reason::ClusterNameNotRoutable.as_str(),
         Withheld::NoCluster => "NoSuchCluster",
         Withheld::NoEndpoint => "NoEndpoint",
         Withheld::NoRoom => Reason::TooManyAccessProviders.as_str(),

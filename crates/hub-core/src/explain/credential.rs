@@ -21,7 +21,7 @@ pub(super) const CONDITION_REPORTED: &str = "TokenReported";
 /// The state of the copy of an account in a namespace, as the syncer decides it.
 fn planned(hub: &Observed, namespace: &Namespace, account: &AccountKey) -> (CopyPlan, State) {
     let copy_key = SecretKey { namespace: namespace.clone(), name: account.copy_name().into() };
-    let plan = plan(&hub.credentials, &hub.fleet, &copy_key);
+    let plan = plan(&hub.credentials, &hub.fleet, &copy_key, hub.credentials.copy(&copy_key));
     let state = plan.states.iter().find(|(key, _)| key == account).map(|(_, state)| *state);
     let state = match state.unwrap_or(State::NotAsked) {
         State::NotGranted if !hub.knows_fleet(namespace) => State::GrantUnknown,
@@ -86,9 +86,9 @@ impl Pair<'_> {
     fn recipients(&self, account: &AccountKey, object: Object) -> CheckResult {
         let index = &self.hub.credentials;
         let recipients = report::recipients(index, &self.hub.fleet, account);
-        let listed = match &recipients.iter().collect::<Vec<_>>()[..] {
-            [] => "no namespace".to_owned(),
-            namespaces => report::listed(namespaces),
+        let listed = match recipients.len() {
+            0 => "no namespace".to_owned(),
+            _ => report::listed(recipients.iter()),
         };
         let is_named = index.account(account).is_some_and(|it| matches!(it.scope, Scope::Only { .. }));
         let annotation = labels::SYNC_TO_NAMESPACES;
@@ -269,7 +269,9 @@ impl Pair<'_> {
             State::WriteRefused | State::DeleteRefused | State::Terminating | State::NameTaken => {
                 format!("kubectl events --namespace {namespace} --for secret/{copy}")
             }
-            State::Synced | State::CopiesUnknown | State::NoProfile => self.controller_command(SYNCER),
+            State::Synced | State::CopiesUnknown | State::NoProfile | State::ProfileUnknown => {
+                self.controller_command(SYNCER)
+            }
             _ => format!("kubectl get managedserviceaccount {name} --namespace {cluster} --output yaml"),
         }
     }
@@ -312,6 +314,7 @@ fn step_of(state: State) -> Step {
         | State::GrantUnknown
         | State::CopiesUnknown
         | State::NoProfile
+        | State::ProfileUnknown
         | State::ForeignProfile
         | State::ForeignSecret
         | State::NameTaken
@@ -335,7 +338,7 @@ fn fact_of(state: State) -> (String, &'static str) {
         State::Terminating => ("metadata.deletionTimestamp".to_owned(), "set"),
         State::ProtectedNamespace => ("metadata.namespace".to_owned(), "protected"),
         State::ForeignSecret | State::NameTaken => ("metadata.annotations".to_owned(), "another owner"),
-        State::ForeignProfile | State::NoProfile => {
+        State::ForeignProfile | State::NoProfile | State::ProfileUnknown => {
             ("metadata.ownerReferences".to_owned(), "no ClusterProfile")
         }
         State::NotGranted | State::GrantUnknown => {

@@ -256,6 +256,10 @@ fn judged(
     let step = |step, object| CheckResult::new(step, Code::Grant(verdict.clone()), object);
     let of_binding = || step(Step::Binding, Object::namespaced(BINDING, namespace, name));
     let of_set = || step(Step::ClusterSet, Object::cluster_scoped(SET, name));
+    let of_cluster = || {
+        let name = cluster.map(ClusterName::as_str).unwrap_or_default();
+        step(Step::ClusterSet, Object::cluster_scoped(CLUSTER, name))
+    };
     match verdict {
         Verdict::Granted => of_binding(),
         Verdict::Refused(Refusal::NameMismatch) => {
@@ -291,15 +295,19 @@ fn judged(
             }
             finding.fix(format!("kubectl label --overwrite managedcluster {cluster} {}", arguments.join(" ")))
         }
-        Verdict::Refused(refusal @ (Refusal::NoSuchCluster | Refusal::ClusterDeleting)) => {
-            let name = cluster.map(ToString::to_string).unwrap_or_default();
-            let of_cluster = step(Step::ClusterSet, Object::cluster_scoped(CLUSTER, name));
-            match refusal {
-                Refusal::ClusterDeleting => {
-                    of_cluster.field("metadata.deletionTimestamp", "set").fix_by_get()
-                }
-                _ => of_cluster.field("metadata.name", "not found").fix("kubectl get managedclusters"),
-            }
+        Verdict::Refused(Refusal::NoSuchCluster) => {
+            of_cluster().field("metadata.name", "not found").fix("kubectl get managedclusters")
+        }
+        Verdict::Refused(Refusal::ClusterDeleting) => {
+            of_cluster().field("metadata.deletionTimestamp", "set").fix_by_get()
+        }
+        Verdict::Refused(Refusal::ClusterNotAccepted) => {
+            let name = cluster.map(ClusterName::as_str).unwrap_or_default();
+            let accept = format!("clusteradm accept --clusters {name}");
+            of_cluster().field("spec.hubAcceptsClient", "false").fix(accept)
+        }
+        Verdict::Doubtful(Doubt::ClusterUnreadable) => {
+            of_cluster().field("spec.hubAcceptsClient", "not a boolean").fix_by_get()
         }
         Verdict::Doubtful(Doubt::BindingUnreadable) => {
             let error = binding.terms.as_ref().err().cloned().unwrap_or_default();

@@ -84,7 +84,7 @@ impl Pair<'_> {
             };
             let copy_key = SecretKey { namespace: namespace.clone(), name: name.clone() };
             let is_other = explained.contains(account) || !self.is_named(account);
-            if is_other || !plan(&hub.credentials, &hub.fleet, &copy_key).is_removal {
+            if is_other || !plan(&hub.credentials, &hub.fleet, &copy_key, Some(copy)).is_removal {
                 continue;
             }
             let fix = match hub.leading(SYNCER) {

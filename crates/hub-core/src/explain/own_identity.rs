@@ -8,7 +8,8 @@ use super::credential::{ACCOUNT, CONDITION_REPORTED, agent_command, condition};
 use super::observed::{ARGUMENTS, NO_KUBE_API_PROXY};
 use super::permission::{AccountPermission, not_applied};
 use super::{CheckResult, Code, Object, Pair, Step};
-use crate::access::DEFAULT_OWN_IDENTITY_PROVIDER;
+use crate::access::{DEFAULT_OWN_IDENTITY_PROVIDER, Withheld};
+use crate::own_identity;
 
 impl Pair<'_> {
     /// The step of applications whose permissions consumer access maintains, if there are any: they need no copy of a
@@ -52,6 +53,11 @@ impl Pair<'_> {
         let of_tokens = hub.access.provider();
         if self.profile().is_some_and(|it| !it.observed.has_other_access_provider(of_tokens)) {
             let field = format!("status.accessProviders[{DEFAULT_OWN_IDENTITY_PROVIDER}]");
+            if !own_identity::is_routable(&key.cluster) {
+                return Some(
+                    step(Code::Withheld(Withheld::NameNotRoutable), self.profile_object()).fix_by_get(),
+                );
+            }
             let finding = step(Code::OwnIdentityNotPublished, self.profile_object());
             return Some(finding.field(field, "missing").fix_by_get());
         }

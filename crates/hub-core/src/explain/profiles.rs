@@ -248,7 +248,10 @@ impl Pair<'_> {
                  --reset-then-reuse-values --set enableServiceProxy=true --set userServer.enabled=true"
                     .to_owned(),
             ),
-            Withheld::InvalidClusterName | Withheld::NoCluster | Withheld::NoEndpoint => {
+            Withheld::InvalidClusterName
+            | Withheld::NameNotRoutable
+            | Withheld::NoCluster
+            | Withheld::NoEndpoint => {
                 (self.cluster_object(), self.cluster_object().get_command("yaml"))
             }
             Withheld::Contested => (

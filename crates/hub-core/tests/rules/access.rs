@@ -242,6 +242,26 @@ fn without_an_overlap_replaced_anchors_leave_at_once() {
 }
 
 #[test]
+fn the_user_server_is_published_for_clusters_whose_name_the_tunnel_can_carry() {
+    let template = || "https://user/{cluster}".parse().unwrap();
+    for (cluster, is_routable) in
+        [("c1", true), ("a-1", true), (&"x".repeat(63), true), ("2107au", false), ("a.b", false)]
+    {
+        for (source, is_published) in
+            [(AccessSource::UserServer(template()), is_routable), (AccessSource::Static(template()), true)]
+        {
+            let mut index = AccessIndex::new("own", source, true);
+            index.set_anchors(index.place(), Ok(bundle(&[RSA])));
+            let offer = index.offer(&key(cluster), &of_cluster(cluster));
+            assert_eq!(matches!(offer, Offer::Publish(_)), is_published, "{cluster}");
+            assert_eq!(offer == Offer::Withdraw(Withheld::NameNotRoutable), !is_published, "{cluster}");
+            let reason = offer.finding().map(|finding| finding.reason);
+            assert_eq!(reason, (!is_published).then_some(Reason::ClusterNameNotRoutable), "{cluster}");
+        }
+    }
+}
+
+#[test]
 fn an_overlap_that_is_too_large_to_be_published_is_reported_while_it_lasts() {
     let (old, new) = (large(0..60), large(60..120));
     let mut index = ready(&[&old]);

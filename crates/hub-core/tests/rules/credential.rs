@@ -2,6 +2,7 @@
 
 mod authority;
 mod changes;
+mod cost;
 mod keeping;
 mod laws;
 mod listed;

@@ -4,9 +4,10 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
 use hub_api::names::{ClusterName, is_dns_subdomain};
 use hub_core::entry::{
-    self, Caller, Refusal, RefusalReason, admit, bearer_token, end_to_end, is_cut, response_headers, route,
-    upgrade,
+    self, Caller, Refusal, RefusalReason, Route, admit, bearer_token, end_to_end, is_cut, redirected,
+    response_headers, route, upgrade,
 };
+use hub_core::fleet::Part;
 use hub_core::protected::ProtectedNamespaces;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -47,6 +48,47 @@ fn the_first_segment_is_the_cluster_and_the_rest_is_forwarded_as_it_is() {
         ),
     ] {
         assert_eq!(routed(target), Ok((cluster.to_owned(), forwarded.to_owned())), "{target}");
+    }
+}
+
+#[test]
+fn a_redirect_leads_to_the_same_cluster_or_nowhere() {
+    let target = "/api/v1/namespaces/a/services/web/proxy?x=y".to_owned();
+    let from = Route { cluster: "c1".into(), target };
+    for (location, followed) in [
+        ("/api/v1/namespaces/a/services/web/proxy/", "/c1/api/v1/namespaces/a/services/web/proxy/"),
+        ("/", "/c1/"),
+        ("/login?next=%2Fa#top", "/c1/login?next=%2Fa#top"),
+        ("proxy/", "/c1/api/v1/namespaces/a/services/web/proxy/"),
+        ("?page=2", "/c1/api/v1/namespaces/a/services/web/proxy?page=2"),
+        ("https://kubernetes.default.svc/version", "/c1/version"),
+        // The cluster has no part in what is before its path.
+        ("/c2/api", "/c1/c2/api"),
+    ] {
+        let shown = redirected(&from, "kubernetes.default.svc", location);
+        assert_eq!(shown.as_deref(), Some(followed), "{location}");
+    }
+    for location in [
+        "",
+        "https://elsewhere.example/api",
+        "https://kubernetes.default.svc.elsewhere.example/",
+        "https://kubernetes.default.svc@elsewhere.example/",
+        "https://kubernetes.default.svc:6443/api",
+        "https://kubernetes.default.svc",
+        "https://kubernetes.default.svc//elsewhere.example",
+        "http://kubernetes.default.svc/api",
+        "//elsewhere.example/",
+        "/\\elsewhere.example/",
+        "\\\\elsewhere.example",
+        "javascript:alert(1)",
+        "../../../../../../../../c2/api",
+        "/../c2/api",
+        "/%2e%2e/c2/api",
+        "/..%2fc2/api",
+        "/a\tb",
+        "/a b",
+    ] {
+        assert_eq!(redirected(&from, "kubernetes.default.svc", location), None, "{location}");
     }
 }
 
@@ -227,6 +269,23 @@ fn the_grant_of_the_callers_namespace_decides_and_in_doubt_nothing_new_passes() 
     assert_eq!(joined(doubtful, "team"), (Err(503), false), "what is open stays");
     let hub = vec![member("c1", "prod"), exclusive("prod"), binding("kube-system", "prod")];
     assert_eq!(joined(hub, "kube-system"), (Err(403), true));
+}
+
+#[test]
+fn while_a_kind_cannot_be_read_nothing_is_admitted_and_what_is_open_stays() {
+    let protected = ProtectedNamespaces::default();
+    for part in [Part::Clusters, Part::Sets, Part::Bindings] {
+        let mut fleet = fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")]);
+        fleet.set_read(part, false);
+        let code = |namespace: &str, cluster: &str| {
+            let caller = Caller { namespace: namespace.into(), name: "application".to_owned() };
+            admit(&fleet, &protected, &caller, &cluster.into()).map_err(|refusal| refusal.code())
+        };
+        assert_eq!(code("team", "c1"), Err(503), "{part:?}");
+        assert_eq!(code("other", "c1"), Err(503), "a binding may exist by now");
+        assert_eq!(code("team", "c2"), Err(503), "a cluster may have joined by now");
+        assert!(!is_cut(&fleet, &protected, &"team".into(), &"c1".into()), "{part:?}");
+    }
 }
 
 #[test]

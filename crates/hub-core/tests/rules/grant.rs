@@ -3,7 +3,7 @@
 #![cfg(test)]
 
 use hub_core::finding::Reason;
-use hub_core::fleet::{BoundSource, Fleet};
+use hub_core::fleet::{BoundSource, Fleet, Part, Touched};
 use hub_core::grant::{Grant, decide, is_bound, verdicts};
 use hub_core::project;
 use serde_json::{Value, json};
@@ -185,6 +185,30 @@ fn a_cluster_that_is_leaving_or_gone_is_refused() {
 }
 
 #[test]
+fn a_cluster_that_the_hub_does_not_accept_is_refused_and_unknown_if_this_cannot_be_read() {
+    let spec = |spec: Value| with(member("c1", "prod"), &json!({ "spec": spec }));
+    let odd = json!({ "spec": { "hubAcceptsClient": "yes" } });
+    let (denied, unread) = (
+        "the hub does not accept the ManagedCluster",
+        "whether the hub accepts the ManagedCluster cannot be read",
+    );
+    for (cluster, grant, why) in [
+        (spec(json!({ "hubAcceptsClient": true })), Grant::Granted, "the binding grants the cluster"),
+        (spec(json!({ "hubAcceptsClient": false })), Grant::Refused, denied),
+        (unreadable(spec(json!({ "hubAcceptsClient": false }))), Grant::Refused, denied),
+        (spec(json!({ "hubAcceptsClient": null })), Grant::Refused, denied),
+        (unreadable(spec(json!({ "hubAcceptsClient": null }))), Grant::Refused, denied),
+        (spec(json!(null)), Grant::Refused, denied),
+        (with(member("c1", "prod"), &odd), Grant::Unknown, unread),
+        (with(member("c1", "dev"), &odd), Grant::Refused, "the set does not select the cluster"),
+    ] {
+        let fleet = fleet([cluster.clone(), exclusive("prod"), binding("team", "prod")]);
+        assert_eq!(c1_in_team(&fleet), grant, "{cluster}");
+        assert_eq!(explained(&fleet), [format!("prod: {why}")], "{cluster}");
+    }
+}
+
+#[test]
 fn several_bindings_make_a_union_with_each_cluster_once() {
     let mut fleet = fleet([
         member("c1", "prod"),
@@ -335,6 +359,52 @@ fn a_cluster_that_cannot_be_read_is_granted_by_the_metadata_that_can() {
         let fleet = of(cluster.clone());
         assert_eq!(c1_in_team(&fleet), grant, "{cluster}");
         assert!(fleet.cluster(&"c1".into()).unwrap().state.is_err());
+    }
+}
+
+/// What happens, the kinds without which it still ends the grant, and the change.
+type End<'a> = (&'a str, Vec<Part>, &'a dyn Fn(&mut Fleet));
+
+#[test]
+fn while_a_kind_cannot_be_read_nothing_is_granted_and_ends_only_by_the_other_kinds() {
+    let (c1, prod, bound) = (member("c1", "prod"), exclusive("prod"), binding("team", "prod"));
+    let other = || by_labels("prod", &json!({ "matchLabels": { "a": "b" } }));
+    let unbound = || with(bound.clone(), &json!({ "status": null }));
+    let ends: [End<'_>; 7] = [
+        ("the cluster is deleted", vec![Part::Sets, Part::Bindings], &|fleet| drop(leave(fleet, &c1))),
+        ("the cluster is leaving", vec![Part::Sets, Part::Bindings], &|fleet| {
+            drop(arrive(fleet, &deleting(c1.clone())));
+        }),
+        ("the set is deleted", vec![Part::Clusters, Part::Bindings], &|fleet| drop(leave(fleet, &prod))),
+        ("the binding is deleted", vec![Part::Clusters, Part::Sets], &|fleet| drop(leave(fleet, &bound))),
+        ("the binding is not Bound", vec![Part::Clusters, Part::Sets], &|fleet| {
+            drop(arrive(fleet, &unbound()));
+        }),
+        // The selection depends on both sides.
+        ("the cluster is moved", vec![Part::Bindings], &|fleet| drop(arrive(fleet, &member("c1", "dev")))),
+        ("the set selects others", vec![Part::Bindings], &|fleet| drop(arrive(fleet, &other()))),
+    ];
+    let all = [Part::Clusters, Part::Sets, Part::Bindings];
+    for (why, ended_without, end) in ends {
+        for part in all {
+            let mut fleet = fleet([c1.clone(), prod.clone(), bound.clone()]);
+            let of_team = Touched::Namespaces(["team".into()].into());
+            assert_eq!(fleet.set_read(part, false), of_team);
+            assert_eq!(fleet.set_read(part, false), Touched::Nothing);
+            assert_eq!((c1_in_team(&fleet), fleet.is_read()), (Grant::Unknown, false), "{part:?}");
+            end(&mut fleet);
+            let is_known = ended_without.contains(&part);
+            // An end that a process sees of a kind that it could not read is no news of that kind as a whole.
+            let is_own = why.starts_with("the cluster is") && part == Part::Clusters
+                || why.starts_with("the set") && part == Part::Sets
+                || why.starts_with("the binding") && part == Part::Bindings;
+            if !is_own {
+                let grant = if is_known { Grant::Refused } else { Grant::Unknown };
+                assert_eq!(c1_in_team(&fleet), grant, "{why} while {part:?} cannot be read");
+            }
+            fleet.set_read(part, true);
+            assert_eq!(c1_in_team(&fleet), Grant::Refused, "{why}");
+        }
     }
 }
 

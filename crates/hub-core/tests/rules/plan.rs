@@ -187,7 +187,7 @@ fn only_the_part_of_the_status_that_differs_is_written() {
 #[test]
 fn where_nothing_differs_nothing_is_written() {
     assert_eq!(plan(&granted(&json!({})), &settled(&json!({}))), nothing());
-    let bare = json!({ "status": null, "spec": null, "metadata": { "creationTimestamp": null } });
+    let bare = json!({ "status": null, "spec": { "leaseDurationSeconds": null }, "metadata": { "creationTimestamp": null } });
     assert_eq!(plan(&granted(&bare), &settled(&bare)), nothing());
 }
 
@@ -355,10 +355,23 @@ fn a_profile_is_deleted_only_where_label_and_spec_name_us() {
             assert_eq!(action, ProfileAction::Nothing, "{unlabelled}");
             assert_eq!(reasons(&findings), [Reason::UnlabelledProfile]);
         }
-        for foreign in
-            [manager(json!("other")), manager(json!(null)), manager(json!(7)), json!({ "spec": null })]
-        {
+        for foreign in [
+            manager(json!("other")),
+            json!({ "spec": null, "metadata": { "labels": null } }),
+            json!({ "spec": { "clusterManager": { "name": "" } }, "metadata": { "labels": null } }),
+        ] {
             assert_eq!(plan(&fleet, &edited(&foreign)), nothing(), "{foreign}");
+        }
+        for unmanaged in
+            [manager(json!("")), manager(json!(null)), manager(json!(7)), json!({ "spec": null })]
+        {
+            let ProfilePlan { action, findings } = plan(&fleet, &edited(&unmanaged));
+            assert_eq!(action, ProfileAction::Nothing, "{unmanaged}");
+            assert_eq!(
+                reasons(&findings),
+                [Reason::ForeignProfile],
+                "our label, and no manager: {unmanaged}"
+            );
         }
     }
 }
@@ -369,7 +382,7 @@ fn a_foreign_profile_is_left_alone_and_noted_only_where_ours_should_stand() {
         json!({ "spec": { "clusterManager": { "name": "other" } } }),
         json!({ "spec": { "clusterManager": { "name": "other" }, "displayName": "x" }, "status": null }),
         json!({ "spec": { "clusterManager": { "name": "other" } }, "metadata": { "labels": null } }),
-        json!({ "spec": { "clusterManager": null } }),
+        json!({ "spec": { "clusterManager": null }, "metadata": { "labels": null } }),
         deleting(json!({ "spec": { "clusterManager": { "name": "other" } } })),
     ] {
         let foreign = edited(&edit);

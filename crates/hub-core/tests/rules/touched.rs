@@ -52,13 +52,19 @@ fn a_part_of_a_cluster_that_its_profiles_do_not_show_touches_nothing() {
     let joined = condition("ManagedClusterJoined", "True", "ManagedClusterJoined");
     let available = condition("ManagedClusterConditionAvailable", "True", "ManagedClusterAvailable");
     for patch in [
-        json!({ "spec": { "hubAcceptsClient": false, "leaseDurationSeconds": 30, "taints": [{ "key": "a" }] } }),
-        json!({ "spec": null }),
+        json!({ "spec": { "leaseDurationSeconds": 30, "taints": [{ "key": "a" }] } }),
         json!({ "status": { "capacity": { "cpu": "8" }, "allocatable": { "cpu": "4" } } }),
         json!({ "status": { "conditions": [available, joined, condition("HubAccepted", "False", "Denied")] } }),
         json!({ "status": { "version": { "kubernetes": "v1.36.3", "other": "v2" } } }),
     ] {
         assert_eq!(change(&member("c1", "prod"), &patch), Touched::Nothing, "{patch}");
+    }
+}
+
+#[test]
+fn a_cluster_that_is_no_longer_accepted_touches_its_decisions() {
+    for spec in [json!({ "hubAcceptsClient": false }), json!({ "hubAcceptsClient": null }), json!(null)] {
+        assert_eq!(change(&member("c1", "prod"), &json!({ "spec": spec })), c1(), "{spec}");
     }
 }
 

@@ -311,3 +311,34 @@ async fn what_is_in_flight_when_the_process_stops_is_finished() {
     running.task.await.unwrap().unwrap();
     assert!(exists(&api));
 }
+
+#[tokio::test(start_paused = true)]
+async fn while_profiles_cannot_be_read_none_is_created_and_one_that_is_not_wanted_is_deleted() {
+    let api = Api::default();
+    let running = Running::start(&api, None, &[one()]);
+    eventually("it is created", || exists(&api)).await;
+    api.refuse(|method, path| {
+        let is_read = method == Method::GET && path.ends_with("/clusterprofiles");
+        is_read.then(|| (403, failure(403, "Forbidden")))
+    });
+    let is_unread = || {
+        running.shared.host.metrics.text().contains(
+            "hub_addons_unread_watches{controller=\"clusterprofiles\",resource=\"clusterprofiles\"} 1",
+        )
+    };
+    eventually("profiles cannot be read", is_unread).await;
+    {
+        let mut wishes = running.wishes.lock().unwrap();
+        wishes.profiles = [key("c2")].into();
+    }
+    for cluster in ["c1", "c2"] {
+        running.shared.profiles.queue.add_with(key(cluster), Priority::Start);
+    }
+    eventually("what is not wanted is deleted", || !exists(&api)).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let new = format!("{PROFILES}/c2");
+    assert!(api.get(&new).is_none() && is_unread());
+    api.allow();
+    eventually("it is created when profiles can be read", || api.get(&new).is_some()).await;
+    running.stop().await.unwrap();
+}

@@ -1,8 +1,8 @@
 //! The HTTP endpoints of the process: `/livez`, `/readyz` and `/metrics`.
 //!
 //! The two probes have different meanings. `/livez` fails if a restart would help: a task that must run as long as the
-//! process has ended. `/readyz` fails while the process cannot work: a watch has not received its first list. A process
-//! that waits for its Lease is ready, since it can take over.
+//! process has ended. `/readyz` fails while the process cannot work: a watch has not received its first list, or could
+//! neither list nor watch for a minute. A process that waits for its Lease is ready, since it can take over.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -14,6 +14,7 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use hub_api::text::Text;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -37,8 +38,38 @@ struct Inner {
     changed: Notify,
 }
 
-/// The controller and the resource of a watch: two controllers in a process may watch the same resource.
-pub type WatchId = (&'static str, &'static str);
+/// What identifies a watch, or several late ones: two controllers in a process may watch the same resource, and one may
+/// watch it in several namespaces.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WatchId {
+    controller: &'static str,
+    resource: &'static str,
+    namespace: Option<Text>,
+}
+
+impl WatchId {
+    pub(crate) fn new(controller: &'static str, resource: &'static str, namespace: Option<Text>) -> Self {
+        Self { controller, resource, namespace }
+    }
+
+    /// The controller and the resource, which are labels of metrics.
+    pub(crate) fn names(&self) -> (&'static str, &'static str) {
+        (self.controller, self.resource)
+    }
+}
+
+impl From<(&'static str, &'static str)> for WatchId {
+    fn from((controller, resource): (&'static str, &'static str)) -> Self {
+        Self::new(controller, resource, None)
+    }
+}
+
+impl fmt::Display for WatchId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.controller, self.resource)?;
+        self.namespace.iter().try_for_each(|namespace| write!(f, " in {namespace}"))
+    }
+}
 
 /// Whether the process can work without a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,12 +84,21 @@ pub enum Need {
 }
 
 /// The state of a watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Sync {
     Waiting,
     Listed,
     /// It fails, and the process works without it.
     Missing,
+    /// What it has shown is unknown, for this reason.
+    Unread(Need, String),
+}
+
+impl Sync {
+    /// Whether the process can work.
+    fn is_ready(&self) -> bool {
+        !matches!(self, Self::Waiting | Self::Unread(Need::Required, _))
+    }
 }
 
 /// Where a watch reports that its first list is complete.
@@ -73,7 +113,15 @@ pub struct SyncState {
 impl SyncState {
     #[must_use]
     pub fn resource(&self) -> &'static str {
-        self.name.1
+        self.name.resource
+    }
+
+    pub(crate) fn id(&self) -> &WatchId {
+        &self.name
+    }
+
+    pub(crate) fn need(&self) -> Need {
+        self.need
     }
 
     /// Records that the first list is complete.
@@ -83,10 +131,15 @@ impl SyncState {
 
     /// Records that a list or watch has failed, which counts only until the first list is complete.
     pub fn mark_failing(&self) {
-        let listed = self.health.inner.syncs.lock().get(&self.name) == Some(&Sync::Listed);
-        if self.need == Need::Optional && !listed {
+        let is_waiting = self.health.inner.syncs.lock().get(&self.name) == Some(&Sync::Waiting);
+        if self.need == Need::Optional && is_waiting {
             self.set(Sync::Missing);
         }
+    }
+
+    /// Records that what the watch has shown is unknown, and why, until the next list is complete.
+    pub(crate) fn mark_unread(&self, why: &str) {
+        self.set(Sync::Unread(self.need, why.to_owned()));
     }
 
     /// The watch has ended, and readiness no longer depends on it.
@@ -101,8 +154,11 @@ impl SyncState {
         if self.need == Need::Late {
             return;
         }
-        self.metrics.watch_synced(self.name, sync == Sync::Listed);
-        self.health.inner.syncs.lock().insert(self.name, sync);
+        let mut syncs = self.health.inner.syncs.lock();
+        syncs.insert(self.name.clone(), sync);
+        let mut alike = syncs.iter().filter(|(name, _)| name.names() == self.name.names());
+        self.metrics.watch_synced(self.name.names(), alike.all(|(_, sync)| *sync == Sync::Listed));
+        drop(syncs);
         self.health.inner.changed.notify_waiters();
     }
 }
@@ -110,10 +166,12 @@ impl SyncState {
 impl Health {
     /// Makes readiness depend on a watch.
     #[must_use]
-    pub fn expect_sync(&self, name: WatchId, need: Need, metrics: &Metrics) -> SyncState {
+    pub fn expect_sync(&self, name: impl Into<WatchId>, need: Need, metrics: &Metrics) -> SyncState {
+        let name = name.into();
+        metrics.unread(name.names(), 0);
         if need != Need::Late {
-            self.inner.syncs.lock().insert(name, Sync::Waiting);
-            metrics.watch_synced(name, false);
+            self.inner.syncs.lock().insert(name.clone(), Sync::Waiting);
+            metrics.watch_synced(name.names(), false);
         }
         SyncState { health: self.clone(), metrics: metrics.clone(), name, need }
     }
@@ -122,7 +180,7 @@ impl Health {
     pub async fn all_synced(&self) {
         loop {
             let changed = self.inner.changed.notified();
-            if self.inner.syncs.lock().values().all(|sync| *sync != Sync::Waiting) {
+            if self.inner.syncs.lock().values().all(Sync::is_ready) {
                 return;
             }
             changed.await;
@@ -151,30 +209,30 @@ impl Health {
         }
     }
 
-    fn ready(&self) -> (bool, String) {
+    pub(crate) fn ready(&self) -> (bool, String) {
         let mut text = String::new();
         let stopping = *self.inner.stopping.lock();
         if stopping {
             text.push_str("[-] stopping\n");
         }
         let syncs = self.inner.syncs.lock();
-        for ((controller, resource), sync) in syncs.iter() {
-            let (mark, state) = match sync {
-                Sync::Waiting => ('-', "waiting for the first list"),
-                Sync::Listed => ('+', "ok"),
-                Sync::Missing => ('+', "unavailable, working without it"),
+        for (name, sync) in syncs.iter() {
+            let state = match sync {
+                Sync::Waiting => "waiting for the first list",
+                Sync::Listed => "ok",
+                Sync::Missing => "unavailable, working without it",
+                Sync::Unread(_, why) => why,
             };
+            let mark = if sync.is_ready() { '+' } else { '-' };
             // Writing into a String cannot fail.
-            let _ = writeln!(text, "[{mark}] {controller}: {resource}: {state}");
+            let _ = writeln!(text, "[{mark}] {name}: {state}");
         }
         let conditions = self.inner.conditions.lock();
         for (name, condition) in conditions.iter() {
             let (mark, state) = condition.as_ref().map_or_else(|why| ('-', why.as_str()), |()| ('+', "ok"));
             let _ = writeln!(text, "[{mark}] {name}: {state}");
         }
-        let ready = !stopping
-            && syncs.values().all(|sync| *sync != Sync::Waiting)
-            && conditions.values().all(Result::is_ok);
+        let ready = !stopping && syncs.values().all(Sync::is_ready) && conditions.values().all(Result::is_ok);
         text.push_str(if ready { "ok\n" } else { "not ready\n" });
         (ready, text)
     }
@@ -334,6 +392,23 @@ mod tests {
         assert!(text.contains("[+] one: managedserviceaccounts: ok"), "{text}");
         other.forget();
         assert!(health.ready().1.contains("[+] one: managedserviceaccounts: ok"));
+    }
+
+    #[test]
+    fn a_resource_that_is_watched_in_two_namespaces_waits_for_both() {
+        let (health, metrics) = (Health::default(), Metrics::new("0"));
+        let expect = |namespace: &str| {
+            let name = WatchId::new("argocd", "secrets", Some(namespace.into()));
+            health.expect_sync(name, Need::Optional, &metrics)
+        };
+        let (one, two) = (expect("one"), expect("two"));
+        let synced = "watch_synced{controller=\"argocd\",resource=\"secrets\"}";
+        one.mark_synced();
+        let (ready, text) = health.ready();
+        assert!(!ready && text.contains("[-] argocd: secrets in two: waiting for the first list"), "{text}");
+        assert!(metrics.text().contains(&format!("{synced} 0")));
+        two.mark_synced();
+        assert!(health.ready().0 && metrics.text().contains(&format!("{synced} 1")));
     }
 
     #[test]

@@ -16,7 +16,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
-use crate::observe::health::WatchId;
 use crate::write::error::Category;
 
 /// Upper bounds of the write-latency histogram, in seconds.
@@ -47,6 +46,8 @@ pub struct Metrics {
     connections_refused: Family<Labels<2>, Counter>,
     watch_errors: Family<Labels<2>, Counter>,
     watch_synced: Family<Labels<2>, Gauge>,
+    unread_watches: Family<Labels<2>, Gauge>,
+    unread_since: Family<Labels<2>, Gauge>,
     findings: Family<Labels<1>, Gauge>,
     findings_total: Family<Labels<1>, Counter>,
     events: Family<Labels<1>, Counter>,
@@ -121,8 +122,20 @@ impl Metrics {
             watch_synced: metric(
                 registry,
                 "watch_synced",
-                "1 after the first list is complete, by controller and resource; fleet and clusterprofiles are the watches that \
-                 controllers share",
+                "1 after the first list is complete, by controller and resource, and 0 while they are unread; fleet and \
+                 clusterprofiles are the watches that controllers share",
+            ),
+            unread_watches: metric(
+                registry,
+                "unread_watches",
+                "Watches whose kind could be neither listed nor watched for a minute, so that what depends on it is \
+                 unknown, by controller and resource",
+            ),
+            unread_since: metric(
+                registry,
+                "unread_since_timestamp_seconds",
+                "Since when the first of these watches cannot be read, in Unix time, by controller and resource; absent \
+                 if all can be",
             ),
             findings: metric(
                 registry,
@@ -258,9 +271,29 @@ impl Metrics {
     }
 
     /// Sets whether the first list of a watch is complete.
-    pub(crate) fn watch_synced(&self, (controller, resource): WatchId, synced: bool) {
+    pub(crate) fn watch_synced(&self, (controller, resource): (&'static str, &'static str), synced: bool) {
         let labels = [("controller", controller), ("resource", resource)];
         self.watch_synced.get_or_create(&labels).set(i64::from(synced));
+    }
+
+    /// Counts a watch that cannot be read, or with -1 one that can be read again; 0 initializes the series.
+    pub(crate) fn unread(&self, (controller, resource): (&'static str, &'static str), difference: i64) {
+        let labels = [("controller", controller), ("resource", resource)];
+        self.unread_watches.get_or_create(&labels).inc_by(difference);
+    }
+
+    /// Sets since when watches cannot be read.
+    pub(crate) fn unread_since(
+        &self,
+        (controller, resource): (&'static str, &'static str),
+        since: Option<Timestamp>,
+    ) {
+        let labels = [("controller", controller), ("resource", resource)];
+        if let Some(since) = since {
+            self.unread_since.get_or_create(&labels).set(since.as_second());
+        } else {
+            self.unread_since.remove(&labels);
+        }
     }
 
     /// Counts a new finding, or a resolved one.

@@ -316,6 +316,7 @@ fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> 
             of(format!("{group}/{version}"), kind, Some(cluster.as_str()), name)
         }
         Subject::Crd(name) => to::<CustomResourceDefinition>(None, name),
+        Subject::ApiService(name) => of("apiregistration.k8s.io/v1".to_owned(), "APIService", None, name),
         Subject::Kueue(key) => {
             of(format!("{}/{}", KUEUE_API.0, KUEUE_API.1), key.kind().0, None, &key.name())
         }

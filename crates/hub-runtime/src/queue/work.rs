@@ -269,6 +269,13 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         self.add_all(released);
     }
 
+    /// Records that an object was read: reads take part in what is parked as writes do.
+    pub fn read(&self, key: &K, resource: &'static str) {
+        let operation = operation(key, resource, "get");
+        let released = self.failure_groups.lock().succeeded(key, &operation, Instant::now());
+        self.add_all(released);
+    }
+
     /// One at a time, so that an older depth never overwrites a newer one.
     fn measure(&self) {
         let _turn = self.measuring.lock();
@@ -292,6 +299,7 @@ fn operation<K: Key>(key: &K, resource: &'static str, verb: &'static str) -> Ope
 mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use hub_api::names::ProfileKey;
     use jiff::Timestamp;
@@ -303,20 +311,46 @@ mod tests {
     use crate::observe::health::Health;
     use crate::observe::metrics::Metrics;
 
-    #[tokio::test]
-    async fn keys_that_need_no_write_leave_every_other_task_its_turn() {
-        const KEYS: usize = 1000;
+    fn work() -> Arc<Work<ProfileKey>> {
         let no_answer = tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
         let client = Client::new(no_answer, "default");
         let (health, metrics, clock) = (Health::default(), Metrics::new("0"), Arc::new(Timestamp::now));
         let host = Host::new(client, health, metrics, Claim::Always, clock);
-        let work = Work::<ProfileKey>::new(&Arc::new(host), "keys");
-        work.add_all((0..KEYS).map(|number| ProfileKey {
+        Work::new(&Arc::new(host), "keys")
+    }
+
+    fn keys(number: usize) -> impl Iterator<Item = ProfileKey> {
+        (0..number).map(|number| ProfileKey {
             namespace: "app".into(),
             cluster: format!("c{number}").as_str().into(),
-        }));
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_succeeds_releases_the_keys_whose_reads_have_failed() {
+        let work = work();
+        let error = |key: &ProfileKey| {
+            WriteError::new("get", "things", key.to_string(), Category::Internal, "on purpose")
+        };
+        for _ in 0..20 {
+            for key in keys(3) {
+                work.failed(&key, &error(&key));
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let [first, second] = [0, 1].map(|number| keys(2).nth(number).unwrap());
+        assert!(!work.holds(&second));
+        work.read(&first, "things");
+        assert!(work.holds(&second));
+    }
+
+    #[tokio::test]
+    async fn keys_that_need_no_write_leave_every_other_task_its_turn() {
+        const KEYS: usize = 1000;
+        let work = work();
+        work.add_all(keys(KEYS));
         let (done, turns) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
         let count = Arc::clone(&done);
         let running = work.run(4, CancellationToken::new(), move |_| {

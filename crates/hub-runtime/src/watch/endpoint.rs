@@ -87,14 +87,14 @@ impl WatchEndpoint {
         continue_token: Option<String>,
         item: impl FnMut(&[u8]) -> Result<(), Malformed>,
     ) -> Result<ListMeta, WatchError> {
-        let params = ListParams { continue_token, ..self.list_params(self.page.now) };
+        let params = ListParams { continue_token, ..self.list_params(self.page.limit()) };
         self.list(&params, self.extent, item).await
     }
 
     /// The current resourceVersion of the list. It is consistent: no earlier list had a later version. The response
     /// contains the metadata of at most one object.
     pub(super) async fn version(&self) -> Result<String, WatchError> {
-        let list = self.list(&self.list_params(1), Extent::Metadata, |_| Ok(())).await?;
+        let list = self.list(&self.list_params(Some(1)), Extent::Metadata, |_| Ok(())).await?;
         list.resource_version.filter(|version| !version.is_empty()).ok_or(WatchError::NoVersion)
     }
 
@@ -148,20 +148,25 @@ impl WatchEndpoint {
     }
 
     async fn request(&self) -> Request {
+        if let CollectionPath::Profiles(version) = &self.path {
+            version.known().await;
+        }
+        Request::new(self.current_path())
+    }
+
+    /// The path of the collection, as far as the served version is known.
+    pub(super) fn current_path(&self) -> String {
         match &self.path {
-            CollectionPath::Fixed(path) => Request::new(path),
-            CollectionPath::Profiles(version) => {
-                let resource = version.known().await.resource();
-                Request::new(DynamicObject::url_path(&resource, None))
-            }
+            CollectionPath::Fixed(path) => path.clone(),
+            CollectionPath::Profiles(version) => DynamicObject::url_path(&version.current().resource(), None),
         }
     }
 
-    fn list_params(&self, limit: u32) -> ListParams {
+    fn list_params(&self, limit: Option<u32>) -> ListParams {
         ListParams {
             label_selector: self.labels.clone(),
             field_selector: self.fields.clone(),
-            limit: Some(limit),
+            limit,
             ..ListParams::default()
         }
     }

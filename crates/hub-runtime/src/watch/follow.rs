@@ -12,6 +12,8 @@
 //! | at its timeout without any event or bookmark; or early | a list of one object for its version: if that is older than what any watch of the process has seen ([`super::seen_history`]), a full list, else a watch from the last version | one request, for one object |
 //! | early, and then the API server was unreachable, refused the request, or did not respond in time | a list: nothing else distinguishes the two histories, and a restarted API server requires one anyway, since its watch cache is empty | those of the list |
 //! | with a version older than the previous one, or 410 | a list | those of the list |
+//! | at once and without an event, three times in a row | a list: the API server may not be able to serve that version | those of the list |
+//! | and no list or watch has succeeded for a minute | a list, and until it is complete what was shown is unknown ([`Sink::unread`](super::Sink::unread)) | those of the list |
 //!
 //! An API server that keeps running while its etcd is restored serves the old history from its caches to every client;
 //! Kubernetes requires that it is restarted.
@@ -20,7 +22,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, info};
 
 use super::decode::{self, Decode};
@@ -29,8 +31,9 @@ use super::error::{Malformed, WatchError};
 use super::history::History;
 use super::seen_history::Era;
 use super::trouble::{STEADY, Trouble};
+use super::unread::{Interrupted, LIFETIME, Unread};
 use super::{Lists, WATCH_DURATION};
-use crate::observe::health::SyncState;
+use crate::observe::health::{Need, SyncState};
 use crate::write::error::Category;
 
 /// Tolerance around the timeout of a watch.
@@ -39,6 +42,9 @@ const SLACK: Duration = Duration::from_secs(10);
 /// Longest pause while the position is known: shorter than it takes to restore etcd, so that at least one request finds
 /// the API server stopped.
 const KEEPING_MAX: Duration = Duration::from_secs(4);
+
+/// How many watches in a row may end at once and without an event before a list follows.
+const FUTILE: u32 = 3;
 
 /// Where the next watch starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,8 +82,19 @@ pub(super) struct Follower<K> {
     pub(super) trouble: Trouble,
     pub(super) sync: SyncState,
     pub(super) lists: Lists,
-    /// Since when requests fail.
-    pub(super) failing: Option<Instant>,
+    /// Since when no list or watch has succeeded: `None` while a watch is open.
+    pub(super) unseen: Option<Instant>,
+    /// Set while what the watch has shown is unknown.
+    pub(super) unread: Option<Unread>,
+    pub(super) was_listed: bool,
+    /// Whether the last failure shows that no object exists.
+    pub(super) is_absent: bool,
+    /// Whether an outage has interrupted the watch since its last list.
+    pub(super) is_interrupted: bool,
+    /// The same for other watches, unless this one is late.
+    pub(super) interrupted: Option<Interrupted>,
+    /// How many watches in a row have ended at once and without an event.
+    pub(super) futile: u32,
     /// The history that the watch follows, as of its last list.
     pub(super) era: Era,
 }
@@ -92,33 +109,76 @@ impl<K: 'static> Follower<K> {
                 Ok(()) => continue,
                 Err(error) => {
                     self.sync.mark_failing();
+                    self.is_absent = error.is_not_served() && self.history.sink.not_served();
                     if error.category() == Category::Forbidden {
                         self.history.sink.refused();
-                    } else if error.is_not_served() {
-                        self.history.sink.not_served();
                     }
-                    let since = self.failing.get_or_insert_with(Instant::now).elapsed();
+                    if error.is_outage() {
+                        self.is_interrupted = true;
+                        if self.sync.need() != Need::Late && self.interrupted.is_none() {
+                            self.interrupted = Some(self.lists.unavailable.interrupt());
+                        }
+                    }
+                    let since = self.unseen.get_or_insert_with(Instant::now).elapsed();
                     self.history.sink.failing(Some(since));
                     position = position.after(&error);
                     self.trouble.meet(&error)
                 }
             };
             let longest = if position == Position::Unknown { Duration::MAX } else { KEEPING_MAX };
-            sleep(pause.min(longest)).await;
+            let due = Instant::now() + pause.min(longest);
+            sleep_until(self.lapse().map_or(due, |lapse| due.min(lapse))).await;
+            if self.lapse().is_some_and(|lapse| lapse <= Instant::now()) {
+                self.forget();
+                position = Position::Unknown;
+            }
+        }
+    }
+
+    /// When what the watch has shown becomes unknown, unless a list or a watch succeeds before.
+    fn lapse(&self) -> Option<Instant> {
+        // An addon need not be installed.
+        let is_uninstalled = self.trouble.category == Some(Category::NotServed)
+            && !self.was_listed
+            && self.sync.need() != Need::Required;
+        let is_over = self.unread.is_some() || self.is_absent || is_uninstalled;
+        self.unseen.filter(|_| !is_over).map(|since| since + LIFETIME)
+    }
+
+    /// What the watch has shown is unknown from now on.
+    fn forget(&mut self) {
+        let category = self.trouble.category.unwrap_or(Category::Other);
+        self.history.sink.unread();
+        let path = self.endpoint.current_path();
+        self.unread = Some(self.lists.unread.begin(&path, &self.sync, category));
+    }
+
+    /// Waits for a response, but not until what the watch has shown becomes unknown.
+    async fn in_time<T>(
+        lapse: Option<Instant>,
+        response: impl Future<Output = Result<T, WatchError>>,
+    ) -> Result<T, WatchError> {
+        match lapse {
+            Some(lapse) => timeout_at(lapse, response).await.unwrap_or(Err(WatchError::Silent)),
+            None => response.await,
         }
     }
 
     /// Makes one request from a position.
     async fn step(&mut self, position: &mut Position) -> Result<(), WatchError> {
+        let lapse = self.lapse();
         match position.clone() {
-            Position::Unknown => *position = Position::At(self.list().await?),
+            Position::Unknown => *position = Position::At(Self::in_time(lapse, self.list()).await?),
             Position::At(version) => {
-                let events = self.endpoint.watch(&version).await?;
-                self.watch(events, position).await?;
+                let events = Self::in_time(lapse, self.endpoint.watch(&version)).await?;
+                let watched = self.watch(events, position).await;
+                self.unseen.get_or_insert_with(Instant::now);
+                watched?;
             }
+            Position::Doubtful(_) if self.futile >= FUTILE => *position = Position::Unknown,
             Position::Doubtful(version) => {
                 let latest = self.lists.seen.latest();
-                let now = self.endpoint.version().await?;
+                let now = Self::in_time(lapse, self.endpoint.version()).await?;
                 if is_older(&now, &version) || self.lists.seen.is_rewound(self.era, latest, &now) {
                     let resource = self.sync.resource();
                     info!(
@@ -139,8 +199,12 @@ impl<K: 'static> Follower<K> {
     /// Lists all objects, and returns the version to watch from.
     async fn list(&mut self) -> Result<String, WatchError> {
         let lists = self.lists.clone();
+        let is_late = self.sync.need() == Need::Late;
+        if is_late && std::mem::take(&mut self.is_interrupted) {
+            lists.unavailable.over().await;
+        }
         // The semaphore is never closed.
-        let _permit = lists.permits.acquire().await;
+        let _permit = if is_late { lists.permits.acquire().await.ok() } else { None };
         self.era = lists.seen.era();
         let Self { endpoint, decode, history, .. } = self;
         history.begin_list();
@@ -150,9 +214,12 @@ impl<K: 'static> Follower<K> {
                 history.apply(decode(item)?);
                 Ok(())
             };
+            let is_first = token.is_none();
             let list = endpoint.page(token, show).await.inspect_err(|error| {
                 if error.is_cut_short() {
                     endpoint.page.shrink();
+                } else if !is_first && error.is_history_gone() {
+                    endpoint.page.expire();
                 }
             })?;
             let version = list.resource_version.filter(|version| !version.is_empty());
@@ -162,6 +229,11 @@ impl<K: 'static> Follower<K> {
                 history.end_list();
                 lists.seen.record(self.era, &version);
                 endpoint.page.grow();
+                self.was_listed = true;
+                self.is_absent = false;
+                self.unread = None;
+                self.is_interrupted = false;
+                self.interrupted = None;
                 self.sync.mark_synced();
                 self.works();
                 return Ok(version);
@@ -169,9 +241,16 @@ impl<K: 'static> Follower<K> {
         }
     }
 
+    /// Records that a watch is open.
+    fn recovered(&mut self) {
+        self.trouble.end();
+        self.works();
+    }
+
     /// Records that requests no longer fail.
     fn works(&mut self) {
-        if self.failing.take().is_some() {
+        self.futile = 0;
+        if self.unseen.take().is_some() {
             self.history.sink.failing(None);
         }
     }
@@ -193,8 +272,7 @@ impl<K: 'static> Follower<K> {
                 next = timeout(WATCH_DURATION + SLACK, events.next()) => next.unwrap_or(None),
                 () = &mut steady, if !is_steady => {
                     is_steady = true;
-                    self.trouble.end();
-                    self.works();
+                    self.recovered();
                     continue;
                 }
             };
@@ -203,8 +281,7 @@ impl<K: 'static> Follower<K> {
             is_quiet = false;
             if !is_steady {
                 is_steady = true;
-                self.trouble.end();
-                self.works();
+                self.recovered();
             }
             if let Position::At(from) = &*position
                 && is_older(&version, from)
@@ -213,6 +290,9 @@ impl<K: 'static> Follower<K> {
             }
             self.lists.seen.record(self.era, &version);
             *position = Position::At(version);
+        }
+        if is_quiet && !is_steady {
+            self.futile += 1;
         }
         if let Position::At(version) = &*position
             && (is_quiet || started.elapsed() + SLACK < WATCH_DURATION)

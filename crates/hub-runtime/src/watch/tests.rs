@@ -90,8 +90,13 @@ impl Sink<ConfigMap> for Arc<Mutex<Vec<String>>> {
         self.lock().push("refused".to_owned());
     }
 
-    fn not_served(&mut self) {
+    fn unread(&mut self) {
+        self.lock().push("unread".to_owned());
+    }
+
+    fn not_served(&mut self) -> bool {
         self.lock().push("not served".to_owned());
+        false
     }
 }
 
@@ -386,7 +391,7 @@ async fn a_version_that_is_gone_leads_to_a_list_and_is_not_a_missing_kind() {
     let requests: Vec<String> = world.log().into_iter().filter(|line| !line.starts_with("apply")).collect();
     assert_eq!(
         requests,
-        ["list", "list from more", "list", "watch from 11", "list", "watch from 12", "list"]
+        ["list", "list from more", "list of all", "watch from 11", "list", "watch from 12", "list"]
     );
     assert!((world.errors("expired") - 3.0).abs() < f64::EPSILON);
     assert!(world.errors("not_served").abs() < f64::EPSILON);
@@ -411,6 +416,19 @@ async fn a_page_that_does_not_arrive_whole_is_requested_smaller() {
 async fn a_list_that_times_out_is_requested_in_smaller_pages() {
     let late = Script::Respond(504, status(504, "Timeout").to_string());
     assert_eq!(World::of([late, list(10, &[])]).await.log(), ["list", "list of 125"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_expires_between_two_pages_is_requested_as_a_whole() {
+    let metadata = json!({ "resourceVersion": "10", "continue": "next" });
+    let page = json!({ "items": [object("a", 10)], "metadata": metadata }).to_string();
+    let expired = Script::Respond(410, status(410, "Expired").to_string());
+    let script = [Script::Respond(200, page), expired, list(20, &["b"]), ending(vec![], WATCH_DURATION)];
+    let world = World::of(script.into_iter().chain([list(7, &[]), list(7, &[])])).await;
+    let seen =
+        ["list", "apply a", "list from next", "list of all", "apply b", "delete a", "watch from 20", "probe"];
+    assert_eq!(world.log()[..8], seen);
+    assert_eq!(world.log()[8..], ["list", "delete b"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -490,10 +508,11 @@ async fn a_quiet_watch_forgets_an_outage_that_ended_long_ago() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_ended_at_once_is_not_retried_hot_but_before_etcd_can_have_been_restored() {
+async fn a_watch_that_is_ended_at_once_is_retried_before_etcd_can_have_been_restored_and_leads_to_lists() {
     let rounds = (0..20).flat_map(|_| [ending(vec![], Duration::ZERO), list(10, &[])]);
     let world = World::of([list(10, &[])].into_iter().chain(rounds)).await;
-    assert_eq!(world.log().iter().filter(|line| *line == "probe").count(), 20);
+    let count = |what| world.log().iter().filter(|line| *line == what).count();
+    assert_eq!((count("probe"), count("list"), count("unread")), (14, 7, 0));
     let longest = world.waits().into_iter().max().unwrap();
     assert!((Duration::from_secs(3)..Duration::from_secs(5)).contains(&longest), "{longest:?}");
 }
@@ -555,4 +574,138 @@ async fn hundreds_of_watches_list_a_few_at_a_time_and_all_of_them_in_the_end() {
     }
     assert_eq!((*most.lock(), *now.lock()), (32, 0));
     watches.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// A watch whose requests fail from its tenth second on, for this long: its log with times, its metrics and its health.
+fn interrupted_for(
+    time: Duration,
+    need: Need,
+    failure: fn() -> Script,
+) -> (Arc<Mutex<Vec<String>>>, Metrics, Health) {
+    let begin = Instant::now() + Duration::from_secs(10);
+    let service = tower::service_fn(move |request: Request<Body>| async move {
+        let (now, is_watch) = (Instant::now(), request.uri().query().unwrap_or_default().contains("watch="));
+        let script = match is_watch {
+            _ if now >= begin && now < begin + time => failure(),
+            true if now < begin => ending(vec![], begin - now),
+            true => lasting(vec![bookmark(20)]),
+            false => list(if now < begin { 10 } else { 20 }, &["a"]),
+        };
+        if matches!(script, Script::Hang) {
+            std::future::pending::<()>().await;
+        }
+        respond(script)
+    });
+    let (log, metrics, health) =
+        (Arc::<Mutex<Vec<String>>>::default(), Metrics::new("test"), Health::default());
+    let sync = health.expect_sync(("controller", "configmaps"), need, &metrics);
+    let watch = Watch::all("configmaps");
+    let following =
+        watch.follow(Client::new(service, "default"), sync, Lists::default(), Box::new(Arc::clone(&log)));
+    tokio::spawn(following);
+    (log, metrics, health)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_watch_has_shown_is_unknown_when_its_kind_cannot_be_read_for_a_minute_and_until_the_next_list()
+{
+    type Failure = fn() -> Script;
+    let failures: [(&str, Failure); 6] = [
+        ("forbidden", || Script::Respond(403, status(403, "Forbidden").to_string())),
+        ("not_served", || Script::Respond(404, "404 page not found\n".to_owned())),
+        ("internal", || Script::Respond(500, status(500, "InternalError").to_string())),
+        ("other", || Script::Respond(200, "{}".to_owned())),
+        ("unavailable", || Script::Refuse),
+        ("timeout", || Script::Hang),
+    ];
+    for (category, failure) in failures {
+        for need in [Need::Required, Need::Optional] {
+            let begun = Instant::now();
+            let (log, metrics, health) = interrupted_for(Duration::from_mins(3), need, failure);
+            let at = |seconds| tokio::time::sleep_until(begun + Duration::from_secs(seconds));
+            let seen = |line: &str| log.lock().iter().filter(|it| *it == line).count();
+            let labels = "controller=\"controller\",resource=\"configmaps\"";
+            let count = format!("hub_addons_unread_watches{{{labels}}}");
+            let is_shown = |metric: &str| metrics.text().lines().any(|line| line == metric);
+            at(69).await;
+            assert_eq!((seen("unread"), seen("apply a")), (0, 1), "{category}");
+            at(71).await;
+            assert_eq!(seen("unread"), 1, "{category}");
+            assert!(is_shown(&format!("{count} 1")), "{}", metrics.text());
+            assert!(is_shown(&format!("hub_addons_watch_synced{{{labels}}} 0")));
+            assert!(metrics.text().contains("hub_addons_unread_since_timestamp_seconds{"));
+            let (is_ready, text) = health.ready();
+            assert_eq!(is_ready, need == Need::Optional, "{category}");
+            assert!(text.contains("configmaps: neither listed nor watched since"), "{text}");
+            assert!(text.contains(&format!("({category})")), "{text}");
+            // A request that hangs does so for a minute.
+            at(270).await;
+            assert_eq!((seen("unread"), seen("apply a")), (1, 2), "{category}");
+            assert!(is_shown(&format!("{count} 0")) && health.ready().0, "{category}");
+            assert!(is_shown(&format!("hub_addons_watch_synced{{{labels}}} 1")));
+            assert!(!metrics.text().contains("hub_addons_unread_since_timestamp_seconds{"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_interruption_and_a_quiet_watch_leave_everything_known() {
+    let refused = || Script::Respond(403, status(403, "Forbidden").to_string());
+    let (log, _, health) = interrupted_for(Duration::from_secs(45), Need::Required, refused);
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert!(!log.lock().contains(&"unread".to_owned()) && health.ready().0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_optional_kind_that_was_never_served_is_not_reported() {
+    let metrics = Metrics::new("test");
+    let sync = Health::default().expect_sync(("controller", "configmaps"), Need::Optional, &metrics);
+    let missing = || Script::Respond(404, "404 page not found\n".to_owned());
+    let client = Client::new(tower::service_fn(move |_: Request<Body>| ready(respond(missing()))), "default");
+    let sink = Box::new(Listed(Arc::default()));
+    tokio::spawn(Watch::all("configmaps").follow(client, sync, Lists::default(), sink));
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert!(!metrics.text().contains("hub_addons_unread_since_timestamp_seconds{"), "{}", metrics.text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_the_lists_that_a_process_waits_for_come_before_those_of_late_watches() {
+    let (begin, end) = (Duration::from_secs(30), Duration::from_secs(50));
+    let start = Instant::now();
+    let lists_after = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&lists_after);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let (now, seen) = (start.elapsed(), Arc::clone(&seen));
+        async move {
+            if (begin..end).contains(&now) {
+                return respond(Script::Refuse);
+            }
+            if query.contains("watch=") {
+                return respond(if now < begin {
+                    ending(vec![], begin.saturating_sub(now))
+                } else {
+                    lasting(vec![])
+                });
+            }
+            if now >= end {
+                seen.lock().push(query.contains("late"));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            respond(list(5, &[]))
+        }
+    });
+    let client = Client::new(service, "default");
+    let (lists, health, metrics) = (Lists::default(), Health::default(), Metrics::new("test"));
+    for number in 0..303 {
+        let is_late = number < 300;
+        let (need, labels) = if is_late { (Need::Late, "late") } else { (Need::Required, "first") };
+        let sync = health.expect_sync(("controller", labels), need, &metrics);
+        let watch = Watch::<ConfigMap>::all(labels).labelled(labels);
+        tokio::spawn(watch.follow(client.clone(), sync, lists.clone(), Box::new(Listed(Arc::default()))));
+    }
+    while lists_after.lock().len() < 303 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(lists_after.lock()[..4], [false, false, false, true]);
 }

@@ -1,8 +1,12 @@
-//! Consecutive failures of one watch: how long to wait, and one log line for each kind of failure and for the recovery.
+//! Consecutive failures of one watch: how long to wait, and one log line for each kind of failure and for the recovery,
+//! however many watches it concerns.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::ExponentialBackoff;
+use parking_lot::Mutex;
 use tracing::{debug, info, warn};
 
 use super::error::WatchError;
@@ -19,35 +23,60 @@ const RECONNECT_MAX: Duration = Duration::from_secs(5);
 /// recovered.
 pub(super) const STEADY: Duration = RECONNECT_MAX;
 
+/// What the watches of a process have logged and not recovered from, by resource and category.
+pub(super) type Logged = Arc<Mutex<BTreeSet<(&'static str, Category)>>>;
+
 /// Consecutive failures.
 pub(super) struct Trouble {
     resource: &'static str,
     metrics: Metrics,
-    logged: Option<Category>,
+    logged: Logged,
+    /// The category of the last failure.
+    pub(super) category: Option<Category>,
+    /// How often in a row the history has expired.
+    expired: u32,
     backoff: ExponentialBackoff,
 }
 
 impl Trouble {
-    pub(super) fn new(resource: &'static str, metrics: Metrics) -> Self {
-        Self { resource, metrics, logged: None, backoff: fresh() }
+    pub(super) fn new(resource: &'static str, metrics: Metrics, logged: Logged) -> Self {
+        Self { resource, metrics, logged, category: None, expired: 0, backoff: fresh() }
+    }
+
+    /// What failures of this category are logged as: those of an API server that cannot be reached as one.
+    fn name(&self, category: Category) -> (&'static str, Category) {
+        (if category == Category::Unavailable { "" } else { self.resource }, category)
     }
 
     /// Counts and logs a failure, and returns how long to wait.
     pub(super) fn meet(&mut self, error: &WatchError) -> Duration {
-        let category = error.category();
-        self.metrics.watch_error(self.resource, category);
-        let resource = self.resource;
-        if self.logged == Some(category) {
+        let (category, resource) = (error.category(), self.resource);
+        self.metrics.watch_error(resource, category);
+        let is_repeated = self.category == Some(category);
+        if let Some(before) = self.category.replace(category).filter(|_| !is_repeated) {
+            self.logged.lock().remove(&self.name(before));
+        }
+        if error.is_history_gone() {
+            self.expired += 1;
+            if !is_repeated {
+                // The API server responds, and only requests a new list: reset the backoff.
+                self.backoff = fresh();
+            }
+            if self.expired == 2 {
+                warn!(resource, %error, "the history of {resource} expired again before it was listed and watched");
+            } else {
+                debug!(resource, %error, "watch expired, listing again");
+            }
+            return self.pause();
+        }
+        self.expired = 0;
+        if is_repeated || !self.logged.lock().insert(self.name(category)) {
             debug!(resource, category = category.as_str(), %error, "watch still failing");
         } else if error.is_not_served() {
             warn!(
                 resource,
                 "waiting for the CustomResourceDefinition of {resource}: the hub does not serve it"
             );
-        } else if error.is_history_gone() {
-            // The API server responds, and only requests a new list: reset the backoff.
-            self.backoff = fresh();
-            debug!(resource, %error, "watch expired, listing again");
         } else {
             warn!(
                 resource,
@@ -56,7 +85,6 @@ impl Trouble {
                 "cannot watch {resource}, retrying"
             );
         }
-        self.logged = Some(category);
         self.pause()
     }
 
@@ -68,7 +96,9 @@ impl Trouble {
     /// The watch has recovered.
     pub(super) fn end(&mut self) {
         self.backoff = fresh();
-        if let Some(category) = self.logged.take() {
+        self.expired = 0;
+        let Some(category) = self.category.take() else { return };
+        if self.logged.lock().remove(&self.name(category)) {
             info!(resource = self.resource, after = category.as_str(), "watching {} again", self.resource);
         }
     }
@@ -90,7 +120,7 @@ mod tests {
             let status = json!({ "status": "Failure", "code": code, "reason": reason, "message": "" });
             WatchError::Status(Box::new(serde_json::from_value(status).unwrap()))
         };
-        let mut trouble = Trouble::new("things", Metrics::new("test"));
+        let mut trouble = Trouble::new("things", Metrics::new("test"), Logged::default());
         let (unavailable, expired) = (status(503, "ServiceUnavailable"), status(410, "Expired"));
         let last = (0..10).map(|_| trouble.meet(&unavailable)).last().unwrap();
         assert!(last >= RECONNECT_MAX, "{last:?}");
@@ -99,5 +129,27 @@ mod tests {
         // But one after the other is trouble, too.
         let last = (0..10).map(|_| trouble.meet(&expired)).last().unwrap();
         assert!(last >= RECONNECT_MAX, "{last:?}");
+    }
+
+    #[test]
+    fn an_outage_is_logged_once_and_another_failure_once_for_each_resource() {
+        let failed = |code| {
+            let status = json!({ "status": "Failure", "code": code, "reason": "", "message": "" });
+            WatchError::List(kube::Error::Api(Box::new(serde_json::from_value(status).unwrap())))
+        };
+        let logged = Logged::default();
+        let of = |resource| Trouble::new(resource, Metrics::new("test"), Arc::clone(&logged));
+        let mut watches: Vec<_> = (0..300).map(|number| of(["one", "two"][number % 2])).collect();
+        for watch in &mut watches {
+            watch.meet(&failed(503));
+        }
+        assert_eq!(logged.lock().len(), 1);
+        for watch in &mut watches {
+            watch.meet(&failed(403));
+        }
+        let resources: Vec<_> = logged.lock().iter().map(|(resource, _)| *resource).collect();
+        assert_eq!(resources, ["one", "two"]);
+        watches.iter_mut().for_each(Trouble::end);
+        assert!(logged.lock().is_empty());
     }
 }

@@ -47,7 +47,9 @@ impl WriteError {
 
 /// The categories of failures: a small fixed set, so that each can be a label of a metric. The comments are the texts of
 /// `docs/reference.md`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumMessage, IntoStaticStr, VariantArray)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumMessage, IntoStaticStr, VariantArray,
+)]
 #[strum(serialize_all = "snake_case")]
 pub enum Category {
     /// The object has changed since it was read.

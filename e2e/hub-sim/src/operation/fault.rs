@@ -53,6 +53,17 @@ pub(super) const BREAKABLE: [(&str, &str); 14] = [
 /// How many of them concern no consumer.
 pub(super) const BREAKABLE_ALWAYS: u8 = 9;
 
+/// The kinds that can become unreadable. The last one concerns consumers.
+pub(super) const READ: [&str; 7] = [
+    "managedclusters",
+    "managedclustersets",
+    "managedclustersetbindings",
+    "clusterprofiles",
+    "managedserviceaccounts",
+    "secrets",
+    "manifestworks",
+];
+
 /// Shortest time for which an API server is down while its etcd is restored: it must be stopped before and started
 /// after that. Without such a pause, no client could tell the new history from the old one once it is as long.
 const RESTORE: Duration = Duration::from_secs(6);
@@ -82,6 +93,12 @@ impl Others {
                 self.world.lock().network.forbidden.push(forbidden);
             }
             O::Break(index, place, mode) => self.fail_partially(at(&BREAKABLE, index), place, mode),
+            O::Unread(index, mode) => {
+                let mut state = self.world.lock();
+                state.network.unread.entry(at(&READ, index)).or_insert((mode, Instant::now()));
+                state.disconnect();
+            }
+            O::Reread => self.world.lock().network.unread.clear(),
             O::Permit => self.world.lock().network.forbidden.clear(),
             O::ServeLater(served) => {
                 self.world.change(|server| server.serve_version("clusterprofiles", "v1alpha2", served));
@@ -168,6 +185,7 @@ impl Others {
             state.network.down_until = state.network.restoring_until;
             state.network.compacts_between_pages = false;
             state.network.forbidden.clear();
+            state.network.unread.clear();
             state.server.refusals.clear();
         }
         self.restore_crds();

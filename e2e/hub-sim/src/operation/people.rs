@@ -46,6 +46,10 @@ impl Others {
             O::Health(cluster, variant) => {
                 self.ocm.patch_status(kind, "", at(&CLUSTERS, cluster), &health(variant));
             }
+            O::Accept(cluster, accepted) => {
+                let patch = json!({ "spec": { "hubAcceptsClient": accepted } });
+                self.tenant.patch(kind, "", at(&CLUSTERS, cluster), &patch);
+            }
             _ => {}
         }
     }

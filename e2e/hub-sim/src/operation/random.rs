@@ -21,6 +21,7 @@ const DEEDS: &[Draw] = &[
     (6, |rng| O::MoveCluster(cluster(rng), (rng.u8(..4) > 0).then(|| rng.u8(..2)))),
     (2, |rng| O::LabelCluster(cluster(rng), rng.bool())),
     (3, |rng| O::Health(cluster(rng), rng.u8(..))),
+    (2, |rng| O::Accept(cluster(rng), rng.u8(..3) > 0)),
     (2, |rng| O::CreateSet(rng.u8(..2))),
     (1, |rng| O::DeleteSet(rng.u8(..2))),
     (3, |rng| O::Select(rng.u8(..2), rng.u8(..12))),
@@ -86,6 +87,12 @@ const LASTING: &[Draw] = &[(1, |rng| partial_failure(rng, BREAKABLE_ALWAYS))];
 /// The failures that last where consumers are declared.
 const CONSUMER_LASTING: &[Draw] =
     &[(1, |rng| partial_failure(rng, u8::try_from(BREAKABLE.len()).unwrap_or(u8::MAX)))];
+
+/// What makes a kind unreadable.
+const UNREAD: &[Draw] = &[
+    (6, |rng| O::Unread(rng.u8(..), FailureMode::ALL[rng.usize(..FailureMode::ALL.len())])),
+    (1, |_| O::Reread),
+];
 
 fn partial_failure(rng: &mut Rng, most: u8) -> O {
     O::Break(rng.u8(..most), rng.u8(..), FailureMode::ALL[rng.usize(..FailureMode::ALL.len())])
@@ -157,6 +164,17 @@ impl O {
         draw(rng, &[if consumers { CONSUMER_LASTING } else { LASTING }])
     }
 
+    /// A kind that can no longer be read, some minutes, and what happens on the hub meanwhile.
+    #[must_use]
+    pub fn random_unread(rng: &mut Rng, consumers: bool) -> Vec<Self> {
+        let mut all = vec![O::Wait(5000), Self::random_request(rng), Self::random_request(rng)];
+        all.extend((0..rng.usize(1..3)).map(|_| draw(rng, &[UNREAD])));
+        all.extend((0..[2, 2, 2, 7][rng.usize(..4)]).map(|_| O::Wait(60_000)));
+        all.extend((0..rng.usize(3..12)).map(|_| Self::random(rng, false, consumers)));
+        all.push(O::Wait(10_000));
+        all
+    }
+
     /// A random request by an own identity.
     pub fn random_request(rng: &mut Rng) -> Self {
         O::Request(rng.u8(..2), cluster(rng))
@@ -166,7 +184,7 @@ impl O {
     #[must_use]
     pub fn kinds() -> BTreeSet<String> {
         let mut rng = Rng::with_seed(0);
-        let all = [DEEDS, FAULTS, CONSUMERS, CONSUMER_FAULTS, CONSUMER_LASTING].into_iter().flatten();
+        let all = [DEEDS, FAULTS, CONSUMERS, CONSUMER_FAULTS, CONSUMER_LASTING, UNREAD].into_iter().flatten();
         let kinds = all.flat_map(|(_, draw)| (0..300).map(|_| draw(&mut rng).name()).collect::<Vec<_>>());
         kinds.chain([O::Request(0, 0).name()]).collect()
     }

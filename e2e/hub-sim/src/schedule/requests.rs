@@ -8,10 +8,13 @@ use user_server::Session;
 use super::{REVOCATION, Run};
 use crate::hub::{CLUSTERS, NAMESPACES};
 use crate::model::Server;
-use crate::monitor::ProcessId;
+use crate::monitor::{GRANTS, ProcessId};
 use crate::operation::{Index, at};
 use crate::oracle;
-use crate::world::World;
+use crate::world::{UNREAD, World};
+
+/// How long requests stay open after the minute.
+const DOUBT: Duration = Duration::from_mins(5);
 
 /// An open request.
 pub(super) struct OpenRequest {
@@ -78,6 +81,7 @@ impl Run<'_> {
         if !self.schedule.setting.user_server {
             return Vec::new();
         }
+        self.expect_knowledge();
         let state = self.world.lock();
         let now = state.elapsed();
         for cluster in CLUSTERS {
@@ -109,6 +113,41 @@ impl Run<'_> {
             }
         }
         left
+    }
+
+    /// While a kind that grants rest on could not be read for a minute, no request is admitted, and after five more none
+    /// is open.
+    fn expect_knowledge(&mut self) {
+        let unread = |time| {
+            let unread = self.world.lock().network.unread_for(time);
+            unread.into_iter().find(|kind| GRANTS.contains(kind))
+        };
+        if let Some(kind) = unread(UNREAD) {
+            self.world.count("requests while a kind could not be read");
+            for (namespace, cluster) in
+                NAMESPACES.into_iter().flat_map(|it| CLUSTERS.map(|cluster| (it, cluster)))
+            {
+                if !open(&self.world, namespace, cluster).0.is_empty() {
+                    self.outcome.violations.push(format!(
+                        "a request from {namespace} to {cluster} is admitted although {kind} could not be read for a minute"
+                    ));
+                }
+            }
+        }
+        if let Some(kind) = unread(UNREAD + DOUBT) {
+            let state = self.world.lock();
+            let open = self
+                .requests
+                .iter()
+                .filter(|it| state.is_alive(it.process) && !it.session.cut.is_cancelled());
+            let open: Vec<_> = open.map(|it| format!("from {} to {}", it.namespace, it.cluster)).collect();
+            drop(state);
+            for request in open {
+                let violation =
+                    format!("a request {request} is open although {kind} could not be read for minutes");
+                self.outcome.violations.push(violation);
+            }
+        }
     }
 
     /// At rest, what is granted is admitted, and nothing else.

@@ -123,7 +123,8 @@ async fn requests_and_watches_beside_cluster_proxys_user_server() {
     if !pods::can_run("the user server beside cluster-proxy's own, in pods").await {
         return;
     }
-    let scene = Box::pin(Scene::start(&["--max-requests-per-namespace=20000"])).await;
+    let scene =
+        Box::pin(Scene::start(&["--max-requests-per-namespace=20000", "--max-idle-connections=2000"])).await;
     let stage = &scene.tunnel.stage;
     let copies = stage.bound_application("measured-copies", &CLUSTERS).await;
     let application = scene.application("measured").await;

@@ -76,6 +76,7 @@ fn without_a_grant_profile_and_account_get_nothing() {
         scene_without("ManagedCluster"),
         scene_with("ManagedCluster", &json!({ "metadata": { "labels": null } })),
         scene_with("ManagedCluster", &json!({ "metadata": { "deletionTimestamp": NOON } })),
+        scene_with("ManagedCluster", &json!({ "spec": { "hubAcceptsClient": false } })),
         scene_with("ManagedClusterSetBinding", &json!({ "metadata": { "namespace": "ops" } })),
         scene_with("ManagedClusterSetBinding", &json!({ "spec": { "clusterSet": "other" } })),
         scene_with(

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hub_api::names::{AccountKey, SecretKey};
 use hub_core::credential::index::SyncSettings;
 use hub_core::credential::plan::{CopyAction, CopyPlan};
-use hub_core::credential::report::{Report, report};
+use hub_core::credential::report::Report;
 use hub_core::credential::state::State;
 use hub_core::finding::Finding;
 use hub_core::fleet::Touched;
@@ -36,7 +36,7 @@ fn plans(world: &World) -> BTreeMap<SecretKey, Told> {
 }
 
 fn reports(world: &World) -> BTreeMap<AccountKey, Option<Report>> {
-    accounts().map(|key| (key.clone(), report(&world.index, &world.fleet, &key))).collect()
+    accounts().map(|key| (key.clone(), world.report(&key))).collect()
 }
 
 /// The keys to plan again.

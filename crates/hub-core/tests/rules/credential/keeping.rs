@@ -10,6 +10,7 @@ use hub_core::credential::index::SyncSettings;
 use hub_core::credential::plan::{CopyAction, CopyPlan};
 use hub_core::credential::source::Unusable;
 use hub_core::credential::state::State;
+use hub_core::fleet::Part;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
@@ -323,17 +324,113 @@ fn tokens_that_are_not_listed_are_no_tokens_that_are_gone() {
 }
 
 #[test]
-fn before_every_copy_is_known_nothing_is_planned_and_this_is_reported() {
+fn before_every_copy_is_known_nothing_is_planned_but_the_end_of_one_that_is() {
     let mut world = World::unlisted(SyncSettings::default(), scene());
     world.index.accounts_listed();
     world.index.sources_listed(None);
     let unread = |state| CopyPlan { states: vec![(kueue(), state)], ..CopyPlan::default() };
     assert_eq!(world.plan(&scene_key()), unread(State::CopiesUnknown));
     world.put(World::settled_scene().secret(&scene_key()).clone());
+    assert_eq!(world.plan(&scene_key()), unread(State::CopiesUnknown));
     world.leave(&binding("team", "prod"));
-    assert_eq!(world.plan(&scene_key()), unread(State::NotGranted));
-    world.index.copies_listed(None);
-    assert_deleted(&world, State::NotGranted, "all are known");
+    assert_deleted(&world, State::NotGranted, "the copy is known");
+}
+
+/// A kind, what makes it readable or not, the state of a copy meanwhile, and what ends its grant.
+type UnreadKind = (&'static str, fn(&mut World, bool), State, Change);
+
+/// The kinds that can become unreadable, with what a copy is reported as meanwhile, and what ends its grant in spite of
+/// that.
+fn unread_kinds() -> Vec<UnreadKind> {
+    fn fleet(world: &mut World, part: Part, is_read: bool) {
+        world.fleet.set_read(part, is_read);
+    }
+    let unbound = || go(binding("team", "prod"));
+    vec![
+        ("clusters", |world, read| fleet(world, Part::Clusters, read), State::GrantUnknown, unbound()),
+        ("sets", |world, read| fleet(world, Part::Sets, read), State::GrantUnknown, unbound()),
+        (
+            "bindings",
+            |world, read| fleet(world, Part::Bindings, read),
+            State::GrantUnknown,
+            go(exclusive("prod")),
+        ),
+        (
+            "accounts",
+            |world, read| {
+                if read {
+                    let _ = world.index.accounts_listed();
+                } else {
+                    world.index.accounts_unread();
+                }
+            },
+            State::AccountUnknown,
+            unbound(),
+        ),
+        (
+            "tokens",
+            |world, read| {
+                if read {
+                    let _ = world.index.sources_listed(None);
+                } else {
+                    world.index.sources_unread(None);
+                }
+            },
+            State::TokenUnknown,
+            unbound(),
+        ),
+        ("profiles", |world, read| world.index.profiles_unread = !read, State::ProfileUnknown, unbound()),
+        (
+            "copies",
+            |world, read| {
+                if read {
+                    let _ = world.index.copies_listed(None);
+                } else {
+                    world.index.copies_unread(None);
+                }
+            },
+            State::CopiesUnknown,
+            unbound(),
+        ),
+    ]
+}
+
+#[test]
+fn while_a_kind_cannot_be_read_no_token_is_written_and_an_end_that_is_known_still_happens() {
+    let rotated = || with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } }));
+    for (kind, set_read, state, end) in unread_kinds() {
+        let mut world = World::settled_scene();
+        let before = world.secret(&scene_key()).clone();
+        set_read(&mut world, false);
+        // What was queued before is planned with what is known now.
+        world.arrive(&rotated());
+        world.settle();
+        assert_eq!(world.secret(&scene_key()), &before, "{kind}: the copy stays");
+        assert_eq!(world.state(&scene_key(), &kueue()), Some(state), "{kind}");
+        world.arrive(&binding("elsewhere", "prod"));
+        world.arrive(&profile("elsewhere", "c1"));
+        world.settle();
+        assert_eq!(world.secrets.len(), 1, "{kind}: nothing is created");
+        let mut ended = World::settled_scene();
+        set_read(&mut ended, false);
+        make(&mut ended, &end);
+        ended.settle();
+        assert!(ended.secrets.is_empty(), "{kind}: the end of the grant is known");
+        set_read(&mut world, true);
+        world.settle();
+        assert_eq!(world.secret(&scene_key())["data"]["token"], base64("rotated"), "{kind}");
+        assert_eq!(world.secrets.len(), 2, "{kind}: everything converges");
+    }
+}
+
+#[test]
+fn a_copy_that_is_edited_while_the_grant_cannot_be_read_waits_for_its_repair() {
+    let mut world = World::settled_scene();
+    world.fleet.set_read(Part::Bindings, false);
+    world.edit(&scene_key(), &json!({ "data": { "token": base64("edited") } }));
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
+    world.fleet.set_read(Part::Bindings, true);
+    assert!(matches!(world.plan(&scene_key()).action, CopyAction::Patch(..)));
 }
 
 #[test]

@@ -37,22 +37,50 @@ fn is_marked(secret: &Value) -> bool {
         && metadata["labels"]["authentication.open-cluster-management.io/synced-from"] == name
 }
 
-/// Whether a Secret is ours, by its content: all metadata of a copy, or the data of a token whose copy has its name.
+/// Whether a Secret is ours, by its content: all metadata of a copy, the data of a token whose copy has its name, or
+/// exactly the form of a copy of OCM's syncer.
 fn is_ours(hub: &Hub, secret: &Value) -> bool {
     let name = text(&secret["metadata"], "name");
     let holds_token_of = |account: &AccountKey| {
         let (cluster, account) = (account.cluster.as_str(), account.account.as_str());
-        hub.find("ManagedServiceAccount", cluster, account).is_some()
-            && hub.find("Secret", cluster, account).is_some_and(|token| {
-                let mut data = token["data"].clone();
-                data.as_object_mut().is_some_and(|data| {
-                    data.retain(|key, _| key == "token" || key == "ca.crt");
-                    data["token"].as_str().is_some_and(|token| !token.is_empty())
-                }) && secret["data"] == data
-            })
+        hub.find("Secret", cluster, account).is_some_and(|token| {
+            let mut data = token["data"].clone();
+            data.as_object_mut().is_some_and(|data| {
+                data.retain(|key, _| key == "token" || key == "ca.crt");
+                data["token"].as_str().is_some_and(|token| !token.is_empty())
+            }) && secret["data"] == data
+        })
     };
     let mut named = accounts().filter(|account| account.copy_name() == name);
-    secret["type"] == "Opaque" && (is_marked(secret) || named.any(|account| holds_token_of(&account)))
+    let is_it = |account: AccountKey| holds_token_of(&account);
+    secret["type"] == "Opaque" && (is_marked(secret) || named.any(is_it)) || is_of_ocm(hub, secret)
+}
+
+/// Whether OCM's syncer creates copies in exactly this form, for a profile that is there.
+fn is_of_ocm(hub: &Hub, secret: &Value) -> bool {
+    let metadata = &secret["metadata"];
+    let namespace = text(metadata, "namespace");
+    let Some([owner]) = metadata["ownerReferences"].as_array().map(Vec::as_slice) else { return false };
+    let Some(profile) = hub.find("ClusterProfile", namespace, text(owner, "name")) else { return false };
+    let manager = profile["metadata"]["labels"]["x-k8s.io/cluster-manager"].as_str();
+    let expected = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {
+            "namespace": namespace, "name": metadata["name"], "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+            "labels": { "authentication.open-cluster-management.io/synced-from": metadata["name"] },
+            "ownerReferences": [{
+                "apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "controller": true,
+                "name": owner["name"], "uid": profile["metadata"]["uid"],
+            }],
+        },
+        "data": { "token": secret["data"]["token"], "ca.crt": secret["data"]["ca.crt"] },
+    });
+    let unmanaged = json!({ "metadata": { "managedFields": null } });
+    manager.is_none_or(|manager| manager == "open-cluster-management")
+        && secret["data"]["token"].is_string()
+        && secret["data"]["ca.crt"].is_string()
+        && with(secret.clone(), &unmanaged) == expected
 }
 
 fn is_terminating(secret: &Value) -> bool {
@@ -97,13 +125,15 @@ impl Judge<'_> {
             Some(name) => name == account["metadata"]["name"],
             None => true,
         };
-        let has_token = self.token(account).map_or(!self.hub.sources_listed, |token| {
-            let uid = self.account(account).map(|account| &account["metadata"]["uid"]);
-            let owner = &token["metadata"]["ownerReferences"][0]["uid"];
-            let is_agents = token["type"] == "Opaque" && token["metadata"]["labels"] != json!({});
-            let readable = !token["data"].is_string();
-            !readable || is_agents && uid.is_none_or(|uid| uid == owner)
-        });
+        // Before the list is complete, or when it is out of date, not even a token that is known counts.
+        let has_token = !self.hub.sources_listed
+            || self.token(account).is_some_and(|token| {
+                let uid = self.account(account).map(|account| &account["metadata"]["uid"]);
+                let owner = &token["metadata"]["ownerReferences"][0]["uid"];
+                let is_agents = token["type"] == "Opaque" && token["metadata"]["labels"] != json!({});
+                let readable = !token["data"].is_string();
+                !readable || is_agents && uid.is_none_or(|uid| uid == owner)
+            });
         let profile = metadata(self.profile(key, account));
         asks && has_token
             && self.grant(key, account) != Grant::Refused
@@ -117,7 +147,9 @@ impl Judge<'_> {
 
     /// Whether the account and its token can be read, so that at most the grant is unknown.
     fn is_readable(&self, account: &AccountKey) -> bool {
-        self.account(account).is_some_and(|account| !account["status"].is_string())
+        self.hub.accounts_listed
+            && self.hub.sources_listed
+            && self.account(account).is_some_and(|account| !account["status"].is_string())
             && self
                 .token(account)
                 .is_some_and(|token| token["data"]["token"].as_str().is_some_and(|token| !token.is_empty()))
@@ -262,6 +294,22 @@ proptest! {
         straight.settle();
         lived.settle();
         prop_assert_eq!(&straight.secrets, &lived.secrets);
+    }
+
+    /// The lists of a start come in any order, and each of them one by one.
+    #[test]
+    fn what_is_planned_and_reported_does_not_depend_on_the_order_of_the_first_lists(
+        hub in hub(), order in Just((0..Hub::PARTS).collect::<Vec<_>>()).prop_shuffle(),
+    ) {
+        let hub = Hub { accounts_listed: true, ..hub };
+        let straight: Vec<_> = (0..Hub::PARTS).collect();
+        let (one, other) = (hub.known_in(&straight), hub.known_in(&order));
+        for key in secret_keys() {
+            prop_assert_eq!(one.plan(&key), other.plan(&key), "{}", key);
+        }
+        for account in accounts() {
+            prop_assert_eq!(one.report(&account), other.report(&account), "{}", account);
+        }
     }
 
     /// An account is created or deleted; the copies of other clusters do not change, unless they share its name.

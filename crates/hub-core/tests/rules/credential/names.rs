@@ -9,7 +9,6 @@ use hub_api::labels::{SYNCED_ACCOUNT, SYNCED_CLUSTER, SYNCED_FROM};
 use hub_api::names::{AccountKey, SecretKey, is_label_value};
 use hub_core::credential::index::{Refused, SyncSettings};
 use hub_core::credential::plan::{CopyAction, CopyPlan};
-use hub_core::credential::report::report;
 use hub_core::credential::state::State;
 use hub_core::finding::Reason;
 use serde_json::{Value, json};
@@ -85,8 +84,8 @@ fn the_first_stays_and_the_second_is_refused_and_reported_in_either_order() {
         for told in [key(first), key(second)] {
             assert!(findings[0].message.contains(&told.to_string()), "{findings:?}");
         }
-        assert_eq!(report(&world.index, &world.fleet, &key(first)), None);
-        assert_eq!(report(&world.index, &world.fleet, &key(second)).unwrap().reason, "NameTaken");
+        assert_eq!(world.report(&key(first)), None);
+        assert_eq!(world.report(&key(second)).unwrap().reason, "NameTaken");
     }
 }
 
@@ -332,7 +331,7 @@ fn a_name_too_long_for_a_secret_is_refused_and_reported() {
         let key = secret_key("team", &format!("berlin-{name}"));
         let expected = if fits { State::Synced } else { State::NameTooLong };
         assert_eq!(world.state(&key, &account_key("berlin", &name)), Some(expected));
-        let told = report(&world.index, &world.fleet, &account_key("berlin", &name)).map(|it| it.reason);
+        let told = world.report(&account_key("berlin", &name)).map(|it| it.reason);
         assert_eq!(told, (!fits).then_some("NameTooLong"));
         world.settle();
         assert_eq!(world.secrets.len(), usize::from(fits));

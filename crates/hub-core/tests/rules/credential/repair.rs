@@ -5,16 +5,19 @@
 
 use hub_api::cluster_profile::ServedVersions;
 use hub_api::labels::{
-    IS_MANAGED_SERVICE_ACCOUNT, SYNCED_ACCOUNT, SYNCED_ACCOUNT_UID, SYNCED_CLUSTER, SYNCED_FROM,
+    CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNCED_ACCOUNT, SYNCED_ACCOUNT_UID, SYNCED_CLUSTER,
+    SYNCED_FROM,
 };
 use hub_core::credential::copy::FIELD_MANAGER;
+use hub_core::credential::index::SyncSettings;
 use hub_core::credential::plan::{CopyAction, CopyPlan};
 use hub_core::credential::state::State;
 use hub_core::finding::Reason;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    World, account_key, base64, observe, scene, scene_key, scene_with, scene_without, stranger, token,
+    World, account, account_key, base64, observe, scene, scene_key, scene_with, scene_without, stranger,
+    token,
 };
 use crate::support::{NOON, binding, broken, with};
 
@@ -274,6 +277,120 @@ fn a_secret_prepared_with_every_mark_of_a_copy_is_replaced_and_never_gets_a_toke
     world.settle();
     assert_eq!(content(world.secret(&scene_key())), content(&our_copy()));
     assert_ne!(world.version(&scene_key()).uid, "uid-of-bait");
+}
+
+/// The copy of an earlier token, exactly as OCM's syncer creates it.
+fn of_ocm() -> Value {
+    let data = json!({ "token": base64("an earlier one"), "ca.crt": base64("ca-of-c1") });
+    let metadata = json!({ "uid": "uid-of-ocm", "annotations": null, "managedFields": null });
+    with(our_copy(), &json!({ "metadata": metadata, "data": data }))
+}
+
+#[test]
+fn a_copy_of_ocms_syncer_is_replaced_where_its_token_was_rotated_and_ends_with_its_account() {
+    let unlabelled = json!({ "metadata": { "labels": null } });
+    for (objects, is_kept) in [
+        (scene(), true),
+        (scene_without("ManagedServiceAccount"), false),
+        (scene_with("ManagedServiceAccount", &unlabelled), false),
+        (scene_without("ManagedClusterSetBinding"), false),
+        (scene_without("Secret"), false),
+    ] {
+        let mut world = World::of(objects);
+        world.put(of_ocm());
+        let plan = world.plan(&scene_key());
+        assert_eq!(
+            plan.action,
+            CopyAction::Delete(world.version(&scene_key())),
+            "in the version that was seen"
+        );
+        assert_eq!(plan.is_removal, !is_kept);
+        world.settle();
+        let expected = if is_kept { content(&our_copy()) } else { content(&Value::Null) };
+        assert_eq!(content(world.secret(&scene_key())), expected);
+        assert_ne!(
+            world.secret(&scene_key())["metadata"]["uid"],
+            "uid-of-ocm",
+            "no token is written into it"
+        );
+    }
+}
+
+#[test]
+fn a_secret_that_differs_from_a_copy_of_ocms_syncer_in_anything_is_foreign() {
+    let owner = |patch: &Value| {
+        let owner = with(of_ocm()["metadata"]["ownerReferences"][0].clone(), patch);
+        json!({ "metadata": { "ownerReferences": [owner] } })
+    };
+    let owners = of_ocm()["metadata"]["ownerReferences"][0].clone();
+    for patch in [
+        json!({ "metadata": { "labels": { SYNCED_FROM: "c1-other" } } }),
+        json!({ "metadata": { "labels": { "team": "x" } } }),
+        json!({ "metadata": { "annotations": { "note": "x" } } }),
+        json!({ "metadata": { "finalizers": ["example.com/hold"] } }),
+        json!({ "metadata": { "ownerReferences": null } }),
+        json!({ "metadata": { "ownerReferences": [owners.clone(), with(owners, &json!({ "uid": "other" }))] } }),
+        owner(&json!({ "uid": "uid-of-an-earlier-profile" })),
+        owner(&json!({ "controller": null })),
+        owner(&json!({ "kind": "ConfigMap" })),
+        owner(&json!({ "apiVersion": "v1" })),
+        owner(&json!({ "name": "c2" })),
+        json!({ "type": "kubernetes.io/tls" }),
+        json!({ "immutable": true }),
+        json!({ "data": { "more": base64("x") } }),
+        json!({ "data": { "ca.crt": null } }),
+        json!({ "data": { "token": null } }),
+        json!({ "data": { "token": 7 } }),
+    ] {
+        for objects in [scene(), scene_without("ManagedServiceAccount")] {
+            let mut world = World::of(objects);
+            let secret = with(of_ocm(), &patch);
+            world.put(secret.clone());
+            world.settle();
+            assert_eq!(world.secret(&scene_key()), &secret, "{patch}");
+        }
+    }
+    for profile in [
+        json!({ "metadata": { "labels": { CLUSTER_MANAGER: "karmada" } } }),
+        json!({ "spec": { "clusterManager": { "name": "karmada" } } }),
+    ] {
+        let mut world = World::of(scene_with("ClusterProfile", &profile));
+        world.put(of_ocm());
+        world.settle();
+        assert_eq!(world.secret(&scene_key()), &of_ocm(), "of a profile that is not ours: {profile}");
+    }
+}
+
+#[test]
+fn a_copy_whose_account_opted_out_while_no_syncer_ran_ends_in_any_order_of_the_first_lists() {
+    let unlabelled = with(account("c1", "kueue"), &json!({ "metadata": { "labels": null } }));
+    let no_annotations = json!({ "metadata": { "annotations": null } });
+    // OCM's syncer made it, or a tenant has removed more than its annotations.
+    for patch in
+        [no_annotations.clone(), with(no_annotations, &json!({ "metadata": { "ownerReferences": null } }))]
+    {
+        for is_copy_first in [true, false] {
+            let mut world = World::of(scene_without("ManagedServiceAccount"));
+            let copy = with(our_copy(), &patch);
+            if is_copy_first {
+                world.put(copy.clone());
+            }
+            world.arrive_at_syncer(&unlabelled);
+            if !is_copy_first {
+                world.put(copy);
+            }
+            assert!(world.plan(&scene_key()).is_removal, "the copy is first: {is_copy_first}, {patch}");
+            world.settle();
+            assert!(world.secret(&scene_key()).is_null());
+        }
+    }
+    // Where tokens are watched by the names of accounts that opt in, the token is not known.
+    let mut world = World::unlisted(SyncSettings::default(), scene_without("Secret"));
+    world.index.accounts_listed();
+    world.index.copies_listed(None);
+    world.arrive_at_syncer(&unlabelled);
+    world.put(of_ocm());
+    assert!(world.plan(&scene_key()).is_removal);
 }
 
 #[test]

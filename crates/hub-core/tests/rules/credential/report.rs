@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use hub_api::labels::{CLUSTER_MANAGER, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES};
 use hub_core::credential::account::CONDITION_SYNCED;
 use hub_core::credential::index::{Refused, SyncSettings};
-use hub_core::credential::report::{Report, conditions, report};
+use hub_core::credential::report::{Report, conditions};
 use hub_core::credential::source::Unusable;
 use hub_core::credential::state::State;
 use hub_core::token_names::MAX_OF_A_CLUSTER;
@@ -20,7 +20,7 @@ use crate::support::credential::{
 use crate::support::{NOON, binding, broken, condition, with};
 
 fn told(world: &World) -> Option<Report> {
-    report(&world.index, &world.fleet, &account_key("c1", "kueue"))
+    world.report(&account_key("c1", "kueue"))
 }
 
 /// Reason and message.
@@ -146,7 +146,7 @@ fn of_a_long_entry_that_is_not_a_namespace_the_beginning_is_quoted() {
 
 #[test]
 fn a_report_of_what_may_be_about_to_arrive_differs_from_one_of_a_problem() {
-    let is_missing = |objects| !told(&World::of(objects)).unwrap().missing_in.is_empty();
+    let is_missing = |objects| told(&World::of(objects)).unwrap().is_missing;
     assert!(is_missing(scene_without("ClusterProfile")));
     assert!(!is_missing(scene_without("Secret")), "no agent has reported a token");
     assert!(!is_missing(scene_without("ManagedClusterSetBinding")), "no namespace has a problem");
@@ -221,7 +221,7 @@ fn every_state_that_is_counted_is_in_the_list_of_metrics_once() {
 }
 
 fn trouble(reason: &'static str, message: &str) -> Report {
-    Report { reason, message: message.to_owned(), missing_in: BTreeSet::new() }
+    Report { reason, message: message.to_owned(), is_missing: false }
 }
 
 fn now() -> Timestamp {

@@ -145,7 +145,7 @@ proptest! {
         for key in secret_keys() {
             let record = hub.credentials.copy(&key).and_then(|copy| copy.record.as_ref());
             let Some(AccountKey { cluster, .. }) = record.map(|record| &record.account) else { continue };
-            if !plan_copy(&hub.credentials, &hub.fleet, &key).is_removal {
+            if !plan_copy(&hub.credentials, &hub.fleet, &key, hub.credentials.copy(&key)).is_removal {
                 continue;
             }
             let is_about = |of: &Option<String>, name: &str| of.as_deref().is_none_or(|of| of == name);
@@ -174,7 +174,7 @@ proptest! {
                     continue;
                 }
                 let copy_key = secret_key(namespace, &account.copy_name());
-                let plan = plan_copy(&hub.credentials, &hub.fleet, &copy_key);
+                let plan = plan_copy(&hub.credentials, &hub.fleet, &copy_key, hub.credentials.copy(&copy_key));
                 let state = plan.states.iter().find(|(key, _)| *key == account).map(|(_, state)| *state);
                 let is_settled = state == Some(State::Synced) && plan.action == CopyAction::Nothing;
                 let AccountKey { cluster, account } = &account;

@@ -2,11 +2,12 @@
 
 use hub_core::explain::observed::AccountPermission;
 use hub_core::explain::{Object, Question, Status, Step, explain};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::scene::{Scene, one, work};
 use crate::support::credential::account;
-use crate::support::with;
+use crate::support::{key, member, with};
 
 /// The permissions of applications in a namespace, and that of the account which acts as them.
 fn permissions(namespace: &str, applied: &str) -> Value {
@@ -24,15 +25,19 @@ fn permissions(namespace: &str, applied: &str) -> Value {
     object
 }
 
+/// The account of the user server on a cluster.
+fn user_server(cluster: &str) -> Value {
+    with(account(cluster, "user-server"), &json!({ "metadata": { "labels": null } }))
+}
+
 /// A hub on which `team` reaches `c1` by its own identity alone.
 fn scene() -> Scene {
-    let account = with(account("c1", "user-server"), &json!({ "metadata": { "labels": null } }));
     let entry =
         json!({ "name": "open-cluster-management-own-identity", "cluster": { "server": "https://user/c1" } });
     Scene::in_order()
         .without("ManagedServiceAccount")
         .without("Secret")
-        .and(account)
+        .and(user_server("c1"))
         .profile(&json!({ "status": { "accessProviders": [entry] } }))
         .observing(|hub| {
             let permissions = AccountPermission::of_manifest_work(&permissions("team", "True"));
@@ -106,4 +111,16 @@ fn an_application_with_both_has_the_steps_of_both() {
         "{codes:?}"
     );
     assert!(codes.contains(&"UserServerHasNoToken".to_owned()), "{codes:?}");
+}
+
+#[test]
+fn a_cluster_that_the_tunnel_cannot_lead_to_by_its_name_is_no_cluster_for_own_identities() {
+    let odd = scene().and(member("2107au", "prod")).and(user_server("2107au")).observing(|hub| {
+        let own = AccountPermission::of_manifest_work(&permissions("team", "True"));
+        hub.permissions.insert("2107au".into(), own);
+        let metadata = ObjectMeta { name: Some("2107au".to_owned()), ..ObjectMeta::default() };
+        hub.apply_profile(key("team", "2107au"), &metadata, &json!({}));
+    });
+    let expected = (Step::OwnIdentity, "ClusterNameNotRoutable".to_owned(), Status::Problem);
+    assert_eq!(results(&odd, &one("team", "2107au"))[..1], [expected]);
 }

@@ -91,6 +91,18 @@ fn a_cluster_that_is_not_granted_is_explained_by_binding_set_or_cluster() {
             "ClusterDeleting",
             "kubectl get",
         ),
+        (
+            Scene::in_order().with("ManagedCluster", &json!({ "spec": { "hubAcceptsClient": false } })),
+            Step::ClusterSet,
+            "ClusterNotAccepted",
+            "clusteradm accept --clusters c1",
+        ),
+        (
+            Scene::in_order().with("ManagedCluster", &json!({ "spec": { "hubAcceptsClient": "yes" } })),
+            Step::ClusterSet,
+            "Unreadable",
+            "kubectl get managedcluster c1",
+        ),
     ]);
 }
 

@@ -164,7 +164,7 @@ fn a_cluster(name: &'static str) -> impl Strategy<Value = Value> {
         ("clusterClaims", 0.8, vec(a_claim(), 0..4).prop_map(Value::Array).boxed()),
         ("conditions", 0.8, conditions.boxed()),
     ]);
-    let fate = prop_oneof![8 => Just(0), 1 => Just(1), 1 => Just(2), 1 => Just(3)];
+    let fate = prop_oneof![8 => Just(0), 1 => Just(1), 1 => Just(2), 1 => Just(3), 1 => Just(4)];
     (labels, option::weighted(0.9, status), fate).prop_map(move |(labels, status, fate)| {
         let mut object = cluster(name, &labels);
         object["status"] = status.unwrap_or_default();
@@ -172,6 +172,7 @@ fn a_cluster(name: &'static str) -> impl Strategy<Value = Value> {
             1 => deleting(object),
             2 => unreadable(object),
             3 => with(object, &json!({ "metadata": { "creationTimestamp": null } })),
+            4 => with(object, &json!({ "spec": { "hubAcceptsClient": false } })),
             _ => object,
         }
     })

@@ -72,6 +72,36 @@ impl Hub {
         world
     }
 
+    /// The number of objects, Secrets and lists of a hub.
+    pub const PARTS: usize = 33 + 14 + 3;
+
+    /// What is known of the hub once its objects, its Secrets and the ends of its lists have come in this order.
+    pub fn known_in(&self, order: &[usize]) -> World {
+        let settings =
+            SyncSettings { require_namespaces: self.require_namespaces, ..SyncSettings::default() };
+        let mut world = World::unlisted(settings, []);
+        let parts: Vec<_> = self.objects.iter().chain(&self.secrets).collect();
+        assert_eq!(parts.len() + 3, Self::PARTS);
+        for index in order {
+            match parts.get(*index) {
+                Some(Some(object)) if *index < self.objects.len() => world.arrive_at_syncer(object),
+                Some(Some(secret)) => drop(world.put(secret.clone())),
+                None if *index == parts.len() && self.accounts_listed => {
+                    world.index.accounts_listed();
+                }
+                None if *index == parts.len() + 1 && self.sources_listed => {
+                    world.index.sources_listed(None);
+                }
+                None if *index == parts.len() + 2 => {
+                    world.index.copies_listed(None);
+                }
+                Some(None) | None => {}
+            }
+        }
+        world.index.reach_all(&world.fleet);
+        world
+    }
+
     fn list(&self, world: &mut World) {
         if self.accounts_listed {
             world.index.accounts_listed();
@@ -176,6 +206,7 @@ fn a_cluster(name: &'static str) -> BoxedStrategy<Value> {
         5 => select(SETS.to_vec()).prop_map(move |set| member(name, set)),
         1 => Just(member(name, "none")),
         1 => Just(with(member(name, "red"), &deletion())),
+        1 => Just(with(member(name, "red"), &json!({ "spec": { "hubAcceptsClient": false } }))),
     ]
     .boxed()
 }
@@ -224,6 +255,7 @@ fn an_account(cluster: &str, name: &str) -> BoxedStrategy<Value> {
         scope(""),
         deletion(),
         json!({ "metadata": { "labels": { SYNC_TO_CLUSTER_PROFILE: "True" } } }),
+        json!({ "metadata": { "labels": null } }),
         json!({ "metadata": { "uid": "uid-of-a-later-account" } }),
         json!({ "status": "text" }),
         json!({ "status": null }),

@@ -13,8 +13,10 @@ use hub_core::credential::account::Account;
 use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy};
 use hub_core::credential::index::{CreatedCopy, CredentialIndex, ProfileMetadata, SyncSettings};
 use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
+use hub_core::credential::report::{Recipients, Report, report};
 use hub_core::credential::source::TokenSource;
 use hub_core::credential::state::State;
+use hub_core::credential::tally::Tally;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::version::Version;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -209,6 +211,17 @@ impl World {
         }
     }
 
+    /// Takes in an object as the syncer does, which keeps only some of the accounts that do not opt in.
+    pub fn arrive_at_syncer(&mut self, object: &Value) {
+        if object["kind"] == "ManagedServiceAccount" {
+            let (namespace, name) = names(object);
+            let account = Account::read(super::decode(object));
+            self.index.apply_needed_account(account_key(namespace, name), account);
+        } else {
+            self.arrive(object);
+        }
+    }
+
     /// Takes out the object that has this one's kind and name.
     pub fn leave(&mut self, object: &Value) -> Arrival {
         let (namespace, name) = names(object);
@@ -258,7 +271,17 @@ impl World {
 
     /// What is planned there.
     pub fn plan(&self, key: &SecretKey) -> CopyPlan {
-        plan(&self.index, &self.fleet, key)
+        plan(&self.index, &self.fleet, key, self.index.copy(key))
+    }
+
+    /// What is reported on an account when every key is planned.
+    pub fn report(&self, account: &AccountKey) -> Option<Report> {
+        let mut tally = Tally::default();
+        for key in self.index.keys(&self.fleet) {
+            tally.set(&key, &self.plan(&key).states, None);
+        }
+        let recipients = Recipients::of(&self.index, &self.fleet, account);
+        report(&self.index, account, tally.troubles(account), &recipients)
     }
 
     /// The state of the account there.

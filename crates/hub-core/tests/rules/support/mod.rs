@@ -162,7 +162,7 @@ pub fn fleet_where(bound: BoundSource, objects: impl IntoIterator<Item = Value>)
 pub fn decode<K: DeserializeOwned>(object: &Value) -> Result<K, Unreadable> {
     serde_json::from_value(object.clone()).map_err(|error| {
         let metadata = serde_json::from_value(object["metadata"].clone()).unwrap();
-        Unreadable { metadata, spec: None, error: error.to_string() }
+        Unreadable { metadata, spec: object.get("spec").cloned(), error: error.to_string() }
     })
 }
 

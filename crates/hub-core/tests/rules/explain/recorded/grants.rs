@@ -89,6 +89,9 @@ pub fn scenes() -> Vec<Recorded> {
             Scene::in_order().without("ManagedCluster").and(member("c11", "prod"))
         }),
         thrice("the cluster is being deleted", || Scene::in_order().map("ManagedCluster", deleting)),
+        thrice("the hub does not accept the cluster", || {
+            Scene::in_order().with("ManagedCluster", &json!({ "spec": { "hubAcceptsClient": false } }))
+        }),
         thrice("the bindings cannot be read", || Scene::in_order().observing(bindings_unread)),
         thrice("the clusters cannot be read", || {
             Scene::in_order().observing(|hub| hub.knows_clusters = false)

@@ -1,0 +1,259 @@
+//! The user server between upstream's own proxy server and clusters that attack it (`e2e/hostile-cluster`), and with a proxy
+//! server that freezes. On a real hub, without Pods.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+use hostile_cluster::{Act, Cluster, Identity};
+use local_hub::field::HOME;
+use local_hub::{LocalHub, Running, ServingAuthority, eventually, ocm};
+use serde_json::{Value, json};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::own_identity::raw::Raw;
+use super::own_identity::{ACCOUNT, AUDIENCE, HOUR, permissions, start};
+use crate::support::field::{free_port, program, run};
+use crate::support::{Hub, SOON, world};
+
+/// How long the attacks last, in seconds, if this variable is not set.
+const PERIOD: (&str, u64) = ("HUB_ADDONS_HOSTILE_SECONDS", 15);
+/// Requests to each hostile cluster at once.
+const REQUESTS: usize = 10;
+/// What the chart requests for the user server, in KiB.
+const MEMORY: u64 = 64 << 10;
+const HONEST: [&str; 2] = ["honest", "other-honest"];
+
+/// A hub, the proxy server, clusters that have registered there, and the user server.
+struct Stage {
+    // Ends before the hub.
+    server: Running,
+    _proxy: Running,
+    address: SocketAddr,
+    authority: ServingAuthority,
+    relay: Relay,
+    /// Of an application to which all clusters are granted.
+    token: String,
+    _agents: JoinSet<()>,
+    _hub: Hub,
+}
+
+impl Stage {
+    /// With clusters of these names, and whether they share a CA with each other.
+    async fn start(clusters: Vec<(String, Act)>, is_shared: bool, more: &[&str]) -> Self {
+        let hub = Hub::with_rights(LocalHub::builder().start().await.unwrap(), Vec::new()).await;
+        let access = hub.service_account(HOME, "user-server").await.unwrap();
+        let [everywhere, in_home] = permissions();
+        hub.grant_service_account(HOME, "user-server", everywhere).await.unwrap();
+        access.grant_in_namespace(in_home).await.unwrap();
+        let application = hub.service_account("team", "application").await.unwrap();
+        let token = application.token_for(AUDIENCE, HOUR).await.unwrap().expose().to_owned();
+        world::create(&hub.ocm, [ocm::cluster_set("blue"), ocm::bound("team", "blue")]).await;
+
+        let authority = ServingAuthority::new("hub").unwrap();
+        let serving = authority.issue(["127.0.0.1"]).unwrap();
+        let certificates = hub.directory().join("user-server");
+        std::fs::create_dir(&certificates).unwrap();
+        let [crt, key] = ["tls.crt", "tls.key"].map(|name| certificates.join(name));
+        std::fs::write(&crt, serving.tls_crt()).unwrap();
+        std::fs::write(&key, serving.tls_key()).unwrap();
+        let [clients, agents, admin, health] = [(); 4].map(|()| free_port());
+        let mut arguments = vec![
+            "--mode=grpc".to_owned(),
+            "--uds-name=".to_owned(),
+            "--proxy-strategies=destHost".to_owned(),
+        ];
+        for (kind, port) in [("server", clients), ("agent", agents), ("admin", admin), ("health", health)] {
+            arguments.extend([format!("--{kind}-port={port}"), format!("--{kind}-bind-address=127.0.0.1")]);
+        }
+        for kind in ["server", "cluster"] {
+            arguments.push(format!("--{kind}-cert={}", crt.display()));
+            arguments.push(format!("--{kind}-key={}", key.display()));
+        }
+        // A client is trusted by its own certificate, which may be used for anything.
+        let client = rcgen::generate_simple_self_signed(vec!["client".to_owned()]).unwrap();
+        let (client, client_key) = (client.cert.pem(), client.signing_key.serialize_pem());
+        let trusted = hub.directory().join("client.crt");
+        std::fs::write(&trusted, &client).unwrap();
+        arguments.push(format!("--server-ca-cert={}", trusted.display()));
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let proxy = run(&hub, "proxy-server", &program("proxy-server").await, &[], &arguments).await;
+        secret(&hub, HOME, "proxy-server-ca", &json!({ "ca.crt": authority.ca_pem() })).await;
+        let client = json!({ "tls.crt": client, "tls.key": client_key });
+        secret(&hub, HOME, "proxy-client", &client).await;
+
+        let shared = ServingAuthority::new("shared").unwrap();
+        let (mut running, proxy_address) = (JoinSet::new(), SocketAddr::from(([127, 0, 0, 1], agents)));
+        for (name, act) in clusters {
+            ocm::ManagedCluster::named(&name).in_set("blue").create(&hub.ocm).await.unwrap();
+            world::ensure_namespace(&hub.ocm, &name).await;
+            let own = ServingAuthority::new(&name).unwrap();
+            let of_cluster = if is_shared { &shared } else { &own };
+            let reported = json!({ "token": "token", "ca.crt": of_cluster.ca_pem() });
+            secret(&hub, &name, ACCOUNT, &reported).await;
+            let serving = of_cluster.issue(["kubernetes.default.svc"]).unwrap();
+            let identity = Identity::from_pem(serving.tls_crt().as_bytes(), serving.tls_key().as_bytes());
+            let cluster = Cluster { name, act, identity: identity.unwrap() };
+            let authority = authority.ca_pem();
+            running.spawn(async move {
+                loop {
+                    // It ends when the proxy server has not started yet, and when its connection ends.
+                    let _ = cluster.clone().run(proxy_address, authority.as_bytes()).await;
+                    sleep(Duration::from_millis(100)).await;
+                }
+            });
+        }
+        let relay = Relay::before(SocketAddr::from(([127, 0, 0, 1], clients))).await;
+        let (server, address) = start(&hub, access.kubeconfig(), &certificates, relay.address, more).await;
+        Self { server, _proxy: proxy, address, authority, relay, token, _agents: running, _hub: hub }
+    }
+
+    /// The response of a cluster, and whether it is what an honest one responds.
+    async fn asks(&self, cluster: &str) -> (String, bool) {
+        let raw = Raw::connect(self.address, &self.authority.ca_pem()).await;
+        let response = raw.asks(&format!("{cluster}/version"), &self.token, "").await;
+        let is_honest = response.starts_with("HTTP/1.1 200 ") && response.ends_with("/version");
+        (response, is_honest)
+    }
+
+    /// Waits until a cluster responds.
+    async fn reaches(&self, cluster: &str) {
+        eventually(&format!("{cluster} responds"), SOON, async || match self.asks(cluster).await {
+            (_, true) => Ok(()),
+            (response, false) => Err(response),
+        })
+        .await;
+    }
+
+    /// The memory of the user server, in KiB: its own, without the pages of its file.
+    fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+async fn secret(hub: &Hub, namespace: &str, name: &str, data: &Value) {
+    let secret = ocm::Object::new(("", "v1", "Secret"), "secrets", Some(namespace), name);
+    secret.field("stringData", data.clone()).create(&hub.ocm).await.unwrap();
+}
+
+/// Leads to the proxy server. What is open can be frozen, as if the node of the proxy server had failed and another replica
+/// had taken over: nothing is closed, and new connections work.
+struct Relay {
+    address: SocketAddr,
+    frozen: watch::Sender<()>,
+    _task: JoinSet<()>,
+}
+
+impl Relay {
+    async fn before(proxy: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, frozen) = (listener.local_addr().unwrap(), watch::Sender::new(()));
+        let (freeze, mut task) = (frozen.clone(), JoinSet::new());
+        task.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut freeze = freeze.subscribe();
+                connections.spawn(async move {
+                    let Ok(mut server) = TcpStream::connect(proxy).await else { return };
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut client, &mut server) => {}
+                        Ok(()) = freeze.changed() => std::future::pending().await,
+                    }
+                });
+            }
+        });
+        Self { address, frozen, _task: task }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_succeed_again_soon_after_the_proxy_server_has_frozen() {
+    let stage = Box::pin(Stage::start(vec![(HONEST[0].to_owned(), Act::Honest)], false, &[])).await;
+    stage.reaches(HONEST[0]).await;
+    stage.relay.frozen.send_replace(());
+    stage.reaches(HONEST[0]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[allow(
+    clippy::print_stdout,
+    reason = "figures for information: only the failures and the memory are conditions"
+)]
+async fn honest_clusters_are_reached_beside_hostile_ones() {
+    let hostile: Vec<_> = Act::hostile()
+        .map(|act| (format!("hostile-{}", act.to_possible_value().unwrap().get_name()), act))
+        .collect();
+    let honest = HONEST.map(|name| (name.to_owned(), Act::Honest));
+    let clusters = hostile.iter().cloned().chain(honest).collect();
+    let stage = Arc::new(Box::pin(Stage::start(clusters, false, &[])).await);
+    for cluster in HONEST {
+        stage.reaches(cluster).await;
+    }
+    let seconds = std::env::var(PERIOD.0).map_or(PERIOD.1, |text| text.parse().unwrap());
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let before = stage.memory();
+    let mut attacked = JoinSet::new();
+    for (cluster, _) in &hostile {
+        for number in 0..REQUESTS {
+            let (cluster, stage) = (cluster.clone(), Arc::clone(&stage));
+            attacked.spawn(async move {
+                loop {
+                    let raw = Raw::connect(stage.address, &stage.authority.ca_pem()).await;
+                    let path = format!("{cluster}/version");
+                    if number % 2 == 0 {
+                        // What has no end is read for a while.
+                        let asks = raw.asks(&path, &stage.token, "");
+                        let _ = tokio::time::timeout(Duration::from_secs(2), asks).await;
+                    } else {
+                        let unread = raw.starts(&path, &stage.token).await;
+                        sleep(Duration::from_secs(2)).await;
+                        drop(unread);
+                    }
+                }
+            });
+        }
+    }
+    let (mut requests, mut longest, mut memory) = (0, Duration::ZERO, 0);
+    while Instant::now() < end {
+        for cluster in HONEST {
+            let begun = Instant::now();
+            let (response, is_honest) = stage.asks(cluster).await;
+            assert!(is_honest, "{cluster}: {response}");
+            longest = longest.max(begun.elapsed());
+            requests += 1;
+        }
+        memory = memory.max(stage.memory());
+    }
+    println!("{requests} requests, at most {longest:?}; {before} to {memory} KiB");
+    assert!(memory < MEMORY, "{before} to {memory} KiB");
+    attacked.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clusters_with_a_ca_in_common_are_reported_and_refused_where_that_is_wanted() {
+    let clusters = || HONEST.map(|name| (name.to_owned(), Act::Honest)).into();
+    let stage = Box::pin(Stage::start(clusters(), true, &[])).await;
+    for cluster in HONEST {
+        stage.reaches(cluster).await;
+        let log = stage.server.log();
+        let is_reported = |line: &str| {
+            line.contains("SharedAuthority") && line.contains(&format!("ManagedCluster {cluster}"))
+        };
+        assert!(log.lines().any(is_reported), "{log}");
+    }
+    drop(stage);
+    let stage = Box::pin(Stage::start(clusters(), true, &["--refuse-shared-authorities"])).await;
+    for cluster in HONEST {
+        let (response, _) = stage.asks(cluster).await;
+        assert!(response.contains("has a CA in common"), "{cluster}: {response}");
+    }
+}

@@ -1,0 +1,120 @@
+//! What a start and an event cost the syncer, counted: a hub of twice the size costs at most twice as much, whatever is
+//! doubled, and an event costs what it concerns.
+
+#![cfg(test)]
+
+use std::collections::BTreeMap;
+
+use hub_api::labels::SYNC_TO_NAMESPACES;
+use hub_api::names::AccountKey;
+use hub_core::credential::report::{Recipients, report};
+use hub_core::credential::tally::Tally;
+use hub_core::effort::{self, Effort};
+use hub_core::fleet::Touched;
+use serde_json::{Value, json};
+
+use crate::support::credential::{World, account, secret_key, token};
+use crate::support::{binding, by_labels, cluster, with};
+
+/// The numbers of objects of a hub: of clusters, namespaces, sets, and accounts of each cluster.
+type Shape = [usize; 4];
+
+/// A hub where every set is bound in every namespace, and accounts name them all. No copy can be created, which takes the
+/// longest reports.
+fn objects([clusters, namespaces, sets, accounts]: Shape) -> Vec<Value> {
+    let names: Vec<_> = (0..namespaces).map(|it| format!("n{it}")).collect();
+    let scope = json!({ "metadata": { "annotations": { SYNC_TO_NAMESPACES: names.join(",") } } });
+    let mut objects = Vec::new();
+    for set in 0..sets {
+        let (set, label) = (format!("s{set}"), format!("in-{set}"));
+        objects.push(by_labels(&set, &json!({ "matchLabels": { label: "" } })));
+        objects.extend(names.iter().map(|namespace| binding(namespace, &set)));
+    }
+    for number in 0..clusters {
+        let name = format!("c{number}");
+        objects.push(cluster(&name, &json!({ format!("in-{}", number % sets): "" })));
+        for account_of in (0..accounts).map(|it| format!("a{it}")) {
+            objects.push(with(account(&name, &account_of), &scope));
+            objects.push(token(&name, &account_of));
+        }
+    }
+    objects
+}
+
+/// A syncer, as far as its decisions go.
+struct Syncer {
+    world: World,
+    tally: Tally,
+    recipients: BTreeMap<AccountKey, Recipients>,
+}
+
+impl Syncer {
+    fn plan(&mut self, key: &hub_api::names::SecretKey) {
+        let World { index, fleet, .. } = &self.world;
+        for change in self.tally.set(key, &self.world.plan(key).states, None) {
+            let account = change.account;
+            let recipients = self.recipients.entry(account.clone());
+            let recipients = recipients.or_insert_with(|| Recipients::of(index, fleet, &account));
+            drop(report(index, &account, self.tally.troubles(&account), recipients));
+        }
+    }
+
+    fn start(shape: Shape) -> Self {
+        let world = World::of(objects(shape));
+        let mut syncer = Self { world, tally: Tally::default(), recipients: BTreeMap::new() };
+        for namespace in syncer.world.index.namespaces(&syncer.world.fleet) {
+            let touched = Touched::Namespaces([namespace].into());
+            let (keys, _) = syncer.world.index.concerned(&syncer.world.fleet, &touched);
+            for key in keys {
+                syncer.plan(&key);
+            }
+        }
+        syncer
+    }
+}
+
+fn counted(work: impl FnOnce()) -> Effort {
+    let before = effort::spent();
+    work();
+    let after = effort::spent();
+    Effort {
+        plans: after.plans - before.plans,
+        decisions: after.decisions - before.decisions,
+        matches: after.matches - before.matches,
+    }
+}
+
+#[test]
+fn a_start_on_a_hub_of_twice_the_size_costs_at_most_twice_as_much() {
+    let shape = [4, 6, 2, 3];
+    let one = counted(|| drop(Syncer::start(shape)));
+    assert_eq!(one.plans, 4 * 6 * 3, "each copy is planned once");
+    for part in 0..shape.len() {
+        let mut twice = shape;
+        twice[part] *= 2;
+        let other = counted(|| drop(Syncer::start(twice)));
+        for (once, twice) in
+            [(one.plans, other.plans), (one.decisions, other.decisions), (one.matches, other.matches)]
+        {
+            assert!(twice <= 2 * once, "{shape:?} costs {one:?}, {part} doubled costs {other:?}");
+        }
+    }
+}
+
+#[test]
+fn the_change_of_a_copy_costs_the_same_on_a_hub_of_any_size() {
+    let of_one = |shape: Shape| {
+        let mut syncer = Syncer::start(shape);
+        let key = secret_key("n1", "c1-a1");
+        syncer
+            .world
+            .index
+            .delete_source(&hub_api::names::AccountKey { cluster: "c1".into(), account: "a1".into() });
+        counted(|| syncer.plan(&key))
+    };
+    let small = of_one([2, 2, 1, 2]);
+    assert_eq!((small.plans, small.decisions), (1, 1));
+    assert_eq!(of_one([8, 2, 1, 2]), small);
+    assert_eq!(of_one([2, 8, 1, 2]), small);
+    assert_eq!(of_one([2, 2, 1, 8]), small);
+}

@@ -1,0 +1,213 @@
+//! What clients that read nothing, and clusters that read nothing, take from others: the user server on loopback, between
+//! a scripted hub and scripted clusters.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hostile::attacks::upgrade;
+use hostile::{Client, SOON, World, endless, eventually, token};
+use http::StatusCode;
+use http_body_util::{BodyExt as _, Full};
+use hub_process::process::{Process, Setup};
+use hub_runtime::observe::metrics::Metrics;
+use hub_runtime::observe::serving_certificate::ServingCertificate;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use user_server::{DEFAULT_ACCOUNT, ProxyServerSettings, UserServer, UserServerMetrics, UserServerSettings};
+
+const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
+const WINDOW: u32 = 65_535;
+const HONEST: [u8; 4] = [127, 0, 0, 2];
+const HOSTILE: [u8; 4] = [127, 0, 0, 3];
+const OPEN: &str = "hub_addons_user_server_open{kind=\"request\"}";
+
+struct Scene {
+    world: World,
+    server: SocketAddr,
+    metrics: Metrics,
+}
+
+impl Scene {
+    /// The user server, which grants both clusters to the namespace `team`.
+    async fn start(idle_connections: usize) -> Self {
+        let world = World::start(&["one", "two"]).await;
+        world.hub.bind("team");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let directory: PathBuf = world.directory.path().to_owned();
+        let certificate = Arc::new(ServingCertificate::new(Some(directory), PROTOCOLS).unwrap());
+        let hub = format!("http://{}", world.hub.address).parse().unwrap();
+        let client = kube::Client::try_from(kube::Config::new(hub)).unwrap();
+        let (metrics, of_server) = Metrics::with("0", UserServerMetrics::register);
+        let settings = UserServerSettings {
+            audience: "hub-addons".to_owned(),
+            account: DEFAULT_ACCOUNT.into(),
+            protected: "".parse().unwrap(),
+            requests_per_namespace: 500,
+            idle_connections,
+            access_log: false,
+            refuse_shared_authorities: false,
+            proxy_server: ProxyServerSettings {
+                host: world.proxy.ip().to_string(),
+                port: world.proxy.port(),
+                namespace: "open-cluster-management-addon".into(),
+                client_secret: "proxy-client".to_owned(),
+                ca_secret: "proxy-server-ca".to_owned(),
+            },
+            metrics: of_server,
+        };
+        let setup = Setup { metrics: metrics.clone(), is_read_only: true, ..Setup::new(client) };
+        let process = Process::new(setup)
+            .add(Some(settings), |shared, settings| UserServer::new(shared, settings, listener, certificate));
+        tokio::spawn(process.run(CancellationToken::new()));
+        let scene = Self { world, server, metrics };
+        eventually("it serves", async || scene.get("one").await == Some(StatusCode::OK)).await;
+        scene
+    }
+
+    fn client(&self, from: [u8; 4]) -> Client {
+        self.world.client(self.server, from)
+    }
+
+    /// The status of an honest request on a new connection.
+    async fn get(&self, cluster: &str) -> Option<StatusCode> {
+        let (mut sender, _connection) = self.client(HONEST).http2(WINDOW).await.ok()?;
+        let request = Client::request(&format!("https://hub/{cluster}/version"), &token("team", 0), None);
+        Some(sender.send_request(request).await.ok()?.status())
+    }
+
+    /// The value of a metric.
+    fn metric(&self, name: &str) -> u64 {
+        let text = self.metrics.text();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap();
+        line.parse().unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_that_are_not_read_keep_no_connection_open() {
+    // Two for each peer.
+    let scene = Scene::start(8).await;
+    let client = scene.client(HOSTILE);
+    let mut open = Vec::new();
+    for _ in 0..20 {
+        let (sender, connection) = client.http2(0).await.unwrap();
+        let mut refusals = Vec::new();
+        for _ in 0..100 {
+            // The oldest connections are being closed meanwhile.
+            let request = Client::request("https://hub/one/version", "", None);
+            let Ok(response) = sender.clone().send_request(request).await else { break };
+            assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+            refusals.push(response);
+        }
+        open.push((connection, refusals));
+    }
+    eventually("all but the newest are closed", async || {
+        open.iter().filter(|(connection, _)| !connection.is_finished()).count() <= 2
+    })
+    .await;
+
+    let mut open = Vec::new();
+    for _ in 0..20 {
+        let mut connection = client.raw().await.unwrap();
+        let requests = "GET /one/version HTTP/1.1\r\nHost: hub\r\n\r\n".repeat(1000);
+        open.push(tokio::spawn(async move {
+            // It ends when the connection does: the responses are not read.
+            while connection.write_all(requests.as_bytes()).await.is_ok() {}
+        }));
+    }
+    eventually("all but the newest are closed", async || {
+        open.iter().filter(|connection| !connection.is_finished()).count() <= 2
+    })
+    .await;
+    assert_eq!(scene.get("one").await, Some(StatusCode::OK));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_grant_ends_both_directions_of_a_client_that_reads_nothing() {
+    let scene = Scene::start(100).await;
+    let client = scene.client(HOSTILE);
+    let (mut http2, _connection) = client.http2(WINDOW).await.unwrap();
+    let mut http1 = client.http1().await.unwrap();
+    let request = |url| Client::request(url, &token("team", 0), Some(endless()));
+    let unread = (
+        http2.send_request(request("https://hub/one/sink")).await.unwrap(),
+        http1.send_request(request("/one/sink")).await.unwrap(),
+    );
+    let seen = scene.world.seen("one");
+    eventually("the uploads reach the cluster", async || seen.uploaded() > 1 << 20).await;
+    assert_eq!(scene.metric(OPEN), 2);
+    scene.world.hub.unbind("team");
+    eventually("the cluster sees the end of all four bodies", async || seen.ended() == 2).await;
+    eventually("nothing is left", async || scene.metric(OPEN) == 0).await;
+    assert_eq!(scene.metric("hub_addons_user_server_cut_total"), 2);
+    assert_eq!(scene.get("one").await, Some(StatusCode::FORBIDDEN));
+    drop(unread);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_reads_nothing_stalls_no_upload_to_another_on_the_same_connection() {
+    let scene = Scene::start(100).await;
+    let (http2, _connection) = scene.client(HONEST).http2(WINDOW).await.unwrap();
+    let send = async |url: &str, body| {
+        let request = Client::request(url, &token("team", 0), Some(body));
+        timeout(SOON, http2.clone().send_request(request)).await.unwrap().unwrap()
+    };
+    let mut stuck = Vec::new();
+    for _ in 0..90 {
+        stuck.push(send("https://hub/one/stuck", endless()).await);
+    }
+    let upload = Full::from(vec![b'x'; 1 << 20]).boxed_unsync();
+    let counted = send("https://hub/two/count", upload).await.into_body().collect();
+    let counted = timeout(SOON, counted).await.unwrap().unwrap().to_bytes();
+    assert_eq!(counted, (1 << 20).to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_data_of_one_cluster_end_no_upgraded_connection_to_another() {
+    let scene = Scene::start(100).await;
+    let token = token("team", 0);
+    let (mut flood, mut echo) =
+        (scene.client(HONEST).http1().await.unwrap(), scene.client(HONEST).http1().await.unwrap());
+    let unread = upgrade(&mut flood, "/one/flood", &token).await.unwrap();
+    let mut echo = TokioIo::new(upgrade(&mut echo, "/two/echo", &token).await.unwrap());
+    let mut echoes = async || {
+        let mut received = [0; 10_000];
+        echo.write_all(&[b'x'; 10_000]).await.unwrap();
+        echo.read_exact(&mut received).await.unwrap();
+    };
+    timeout(SOON, echoes()).await.unwrap();
+    eventually("it ends", async || scene.world.seen("one").floods_ended() == 1).await;
+    timeout(SOON, echoes()).await.unwrap();
+    drop(unread);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_headers_are_refused_and_one_cluster_leaves_requests_of_a_namespace_to_others() {
+    let scene = Scene::start(100).await;
+    let (http2, _connection) = scene.client(HONEST).http2(WINDOW).await.unwrap();
+    let mut request = Client::request("https://hub/one/version", &token("team", 0), None);
+    request.headers_mut().insert("large", "x".repeat(17 << 10).parse().unwrap());
+    let refused = timeout(SOON, http2.clone().send_request(request)).await.unwrap().unwrap();
+    assert_eq!(refused.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    let (mut clients, mut open, mut statuses) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..300 {
+        if number % 50 == 0 {
+            clients.push(scene.client(HONEST).http2(WINDOW).await.unwrap());
+        }
+        let mut sender = clients.last().unwrap().0.clone();
+        let request = Client::request("https://hub/one/watch", &token("team", 0), None);
+        let response = timeout(SOON, sender.send_request(request)).await.unwrap().unwrap();
+        statuses.push(response.status());
+        open.push(response);
+    }
+    assert!(statuses[..250].iter().all(|status| *status == StatusCode::OK));
+    assert!(statuses[250..].iter().all(|status| *status == StatusCode::TOO_MANY_REQUESTS));
+    assert_eq!(scene.get("two").await, Some(StatusCode::OK));
+}

@@ -1,0 +1,180 @@
+//! What the API server of a cluster does with a connection.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clap::ValueEnum;
+use http::header::{HeaderValue, LOCATION};
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream};
+use tokio_rustls::TlsAcceptor;
+
+/// The greatest frame of HTTP/2 that a peer must accept.
+const FRAME: usize = 16_384;
+
+/// What it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Act {
+    /// Responds to every request with its path, after it has read the body.
+    Honest,
+    /// Leaves dials without a response.
+    NoDial,
+    /// Neither reads nor writes.
+    Silence,
+    /// Sends noise into the tunnel, as fast as the proxy server takes it, whether or not it is read.
+    TunnelFlood,
+    /// Ends each connection at once.
+    Reset,
+    /// Ends each connection after the head of a response.
+    ResetLater,
+    /// Reads requests, and does not respond.
+    NoResponse,
+    /// Reads nothing after the handshakes.
+    NoReading,
+    /// Sends a head without an end.
+    EndlessHead,
+    /// Sends a body without an end, as fast as the client reads.
+    EndlessBody,
+    /// Sends a body without an end, whatever the client has asked it not to send.
+    BodyFlood,
+    /// Leads to another server.
+    Redirect,
+    /// Rejects the account.
+    Unauthorized,
+}
+
+/// The certificate of an API server, with its key.
+#[derive(Clone)]
+pub struct Identity(TlsAcceptor);
+
+impl Identity {
+    /// From the contents of `tls.crt` and `tls.key`.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> io::Result<Self> {
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(io::Error::other)?;
+        let config = ServerConfig::builder().with_no_client_auth();
+        let config = config.with_single_cert(chain.map_err(io::Error::other)?, key);
+        let mut config = config.map_err(io::Error::other)?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Self(TlsAcceptor::from(Arc::new(config))))
+    }
+}
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+impl Act {
+    /// All that are not honest.
+    pub fn hostile() -> impl Iterator<Item = Self> {
+        Self::value_variants().iter().copied().filter(|act| *act != Self::Honest)
+    }
+
+    /// Acts on a connection, which ends with this.
+    pub(crate) async fn on(self, mut connection: DuplexStream, identity: &Identity) {
+        // An error is an end: the client has closed the connection.
+        let _ = match self {
+            Self::NoDial | Self::Reset => Ok(()),
+            Self::Silence => pending().await,
+            Self::TunnelFlood => flood(&mut connection, &[b'x'; FRAME]).await,
+            _ => match identity.0.accept(connection).await {
+                Ok(stream) if matches!(self, Self::EndlessHead | Self::BodyFlood | Self::ResetLater) => {
+                    self.send_frames(stream).await
+                }
+                Ok(mut stream) if self == Self::NoReading => {
+                    // Settings with the greatest window for each stream, and one for the connection.
+                    let window = [b"\x00\x04".as_slice(), &(u32::MAX >> 1).to_be_bytes()].concat();
+                    let update = frame(8, 0, 0, &(u32::MAX >> 2).to_be_bytes());
+                    let _ = stream.write_all(&[frame(4, 0, 0, &window), update].concat()).await;
+                    pending().await
+                }
+                Ok(stream) => {
+                    let service =
+                        service_fn(
+                            move |request| async move { Ok::<_, Infallible>(self.respond(request).await) },
+                        );
+                    let server = http2::Builder::new(TokioExecutor::new());
+                    server.serve_connection(TokioIo::new(stream), service).await.map_err(io::Error::other)
+                }
+                Err(error) => Err(error),
+            },
+        };
+    }
+
+    /// Reads until the first head, and then sends what no server may send.
+    async fn send_frames(self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+        stream.write_all(&frame(4, 0, 0, b"")).await?;
+        stream.read_exact(&mut [0; 24]).await?;
+        let id = loop {
+            let mut head = [0; 9];
+            stream.read_exact(&mut head).await?;
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            stream.read_exact(&mut vec![0; length as usize]).await?;
+            if head[3] == 1 {
+                break u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+            }
+        };
+        // The index of ":status: 200" in the static table of HPACK, with the flag of a complete head.
+        let complete = frame(1, 4, id, b"\x88");
+        match self {
+            Self::ResetLater => stream.write_all(&complete).await,
+            Self::BodyFlood => {
+                stream.write_all(&complete).await?;
+                flood(&mut stream, &frame(0, 0, id, &[b'x'; FRAME])).await
+            }
+            _ => {
+                stream.write_all(&frame(1, 0, id, b"\x88")).await?;
+                // A field with the name "x" and 127 bytes.
+                let field = [b"\x00\x01x\x7f\x00".as_slice(), &[b'x'; 127]].concat();
+                flood(&mut stream, &frame(9, 0, id, &field.repeat(100))).await
+            }
+        }
+    }
+
+    async fn respond(self, request: Request<Incoming>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let text = |text: String| Full::new(Bytes::from(text)).boxed_unsync();
+        let mut response = Response::new(text(String::new()));
+        match self {
+            Self::NoResponse => pending().await,
+            Self::EndlessBody => {
+                let part = || Ok(Frame::data(Bytes::from_static(&[b'x'; FRAME])));
+                *response.body_mut() = StreamBody::new(futures::stream::repeat_with(part)).boxed_unsync();
+            }
+            Self::Redirect => {
+                *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+                let location = HeaderValue::from_static("https://elsewhere.example/");
+                response.headers_mut().insert(LOCATION, location);
+            }
+            Self::Unauthorized => *response.status_mut() = StatusCode::UNAUTHORIZED,
+            _ => {
+                // A body that breaks off belongs to a request that is gone.
+                let _ = body.collect().await;
+                *response.body_mut() = text(parts.uri.path().to_owned());
+            }
+        }
+        response
+    }
+}
+
+async fn flood(stream: &mut (impl AsyncWrite + Unpin), part: &[u8]) -> io::Result<()> {
+    loop {
+        stream.write_all(part).await?;
+    }
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let [_, length @ ..] = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
+    [&length[..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}

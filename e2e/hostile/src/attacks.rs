@@ -1,0 +1,175 @@
+//! Attacks of clients, each of which goes on until it is dropped. Each first takes what it can, and then goes on at a rate
+//! that leaves time on the processors for others: this is about what is held, not about who computes faster.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use futures::{StreamExt as _, stream};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use hyper::client::conn::http1::SendRequest;
+use tokio::io::AsyncWriteExt as _;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::client::{Body, Client, endless};
+use crate::hub::{forged, token};
+
+/// The windows of a client that reads nothing but heads.
+const NO_WINDOW: u32 = 0;
+/// The default window of HTTP/2.
+const WINDOW: u32 = 65_535;
+/// As many requests as the server allows on a connection.
+const STREAMS: usize = 100;
+/// The time before what has failed is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections with HTTP/2 whose requests have no token. Their clients read no body.
+pub async fn refusals_without_window(client: Client, connections: usize) -> Infallible {
+    let mut open = VecDeque::new();
+    loop {
+        if open.len() == connections {
+            sleep(PAUSE).await;
+            open.pop_front();
+        }
+        let Ok((sender, connection)) = client.http2(NO_WINDOW).await else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        let request = || {
+            let mut sender = sender.clone();
+            async move { sender.send_request(Client::request("https://hub/one/version", "", None)).await }
+        };
+        let responses = join_all((0..STREAMS).map(|_| request())).await;
+        open.push_back((sender, connection, responses));
+    }
+}
+
+/// Connections with HTTP/1.1 whose clients send requests without a token, and read nothing.
+pub async fn pipelined(client: Client, connections: usize) -> Infallible {
+    let requests = "GET /one/version HTTP/1.1\r\nHost: hub\r\n\r\n".repeat(1000);
+    let client = client.with_small_buffer();
+    let mut open = VecDeque::new();
+    loop {
+        if open.len() == connections {
+            sleep(PAUSE).await;
+            open.pop_front();
+        }
+        let Ok(mut connection) = client.raw().await else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        // As many as are accepted.
+        let _ = timeout(PAUSE, connection.write_all(requests.as_bytes())).await;
+        open.push_back(connection);
+    }
+}
+
+/// Connections whose clients do not even begin a handshake.
+pub async fn silent(client: Client, connections: usize) -> Infallible {
+    let mut open = VecDeque::new();
+    loop {
+        if open.len() == connections {
+            sleep(PAUSE).await;
+            open.pop_front();
+        }
+        match client.tcp().await {
+            Ok(connection) => open.push_back(connection),
+            Err(_) => sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Tokens that look like those of a namespace, each another one, from several addresses.
+pub async fn tokens(client: Client, namespace: &str, addresses: Vec<[u8; 4]>) -> Infallible {
+    let mut number = 0;
+    loop {
+        for address in &addresses {
+            sleep(PAUSE).await;
+            let Ok((mut sender, _connection)) = client.from(*address).http2(WINDOW).await else { continue };
+            for _ in 0..STREAMS {
+                number += 1;
+                let token = match number % 2 {
+                    0 => format!("random-{number}"),
+                    _ => forged(namespace, number, "forged"),
+                };
+                let request = Client::request("https://hub/one/version", &token, None);
+                let Ok(response) = sender.send_request(request).await else { break };
+                let _ = response.into_body().collect().await;
+            }
+        }
+    }
+}
+
+/// Requests of a tenant, as many as are admitted, whose responses it does not read: those that have no end, while it uploads
+/// without an end, to where the cluster reads and to where it does not.
+pub async fn unread_responses(client: Client, namespace: &str, requests: usize) -> Infallible {
+    let token = token(namespace, 0);
+    loop {
+        let mut open = Vec::new();
+        for path in ["sink", "stuck", "large"] {
+            for _ in 0..requests.div_ceil(STREAMS) {
+                let Ok((sender, connection)) = client.http2(WINDOW).await else { continue };
+                let request = || {
+                    let body = match path {
+                        "sink" => Some(trickling()),
+                        "stuck" => Some(endless()),
+                        _ => None,
+                    };
+                    let mut sender = sender.clone();
+                    let request = Client::request(&format!("https://hub/one/{path}"), &token, body);
+                    async move { timeout(PAUSE * 10, sender.send_request(request)).await }
+                };
+                let responses = join_all((0..STREAMS).map(|_| request())).await;
+                open.push((sender.clone(), connection, responses));
+            }
+        }
+        sleep(PAUSE * 50).await;
+        drop(open);
+    }
+}
+
+/// Connections of a tenant that have switched protocols, and on which it reads nothing of what arrives without an end.
+pub async fn unread_upgrades(client: Client, namespace: &str, connections: usize) -> Infallible {
+    let token = token(namespace, 0);
+    let mut open = JoinSet::new();
+    loop {
+        if open.len() == connections {
+            open.join_next().await;
+        }
+        let (client, token) = (client.clone(), token.clone());
+        open.spawn(async move {
+            let Ok(mut sender) = client.http1().await else { return };
+            let Ok(_upgraded) = upgrade(&mut sender, "/one/flood", &token).await else { return };
+            sleep(PAUSE * 100).await;
+        });
+        if open.len() == connections {
+            sleep(PAUSE * 5).await;
+        }
+    }
+}
+
+/// A body that goes on and on, slowly.
+fn trickling() -> Body {
+    let parts = stream::repeat(Bytes::from_static(&[b'x'; 1000])).then(async |part| {
+        sleep(PAUSE * 10).await;
+        Ok(Frame::data(part))
+    });
+    StreamBody::new(parts).boxed_unsync()
+}
+
+/// Switches protocols.
+pub async fn upgrade(
+    sender: &mut SendRequest<Body>,
+    path: &str,
+    token: &str,
+) -> hyper::Result<hyper::upgrade::Upgraded> {
+    let mut request = Client::request(path, token, None);
+    for (name, value) in [("connection", "upgrade"), ("upgrade", "test")] {
+        request.headers_mut().insert(name, http::HeaderValue::from_static(value));
+    }
+    hyper::upgrade::on(sender.send_request(request).await?).await
+}

@@ -1,0 +1,80 @@
+//! What a user server needs around it, scripted and on loopback: a hub, cluster-proxy's proxy server and clusters. And
+//! clients that attack it.
+//!
+//! `hostile-client` starts the real program beside them, with all attacks at once and an honest tenant.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "it only runs in tests, which a panic fails"
+)]
+
+pub mod attacks;
+mod certificate;
+mod client;
+mod cluster;
+mod hub;
+mod proxy;
+pub mod run;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::certificate::Certificate;
+pub use self::client::{Body, Client, H2, endless};
+pub use self::cluster::{Cluster, Seen};
+pub use self::hub::{Hub, token};
+
+/// Longer than anything takes: a test that waits for so long has failed.
+pub const SOON: Duration = Duration::from_mins(2);
+
+/// A hub with clusters behind a proxy server, and the certificate for a user server.
+pub struct World {
+    pub hub: Hub,
+    pub proxy: SocketAddr,
+    pub certificate: Certificate,
+    clusters: Vec<Arc<Cluster>>,
+    /// With the certificate, as `tls.crt` and `tls.key`.
+    pub directory: tempfile::TempDir,
+}
+
+impl World {
+    /// Starts everything. Every cluster is in the set `global`, which is bound nowhere.
+    pub async fn start(clusters: &[&str]) -> Self {
+        let (hub, entrypoint) = (Hub::start().await, Certificate::new("127.0.0.1"));
+        let clusters: Vec<_> = clusters.iter().map(|name| Arc::new(Cluster::new(name))).collect();
+        for cluster in &clusters {
+            hub.add_cluster(&cluster.name, &cluster.certificate.pem);
+        }
+        hub.add_proxy_server(&entrypoint);
+        let proxy = proxy::start(&entrypoint, clusters.clone()).await;
+        let (certificate, directory) = (Certificate::new("127.0.0.1"), tempfile::tempdir().unwrap());
+        std::fs::write(directory.path().join("tls.crt"), &certificate.pem).unwrap();
+        std::fs::write(directory.path().join("tls.key"), &certificate.key).unwrap();
+        Self { hub, proxy, certificate, clusters, directory }
+    }
+
+    /// What a cluster has seen.
+    #[must_use]
+    pub fn seen(&self, cluster: &str) -> &Seen {
+        &self.clusters.iter().find(|known| known.name == cluster).unwrap().seen
+    }
+
+    /// Clients of a user server at this address, which connect from another one of this machine.
+    #[must_use]
+    pub fn client(&self, server: SocketAddr, from: [u8; 4]) -> Client {
+        Client::new(server, from.into(), &self.certificate)
+    }
+}
+
+/// Waits for a condition.
+pub async fn eventually(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !is_true().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(tokio::time::timeout(SOON, waiting).await.is_ok(), "{what}: not within {SOON:?}");
+}

@@ -1,0 +1,121 @@
+//! cluster-proxy's proxy server, whose agents are in this process.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use konnectivity::packet::{CloseResponse, Data, DialResponse, Packet, Payload};
+use prost::Message as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, WriteHalf};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+
+use crate::{Certificate, Cluster};
+
+/// The identifier of every connection: there is one in each stream.
+const ID: i64 = 7;
+const BUFFER: usize = 64 << 10;
+
+type Clusters = Arc<Vec<Arc<Cluster>>>;
+
+pub(crate) async fn start(certificate: &Certificate, clusters: Vec<Arc<Cluster>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (acceptor, clusters) = (TlsAcceptor::from(certificate.server(&[b"h2"])), Arc::new(clusters));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, clusters) = (acceptor.clone(), Arc::clone(&clusters));
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let service = service_fn(move |request| {
+                    std::future::ready(Ok::<_, Infallible>(respond(request, Arc::clone(&clusters))))
+                });
+                let mut server = http2::Builder::new(TokioExecutor::new());
+                server.max_concurrent_streams(10_000).initial_stream_window_size(1 << 20);
+                server.initial_connection_window_size(256 << 20);
+                let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    address
+}
+
+fn respond(request: Request<Incoming>, clusters: Clusters) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+    let (sender, receiver) = mpsc::channel(16);
+    tokio::spawn(act(request.into_body(), sender, clusters));
+    let packets = stream::unfold(receiver, async |mut receiver: mpsc::Receiver<Payload>| {
+        Some((receiver.recv().await?, receiver))
+    });
+    let frames = packets.map(|payload| {
+        let (packet, mut message) = (Packet::of(payload), BytesMut::new());
+        message.put_u8(0);
+        message.put_u32(packet.encoded_len().try_into().unwrap());
+        packet.encode(&mut message).unwrap();
+        Ok(Frame::data(message.freeze()))
+    });
+    let body = StreamBody::new(frames).boxed_unsync();
+    Response::builder().header("content-type", "application/grpc").body(body).unwrap()
+}
+
+/// One dial, and the connection that it opens.
+async fn act(body: Incoming, sender: mpsc::Sender<Payload>, clusters: Clusters) {
+    let (mut frames, mut buffer) = (body.into_data_stream(), BytesMut::new());
+    let mut connection: Option<WriteHalf<DuplexStream>> = None;
+    while let Ok(Some(frame)) = frames.try_next().await {
+        buffer.put(frame);
+        while buffer.len() >= 5 {
+            let length = usize::try_from(u32::from_be_bytes(buffer[1..5].try_into().unwrap())).unwrap();
+            if buffer.len() < 5 + length {
+                break;
+            }
+            buffer.advance(5);
+            match Packet::decode(buffer.split_to(length)).unwrap().payload {
+                Some(Payload::DialRequest(dial)) => {
+                    let name = dial.address.split(':').next().unwrap_or_default();
+                    let cluster = clusters.iter().find(|cluster| cluster.name == name);
+                    let error = if cluster.is_some() { "" } else { "No agent available" }.to_owned();
+                    let response = DialResponse { error, connect_id: ID, random: dial.random };
+                    let _ = sender.send(Payload::DialResponse(response)).await;
+                    if let Some(cluster) = cluster {
+                        let (near, far) = tokio::io::duplex(BUFFER);
+                        Arc::clone(cluster).serve(far);
+                        let (reader, writer) = tokio::io::split(near);
+                        connection = Some(writer);
+                        tokio::spawn(deliver(reader, sender.clone()));
+                    }
+                }
+                Some(Payload::Data(data)) => {
+                    if let Some(writer) = &mut connection
+                        && writer.write_all(&data.data).await.is_err()
+                    {
+                        return;
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Sends what the cluster sends.
+async fn deliver(mut reader: tokio::io::ReadHalf<DuplexStream>, sender: mpsc::Sender<Payload>) {
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(length @ 1..) = reader.read(&mut buffer).await {
+        let data = Bytes::copy_from_slice(&buffer[..length]);
+        let data = Payload::Data(Data { connect_id: ID, error: String::new(), data });
+        if sender.send(data).await.is_err() {
+            return;
+        }
+    }
+    let _ = sender.send(Payload::CloseResponse(CloseResponse { error: String::new(), connect_id: ID })).await;
+}
