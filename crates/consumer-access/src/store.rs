@@ -359,10 +359,10 @@ impl Store {
     }
 
     /// Plans the next write that is not blocked, and returns the observed objects with it; objects that were just read
-    /// replace the cached ones. `None` until the list of accounts is complete, and
-    /// while it is out of date, unless the grant has ended. The permissions of an account whose
-    /// consumer is no longer declared are not watched: they are garbage-collected with the account. Permissions that
-    /// cannot be listed delay only their own creation and that of their accounts.
+    /// replace the cached ones. `None` until the list of accounts is complete, and while it is out of date, unless the
+    /// grant of an account that is known has ended: an account is deleted before its permissions. The permissions of an
+    /// account whose consumer is no longer declared are not watched: they are garbage-collected with the account.
+    /// Permissions that cannot be listed delay only their own creation and that of their accounts.
     pub(crate) fn plan(
         &self,
         key: &AccountKey,
@@ -376,11 +376,14 @@ impl Store {
         let watched = kinds.iter().copied().chain([AccessKind::Account]);
         let unlisted: BTreeSet<_> =
             watched.filter(|kind| !state.objects.is_listed(&watch_of(&(*kind, key.clone())))).collect();
-        if unlisted.contains(&AccessKind::Account) && self.settings.grant(&fleet, key) != Grant::Refused {
+        let mut objects = state.objects(key);
+        let has_ended = || {
+            objects.contains_key(&AccessKind::Account) && self.settings.grant(&fleet, key) == Grant::Refused
+        };
+        if unlisted.contains(&AccessKind::Account) && !has_ended() {
             return None;
         }
         let agent_namespace = state.agent_namespace(&key.cluster);
-        let mut objects = state.objects(key);
         for (kind, object) in read {
             objects.remove(kind);
             let object_key = (*kind, key.clone());

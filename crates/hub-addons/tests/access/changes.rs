@@ -292,7 +292,7 @@ async fn changes_reach_entries_when_watches_have_broken_off() {
     let addons = provisioner(&hub, &[LONG]).await;
     has_written(&addons, 2).await;
     hub.stop_api_server().await.unwrap();
-    eventually("it has noticed", SOON, async || addons.log().contains("cannot watch secrets")).await;
+    eventually("it has noticed", SOON, async || addons.log().contains("cannot watch")).await;
     hub.start_api_server().await.unwrap();
     serving(HOME, &new.chain()).update(&hub.ocm).await.unwrap();
     world::delete(&hub.ocm, &addon("c2")).await;
