@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Counts what controllers cost a hub: starts a hub, creates a fleet, runs the controllers through a cold start and
 # further scenarios, and prints a table. Fails if a count deviates from the least that the API allows
-# (docs/benchmarks.md).
+# (docs/dev/benchmarks.md).
 #
 # usage: hack/bench.sh [--debug] [OPTION]...
 #

@@ -37,7 +37,7 @@ for document in "${documents[@]}"; do
 done
 
 functions=$(git grep -hoE 'fn [a-z0-9_]+' -- '*.rs' | sort -u)
-for document in ARCHITECTURE.md SECURITY.md docs/robustness.md docs/design/*.md; do
+for document in ARCHITECTURE.md SECURITY.md docs/dev/*.md; do
   while read -r name; do
     grep -qxF "fn $name" <<<"$functions" || complain "$document names $name, which is not a test"
   done < <(quoted "$document" '[a-z0-9]+(_[a-z0-9]+){4,}' | grep -v '^hub_addons_')

@@ -17,9 +17,11 @@ esac
 # downloads.
 build() {
   local go=''
-  if [ -z "$kubeconfig" ]; then
-    say_what_is_built
+  if [ -n "$kubeconfig" ]; then
+    printf '\nThis demo shows neither tokens nor the image, the chart and Pods: the addons run as a process on this machine.\n'
+  else
     can_have_pods && helm_installs=1
+    say_what_is_built
     {
       hack/control-plane.sh && hack/helm.sh && { [ -z "$helm_installs" ] || hack/node.sh; } &&
         { [ -z "$field" ] || build_field; }
@@ -43,7 +45,8 @@ Missing programs are built from source, once, which takes about this long on two
   3 minutes   the addons
   2 minutes   helm. If HELM names one: nothing
   3 minutes   a node: kubelet, containerd and what else runs Pods, where one can run
-and less together. On your own cluster (such as kind), only the addons are needed: use --kubeconfig.
+and together 11 minutes on an idle machine, or 20 beside other work. On your own cluster (such as kind), only the addons
+are needed: use --kubeconfig.
 TEXT
 }
 
@@ -80,7 +83,9 @@ can_have_pods() {
   local why
   ! why=$(hack/node.sh --can 2>&1) || return 0
   [ -z "$field" ] || fail "--field runs OCM's programs in Pods, and no node can run here: ${why#node: }"
-  printf '\nNo node can run here: %s.\nSo the chart is not installed: the addons run as a process beside the hub, with all permissions.\n' "${why#node: }"
+  printf '\nNo node can run here: %s.\n' "${why#node: }"
+  printf 'So this demo does not show the image, the chart with its permissions and policies, or Pods: the addons run as a\n'
+  printf 'process beside the hub, with all permissions.\n'
   return 1
 }
 

@@ -1,4 +1,4 @@
-//! Flow control: everything that can delay a key or a write. `docs/design/failures.md` has one table of it.
+//! Flow control: everything that can delay a key or a write. `docs/dev/failures.md` has one table of it.
 
 pub(crate) mod backoff;
 pub mod circuit_breaker;

@@ -6,7 +6,7 @@
 //! watch delivers each event, as are both directions of an upgraded connection, as for `kubectl exec`. HTTP/1.1 only.
 //!
 //! If a request cannot be forwarded, the response is a Kubernetes Status: 404 for an unknown cluster, 502 for one that
-//! cannot be reached. The real one responds with 502 and a text in both cases (`docs/upstream.md`).
+//! cannot be reached. The real one responds with 502 and a text in both cases (`docs/dev/upstream.md`).
 
 mod forward;
 mod headers;

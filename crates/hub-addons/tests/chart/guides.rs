@@ -19,11 +19,18 @@ use serde_json::{Value, json};
 use crate::support::chart::{REGISTRY, chart, helm, repository, run};
 use crate::support::{Hub, guides, world};
 
-const GUIDES: [&str; 4] = ["argo-cd.md", "multicluster-runtime.md", "multikueue.md", "own-identity.md"];
+const GUIDES: [&str; 7] = [
+    "access.md",
+    "argo-cd.md",
+    "gitops.md",
+    "multicluster-runtime.md",
+    "multikueue.md",
+    "own-identity.md",
+    "plugin.md",
+];
 
-/// The Deployments that guides patch, each with its namespace.
-const DEPLOYMENTS: [(&str, &str); 2] =
-    [("kueue-system", "kueue-controller-manager"), ("fleet-operator", "fleet-operator")];
+/// The Deployment that guides patch, and its namespace.
+const DEPLOYMENT: (&str, &str) = ("kueue-system", "kueue-controller-manager");
 
 /// A block of YAML: its first comment, if it begins with one, and its content.
 struct Block {
@@ -83,22 +90,21 @@ fn called(exec: &Value, cluster: Option<&str>) {
 #[tokio::test]
 async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
-    let namespaces = ["argocd", "kueue-system", "fleet-operator"].map(ocm::namespace);
+    let namespaces = ["argocd", "kueue-system", "fleet-operator", "team", "cluster1"].map(ocm::namespace);
     world::create(&hub.ocm, namespaces).await;
-    for (namespace, name) in DEPLOYMENTS {
-        let deployment = json!({
-            "selector": { "matchLabels": { "app": name } },
-            "template": {
-                "metadata": { "labels": { "app": name } },
-                "spec": { "containers": [{ "name": "manager", "image": name }] },
-            },
-        });
-        Object::new(("apps", "v1", "Deployment"), "deployments", Some(namespace), name)
-            .field("spec", deployment)
-            .create(&hub.ocm)
-            .await
-            .unwrap();
-    }
+    let (namespace, name) = DEPLOYMENT;
+    let deployment = json!({
+        "selector": { "matchLabels": { "app": name } },
+        "template": {
+            "metadata": { "labels": { "app": name } },
+            "spec": { "containers": [{ "name": "manager", "image": name }] },
+        },
+    });
+    Object::new(("apps", "v1", "Deployment"), "deployments", Some(namespace), name)
+        .field("spec", deployment)
+        .create(&hub.ocm)
+        .await
+        .unwrap();
     let mut seen = Vec::new();
     for guide in GUIDES {
         for (index, Block { title, text, value }) in blocks(guide).into_iter().enumerate() {
@@ -107,12 +113,17 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
             let file = file.to_str().unwrap().to_owned();
             let kind = title.unwrap_or_else(|| value["kind"].as_str().unwrap().to_owned());
             match &*kind {
-                "values of the chart hub-addons" => {
-                    let chart = chart().display().to_string();
-                    let ended =
-                        run(helm(), None, &["template", "it", &chart, REGISTRY, "--values", &file]).await;
-                    assert_eq!(ended.code, Some(0), "{guide}: {}", ended.stderr);
+                "values of the chart hub-addons" => rendered(guide, &file).await,
+                "Application" | "HelmRelease" => {
+                    let values = value.pointer("/spec/source/helm/valuesObject");
+                    let values = values.or_else(|| value.pointer("/spec/values")).unwrap();
+                    fs::write(&file, values.to_string()).unwrap();
+                    rendered(guide, &file).await;
+                    let revision = value.pointer("/spec/source/targetRevision");
+                    assert!(revision.is_none_or(|it| *it == version()), "{guide}: {revision:?}");
                 }
+                "OCIRepository" => assert_eq!(value["spec"]["ref"]["tag"], version()),
+                "user of a kubeconfig" => called(&value["exec"], None),
                 "values of the chart argo-cd" => {
                     for component in ["controller", "server"] {
                         plugin_in(&value[component]);
@@ -152,7 +163,11 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                         "volumeMounts": pod["containers"][0]["volumeMounts"],
                     }));
                 }
-                "ConfigMap" | "Role" => {
+                "ConfigMap"
+                | "Role"
+                | "ManagedClusterSet"
+                | "ManagedClusterSetBinding"
+                | "ManagedServiceAccount" => {
                     let arguments = ["apply", "--server-side", "--validate=strict", "--filename", &file];
                     let output = hub.kubectl(&arguments).await.unwrap();
                     assert!(output.status.success(), "{guide}: {}", String::from_utf8_lossy(&output.stderr));
@@ -162,6 +177,8 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                         called(&file["providers"][0]["execConfig"], argo_cd);
                     }
                 }
+                // `plugin_injection` builds it.
+                "Kustomization" if guide == "plugin.md" => {}
                 "Kustomization" => kustomized(&hub, &text).await,
                 "Configuration" => {
                     called(&value["multiKueue"]["clusterProfile"]["accessProviders"][0]["execConfig"], None);
@@ -171,13 +188,26 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
             seen.push(kind);
         }
     }
-    assert_eq!(seen.len(), 25, "{seen:?}");
+    assert_eq!(seen.len(), 32, "{seen:?}");
 }
 
-/// The API server accepts a patch of the Deployment that its title names.
+/// The version of the chart.
+fn version() -> Value {
+    let chart = fs::read_to_string(chart().join("Chart.yaml")).unwrap();
+    serde_saphyr::from_str::<Value>(&chart).unwrap()["version"].take()
+}
+
+/// The chart takes the values in a file.
+async fn rendered(guide: &str, file: &str) {
+    let chart = chart().display().to_string();
+    let ended = run(helm(), None, &["template", "it", &chart, REGISTRY, "--values", file]).await;
+    assert_eq!(ended.code, Some(0), "{guide}: {}", ended.stderr);
+}
+
+/// The API server accepts a patch of the Deployment.
 async fn patched(hub: &Hub, title: &str, file: &str) {
-    let of = |(_, name): &&(&str, &str)| title.ends_with(&format!(" {name}"));
-    let (namespace, name) = DEPLOYMENTS.iter().find(of).unwrap();
+    let (namespace, name) = DEPLOYMENT;
+    assert!(title.ends_with(&format!(" {name}")), "{title}");
     let namespace = format!("--namespace={namespace}");
     let arguments = [&namespace, "patch", "deployment", name, "--patch-file", file, "--dry-run=server"];
     let output = hub.kubectl(&arguments).await.unwrap();
@@ -246,7 +276,7 @@ async fn kustomized(hub: &Hub, kustomization: &str) {
 fn links_lead_to_files() {
     let mut guides: Vec<String> = GUIDES.iter().map(|guide| format!("docs/{guide}")).collect();
     guides.extend(
-        ["docs/support.md", "README.md", "charts/hub-addons/README.md", "deploy/examples/README.md"]
+        ["docs/compatibility.md", "README.md", "charts/hub-addons/README.md", "deploy/examples/README.md"]
             .map(str::to_owned),
     );
     for guide in guides {

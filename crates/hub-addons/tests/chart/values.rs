@@ -1,5 +1,4 @@
-//! The chart's values: misspelt or contradictory ones are refused with an explanation before anything is applied; the
-//! schema covers every value, and the README documents it.
+//! The chart's values: misspelt or contradictory ones are refused with an explanation before anything is applied.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -218,38 +217,4 @@ fn required(values: &Value, schema: &Value) -> Value {
         section["properties"] = sections.into();
     }
     section
-}
-
-/// The schema covers every value, and the README documents it.
-#[test]
-fn every_value_is_documented() {
-    let read = |file: &str| std::fs::read_to_string(chart().join(file)).unwrap();
-    let values: Value = serde_saphyr::from_str(&read("values.yaml")).unwrap();
-    let mut leaves = BTreeMap::new();
-    leaves_of(&values, "", &mut leaves);
-    let readme = read("README.md");
-    let told: BTreeMap<&str, &str> = readme
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
-        .filter_map(|(name, rest)| Some((name, rest.strip_prefix('`')?.split_once("` |")?.0)))
-        .collect();
-    let leaves: BTreeMap<&str, &str> =
-        leaves.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let wrong: Vec<_> = told.iter().filter(|told| !leaves.iter().any(|leaf| leaf == *told)).collect();
-    let missing: Vec<_> = leaves.iter().filter(|leaf| !told.iter().any(|told| told == *leaf)).collect();
-    assert!(wrong.is_empty() && missing.is_empty(), "the README has {wrong:?} and not {missing:?}");
-}
-
-fn leaves_of(value: &Value, name: &str, leaves: &mut BTreeMap<String, String>) {
-    match value.as_object() {
-        Some(fields) if !fields.is_empty() && !name.ends_with("abels") => {
-            for (key, field) in fields {
-                let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
-                leaves_of(field, &name, leaves);
-            }
-        }
-        _ => {
-            leaves.insert(name.to_owned(), value.to_string());
-        }
-    }
 }

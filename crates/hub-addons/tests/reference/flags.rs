@@ -1,5 +1,5 @@
-//! The tables of flags are what `--help` prints: names, environment variables, defaults, and the first paragraph of each
-//! text with the possible values.
+//! The tables of flags are what `--help` prints: names, defaults, and the first sentence of each text with the possible
+//! values.
 
 #![cfg(test)]
 
@@ -22,15 +22,23 @@ struct Flag {
 }
 
 impl Flag {
-    /// The text, and the values that the flag takes if the text does not describe each.
+    /// The first sentence, and the values that the flag takes if it does not describe each.
     fn meaning(&self) -> String {
+        let (text, _) = self.text.split_once(". ").unwrap_or((&self.text, ""));
+        let text = text.trim_end_matches('.');
         match &self.values[..] {
-            [others @ .., last] if !self.values.iter().all(|value| self.text.contains(&code(value))) => {
+            [others @ .., last] if !self.values.iter().all(|value| text.contains(&code(value))) => {
                 let others: Vec<_> = others.iter().map(|value| code(value)).collect();
-                format!("{}: {} or {}.", self.text, others.join(", "), code(last))
+                format!("{text}: {} or {}.", others.join(", "), code(last))
             }
-            _ => sentence(&self.text),
+            _ => sentence(text),
         }
+    }
+
+    /// It has no variable, or the one that its name leads to.
+    fn variable_follows_from_the_name(&self) -> bool {
+        let expected = self.names.last().map(|name| name[2..].replace('-', "_").to_uppercase());
+        self.variable.is_empty() || expected.is_some_and(|name| self.variable == format!("HUB_ADDONS_{name}"))
     }
 }
 
@@ -75,8 +83,9 @@ fn flags(help: &str) -> Vec<Flag> {
 /// The table below a heading lists exactly these flags, in this order.
 fn compare_flags(heading: &str, actual: &[Flag]) {
     let row = |flag: &Flag| {
+        assert!(flag.variable_follows_from_the_name(), "{flag:?}");
         let names: Vec<_> = flag.names.iter().map(|name| code(name)).collect();
-        vec![names.join(", "), code(&flag.variable), code(&flag.default), flag.meaning()]
+        vec![names.join(", "), code(&flag.default), flag.meaning()]
     };
     compare(heading, &actual.iter().map(row).collect::<Vec<_>>());
 }
