@@ -514,7 +514,7 @@ async fn values_for_one_object_are_on_that_object_only() {
 #[tokio::test]
 async fn the_replicas_of_the_user_server_are_its_own_or_those_of_an_autoscaler() {
     let autoscaler = &documents("user-server", "autoscaler.yaml")[0]["spec"];
-    for (value, replicas) in [("4", json!(4)), ("null", Value::Null)] {
+    for (value, replicas) in [("4", json!(4)), ("autoscaled", Value::Null)] {
         let value = format!("userServer.replicaCount={value}");
         let objects = render("hub-addons", &["userServer.enabled=true", "replicaCount=1", &value]).await;
         let find = |kind: &str| {
