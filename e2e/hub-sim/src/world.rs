@@ -38,6 +38,8 @@ pub struct State {
     pub admissions: BTreeMap<ProcessId, Admission>,
     rng: Rng,
     began: Instant,
+    /// The server's time at the start, in seconds since the epoch: a server goes on in its own time.
+    epoch: i64,
     processes: Vec<Process>,
     /// Wakes up watches after a change.
     /// Not a channel of tokio's `watch`, which wakes its receivers in a random order.
@@ -219,6 +221,7 @@ impl World {
     #[must_use]
     pub fn new(server: Server, seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
+            epoch: server.now,
             server,
             network: Network::default(),
             monitor: Monitor::default(),
@@ -332,9 +335,9 @@ fn is_of_leases(path: &str) -> bool {
 
 impl State {
     fn tick(&mut self) {
-        // Timestamps count seconds; the hour before the start is for objects that are old.
+        // Timestamps count seconds.
         let seconds = i64::try_from(self.began.elapsed().as_secs()).unwrap_or(i64::MAX);
-        self.server.now = 1_800_000_000 + seconds;
+        self.server.now = self.epoch + seconds;
     }
 
     /// Disconnects every watch.
