@@ -197,7 +197,9 @@ fn setup(world: &World, process: ProcessId, identity: String, gates: Gates, mean
 fn handshake(world: &World) -> Handshake {
     let world = world.clone();
     Arc::new(move |server| {
-        let serving = TrustBundle::from_pem(world.lock().network.proxy.as_bytes());
+        let namespace = server.address.host.split('.').nth(1).unwrap_or_default();
+        let certificate = world.lock().network.proxy.get(namespace).copied().unwrap_or_default();
+        let serving = TrustBundle::from_pem(certificate.as_bytes());
         let known = server.current.anchors().chain(&server.replaced);
         let verified_by: BTreeSet<_> = known
             .filter(|known| serving.iter().any(|it| it.anchors().any(|it| it == *known)))

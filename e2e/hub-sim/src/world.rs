@@ -89,8 +89,8 @@ pub struct Network {
     pub partial: Vec<PartialFailure>,
     /// The plurals that can be neither listed nor watched, how these requests fail, and since when.
     pub unread: BTreeMap<&'static str, (FailureMode, Instant)>,
-    /// The certificate with which the proxy serves, in PEM.
-    pub proxy: &'static str,
+    /// By namespace, the certificate with which the proxy serves, in PEM.
+    pub proxy: BTreeMap<&'static str, &'static str>,
 }
 
 /// A failure of one verb on one kind, in one namespace or in all, that lasts until it is mended: a webhook that does not

@@ -308,7 +308,7 @@ async fn trust_anchors_that_were_replaced_while_no_process_ran_stay_published_fo
     stage.start(Gates::PROFILES);
     sleep(OVERLAP / 2).await;
     // From now on, the proxy cannot be reached. It was seen with the old certificate at first.
-    stage.world.lock().network.proxy = "";
+    stage.world.lock().network.proxy.clear();
     sleep(OVERLAP).await;
     assert_eq!(published(&stage), (true, true));
     sleep(OVERLAP).await;

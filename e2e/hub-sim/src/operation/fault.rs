@@ -155,6 +155,7 @@ impl Others {
         let Some(backup) = self.backup.lock().clone() else { return };
         let time = tenths_of_a_second(tenths).max(RESTORE);
         self.stop_server(time);
+        self.reload_proxies(time);
         let mut state = self.world.lock();
         state.network.restoring_until = state.network.down_until;
         // Clients notice that the API server has stopped.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -11,6 +13,8 @@ use crate::hub::{CLUSTERS, EXCLUSIVE_LABEL, NAMESPACES, PROXIES, SETS, condition
 
 /// How long after a change of its Secret the proxy serves with the new certificate.
 const RELOAD: Duration = Duration::from_secs(15);
+/// The Secret with the proxy's serving certificate.
+const SERVING: &str = "cluster-proxy-user-serving-cert";
 
 impl Others {
     pub(super) fn cluster(&self, operation: Operation) {
@@ -150,7 +154,7 @@ impl Others {
                 }
             }
             O::Serve(place, variant) => {
-                let (namespace, name) = (at(&PROXIES, place), "cluster-proxy-user-serving-cert");
+                let (namespace, name) = (at(&PROXIES, place), SERVING);
                 let Some(variant) = variant else {
                     self.ocm.delete("secrets", namespace, name);
                     return;
@@ -159,14 +163,27 @@ impl Others {
                 let body = json!({ "stringData": { "tls.crt": certificate } });
                 self.ocm.create("secrets", "Secret", namespace, name, &body);
                 self.ocm.patch("secrets", namespace, name, &body);
-                let world = self.world.clone();
-                tokio::spawn(async move {
-                    sleep(RELOAD).await;
-                    world.lock().network.proxy = certificate;
-                });
+                self.reload_proxies(Duration::ZERO);
             }
             _ => {}
         }
+    }
+
+    /// Lets the proxies reload their certificates from their Secrets, some time after a pause.
+    pub(super) fn reload_proxies(&self, pause: Duration) {
+        let world = self.world.clone();
+        tokio::spawn(async move {
+            sleep(pause + RELOAD).await;
+            let mut state = world.lock();
+            for place in PROXIES {
+                let secret = state.server.object("secrets", place, SERVING);
+                let text = secret.and_then(|secret| secret["data"]["tls.crt"].as_str()).unwrap_or_default();
+                let certificate = CERTIFICATES.iter().find(|it| STANDARD.encode(it) == text).copied();
+                if let Some(certificate) = certificate {
+                    state.network.proxy.insert(place, certificate);
+                }
+            }
+        });
     }
 }
 

@@ -30,10 +30,11 @@ pub(super) struct OpenRequest {
     decided_by: Option<String>,
 }
 
-/// What grants clusters: the labels of the cluster, the sets and the bindings.
+/// What grants clusters: the labels of the cluster, whether it is accepted, the sets and the bindings.
 fn decides(server: &Server, cluster: &str) -> String {
-    let cluster = server.object("managedclusters", "", cluster).map(|it| &it["metadata"]);
-    let labels = cluster.map(|it| (&it["labels"], &it["deletionTimestamp"]));
+    let cluster = server.object("managedclusters", "", cluster);
+    let metadata = cluster.map(|it| &it["metadata"]);
+    let labels = metadata.map(|it| (&it["labels"], &it["generation"], &it["deletionTimestamp"]));
     let kinds = ["managedclustersets", "managedclustersetbindings"];
     let grants: Vec<_> =
         kinds.iter().flat_map(|kind| server.objects_of(kind)).map(ToString::to_string).collect();
