@@ -334,9 +334,9 @@ async fn replaced_trust_anchors_are_withdrawn_when_the_proxy_serves_with_the_new
     sleep(20 * SECOND).await;
     assert_eq!(published(&stage), (true, true));
     // One of two replicas still serves with the old one.
-    stage.world.lock().network.proxy = ONE;
+    stage.world.lock().network.proxy.insert("proxy", ONE);
     sleep(4 * SECOND).await;
-    stage.world.lock().network.proxy = TWO;
+    stage.world.lock().network.proxy.insert("proxy", TWO);
     sleep(16 * SECOND).await;
     assert_eq!(published(&stage), (true, true));
     sleep(8 * SECOND).await;

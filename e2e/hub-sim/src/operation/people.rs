@@ -163,13 +163,17 @@ impl Others {
                 let body = json!({ "stringData": { "tls.crt": certificate } });
                 self.ocm.create("secrets", "Secret", namespace, name, &body);
                 self.ocm.patch("secrets", namespace, name, &body);
-                self.reload_proxies(Duration::ZERO);
+                let world = self.world.clone();
+                tokio::spawn(async move {
+                    sleep(RELOAD).await;
+                    world.lock().network.proxy.insert(namespace, certificate);
+                });
             }
             _ => {}
         }
     }
 
-    /// Lets the proxies reload their certificates from their Secrets, some time after a pause.
+    /// Lets the proxies reload their certificates from their Secrets, which are others after a restore.
     pub(super) fn reload_proxies(&self, pause: Duration) {
         let world = self.world.clone();
         tokio::spawn(async move {
