@@ -9,7 +9,6 @@ use local_hub::{CrdSet, LocalHub, ocm};
 use serde_json::{Value, json};
 
 use super::plugin::{kubectl, run};
-use crate::support::command::hub_addons;
 use crate::support::{Hub, proxy, world};
 
 /// A hub without controllers, where `team` is granted `berlin`.
@@ -105,14 +104,12 @@ async fn each_misconfiguration_has_its_code_and_the_command_that_fixes_it() {
     let ended = run(&kubectl, &["explain", "team/berlin", "--compute-bound", "--output=json"]).await;
     assert_eq!(ended.problems(), ["NoProfile"]);
 
-    // `hub-addons` has the same commands, and prints tables for people.
-    let kubeconfig = hub.kubeconfig_for("admin").unwrap();
-    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    let ended = hub_addons(&["explain", &kubeconfig, "team/berlin"], &[]).await;
+    // Tables are for people.
+    let ended = run(&kubectl, &["explain", "team/berlin"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stdout.contains("team/berlin\n") && ended.stdout.contains("✗ binding"), "{ended:?}");
     assert!(!ended.stdout.contains('\u{1b}'), "no colour where no terminal is: {ended:?}");
-    let ended = hub_addons(&["list", &kubeconfig, "team"], &[]).await;
+    let ended = run(&kubectl, &["list", "team"]).await;
     assert!(
         ended.stdout.is_empty() && ended.stderr.contains("kubectl clusterprofile explain team"),
         "{ended:?}"
