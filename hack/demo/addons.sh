@@ -4,7 +4,7 @@
 # shellcheck disable=SC2034,SC2153,SC2154 # other parts set what this one uses, and use what it sets
 
 # Set if the chart is installed; and the programs.
-helm_installs='' hub_addons='' cp_creds=''
+helm_installs='' hub_addons='' cp_creds='' clusterprofile=''
 release=hub-addons
 image=registry.example/hub-addons:demo
 
@@ -54,12 +54,12 @@ TEXT
 # dependencies again.
 build_addons() {
   local profile=(--profile quick)
-  hub_addons=$target/hub-addons cp_creds=$target/cp-creds
+  hub_addons=$target/hub-addons cp_creds=$target/cp-creds clusterprofile=$target/kubectl-clusterprofile
   if [ -n "$kubeconfig" ]; then
     if [ -n "${DEMO_IS_TESTED-}" ]; then
       cargo test --locked --workspace --features e2e --no-run --test kubectl
     else
-      cargo build --locked --package hub-addons
+      cargo build --locked --package hub-addons --package kubectl-clusterprofile
     fi
     return
   fi
@@ -73,8 +73,9 @@ build_addons() {
     hack/image.sh "${profile[@]}" --no-sbom --arch "$arch" --tag demo --output "$work/images" hub-addons
     hub_addons=$(hack/program.sh "${profile[@]}" hub-addons)
     cp_creds=$(hack/program.sh "${profile[@]}" cp-creds)
+    cargo build --locked --package kubectl-clusterprofile
   else
-    cargo build --locked --package hub-addons --package cp-creds
+    cargo build --locked --package hub-addons --package cp-creds --package kubectl-clusterprofile
   fi
 }
 

@@ -76,13 +76,13 @@ mod tests {
             ["c1", "c2"].map(|cluster| ProfileKey { namespace: "team".into(), cluster: cluster.into() });
         gauges.set(&keys[0], Some((&free, &publish)));
         gauges.set(&keys[1], Some((&full, &publish)));
-        assert_shown([("published", 1), ("no_room", 1), ("no_addon", 0), ("contested", 0)]);
+        assert_shown([("published", 1), ("no_room", 1), ("no_addon", 0), ("no_endpoint", 0)]);
         for _ in 0..2 {
             gauges.set(&keys[0], Some((&free, &Offer::Withdraw(Withheld::NoAddon))));
-            gauges.set(&keys[1], Some((&full, &Offer::Keep(Withheld::Contested))));
-            assert_shown([("published", 0), ("no_room", 0), ("no_addon", 1), ("contested", 1)]);
+            gauges.set(&keys[1], Some((&full, &Offer::Keep(Withheld::NoEndpoint))));
+            assert_shown([("published", 0), ("no_room", 0), ("no_addon", 1), ("no_endpoint", 1)]);
         }
         gauges.set(&keys[0], None);
-        assert_shown([("published", 0), ("no_room", 0), ("no_addon", 0), ("contested", 1)]);
+        assert_shown([("published", 0), ("no_room", 0), ("no_addon", 0), ("no_endpoint", 1)]);
     }
 }

@@ -1,4 +1,4 @@
-//! The commands of `kubectl clusterprofile`, which are also commands of `hub-addons`: they show which clusters a
+//! The commands of `kubectl clusterprofile`: they show which clusters a
 //! namespace can see, why it cannot see or reach a cluster, and how to reach it.
 //!
 //! The commands read the hub and write nothing, except `test --in-cluster`, which creates a Pod and deletes it. They

@@ -7,7 +7,6 @@
 //! trust anchors are published together. This module decides *which* anchors; its owner, which has a clock and can
 //! connect to the proxy, ends overlaps ([`AccessIndex::end_overlap`], [`AccessIndex::observe`]).
 
-mod competing_writer;
 mod server;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,7 +21,6 @@ use k8s_openapi::ByteString;
 use serde_json::json;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
-use self::competing_writer::CompetingWriter;
 use self::server::{Checks, Retiring};
 use crate::endpoint::{self, ServerAddress, ServerTemplate};
 use crate::finding::{Finding, Reason};
@@ -31,7 +29,6 @@ use crate::own_identity;
 use crate::profile::{Desired, DesiredStatus, ObservedProfile};
 use crate::trust::{CaKind, CaReference, TrustAnchor, TrustBundle, TrustError};
 
-pub use self::competing_writer::{Probe, USER_SERVER};
 pub use self::server::{OverlapEnd, Presented, PublishedServer, ServerState, Sighting};
 
 /// The provider name that OCM uses and consumers configure.
@@ -46,6 +43,9 @@ pub const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 /// The name of the ManagedProxyConfiguration that cluster-proxy reads, and of its ManagedClusterAddOns.
 pub const CLUSTER_PROXY: &str = "cluster-proxy";
+
+/// The Service of cluster-proxy's user server, and its port.
+pub const USER_SERVER: (&str, u16) = ("cluster-proxy-addon-user", 9092);
 
 /// The name of the Secret with the serving certificate of cluster-proxy's user server.
 pub const SERVING_CERT_SECRET: &str = "cluster-proxy-user-serving-cert";
@@ -140,14 +140,6 @@ pub enum Withheld {
     NoEndpoint,
     #[strum(message = "other access providers fill the list of the profile")]
     NoRoom,
-    /// The access provider is that of cluster-proxy's own controller, although the provisioner leads, and the gate of that
-    /// controller is on or cannot be read.
-    #[strum(
-        message = "cluster-proxy's own controller has written the access provider: disable its feature gate \
-                   ClusterProfile (until 0.10 ClusterProfileAccessProvider); the access-provider provisioner \
-                   replaces the entry within 20 minutes after that"
-    )]
-    Contested,
 }
 
 /// The text for people.
@@ -351,7 +343,8 @@ pub struct AccessIndex {
     place: AnchorPlace,
     anchors: Anchors,
     checks: Checks,
-    competing_writer: CompetingWriter,
+    /// The certificates in the serving Secret.
+    served: Option<TrustBundle>,
 }
 
 #[derive(Debug, Default)]
@@ -419,7 +412,7 @@ impl AccessIndex {
             place: AnchorPlace(0),
             anchors: Anchors::default(),
             checks: Checks::default(),
-            competing_writer: CompetingWriter::default(),
+            served: None,
         }
     }
 
@@ -463,7 +456,6 @@ impl AccessIndex {
             self.place = AnchorPlace(self.place.0 + 1);
             self.anchors.readable = false;
             self.checks = Checks::default();
-            self.competing_writer.restart();
         }
         changed
     }
@@ -483,6 +475,13 @@ impl AccessIndex {
     /// Records whether a cluster has the addon; returns whether anything changes.
     pub fn set_addon(&mut self, cluster: &ClusterName, present: bool) -> bool {
         if present { self.addons.insert(cluster.clone()) } else { self.addons.remove(cluster) }
+    }
+
+    /// Records the whole content of the key at a location from which trust anchors are read.
+    pub fn set_served(&mut self, place: AnchorPlace, content: &[u8]) {
+        if place == self.place {
+            self.served = TrustBundle::from_published(content).ok();
+        }
     }
 
     /// Records a reading of the trust anchors at a location. An invalid one changes nothing that is published.
@@ -534,7 +533,9 @@ impl AccessIndex {
         let replaced: BTreeSet<_> = published
             .anchors()
             .filter(|anchor| known.is_none_or(|known| known.anchors().all(|current| current != *anchor)))
-            .filter(|anchor| !self.competing_writer.serves(anchor))
+            .filter(|anchor| {
+                !self.served.iter().flat_map(TrustBundle::anchors).any(|served| served == *anchor)
+            })
             .cloned()
             .collect();
         let any = !replaced.is_empty();

@@ -157,12 +157,6 @@ pub enum Reason {
     /// Give each cluster a CA of its own, or run the user server with `--refuse-shared-authorities`.
     #[strum(props(object = "ManagedCluster"))]
     SharedAuthority,
-    /// cluster-proxy's own controller writes the same access provider, and its entries are left as they are.
-    ///
-    /// Disable the gate `ClusterProfile` of cluster-proxy (until 0.10 `ClusterProfileAccessProvider`). The provisioner
-    /// replaces the entries within 20 minutes after that.
-    #[strum(props(object = "ManagedProxyConfiguration"))]
-    AccessProviderContested,
     /// The replaced CA and the new one together exceed 64 KiB, so only the new one is published.
     ///
     /// Clients fail until the server has its new certificate.

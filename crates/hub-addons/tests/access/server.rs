@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use crate::support::command::hub_addons;
+use crate::support::command::{hub_addons, kubectl_clusterprofile};
 use crate::support::proxy::{
     self, HOME, TEAM, addon, anchors_in, configuration, has_written, hub, project, provisioner, serving,
 };
@@ -121,12 +121,12 @@ async fn a_published_server_that_clients_refuse_is_reported_until_it_is_in_order
         let kubeconfig = hub.hub.kubeconfig_for(ADMIN).unwrap();
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let expected = format!("--expect-server={}", proxy::NAME);
-        let ended = hub_addons(&["explain", &expected, &kubeconfig], &[]).await;
+        let ended = hub_addons(&["check", &expected, &kubeconfig], &[]).await;
         assert_eq!(ended.code, Some(i32::from(result != "ok")), "{}{}", ended.stdout, ended.stderr);
         let shown = if result == "ok" { "127.0.0.1 presents a valid certificate until" } else { text };
         assert!(ended.stdout.contains(shown), "{}", ended.stdout);
         let explain = ["explain", "team/c1", "--check-server", "--output=json", &kubeconfig];
-        let ended = hub_addons(&explain, &[]).await;
+        let ended = kubectl_clusterprofile(&explain).await;
         let code = if result == "ok" { "ServerChecked" } else { "ServerCheckFailed" };
         assert!(ended.stdout.contains(&format!("\"code\": \"{code}\"")), "{}{}", ended.stdout, ended.stderr);
     }

@@ -261,7 +261,6 @@ fn withheld_code(why: Withheld) -> &'static str {
         Withheld::NoCluster => "NoSuchCluster",
         Withheld::NoEndpoint => "NoEndpoint",
         Withheld::NoRoom => Reason::TooManyAccessProviders.as_str(),
-        Withheld::Contested => Reason::AccessProviderContested.as_str(),
     }
 }
 

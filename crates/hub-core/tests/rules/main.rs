@@ -6,7 +6,6 @@ mod support;
 
 mod access;
 mod argo_cd;
-mod competing_writer;
 mod concerned;
 mod consumer_access;
 mod consumer_concerned;

@@ -14,7 +14,7 @@ use tracing::{Instrument as _, debug, info_span, warn};
 
 use crate::flow::circuit_breaker::Pass;
 use crate::flow::failure_groups::{FailureGroups, LASTING, Operation, Parked};
-use crate::flow::key_rate_limit::KeyRateLimit;
+use crate::flow::repeated_writes::RepeatedWrites;
 use crate::flow::retry_policy::NextStep;
 use crate::host::Host;
 use crate::queue::{Key, Outcome, Queue};
@@ -26,7 +26,7 @@ pub struct Work<K> {
     controller: &'static str,
     queue: Queue<K>,
     host: Arc<Host>,
-    key_rate_limit: Mutex<KeyRateLimit<K>>,
+    repeated: Mutex<RepeatedWrites<K>>,
     failure_groups: Mutex<FailureGroups<K>>,
     /// What our own writes have left and the watch has not shown yet. Lock order: last.
     pub written: Written<K>,
@@ -64,7 +64,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
             controller,
             queue,
             host,
-            key_rate_limit: Mutex::default(),
+            repeated: Mutex::default(),
             failure_groups: Mutex::default(),
             written: Written::default(),
             regrouped: Notify::new(),
@@ -234,15 +234,23 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         Failed { outcome, gone: false, refused: unreported.is_none() && !is_expected(error) }
     }
 
-    /// Why a write must wait, if it must: others of its failure group fail, or the key was written many times in a row.
+    /// Why a write must wait, if it must: others of its failure group fail, or another client undoes it again and again.
     #[must_use]
-    pub fn delays(&self, key: &K, resource: &'static str, verb: &'static str) -> Option<Delayed> {
+    pub fn delays(
+        &self,
+        key: &K,
+        resource: &'static str,
+        verb: &'static str,
+        content: u64,
+    ) -> Option<Delayed> {
         let now = Instant::now();
-        if let Some(left) = self.key_rate_limit.lock().wait(key, now) {
-            return Some(Delayed { outcome: Outcome::RetryAfter(left), error: None });
+        let revokes = self.revokes(key, verb);
+        let write = (key.clone(), resource, verb);
+        if let Some(left) = self.repeated.lock().wait(&write, content, revokes, now) {
+            let error = (left > LASTING).then(|| WriteError::undone(resource, verb, key.to_string()));
+            return Some(Delayed { outcome: Outcome::RetryAfter(left), error });
         }
         let operation = operation(key, resource, verb);
-        let revokes = self.revokes(key, verb);
         let parked = self.failure_groups.lock().admit(key, &operation, revokes, now);
         if let Some(Parked { unreported, error }) = parked {
             self.regrouped.notify_one();
@@ -262,9 +270,9 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     }
 
     /// The API server accepted a write of a resource for `key`: what has failed like this write may succeed now.
-    pub fn accepted(&self, key: &K, resource: &'static str, verb: &'static str) {
+    pub fn accepted(&self, key: &K, resource: &'static str, verb: &'static str, content: u64) {
         let now = Instant::now();
-        self.key_rate_limit.lock().wrote(key.clone(), now);
+        self.repeated.lock().wrote((key.clone(), resource, verb), content, now);
         let released = self.failure_groups.lock().succeeded(key, &operation(key, resource, verb), now);
         self.add_all(released);
     }
