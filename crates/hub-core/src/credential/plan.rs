@@ -113,8 +113,7 @@ struct Origin {
 }
 
 impl Origin {
-    /// Determines the origin, from the strongest evidence to the weakest. Without any, the Secret is not ours. It
-    /// depends on no account, since those that do not opt in may be unknown.
+    /// Determines the origin, from the strongest evidence to the weakest. Without any, the Secret is not ours.
     ///
     /// 1. The uid of a Secret that this process created: it is ours, whatever its content.
     /// 2. Label, annotations, name and type agree: another writer created it as a copy. It may be deleted, and never
@@ -126,11 +125,7 @@ impl Origin {
         if let Some(created) = index.created(copy_key).filter(|created| created.uid == observed.version.uid) {
             return Some(Self { account: created.account.clone(), known: true });
         }
-        let recorded = observed.record.as_ref().map(|record| record.account.clone());
-        let account = recorded
-            .or_else(|| index.account_of_token(copy_key, observed))
-            .or_else(|| index.account_of_ocm(copy_key, observed))?;
-        Some(Self { account, known: false })
+        Some(Self { account: index.account_in(copy_key, observed)?, known: false })
     }
 }
 
