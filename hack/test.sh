@@ -21,6 +21,7 @@ With "all", what has to pass before a change lands: fmt, clippy and unit, and th
   robustness 10 000 random schedules on a simulated API server, a crash at every write, and all states of a tiny scope
              (an optimized build of the controllers: minutes)
   api        everything about the API, on real hubs on this machine (built on the first run, which takes minutes); the
+             user server beside upstream's proxy server, when that freezes and when clusters attack through it; the
              requests of every scenario of the benchmark
   chart      the Helm chart: linted, rendered, and running on real hubs; its alerts and dashboard; the examples; krew
              installs the archives of kubectl clusterprofile (helm, promtool and krew are built on the first run)
@@ -200,6 +201,9 @@ go_programs() {
   fi
 }
 
+# It waits for the other build.
+proxy_server() { hack/control-plane.sh && hack/go-program.sh proxy-server; }
+
 # Upstream's, one after the other.
 field_programs() {
   local program
@@ -336,6 +340,9 @@ check_api() {
   # shellcheck disable=SC2046 # words
   run_tests credentials limits $(tests_of e2e/bench e2e/local-hub e2e/hub-sim crates/hub-addons |
     grep -vxE 'credentials|limits|chart|field|permissions|pods|reference|crashes|moments|schedules|tiny_scope')
+  # Of upstream's programs, this needs only the one that is built in little time.
+  need proxy-server
+  cargo_test --test field -- hostile_clusters::
 }
 
 # Not in the ordinary run: its programs take many minutes to build.
@@ -552,7 +559,7 @@ downloads() {
   local program
   for program in $(! needs_helm || echo helm) \
     $(! wants chart || echo helm3 promtool krew) $(! wants scripts || echo actionlint) \
-    $(! wants installed installed-all || echo kube-router); do
+    $(! wants installed installed-all || echo kube-router) $(! wants api || echo proxy-server); do
     hack/go-program.sh --download "$program"
   done
 }
@@ -574,6 +581,7 @@ took "downloads$([ "$status" = 0 ] || echo ": FAILED")" $((SECONDS - begun))
 ! needs_hub || begin control-plane hack/control-plane.sh
 ! needs_helm || begin go-programs go_programs
 ! needs_node || begin node node
+! wants api || begin proxy-server proxy_server
 ! wants field || begin field-programs field_programs
 ! wants oldest || begin oldest-control-plane oldest_control_plane
 ! wants schedules robustness || begin simulation simulation
