@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hub_core::entry::{Caller, Refusal};
 use hub_sim::actor::Actor;
 use hub_sim::certificates::{ONE, TWO};
 use hub_sim::consumers::DECLARATIONS;
@@ -20,9 +21,10 @@ use hub_sim::operation::{ObjectTenant, Operation as O, Others, ProfileTenant, Se
 use hub_sim::oracle;
 use hub_sim::process::{Gates, Means, OVERLAP, start};
 use hub_sim::schedule::{Hubs, Setting};
-use hub_sim::world::{Fault, World};
+use hub_sim::world::{FailureMode, Fault, World};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
+use user_server::{Admission, Session};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_mins(1);
@@ -226,6 +228,49 @@ async fn cluster_permissions_that_the_hub_does_not_serve_are_reported_only_if_a_
         sleep(2 * MINUTE).await;
         assert_eq!(stage.told("KindUnreadable"), told, "{declaration}");
     }
+}
+
+/// A hub with a user server, and an open request from the namespace `team` to the cluster `a`.
+async fn open_request() -> (Stage, Admission, Session) {
+    let stage = Stage::new();
+    let server = stage.start(Gates::USER_SERVER);
+    sleep(10 * SECOND).await;
+    let admission = stage.world.lock().admissions[&server].clone();
+    let request = ask(&admission).unwrap();
+    (stage, admission, request)
+}
+
+fn ask(admission: &Admission) -> Result<Session, Refusal> {
+    admission.open(&Caller { namespace: "team".into(), name: "application".to_owned() }, &"a".into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_requests_end_five_minutes_after_a_kind_that_grants_rest_on_has_become_unknown() {
+    // The three kinds of the fleet.
+    for kind in 0..3 {
+        let (stage, admission, request) = open_request().await;
+        stage.perform([O::Unread(kind, FailureMode::Denied)]);
+        sleep(50 * SECOND).await;
+        assert!(ask(&admission).is_ok(), "less than a minute old");
+        sleep(20 * SECOND).await;
+        assert!(matches!(ask(&admission), Err(Refusal::GrantUnknown(_))));
+        sleep(4 * MINUTE + 40 * SECOND).await;
+        assert!(!request.cut.is_cancelled());
+        sleep(30 * SECOND).await;
+        assert!(request.cut.is_cancelled(), "{kind}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_requests_stay_if_the_kind_can_be_read_again_before_the_five_minutes_have_passed() {
+    let (stage, admission, request) = open_request().await;
+    stage.perform([O::Unread(0, FailureMode::Denied)]);
+    sleep(5 * MINUTE).await;
+    stage.perform([O::Reread]);
+    sleep(MINUTE).await;
+    assert!(ask(&admission).is_ok());
+    sleep(10 * MINUTE).await;
+    assert!(!request.cut.is_cancelled());
 }
 
 /// Starts the processes, waits until they rest, and lets `happens` lead to a create at this path whose response is lost;
