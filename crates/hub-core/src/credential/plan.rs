@@ -432,12 +432,11 @@ fn eligibility<'a>(
     let (uid, owner) = (&account.version.uid, &profile.uid);
     let wanted = Wanted { account: key, uid, owner, owner_versions, credential };
     match grant {
-        // What is known is out of date, so not even an existing copy gets a new token.
-        _ if !fleet.is_read() => Eligibility::Kept(State::GrantUnknown),
         // The projector restores the label, or deletes the profile.
         Grant::Granted if profile.is_unmarked() => Eligibility::Maintained(wanted, State::ForeignProfile),
         Grant::Granted => Eligibility::Offered(wanted),
-        Grant::Refused | Grant::Unknown => Eligibility::Maintained(wanted, State::GrantUnknown),
+        // Not even an existing copy gets a new token.
+        Grant::Refused | Grant::Unknown => Eligibility::Kept(State::GrantUnknown),
     }
 }
 
