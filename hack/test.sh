@@ -12,7 +12,8 @@
 # With "all", what has to pass before a change lands: fmt, clippy and unit, and then:
 #
 #   robustness   10 000 random schedules, and a crash at every write (an optimized build of the controllers)
-#   api          everything about the API, on real hubs; the requests of every scenario of the benchmark
+#   api          everything about the API, on real hubs; the user server beside upstream's proxy server; the requests of
+#                every scenario of the benchmark
 #   chart        the Helm chart: linted, rendered, and on real hubs; its alerts and dashboard; the examples; krew
 #   plugin       cp-creds as it is shipped: small, static, running in an empty root
 #   image        the container images: runnable, complete in their SBOMs, and reproducible
@@ -80,6 +81,7 @@ check_programs() {
   ! wants chart || { hack/helm.sh 3; programs+=(promtool krew); }
   ! wants scripts || programs+=(actionlint)
   ! wants installed installed-all || programs+=(kube-router)
+  ! wants api || programs+=(proxy-server)
   ! wants field || programs+=(registration managed-serviceaccount kueue argocd cluster-proxy cluster-proxy-agent
     cluster-proxy-manager proxy-agent proxy-server)
   for program in "${programs[@]}"; do hack/go-program.sh "$program"; done
@@ -162,6 +164,8 @@ check_api() {
   local elsewhere='credentials|limits|chart|field|permissions|pods|reference|crashes|moments|schedules'
   # shellcheck disable=SC2046 # words
   run_tests credentials limits $(tests_of e2e crates/hub-addons | grep -vxE "$elsewhere")
+  # Of upstream's programs, this needs only the one that is built in little time.
+  cargo_test --test field -- hostile_clusters::
 }
 check_field() {
   # Few at once: each has several hubs and programs.

@@ -49,7 +49,7 @@ async fn without_the_kind_of_accounts_the_others_work_and_nothing_is_deleted() {
 
 /// Bindings can no longer be read: what rests on them is unknown after a minute.
 #[tokio::test]
-async fn while_bindings_cannot_be_read_nobody_gets_a_token_or_a_profile_and_then_everything_converges() {
+async fn while_bindings_cannot_be_read_no_token_and_no_profile_is_written_and_then_everything_converges() {
     const BINDINGS: &str = "managedclustersetbindings";
     let mut rules = rights::syncer();
     rules.extend(rights::projector());
@@ -85,6 +85,21 @@ async fn while_bindings_cannot_be_read_nobody_gets_a_token_or_a_profile_and_then
     );
     let told = told(&hub.ocm, &crd, "KindUnreadable").await;
     assert!(told.contains("fleet: managedclustersetbindings") && told.contains("(forbidden)"), "{told}");
+    // For `explain`, as long as it lasts.
+    let lease = ocm::Object::new(
+        ("coordination.k8s.io", "v1", "Lease"),
+        "leases",
+        Some("default"),
+        "hub-addons-credential-syncer",
+    );
+    let unreadable = async || {
+        let lease = get(&hub.ocm, &lease).await.unwrap();
+        lease["metadata"]["annotations"]["hub-addons/unreadable"].as_str().map(str::to_owned)
+    };
+    eventually("the Lease names the kind", SOON, async || {
+        unreadable().await.is_some_and(|it| it.contains("fleet: managedclustersetbindings: neither listed"))
+    })
+    .await;
 
     delete(&hub.ocm, &ocm::bound("age", "age")).await;
     create(&hub.ocm, [third]).await;
@@ -104,6 +119,7 @@ async fn while_bindings_cannot_be_read_nobody_gets_a_token_or_a_profile_and_then
     sees(&hub.ocm, "age", &[]).await;
     addons.measures(&unread, 0.0).await;
     assert_eq!(addons.probe("/readyz").await.0, 200);
+    eventually("the Lease names no kind", SOON, async || unreadable().await.is_none()).await;
     create(&hub.ocm, [ocm::bound("age", "age")]).await;
     copied(&hub.ocm, "age", &rotated(&app, 1)).await;
     copied(&hub.ocm, "age", &new).await;

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 /// The ServiceAccount of the syncer.
 pub const SUBJECT: (&str, &str) = ("addons", "syncer");
-const PROFILES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
+pub const PROFILES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
                         ClusterProfileCredRights=true";
 
 const SYNCER: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false";
@@ -94,12 +94,18 @@ async fn is_allowed(client: &Client, namespace: &str) -> bool {
     }
 }
 
-/// A hub with the namespaces `team` and `other`, of which `team` is granted a cluster with a token.
-async fn hub_with_a_grant() -> Hub {
+/// A hub for the projector and the controller of the syncer's permissions.
+pub async fn hub_with_permissions() -> Hub {
     let mut rules = rights::projector();
     rules.extend(rights::credential_rights());
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     install(&hub).await;
+    hub
+}
+
+/// The same with the namespaces `team` and `other`, of which `team` is granted a cluster with a token.
+async fn hub_with_a_grant() -> Hub {
+    let hub = hub_with_permissions().await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other")]).await;
     cluster_with_token(&hub.ocm, "c1", "app").await;
     ocm::bound("team", "c1").create(&hub.ocm).await.unwrap();
@@ -107,7 +113,7 @@ async fn hub_with_a_grant() -> Hub {
 }
 
 /// The flag that names the syncer's ServiceAccount.
-fn subject() -> String {
+pub fn subject() -> String {
     format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1)
 }
 
