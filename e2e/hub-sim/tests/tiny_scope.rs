@@ -13,7 +13,6 @@
 use hub_api::names::{ClusterName, ClusterSetName, ManagerName, Namespace, ProfileKey};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Touched};
 use hub_core::grant::{self, Grant};
-use hub_core::label_allow_list::LabelAllowList;
 use hub_core::profile::{ObservedProfile, ProfileAction, plan};
 use hub_core::project::{self, ProjectionSettings};
 use hub_sim::hub::{EXCLUSIVE_LABEL, SETS, condition, selector};
@@ -232,11 +231,7 @@ fn profiles() -> Vec<Option<Value>> {
 #[test]
 fn every_plan_comes_to_an_end_where_the_profile_is_what_the_grant_says() {
     let manager = ManagerName::default();
-    let settings = ProjectionSettings {
-        manager: manager.clone(),
-        propagated_labels: LabelAllowList::default(),
-        follow_member_id: false,
-    };
+    let settings = ProjectionSettings { manager: manager.clone(), ..ProjectionSettings::default() };
     let variants = Variants::read();
     let (mut plans, mut longest) = (0_u64, 0);
     // One namespace is enough: the bindings of the other concern no profile here.

@@ -10,40 +10,39 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Writes in a row without a delay. An object rarely takes more than three.
-const BURST: u32 = 10;
-/// The time between two writes after a burst. The end of a grant waits for it, too.
-const INTERVAL: Duration = Duration::from_secs(2);
-
 /// The keys with recent writes.
-pub(crate) struct KeyRateLimit<K> {
+pub struct KeyRateLimit<K> {
+    /// Writes in a row without a delay.
+    burst: u32,
+    /// The time between two writes after a burst.
+    interval: Duration,
     /// When each key's burst allowance is full again.
     rested: HashMap<K, Instant>,
     /// The number of keys at which those whose burst allowance is full are forgotten.
     forget_at: usize,
 }
 
-impl<K> Default for KeyRateLimit<K> {
-    fn default() -> Self {
-        Self { rested: HashMap::new(), forget_at: 0 }
-    }
-}
-
 impl<K: Eq + Hash> KeyRateLimit<K> {
+    #[must_use]
+    pub fn new(burst: u32, interval: Duration) -> Self {
+        Self { burst, interval, rested: HashMap::new(), forget_at: 0 }
+    }
+
     /// Counts a write that the API server has accepted.
-    pub(crate) fn wrote(&mut self, key: K, now: Instant) {
+    pub fn wrote(&mut self, key: K, now: Instant) {
         if self.rested.len() >= self.forget_at {
             self.rested.retain(|_, rested| *rested > now);
             self.forget_at = self.rested.len().saturating_mul(2).max(64);
         }
         let rested = self.rested.entry(key).or_insert(now);
-        *rested = (*rested).max(now) + INTERVAL;
+        *rested = (*rested).max(now) + self.interval;
     }
 
     /// How long the next write of a key must wait.
-    pub(crate) fn wait(&self, key: &K, now: Instant) -> Option<Duration> {
+    #[must_use]
+    pub fn wait(&self, key: &K, now: Instant) -> Option<Duration> {
         let left = self.rested.get(key)?.checked_duration_since(now)?;
-        left.checked_sub(INTERVAL * (BURST - 1)).filter(|wait| !wait.is_zero())
+        left.checked_sub(self.interval * (self.burst - 1)).filter(|wait| !wait.is_zero())
     }
 }
 
@@ -51,9 +50,11 @@ impl<K: Eq + Hash> KeyRateLimit<K> {
 mod tests {
     use super::*;
 
+    const INTERVAL: Duration = Duration::from_secs(2);
+
     #[test]
     fn a_key_that_is_written_again_and_again_is_written_every_two_seconds() {
-        let (mut limit, begin) = (KeyRateLimit::default(), Instant::now());
+        let (mut limit, begin) = (KeyRateLimit::new(10, INTERVAL), Instant::now());
         let mut now = begin;
         for _ in 0..40 {
             now += limit.wait(&"key", now).unwrap_or_default();
@@ -65,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_key_that_rests_has_a_burst_again_and_takes_no_memory() {
-        let (mut limit, begin) = (KeyRateLimit::default(), Instant::now());
+        let (mut limit, begin) = (KeyRateLimit::new(10, INTERVAL), Instant::now());
         for key in 0..1000 {
             limit.wrote(key, begin);
         }
