@@ -197,6 +197,12 @@ impl KnownProfiles for Profiles {
     fn is_pending(&self, key: &ProfileKey) -> bool {
         self.queue.holds(key)
     }
+
+    fn pending_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
+        let first = ProfileKey { namespace: namespace.clone(), cluster: "".into() };
+        let pending = self.queue.held_from(&first, |key| key.namespace == *namespace);
+        pending.into_iter().map(|key| key.cluster).collect()
+    }
 }
 
 impl Objects for Profiles {

@@ -104,6 +104,11 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         self.queue.holds(key)
     }
 
+    /// The keys from this one on that [`Self::holds`], while they satisfy a condition.
+    pub fn held_from(&self, from: &K, is_wanted: impl Fn(&K) -> bool) -> Vec<K> {
+        self.queue.held_from(from, is_wanted)
+    }
+
     /// Waits until a key that a worker holds is queued again.
     pub async fn queued_again(&self, key: &K) {
         self.queue.queued_again(key).await;
