@@ -16,6 +16,9 @@
 {{- if and $component.projects $values.propagateLabels }}
 - --propagate-labels={{ join "," $values.propagateLabels }}
 {{- end }}
+{{- if and $component.projects $values.propagateClaims }}
+- --propagate-claims={{ join "," $values.propagateClaims }}
+{{- end }}
 {{- if $component.projects }}
 - --follow-member-id={{ $values.followMemberId }}
 {{- end }}

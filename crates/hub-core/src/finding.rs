@@ -97,6 +97,11 @@ pub enum Reason {
     /// A claim of the cluster is not a valid property of a profile, so its profiles do not show it.
     #[strum(props(object = "ManagedCluster"))]
     ClaimSkipped,
+    /// A claim of the cluster changes so often that the properties of the profile are written once a minute.
+    ///
+    /// Leave the claim out (`--propagate-claims`), or correct what reports it.
+    #[strum(props(object = "ClusterProfile"))]
+    ClaimChangesOften,
     /// The cluster cannot have a profile, because its name is too long for a label.
     #[strum(props(object = "ManagedCluster"))]
     NameTooLong,

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hub_core::priority::Priority;
 use parking_lot::Mutex;
@@ -20,6 +21,11 @@ use crate::host::Host;
 use crate::queue::{Key, Outcome, Queue};
 use crate::write::error::{Category, WriteError};
 use crate::written::Written;
+
+/// Writes of a key in a row without a delay: an object rarely takes more than three. Then the time between two, for which
+/// the end of a grant waits, too.
+const BURST: u32 = 10;
+const INTERVAL: Duration = Duration::from_secs(2);
 
 /// A queue of keys and its workers.
 pub struct Work<K> {
@@ -96,6 +102,11 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     /// Whether a key is queued, waits for a retry, or is with a worker.
     pub fn holds(&self, key: &K) -> bool {
         self.queue.holds(key)
+    }
+
+    /// The keys from this one on that [`Self::holds`], while they satisfy a condition.
+    pub fn held_from(&self, from: &K, is_wanted: impl Fn(&K) -> bool) -> Vec<K> {
+        self.queue.held_from(from, is_wanted)
     }
 
     /// Waits until a key that a worker holds is queued again.
@@ -307,7 +318,6 @@ fn operation<K: Key>(key: &K, resource: &'static str, verb: &'static str) -> Ope
 mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use hub_api::names::ProfileKey;
     use jiff::Timestamp;
