@@ -138,7 +138,7 @@ async fn access_providers_that_cluster_proxys_own_controller_undoes_are_written_
     assert!(ours.is_array() && ours != theirs, "{ours}");
 
     // It writes its entry after every write of a profile.
-    let mut contest = async |time: Duration| {
+    let contest = async |time: Duration| {
         let before = stage.requests("PATCH", PROFILES);
         for _ in 0..time.as_secs() {
             if stage.providers("team", "a") != theirs {

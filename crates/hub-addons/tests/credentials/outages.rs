@@ -7,9 +7,9 @@ use crate::support::credentials::{
 };
 use crate::support::shown::sees;
 use crate::support::world::{create, delete, get, told};
-use crate::support::{Addons, Hub, USER, rights};
-use local_hub::LocalHub;
-use local_hub::ocm::{self};
+use crate::support::{Addons, Hub, SOON, USER, rights};
+use local_hub::ocm;
+use local_hub::{LocalHub, eventually};
 use std::time::Duration;
 
 #[tokio::test]

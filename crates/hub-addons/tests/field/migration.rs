@@ -10,7 +10,7 @@ use std::pin::pin;
 use futures::TryStreamExt as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
 use local_hub::field::install_chart;
 use local_hub::ocm::{self, ManagedCluster};
@@ -21,7 +21,7 @@ use crate::support::chain::HOME;
 use crate::support::chart::{in_force, install, start_all};
 use crate::support::credentials::{OF_UID, SYNCED_FROM, copied, token};
 use crate::support::field::{self, UPSTREAM};
-use crate::support::proxy::{NAME, anchors_in, configuration};
+use crate::support::proxy::{NAME, anchors_in, projected};
 use crate::support::shown::{condition, profile, profiles, provider, sees};
 use crate::support::world::{create, get, told};
 use crate::support::{Addons, Hub, SOON, rights, user};
@@ -307,7 +307,7 @@ async fn ocms_gates_and_ours_at_once_do_not_fight() {
     let repetitions = 2 * 8;
     let (made, most) = (changes(&hub, &start).await, (2 * rounds + repetitions) * CLUSTERS.len());
     assert!(made <= most, "{made} changes of profiles, at most {most} expected");
-    told(&hub.ocm, &world::projected(TEAM, CLUSTERS[0]), "WriteRefused").await;
+    told(&hub.ocm, &projected(TEAM, CLUSTERS[0]), "WriteRefused").await;
 
     assert_eq!(identities(&hub).await, before);
     for copy in copies(&hub).await.values() {
@@ -330,7 +330,7 @@ async fn the_charts_policies_leave_ocms_gates_no_entry_and_no_copy() {
     in_force(&hub, &["manager-name", "access-providers", "synced-credentials"]).await;
     let mark = hub.audit().mark().await.unwrap();
     let running = Theirs::start_as(&hub, PROXY).await;
-    let addons = start_all(&hub, &["profiles", "credentials"]).await;
+    let _addons = start_all(&hub, &["profiles", "credentials"]).await;
     complete(&hub, "first").await;
     ours(&hub).await;
     let before = identities(&hub).await;

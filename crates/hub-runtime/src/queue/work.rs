@@ -3,7 +3,6 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hub_core::priority::Priority;
 use parking_lot::Mutex;
@@ -21,11 +20,6 @@ use crate::host::Host;
 use crate::queue::{Key, Outcome, Queue};
 use crate::write::error::{Category, WriteError};
 use crate::written::Written;
-
-/// Writes of a key in a row without a delay: an object rarely takes more than three. Then the time between two, for which
-/// the end of a grant waits, too.
-const BURST: u32 = 10;
-const INTERVAL: Duration = Duration::from_secs(2);
 
 /// A queue of keys and its workers.
 pub struct Work<K> {
