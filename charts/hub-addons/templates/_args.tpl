@@ -133,6 +133,7 @@
 - --compute-bound={{ .Values.computeBound }}
 - --max-requests-per-namespace={{ int $server.maxRequestsPerNamespace }}
 - --max-idle-connections={{ int $server.maxIdleConnections }}
+- --refuse-shared-authorities={{ $server.refuseSharedAuthorities }}
 - --access-log={{ $server.accessLog }}
 - --proxy-server-namespace={{ $proxy.namespace }}
 {{- with $proxy.host }}

@@ -17,6 +17,7 @@ use crate::credential::source::{Credential, TokenSource};
 use crate::fleet::{Fleet, Touched};
 use crate::grant;
 use crate::nested;
+use crate::own_identity;
 use crate::protected::ProtectedNamespaces;
 
 /// Settings of the syncer.
@@ -105,10 +106,11 @@ fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
 
 type Accounts = BTreeMap<ClusterName, BTreeMap<AccountName, Box<Account>>>;
 
-/// The accounts of a cluster that opt in.
+/// The accounts of a cluster that opt in, and whose tokens may be copied.
 fn asking(accounts: &Accounts, cluster: &ClusterName) -> BTreeSet<AccountName> {
     let accounts = accounts.get(cluster).into_iter().flatten();
-    accounts.filter(|(_, account)| account.opts_in).map(|(name, _)| name.clone()).collect()
+    let asking = accounts.filter(|(name, account)| account.opts_in && !own_identity::is_reserved(name));
+    asking.map(|(name, _)| name.clone()).collect()
 }
 
 /// The index of accounts, tokens, copies and profiles. Clusters, sets and bindings are in the [`Fleet`].

@@ -12,6 +12,7 @@ use crate::effort;
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
+use crate::own_identity;
 use crate::priority::Priority;
 
 /// The next write for one key, and the states of its accounts.
@@ -452,6 +453,9 @@ fn asked(
     };
     if !account.opts_in {
         return Err(State::NotAsked);
+    }
+    if own_identity::is_reserved(&key.account) {
+        return Err(State::ReservedAccount);
     }
     if !account::can_have_copies(key) {
         return Err(State::NameTooLong);

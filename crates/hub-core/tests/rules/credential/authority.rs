@@ -10,6 +10,7 @@ use hub_core::credential::index::{Refused, SyncSettings};
 use hub_core::credential::plan::CopyAction;
 use hub_core::credential::source::Unusable;
 use hub_core::credential::state::State;
+use hub_core::token_names::token_names;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
@@ -179,6 +180,24 @@ fn a_hub_can_ask_for_the_annotation() {
     assert_eq!(state(&World::set_up(settings(), scene())), State::OutOfScope);
     assert_eq!(state(&World::set_up(settings(), annotated("team"))), State::Synced);
     assert_eq!(state(&World::set_up(settings(), annotated(""))), State::OutOfScope);
+}
+
+#[test]
+fn no_token_of_the_user_servers_account_is_copied_or_watched_whatever_its_labels() {
+    for name in ["hub-addons-user-server", "hub-addons-user-server-2"] {
+        let objects: Vec<_> = scene()
+            .into_iter()
+            .map(|object| serde_json::from_str(&object.to_string().replace("kueue", name)).unwrap())
+            .collect();
+        let mut world = World::of(objects);
+        world.settle();
+        let key = account_key("c1", name);
+        let state = world.state(&secret_key("team", &key.copy_name()), &key);
+        assert_eq!(state, Some(State::ReservedAccount));
+        assert!(world.secrets.is_empty() && token_names(&world.fleet, [&key]).names.is_empty());
+        assert!(world.index.reach.changed_names().is_none_or(|names| names.names.is_empty()));
+        assert_eq!(world.report(&key).unwrap().reason, "ReservedAccount");
+    }
 }
 
 #[test]
