@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::support::credential::{
     World, account, account_key, account_uid, base64, profile, scene, scene_key, scene_with, scene_without,
-    secret_key, token,
+    token,
 };
 use crate::support::{NOON, binding, broken, by_labels, condition, exclusive, member, unreadable, with};
 
@@ -218,17 +218,6 @@ fn a_hub_that_starts_to_require_the_annotation_deletes_copies_of_accounts_withou
         World::set_up(SyncSettings { require_namespaces: true, ..SyncSettings::default() }, scene());
     world.put(left);
     assert_deleted(&world, State::OutOfScope, "the option");
-}
-
-#[test]
-fn one_of_two_bindings_is_enough() {
-    let mut world = World::settled_scene();
-    world.arrive(&by_labels("all", &json!({})));
-    world.arrive(&binding("team", "all"));
-    world.leave(&binding("team", "prod"));
-    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
-    world.leave(&binding("team", "all"));
-    assert_deleted(&world, State::NotGranted, "the last one");
 }
 
 #[test]
@@ -542,32 +531,6 @@ fn a_copy_deleted_by_hand_is_made_again() {
     world.remove(&scene_key());
     world.settle();
     assert_eq!(world.secret(&scene_key())["data"], data);
-}
-
-#[test]
-fn two_clusters_that_swap_sets_swap_namespaces() {
-    let set_of = |cluster: &str, set: &str| member(cluster, set);
-    let mut world =
-        World::of([exclusive("red"), exclusive("blue"), binding("reds", "red"), binding("blues", "blue")]);
-    for (cluster, set) in [("c1", "red"), ("c2", "blue")] {
-        world.arrive(&set_of(cluster, set));
-        world.arrive(&account(cluster, "x"));
-        world.arrive(&token(cluster, "x"));
-        world.arrive(&profile("reds", cluster));
-        world.arrive(&profile("blues", cluster));
-    }
-    world.settle();
-    assert_eq!(
-        world.secrets.keys().collect::<Vec<_>>(),
-        [&secret_key("blues", "c2-x"), &secret_key("reds", "c1-x")]
-    );
-    world.arrive(&set_of("c1", "blue"));
-    world.arrive(&set_of("c2", "red"));
-    world.settle();
-    assert_eq!(
-        world.secrets.keys().collect::<Vec<_>>(),
-        [&secret_key("blues", "c1-x"), &secret_key("reds", "c2-x")]
-    );
 }
 
 #[test]
