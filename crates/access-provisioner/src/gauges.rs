@@ -1,6 +1,6 @@
 //! Counts the profiles that have our entry, and the reasons why others lack it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use hub_api::names::ProfileKey;
 use hub_core::access::{Offer, Withheld};
@@ -14,7 +14,8 @@ const PUBLISHED: &str = "published";
 pub(crate) struct EntryGauges {
     source: &'static str,
     metrics: Metrics,
-    states: Mutex<HashMap<ProfileKey, &'static str>>,
+    /// Why each profile lacks our entry, if it does.
+    states: Mutex<BTreeMap<ProfileKey, Option<Withheld>>>,
 }
 
 impl EntryGauges {
@@ -28,9 +29,9 @@ impl EntryGauges {
     /// Records the decision for a profile; `None` if the profile is gone or not ours.
     pub(crate) fn set(&self, key: &ProfileKey, decided: Option<(&ObservedProfile, &Offer)>) {
         let now = decided.map(|(observed, offer)| match offer {
-            Offer::Publish(entry) if observed.has_room_for(&entry.name) => PUBLISHED,
-            Offer::Publish(_) => Withheld::NoRoom.as_str(),
-            Offer::Withdraw(why) | Offer::Keep(why) => why.as_str(),
+            Offer::Publish(entry) if observed.has_room_for(&entry.name) => None,
+            Offer::Publish(_) => Some(Withheld::NoRoom),
+            Offer::Withdraw(why) | Offer::Keep(why) => Some(*why),
         });
         let mut states = self.states.lock();
         let before = match now {
@@ -38,7 +39,8 @@ impl EntryGauges {
             None => states.remove(key),
         };
         if before != now {
-            self.metrics.access_provider(self.source, before, now);
+            let name = |state: Option<Withheld>| state.map_or(PUBLISHED, Withheld::as_str);
+            self.metrics.access_provider(self.source, before.map(name), now.map(name));
         }
     }
 }

@@ -13,6 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use hub_api::cluster_profile::Cluster;
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};
 use hub_core::access::{self, USER_SERVER};
+use hub_core::claim_allow_list::ClaimAllowList;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::protected::{self, ProtectedNamespaces};
 use hub_core::trust::CaReference;
@@ -196,6 +197,16 @@ pub struct SetupArgs {
     /// The namespaces that receive no credentials
     #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES", default_value = protected::DEFAULT)]
     pub protected_namespaces: ProtectedNamespaces,
+
+    /// The cluster claims that ClusterProfiles show as properties, as NAME,*SUFFIX,PREFIX*
+    #[arg(
+        long,
+        env = "HUB_ADDONS_PROPAGATE_CLAIMS",
+        value_name = "CLAIMS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub propagate_claims: ClaimAllowList,
 
     /// Take a ManagedClusterSetBinding as bound when its set exists
     #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = clap::ArgAction::Set)]

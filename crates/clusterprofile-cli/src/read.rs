@@ -126,7 +126,11 @@ impl<'a> Reading<'a> {
         let now = self.hub.now().await?;
         let bound = if setup.compute_bound { BoundSource::Computed } else { BoundSource::Status };
         let manager = setup.cluster_manager_name.clone();
-        let settings = ProjectionSettings { manager: manager.clone(), ..ProjectionSettings::default() };
+        let settings = ProjectionSettings {
+            manager: manager.clone(),
+            propagated_claims: setup.propagate_claims.clone(),
+            ..ProjectionSettings::default()
+        };
         let sync = SyncSettings {
             manager,
             protected: setup.protected_namespaces.clone(),

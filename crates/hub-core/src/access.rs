@@ -27,6 +27,7 @@ use crate::finding::{Finding, Reason};
 use crate::fleet::{Fleet, ObservedCluster};
 use crate::own_identity;
 use crate::profile::{Desired, DesiredStatus, ObservedProfile};
+use crate::status_text::StatusText;
 use crate::trust::{CaKind, CaReference, TrustAnchor, TrustBundle, TrustError};
 
 pub use self::server::{OverlapEnd, Presented, PublishedServer, ServerState, Sighting};
@@ -236,19 +237,30 @@ pub fn published_anchors(observed: &ObservedProfile, provider: &str) -> Option<T
 
 /// Reads the trust anchors of many profiles, which publish few different texts: each text is parsed once.
 #[derive(Debug, Default)]
-pub struct AnchorReader(HashMap<Vec<u8>, Option<TrustBundle>>);
+pub struct AnchorReader {
+    parsed: HashMap<Vec<u8>, Option<TrustBundle>>,
+    /// The text in each status that was read, by provider and by the address of the status, which is held: a cluster has
+    /// the same status in every namespace.
+    texts: HashMap<(String, Vec<usize>), (StatusText, Option<Vec<u8>>)>,
+}
 
 impl AnchorReader {
     /// The trust anchors that a profile publishes for a provider, if they can be read.
     pub fn published(&mut self, observed: &ObservedProfile, provider: &str) -> Option<&TrustBundle> {
-        let ca = observed.access_provider(provider)?.cluster?.certificate_authority_data?;
-        self.0.entry(ca.0).or_insert_with_key(|text| TrustBundle::from_published(text).ok()).as_ref()
+        let status = observed.shared_status()?;
+        let read = || Some(observed.access_provider(provider)?.cluster?.certificate_authority_data?.0);
+        let texts = self.texts.entry((provider.to_owned(), status.address()));
+        let text = texts.or_insert_with(|| (status.clone(), read())).1.as_ref()?;
+        if !self.parsed.contains_key(text) {
+            self.parsed.insert(text.clone(), TrustBundle::from_published(text).ok());
+        }
+        self.parsed[text].as_ref()
     }
 
     /// How many texts were parsed.
     #[must_use]
     pub fn parsed(&self) -> usize {
-        self.0.len()
+        self.parsed.len()
     }
 }
 

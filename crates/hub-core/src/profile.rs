@@ -219,6 +219,11 @@ impl ObservedProfile {
         others.count() < MAX_ACCESS_PROVIDERS
     }
 
+    /// The status, which profiles with the same one share.
+    pub(crate) fn shared_status(&self) -> Option<&StatusText> {
+        self.status.as_ref()
+    }
+
     fn status(&self) -> Map<String, Value> {
         serde_json::from_str(&self.status_text()).unwrap_or_default()
     }

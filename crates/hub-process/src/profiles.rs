@@ -22,6 +22,7 @@ use hub_core::version::Version;
 use kube::api::{ApiResource, DynamicObject};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
+use tokio::task::yield_now;
 
 use crate::controller::{Controller, ProfileFollower};
 use crate::profile_cache::ProfileCache;
@@ -43,6 +44,9 @@ const PROJECTION_GRACE: Duration = Duration::from_secs(1);
 
 /// How often a write that waits until profiles can be read is planned again.
 const UNREAD: Duration = Duration::from_secs(5);
+
+/// How many profiles are queued before other tasks run: a millisecond of work.
+const AT_ONCE: usize = 256;
 
 /// What was planned for a profile beside the write.
 pub struct PlannedProfile {
@@ -113,9 +117,17 @@ impl Profiles {
     pub fn enqueue_where(&self, mut concerned: impl FnMut(&ObservedProfile) -> bool) {
         let cache = self.cache();
         let keys = cache.iter().filter(|(_, observed)| concerned(observed)).map(|(key, _)| key);
-        let keys: Vec<_> = keys.collect();
+        let mut keys: Vec<_> = keys.collect();
         drop(cache);
+        let later = keys.split_off(keys.len().min(AT_ONCE));
         self.queue.add_all(keys);
+        let queue = Arc::clone(&self.queue);
+        self.host.tasks.spawn_once("the queue of profiles", async move {
+            for keys in later.chunks(AT_ONCE) {
+                yield_now().await;
+                queue.add_all(keys.iter().cloned());
+            }
+        });
     }
 
     /// Queues the profiles of a cluster, as updates.

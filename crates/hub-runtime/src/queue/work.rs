@@ -89,8 +89,9 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
 
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>) {
         for key in keys {
-            self.add(key);
+            self.queue.add(key, Priority::Update);
         }
+        self.measure();
     }
 
     /// Whether a key is queued, waits for a retry, or is with a worker.
