@@ -8,6 +8,7 @@ mod page;
 mod support;
 
 mod chain;
+mod configuration;
 mod guide;
 mod in_cluster;
 mod json;
