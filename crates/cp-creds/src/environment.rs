@@ -12,7 +12,7 @@ const SERVICE_ACCOUNT_DIRECTORY: &str = "var/run/secrets/kubernetes.io/serviceac
 /// Everything that is read from outside, except the command line and the files that it or a kubeconfig names. Proxy
 /// variables are not followed: the hub is reached directly.
 ///
-/// An empty variable is treated as not set.
+/// White space around a value, such as the line break of a YAML block, is ignored; an empty variable is not set.
 #[derive(Clone, Debug)]
 pub struct Environment {
     /// `KUBERNETES_EXEC_INFO`: the caller's request.
@@ -57,7 +57,9 @@ impl Environment {
 }
 
 fn variable(name: &str) -> Option<OsString> {
-    env::var_os(name).filter(|value| !value.is_empty())
+    let value = env::var_os(name)?;
+    let value = value.to_str().map(|text| text.trim().into()).unwrap_or(value);
+    (!value.is_empty()).then_some(value)
 }
 
 /// Text that is not UTF-8 is not a valid name, host or JSON either, and is rejected there.
