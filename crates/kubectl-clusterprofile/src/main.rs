@@ -308,6 +308,7 @@ mod tests {
         let place = match command {
             OnHub::List(args) => args.place,
             OnHub::Explain(args) => return args.namespace,
+            OnHub::Report(args) => return args.namespace,
             OnHub::Test(args) => args.place,
             OnHub::Kubeconfig(args) => args.place,
         };

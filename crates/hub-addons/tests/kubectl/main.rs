@@ -15,3 +15,4 @@ mod json;
 mod misconfigured;
 mod options;
 mod plugin;
+mod report;

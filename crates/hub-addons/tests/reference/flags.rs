@@ -27,6 +27,7 @@ impl Flag {
         let (text, _) = self.text.split_once(". ").unwrap_or((&self.text, ""));
         let text = text.trim_end_matches('.');
         match &self.values[..] {
+            [only] => format!("{text}: {}.", code(only)),
             [others @ .., last] if !self.values.iter().all(|value| text.contains(&code(value))) => {
                 let others: Vec<_> = others.iter().map(|value| code(value)).collect();
                 format!("{text}: {} or {}.", others.join(", "), code(last))
@@ -115,8 +116,10 @@ fn every_flag_of_every_command_is_listed_as_the_help_shows_it() {
     let hub_addons = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
     let kubectl_plugin = program("kubectl-clusterprofile");
     let flags_of = |program: &Path, command: &str| flags(&help(program, Some(command)));
+    let of_program = commands(&help(hub_addons, None));
     let shared: Vec<_> = commands(&help(&kubectl_plugin, None))
         .into_iter()
+        .filter(|command| of_program.contains(command))
         .map(|command| (flags_of(&kubectl_plugin, &command), flags_of(hub_addons, &command), command))
         .filter(|(of_plugin, of_hub_addons, _)| !of_plugin.is_empty() && !of_hub_addons.is_empty())
         .collect();
@@ -135,7 +138,9 @@ fn every_flag_of_every_command_is_listed_as_the_help_shows_it() {
         }
         assert_eq!(without(&own, with_hub_addons), [], "{command}");
     }
-    for command in commands(&help(hub_addons, None)) {
+    let own = without(&flags_of(&kubectl_plugin, "report"), &of_plugin);
+    compare_flags("Flags of report", &own);
+    for command in of_program {
         let flags = flags_of(hub_addons, &command);
         if !flags.is_empty() && shared.iter().all(|(.., shared)| *shared != command) {
             compare_flags(&format!("Flags of {command}"), &flags);
