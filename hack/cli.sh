@@ -14,7 +14,7 @@ Builds kubectl-clusterprofile for linux, darwin (macOS) and windows on amd64 and
 
   --output DIR       the directory; by default cli/ in cargo's target directory
   --platform OS-ARCH only this platform; can be repeated
-  --url URL          where the archives are published, instead of the placeholder https://hub-addons.example
+  --url URL          the repository that publishes the archives, instead of the placeholder https://hub-addons.example
   --profile NAME     cargo's profile; by default release
   --binaries DIR     pack DIR/OS-ARCH/kubectl-clusterprofile[.exe], instead of building
   --check            write no archive: only check that the programs can be built or, with --binaries, exist, and install
@@ -237,7 +237,7 @@ EOF
         matchLabels:
           os: ${platform%-*}
           arch: ${platform#*-}
-      uri: $url/releases/v$version/$archive
+      uri: $url/releases/download/v$version/$archive
       sha256: $(sha256sum "$output/$archive" | cut -d' ' -f1)
       files:
 $(files_for "$platform" | sed 's/.*/        - from: &\n          to: ./')

@@ -35,6 +35,10 @@ pub enum Command {
     /// Exit status: 0 if everything is in order, 1 if there is a problem, 2 if the command cannot be carried out, 3 if
     /// there is no problem in what could be read, and something could not be read.
     Explain(ExplainArgs),
+    /// Write one HTML file that shows which namespace reaches which cluster
+    ///
+    /// The file loads nothing from elsewhere, and contains no secret.
+    Report(ReportArgs),
     /// Reach a cluster as an application does, and print every hop with its duration
     ///
     /// Runs the exec plugin and asks the cluster for its version through the endpoint that the profile publishes.
@@ -61,6 +65,10 @@ impl Command {
             Self::List(args) => &mut args.place,
             Self::Test(args) => &mut args.place,
             Self::Kubeconfig(args) => &mut args.place,
+            Self::Report(args) => {
+                args.namespace = vec![namespace.to_owned()];
+                return Ok(());
+            }
             Self::Explain(args) => {
                 if let Some(other) = args.namespace.iter().find(|named| *named != namespace) {
                     return Err(contradiction(other, namespace));
@@ -213,6 +221,18 @@ pub struct SetupArgs {
     pub compute_bound: bool,
 }
 
+impl SetupArgs {
+    /// The defaults, and what the environment sets.
+    pub(crate) fn of_environment() -> Self {
+        #[derive(clap::Parser)]
+        struct Alone {
+            #[command(flatten)]
+            setup: SetupArgs,
+        }
+        <Alone as clap::Parser>::parse_from([""]).setup
+    }
+}
+
 /// The arguments of `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
@@ -278,6 +298,27 @@ pub struct ExplainArgs {
     /// The settings of the controllers
     #[command(flatten)]
     pub setup: SetupArgs,
+}
+
+/// The format of a report.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum ReportOutput {
+    /// For a browser.
+    #[default]
+    Html,
+}
+
+/// The arguments of `report`.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct ReportArgs {
+    /// Only this namespace; can be repeated
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
+    pub namespace: Vec<String>,
+
+    /// The output format
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: ReportOutput,
 }
 
 impl ExplainArgs {

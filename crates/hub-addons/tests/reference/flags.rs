@@ -27,6 +27,7 @@ impl Flag {
         let (text, _) = self.text.split_once(". ").unwrap_or((&self.text, ""));
         let text = text.trim_end_matches('.');
         match &self.values[..] {
+            [only] => format!("{text}: {}.", code(only)),
             [others @ .., last] if !self.values.iter().all(|value| text.contains(&code(value))) => {
                 let others: Vec<_> = others.iter().map(|value| code(value)).collect();
                 format!("{text}: {} or {}.", others.join(", "), code(last))
