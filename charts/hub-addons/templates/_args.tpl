@@ -16,9 +16,6 @@
 {{- if and $component.projects $values.propagateLabels }}
 - --propagate-labels={{ join "," $values.propagateLabels }}
 {{- end }}
-{{- if $component.projects }}
-- --follow-member-id={{ $values.followMemberId }}
-{{- end }}
 {{- $followers := include "hub-addons.followers" $root | fromJsonArray }}
 {{- if or $component.syncs (and $component.grants $followers) }}
 - --require-sync-namespaces={{ $values.credentials.requireSyncNamespaces }}
@@ -68,8 +65,6 @@
 - {{ printf "--access-provider-server=%s" $access.static.server | quote }}
 {{- else }}
 - --access-provider-source=cluster-proxy
-- --cluster-proxy-service={{ $access.clusterProxy.service }}
-- --cluster-proxy-port={{ $access.clusterProxy.port }}
 - --cluster-proxy-require-addon={{ $access.clusterProxy.requireAddon }}
 {{- end }}
 {{- end }}

@@ -229,20 +229,12 @@ fn build(
     declared: &[Consumer],
 ) -> Process {
     let manager = ManagerName::default();
-    let projector = || ProjectionSettings {
-        manager: manager.clone(),
-        propagated_labels: LabelAllowList::default(),
-        follow_member_id: false,
-    };
+    let projector =
+        || ProjectionSettings { manager: manager.clone(), propagated_labels: LabelAllowList::default() };
     let provisioner = || ProvisionerSettings {
         purpose: Purpose::Token,
         provider: MANAGER.to_owned(),
-        source: SourceSettings::ClusterProxy {
-            service: "cluster-proxy-addon-user".to_owned(),
-            port: 9092,
-            require_addon: true,
-            ca: None,
-        },
+        source: SourceSettings::ClusterProxy { require_addon: true, ca: None },
         overlap: OVERLAP,
         check_interval: Duration::from_mins(2),
         handshake: handshake(world),

@@ -232,11 +232,8 @@ fn profiles() -> Vec<Option<Value>> {
 #[test]
 fn every_plan_comes_to_an_end_where_the_profile_is_what_the_grant_says() {
     let manager = ManagerName::default();
-    let settings = ProjectionSettings {
-        manager: manager.clone(),
-        propagated_labels: LabelAllowList::default(),
-        follow_member_id: false,
-    };
+    let settings =
+        ProjectionSettings { manager: manager.clone(), propagated_labels: LabelAllowList::default() };
     let variants = Variants::read();
     let (mut plans, mut longest) = (0_u64, 0);
     // One namespace is enough: the bindings of the other concern no profile here.
