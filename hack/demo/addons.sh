@@ -41,7 +41,7 @@ say_what_is_built() {
   cat <<'TEXT'
 Missing programs are built from source, once, which takes about this long on two cores
   6 minutes   Kubernetes: etcd, kube-apiserver, kube-controller-manager and kubectl. If KUBEBUILDER_ASSETS names a
-              directory with them, or setup-envtest has installed them: half of that, or nothing
+              directory with them: nothing
   3 minutes   the addons
   2 minutes   helm. If HELM names one: nothing
   3 minutes   a node: kubelet, containerd and what else runs Pods, where one can run

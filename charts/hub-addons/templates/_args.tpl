@@ -16,6 +16,9 @@
 {{- if and $component.projects $values.propagateLabels }}
 - --propagate-labels={{ join "," $values.propagateLabels }}
 {{- end }}
+{{- if and $component.projects $values.propagateClaims }}
+- --propagate-claims={{ join "," $values.propagateClaims }}
+{{- end }}
 {{- $followers := include "hub-addons.followers" $root | fromJsonArray }}
 {{- if or $component.syncs (and $component.grants $followers) }}
 - --require-sync-namespaces={{ $values.credentials.requireSyncNamespaces }}

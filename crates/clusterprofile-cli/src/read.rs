@@ -219,6 +219,7 @@ impl<'a> Reading<'a> {
                     holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
                     renewed: spec.renew_time.map(|time| time.0),
                     seconds: spec.lease_duration_seconds.map_or(15, i64::from),
+                    unreadable: labels::annotation(&object.metadata, labels::UNREADABLE).map(str::to_owned),
                 };
                 if !is_theirs(&lease) {
                     continue;

@@ -18,7 +18,6 @@
 
 mod cache;
 mod controller;
-mod failing_lists;
 mod integrations;
 mod store;
 mod watches;

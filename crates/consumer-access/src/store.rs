@@ -5,9 +5,8 @@ pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use hub_api::names::{AccountKey, ClusterName, Namespace};
+use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::access::Known;
 use hub_core::consumer_access::{
     AccessKind, AccessPlan, AccessSettings, FoundObject, ObservedAccess, ObservedObject,
@@ -24,10 +23,9 @@ use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
 use hub_runtime::written::Written;
 use kube::api::{ApiResource, GroupVersionKind};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::cache::ObjectCache;
-use crate::failing_lists::{FAILING_TIME, FailingLists, Listed, WatchName};
 
 /// The name of this loop in logs and metrics.
 pub(crate) const CONTROLLER: &str = "consumer-access";
@@ -77,7 +75,6 @@ struct AccessState {
     /// The namespace of the addon managed-serviceaccount on each cluster that shows one, and whether all are known.
     agents: BTreeMap<ClusterName, Namespace>,
     knows_agents: bool,
-    failing: FailingLists,
     /// The accounts with findings: the end of the grant alone may resolve them.
     noted: BTreeSet<AccountKey>,
 }
@@ -109,10 +106,12 @@ impl AccessState {
     }
 }
 
-/// The watch that shows an object: one for all accounts, and one for each name of permissions.
+/// A watch: on all accounts, or on the permissions of one.
+pub(crate) type WatchName = (AccessKind, Option<AccountName>);
+
+/// The watch that shows an object.
 fn watch_of((kind, account): &AccessKey) -> WatchName {
-    let account = (*kind != AccessKind::Account).then(|| account.account.clone());
-    WatchName { listed: Listed::Objects(*kind), account }
+    (*kind, (*kind != AccessKind::Account).then(|| account.account.clone()))
 }
 
 impl Store {
@@ -148,71 +147,27 @@ impl Store {
         self.fleet_changed(&fleet, &Touched::Namespaces(namespaces.collect()));
     }
 
-    /// Begins to work: queues everything, and reports the watches that have failed before.
-    pub(crate) fn begin(&self) {
-        self.queue_everything();
-        for listed in Listed::ALL {
-            if self.state.lock().failing.contains(listed) {
-                self.report_failing(listed, true);
-            }
+    /// Records that the hub does not serve the kind of a watch. ClusterPermissions need not be installed: nothing that the
+    /// watch has shown exists any more. Returns whether no consumer lacks them.
+    pub(crate) fn not_served(&self, watch: &WatchName) -> bool {
+        let (kind, _) = watch;
+        if *kind != AccessKind::ClusterPermission {
+            return false;
         }
-    }
-
-    /// Records that the API server refuses a watch, or does not serve its kind: in the second case, nothing that the
-    /// watch has shown exists any more. Affects only ClusterPermissions, a kind that need not be installed.
-    pub(crate) fn cannot_list(&self, watch: &WatchName, is_served: bool) {
-        if watch.listed != Listed::Objects(AccessKind::ClusterPermission) {
-            return;
-        }
-        if !is_served {
-            self.written.retain(|object| watch_of(object) != *watch);
-        }
+        self.written.retain(|object| watch_of(object) != *watch);
         let mut state = self.state.lock();
         let was_listed = state.objects.is_listed(watch);
-        if !is_served {
-            state.objects.unlist(watch, |object| watch_of(object) == *watch);
-        } else if was_listed {
-            // What the list has shown stays known while the watch is refused.
-            return;
-        }
-        // If the hub does not serve the kind, only a consumer that declares it lacks something.
-        let lacks = is_served || self.needs(watch);
-        self.set_failing(state, watch, lacks);
+        state.objects.unlist(watch, |object| watch_of(object) == *watch);
+        drop(state);
         if was_listed && self.host.is_working() {
             self.queue_everything();
         }
+        !self.needs(watch)
     }
 
     /// Whether the consumers of a watch need its kind: that of accounts always, that of permissions if they declare it.
-    fn needs(&self, watch: &WatchName) -> bool {
-        let kind = |account| Listed::Objects(self.settings.consumers.permission_kind(account));
-        watch.account.as_ref().is_none_or(|account| kind(account) == watch.listed)
-    }
-
-    /// Records that the requests of a watch have failed for this long, or no longer fail.
-    pub(crate) fn failing(&self, watch: &WatchName, since: Option<Duration>) {
-        match since {
-            Some(since) if since >= FAILING_TIME && self.needs(watch) => {
-                self.set_failing(self.state.lock(), watch, true);
-            }
-            Some(_) => {}
-            None => self.set_failing(self.state.lock(), watch, false),
-        }
-    }
-
-    /// Records whether a watch cannot list its objects, and reports it for as long as one of its kind cannot.
-    fn set_failing(&self, mut state: MutexGuard<'_, AccessState>, watch: &WatchName, is_failing: bool) {
-        let is_changed = state.failing.set(watch, is_failing);
-        drop(state);
-        let listed = watch.listed;
-        if is_changed && (self.host.is_working() || listed.is_needed_to_begin()) {
-            self.report_failing(listed, is_failing);
-        }
-    }
-
-    fn report_failing(&self, listed: Listed, is_failing: bool) {
-        let finding = is_failing.then(|| listed.finding());
-        self.reporter.report(&listed.crd(), None, finding.into_iter().collect());
+    pub(crate) fn needs(&self, (kind, account): &WatchName) -> bool {
+        account.as_ref().is_none_or(|account| self.settings.consumers.permission_kind(account) == *kind)
     }
 
     /// Queues what a change of the fleet affects.
@@ -251,12 +206,12 @@ impl Store {
         let mut state = self.state.lock();
         let was_listed = state.objects.is_listed(watch);
         state.objects.end_list(watch.clone());
-        self.set_failing(state, watch, false);
+        drop(state);
         // A repeated list need not queue more: the sink was called for each object that it shows or no longer shows.
         if was_listed || !self.host.is_working() {
             return;
         }
-        match &watch.account {
+        match &watch.1 {
             Some(account) => {
                 let consumers = self.settings.consumers.of(account).iter();
                 let namespaces = consumers.map(|consumer| consumer.namespace.clone()).collect();

@@ -2,7 +2,6 @@
 //! declared, and the ManifestWorks and ClusterPermissions with the name of each account's permissions.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::names::{AccountKey, ClusterName, Namespace, is_dns_label};
@@ -12,8 +11,7 @@ use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::DynamicObject;
 
 use crate::cache::shown;
-use crate::failing_lists::{Listed, WatchName};
-use crate::store::{AccessKey, Store, api_resource, resource};
+use crate::store::{AccessKey, Store, WatchName, api_resource, resource};
 
 /// The name of the addon that creates accounts on clusters.
 const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
@@ -21,11 +19,9 @@ const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
 /// Starts the watches.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let of_kind = |kind| Watch::dynamic(resource(kind), &api_resource(kind), None);
-    let sink = |kind, account| {
-        let watch = WatchName { listed: Listed::Objects(kind), account };
-        ObjectSink { store: Arc::clone(store), kind, watch }
-    };
-    watches.watch(of_kind(AccessKind::Account).optional(), sink(AccessKind::Account, None));
+    let sink = |watch| ObjectSink { store: Arc::clone(store), watch };
+    let accounts = of_kind(AccessKind::Account).optional().expected();
+    watches.watch(accounts, sink((AccessKind::Account, None)));
     if store.settings.account_namespace.is_none() {
         let addons = Watch::<ManagedClusterAddOn>::all("managedclusteraddons").named(MANAGED_SERVICE_ACCOUNT);
         watches.watch(addons.optional(), AgentSink(Arc::clone(store)));
@@ -33,8 +29,10 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let consumers = &store.settings.consumers;
     for account in consumers.accounts() {
         for kind in consumers.permission_kinds(account).iter().copied() {
+            let watch = (kind, Some(account.clone()));
             let permissions = of_kind(kind).named(permissions_name(account)).late();
-            watches.watch(permissions, sink(kind, Some(account.clone())));
+            let permissions = if store.needs(&watch) { permissions.expected() } else { permissions };
+            watches.watch(permissions, sink(watch));
         }
     }
 }
@@ -59,10 +57,6 @@ impl Sink<ManagedClusterAddOn> for AgentSink {
         self.0.agents_listed();
     }
 
-    fn failing(&mut self, since: Option<Duration>) {
-        self.0.failing(&WatchName { listed: Listed::Agents, account: None }, since);
-    }
-
     fn unread(&mut self) {
         self.0.agents_unread();
     }
@@ -76,14 +70,14 @@ impl Sink<ManagedClusterAddOn> for AgentSink {
 /// Receives the objects of one kind: of one consumer, or of all.
 struct ObjectSink {
     store: Arc<Store>,
-    kind: AccessKind,
     watch: WatchName,
 }
 
 impl ObjectSink {
     fn key(&self, key: &ObjectKey) -> AccessKey {
+        let (kind, of_account) = &self.watch;
         let AccountKey { cluster, account } = AccountKey::from(key);
-        (self.kind, AccountKey { cluster, account: self.watch.account.clone().unwrap_or(account) })
+        (*kind, AccountKey { cluster, account: of_account.clone().unwrap_or(account) })
     }
 }
 
@@ -100,20 +94,11 @@ impl Sink<DynamicObject> for ObjectSink {
         self.store.listed(&self.watch);
     }
 
-    fn failing(&mut self, since: Option<Duration>) {
-        self.store.failing(&self.watch, since);
-    }
-
-    fn refused(&mut self) {
-        self.store.cannot_list(&self.watch, true);
-    }
-
     fn unread(&mut self) {
         self.store.unread(&self.watch);
     }
 
     fn not_served(&mut self) -> bool {
-        self.store.cannot_list(&self.watch, false);
-        self.kind == AccessKind::ClusterPermission
+        self.store.not_served(&self.watch)
     }
 }

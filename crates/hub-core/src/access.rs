@@ -166,7 +166,7 @@ pub enum Offer {
 }
 
 impl Offer {
-    /// The finding on the profile, if nobody but the owner of the cluster can change what withholds the entry.
+    /// The finding on the profile, if only the owner of the cluster can change what withholds the entry.
     #[must_use]
     pub fn finding(&self) -> Option<Finding> {
         let Self::Withdraw(why @ Withheld::NameNotRoutable) = self else { return None };

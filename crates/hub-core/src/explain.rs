@@ -56,7 +56,8 @@ pub enum Status {
 /// The steps that an application depends on, in this order. The comments are the texts of `docs/reference.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, EnumMessage, VariantArray)]
 pub enum Step {
-    /// Processes hold the Leases of the controllers, and OCM's own gates are not enabled beside them.
+    /// Processes hold the Leases of the controllers and can read every kind that they need, and OCM's own gates are not
+    /// enabled beside them.
     Controllers,
     /// A ManagedClusterSetBinding of the namespace is in force.
     Binding,

@@ -97,6 +97,11 @@ pub enum Reason {
     /// A claim of the cluster is not a valid property of a profile, so its profiles do not show it.
     #[strum(props(object = "ManagedCluster"))]
     ClaimSkipped,
+    /// A claim of the cluster changes so often that the properties of the profile are written once a minute.
+    ///
+    /// Leave the claim out (`--propagate-claims`), or correct what reports it.
+    #[strum(props(object = "ClusterProfile"))]
+    ClaimChangesOften,
     /// The cluster cannot have a profile, because its name is too long for a label.
     #[strum(props(object = "ManagedCluster"))]
     NameTooLong,
@@ -120,7 +125,9 @@ pub enum Reason {
     ///
     /// The message names the kind, the time and the category of the error, and the log of the controller contains the
     /// error: look for a missing permission, a CRD that is not served, or an object that etcd cannot return.
-    /// When the kind can be read again, everything converges.
+    /// When the kind can be read again, everything converges. Of consumers: without ManagedServiceAccounts, their access
+    /// stays as it is; without their ManifestWorks or ClusterPermissions, they get no account on further clusters; without
+    /// ManagedClusterAddOns, no permissions there, unless `--consumer-account-namespace` is set.
     #[strum(props(object = "CustomResourceDefinition, APIService"))]
     KindUnreadable,
     /// The API server refuses a write to the object, or the write keeps failing.
@@ -239,24 +246,6 @@ pub enum Reason {
     /// Rename or delete it.
     #[strum(props(object = "ClusterPermission"))]
     ForeignClusterPermission,
-    /// ClusterPermissions cannot be listed: a consumer declares `permissions: ClusterPermission`, and the hub does not
-    /// serve `rbac.open-cluster-management.io/v1alpha1`; or a consumer declares `permissions`, and the controller lacks
-    /// the permission to list them.
-    ///
-    /// The log of the controller contains the error. A consumer that declares `ClusterPermission` gets no account on
-    /// further clusters until they can be listed. Existing accounts and ManifestWorks follow the declaration and the
-    /// grant.
-    #[strum(props(object = "CustomResourceDefinition"))]
-    ClusterPermissionsNotListed,
-    /// ManagedServiceAccounts, the ManifestWorks of a consumer, or the ManagedClusterAddOns that show the namespace of
-    /// accounts cannot be listed for a minute.
-    ///
-    /// See the log of the controller; install managed-serviceaccount, or set `--consumer-account-namespace`. Without the
-    /// list of accounts, the access of consumers stays as it is. Without the list of ManifestWorks, consumers get no
-    /// account on further clusters, and the account is still deleted when its grant ends. Without the list of
-    /// ManagedClusterAddOns, they get no permissions on further clusters.
-    #[strum(props(object = "CustomResourceDefinition"))]
-    ConsumerAccessNotListed,
     /// The cluster has not applied the permissions of a consumer's account.
     ///
     /// The message is that of the work agent or of cluster-permission. If the account or the ManagedClusterAddOn was
@@ -286,12 +275,6 @@ pub enum Reason {
     /// Grant fewer clusters to Kueue's namespace, or divide them by label among several MultiKueueConfigs.
     #[strum(props(object = "MultiKueueConfig"))]
     MultiKueueConfigFull,
-    /// MultiKueueClusters and MultiKueueConfigs cannot be listed: the hub does not serve `kueue.x-k8s.io/v1beta2`
-    /// (Kueue 0.15 and later), or the controller lacks the permission.
-    ///
-    /// The log of the controller contains the error. They are written as soon as they can be listed.
-    #[strum(props(object = "MultiKueueConfig"))]
-    KueueNotListed,
 }
 
 impl Reason {

@@ -292,6 +292,29 @@ pub fn plan(
     ProfilePlan { action: difference(observed, &status, &desired), findings }
 }
 
+/// The first property that a write changes in a profile that has a status already.
+#[must_use]
+pub fn changed_property(observed: Option<&ObservedProfile>, action: &ProfileAction) -> Option<String> {
+    let ProfileAction::PatchStatus(_, patch) = action else { return None };
+    let wanted = patch["status"].get("properties")?;
+    let wanted = wanted.as_array().map(Vec::as_slice).unwrap_or_default();
+    let status = observed.filter(|observed| observed.has_status())?.status();
+    let shown = entries(&status, "properties");
+    let added = wanted.iter().find(|property| !shown.contains(property));
+    let changed = added.or_else(|| shown.iter().find(|property| !wanted.contains(property)))?;
+    changed["name"].as_str().map(str::to_owned)
+}
+
+/// Takes the properties out of a write.
+pub fn without_properties(action: &mut ProfileAction) {
+    let ProfileAction::PatchStatus(_, patch) = action else { return };
+    let Some(status) = patch["status"].as_object_mut() else { return };
+    status.remove("properties");
+    if status.is_empty() {
+        *action = ProfileAction::Nothing;
+    }
+}
+
 fn difference(observed: &ObservedProfile, status: &Map<String, Value>, desired: &Desired) -> ProfileAction {
     let version = observed.version.clone();
     if desired.presence == Presence::Unwanted {

@@ -50,7 +50,7 @@ pub struct Monitor {
     pub undone: BTreeSet<(String, String)>,
     /// The consumers that the processes declare.
     pub declared: &'static [Consumer],
-    /// Whether the API server has refused to delete an account, or has not served accounts.
+    /// Whether the API server has refused to delete an account or to show what it is now, or has not served accounts.
     pub is_account_refused: bool,
     /// The plurals whose CRD was removed, whether or not it has returned.
     pub removed_crds: BTreeSet<&'static str>,
@@ -128,12 +128,6 @@ impl Monitor {
     #[must_use]
     pub fn busiest_minute(&self) -> u64 {
         self.by_minute.values().copied().max().unwrap_or(0)
-    }
-
-    /// The requests of all minutes since a moment.
-    #[must_use]
-    pub fn requests_since(&self, begin: Duration) -> u64 {
-        self.by_minute.range(begin.as_secs() / 60..).map(|(_, count)| count).sum()
     }
 
     /// Records a request that reached the server.

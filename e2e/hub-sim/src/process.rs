@@ -13,7 +13,6 @@ use futures::future::{BoxFuture, ready};
 use hub_api::names::ManagerName;
 use hub_core::access::{Presented, Sighting};
 use hub_core::fleet::{Fleet, Touched};
-use hub_core::label_allow_list::LabelAllowList;
 use hub_core::project::ProjectionSettings;
 use hub_core::protected::ProtectedNamespaces;
 use hub_core::trust::TrustBundle;
@@ -229,8 +228,7 @@ fn build(
     declared: &[Consumer],
 ) -> Process {
     let manager = ManagerName::default();
-    let projector =
-        || ProjectionSettings { manager: manager.clone(), propagated_labels: LabelAllowList::default() };
+    let projector = || ProjectionSettings { manager: manager.clone(), ..ProjectionSettings::default() };
     let provisioner = || ProvisionerSettings {
         purpose: Purpose::Token,
         provider: MANAGER.to_owned(),

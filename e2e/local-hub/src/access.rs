@@ -199,7 +199,9 @@ pub(crate) fn impatient(mut config: Config) -> Config {
 
 /// The configuration of a kubeconfig's current context.
 pub(crate) async fn config_from(path: &Path) -> Result<Config, HubError> {
-    let wrong = |source| HubError::Kubeconfig { path: path.display().to_string(), source: Box::new(source) };
+    let wrong = |source: kube::config::KubeconfigError| {
+        HubError::Failed(format!("cannot use the kubeconfig {}: {source}", path.display()))
+    };
     let kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?;

@@ -17,6 +17,7 @@ use credential_syncer::{SyncSettings, SyncerSettings};
 use futures::FutureExt as _;
 use hub_api::names::{ManagerName, Namespace, is_dns_label};
 use hub_core::access;
+use hub_core::claim_allow_list::ClaimAllowList;
 use hub_core::consumer_role::ConsumerRole;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::label_allow_list::LabelAllowList;
@@ -72,6 +73,10 @@ pub struct RunArgs {
     /// Labels to copy from ManagedClusters to their ClusterProfiles, as KEY,PREFIX/*
     #[arg(long, default_value = "", hide_default_value = true)]
     pub propagate_labels: LabelAllowList,
+
+    /// Cluster claims that ClusterProfiles show as properties, as NAME,*SUFFIX,PREFIX*; by default all
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub propagate_claims: ClaimAllowList,
 
     /// On a hub without Open Cluster Management: treat a ManagedClusterSetBinding as bound if its set exists, since no
     /// controller writes its condition `Bound`
@@ -307,6 +312,7 @@ impl RunArgs {
         ProjectionSettings {
             manager: self.cluster_manager_name.clone(),
             propagated_labels: self.propagate_labels.clone(),
+            propagated_claims: self.propagate_claims.clone(),
         }
     }
 

@@ -16,7 +16,6 @@ use crate::support::examples::{CLUSTERS, directory, documents};
 use crate::support::shown::sees;
 use crate::support::{Addons, Hub, SOON, rights, world};
 use cp_creds::cli::{self, Arguments, Command, Source};
-use hub_api::labels::{SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, TRUE};
 use hub_core::access::{DEFAULT_PROVIDER, USER_SERVER};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -86,55 +85,6 @@ fn calls(example: &str) -> Vec<(Option<String>, Value)> {
         }
     }
     calls
-}
-
-#[test]
-fn the_readme_speaks_of_every_file_that_is_there() {
-    let readme = fs::read_to_string(directory("README.md")).unwrap();
-    for (example, ..) in EXAMPLES {
-        for file in files(example) {
-            assert!(readme.contains(&format!("{example}/{file}")), "{example}/{file}");
-        }
-        let named =
-            readme.split([' ', '`', '\n']).filter_map(|word| word.strip_prefix(&format!("{example}/")));
-        for file in named {
-            assert!(files(example).contains(file), "{example}/{file}");
-        }
-    }
-}
-
-#[test]
-fn a_grant_its_accounts_and_the_charts_values_belong_together() {
-    for (example, namespace, account) in EXAMPLES {
-        let grant = documents(example, "grant.yaml");
-        let (sets, bindings) =
-            (of_kind(&grant, "ManagedClusterSet"), of_kind(&grant, "ManagedClusterSetBinding"));
-        let ([set], [binding]) = (&sets[..], &bindings[..]) else { panic!("{grant:?}") };
-        assert_eq!(binding["spec"]["clusterSet"], name(set));
-        assert_eq!(name(binding), name(set), "it grants nothing otherwise");
-        assert_eq!(binding["metadata"]["namespace"], namespace);
-        let accounts = of_kind(&grant, "ManagedServiceAccount");
-        let clusters: Vec<_> =
-            accounts.iter().map(|it| it["metadata"]["namespace"].as_str().unwrap()).collect();
-        assert_eq!(clusters, CLUSTERS);
-        for it in accounts {
-            assert_eq!(name(it), account);
-            assert_eq!(it["metadata"]["labels"][SYNC_TO_CLUSTER_PROFILE], TRUE);
-            assert_eq!(it["metadata"]["annotations"][SYNC_TO_NAMESPACES], namespace);
-        }
-        for values in documents(example, "values.yaml") {
-            for consumer in values["consumers"].as_object().unwrap().values() {
-                assert_eq!(consumer["namespace"], namespace);
-                assert_eq!(consumer["managedServiceAccount"], account);
-                assert_eq!(consumer["clusters"], serde_json::json!(CLUSTERS));
-            }
-        }
-    }
-    let clusters = documents("multikueue", "clusters.yaml");
-    let profiles = of_kind(&clusters, "MultiKueueCluster");
-    let profiles: Vec<_> =
-        profiles.iter().map(|it| &it["spec"]["clusterSource"]["clusterProfileRef"]["name"]).collect();
-    assert_eq!(profiles, CLUSTERS);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use local_hub::ocm::{self, ManagedCluster, Object};
-use local_hub::{Flavour, LocalHub, eventually};
+use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::{Attempt, MASTERS, install, start, start_all, user};
@@ -31,11 +31,6 @@ fn rbac(kind: &'static str, resource: &'static str, name: &str) -> Object {
 /// The consumer's Role.
 fn role() -> Object {
     rbac("Role", "roles", "hub-addons:cp-creds:app:app")
-}
-
-/// The permissions with which the component writes it.
-fn keeper(component: &str) -> Object {
-    rbac("Role", "roles", &format!("hub-addons:{component}:app:app"))
 }
 
 /// A RoleBinding of the consumer's Role.
@@ -70,8 +65,8 @@ async fn names(hub: &Hub, copies: &[&str]) {
     .await;
 }
 
-async fn hub(flavour: Flavour, values: &[&str]) -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager().flavour(flavour), Vec::new()).await;
+async fn hub(values: &[&str]) -> Hub {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s")]).await;
     install(&hub, &[&FOLLOWS[..], values].concat()).await;
     hub
@@ -83,8 +78,9 @@ async fn joins(hub: &Hub, cluster: &str) {
     token(cluster, "app").create(&hub.ocm).await.unwrap();
 }
 
-async fn a_role_names_what_is_granted_as_it_changes(flavour: Flavour) {
-    let hub = hub(flavour, &[]).await;
+#[tokio::test]
+async fn a_role_names_what_is_granted_as_it_changes() {
+    let hub = hub(&[]).await;
     let running = start_all(&hub, &["profiles", "credentials"]).await;
     joins(&hub, "c1").await;
     token("c1", "other").create(&hub.ocm).await.unwrap();
@@ -134,23 +130,8 @@ async fn a_role_names_what_is_granted_as_it_changes(flavour: Flavour) {
 }
 
 #[tokio::test]
-async fn a_role_names_what_is_granted_where_lists_are_maps() {
-    a_role_names_what_is_granted_as_it_changes(Flavour::Map).await;
-}
-
-#[tokio::test]
-async fn a_role_names_what_is_granted_where_lists_are_atomic() {
-    a_role_names_what_is_granted_as_it_changes(Flavour::Atomic).await;
-}
-
-#[tokio::test]
-async fn a_role_names_what_is_granted_where_v1alpha2_is_served() {
-    a_role_names_what_is_granted_as_it_changes(Flavour::V1alpha2).await;
-}
-
-#[tokio::test]
 async fn a_role_of_another_owner_is_reported_and_left_alone() {
-    let hub = hub(Flavour::Map, &[]).await;
+    let hub = hub(&[]).await;
     let ours = get(&hub.ocm, &role()).await.unwrap()["metadata"]["labels"].clone();
     let theirs = role().field("rules", rules_of(&["mine"]));
     world::delete(&hub.ocm, &role()).await;
@@ -185,51 +166,10 @@ async fn a_role_of_another_owner_is_reported_and_left_alone() {
 }
 
 #[tokio::test]
-async fn each_permission_to_follow_is_missed() {
-    for (component, values) in [
-        ("profiles", &[][..]),
-        ("rights", &["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"]),
-    ] {
-        let hub = hub(Flavour::Map, values).await;
-        joins(&hub, "c1").await;
-        let given = get(&hub.ocm, &keeper(component)).await.unwrap()["rules"].clone();
-        assert_eq!(given[0]["resourceNames"], json!([role().name()]));
-        assert_eq!(given[0]["verbs"], json!(["escalate", "list", "patch", "watch"]));
-        for (verb, asked) in [("list", "list"), ("watch", "watch"), ("escalate", "patch"), ("patch", "patch")]
-        {
-            let mut fewer = given.clone();
-            fewer[0]["verbs"].as_array_mut().unwrap().retain(|it| it != verb);
-            merge(&hub.ocm, &keeper(component), &json!({ "rules": fewer })).await;
-            let mark = hub.audit().mark().await.unwrap();
-            // Everything else works without the Role.
-            let addons = start(&hub, component).await;
-            addons.works().await;
-            ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
-            eventually(&format!("{verb} is missed"), SOON, async || {
-                let requests = hub.audit().since(&mark).await.unwrap().of_user(&user(component));
-                requests.count(|it| it.code == 403 && it.resource == "roles" && it.verb == asked) > 0
-            })
-            .await;
-            if asked == "patch" {
-                told(&hub.ocm, &role(), "WriteRefused").await;
-            }
-            if verb != "watch" {
-                names(&hub, &[]).await;
-            }
-            merge(&hub.ocm, &keeper(component), &json!({ "rules": given })).await;
-            names(&hub, &["c1-app"]).await;
-            world::delete(&hub.ocm, &ocm::bound("team", "s")).await;
-            names(&hub, &[]).await;
-            addons.stop().await;
-        }
-    }
-}
-
-#[tokio::test]
 async fn who_keeps_a_role_is_held_to_copies_of_its_account_and_nobody_else_is_bound_to_it() {
     const ROLES: &str = "'hub-addons-profiles-roles'";
     const CONSUMERS: &str = "'hub-addons-profiles-consumers'";
-    let hub = hub(Flavour::Map, &[]).await;
+    let hub = hub(&[]).await;
     let keeper = hub.client_like(&user("profiles"), MASTERS).await.unwrap();
     let refused = async |attempt: Attempt, policy: &str| {
         eventually(&format!("{attempt:?} is refused"), SOON, async || {
@@ -278,7 +218,7 @@ async fn who_keeps_a_role_is_held_to_copies_of_its_account_and_nobody_else_is_bo
 
 #[tokio::test]
 async fn a_copy_of_an_account_whose_name_ends_like_that_of_the_consumer_is_not_granted() {
-    let hub = hub(Flavour::Map, &["consumers.app.managedServiceAccount=kueue"]).await;
+    let hub = hub(&["consumers.app.managedServiceAccount=kueue"]).await;
     let role = rbac("Role", "roles", "hub-addons:cp-creds:app:kueue");
     let running = start_all(&hub, &["profiles", "credentials"]).await;
     ManagedCluster::named("c").in_set("s").create(&hub.ocm).await.unwrap();

@@ -271,53 +271,6 @@ async fn alerts_and_panels_about_the_user_server_are_about_series_that_it_has() 
 }
 
 #[tokio::test]
-async fn the_dashboard_is_one_that_grafana_takes() {
-    let dashboard = rendered::dashboard().await;
-    let panels = dashboard["panels"].as_array().unwrap();
-    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
-    assert_eq!(ids.len(), panels.len(), "ids are unique");
-    let variables = dashboard["templating"]["list"].as_array().unwrap();
-    let named = |name: &str| variables.iter().find(|it| it["name"] == name);
-    assert_eq!(named("datasource").unwrap()["type"], "datasource");
-    let container = &rendered::containers(&objects(&[]).await)[0];
-
-    let mut taken = BTreeSet::new();
-    for panel in panels {
-        let at = |side: &str| panel["gridPos"][side].as_u64().unwrap();
-        for x in at("x")..at("x") + at("w") {
-            for y in at("y")..at("y") + at("h") {
-                assert!(x < 24 && taken.insert((x, y)), "{} lies over another panel", panel["title"]);
-            }
-        }
-        if panel["type"] == "row" {
-            continue;
-        }
-        let targets = panel["targets"].as_array().unwrap();
-        let references: BTreeSet<_> =
-            targets.iter().map(|target| target["refId"].as_str().unwrap()).collect();
-        assert!(!targets.is_empty() && references.len() == targets.len(), "{}", panel["title"]);
-        for source in targets.iter().chain([panel]).map(|it| &it["datasource"]["uid"]) {
-            assert_eq!(source, "${datasource}", "{}", panel["title"]);
-        }
-        for target in targets {
-            let expression = Expression::parse(target["expr"].as_str().unwrap());
-            // Labels in a legend must remain after the aggregation.
-            let legend = target["legendFormat"].as_str().unwrap();
-            for shown in legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap()) {
-                assert!(expression.groups.contains(shown), "{legend} of {}", panel["title"]);
-            }
-            for selector in expression.selectors.iter().filter(|selector| !selector.is_own()) {
-                let values = selector.values_of("container");
-                assert!(values.iter().all(|value| value == container), "{}", expression.text);
-            }
-            for name in expression.variables() {
-                assert!(named(&name).is_some(), "${name} of {}", panel["title"]);
-            }
-        }
-    }
-}
-
-#[tokio::test]
 async fn every_query_of_the_dashboard_is_promql() {
     let panels = rendered::panels(&rendered::dashboard().await);
     let records: Vec<_> = panels

@@ -415,6 +415,7 @@ async fn the_program_takes_the_arguments_of_every_deployment() {
     let more: &[&str] = &[
         "computeBound=true",
         "propagateLabels={region,team.example.com/*}",
+        "propagateClaims={id.k8s.io,*.example.com}",
         "credentials.requireSyncNamespaces=true",
         "accessProvider.name=mine",
         "accessProvider.caOverlap=0",

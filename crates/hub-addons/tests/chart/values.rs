@@ -48,7 +48,7 @@ async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
 
 #[tokio::test]
 async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
-    let cases: [(&[&str], &str); 59] = [
+    let cases: [(&[&str], &str); 60] = [
         (&["replica=3"], "'replica' not allowed"),
         (&["featureGate.clusterProfile=true"], "write featureGates'"),
         (&["featureGates.clusterProfile=yes"], "got string, want boolean"),
@@ -56,6 +56,7 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["clusterManagerName="], "/clusterManagerName"),
         (&["computeBound=1"], "/computeBound"),
         (&["propagateLabels={*}"], "/propagateLabels/0"),
+        (&["propagateClaims={a*b*}"], "/propagateClaims/0"),
         (&["profiles.spilt=true"], "'spilt' not allowed"),
         (&["profiles.resources.limit.cpu=1"], "'limit' not allowed"),
         (&["resources.limits.memroy=1Gi"], "'memroy' not allowed"),

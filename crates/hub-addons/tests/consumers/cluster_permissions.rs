@@ -181,7 +181,7 @@ async fn permissions_that_are_not_applied_are_reported() {
 
 #[tokio::test]
 async fn a_hub_without_the_kind_is_reported_and_delays_neither_other_consumers_nor_the_end_of_permissions() {
-    const NOT_LISTED: &str = "hub_addons_findings{reason=\"ClusterPermissionsNotListed\"}";
+    const NOT_LISTED: &str = "hub_addons_findings{reason=\"KindUnreadable\"}";
     let hub = hub().await;
     cluster(&hub.ocm, "c1").await;
     let addons = start(&hub, None).await;
@@ -197,8 +197,8 @@ async fn a_hub_without_the_kind_is_reported_and_delays_neither_other_consumers_n
         None,
         CRD,
     );
-    let note = told(&hub.ocm, &crd, "ClusterPermissionsNotListed").await;
-    assert!(note.contains("install cluster-permission"), "{note}");
+    let note = told(&hub.ocm, &crd, "KindUnreadable").await;
+    assert!(note.contains("consumer-access: clusterpermissions") && note.contains("(not_served)"), "{note}");
     eventually("the ClusterRole view is revoked", SOON, async || {
         let now = get(&hub.ocm, &work("c1")).await.unwrap()["spec"].to_string();
         if now.contains("view") { Err(now) } else { Ok(()) }
@@ -243,7 +243,7 @@ async fn a_hub_without_the_kind_is_no_finding_where_no_consumer_declares_it() {
             1.0,
         )
         .await;
-    addons.measures("hub_addons_findings{reason=\"ClusterPermissionsNotListed\"}", 0.0).await;
+    addons.measures("hub_addons_findings{reason=\"KindUnreadable\"}", 0.0).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,6 @@
 mod attacks;
 mod changing;
 mod compromised;
-mod measured;
 pub mod raw;
 mod streams;
 

@@ -182,6 +182,7 @@ fn values(arguments: &[&str], home: &str) -> Value {
             }
             "--cluster-manager-name" => values["clusterManagerName"] = text(),
             "--propagate-labels" => values["propagateLabels"] = value.split(',').collect(),
+            "--propagate-claims" => values["propagateClaims"] = value.split(',').collect(),
             "--compute-bound" => values["computeBound"] = truth(),
             "--leader-elect" => values["leaderElection"] = truth(),
             "--log-level" => values["log"]["level"] = text(),

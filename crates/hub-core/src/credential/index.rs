@@ -543,15 +543,24 @@ impl CredentialIndex {
         accounts.map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() })
     }
 
+    /// The account whose token a Secret contains, or should, as far as it shows: by its record, its data or its form. It
+    /// depends on no account, since those that do not opt in may be unknown.
+    pub(crate) fn account_in(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
+        let recorded = observed.record.as_ref().map(|record| record.account.clone());
+        recorded
+            .or_else(|| self.account_of_token(key, observed))
+            .or_else(|| self.account_of_ocm(key, observed))
+    }
+
     /// The account whose token a Secret contains, if its copies have the name of the Secret.
-    pub(super) fn account_of_token(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
+    fn account_of_token(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
         let mut accounts = splits(&key.name)
             .map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() });
         accounts.find(|it| self.credential(it).is_some_and(|credential| observed.holds(credential)))
     }
 
     /// The account for which OCM's syncer created a Secret, if it is exactly as that creates one for a profile of ours.
-    pub(super) fn account_of_ocm(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
+    fn account_of_ocm(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
         let (cluster, uid) = observed.ocm_owner()?;
         let account = key.name.strip_prefix(cluster)?.strip_prefix('-').filter(|name| !name.is_empty())?;
         let profile = ProfileKey { namespace: key.namespace.clone(), cluster: cluster.into() };

@@ -32,6 +32,14 @@ pub enum Code {
     /// No process holds the Lease, or the holder no longer renews it.
     #[strum(message = "no process leads, so no changes are written")]
     ControllerNotLeading,
+    /// The process that holds the Lease could neither list nor watch a kind for a minute: what depends on it is kept as it
+    /// is, and nothing is created. The annotation of the Lease names each such kind, since when, and the category of the
+    /// error.
+    #[strum(
+        message = "the process that leads cannot read a kind, so what depends on it is unknown: what exists stays, \
+                       and nothing is created"
+    )]
+    KindUnreadable,
     /// A feature gate of OCM, cluster-proxy or managed-serviceaccount is enabled whose controller writes the same
     /// objects as a controller of hub-addons that runs.
     #[strum(message = "OCM's own controller is enabled beside that of hub-addons: both write the same \

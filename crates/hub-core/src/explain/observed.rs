@@ -252,6 +252,8 @@ pub struct Lease {
     pub renewed: Option<Timestamp>,
     /// `spec.leaseDurationSeconds`.
     pub seconds: i64,
+    /// The annotation [`UNREADABLE`](hub_api::labels::UNREADABLE).
+    pub unreadable: Option<String>,
 }
 
 impl Lease {

@@ -232,7 +232,7 @@ fn where_the_serving_certificate_is_not_read_a_handshake_shows_the_host() {
     sees(&mut index, &presents(&[RSA], &BOTH));
     assert_eq!(server_of(&index), "https://cluster-proxy-addon-user.proxy:9092/c1");
 
-    // Nobody is believed without a certificate of an anchor, and the Secret shows more than a handshake.
+    // A server without a certificate of an anchor is not trusted, and the Secret shows more than a handshake.
     let mut index = ready(&[RSA]);
     assert!(!sees(&mut index, &presents(&[], &["cluster-proxy-addon-user.proxy.svc"])));
     assert_eq!(host(&index), "cluster-proxy-addon-user.proxy");

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hub_core::priority::Priority;
 use parking_lot::Mutex;
@@ -95,6 +96,11 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     /// Whether a key is queued, waits for a retry, or is with a worker.
     pub fn holds(&self, key: &K) -> bool {
         self.queue.holds(key)
+    }
+
+    /// The keys from this one on that [`Self::holds`], while they satisfy a condition.
+    pub fn held_from(&self, from: &K, is_wanted: impl Fn(&K) -> bool) -> Vec<K> {
+        self.queue.held_from(from, is_wanted)
     }
 
     /// Waits until a key that a worker holds is queued again.
@@ -306,7 +312,6 @@ fn operation<K: Key>(key: &K, resource: &'static str, verb: &'static str) -> Ope
 mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use hub_api::names::ProfileKey;
     use jiff::Timestamp;

@@ -85,36 +85,5 @@ async fn run(command: &mut Command, image: &Path) -> Result<(), HubError> {
 }
 
 fn wrong(path: &Path, reason: String) -> HubError {
-    HubError::Image { path: path.display().to_string(), reason }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_archive_with_one_image_gets_its_reference_and_another_one_is_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        let index = directory.path().join("index.json");
-        let renamed = |manifests: Value| {
-            std::fs::write(&index, json!({ "manifests": manifests }).to_string()).unwrap();
-            rename("registry.example.com/app:1", "app.tar".as_ref(), &index)
-                .map_err(|error| error.to_string())?;
-            Ok::<Value, String>(serde_json::from_slice(&std::fs::read(&index).unwrap()).unwrap())
-        };
-        let one =
-            json!({ "digest": "sha256:1a", "annotations": { "org.opencontainers.image.ref.name": "app:0" } });
-        let index = renamed(json!([one])).unwrap();
-        assert_eq!(index["manifests"][0]["digest"], "sha256:1a");
-        assert_eq!(
-            index["manifests"][0]["annotations"],
-            json!({ "io.containerd.image.name": "registry.example.com/app:1" })
-        );
-        for (manifests, number) in [(json!([]), 0), (json!([one, one]), 2), (Value::Null, 0)] {
-            assert_eq!(
-                renamed(manifests).unwrap_err(),
-                format!("app.tar is not a valid image: expected one image, got {number}")
-            );
-        }
-    }
+    HubError::Failed(format!("{} is not a valid image: {reason}", path.display()))
 }

@@ -62,14 +62,6 @@ pub fn jobs(objects: &[Value]) -> BTreeSet<String> {
     deployments.map(|deployment| deployment["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The names of the containers.
-pub fn containers(objects: &[Value]) -> Vec<String> {
-    let deployments = objects.iter().filter(|object| object["kind"] == "Deployment");
-    let containers =
-        deployments.flat_map(|it| it["spec"]["template"]["spec"]["containers"].as_array().unwrap());
-    containers.map(|container| container["name"].as_str().unwrap().to_owned()).collect()
-}
-
 pub async fn dashboard() -> Value {
     let objects = objects(&["monitoring.dashboard.enabled=true"]).await;
     let map = objects.iter().find(|object| object["kind"] == "ConfigMap").unwrap();

@@ -13,8 +13,8 @@ use hub_core::credential::state::State;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    Arrival, World, account, account_key, base64, profile, scene, scene_key, scene_with, scene_without,
-    secret_key, token,
+    Arrival, World, account_key, base64, profile, scene, scene_key, scene_with, scene_without, secret_key,
+    token,
 };
 use crate::support::{NOON, binding, broken, condition, exclusive, member, unreadable, with};
 
@@ -414,24 +414,4 @@ fn a_plan_names_the_account_whose_copy_exists_or_is_about_to() {
     assert_eq!(world.plan(&scene_key()).synced(), Some(&account_key("c1", "kueue")));
     world.leave(&binding("team", "prod"));
     assert_eq!(world.plan(&scene_key()).synced(), None);
-}
-
-#[test]
-fn one_account_has_its_own_copy_beside_that_of_another() {
-    let mut world = World::of(scene());
-    for object in [member("c2", "prod"), profile("team", "c2")] {
-        world.arrive(&object);
-    }
-    for (cluster, name) in [("c1", "argocd"), ("c2", "kueue")] {
-        world.arrive(&account(cluster, name));
-        world.arrive(&token(cluster, name));
-    }
-    world.settle();
-    for (name, token) in [
-        ("c1-argocd", "token-of-c1/argocd"),
-        ("c1-kueue", "token-of-c1/kueue"),
-        ("c2-kueue", "token-of-c2/kueue"),
-    ] {
-        assert_eq!(world.secret(&secret_key("team", name))["data"]["token"], base64(token), "{name}");
-    }
 }

@@ -174,6 +174,7 @@ pub fn lease(holder: Option<&str>, renewed: &str) -> Lease {
         holder: holder.map(str::to_owned),
         renewed: Some(renewed.parse().unwrap()),
         seconds: 15,
+        unreadable: None,
     }
 }
 
