@@ -19,9 +19,6 @@
 {{- if and $component.projects $values.propagateClaims }}
 - --propagate-claims={{ join "," $values.propagateClaims }}
 {{- end }}
-{{- if $component.projects }}
-- --follow-member-id={{ $values.followMemberId }}
-{{- end }}
 {{- $followers := include "hub-addons.followers" $root | fromJsonArray }}
 {{- if or $component.syncs (and $component.grants $followers) }}
 - --require-sync-namespaces={{ $values.credentials.requireSyncNamespaces }}
@@ -71,8 +68,6 @@
 - {{ printf "--access-provider-server=%s" $access.static.server | quote }}
 {{- else }}
 - --access-provider-source=cluster-proxy
-- --cluster-proxy-service={{ $access.clusterProxy.service }}
-- --cluster-proxy-port={{ $access.clusterProxy.port }}
 - --cluster-proxy-require-addon={{ $access.clusterProxy.requireAddon }}
 {{- end }}
 {{- end }}

@@ -90,3 +90,22 @@ variables.after.?{{ .field }}.orValue([]).filter(entry, !(entry.{{ .key }} in {{
 {{- define "hub-addons.cel.isStatus" -}}
 has(request.subResource) && request.subResource == 'status'
 {{- end }}
+
+{{/* The namespaces for which the policies refuse copies and permissions on Secrets, whatever is bound there. */}}
+{{- define "hub-addons.protected" -}}
+{{- concat (list "kube-system" "kube-public" "kube-node-lease") .Values.credentials.protectedNamespaces | uniq | join ", " -}}
+{{- end }}
+
+{{/* A CEL expression: whether the request is for one of them. */}}
+{{- define "hub-addons.isProtected" -}}
+{{- $names := list -}}
+{{- $tests := list -}}
+{{- range include "hub-addons.protected" . | splitList ", " -}}
+{{- if hasSuffix "*" . -}}
+{{- $tests = append $tests (printf "request.namespace.startsWith('%s')" (trimSuffix "*" .)) -}}
+{{- else -}}
+{{- $names = append $names . -}}
+{{- end -}}
+{{- end -}}
+{{- prepend $tests (printf "request.namespace in ['%s']" (join "', '" $names)) | join " || " -}}
+{{- end }}

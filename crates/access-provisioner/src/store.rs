@@ -58,14 +58,9 @@ struct AnchorReport {
 impl Store {
     pub(crate) fn new(shared: &Shared, settings: ProvisionerSettings) -> Arc<Self> {
         let (name, source) = match &settings.source {
-            SourceSettings::ClusterProxy { service, port, require_addon, ca } => (
+            SourceSettings::ClusterProxy { require_addon, ca } => (
                 "cluster_proxy",
-                AccessSource::ClusterProxy {
-                    service: service.clone(),
-                    port: *port,
-                    require_addon: *require_addon,
-                    ca: ca.clone(),
-                },
+                AccessSource::ClusterProxy { require_addon: *require_addon, ca: ca.clone() },
             ),
             SourceSettings::Static { server, .. } if settings.purpose == Purpose::Token => {
                 ("static", AccessSource::Static(server.clone()))

@@ -12,7 +12,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use hub_api::cluster_profile::Cluster;
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};
-use hub_core::access::{self, USER_SERVER};
+use hub_core::access;
 use hub_core::claim_allow_list::ClaimAllowList;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::protected::{self, ProtectedNamespaces};
@@ -180,14 +180,6 @@ pub struct SetupArgs {
     /// Name of the access provider in ClusterProfiles
     #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = access::DEFAULT_PROVIDER, value_parser = NonEmptyStringValueParser::new())]
     pub access_provider_name: String,
-
-    /// Name of cluster-proxy's user server Service
-    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_SERVICE", value_name = "NAME", default_value = USER_SERVER.0)]
-    pub cluster_proxy_service: String,
-
-    /// Port of that Service
-    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_PORT", value_name = "PORT", default_value_t = USER_SERVER.1)]
-    pub cluster_proxy_port: u16,
 
     /// With a source other than cluster-proxy: URL of the server, with {cluster} in place of the cluster's name
     #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_SERVER", value_name = "URL")]

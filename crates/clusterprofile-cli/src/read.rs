@@ -139,8 +139,6 @@ impl<'a> Reading<'a> {
         let source = match &setup.access_provider_server {
             Some(server) => AccessSource::Static(server.clone()),
             None => AccessSource::ClusterProxy {
-                service: setup.cluster_proxy_service.clone(),
-                port: setup.cluster_proxy_port,
                 require_addon: setup.cluster_proxy_require_addon,
                 ca: setup.access_provider_ca.clone(),
             },

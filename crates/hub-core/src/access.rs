@@ -96,10 +96,6 @@ impl<T> Known<T> {
 pub enum AccessSource {
     /// OCM's cluster-proxy addon.
     ClusterProxy {
-        /// The name of the user server's Service.
-        service: String,
-        /// The port of that Service.
-        port: u16,
         /// Whether only clusters with the addon get the entry.
         require_addon: bool,
         /// The location of the trust anchors, if it is not the user server's serving certificate.
@@ -593,7 +589,7 @@ impl AccessIndex {
                 return Offer::Withdraw(Withheld::NameNotRoutable);
             }
             AccessSource::Static(template) | AccessSource::UserServer(template) => template.server(&cluster),
-            AccessSource::ClusterProxy { port, require_addon, .. } => {
+            AccessSource::ClusterProxy { require_addon, .. } => {
                 match &self.configuration {
                     Known::Present(_) => {}
                     Known::Absent => return Offer::Withdraw(Withheld::NoConfiguration),
@@ -610,7 +606,7 @@ impl AccessIndex {
                     let entry = observed.access_provider(&self.provider)?;
                     Some(ServerAddress::of_url(&entry.cluster?.server)?.host)
                 };
-                format!("https://{}:{port}/{cluster}", self.host(published).unwrap_or_default())
+                format!("https://{}:{}/{cluster}", self.host(published).unwrap_or_default(), USER_SERVER.1)
             }
         };
         match self.anchors.published_to(key) {

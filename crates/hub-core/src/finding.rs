@@ -81,7 +81,7 @@ pub enum Reason {
     ProfileTerminating,
     /// The member ID of the ManagedCluster has changed, and the profile keeps its ID.
     ///
-    /// Run with `--follow-member-id` to apply the change.
+    /// Delete the profile to apply the change: it is created again.
     #[strum(props(object = "ClusterProfile"))]
     MemberIdChanged,
     /// Two clusters of the namespace have the same member ID.

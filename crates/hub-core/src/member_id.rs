@@ -42,8 +42,6 @@ pub struct MemberId {
     pub value: String,
     /// `metadata.creationTimestamp` of the ManagedCluster.
     pub since: Option<Timestamp>,
-    /// Whether profiles follow a change of the ManagedCluster's label.
-    pub follow: bool,
 }
 
 /// What the API server records about the member ID of a profile.
@@ -58,10 +56,10 @@ pub struct MemberIdRecord {
 impl MemberId {
     /// The member ID of a cluster.
     #[must_use]
-    pub fn of(name: &ClusterName, cluster: &ObservedCluster, follow: bool) -> Self {
+    pub fn of(name: &ClusterName, cluster: &ObservedCluster) -> Self {
         let own = cluster.labels.get(labels::MEMBER_ID).filter(|id| !id.is_empty());
         let value = own.cloned().unwrap_or_else(|| name.to_string());
-        Self { value, since: cluster.created, follow }
+        Self { value, since: cluster.created }
     }
 
     /// Whether a profile keeps the member ID `shown` although it is not the current one.
@@ -70,7 +68,7 @@ impl MemberId {
         let is_of_another_cluster =
             self.since.zip(record.since).is_some_and(|(cluster, profile)| profile < cluster);
         shown.is_some_and(|shown| !shown.is_empty() && shown != self.value)
-            && !(self.follow || record.is_foreign || is_of_another_cluster)
+            && !(record.is_foreign || is_of_another_cluster)
     }
 
     /// The finding on a profile with the member ID `shown`.
@@ -80,7 +78,7 @@ impl MemberId {
                 Reason::MemberIdChanged,
                 format!(
                     "keeps the member ID {:?} although its ManagedCluster now has {:?}: an ID must not change while \
-                     a profile represents the same cluster (--follow-member-id applies the change)",
+                     a profile represents the same cluster (to apply the change, delete the profile)",
                     shown.unwrap_or_default(),
                     self.value
                 ),

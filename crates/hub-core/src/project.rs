@@ -46,8 +46,6 @@ pub struct ProjectionSettings {
     pub propagated_labels: LabelAllowList,
     /// The claims that profiles show as properties.
     pub propagated_claims: ClaimAllowList,
-    /// Whether profiles follow a change of their cluster's member ID.
-    pub follow_member_id: bool,
 }
 
 /// Whether a cluster of this name can have a profile: the name becomes a label value.
@@ -95,7 +93,7 @@ pub fn identity(name: &ClusterName, cluster: &ObservedCluster, settings: &Projec
     if let Some(set) = cluster.exclusive_set() {
         wanted.insert(labels::CLUSTER_SET.to_owned(), set.to_owned());
     }
-    let member_id = MemberId::of(name, cluster, settings.follow_member_id);
+    let member_id = MemberId::of(name, cluster);
     wanted.insert(labels::MEMBER_ID.to_owned(), member_id.value.clone());
     Identity { labels: wanted, member_id, propagated: propagated.clone(), display_name: name.to_string() }
 }

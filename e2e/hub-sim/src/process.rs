@@ -232,12 +232,7 @@ fn build(
     let provisioner = || ProvisionerSettings {
         purpose: Purpose::Token,
         provider: MANAGER.to_owned(),
-        source: SourceSettings::ClusterProxy {
-            service: "cluster-proxy-addon-user".to_owned(),
-            port: 9092,
-            require_addon: true,
-            ca: None,
-        },
+        source: SourceSettings::ClusterProxy { require_addon: true, ca: None },
         overlap: OVERLAP,
         check_interval: Duration::from_mins(2),
         handshake: handshake(world),

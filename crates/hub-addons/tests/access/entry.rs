@@ -50,19 +50,14 @@ async fn the_entry_says_how_to_reach_the_cluster_and_no_more() {
 }
 
 #[tokio::test]
-async fn the_name_the_service_and_the_port_are_what_the_administrator_says() {
+async fn the_name_is_what_the_administrator_says() {
     let hub = hub(Flavour::Map).await;
     let authority = Authority::new("authority");
     install(&hub, &authority, &[]).await;
     project(&hub, &["c1"]).await;
-    let arguments = [
-        "--access-provider-name=mine",
-        "--cluster-proxy-service=front",
-        "--cluster-proxy-port=443",
-        "--cluster-proxy-require-addon=false",
-    ];
+    let arguments = ["--access-provider-name=mine", "--cluster-proxy-require-addon=false"];
     let _addons = provisioner(&hub, &arguments).await;
-    let mut wanted = entry("https://front.proxy:443/c1", "c1");
+    let mut wanted = entry("https://cluster-proxy-addon-user.proxy:9092/c1", "c1");
     wanted["name"] = json!("mine");
     profile(&hub.ocm, (TEAM, "c1"), "has the entry", |profile| {
         let mut shown = provider(profile, "mine").clone();

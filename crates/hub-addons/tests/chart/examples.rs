@@ -16,7 +16,7 @@ use crate::support::examples::{CLUSTERS, directory, documents};
 use crate::support::shown::sees;
 use crate::support::{Addons, Hub, SOON, rights, world};
 use cp_creds::cli::{self, Arguments, Command, Source};
-use hub_core::access::DEFAULT_PROVIDER;
+use hub_core::access::{DEFAULT_PROVIDER, USER_SERVER};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
@@ -155,11 +155,10 @@ fn a_cluster_secret_leads_where_a_profile_does() {
     let secret = &documents("argocd", "cluster-secret.yaml")[0];
     let values: Value =
         serde_saphyr::from_str(&fs::read_to_string(chart().join("values.yaml")).unwrap()).unwrap();
-    let proxy = &values["accessProvider"]["clusterProxy"];
-    let service = proxy["service"].as_str().unwrap();
+    let (service, port) = USER_SERVER;
     // Where Open Cluster Management's own chart installs it.
     let home = "open-cluster-management-addon";
-    let server = format!("https://{service}.{home}:{}/{}", proxy["port"], CLUSTERS[0]);
+    let server = format!("https://{service}.{home}:{port}/{}", CLUSTERS[0]);
     assert_eq!(secret["stringData"]["server"], server.as_str());
     let config: Value = serde_json::from_str(secret["stringData"]["config"].as_str().unwrap()).unwrap();
     let readme = fs::read_to_string(directory("README.md")).unwrap();

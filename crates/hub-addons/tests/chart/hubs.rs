@@ -218,7 +218,6 @@ fn additions(objects: &[Value]) {
 async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
     let objects = render(&[
         "--set=updateStrategy.type=RollingUpdate,updateStrategy.rollingUpdate.maxSurge=0",
-        "--set=startupProbe.failureThreshold=90",
         "--set=extraVolumes[0].name=hub,extraVolumes[0].secret.secretName=hub",
         "--set=extraVolumeMounts[0].name=hub,extraVolumeMounts[0].mountPath=/hub",
         "--set=podSecurityContext.fsGroupChangePolicy=OnRootMismatch",
@@ -246,7 +245,7 @@ async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
     }
     for pod in pods(&objects) {
         let container = &pod["containers"][0];
-        assert_eq!(container["startupProbe"]["failureThreshold"], 90);
+        assert_eq!(container["startupProbe"]["failureThreshold"], 30);
         assert_eq!(container["startupProbe"]["httpGet"]["path"], "/livez");
         assert_eq!(pod["securityContext"]["fsGroupChangePolicy"], "OnRootMismatch");
         assert_eq!(pod["runtimeClassName"], "kata");
@@ -355,10 +354,6 @@ async fn values_that_contradict_each_other_are_explained() {
         ),
         (&["updateStrategy.type=Recreate", "updateStrategy.rollingUpdate.maxSurge=1"], "choose one"),
         (&["metrics.secure.certificateSecret=a"], "metrics would be served without TLS"),
-        (
-            &["metrics.secure.enabled=true", "monitoring.podMonitor.enabled=true"],
-            "use monitoring.serviceMonitor",
-        ),
         (&["extraVolumes[0].name=hub-access"], "the volume hub-access exists already"),
         (
             &["extraVolumeMounts[0].name=a", "extraVolumeMounts[0].mountPath=/a"],
@@ -372,7 +367,7 @@ async fn values_that_contradict_each_other_are_explained() {
         (&[&follows, "featureGates.clusterProfileCredSyncer=false"], "follow needs credential rights"),
         (&[&follows, "rbac.create=false"], "requires Roles, and rbac.create is false"),
         (&[&follows, "consumers.app.namespace=kube-app"], "receives no credentials"),
-        (&[&follows, "policies.protectedNamespaces={a}"], "receives no credentials"),
+        (&[&follows, "credentials.protectedNamespaces={a}"], "receives no credentials"),
         // As values were called before.
         (&["replicas=3"], "write replicaCount"),
         (&["consumers[0].namespace=a"], "write consumers as a map"),
@@ -383,7 +378,6 @@ async fn values_that_contradict_each_other_are_explained() {
         (&["openshift.adaptSecurityContexts=maybe"], "/openshift/adaptSecurityContexts"),
         (&["rbac.creat=false"], "'creat' not allowed"),
         (&["serviceAccount.nam=a"], "'nam' not allowed"),
-        (&["startupProbe.enable=true"], "'enable' not allowed"),
         (
             &["podDisruptionBudget.unhealthyPodEvictionPolicy=Always"],
             "/podDisruptionBudget/unhealthyPodEvictionPolicy",
@@ -442,7 +436,7 @@ async fn a_name_may_look_like_a_number() {
             "source": "static",
             "static": {
                 "server": "https://proxy.example/{cluster}",
-                "ca": { "namespace": number, "name": number, "key": number },
+                "ca": format!("configmap/{number}/{number}/{number}"),
             },
         },
         "consumers": {
@@ -452,7 +446,6 @@ async fn a_name_may_look_like_a_number() {
             },
         },
         "policies": {
-            "protectedNamespaces": ["3e5"],
             "clusterManagers": {
                 "users": [number], "groups": [number],
                 "serviceAccounts": [{ "namespace": number, "name": number }],

@@ -402,8 +402,7 @@ async fn a_namespace_that_is_missing_is_reported_before_anything_is_applied() {
             &[
                 "accessProvider.source=static",
                 "accessProvider.static.server=https://proxy.example/{cluster}",
-                "accessProvider.static.ca.namespace=nowhere",
-                "accessProvider.static.ca.name=ca",
+                "accessProvider.static.ca=configmap/nowhere/ca/ca.crt",
             ][..],
             "there is no namespace nowhere",
         ),

@@ -332,8 +332,7 @@ async fn a_proxy_of_ones_own_and_the_user_server_are_trusted_by_config_maps() {
     let values = [
         "accessProvider.source=static",
         "accessProvider.static.server=https://front.example/{cluster}",
-        "accessProvider.static.ca.namespace=proxy",
-        "accessProvider.static.ca.name=front",
+        "accessProvider.static.ca=configmap/proxy/front/ca.crt",
         "userServer.enabled=true",
         "userServer.proxyServer.namespace=proxy",
     ];

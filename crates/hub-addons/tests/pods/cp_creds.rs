@@ -155,9 +155,7 @@ async fn install(hub: &Cluster) {
         "image.tag=test,replicaCount=1,computeBound=true",
         "accessProvider.source=static,accessProvider.static.server=https://cluster-proxy-addon-user.open-cluster-management-addon:9092/{cluster}",
         // A certificate that every namespace has.
-        &format!(
-            "accessProvider.static.ca.namespace={APPLICATION},accessProvider.static.ca.name=kube-root-ca.crt"
-        ),
+        &format!("accessProvider.static.ca=configmap/{APPLICATION}/kube-root-ca.crt/ca.crt"),
         // The permission without the grant.
         &format!("consumers.unbound.namespace={UNBOUND},consumers.unbound.serviceAccountName={ACCOUNT}"),
         &format!(

@@ -95,11 +95,6 @@ async fn a_changed_id_is_kept_and_reported_through_a_restart_and_applied_where_t
     assert_eq!(id_of(&before), "before");
     projector.stop().await;
 
-    let projector = hub.projector(&["--follow-member-id"]).await;
-    profile(&hub.ocm, key, "follows", |profile| id_of(profile) == "after").await;
-    projector.measures("hub_addons_findings{reason=\"MemberIdChanged\"}", 0.0).await;
-    projector.stop().await;
-
     // Another cluster of that name, registered while no projector ran.
     delete(&hub.ocm, &cluster("c1", "after").into()).await;
     world::gone(&hub.ocm, &cluster("c1", "after").into()).await;

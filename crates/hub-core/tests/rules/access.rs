@@ -42,8 +42,7 @@ pub fn key(name: &str) -> ProfileKey {
 }
 
 fn cluster_proxy(require_addon: bool) -> AccessIndex {
-    let source =
-        AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon, ca: None };
+    let source = AccessSource::ClusterProxy { require_addon, ca: None };
     AccessIndex::new(NAME, source, true)
 }
 
@@ -88,7 +87,7 @@ fn the_entry_is_the_server_the_anchors_and_the_cluster_s_name() {
     let entry = serde_json::to_value(published(&ready(&[RSA]), "c1")).unwrap();
     let data = entry["cluster"]["certificate-authority-data"].clone();
     let wanted = json!({ "name": NAME, "cluster": {
-        "server": "https://front.proxy:9092/c1",
+        "server": "https://cluster-proxy-addon-user.proxy:9092/c1",
         "certificate-authority-data": data,
         "extensions": [
             { "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": "c1" } },
@@ -297,7 +296,10 @@ fn a_proxy_that_moves_takes_no_anchor_of_its_old_place_along() {
     assert!(matches!(change, AnchorChange::Overlapping(_)), "{change:?}");
     assert_eq!(index.anchors_unknown(old), AnchorChange::None);
     assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]));
-    assert_eq!(published(&index, "c1").cluster.unwrap().server, "https://front.north:9092/c1");
+    assert_eq!(
+        published(&index, "c1").cluster.unwrap().server,
+        "https://cluster-proxy-addon-user.north:9092/c1"
+    );
 }
 
 #[test]

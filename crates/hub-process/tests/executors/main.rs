@@ -111,7 +111,7 @@ impl Owner for Recorder {
     fn desired(&self, key: &ProfileKey, _: Option<&ObservedProfile>) -> Desired {
         let identity = || Identity {
             labels: [("x-k8s.io/cluster-manager".to_owned(), self.shared.manager.to_string())].into(),
-            member_id: MemberId { value: key.cluster.to_string(), since: None, follow: false },
+            member_id: MemberId { value: key.cluster.to_string(), since: None },
             propagated: LabelAllowList::default(),
             display_name: key.cluster.to_string(),
         };

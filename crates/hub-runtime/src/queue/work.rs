@@ -12,7 +12,6 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info_span, warn};
 
-use crate::flow::circuit_breaker::Pass;
 use crate::flow::failure_groups::{FailureGroups, LASTING, Operation, Parked};
 use crate::flow::repeated_writes::RepeatedWrites;
 use crate::flow::retry_policy::NextStep;
@@ -134,7 +133,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     {
         let mut tasks = JoinSet::new();
         loop {
-            let (key, pass) = tokio::select! {
+            let key = tokio::select! {
                 biased;
                 Some(ended) = tasks.join_next() => {
                     if ended.is_err() {
@@ -156,7 +155,6 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
                 this.regrouped.notify_one();
                 this.queue.finish(key, outcome);
                 this.measure();
-                drop(pass);
             });
             // A key that needs no write never waits, and there may be thousands: let other tasks run.
             yield_now().await;
@@ -169,11 +167,12 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     }
 
     /// The next key that a worker can take; `None` when the queue is closed.
-    async fn next(&self, stop: &CancellationToken) -> Option<(K, Pass)> {
+    async fn next(&self, stop: &CancellationToken) -> Option<K> {
+        let breaker = &self.host.writer.breaker;
         while self.queue.ready().await {
-            let pass = stop.run_until_cancelled(self.host.writer.breaker.admit()).await?;
-            if let Some(key) = self.queue.take(pass.is_probe()) {
-                return Some((key, pass));
+            stop.run_until_cancelled(breaker.probe_is_due()).await?;
+            if let Some(key) = self.queue.take(breaker.is_open()) {
+                return Some(key);
             }
         }
         None

@@ -36,13 +36,6 @@ pub async fn objects(values: &[&str]) -> Vec<Value> {
     documents.into_iter().filter(|document| !document.is_null()).collect()
 }
 
-/// Why rendering fails.
-pub async fn refusal(values: &[&str]) -> String {
-    let ended = template(values).await;
-    assert_ne!(ended.code, Some(0), "{}", ended.stdout);
-    ended.stderr
-}
-
 /// The groups of alerts.
 pub async fn groups(values: &[&str]) -> Vec<Value> {
     groups_of(&objects(values).await)

@@ -83,7 +83,6 @@ pub fn hub(versions: RangeInclusive<usize>) -> impl Strategy<Value = Hub> {
     let settings = prop_oneof![2 => Just(""), 1 => Just("region"), 1 => Just("region, team.example.com/*")]
         .prop_map(|keys| ProjectionSettings {
             propagated_labels: keys.parse().unwrap(),
-            follow_member_id: keys == "region",
             ..ProjectionSettings::default()
         });
     (histories, bound, settings).prop_map(|(histories, bound, settings)| Hub { histories, bound, settings })
