@@ -12,6 +12,7 @@ use hub_core::credential::index::Listed;
 use hub_core::explain::observed::Observed;
 use hub_core::explain::{self, CheckResult, Explanation, Question, Status, Step};
 use hub_core::grant;
+use hub_core::trust::TrustBundle;
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use object_names::visible;
@@ -184,7 +185,7 @@ fn anchors(hub: &Observed) -> Markup {
     let mut profiles: BTreeMap<Timestamp, usize> = BTreeMap::new();
     for profile in hub.profiles.values() {
         let published = reader.published(&profile.observed, hub.access.provider());
-        for anchor in published.into_iter().flat_map(|bundle| bundle.anchors()) {
+        for anchor in published.into_iter().flat_map(TrustBundle::anchors) {
             *profiles.entry(anchor.not_after).or_default() += 1;
         }
     }

@@ -107,7 +107,7 @@ fn unescaped(segment: &str) -> String {
         let (digits, rest) = piece.split_at_checked(2).unwrap_or((piece, ""));
         match u8::from_str_radix(digits, 16).map(char::from) {
             Ok(byte) if byte.is_ascii_alphanumeric() || "-._~".contains(byte) => plain.push(byte),
-            _ => plain += &format!("%{}", digits.to_ascii_uppercase()),
+            _ => plain.extend(["%", &digits.to_ascii_uppercase()]),
         }
         plain += rest;
     }

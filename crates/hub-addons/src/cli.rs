@@ -47,10 +47,10 @@ pub enum Command {
     /// Check that an installation works, as `helm test` and `helm uninstall` do
     ///
     /// Exit status: 0 if what is expected works, 1 if not.
-    Check(CheckArgs),
+    Check(Box<CheckArgs>),
     /// Reach a cluster from a Pod, for kubectl clusterprofile test --in-cluster
     #[command(hide = true)]
-    Test(TestArgs),
+    Test(Box<TestArgs>),
     /// Withdraw the entries of access providers that no controller writes any more
     ///
     /// If an access provider is renamed or its feature gate is disabled, its entries stay in the ClusterProfiles of

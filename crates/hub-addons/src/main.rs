@@ -42,12 +42,13 @@ async fn main() -> ExitCode {
             Ok((report, None)) => print(report.as_bytes()),
             Ok((report, Some(complaint))) => {
                 print(report.as_bytes());
-                eprintln!("error: {complaint}");
+                // A closed stderr leaves the exit status.
+                let _ = writeln!(io::stderr(), "error: {complaint}");
                 ExitCode::FAILURE
             }
             Err(error) => fail(&error),
         },
-        Command::Test(args) => match test(args).await {
+        Command::Test(args) => match test(*args).await {
             Ok(code) => code,
             Err(error) => fail(&error),
         },

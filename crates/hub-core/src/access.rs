@@ -237,8 +237,11 @@ pub struct AnchorReader {
     parsed: HashMap<Vec<u8>, Option<TrustBundle>>,
     /// The text in each status that was read, by provider and by the address of the status, which is held: a cluster has
     /// the same status in every namespace.
-    texts: HashMap<(String, Vec<usize>), (StatusText, Option<Vec<u8>>)>,
+    texts: HashMap<(String, Vec<usize>), ReadStatus>,
 }
+
+/// A status, and what it publishes.
+type ReadStatus = (StatusText, Option<Vec<u8>>);
 
 impl AnchorReader {
     /// The trust anchors that a profile publishes for a provider, if they can be read.

@@ -282,7 +282,7 @@ async fn they_survive_it_with_the_crd_that_ocm_ships() {
 #[tokio::test]
 async fn ocms_gates_and_ours_at_once_do_not_fight() {
     let hub = hub(Flavour::Atomic).await;
-    let Theirs([_registration, _syncer, proxy]) = Theirs::start(&hub).await;
+    let Theirs([_registration, _syncer, _proxy]) = Theirs::start(&hub).await;
     let addons = Addons::start(&hub, &[ANY_CLUSTER]).await;
     complete(&hub, "first").await;
     for name in CLUSTERS {

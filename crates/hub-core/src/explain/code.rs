@@ -18,7 +18,7 @@ use crate::grant::{Doubt, Refusal, Verdict};
 /// A message is the text for people; a comment says more, for `docs/reference.md`. If a variant has a value, the codes
 /// and texts are those of the value.
 #[derive(Debug, Clone, PartialEq, Eq, EnumDiscriminants, EnumIter, EnumMessage)]
-#[strum_discriminants(name(Kind), vis(), derive(IntoStaticStr))]
+#[strum_discriminants(name(Variant), vis(), derive(IntoStaticStr))]
 pub enum Code {
     /// You do not have permission to read an object of the step, or the hub does not serve its kind.
     #[strum(message = "you are not allowed to read it, or the hub does not serve it")]
@@ -172,7 +172,7 @@ const OF_PROFILES: [Reason; 8] = [
 impl Code {
     /// Every code with its meaning, for the documentation and its test: more than once if several enums have it.
     pub fn all() -> impl Iterator<Item = (&'static str, String)> {
-        let own = Self::iter().map(|code| (Kind::from(&code).into(), meaning(&code)));
+        let own = Self::iter().map(|code| (Variant::from(&code).into(), meaning(&code)));
         let grants = Verdict::all().map(|verdict| (verdict_code(&verdict), verdict.to_string()));
         let withheld = |why: &Withheld| (withheld_code(*why), meaning(why));
         let is_described = |why: &&Withheld| why.get_documentation().is_some();
@@ -201,7 +201,7 @@ impl Code {
             Self::Withheld(why) => withheld_code(*why),
             Self::Credential(state) => state.reason(),
             Self::Reported(reason) => reason,
-            own => Kind::from(own).into(),
+            own => Variant::from(own).into(),
         }
     }
 
