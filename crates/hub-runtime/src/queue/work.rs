@@ -3,7 +3,6 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hub_core::priority::Priority;
 use parking_lot::Mutex;
@@ -312,6 +311,7 @@ fn operation<K: Key>(key: &K, resource: &'static str, verb: &'static str) -> Ope
 mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use hub_api::names::ProfileKey;
     use jiff::Timestamp;
