@@ -312,6 +312,7 @@ fn operation<K: Key>(key: &K, resource: &'static str, verb: &'static str) -> Ope
 mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use hub_api::names::ProfileKey;
     use jiff::Timestamp;
