@@ -258,6 +258,7 @@ fn addon_definition(plural: &str, kind: &str) -> Value {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "a list of notes")]
 async fn notes_warn_of_problems_on_the_hub() {
     let hub = hub().await;
     let (unbound, theirs) = ("there is no ManagedClusterSetBinding", "own gate ClusterProfile is on as well");
