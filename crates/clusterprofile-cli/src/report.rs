@@ -234,12 +234,7 @@ mod tests {
 
     /// A hub of which nothing could be read.
     fn hub() -> Observed {
-        let source = AccessSource::ClusterProxy {
-            service: "proxy".to_owned(),
-            port: 1,
-            require_addon: true,
-            ca: None,
-        };
+        let source = AccessSource::ClusterProxy { require_addon: true, ca: None };
         Observed::new(
             Timestamp::UNIX_EPOCH,
             ProjectionSettings::default(),
