@@ -50,7 +50,7 @@ pub enum Command {
     Check(Box<CheckArgs>),
     /// Reach a cluster from a Pod, for kubectl clusterprofile test --in-cluster
     #[command(hide = true)]
-    Test(Box<TestArgs>),
+    Test(Box<InClusterTestArgs>),
     /// Withdraw the entries of access providers that no controller writes any more
     ///
     /// If an access provider is renamed or its feature gate is disabled, its entries stay in the ClusterProfiles of
@@ -67,7 +67,7 @@ pub enum Command {
 
 /// The hidden command of the Pod of `kubectl clusterprofile test --in-cluster`.
 #[derive(Debug, Args)]
-pub struct TestArgs {
+pub struct InClusterTestArgs {
     /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
     #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,

@@ -22,7 +22,7 @@ use tracing::error;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
 
-use crate::cli::{Cli, Command, HostArgs, LogFormat, TestArgs};
+use crate::cli::{Cli, Command, HostArgs, InClusterTestArgs, LogFormat};
 use crate::error::RunError;
 
 /// One thread: the controllers wait for the API server most of the time, and musl's allocator, which is compact, has
@@ -59,7 +59,7 @@ async fn main() -> ExitCode {
 }
 
 /// Runs the test in its Pod.
-async fn test(args: TestArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
+async fn test(args: InClusterTestArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut config = connect::config(args.kubeconfig.as_deref()).await?;
     // Retries as kubectl does, since a person waits, after a response such as "storage is (re)initializing".
     config.default_retry = true;
