@@ -220,7 +220,8 @@ spec:
     Lists the ClusterProfiles that a namespace on an Open Cluster Management hub
     sees, and explains why it cannot see or reach a cluster: binding, set, profile,
     access provider, account, token, credential and permissions. Tests the way to
-    a cluster hop by hop, and prints a kubeconfig without any secret.
+    a cluster hop by hop, prints a kubeconfig without any secret, and writes a
+    report as one HTML file.
   caveats: |
     For completion, on Linux and macOS, link $completion
     from the directory of the installed plugin into a directory of your PATH:

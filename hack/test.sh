@@ -7,7 +7,8 @@
 #   fmt, clippy  the code is formatted; no lint warns, and no link in the documentation of the code is broken
 #   unit         decisions, by tables and properties; no hub is started
 #   schedules    1000 random schedules on a simulated API server
-#   rules        the main rules of each controller and the policies of the chart, on a real API server
+#   rules        the main rules of the projector, the provisioner and the syncer, and the policies of the chart, on a real
+#                API server
 #
 # With "all", what has to pass before a change lands: fmt, clippy and unit, and then:
 #

@@ -114,7 +114,7 @@ access_provider() {
   source: static
   static:
     server: $proxy/{cluster}
-    ca: {kind: configmap, namespace: argocd, name: $ca}
+    ca: configmap/argocd/$ca/ca.crt
 YAML
 }
 

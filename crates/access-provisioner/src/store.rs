@@ -194,6 +194,18 @@ impl Store {
         }
     }
 
+    /// Records that addons cannot be read any more.
+    pub(crate) fn addons_unread(&self) {
+        self.index.lock().addons_unread();
+    }
+
+    /// Records whether the proxy's configuration can be read.
+    pub(crate) fn set_configuration_read(&self, is_read: bool) {
+        if self.index.lock().set_configuration_read(is_read) && is_read {
+            self.enqueue_all();
+        }
+    }
+
     /// The location where the index expects trust anchors.
     pub(crate) fn place(&self) -> AnchorPlace {
         self.index.lock().place()

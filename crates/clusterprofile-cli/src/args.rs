@@ -1,4 +1,4 @@
-//! The command line that `kubectl clusterprofile` and `hub-addons` share.
+//! The command line of `kubectl clusterprofile`; `hub-addons test`, in the Pod of a test, has the arguments of `test`.
 #![allow(
     clippy::doc_markdown,
     reason = "these comments are the text of --help, which shows backticks as they are"
@@ -37,7 +37,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Write one HTML file that shows which namespace reaches which cluster
     ///
-    /// The file loads nothing from elsewhere, and contains no secret.
+    /// The file loads nothing from elsewhere, and contains no secret. Settings of the controllers that differ from the
+    /// defaults are read from variables, such as HUB_ADDONS_COMPUTE_BOUND=true.
     Report(ReportArgs),
     /// Reach a cluster as an application does, and print every hop with its duration
     ///

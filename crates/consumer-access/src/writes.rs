@@ -162,7 +162,7 @@ impl AccessWriter {
         let object = (kind, key.clone());
         match found {
             Ok(found) => {
-                self.store.work.read(key, resource(kind));
+                self.store.work.read(key, resource(kind), "list");
                 let found = found.map(|found| ObservedObject::read(&found.metadata, Some(&found.data)));
                 match &found {
                     Some(found) => self.store.written.set(&object, Left::Read(found.version.clone())),

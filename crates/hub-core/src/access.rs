@@ -351,6 +351,8 @@ pub struct AccessIndex {
     addons: BTreeSet<ClusterName>,
     /// Whether `addons` is complete.
     addons_listed: bool,
+    /// False while the configuration, which was read before, cannot be read.
+    configuration_read: bool,
     place: AnchorPlace,
     anchors: Anchors,
     checks: Checks,
@@ -420,6 +422,7 @@ impl AccessIndex {
             configuration: Known::Unknown,
             addons: BTreeSet::new(),
             addons_listed: false,
+            configuration_read: true,
             place: AnchorPlace(0),
             anchors: Anchors::default(),
             checks: Checks::default(),
@@ -481,6 +484,17 @@ impl AccessIndex {
     /// whether that is new.
     pub fn addons_listed(&mut self) -> bool {
         !std::mem::replace(&mut self.addons_listed, true)
+    }
+
+    /// Records that addons cannot be read any more: until their next list, the entries of all clusters stay as they are.
+    pub fn addons_unread(&mut self) {
+        self.addons_listed = false;
+    }
+
+    /// Records whether the configuration can be read; while it cannot, the entries of all clusters stay as they are.
+    /// Returns whether that has changed.
+    pub fn set_configuration_read(&mut self, is_read: bool) -> bool {
+        std::mem::replace(&mut self.configuration_read, is_read) != is_read
     }
 
     /// Records whether a cluster has the addon; returns whether anything changes.
@@ -594,16 +608,16 @@ impl AccessIndex {
             AccessSource::Static(template) | AccessSource::UserServer(template) => template.server(&cluster),
             AccessSource::ClusterProxy { require_addon, .. } => {
                 match &self.configuration {
+                    _ if !self.configuration_read => return Offer::Keep(Withheld::ConfigurationUnknown),
                     Known::Present(_) => {}
                     Known::Absent => return Offer::Withdraw(Withheld::NoConfiguration),
                     Known::Unknown => return Offer::Keep(Withheld::ConfigurationUnknown),
                 }
+                if *require_addon && !self.addons_listed {
+                    return Offer::Keep(Withheld::AddonsUnknown);
+                }
                 if *require_addon && !self.addons.contains(&cluster) {
-                    return if self.addons_listed {
-                        Offer::Withdraw(Withheld::NoAddon)
-                    } else {
-                        Offer::Keep(Withheld::AddonsUnknown)
-                    };
+                    return Offer::Withdraw(Withheld::NoAddon);
                 }
                 let published = || {
                     let entry = observed.access_provider(&self.provider)?;

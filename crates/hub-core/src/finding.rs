@@ -130,9 +130,10 @@ pub enum Reason {
     /// ManagedClusterAddOns, no permissions there, unless `--consumer-account-namespace` is set.
     #[strum(props(object = "CustomResourceDefinition, APIService"))]
     KindUnreadable,
-    /// The API server refuses a write to the object, or the write keeps failing.
+    /// The API server refuses a write to the object, the write keeps failing, or another client undoes it again and again.
     ///
-    /// The message contains the response: look for a quota, a webhook, a policy or a missing permission.
+    /// The message contains the response: look for a quota, a webhook, a policy or a missing permission; or for the other
+    /// client, in the managedFields of the object.
     #[strum(props(object = "any"))]
     WriteRefused,
     /// The hub has no ManagedProxyConfiguration: cluster-proxy is not installed.

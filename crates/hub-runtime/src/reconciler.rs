@@ -190,7 +190,7 @@ async fn read<O: Objects>(objects: &O, key: &O::Key) -> Result<Read, Outcome> {
     };
     match read {
         Ok(object) => {
-            work.read(key, target.resource);
+            work.read(key, target.resource, if O::CAN_GET { "get" } else { "list" });
             match object.as_deref().and_then(version) {
                 Some(version) => work.written.set(key, Left::Read(version)),
                 None => work.written.forget(key),

@@ -150,7 +150,9 @@ impl Observer {
     ) -> Result<(), rustls::Error> {
         // Unlike Go, webpki refuses a self-signed CA certificate as the certificate of a server.
         if *anchor.der == **certificate {
-            return Ok(());
+            let expires = u64::try_from(anchor.not_after.as_second()).unwrap_or_default();
+            let is_expired = now.as_secs() > expires;
+            return if is_expired { Err(CertificateError::Expired.into()) } else { Ok(()) };
         }
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(anchor.der.to_vec()))?;

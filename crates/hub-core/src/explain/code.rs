@@ -68,7 +68,7 @@ pub enum Code {
     #[strum(message = "the profile publishes how to reach the cluster")]
     AccessPublished,
     /// The access provider differs from what the provisioner writes, such as an entry of cluster-proxy's own
-    /// controller, whose gate is off. It is `unknown` while the provisioner may work and have another source than
+    /// controller. It is `unknown` while the provisioner may work and have another source than
     /// cluster-proxy: state its server with `--access-provider-server`.
     #[strum(message = "the access provider differs from what the access-provider provisioner writes")]
     AccessOutdated,

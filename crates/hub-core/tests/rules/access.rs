@@ -101,7 +101,7 @@ fn the_entry_is_the_server_the_anchors_and_the_cluster_s_name() {
 #[test]
 fn what_is_known_to_be_gone_withdraws_and_what_is_unknown_keeps() {
     type Step = fn(&mut AccessIndex);
-    let table: [(&str, Step, Offer); 7] = [
+    let table: [(&str, Step, Offer); 9] = [
         ("everything unknown", |_| {}, Offer::Keep(Withheld::ConfigurationUnknown)),
         (
             "no configuration",
@@ -126,8 +126,25 @@ fn what_is_known_to_be_gone_withdraws_and_what_is_unknown_keeps() {
             |index| {
                 index.set_configuration(home());
                 index.set_addon(&"c1".into(), true);
+                index.addons_listed();
             },
             Offer::Keep(Withheld::NoTrustAnchor),
+        ),
+        (
+            "addons that cannot be read any more",
+            |index| {
+                *index = ready(&[RSA]);
+                index.addons_unread();
+            },
+            Offer::Keep(Withheld::AddonsUnknown),
+        ),
+        (
+            "a configuration that cannot be read any more",
+            |index| {
+                *index = ready(&[RSA]);
+                index.set_configuration_read(false);
+            },
+            Offer::Keep(Withheld::ConfigurationUnknown),
         ),
         (
             "no anchors any more",

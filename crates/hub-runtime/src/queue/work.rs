@@ -282,9 +282,9 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         self.add_all(released);
     }
 
-    /// Records that an object was read: reads take part in what is parked as writes do.
-    pub fn read(&self, key: &K, resource: &'static str) {
-        let operation = operation(key, resource, "get");
+    /// Records that an object was read by a get or by a list: reads take part in what is parked as writes do.
+    pub fn read(&self, key: &K, resource: &'static str, verb: &'static str) {
+        let operation = operation(key, resource, verb);
         let released = self.failure_groups.lock().succeeded(key, &operation, Instant::now());
         self.add_all(released);
     }
@@ -343,20 +343,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_read_that_succeeds_releases_the_keys_whose_reads_have_failed() {
-        let work = work();
-        let error = |key: &ProfileKey| {
-            WriteError::new("get", "things", key.to_string(), Category::Internal, "on purpose")
-        };
-        for _ in 0..20 {
-            for key in keys(3) {
-                work.failed(&key, &error(&key));
+        for verb in ["get", "list"] {
+            let work = work();
+            let error = |key: &ProfileKey| {
+                WriteError::new(verb, "things", key.to_string(), Category::Internal, "on purpose")
+            };
+            for _ in 0..20 {
+                for key in keys(3) {
+                    work.failed(&key, &error(&key));
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
             }
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            let [first, second] = [0, 1].map(|number| keys(2).nth(number).unwrap());
+            assert!(!work.holds(&second));
+            work.read(&first, "things", verb);
+            assert!(work.holds(&second), "{verb}");
         }
-        let [first, second] = [0, 1].map(|number| keys(2).nth(number).unwrap());
-        assert!(!work.holds(&second));
-        work.read(&first, "things");
-        assert!(work.holds(&second));
     }
 
     #[tokio::test]

@@ -93,7 +93,7 @@ pub enum Category {
     NotLeader,
     /// The API server fails, so nothing was sent (`hub_addons_api_server_outage`). It is not counted.
     Held,
-    /// The API server accepted the write without effect.
+    /// The API server accepted the write without effect, or another client undoes it again and again.
     Ineffective,
     /// The API server no longer has the version of a list or watch, which has to start over.
     Expired,
