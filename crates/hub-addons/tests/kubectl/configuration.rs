@@ -340,7 +340,7 @@ async fn every_program_reaches_the_hub_as_kubectl_does_or_reports_why_not() {
         let (expected, kubectl) = world.reached(&case, directory.path(), &kubectl, &raw).await;
         let commands: [(&Path, &[&str]); 3] = [
             (kubectl_clusterprofile(), &["list", "team", "--request-timeout=20s"]),
-            (Path::new(env!("CARGO_BIN_EXE_hub-addons")), &["list", "team"]),
+            (Path::new(env!("CARGO_BIN_EXE_hub-addons")), &["cleanup", "--access-provider=x", "--dry-run"]),
             (cp_creds(), &["--managed-serviceaccount=app"]),
         ];
         for (index, (program, arguments)) in commands.into_iter().enumerate() {
