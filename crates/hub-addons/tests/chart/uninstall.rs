@@ -68,8 +68,8 @@ async fn an_uninstallation_stops_while_consumers_have_access_to_clusters() {
     };
     let (left, other) =
         (ocm::managed_service_account("c1", "app"), ocm::managed_service_account("c1", "other"));
-    // With the policy, nobody but the chart's own account may set the labels.
-    let values = [&CONSUMER[..], &["policies.enabled=false"]].concat();
+    // Besides the chart's own account, only a cluster manager may set the labels.
+    let values = [&CONSUMER[..], &["policies.clusterManagers.users={ocm}"]].concat();
     install(&hub, &values).await;
     eventually("the account is there", SOON, async || mark(left.clone(), NAMESPACE).create(&hub.ocm).await)
         .await;
