@@ -533,6 +533,12 @@ async fn creates_the_crd(component: &str, values: &[&str]) -> Hub {
 }
 
 #[tokio::test]
+async fn the_syncer_alone_creates_the_crd_where_there_is_none() {
+    let values = ["--set=featureGates.clusterProfile=false,featureGates.clusterProfileAccessProvider=false"];
+    creates_the_crd("credentials", &values).await;
+}
+
+#[tokio::test]
 async fn what_is_rendered_without_a_hub_creates_the_crd_where_there_is_none() {
     let hub = creates_the_crd("profiles", &[]).await;
     // The next Pod finds it; and everything works with what was rendered.
