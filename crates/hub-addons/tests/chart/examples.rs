@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 
 use crate::support::chart::{NAMESPACE, REGISTRY, RELEASE, chart, helm, repository, run};
 use crate::support::credentials::{copied, name_of, token};
@@ -133,7 +134,7 @@ fn every_call_of_the_plugin_in_a_document_binds_the_token_to_its_server() {
     let mut files = vec![repository().join("README.md"), repository().join("crates/cp-creds/src/help.txt")];
     for directory in ["docs", "deploy/examples/argocd", "deploy/examples/multikueue"] {
         let entries = fs::read_dir(repository().join(directory)).unwrap();
-        let is_text = |path: &std::path::PathBuf| path.is_file() && path.extension().is_none_or(|it| it != "png");
+        let is_text = |path: &PathBuf| path.is_file() && path.extension().is_none_or(|it| it != "png");
         files.extend(entries.map(|entry| entry.unwrap().path()).filter(is_text));
     }
     let mut calls = 0;
