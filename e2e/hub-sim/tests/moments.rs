@@ -687,7 +687,7 @@ async fn a_patch_that_a_webhook_undoes_is_a_finding_and_is_not_repeated_without_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_role_of_a_consumer_that_another_client_undoes_is_written_ever_more_rarely() {
+async fn a_role_of_a_consumer_that_another_client_undoes_is_written_every_two_seconds() {
     let stage = Stage::with_consumers();
     stage.start(Gates { consumers: true, ..Gates::ALL });
     sleep(10 * SECOND).await;
@@ -698,7 +698,7 @@ async fn a_role_of_a_consumer_that_another_client_undoes_is_written_ever_more_ra
         sleep(SECOND / 10).await;
     }
     let patches = stage.requests("PATCH", role) - before;
-    assert!((6..=12).contains(&patches), "{patches} in a minute");
+    assert!((20..50).contains(&patches), "{patches} in a minute: it may revoke");
     // As long as the next one waits.
     sleep(MINUTE).await;
     stage.perform([O::Agents]);
