@@ -607,8 +607,10 @@ impl AccessIndex {
             }
             AccessSource::Static(template) | AccessSource::UserServer(template) => template.server(&cluster),
             AccessSource::ClusterProxy { require_addon, .. } => {
+                if !self.configuration_read {
+                    return Offer::Keep(Withheld::ConfigurationUnknown);
+                }
                 match &self.configuration {
-                    _ if !self.configuration_read => return Offer::Keep(Withheld::ConfigurationUnknown),
                     Known::Present(_) => {}
                     Known::Absent => return Offer::Withdraw(Withheld::NoConfiguration),
                     Known::Unknown => return Offer::Keep(Withheld::ConfigurationUnknown),

@@ -65,7 +65,7 @@ async fn a_report_shows_every_grant_requests_nothing_and_has_no_markup_of_others
         world::profile_of("open-cluster-management", "team", "oslo"),
     ];
     world::create(&hub.ocm, objects).await;
-    // Somebody who may write profiles, and one who may write Leases.
+    // Text of users who may write profiles, or Leases.
     let markup = format!("<img src=http://{address}/x><script>document.title='x'</script>");
     let theirs = world::profile_of("other", "lab", "berlin")
         .field("spec", json!({ "displayName": "berlin", "clusterManager": { "name": markup } }));
