@@ -196,10 +196,9 @@ async fn a_quiet_watch_logs_that_an_outage_is_over() {
     hub.stop_api_server().await.unwrap();
     addons.logs("cut off", "cannot watch").await;
     hub.start_api_server().await.unwrap();
-    // No binding changes.
+    // No binding changes. (An API server that starts may also refuse what it allows later: that is logged by resource.)
     eventually("it says so", SOON, async || {
-        let log = addons.log();
-        log.lines().filter(|line| line.contains("watching ") && line.contains(" again")).count() == 1
+        addons.log().lines().any(|line| line.contains("watching ") && line.contains(" again"))
     })
     .await;
     addons.stop().await;
