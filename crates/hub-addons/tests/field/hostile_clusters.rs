@@ -227,6 +227,14 @@ async fn new_requests_get_503_while_grants_or_tokens_could_not_be_read_for_a_min
     }
     hub.grant_service_account(HOME, "user-server", vec![secrets]).await.unwrap();
     stage.reaches(HONEST[0]).await;
+
+    // An administrator denies the cluster, with which all of this ends.
+    let cluster = ocm::ManagedCluster::named(ENDLESS).in_set("blue");
+    world::merge(&hub.ocm, &cluster.into(), &json!({ "spec": { "hubAcceptsClient": false } })).await;
+    let ended = async { while open.read_exact(&mut part).await.is_ok() {} };
+    tokio::time::timeout(SOON, ended).await.unwrap();
+    let (response, _) = stage.asks(ENDLESS).await;
+    assert!(response.starts_with("HTTP/1.1 403 "), "{response}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
