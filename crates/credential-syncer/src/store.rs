@@ -254,9 +254,9 @@ impl Store {
         self.queue_everything();
     }
 
-    /// Records whether profiles can be read.
-    pub(crate) fn set_profiles_read(&self, is_read: bool) {
-        let was_unread = std::mem::replace(&mut self.state.lock().index.profiles_unread, !is_read);
+    /// Records whether a kind can be read, in this field of the index.
+    pub(crate) fn set_read(&self, unread: impl FnOnce(&mut CredentialIndex) -> &mut bool, is_read: bool) {
+        let was_unread = std::mem::replace(unread(&mut self.state.lock().index), !is_read);
         if was_unread == is_read {
             self.queue_everything();
         }

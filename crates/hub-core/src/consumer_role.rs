@@ -5,7 +5,7 @@
 //! doubt, the name is kept. If the copies of two accounts share a name, no Role contains it: only the Secret records
 //! which of the two tokens it contains, and the controller that writes the Role has no permission to read Secrets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use hub_api::labels;
@@ -17,7 +17,7 @@ use crate::credential::account::{self, Scope};
 use crate::finding::{Finding, Reason, Subject};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
-use crate::rights::{PermissionSettings, RulesAction, secret_rules};
+use crate::rights::{PermissionSettings, RulesAction, names_in, secret_rules};
 use crate::version::Version;
 
 /// The labels of the Roles that the chart creates for consumers. A Role without them has another owner.
@@ -121,11 +121,7 @@ impl ConsumerRole {
         accounts: &BTreeMap<AccountKey, Scope>,
         observed: &[PolicyRule],
     ) -> Vec<PolicyRule> {
-        let before: BTreeSet<&str> = observed
-            .iter()
-            .flat_map(|rule| rule.resource_names.iter().flatten())
-            .map(String::as_str)
-            .collect();
+        let before = names_in(observed);
         let grant = |key: &AccountKey, scope: &Scope| self.grant(settings, fleet, key, scope);
         let mut names = BTreeMap::new();
         for (key, scope) in accounts.iter().filter(|(key, _)| key.account == self.account) {

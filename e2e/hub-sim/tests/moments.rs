@@ -252,6 +252,26 @@ async fn open_requests_stay_if_the_kind_can_be_read_again_before_the_five_minute
     assert!(!request.cut.is_cancelled());
 }
 
+#[tokio::test(start_paused = true)]
+async fn while_a_kind_that_permissions_rest_on_cannot_be_read_none_is_added_and_then_all_are() {
+    // Bindings, RoleBindings and ClusterRoles.
+    for kind in [2, 6, 7] {
+        let stage = Stage::with(Setting { means: Means { granted: true, leases: false }, ..Setting::PLAIN });
+        stage.perform([O::Unbind(1, 1)]);
+        stage.start(Gates::ALL);
+        sleep(10 * SECOND).await;
+        stage.perform([O::Unread(kind, FailureMode::Denied)]);
+        sleep(2 * MINUTE).await;
+        stage.perform([O::Bind(1, 1), O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
+        sleep(MINUTE).await;
+        assert!(!stage.exists("rolebindings", "other", COPIES_ROLE), "{kind}");
+        stage.perform([O::Reread]);
+        sleep(MINUTE).await;
+        assert!(stage.exists("rolebindings", "other", COPIES_ROLE), "{kind}");
+        stage.assert_right();
+    }
+}
+
 /// Starts the processes, waits until they rest, and lets `happens` lead to a create at this path whose response is lost;
 /// its object is shown late.
 async fn a_create_without_a_response(

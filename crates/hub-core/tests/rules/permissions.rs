@@ -106,7 +106,10 @@ fn a_namespace_that_never_needed_the_permission_gets_none() {
 #[test]
 fn a_role_binding_without_a_permission_is_deleted() {
     for binding in [Some(ours()), None] {
-        assert_eq!(plan(false, &role(), Some(&observed(binding))), BindingAction::DeleteByUid(version().uid));
+        for role in [role(), Known::Unknown] {
+            let action = plan(false, &role, Some(&observed(binding.clone())));
+            assert_eq!(action, BindingAction::DeleteByUid(version().uid));
+        }
     }
 }
 
@@ -126,11 +129,11 @@ fn a_role_binding_that_cannot_be_read_is_kept_while_the_namespace_has_the_permis
 }
 
 #[test]
-fn without_knowledge_of_the_role_no_role_binding_is_created_or_deleted() {
-    for has in [true, false] {
-        for binding in [None, Some(observed(Some(ours()))), Some(observed(None))] {
-            assert_eq!(plan(has, &Known::Unknown, binding.as_ref()), BindingAction::Nothing, "{has}");
-        }
+fn without_knowledge_of_the_role_no_role_binding_is_created_or_replaced() {
+    let mut other = ours();
+    other.role_ref.name = "cluster-admin".to_owned();
+    for binding in [None, Some(observed(Some(other))), Some(observed(None))] {
+        assert_eq!(plan(true, &Known::Unknown, binding.as_ref()), BindingAction::Nothing);
     }
     assert_eq!(try_plan(true, &Known::Absent, None), Err(MissingRole));
 }

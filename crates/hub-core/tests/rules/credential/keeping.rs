@@ -370,6 +370,12 @@ fn unread_kinds() -> Vec<UnreadKind> {
         ),
         ("profiles", |world, read| world.index.profiles_unread = !read, State::ProfileUnknown, unbound()),
         (
+            "permissions",
+            |world, read| world.index.permissions_unread = !read,
+            State::CopiesUnknown,
+            unbound(),
+        ),
+        (
             "copies",
             |world, read| {
                 if read {
