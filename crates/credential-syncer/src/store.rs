@@ -152,6 +152,8 @@ impl Store {
             if std::mem::take(&mut backlog.everything) {
                 backlog.namespaces = index.namespaces(fleet);
                 backlog.accounts = index.accounts().collect();
+                // A namespace may have the permission alone.
+                self.reach_again();
             }
             let copies: Vec<_> = std::iter::from_fn(|| backlog.copies.pop_first()).take(AT_ONCE).collect();
             if !copies.is_empty() {

@@ -489,6 +489,19 @@ async fn a_permission_stays_until_the_copy_is_gone_whatever_fails_before() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_permission_is_withdrawn_although_no_namespace_is_bound_any_more_when_the_syncer_starts() {
+    let stage = Stage::with(Setting { means: Means { granted: true, leases: true }, ..Setting::PLAIN });
+    stage.start(Gates::PROFILES);
+    sleep(10 * SECOND).await;
+    assert!(stage.exists("rolebindings", "team", COPIES_ROLE));
+    stage.perform([O::Unbind(0, 0), O::Unbind(1, 1)]);
+    sleep(10 * SECOND).await;
+    stage.start(Gates::CREDENTIALS);
+    sleep(10 * MINUTE).await;
+    assert!(!stage.exists("rolebindings", "team", COPIES_ROLE));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_role_binding_that_has_taken_the_name_of_ours_does_not_keep_a_copy() {
     let (stage, _) = a_copy_with_limited_permissions().await;
     let admin = Actor::new(&stage.world, "admin");
