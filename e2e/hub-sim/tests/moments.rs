@@ -885,3 +885,24 @@ async fn an_edit_that_a_restored_backup_brings_back_is_undone_again() {
         stage.assert_right();
     }
 }
+
+/// By its version, the Secret that blocked the copy is later than the copy.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_ends_unseen_after_a_restore_is_recreated_although_another_secret_blocked_it_before() {
+    let stage = Stage::new();
+    stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0), O::Backup]);
+    stage.perform((0..20).map(|health| O::Health(0, health)));
+    stage.perform([O::Secret(0, 0, 0, SecretTenant::CreateForeign)]);
+    stage.start(Gates::ALL);
+    sleep(SECOND).await;
+    stage.perform([O::Restore(60)]);
+    while !stage.exists("secrets", "team", "a-c") {
+        sleep(SECOND / 100).await;
+    }
+    sleep(SECOND / 10).await;
+    // Its owner is the profile that is lost.
+    stage.perform([O::Collect]);
+    assert!(!stage.exists("secrets", "team", "a-c"));
+    sleep(MINUTE).await;
+    stage.assert_right();
+}
