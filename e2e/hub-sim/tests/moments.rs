@@ -509,6 +509,19 @@ async fn a_permission_stays_until_the_copy_is_gone_whatever_fails_before() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_permission_is_withdrawn_although_no_namespace_is_bound_any_more_when_the_syncer_starts() {
+    let stage = Stage::with(Setting { means: Means { granted: true, leases: true }, ..Setting::PLAIN });
+    stage.start(Gates::PROFILES);
+    sleep(10 * SECOND).await;
+    assert!(stage.exists("rolebindings", "team", COPIES_ROLE));
+    stage.perform([O::Unbind(0, 0), O::Unbind(1, 1)]);
+    sleep(10 * SECOND).await;
+    stage.start(Gates::CREDENTIALS);
+    sleep(10 * MINUTE).await;
+    assert!(!stage.exists("rolebindings", "team", COPIES_ROLE));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_role_binding_that_has_taken_the_name_of_ours_does_not_keep_a_copy() {
     let (stage, _) = a_copy_with_limited_permissions().await;
     let admin = Actor::new(&stage.world, "admin");
@@ -891,4 +904,25 @@ async fn an_edit_that_a_restored_backup_brings_back_is_undone_again() {
         sleep(MINUTE).await;
         stage.assert_right();
     }
+}
+
+/// By its version, the Secret that blocked the copy is later than the copy.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_ends_unseen_after_a_restore_is_recreated_although_another_secret_blocked_it_before() {
+    let stage = Stage::new();
+    stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0), O::Backup]);
+    stage.perform((0..20).map(|health| O::Health(0, health)));
+    stage.perform([O::Secret(0, 0, 0, SecretTenant::CreateForeign)]);
+    stage.start(Gates::ALL);
+    sleep(SECOND).await;
+    stage.perform([O::Restore(60)]);
+    while !stage.exists("secrets", "team", "a-c") {
+        sleep(SECOND / 100).await;
+    }
+    sleep(SECOND / 10).await;
+    // Its owner is the profile that is lost.
+    stage.perform([O::Collect]);
+    assert!(!stage.exists("secrets", "team", "a-c"));
+    sleep(MINUTE).await;
+    stage.assert_right();
 }
