@@ -165,8 +165,6 @@ check_api() {
   local elsewhere='credentials|limits|chart|field|permissions|pods|reference|crashes|moments|schedules'
   # shellcheck disable=SC2046 # words
   run_tests credentials limits $(tests_of e2e crates/hub-addons | grep -vxE "$elsewhere")
-  # Of upstream's programs, this needs only the one that is built in little time.
-  cargo_test --test field -- hostile_clusters::
 }
 check_field() {
   # Few at once: each has several hubs and programs.

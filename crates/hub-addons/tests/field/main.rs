@@ -7,7 +7,6 @@ mod support;
 
 mod agent;
 mod argocd;
-mod hostile_clusters;
 mod kueue;
 mod migration;
 mod multicluster;

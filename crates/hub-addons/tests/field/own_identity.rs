@@ -6,7 +6,7 @@
 mod attacks;
 mod changing;
 mod compromised;
-pub mod raw;
+mod raw;
 mod streams;
 
 use std::net::SocketAddr;
