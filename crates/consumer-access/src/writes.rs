@@ -138,7 +138,7 @@ impl AccessWriter {
                 continue;
             }
             unseen.waits.insert(kind, wait);
-            let left = if let Left::Exists(left) = &left { Some(left) } else { None };
+            let left = if let Left::Exists(left) | Left::Read(left) = &left { Some(left) } else { None };
             unseen.uids.extend(self.store.unseen(&object, left).map(|uid| (kind, uid)));
         }
         unseen
@@ -165,7 +165,7 @@ impl AccessWriter {
                 self.store.work.read(key, resource(kind));
                 let found = found.map(|found| ObservedObject::read(&found.metadata, Some(&found.data)));
                 match &found {
-                    Some(found) => self.store.written.set(&object, Left::Exists(found.version.clone())),
+                    Some(found) => self.store.written.set(&object, Left::Read(found.version.clone())),
                     None => self.store.written.forget(&object),
                 }
                 read.insert(kind, found);

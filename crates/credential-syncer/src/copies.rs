@@ -117,7 +117,7 @@ impl Objects for CopyWriter {
                 let copy = account.map(|account| CreatedCopy { uid: version.uid.clone(), account });
                 self.store.change(|_, state| state.index.set_created(key, copy));
             }
-            Left::Exists(_) => {}
+            Left::Exists(_) | Left::Read(_) => {}
             Left::Gone(uid) => self.store.gone(key, Some(uid)),
         }
         self.store.change(|_, state| {

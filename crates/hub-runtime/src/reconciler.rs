@@ -106,13 +106,15 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
             Planned::Unknown => return Outcome::Done,
             Planned::Write(action, plan) => (action, plan),
         };
+        // A delete waits for no watch: what a read has shown since is read again, ...
+        let reads_at_once = matches!((&action, &unseen), (Action::Delete(_), Some((Left::Read(_), _))));
         match (&mut action, unseen) {
             (_, None) | (Action::DeleteByUid(_), _) => {}
-            // A delete does not wait for the watch: our last write has returned the version to delete.
+            // ... and our last write has returned the version to delete.
             (Action::Delete(version), Some((Left::Exists(left), _))) if left.uid == version.uid => {
                 *version = left;
             }
-            (_, Some((_, wait))) if !wait.is_zero() => return Outcome::RetryAfter(wait),
+            (_, Some((_, wait))) if !wait.is_zero() && !reads_at_once => return Outcome::RetryAfter(wait),
             (_, Some(_)) => {
                 (shown, has_read) = match read(objects, key).await {
                     Ok(read) => (Some(read), true),
@@ -189,7 +191,7 @@ async fn read<O: Objects>(objects: &O, key: &O::Key) -> Result<Read, Outcome> {
         Ok(object) => {
             work.read(key, target.resource);
             match object.as_deref().and_then(version) {
-                Some(version) => work.written.set(key, Left::Exists(version)),
+                Some(version) => work.written.set(key, Left::Read(version)),
                 None => work.written.forget(key),
             }
             Ok(Read { object })

@@ -3,7 +3,9 @@
 //! The watch is the only writer of a cache. Until it has reached the version that an accepted write has returned, the
 //! cache is older than what this process knows, so the key is held: it is planned again when the watch shows the write,
 //! a later version, or the end of the object. A plan from an older cache would do no harm, since every write names the
-//! uid and the resourceVersion that it is for; it would only be refused.
+//! uid and the resourceVersion that it is for; it would only be refused. What a read has shown holds the key as well,
+//! and its version is for plans from that object alone: between the cache and it, another writer may have changed
+//! whether the object is ours.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,22 +20,33 @@ use crate::watch::is_newer;
 /// deleted before the response arrived, or the history of the hub replaced.
 pub const LONGEST_LAG: Duration = Duration::from_secs(5);
 
-/// What a write has left on the hub.
+/// What a write has left on the hub, or a read has shown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Left {
-    /// The object in this version.
+    /// The object in this version, which our write has returned.
     Exists(Version),
+    /// The object in this version, which a read has returned.
+    Read(Version),
     /// The object with this uid is gone.
     Gone(String),
 }
 
 impl Left {
+    fn uid(&self) -> &str {
+        match self {
+            Self::Exists(version) | Self::Read(version) => &version.uid,
+            Self::Gone(uid) => uid,
+        }
+    }
+
     /// Whether a cache that contains this version, or no object, is as new as the write.
     fn is_reached(&self, known: Option<&Version>) -> bool {
         match (self, known) {
             // A later object of the same name has a later version, an earlier one an earlier version.
-            (Self::Exists(left), Some(known)) => !is_newer(&left.resource_version, &known.resource_version),
-            (Self::Exists(_), None) => false,
+            (Self::Exists(left) | Self::Read(left), Some(known)) => {
+                !is_newer(&left.resource_version, &known.resource_version)
+            }
+            (Self::Exists(_) | Self::Read(_), None) => false,
             (Self::Gone(uid), known) => known.is_none_or(|known| known.uid != *uid),
         }
     }
@@ -70,8 +83,8 @@ impl<K: Clone + Ord> Written<K> {
     /// The watch shows the end of the object with this uid.
     pub fn ended(&self, key: &K, uid: &str) {
         let mut written = self.0.lock();
-        if let Some((Left::Exists(Version { uid: left, .. }) | Left::Gone(left), _)) = written.get(key)
-            && left == uid
+        if let Some((left, _)) = written.get(key)
+            && left.uid() == uid
         {
             written.remove(key);
         }

@@ -143,7 +143,7 @@ fn main() -> ExitCode {
     if total.failures.is_empty() && is_covered { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints every request of a schedule, and the properties that it breaks.
+/// Prints every request of a schedule, the properties that it breaks, and the requests of the smallest that does.
 fn show(schedule: &Schedule, hubs: &Hubs) -> ExitCode {
     println!("{schedule:?}");
     let outcome = schedule.run(hubs);
@@ -153,15 +153,17 @@ fn show(schedule: &Schedule, hubs: &Hubs) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!("{}", outcome.violations.join("\n"));
-    shorten(schedule, hubs);
+    let smallest = shorten(schedule, hubs);
+    println!("{}", smallest.run(hubs).trace.join("\n"));
     ExitCode::FAILURE
 }
 
 /// Prints the smallest schedule that breaks the same property.
-fn shorten(schedule: &Schedule, hubs: &Hubs) {
+fn shorten(schedule: &Schedule, hubs: &Hubs) -> Schedule {
     let smallest = shrink::shrink(schedule, hubs);
     println!("  smallest schedule: {smallest:?}");
     for violation in shrink::run(&smallest, hubs) {
         println!("  {violation}");
     }
+    smallest
 }

@@ -50,7 +50,7 @@ pub struct Monitor {
     pub undone: BTreeSet<(String, String)>,
     /// The consumers that the processes declare.
     pub declared: &'static [Consumer],
-    /// Whether the API server has refused to delete an account, or has not served accounts.
+    /// Whether the API server has refused to delete an account or to show what it is now, or has not served accounts.
     pub is_account_refused: bool,
     /// The plurals whose CRD was removed, whether or not it has returned.
     pub removed_crds: BTreeSet<&'static str>,

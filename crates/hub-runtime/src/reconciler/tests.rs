@@ -190,6 +190,17 @@ async fn a_delete_waits_for_no_watch_if_it_needs_no_version_or_the_one_that_the_
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_delete_that_is_planned_from_an_older_cache_never_takes_the_version_that_a_read_has_shown() {
+    for later in [Duration::ZERO, LONGEST_LAG] {
+        let one = One::<true>::new(Some("4"), delete(), or_object(failure(409, "Conflict")))
+            .after(Left::Read(version("one", "6")));
+        tokio::time::advance(later).await;
+        assert_eq!(one.reconcile().await, HELD);
+        assert_eq!(one.log(), [format!("GET {ALL}/a"), "plan for 6".to_owned()]);
+    }
+}
+
 /// What follows if the watch is late.
 async fn late<const CAN_GET: bool>(response: (u16, Value)) -> (Outcome, Vec<String>) {
     let one = One::<CAN_GET>::new(Some("4"), patch(), move |_| response.clone()).after(left());

@@ -82,7 +82,7 @@ pub(super) struct Follower<K> {
     pub(super) trouble: Trouble,
     pub(super) sync: SyncState,
     pub(super) lists: Lists,
-    /// Since when no list or watch has succeeded: `None` while a watch is open.
+    /// Since when no list or watch has succeeded: `None` while a watch is steady.
     pub(super) unseen: Option<Instant>,
     /// Set while what the watch has shown is unknown.
     pub(super) unread: Option<Unread>,
@@ -166,6 +166,10 @@ impl<K: 'static> Follower<K> {
 
     /// Makes one request from a position.
     async fn step(&mut self, position: &mut Position) -> Result<(), WatchError> {
+        if *position != Position::Unknown {
+            // What was shown so far is known as of now: the request may never be answered.
+            self.unseen.get_or_insert_with(Instant::now);
+        }
         let lapse = self.lapse();
         match position.clone() {
             Position::Unknown => *position = Position::At(Self::in_time(lapse, self.list()).await?),

@@ -354,9 +354,10 @@ async fn after_an_interruption_and_a_refusal_everything_is_listed_since_the_api_
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_request_without_a_response_everything_is_listed() {
+async fn what_was_listed_is_unknown_a_minute_later_if_the_watch_is_never_answered_and_everything_is_listed() {
     let world = World::of([list(10, &["a"]), Script::Hang, list(100, &[])]).await;
-    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "list", "delete a"]);
+    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "unread", "list", "delete a"]);
+    assert_eq!(world.waits(), [Duration::ZERO, Duration::from_mins(1)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -104,7 +104,7 @@ impl Monitor {
     }
 
     /// Permissions end after their account, or when permissions of another kind have replaced them. If the API server
-    /// refuses to delete an account, they end alone.
+    /// does not delete an account, they end alone.
     fn judge_deleted(&mut self, server: &Server, plural: &str, object: &Value) -> Result<(), String> {
         match plural {
             ACCOUNTS => self.count("consumers: accounts deleted"),

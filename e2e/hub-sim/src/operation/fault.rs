@@ -94,8 +94,9 @@ impl Others {
             }
             O::Break(index, place, mode) => self.fail_partially(at(&BREAKABLE, index), place, mode),
             O::Unread(index, mode) => {
-                let mut state = self.world.lock();
-                state.network.unread.entry(at(&READ, index)).or_insert((mode, Instant::now()));
+                let (plural, mut state) = (at(&READ, index), self.world.lock());
+                state.network.unread.entry(plural).or_insert((mode, Instant::now()));
+                state.monitor.is_account_refused |= plural == "managedserviceaccounts";
                 state.disconnect();
             }
             O::Reread => self.world.lock().network.unread.clear(),
