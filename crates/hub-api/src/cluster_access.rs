@@ -50,6 +50,10 @@ const DNS_SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9
         "message": "The managedServiceAccountName cannot change: create another ClusterAccess.",
     }),
     json!({
+        "rule": "has(self.argoCD) || !has(oldSelf.argoCD)",
+        "message": "The field argoCD cannot be removed, since its Secrets end with the object: delete the ClusterAccess.",
+    }),
+    json!({
         "rule": "self.identity == 'Copy' || !has(self.managedServiceAccountName)",
         "message": "Only an application with the identity Copy has a managedServiceAccountName.",
     }),
