@@ -183,7 +183,7 @@ pub struct MultiKueueConfig {
     #[schemars(length(max = 253), regex(pattern = DNS_SUBDOMAIN))]
     pub name: String,
     /// It lists only ManagedClusters with these labels.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::label_selector")]
     pub selector: Option<LabelSelector>,
 }
