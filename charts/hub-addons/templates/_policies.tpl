@@ -36,6 +36,11 @@ spec:
     {{- toYaml $root.Values.policies.validationActions | nindent 4 }}
 {{- end }}
 
+{{/* Whether the policies are in force. */}}
+{{- define "hub-addons.guarded" -}}
+{{- if and .Values.policies.enabled (has "Deny" .Values.policies.validationActions) }}true{{ end -}}
+{{- end }}
+
 {{/* CEL variables: labels and annotations before and after. */}}
 {{- define "hub-addons.cel.metadataVariables" -}}
 - name: labels
@@ -89,4 +94,21 @@ variables.after.?{{ .field }}.orValue([]).filter(entry, !(entry.{{ .key }} in {{
 
 {{- define "hub-addons.cel.isStatus" -}}
 has(request.subResource) && request.subResource == 'status'
+{{- end }}
+
+{{/*
+CEL: whether a namespace may receive neither credentials nor permissions, as far as a policy knows it; takes the root and the
+namespace.
+*/}}
+{{- define "hub-addons.cel.isProtected" -}}
+{{- $root := index . 0 -}}
+{{- $namespace := index . 1 -}}
+{{- $names := list -}}
+{{- range concat (append $root.Values.credentials.protectedNamespaces $root.Release.Namespace) $root.Values.policies.protectedNamespaces | uniq -}}
+{{- if hasSuffix "*" . -}}
+{{ $namespace }}.startsWith('{{ trimSuffix "*" . }}') || {{ else }}
+{{- $names = append $names . -}}
+{{- end -}}
+{{- end -}}
+{{ $namespace }} in ['{{ join "', '" $names }}']
 {{- end }}
