@@ -95,6 +95,7 @@ async fn declared(hub: &Hub, fields: &Value) {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "one arm for each kind of block")]
 async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     let namespaces = ["argocd", "kueue-system", "fleet-operator", "team", "cluster1"].map(ocm::namespace);

@@ -47,10 +47,10 @@ async fn managed(stage: &Stage, cluster: &str) {
         ocm::Object::new(gvk, plural, Some(NAME), "hub-addons-access-reports")
     };
     let copy = format!("{cluster}-{NAME}");
-    let rule = json!({
+    let may_get = json!({
         "apiGroups": [""], "resources": ["secrets"], "resourceNames": [copy], "verbs": ["get"],
     });
-    let role = rbac("Role", "roles").field("rules", json!([rule]));
+    let role = rbac("Role", "roles").field("rules", json!([may_get]));
     let to = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role.name() });
     let subject = json!({ "kind": "ServiceAccount", "name": NAME, "namespace": NAME });
     let bound = rbac("RoleBinding", "rolebindings").field("roleRef", to).field("subjects", json!([subject]));
