@@ -30,7 +30,7 @@ pub const CONSUMER_LABELS: [(&str, &str); 2] =
     [MANAGED_BY, ("app.kubernetes.io/component", "cluster-access")];
 
 /// The prefix of their names, followed by the name of the ClusterAccess.
-const PREFIX: &str = "hub-addons-access-";
+const PREFIX: &str = "hub-addons-cluster-access-";
 
 /// Annotation of a Role: the account whose copies it names, by which an admission policy limits the names.
 const ACCOUNT: &str = "authentication.open-cluster-management.io/managed-serviceaccount";

@@ -254,7 +254,7 @@ pub const KUEUE_CONFIG: &str = "clusters";
 /// The declared validity of tokens.
 pub const VALIDITY: &str = "24h0m0s";
 /// The prefix of the Roles on the hub, in the namespaces of consumers, that list their copies.
-pub const ROLE: &str = "hub-addons-access-";
+pub const ROLE: &str = "hub-addons-cluster-access-";
 /// The labels of every object of consumer access.
 pub const MARKS: [(&str, &str); 3] = [
     ("app.kubernetes.io/managed-by", "hub-addons"),

@@ -21,7 +21,7 @@ use crate::store::RightsKey;
 /// The permissions of the object in a namespace and with a name.
 fn roles_of(of: &str) -> [String; 2] {
     let (namespace, name) = of.split_once('/').unwrap();
-    ["Role", "RoleBinding"].map(|kind| format!("{kind} {namespace}/hub-addons-access-{name}"))
+    ["Role", "RoleBinding"].map(|kind| format!("{kind} {namespace}/hub-addons-cluster-access-{name}"))
 }
 
 /// These keys, sorted.
@@ -225,7 +225,7 @@ async fn a_role_that_a_list_does_not_show_is_missing() {
 #[tokio::test(start_paused = true)]
 async fn the_role_of_an_application_is_absent_when_the_list_does_not_show_it() {
     let store = idle().await;
-    let key = ObjectKey { namespace: "team".into(), name: "hub-addons-access-app".into() };
+    let key = ObjectKey { namespace: "team".into(), name: "hub-addons-cluster-access-app".into() };
     let mut roles = ConsumerRoleSink { store: Arc::clone(&store), kind: RoleKind::Role };
     let of_app = ConsumerRole::named(RoleKind::Role, &"team".into(), &key.name).unwrap();
     let shown = |store: &Store| store.known(&RightsKey::Consumer(of_app.clone())).map(|it| it.uid);

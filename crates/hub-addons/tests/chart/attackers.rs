@@ -178,7 +178,7 @@ async fn a_tenant_who_administers_a_bound_namespace_gains_nothing_around_the_con
             .field("subjects", json!([{ "apiGroup": RBAC, "kind": "User", "name": "eve" }]))
     };
     let token = copy("team", "app", |_| {});
-    let follows = "hub-addons-access-app";
+    let follows = "hub-addons-cluster-access-app";
     let copies = format!("{RELEASE}-credentials-copies");
     let reserved = "only credential rights may create and change RoleBindings with the name";
     let unchanged = "only the credential syncer may change a copy of a token";

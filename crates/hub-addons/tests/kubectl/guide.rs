@@ -44,7 +44,7 @@ async fn managed(stage: &Stage, cluster: &str) {
     let account = ocm::managed_service_account(cluster, NAME).label(ocm::SYNC_LABEL, "true");
     let rbac = |kind, plural| {
         let gvk = ("rbac.authorization.k8s.io", "v1", kind);
-        ocm::Object::new(gvk, plural, Some(NAME), "hub-addons-access-reports")
+        ocm::Object::new(gvk, plural, Some(NAME), "hub-addons-cluster-access-reports")
     };
     let copy = format!("{cluster}-{NAME}");
     let may_get = json!({

@@ -198,7 +198,7 @@ fn a_role_of_another_owner_is_reported_and_left_alone_and_one_that_is_missing_is
     }
     assert_eq!(plan(RoleKind::Role, Known::Unknown), Ok(Action::Nothing));
     let Ok(Action::Create(created)) = plan(RoleKind::Role, Known::Absent) else { panic!("no Role") };
-    assert_eq!(created["metadata"]["name"], "hub-addons-access-reader");
+    assert_eq!(created["metadata"]["name"], "hub-addons-cluster-access-reader");
     assert_eq!(created["metadata"]["ownerReferences"], json!([owner()]));
     assert_eq!(created["rules"][0]["resourceNames"], json!(["c1-app"]));
     let Ok(Action::Create(created)) = plan(RoleKind::RoleBinding, Known::Absent) else {
@@ -208,7 +208,7 @@ fn a_role_of_another_owner_is_reported_and_left_alone_and_one_that_is_missing_is
     assert_eq!(created["subjects"], json!([of("app"), of("worker")]));
     assert_eq!(
         (&created["roleRef"]["kind"], &created["roleRef"]["name"]),
-        (&json!("Role"), &json!("hub-addons-access-reader"))
+        (&json!("Role"), &json!("hub-addons-cluster-access-reader"))
     );
     let mut bound: RoleBinding = serde_json::from_value(created).unwrap();
     bound.metadata.uid = Some("u2".to_owned());
