@@ -222,15 +222,19 @@ async fn each_permission_to_follow_is_missed() {
                     world::delete(&hub.ocm, &object).await;
                 }
             }
+            // What is created is right at once.
+            if (resource, verb) == ("roles", "patch") {
+                world::create(&hub.ocm, [ours(&role())]).await;
+            }
             if (resource, verb) == ("rolebindings", "patch") {
                 let bare = binds(ours(&binding()), role().name(), "ServiceAccount", "other");
                 world::create(&hub.ocm, [bare.field("subjects", json!([]))]).await;
             }
             merge(&hub.ocm, &keeper, &json!({ "rules": fewer })).await;
             let mark = hub.audit().mark().await.unwrap();
-            // Everything else works without the Role.
-            let addons = start(&hub, component).await;
+            // Whoever has no permission to bind may bind a Role without rules: this one has some from the start.
             ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
+            let addons = start(&hub, component).await;
             // A Role is created with its rules.
             let asked: &[_] = match verb {
                 "escalate" => &[("roles", "create"), ("roles", "patch")],
