@@ -14,7 +14,7 @@ Builds kubectl-clusterprofile for linux, darwin (macOS) and windows on amd64 and
 
   --output DIR       the directory; by default cli/ in cargo's target directory
   --platform OS-ARCH only this platform; can be repeated
-  --url URL          where the archives are published, instead of the placeholder https://hub-addons.example
+  --url URL          the repository that publishes the archives, instead of the placeholder https://hub-addons.example
   --profile NAME     cargo's profile; by default release
   --binaries DIR     pack DIR/OS-ARCH/kubectl-clusterprofile[.exe], instead of building
   --check            write no archive: only check that the programs can be built or, with --binaries, exist, and install
@@ -220,7 +220,8 @@ spec:
     Lists the ClusterProfiles that a namespace on an Open Cluster Management hub
     sees, and explains why it cannot see or reach a cluster: binding, set, profile,
     access provider, account, token, credential and permissions. Tests the way to
-    a cluster hop by hop, and prints a kubeconfig without any secret.
+    a cluster hop by hop, prints a kubeconfig without any secret, and writes a
+    report as one HTML file.
   caveats: |
     For completion, on Linux and macOS, link $completion
     from the directory of the installed plugin into a directory of your PATH:
@@ -237,7 +238,7 @@ EOF
         matchLabels:
           os: ${platform%-*}
           arch: ${platform#*-}
-      uri: $url/releases/v$version/$archive
+      uri: $url/releases/download/v$version/$archive
       sha256: $(sha256sum "$output/$archive" | cut -d' ' -f1)
       files:
 $(files_for "$platform" | sed 's/.*/        - from: &\n          to: ./')

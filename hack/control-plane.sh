@@ -9,12 +9,8 @@
 #
 # KUBERNETES_VERSION=v1.34.1 builds that version instead, and KUBERNETES_VERSION=oldest the oldest one that is tested
 # (hack/versions.txt): from a module that is made of the requirements of that release, whose checksums Go verifies.
-#
-# A directory without kube-controller-manager, such as that of setup-envtest, can be used as well: then only that
-# program is built. So can a tree of the same minor version that setup-envtest has installed.
 set -euo pipefail
 
-[[ "${1-}" != --download ]] || download=1
 programs=(etcd kube-apiserver kube-controller-manager kubectl)
 
 say() { printf 'control-plane: %s\n' "$*" >&2; }
@@ -31,13 +27,10 @@ missing_from() {
 if [[ -n "${KUBEBUILDER_ASSETS:-}" ]]; then
   [[ -d "$KUBEBUILDER_ASSETS" ]] || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS is not a directory"
   missing="$(missing_from "$KUBEBUILDER_ASSETS")"
-  assets="$(cd "$KUBEBUILDER_ASSETS" && pwd)"
-  case "$missing" in
-    '') echo "$assets"; exit ;;
-    'kube-controller-manager ') ;;
-    *) die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS lacks: ${missing% }." \
-      "Add them, or unset KUBEBUILDER_ASSETS to build all four from source." ;;
-  esac
+  [[ -z "$missing" ]] || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS lacks: ${missing% }." \
+    "Add them, or unset KUBEBUILDER_ASSETS to build all four from source."
+  (cd "$KUBEBUILDER_ASSETS" && pwd)
+  exit
 fi
 
 hack="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -55,30 +48,10 @@ else
   digest="$(cat "$module/main.go" "$hack/control-plane.sh" | sha256sum | cut -c1-12)"
 fi
 
-minor="${version%.*}"
-
-# installed_tree: the latest tree of this minor version that setup-envtest has installed.
-installed_tree() {
-  local tree
-  for tree in "${XDG_DATA_HOME:-$HOME/.local/share}/kubebuilder-envtest/k8s/${minor#v}".*-linux-*; do
-    [[ "$(missing_from "$tree")" != 'kube-controller-manager ' ]] || echo "$tree"
-  done | sort --version-sort | tail -n 1
-}
-
 target="$cache/$version-$digest"
 is_built() { [[ -d "$target" && -z "$(missing_from "$target")" ]]; }
-[[ -n "${assets-}" ]] || is_built || assets="$(installed_tree)"
-if [[ -n "${assets-}" ]]; then
-  # A controller manager must not be newer than its API server.
-  theirs="$("$assets/kube-apiserver" --version)"
-  [[ "${theirs##* }" == "$minor".* ]] ||
-    die "$assets lacks kube-controller-manager, and the one built here is for $minor, not for ${theirs##* }." \
-      "Add it, or unset KUBEBUILDER_ASSETS to build all four from source."
-  target="$cache/$version-$digest-$(printf %s "$assets" | sha256sum | cut -c1-12)"
-fi
-
 if is_built; then
-  [[ -n "${download-}" ]] || echo "$target"
+  echo "$target"
   exit
 fi
 
@@ -106,17 +79,14 @@ make_module() {
   (cd "$1" && GOWORK=off GOFLAGS='' go mod tidy) >&2
 }
 made=
-if ! is_pinned && [[ -z "${assets-}" ]]; then
+if ! is_pinned; then
   made="$(mktemp -d)"
   trap 'rm -rf "$made"' EXIT
   make_module "$made"
   module="$made"
 fi
 
-package=. output=control-plane
-[[ -z "${assets-}" ]] || package=k8s.io/kubernetes/cmd/kube-controller-manager output=kube-controller-manager
-(cd "$module" && "$hack/go-download.sh" packages "$package") || die "cannot download Kubernetes $version"
-[[ -z "${download-}" ]] || exit 0
+(cd "$module" && "$hack/go-download.sh" packages .) || die "cannot download Kubernetes $version"
 
 mkdir -p "$cache"
 exec 9>"$target.lock"
@@ -135,56 +105,19 @@ work="$target.building"
 rm -rf "$work" "$target"
 mkdir "$work"
 
-build=
-stop() {
-  [[ -z "$build" ]] || kill "$build" 2>/dev/null || true
-  rm -rf "$work" ${made:+"$made"}
-}
-trap stop EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+trap 'rm -rf "$work" ${made:+"$made"}' EXIT
 
-if [[ -n "${assets-}" ]]; then
-  say "building kube-controller-manager $version, once: about 3 minutes on two cores; the rest is in $assets"
-else
-  say "building Kubernetes $version from source, once: about 4 minutes on two cores"
-fi
+say "building Kubernetes $version from source, once: about 4 minutes on two cores"
 start=$SECONDS
 
-# Into a log, not to the terminal: `-v` prints a thousand package names, one per line; their number serves as progress.
-log="$work/build.log"
-(
-  cd "$module"
-  # The build must not depend on a parent go.work or on the state of the git tree.
-  GOWORK=off CGO_ENABLED=0 exec go build -v -trimpath -buildvcs=false \
-    -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" \
-    -o "$work/$output" "$package"
-) >"$log" 2>&1 &
-build=$!
-
-report=$((start + 15))
-while kill -0 "$build" 2>/dev/null; do
-  if ((SECONDS >= report)); then
-    say "building: $((SECONDS - start)) s, $(grep -vc '^go: ' "$log" || true) packages compiled"
-    report=$((SECONDS + 15))
-  fi
-  sleep 1
-done
-if ! wait "$build"; then
-  build=
-  tail -n 20 "$log" >&2
+# The build must not depend on a parent go.work or on the state of the git tree.
+if ! (cd "$module" && GOWORK=off CGO_ENABLED=0 go build -trimpath -buildvcs=false \
+  -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$work/control-plane" .) >"$work/log" 2>&1; then
+  tail -n 20 "$work/log" >&2
   die "the build failed"
 fi
-build=
-
-for name in "${programs[@]}"; do
-  if [[ -z "${assets-}" ]]; then
-    ln -s control-plane "$work/$name"
-  elif [[ "$name" != "$output" ]]; then
-    ln -s "$assets/$name" "$work/$name"
-  fi
-done
-rm "$log"
+for name in "${programs[@]}"; do ln -s control-plane "$work/$name"; done
+rm "$work/log"
 mv "$work" "$target"
 say "built in $((SECONDS - start)) s: $target"
 echo "$target"

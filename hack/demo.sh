@@ -323,8 +323,8 @@ why() {
   else
     settings+=(--access-provider-server "$proxy/{cluster}")
   fi
-  printf '\n$ hub-addons explain --all %s\n' "$1"
-  "$hub_addons" explain --kubeconfig "$KUBECONFIG" "${settings[@]}" --all "$1" ||
+  printf '\n$ kubectl clusterprofile explain --all %s\n' "$1"
+  "$clusterprofile" explain --kubeconfig "$KUBECONFIG" "${settings[@]}" --all "$1" ||
     fail "explain has found a problem or has failed: its exit status is $?"
 }
 
@@ -384,7 +384,7 @@ The hub, its clusters and the addons keep running. To explore them:
   export KUBECONFIG=$KUBECONFIG PATH=\$PATH:$LOCAL_HUB_BIN
   kubectl get clusterprofiles --all-namespaces
   kubectl label managedcluster tokyo $set_label-
-  $hub_addons explain --compute-bound
+  $clusterprofile explain --compute-bound
   kubectl --kubeconfig $work/argocd-berlin.kubeconfig get namespaces
 $(ways_to_look)
 

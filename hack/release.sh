@@ -16,7 +16,8 @@ Builds everything that a release publishes into one directory:
   *.sigstore.json  signatures of SHA256SUMS and of the chart, if cosign is installed and --key or --keyless is set
 
   --output DIR     the directory, which must not exist; by default release/VERSION in cargo's target directory
-  --url URL        the address of the publisher, which replaces the placeholder https://hub-addons.example in the chart
+  --url URL        the repository of the publisher, such as https://github.com/OWNER/NAME, which replaces the placeholder
+                   https://hub-addons.example in the chart
   --registry HOST  the registry that the images are pushed to; becomes the default of image.registry in the chart, as the
                    digest of hub-addons becomes that of image.digest
   --arch ARCH      amd64 or arm64, of images and of the programs in cli/; can be repeated. By default both; fails if one
@@ -134,7 +135,7 @@ cp -r charts/hub-addons "$work/hub-addons"
 # Placeholders in the source, and their values.
 if [ -n "$url" ]; then
   grep -rl 'https://hub-addons\.example' "$work/hub-addons" | while read -r file; do
-    sed -i "s|https://hub-addons\.example|$url|g" "$file"
+    sed -i "s#https://hub-addons\.example/\(blob\|raw\)/main/#$url/\1/v$version/#g; s#https://hub-addons\.example#$url#g" "$file"
   done
 fi
 if [ -n "$registry" ]; then

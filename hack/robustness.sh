@@ -9,8 +9,8 @@
 #   --threads    number of threads (default 2)
 #   --show 1     print only the schedule of --seed, its requests and its failures
 #
-# Then it prints how many crashes at a write were tried (e2e/hub-sim/tests/crashes.rs), the number of states of the tiny
-# scope (tests/tiny_scope.rs), and how many requests were compared with a real API server (tests/validation).
+# Then it prints how many crashes at a write were tried (e2e/hub-sim/tests/crashes.rs), and how many requests were compared
+# with a real API server (tests/validation).
 #
 # usage: hack/robustness.sh real [--seconds N] [--seed S]
 #
@@ -96,11 +96,11 @@ if [ "${1-}" = real ]; then
   exit
 fi
 # As hack/test.sh builds them: with other features Cargo compiles the dependencies again.
-simulation() { cargo test --locked --quiet --profile sim --package hub-sim --features e2e --test crashes --test tiny_scope "$@"; }
+simulation() { cargo test --locked --quiet --profile sim --package hub-sim --features e2e --test crashes "$@"; }
 simulation --no-run
 "${CARGO_TARGET_DIR:-target}/sim/hub-sim" "$@"
 case " $* " in *' --show '*) exit ;; esac
 {
   simulation -- --nocapture
   cargo test --locked --quiet --workspace --features e2e --test validation -- --nocapture
-} | grep -oE '([0-9]+ (crashes|states|plans|sequences|graphs) .*|lists, continue tokens .*)'
+} | grep -oE '([0-9]+ (crashes|sequences|graphs) .*|lists, continue tokens .*)'

@@ -4,7 +4,7 @@
 # shellcheck disable=SC2034,SC2153,SC2154 # other parts set what this one uses, and use what it sets
 
 # Set if the chart is installed; and the programs.
-helm_installs='' hub_addons='' cp_creds=''
+helm_installs='' hub_addons='' cp_creds='' clusterprofile=''
 release=hub-addons
 image=registry.example/hub-addons:demo
 
@@ -41,7 +41,7 @@ say_what_is_built() {
   cat <<'TEXT'
 Missing programs are built from source, once, which takes about this long on two cores
   6 minutes   Kubernetes: etcd, kube-apiserver, kube-controller-manager and kubectl. If KUBEBUILDER_ASSETS names a
-              directory with them, or setup-envtest has installed them: half of that, or nothing
+              directory with them: nothing
   3 minutes   the addons
   2 minutes   helm. If HELM names one: nothing
   3 minutes   a node: kubelet, containerd and what else runs Pods, where one can run
@@ -54,12 +54,12 @@ TEXT
 # dependencies again.
 build_addons() {
   local profile=(--profile quick)
-  hub_addons=$target/hub-addons cp_creds=$target/cp-creds
+  hub_addons=$target/hub-addons cp_creds=$target/cp-creds clusterprofile=$target/kubectl-clusterprofile
   if [ -n "$kubeconfig" ]; then
     if [ -n "${DEMO_IS_TESTED-}" ]; then
       cargo test --locked --workspace --features e2e --no-run --test kubectl
     else
-      cargo build --locked --package hub-addons
+      cargo build --locked --package hub-addons --package kubectl-clusterprofile
     fi
     return
   fi
@@ -73,8 +73,9 @@ build_addons() {
     hack/image.sh "${profile[@]}" --no-sbom --arch "$arch" --tag demo --output "$work/images" hub-addons
     hub_addons=$(hack/program.sh "${profile[@]}" hub-addons)
     cp_creds=$(hack/program.sh "${profile[@]}" cp-creds)
+    cargo build --locked --package kubectl-clusterprofile
   else
-    cargo build --locked --package hub-addons --package cp-creds
+    cargo build --locked --package hub-addons --package cp-creds --package kubectl-clusterprofile
   fi
 }
 
@@ -113,7 +114,7 @@ access_provider() {
   source: static
   static:
     server: $proxy/{cluster}
-    ca: {kind: configmap, namespace: argocd, name: $ca}
+    ca: configmap/argocd/$ca/ca.crt
 YAML
 }
 

@@ -16,8 +16,8 @@
 {{- if and $component.projects $values.propagateLabels }}
 - --propagate-labels={{ join "," $values.propagateLabels }}
 {{- end }}
-{{- if $component.projects }}
-- --follow-member-id={{ $values.followMemberId }}
+{{- if and $component.projects $values.propagateClaims }}
+- --propagate-claims={{ join "," $values.propagateClaims }}
 {{- end }}
 {{- $accesses := and $values.consumerAccess.enabled (or $component.grants $component.equips) }}
 {{- if or $component.syncs (and $component.grants $accesses) }}
@@ -75,8 +75,6 @@
 - {{ printf "--access-provider-server=%s" $access.static.server | quote }}
 {{- else }}
 - --access-provider-source=cluster-proxy
-- --cluster-proxy-service={{ $access.clusterProxy.service }}
-- --cluster-proxy-port={{ $access.clusterProxy.port }}
 - --cluster-proxy-require-addon={{ $access.clusterProxy.requireAddon }}
 {{- end }}
 {{- end }}
@@ -137,6 +135,7 @@
 - --compute-bound={{ .Values.computeBound }}
 - --max-requests-per-namespace={{ int $server.maxRequestsPerNamespace }}
 - --max-idle-connections={{ int $server.maxIdleConnections }}
+- --refuse-shared-authorities={{ $server.refuseSharedAuthorities }}
 - --access-log={{ $server.accessLog }}
 - --proxy-server-namespace={{ $proxy.namespace }}
 {{- with $proxy.host }}

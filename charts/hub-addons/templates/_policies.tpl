@@ -96,19 +96,22 @@ variables.after.?{{ .field }}.orValue([]).filter(entry, !(entry.{{ .key }} in {{
 has(request.subResource) && request.subResource == 'status'
 {{- end }}
 
-{{/*
-CEL: whether a namespace may receive neither credentials nor permissions, as far as a policy knows it; takes the root and the
-namespace.
-*/}}
-{{- define "hub-addons.cel.isProtected" -}}
-{{- $root := index . 0 -}}
+{{/* The namespaces for which the policies refuse copies and permissions on Secrets, whatever is bound there. */}}
+{{- define "hub-addons.protected" -}}
+{{- concat (list "kube-system" "kube-public" "kube-node-lease") (append .Values.credentials.protectedNamespaces .Release.Namespace) | uniq | join ", " -}}
+{{- end }}
+
+{{/* A CEL expression: whether a namespace is one of them; takes the root and the namespace. */}}
+{{- define "hub-addons.isProtected" -}}
 {{- $namespace := index . 1 -}}
 {{- $names := list -}}
-{{- range concat (append $root.Values.credentials.protectedNamespaces $root.Release.Namespace) $root.Values.policies.protectedNamespaces | uniq -}}
+{{- $tests := list -}}
+{{- range include "hub-addons.protected" (index . 0) | splitList ", " -}}
 {{- if hasSuffix "*" . -}}
-{{ $namespace }}.startsWith('{{ trimSuffix "*" . }}') || {{ else }}
+{{- $tests = append $tests (printf "%s.startsWith('%s')" $namespace (trimSuffix "*" .)) -}}
+{{- else -}}
 {{- $names = append $names . -}}
 {{- end -}}
 {{- end -}}
-{{ $namespace }} in ['{{ join "', '" $names }}']
+{{- prepend $tests (printf "%s in ['%s']" $namespace (join "', '" $names)) | join " || " -}}
 {{- end }}

@@ -1,6 +1,6 @@
 //! Counts the profiles that have our entry, and the reasons why others lack it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use hub_api::names::ProfileKey;
 use hub_core::access::{Offer, Withheld};
@@ -14,7 +14,8 @@ const PUBLISHED: &str = "published";
 pub(crate) struct EntryGauges {
     source: &'static str,
     metrics: Metrics,
-    states: Mutex<HashMap<ProfileKey, &'static str>>,
+    /// Why each profile lacks our entry, if it does.
+    states: Mutex<BTreeMap<ProfileKey, Option<Withheld>>>,
 }
 
 impl EntryGauges {
@@ -28,9 +29,9 @@ impl EntryGauges {
     /// Records the decision for a profile; `None` if the profile is gone or not ours.
     pub(crate) fn set(&self, key: &ProfileKey, decided: Option<(&ObservedProfile, &Offer)>) {
         let now = decided.map(|(observed, offer)| match offer {
-            Offer::Publish(entry) if observed.has_room_for(&entry.name) => PUBLISHED,
-            Offer::Publish(_) => Withheld::NoRoom.as_str(),
-            Offer::Withdraw(why) | Offer::Keep(why) => why.as_str(),
+            Offer::Publish(entry) if observed.has_room_for(&entry.name) => None,
+            Offer::Publish(_) => Some(Withheld::NoRoom),
+            Offer::Withdraw(why) | Offer::Keep(why) => Some(*why),
         });
         let mut states = self.states.lock();
         let before = match now {
@@ -38,7 +39,8 @@ impl EntryGauges {
             None => states.remove(key),
         };
         if before != now {
-            self.metrics.access_provider(self.source, before, now);
+            let name = |state: Option<Withheld>| state.map_or(PUBLISHED, Withheld::as_str);
+            self.metrics.access_provider(self.source, before.map(name), now.map(name));
         }
     }
 }
@@ -76,13 +78,13 @@ mod tests {
             ["c1", "c2"].map(|cluster| ProfileKey { namespace: "team".into(), cluster: cluster.into() });
         gauges.set(&keys[0], Some((&free, &publish)));
         gauges.set(&keys[1], Some((&full, &publish)));
-        assert_shown([("published", 1), ("no_room", 1), ("no_addon", 0), ("contested", 0)]);
+        assert_shown([("published", 1), ("no_room", 1), ("no_addon", 0), ("no_endpoint", 0)]);
         for _ in 0..2 {
             gauges.set(&keys[0], Some((&free, &Offer::Withdraw(Withheld::NoAddon))));
-            gauges.set(&keys[1], Some((&full, &Offer::Keep(Withheld::Contested))));
-            assert_shown([("published", 0), ("no_room", 0), ("no_addon", 1), ("contested", 1)]);
+            gauges.set(&keys[1], Some((&full, &Offer::Keep(Withheld::NoEndpoint))));
+            assert_shown([("published", 0), ("no_room", 0), ("no_addon", 1), ("no_endpoint", 1)]);
         }
         gauges.set(&keys[0], None);
-        assert_shown([("published", 0), ("no_room", 0), ("no_addon", 0), ("contested", 1)]);
+        assert_shown([("published", 0), ("no_room", 0), ("no_addon", 0), ("no_endpoint", 1)]);
     }
 }

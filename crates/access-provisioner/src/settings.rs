@@ -73,10 +73,6 @@ pub struct DirectSettings {
 pub enum SourceSettings {
     /// OCM's cluster-proxy addon.
     ClusterProxy {
-        /// The name of the user server's Service.
-        service: String,
-        /// The port of that Service.
-        port: u16,
         /// Whether only clusters with the addon get the entry.
         require_addon: bool,
         /// The location of the trust anchors, if it is not the user server's serving certificate.

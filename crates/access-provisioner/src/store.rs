@@ -1,4 +1,4 @@
-//! The provisioner's state, the updates that its watches make, and the timers of overlaps and probes.
+//! The provisioner's state, the updates that its watches make, and the timers of overlaps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,9 @@ use std::time::Duration;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::access::{
     self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, AnchorReader, CLUSTER_PROXY, Known, Offer,
-    OverlapEnd, Probe, ServerState,
+    OverlapEnd, ServerState,
 };
 use hub_core::finding::{Finding, Subject};
-use hub_core::priority::Priority;
 use hub_core::profile::{Desired, ObservedProfile};
 use hub_core::trust::{self, TrustBundle, TrustError};
 use hub_process::process::Shared;
@@ -24,14 +23,6 @@ use tracing::{debug, info};
 
 use crate::gauges::EntryGauges;
 use crate::settings::{ProvisionerSettings, Purpose, SourceSettings};
-
-/// How long cluster-proxy's own controller has to write its entry again after a probe.
-const PROBE_INTERVAL: Duration = Duration::from_mins(10);
-/// The same for the first probes of a competition, and the time before each: what looks like that controller may have
-/// been another replica of this program, which still believed that it leads after its Lease was deleted, for example by
-/// the restore of a backup of etcd.
-const FIRST_INTERVAL: Duration = Duration::from_secs(30);
-const FIRST_PROBES: u32 = 2;
 
 /// The time between two checks of the published server during an overlap.
 const OVERLAP_INTERVAL: Duration = Duration::from_secs(2);
@@ -55,10 +46,6 @@ pub(crate) struct Store {
     anchor_watch: Mutex<Option<HeldWatch>>,
     /// The latest findings on the trust anchors.
     anchor_report: Mutex<Option<AnchorReport>>,
-    /// The latest findings on the configuration of the proxy that do not follow from the index.
-    configuration_report: Mutex<Vec<Finding>>,
-    /// Notified when a competition with cluster-proxy's own controller begins.
-    contested: Notify,
 }
 
 /// The findings on the trust anchors that do not follow from the index.
@@ -71,14 +58,9 @@ struct AnchorReport {
 impl Store {
     pub(crate) fn new(shared: &Shared, settings: ProvisionerSettings) -> Arc<Self> {
         let (name, source) = match &settings.source {
-            SourceSettings::ClusterProxy { service, port, require_addon, ca } => (
+            SourceSettings::ClusterProxy { require_addon, ca } => (
                 "cluster_proxy",
-                AccessSource::ClusterProxy {
-                    service: service.clone(),
-                    port: *port,
-                    require_addon: *require_addon,
-                    ca: ca.clone(),
-                },
+                AccessSource::ClusterProxy { require_addon: *require_addon, ca: ca.clone() },
             ),
             SourceSettings::Static { server, .. } if settings.purpose == Purpose::Token => {
                 ("static", AccessSource::Static(server.clone()))
@@ -102,8 +84,6 @@ impl Store {
             gauges: EntryGauges::new(name, shared.host.metrics.clone()),
             anchor_watch: Mutex::default(),
             anchor_report: Mutex::default(),
-            configuration_report: Mutex::default(),
-            contested: Notify::new(),
         })
     }
 
@@ -111,7 +91,7 @@ impl Store {
     pub(crate) fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Desired {
         let ours = observed.filter(|observed| self.is_ours(observed));
         let is_included = self.settings.purpose.includes(&key.namespace);
-        let offer = if is_included { self.update(|index| index.decide(key, ours)) } else { None };
+        let offer = ours.filter(|_| is_included).map(|ours| self.index.lock().offer(key, ours));
         self.gauges.set(key, observed.zip(offer.as_ref()));
         if self.settings.purpose != Purpose::Token {
             let uid = observed.map(|observed| observed.version.uid.as_str());
@@ -125,24 +105,6 @@ impl Store {
         }
     }
 
-    /// Changes the index, and reports whether cluster-proxy's own controller competes with the provisioner, if that has
-    /// changed.
-    fn update<T>(&self, change: impl FnOnce(&mut AccessIndex) -> T) -> T {
-        let (result, before, after) = {
-            let mut index = self.index.lock();
-            let before = index.is_contested();
-            let result = change(&mut index);
-            (result, before, index.is_contested())
-        };
-        if before != after {
-            if after {
-                self.contested.notify_one();
-            }
-            self.report_again_on_configuration(&self.configuration_report.lock());
-        }
-        result
-    }
-
     /// Begins to work, since every watch has its first list: trust anchors that profiles publish and the source lacks
     /// were replaced while no provisioner ran.
     pub(crate) fn begin(self: &Arc<Self>) {
@@ -154,41 +116,11 @@ impl Store {
         if inherited {
             self.after_inherited();
         }
-        let this = Arc::clone(self);
-        self.host.tasks.spawn("the probes of access providers", async move { this.probe_contests().await });
         if !self.settings.check_interval.is_zero() {
             let this = Arc::clone(self);
             self.host
                 .tasks
                 .spawn("the checks of the published server", async move { this.check_server().await });
-        }
-    }
-
-    async fn probe_contests(&self) {
-        let mut probes = FIRST_PROBES;
-        loop {
-            let interval = if probes < FIRST_PROBES { FIRST_INTERVAL } else { PROBE_INTERVAL };
-            if timeout(interval, self.contested.notified()).await.is_ok() {
-                probes = 0;
-            } else {
-                self.probe();
-                probes = FIRST_PROBES.min(probes + 1);
-            }
-        }
-    }
-
-    /// Probes whether cluster-proxy's own controller still writes access providers, if it has competed with the
-    /// provisioner.
-    fn probe(&self) {
-        match self.update(AccessIndex::probe_contest) {
-            Probe::Needless => {}
-            Probe::Begun(key) => self.profiles.queue.add_with(key, Priority::Update),
-            Probe::Over => {
-                info!(
-                    "cluster-proxy's own controller no longer writes access providers, replacing its entries"
-                );
-                self.enqueue_all();
-            }
         }
     }
 
@@ -199,7 +131,8 @@ impl Store {
         content: &[u8],
         reading: Result<TrustBundle, TrustError>,
     ) {
-        let (change, renamed, inherited) = self.update(|index| {
+        let (change, renamed, inherited) = {
+            let mut index = self.index.lock();
             // Under the lock: before the first lists are complete, `begin` runs after this and sees the reading.
             let late = self.host.is_working() && index.current_anchors().is_none();
             index.set_served(place, content);
@@ -209,9 +142,9 @@ impl Store {
             if self.settings.purpose == Purpose::Token {
                 self.host.metrics.trust_anchor_expiry.set(expiry.map_or(0, Timestamp::as_second));
             }
-            let inherited = late && change != AnchorChange::None && self.inherit(index);
+            let inherited = late && change != AnchorChange::None && self.inherit(&mut index);
             (change, renamed, inherited)
-        });
+        };
         if renamed && change == AnchorChange::None {
             self.enqueue_all();
         }
@@ -241,7 +174,7 @@ impl Store {
 
     /// Records the configuration of the proxy.
     pub(crate) fn set_configuration(&self, configuration: Known<Namespace>) {
-        if self.update(|index| index.set_configuration(configuration)) {
+        if self.index.lock().set_configuration(configuration) {
             self.server_changed.notify_one();
             self.enqueue_all();
         }
@@ -261,6 +194,18 @@ impl Store {
         }
     }
 
+    /// Records that addons cannot be read any more.
+    pub(crate) fn addons_unread(&self) {
+        self.index.lock().addons_unread();
+    }
+
+    /// Records whether the proxy's configuration can be read.
+    pub(crate) fn set_configuration_read(&self, is_read: bool) {
+        if self.index.lock().set_configuration_read(is_read) && is_read {
+            self.enqueue_all();
+        }
+    }
+
     /// The location where the index expects trust anchors.
     pub(crate) fn place(&self) -> AnchorPlace {
         self.index.lock().place()
@@ -273,15 +218,8 @@ impl Store {
 
     /// Reports the findings on the configuration of the proxy.
     pub(crate) fn report_configuration(&self, findings: Vec<Finding>) {
-        let mut last = self.configuration_report.lock();
-        *last = findings;
-        self.report_again_on_configuration(&last);
-    }
-
-    fn report_again_on_configuration(&self, last: &[Finding]) {
-        let competing_writer = self.index.lock().competing_writer_finding();
         let subject = Subject::ProxyConfiguration(CLUSTER_PROXY.to_owned());
-        self.reporter.report(&subject, None, last.iter().cloned().chain(competing_writer).collect());
+        self.reporter.report(&subject, None, findings);
     }
 
     /// Reports the findings on a reading of the trust anchors, and on the overlap that it started.

@@ -128,6 +128,14 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
         self.absent();
     }
 
+    fn listed(&mut self) {
+        self.store.set_configuration_read(true);
+    }
+
+    fn unread(&mut self) {
+        self.store.set_configuration_read(false);
+    }
+
     /// Without its CRD, no configuration exists: the proxy is not installed, or not any more.
     fn not_served(&mut self) -> bool {
         self.absent();
@@ -148,6 +156,10 @@ impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for AddonSink {
 
     fn listed(&mut self) {
         self.0.addons_listed();
+    }
+
+    fn unread(&mut self) {
+        self.0.addons_unread();
     }
 }
 
@@ -213,5 +225,9 @@ impl<K: Holder> Sink<K> for CertificateSink {
 
     fn none_listed(&mut self) {
         self.unknown(MISSING);
+    }
+
+    fn unread(&mut self) {
+        self.unknown("it cannot be read");
     }
 }

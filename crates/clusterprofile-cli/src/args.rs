@@ -1,4 +1,4 @@
-//! The command line that `kubectl clusterprofile` and `hub-addons` share.
+//! The command line of `kubectl clusterprofile`; `hub-addons test`, in the Pod of a test, has the arguments of `test`.
 #![allow(
     clippy::doc_markdown,
     reason = "these comments are the text of --help, which shows backticks as they are"
@@ -12,7 +12,8 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use hub_api::cluster_profile::Cluster;
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};
-use hub_core::access::{self, USER_SERVER};
+use hub_core::access;
+use hub_core::claim_allow_list::ClaimAllowList;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::protected::{self, ProtectedNamespaces};
 use hub_core::trust::CaReference;
@@ -34,6 +35,11 @@ pub enum Command {
     /// Exit status: 0 if everything is in order, 1 if there is a problem, 2 if the command cannot be carried out, 3 if
     /// there is no problem in what could be read, and something could not be read.
     Explain(ExplainArgs),
+    /// Write one HTML file that shows which namespace reaches which cluster
+    ///
+    /// The file loads nothing from elsewhere, and contains no secret. Settings of the controllers that differ from the
+    /// defaults are read from variables, such as HUB_ADDONS_COMPUTE_BOUND=true.
+    Report(ReportArgs),
     /// Reach a cluster as an application does, and print every hop with its duration
     ///
     /// Runs the exec plugin and asks the cluster for its version through the endpoint that the profile publishes.
@@ -60,6 +66,10 @@ impl Command {
             Self::List(args) => &mut args.place,
             Self::Test(args) => &mut args.place,
             Self::Kubeconfig(args) => &mut args.place,
+            Self::Report(args) => {
+                args.namespace = vec![namespace.to_owned()];
+                return Ok(());
+            }
             Self::Explain(args) => {
                 if let Some(other) = args.namespace.iter().find(|named| *named != namespace) {
                     return Err(contradiction(other, namespace));
@@ -172,14 +182,6 @@ pub struct SetupArgs {
     #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = access::DEFAULT_PROVIDER, value_parser = NonEmptyStringValueParser::new())]
     pub access_provider_name: String,
 
-    /// Name of cluster-proxy's user server Service
-    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_SERVICE", value_name = "NAME", default_value = USER_SERVER.0)]
-    pub cluster_proxy_service: String,
-
-    /// Port of that Service
-    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_PORT", value_name = "PORT", default_value_t = USER_SERVER.1)]
-    pub cluster_proxy_port: u16,
-
     /// With a source other than cluster-proxy: URL of the server, with {cluster} in place of the cluster's name
     #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_SERVER", value_name = "URL")]
     pub access_provider_server: Option<ServerTemplate>,
@@ -197,9 +199,31 @@ pub struct SetupArgs {
     #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES", default_value = protected::DEFAULT)]
     pub protected_namespaces: ProtectedNamespaces,
 
+    /// The cluster claims that ClusterProfiles show as properties, as NAME,*SUFFIX,PREFIX*
+    #[arg(
+        long,
+        env = "HUB_ADDONS_PROPAGATE_CLAIMS",
+        value_name = "CLAIMS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub propagate_claims: ClaimAllowList,
+
     /// Take a ManagedClusterSetBinding as bound when its set exists
     #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = clap::ArgAction::Set)]
     pub compute_bound: bool,
+}
+
+impl SetupArgs {
+    /// The defaults, and what the environment sets.
+    pub(crate) fn of_environment() -> Self {
+        #[derive(clap::Parser)]
+        struct Alone {
+            #[command(flatten)]
+            setup: SetupArgs,
+        }
+        <Alone as clap::Parser>::parse_from([""]).setup
+    }
 }
 
 /// The arguments of `list`.
@@ -267,6 +291,27 @@ pub struct ExplainArgs {
     /// The settings of the controllers
     #[command(flatten)]
     pub setup: SetupArgs,
+}
+
+/// The format of a report.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum ReportOutput {
+    /// For a browser.
+    #[default]
+    Html,
+}
+
+/// The arguments of `report`.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct ReportArgs {
+    /// Only this namespace; can be repeated
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
+    pub namespace: Vec<String>,
+
+    /// The output format
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: ReportOutput,
 }
 
 impl ExplainArgs {

@@ -6,10 +6,10 @@
 
 mod pod;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -18,21 +18,17 @@ use http::{StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hub_api::cluster_profile::Cluster;
 use hub_api::secret::SecretBytes;
-use hub_core::access::EXEC_EXTENSION;
+use hub_core::access::{EXEC_EXTENSION, PublishedServer, ServerState, Sighting};
+use hub_core::endpoint::ServerAddress;
 use hub_core::entry::Refusal;
+use hub_core::trust::TrustBundle;
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use object_names::visible;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::args::{Output, TestArgs};
 use crate::explain::shown;
@@ -179,9 +175,9 @@ impl Answer {
     }
 }
 
-type ServerAddress = (Uri, String, u16);
+type Endpoint = (Uri, String, u16);
 
-fn endpoint(stanza: &Cluster) -> Result<(ServerAddress, String), String> {
+fn endpoint(stanza: &Cluster) -> Result<(Endpoint, String), String> {
     if stanza.proxy_url.is_some() {
         return Err("the profile has a proxy-url, which this command does not support".to_owned());
     }
@@ -235,88 +231,26 @@ async fn credential(
     Ok((SecretBytes::from(token.as_bytes()), format!("{}{}", args.reach.plugin, expires.unwrap_or_default())))
 }
 
-/// Verifies the server's certificate, and records it.
-#[derive(Debug)]
-struct Recorder {
-    inner: Arc<WebPkiServerVerifier>,
-    presented: Mutex<Option<String>>,
-}
-
-impl ServerCertVerifier for Recorder {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        *self.presented.lock().unwrap_or_else(PoisonError::into_inner) = described(end_entity);
-        self.inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
-    }
-}
-
-/// The subject, issuer and expiry of a certificate.
-fn described(certificate: &[u8]) -> Option<String> {
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    let (subject, issuer) = (certificate.subject(), certificate.issuer());
-    Some(format!("certificate {subject} of {issuer}, expires {}", certificate.validity().not_after))
-}
-
+/// Makes the handshake as an application does that trusts what the profile publishes.
 async fn handshake(
     stanza: &Cluster,
     host: &str,
     stream: TcpStream,
 ) -> Result<(TlsStream<TcpStream>, String), String> {
     let ca = stanza.certificate_authority_data.as_ref().ok_or("the profile publishes no CA")?;
-    let blocks = pem::parse_many(&ca.0).map_err(|error| format!("the published CA: {error}"))?;
-    let mut roots = RootCertStore::empty();
-    let mut names = Vec::new();
-    for block in &blocks {
-        names.extend(described(block.contents()));
-        let certificate = CertificateDer::from(block.contents().to_vec());
-        roots.add(certificate).map_err(|error| format!("the published CA: {error}"))?;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
-    let inner = inner.build().map_err(|error| format!("the published CA: {error}"))?;
-    let recorder = Arc::new(Recorder { inner, presented: Mutex::default() });
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| error.to_string())?;
-    let verifier: Arc<dyn ServerCertVerifier> = recorder.clone();
-    let mut config = config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let name = stanza.tls_server_name.as_deref().unwrap_or(host);
-    let server = ServerName::try_from(name.to_owned()).map_err(|error| format!("{name:?}: {error}"))?;
-    let result = TlsConnector::from(Arc::new(config)).connect(server, stream).await;
-    let presented = recorder.presented.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let presented = presented.unwrap_or_else(|| "no certificate".to_owned());
-    let detail = format!("{presented}; published CA: {}", names.join(", "));
-    match result {
-        Ok(stream) => Ok((stream, detail)),
-        Err(error) => Err(format!("{}: {detail}", server_check::explained(&error))),
+    let current = TrustBundle::from_published(&ca.0).map_err(|error| format!("the published CA: {error}"))?;
+    let host = stanza.tls_server_name.as_deref().unwrap_or(host).to_owned();
+    let address = ServerAddress { host: host.clone(), port: 0 };
+    let server = PublishedServer { address, hosts: vec![host.clone()], current, replaced: BTreeSet::new() };
+    let (stream, sighting) = match server_check::handshake(&server, stream, &[b"http/1.1"]).await {
+        Ok((stream, presented)) => (Some(stream), Sighting::Presented(presented)),
+        Err(sighting) => (None, sighting),
+    };
+    match (server.judge(&sighting), stream, sighting) {
+        ((ServerState::Ok, _), Some(stream), Sighting::Presented(presented)) => {
+            Ok((stream, format!("{host} presents a valid certificate until {:.0}", presented.expires)))
+        }
+        ((state, detail), ..) => Err(format!("{host} {}: {detail}", state.text())),
     }
 }
 

@@ -84,6 +84,10 @@ impl Hub {
 #[must_use]
 pub fn describe(error: &kube::Error) -> String {
     let mut text = match error {
+        kube::Error::Api(status) if status.code == 401 => {
+            return "the hub rejects the credentials of the kubeconfig, which may have expired: log in again"
+                .to_owned();
+        }
         kube::Error::Api(status) if !status.message.is_empty() => return one_line(&status.message),
         kube::Error::Api(status) => return format!("{} ({})", status.reason, status.code),
         error => error.to_string(),

@@ -1,4 +1,4 @@
-//! The commands of `kubectl clusterprofile`, which are also commands of `hub-addons`: they show which clusters a
+//! The commands of `kubectl clusterprofile`: they show which clusters a
 //! namespace can see, why it cannot see or reach a cluster, and how to reach it.
 //!
 //! The commands read the hub and write nothing, except `test --in-cluster`, which creates a Pod and deletes it. They
@@ -16,6 +16,7 @@ mod ocm;
 mod output;
 mod read;
 mod release;
+mod report;
 mod requests;
 mod table;
 
@@ -27,6 +28,7 @@ use crate::connectivity::test;
 use crate::explain::explain;
 use crate::kubeconfig::kubeconfig;
 use crate::list::list;
+use crate::report::report;
 
 pub use crate::hub::{Hub, HubError, describe};
 pub use crate::requests::profile_version;
@@ -78,6 +80,7 @@ pub async fn run(command: args::Command, hub: &Hub) -> Result<Conclusion, Comman
     let conclusion = match command {
         args::Command::List(args) => list(hub, &args, out).await?,
         args::Command::Explain(args) => explain(hub, &args, out).await?,
+        args::Command::Report(args) => report(hub, &args, out).await?,
         args::Command::Test(mut args) => {
             args.target = args.place.target(&hub.namespace)?;
             if args.target.cluster.is_none() {

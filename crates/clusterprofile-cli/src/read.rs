@@ -127,7 +127,11 @@ impl<'a> Reading<'a> {
         let now = self.hub.now().await?;
         let bound = if setup.compute_bound { BoundSource::Computed } else { BoundSource::Status };
         let manager = setup.cluster_manager_name.clone();
-        let settings = ProjectionSettings { manager: manager.clone(), ..ProjectionSettings::default() };
+        let settings = ProjectionSettings {
+            manager: manager.clone(),
+            propagated_claims: setup.propagate_claims.clone(),
+            ..ProjectionSettings::default()
+        };
         let sync = SyncSettings {
             manager,
             protected: setup.protected_namespaces.clone(),
@@ -136,8 +140,6 @@ impl<'a> Reading<'a> {
         let source = match &setup.access_provider_server {
             Some(server) => AccessSource::Static(server.clone()),
             None => AccessSource::ClusterProxy {
-                service: setup.cluster_proxy_service.clone(),
-                port: setup.cluster_proxy_port,
                 require_addon: setup.cluster_proxy_require_addon,
                 ca: setup.access_provider_ca.clone(),
             },
@@ -234,6 +236,7 @@ impl<'a> Reading<'a> {
                     holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
                     renewed: spec.renew_time.map(|time| time.0),
                     seconds: spec.lease_duration_seconds.map_or(15, i64::from),
+                    unreadable: labels::annotation(&object.metadata, labels::UNREADABLE).map(str::to_owned),
                 };
                 if !is_theirs(&lease) {
                     continue;

@@ -68,7 +68,7 @@ impl Controller for ConsumerAccess {
     }
 
     fn begin(&self) {
-        self.store.begin();
+        self.store.queue_everything();
         for integration in &self.integrations {
             integration.begin();
         }

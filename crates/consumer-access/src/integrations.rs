@@ -21,7 +21,6 @@ use hub_core::consumer_access::{
     AccessSettings, CLUSTER_SECRET, IntegrationKey, IntegrationPlan, KUEUE_API, ObservedObject,
     PublishedCluster, cluster_of_secret,
 };
-use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
 use hub_core::priority::Priority;
@@ -166,7 +165,7 @@ impl IntegrationStore {
             for example in self.integration.examples() {
                 let watch = Watch::dynamic(example.kind().1, &api_resource(&example), None);
                 let sink = ObjectSink { store: Arc::clone(self), example };
-                watches.watch(watch.optional(), sink);
+                watches.watch(watch.optional().expected(), sink);
             }
         }
     }
@@ -205,9 +204,6 @@ impl IntegrationStore {
         }
         let fleet = self.fleet.read();
         if self.integration == Integration::MultiKueue {
-            if !self.is_listed(&self.state.lock(), None) {
-                self.report_not_listed();
-            }
             // The namespace of Kueue itself may have changed, and lists may have lost their object.
             let existing: Vec<_> = self.state.lock().objects.ours().cloned().collect();
             existing.into_iter().for_each(|key| self.queue(&fleet, key));
@@ -223,11 +219,7 @@ impl IntegrationStore {
         }
     }
 
-    /// Queues everything, and reports if Kueue's objects are not listed yet, so that nothing can be planned.
     pub(crate) fn begin(&self) {
-        if self.integration == Integration::MultiKueue && !self.is_listed(&self.state.lock(), None) {
-            self.report_not_listed();
-        }
         self.queue_everything(&self.fleet.read());
     }
 
@@ -237,17 +229,6 @@ impl IntegrationStore {
         let profiles = namespace.map(watch_of_profiles);
         let examples = self.integration.examples().into_iter().map(|key| (key.kind().1, namespace.cloned()));
         examples.chain(profiles).all(|watch| state.objects.is_listed(&watch))
-    }
-
-    /// Reports on every MultiKueueConfig that Kueue's objects cannot be listed. The report of a MultiKueueConfig ends
-    /// when nothing is left to write to it.
-    fn report_not_listed(&self) {
-        let message = "cannot be maintained: MultiKueueClusters and MultiKueueConfigs (kueue.x-k8s.io/v1beta2) cannot \
-                           be listed; install Kueue 0.15 or later, or see the log of the controller";
-        let finding = Finding::new(Reason::KueueNotListed, message);
-        for config in self.settings().multi_kueue_configs() {
-            self.reporter.report(&Subject::Kueue(config), None, vec![finding.clone()]);
-        }
     }
 
     /// Queues an object. Revocations and MultiKueueConfigs go first; a MultiKueueConfig is a single write.
@@ -284,9 +265,6 @@ impl IntegrationStore {
     /// Records that the objects of a watch cannot be read: what is known of them is out of date.
     fn unread(&self, watch: &IntegrationWatch) {
         self.state.lock().objects.unlist(watch, |_| false);
-        if self.integration == Integration::MultiKueue {
-            self.report_not_listed();
-        }
     }
 
     /// Queues what a change of the fleet affects.

@@ -19,7 +19,6 @@
 
 mod cache;
 mod controller;
-mod failing_lists;
 mod integrations;
 mod objects;
 mod status;

@@ -120,14 +120,15 @@ impl Objects for StatusWriter {
         };
         let state = self.0.state.lock();
         // What has not been listed yet is not missing: every list queues the status again.
-        if settings.consumers.get(name).is_some_and(|consumer| {
-            settings.consumers.awaits_decisions(consumer)
-                || Store::awaits_lists(&settings, &state, &consumer.account)
-        }) {
-            return Planned::Unknown;
-        }
+        let is_listed = match settings.consumers.get(name) {
+            Some(consumer) if settings.consumers.awaits_decisions(consumer) => None,
+            Some(consumer) => self.0.is_listed(&state, &consumer.account),
+            None => Some(true),
+        };
+        let Some(is_listed) = is_listed else { return Planned::Unknown };
         let observed = |kind, key: &_| state.objects.get(&(kind, Clone::clone(key)));
-        let Some((status, counted)) = settings.status(&fleet, name, observed, self.0.host.now()) else {
+        let status = settings.status(&fleet, name, is_listed, observed, self.0.host.now());
+        let Some((status, counted)) = status else {
             return Planned::Write(Action::Nothing, None);
         };
         statuses.computed.insert(name.clone(), now);

@@ -5,7 +5,6 @@ pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::access::Known;
@@ -25,10 +24,9 @@ use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
 use hub_runtime::written::Written;
 use kube::api::{ApiResource, GroupVersionKind};
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::cache::ObjectCache;
-use crate::failing_lists::{FAILING_TIME, FailingLists, Listed, WatchName};
 use crate::status::Statuses;
 use crate::watches;
 
@@ -91,7 +89,8 @@ pub(crate) struct AccessState {
     /// The namespace of the addon managed-serviceaccount on each cluster that shows one, and whether all are known.
     agents: BTreeMap<ClusterName, Namespace>,
     knows_agents: bool,
-    failing: FailingLists,
+    /// The watches that cannot read their objects.
+    unread: BTreeSet<WatchName>,
     /// The accounts with findings: the end of the grant alone may resolve them.
     noted: BTreeSet<AccountKey>,
 }
@@ -131,10 +130,12 @@ impl AccessState {
     }
 }
 
-/// The watch that shows an object: one for all accounts, and one for each name of permissions.
+/// A watch: on all accounts, or on the permissions of one.
+pub(crate) type WatchName = (AccessKind, Option<AccountName>);
+
+/// The watch that shows an object.
 fn watch_of((kind, account): &AccessKey) -> WatchName {
-    let account = (*kind != AccessKind::Account).then(|| account.account.clone());
-    WatchName { listed: Listed::Objects(*kind), account }
+    (*kind, (*kind != AccessKind::Account).then(|| account.account.clone()))
 }
 
 impl Store {
@@ -177,7 +178,7 @@ impl Store {
         let settings = self.settings();
         let is_followed = settings.consumers.contains(account) || self.state.lock().known.contains(account);
         for kind in settings.permission_kinds() {
-            let name = WatchName { listed: Listed::Objects(*kind), account: Some(account.clone()) };
+            let name = (*kind, Some(account.clone()));
             let mut held = self.held.lock();
             if is_followed {
                 held.entry(name)
@@ -189,7 +190,7 @@ impl Store {
             if state.objects.is_listed(&name) && held.remove(&name).is_some() {
                 drop(held);
                 state.objects.unlist(&name, |object| watch_of(object) == name);
-                self.set_failing(state, &name, false);
+                state.unread.remove(&name);
             }
         }
     }
@@ -227,70 +228,27 @@ impl Store {
         self.fleet_changed(&fleet, &Touched::Namespaces(namespaces.collect()));
     }
 
-    /// Begins to work: queues everything, and reports the watches that have failed before.
-    pub(crate) fn begin(&self) {
-        self.queue_everything();
-        for listed in Listed::ALL {
-            if self.state.lock().failing.contains(listed) {
-                self.report_failing(listed, true);
-            }
+    /// Records that the hub does not serve the kind of a watch. ClusterPermissions need not be installed: nothing that the
+    /// watch has shown exists any more. Returns whether no consumer lacks them.
+    pub(crate) fn not_served(&self, watch: &WatchName) -> bool {
+        let (kind, _) = watch;
+        if *kind != AccessKind::ClusterPermission {
+            return false;
         }
-    }
-
-    /// Records that the API server refuses a watch, or does not serve its kind: in the second case, nothing that the
-    /// watch has shown exists any more. Affects only ClusterPermissions, a kind that need not be installed.
-    pub(crate) fn cannot_list(&self, watch: &WatchName, is_served: bool) {
-        if watch.listed != Listed::Objects(AccessKind::ClusterPermission) {
-            return;
-        }
-        if !is_served {
-            self.written.retain(|object| watch_of(object) != *watch);
-        }
+        self.written.retain(|object| watch_of(object) != *watch);
         let mut state = self.state.lock();
         let was_listed = state.objects.is_listed(watch);
-        if !is_served {
-            state.objects.unlist(watch, |object| watch_of(object) == *watch);
-        } else if was_listed {
-            // What the list has shown stays known while the watch is refused.
-            return;
-        }
-        // If the hub does not serve the kind, something is missing only where it is configured.
-        let lacks = is_served || self.needs(watch);
-        self.set_failing(state, watch, lacks);
+        state.objects.unlist(watch, |object| watch_of(object) == *watch);
+        drop(state);
         if was_listed && self.host.is_working() {
             self.queue_everything();
         }
+        !self.needs(watch)
     }
 
     /// Whether consumers need the kind of a watch: that of accounts always, that of permissions if it is configured.
-    fn needs(&self, watch: &WatchName) -> bool {
-        watch.account.is_none() || watch.listed == Listed::Objects(self.settings().permission_kind())
-    }
-
-    /// Records that the requests of a watch have failed for this long, or no longer fail.
-    pub(crate) fn failing(&self, watch: &WatchName, since: Option<Duration>) {
-        match since {
-            Some(since) if since >= FAILING_TIME && self.needs(watch) => {
-                self.set_failing(self.state.lock(), watch, true);
-            }
-            Some(_) => {}
-            None => self.set_failing(self.state.lock(), watch, false),
-        }
-    }
-
-    /// Records whether a watch cannot list its objects, and reports it for as long as one of its kind cannot.
-    fn set_failing(&self, mut state: MutexGuard<'_, AccessState>, watch: &WatchName, is_failing: bool) {
-        let is_changed = state.failing.set(watch, is_failing);
-        drop(state);
-        let listed = watch.listed;
-        if is_changed && (self.host.is_working() || listed.is_needed_to_begin()) {
-            self.report_failing(listed, is_failing);
-        }
-    }
-
-    fn report_failing(&self, listed: Listed, is_failing: bool) {
-        let finding = is_failing.then(|| listed.finding());
-        self.reporter.report(&listed.crd(), None, finding.into_iter().collect());
+    pub(crate) fn needs(&self, (kind, account): &WatchName) -> bool {
+        account.is_none() || self.settings().permission_kind() == *kind
     }
 
     /// Queues what a change of the fleet affects.
@@ -336,12 +294,13 @@ impl Store {
         let mut state = self.state.lock();
         let was_listed = state.objects.is_listed(watch);
         state.objects.end_list(watch.clone());
-        self.set_failing(state, watch, false);
+        state.unread.remove(watch);
+        drop(state);
         // A repeated list need not queue more: the sink was called for each object that it shows or no longer shows.
         if was_listed || !self.host.is_working() {
             return;
         }
-        match &watch.account {
+        match &watch.1 {
             Some(account) => {
                 self.queue_account(account);
                 self.follow(account);
@@ -378,7 +337,11 @@ impl Store {
 
     /// Records that the objects of a watch cannot be read: what is known of them is out of date.
     pub(crate) fn unread(&self, watch: &WatchName) {
-        self.state.lock().objects.unlist(watch, |_| false);
+        let mut state = self.state.lock();
+        state.objects.unlist(watch, |_| false);
+        state.unread.insert(watch.clone());
+        drop(state);
+        self.settings().consumers.names().for_each(|name| self.statuses.mark(name));
     }
 
     /// Records an object that a watch shows.
@@ -440,16 +403,15 @@ impl Store {
         self.state.lock().objects.unseen(key, left)
     }
 
-    /// Whether an account or its permissions may exist although no list has shown them, and no list fails.
-    pub(crate) fn awaits_lists(
-        settings: &AccessSettings,
-        state: &AccessState,
-        account: &AccountName,
-    ) -> bool {
-        let permissions = (Listed::Objects(settings.permission_kind()), Some(account.clone()));
-        [(Listed::Objects(AccessKind::Account), None), permissions].into_iter().any(|(listed, account)| {
-            !state.objects.is_listed(&WatchName { listed, account }) && !state.failing.contains(listed)
-        })
+    /// Whether the accounts and the permissions of one are listed; `None` while their first lists are under way.
+    pub(crate) fn is_listed(&self, state: &AccessState, account: &AccountName) -> Option<bool> {
+        let permissions = (self.settings().permission_kind(), Some(account.clone()));
+        let watches = [(AccessKind::Account, None), permissions];
+        let mut unlisted = watches.iter().filter(|watch| !state.objects.is_listed(watch)).peekable();
+        if unlisted.peek().is_none() {
+            return Some(true);
+        }
+        unlisted.all(|watch| state.unread.contains(watch)).then_some(false)
     }
 
     /// Records whether an account has findings.

@@ -3,7 +3,6 @@
 //! uses the account, or it exists.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, is_dns_label};
@@ -13,17 +12,16 @@ use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::DynamicObject;
 
 use crate::cache::shown;
-use crate::failing_lists::{Listed, WatchName};
-use crate::store::{AccessKey, Store, api_resource, resource};
+use crate::store::{AccessKey, Store, WatchName, api_resource, resource};
 
 /// The name of the addon that creates accounts on clusters.
 const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
 
 /// Starts the watches that do not depend on objects.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
-    let watch = WatchName { listed: Listed::Objects(AccessKind::Account), account: None };
-    let sink = ObjectSink { store: Arc::clone(store), kind: AccessKind::Account, watch };
-    watches.watch(of_kind(AccessKind::Account).optional(), sink);
+    let accounts = (AccessKind::Account, None);
+    let sink = ObjectSink { store: Arc::clone(store), watch: accounts };
+    watches.watch(of_kind(AccessKind::Account).optional().expected(), sink);
     if store.settings().account_namespace.is_none() {
         let addons = Watch::<ManagedClusterAddOn>::all("managedclusteraddons").named(MANAGED_SERVICE_ACCOUNT);
         watches.watch(addons.optional(), AgentSink(Arc::clone(store)));
@@ -37,9 +35,10 @@ pub(crate) fn watch_permissions(
     kind: AccessKind,
     account: &AccountName,
 ) -> HeldWatch {
-    let watch = WatchName { listed: Listed::Objects(kind), account: Some(account.clone()) };
-    let sink = ObjectSink { store: Arc::clone(store), kind, watch };
-    watches.watch_while_held(of_kind(kind).named(permissions_name(account)).late(), sink)
+    let watch = (kind, Some(account.clone()));
+    let permissions = of_kind(kind).named(permissions_name(account)).late();
+    let permissions = if store.needs(&watch) { permissions.expected() } else { permissions };
+    watches.watch_while_held(permissions, ObjectSink { store: Arc::clone(store), watch })
 }
 
 fn of_kind(kind: AccessKind) -> Watch<DynamicObject> {
@@ -66,10 +65,6 @@ impl Sink<ManagedClusterAddOn> for AgentSink {
         self.0.agents_listed();
     }
 
-    fn failing(&mut self, since: Option<Duration>) {
-        self.0.failing(&WatchName { listed: Listed::Agents, account: None }, since);
-    }
-
     fn unread(&mut self) {
         self.0.agents_unread();
     }
@@ -83,14 +78,14 @@ impl Sink<ManagedClusterAddOn> for AgentSink {
 /// Receives the objects of one kind: of one consumer, or of all.
 struct ObjectSink {
     store: Arc<Store>,
-    kind: AccessKind,
     watch: WatchName,
 }
 
 impl ObjectSink {
     fn key(&self, key: &ObjectKey) -> AccessKey {
+        let (kind, of_account) = &self.watch;
         let AccountKey { cluster, account } = AccountKey::from(key);
-        (self.kind, AccountKey { cluster, account: self.watch.account.clone().unwrap_or(account) })
+        (*kind, AccountKey { cluster, account: of_account.clone().unwrap_or(account) })
     }
 }
 
@@ -107,20 +102,11 @@ impl Sink<DynamicObject> for ObjectSink {
         self.store.listed(&self.watch);
     }
 
-    fn failing(&mut self, since: Option<Duration>) {
-        self.store.failing(&self.watch, since);
-    }
-
-    fn refused(&mut self) {
-        self.store.cannot_list(&self.watch, true);
-    }
-
     fn unread(&mut self) {
         self.store.unread(&self.watch);
     }
 
     fn not_served(&mut self) -> bool {
-        self.store.cannot_list(&self.watch, false);
-        self.kind == AccessKind::ClusterPermission
+        self.store.not_served(&self.watch)
     }
 }

@@ -10,7 +10,7 @@ use hub_core::finding::{Finding, Reason};
 use hub_runtime::queue::Outcome;
 use hub_runtime::reconciler::UNSEEN;
 use hub_runtime::write::error::{Category, WriteError};
-use hub_runtime::write::execute::Target;
+use hub_runtime::write::execute::{Target, content};
 use hub_runtime::written::Left;
 use kube::api::DynamicObject;
 use tokio_util::sync::CancellationToken;
@@ -102,7 +102,7 @@ impl AccessWriter {
                 return soonest(blocked.into_values().map(|blocked| blocked.outcome));
             };
             let (kind, verb) = (*kind, action.verb().unwrap_or_default());
-            if let Some(delayed) = self.store.work.delays(key, resource(kind), verb) {
+            if let Some(delayed) = self.store.work.delays(key, resource(kind), verb, content(action)) {
                 let name = target(kind, key).full_name;
                 let refused = delayed.error.map(|error| WriteError { name, ..error });
                 blocked.insert((kind, verb), Blocked { outcome: delayed.outcome, refused });
@@ -162,7 +162,7 @@ impl AccessWriter {
         let object = (kind, key.clone());
         match found {
             Ok(found) => {
-                self.store.work.read(key, resource(kind));
+                self.store.work.read(key, resource(kind), "list");
                 let found = found.map(|found| ObservedObject::read(&found.metadata, Some(&found.data)));
                 match &found {
                     Some(found) => self.store.written.set(&object, Left::Read(found.version.clone())),
@@ -191,7 +191,7 @@ impl AccessWriter {
         let (host, object, target) = (&self.store.host, (kind, key.clone()), target(kind, key));
         let (left, _) = target.write(&host.client, &host.writer, action).await?;
         let verb = action.verb().unwrap_or_default();
-        self.store.work.accepted(key, resource(kind), verb);
+        self.store.work.accepted(key, resource(kind), verb, content(action));
         match (&left, action) {
             (Left::Exists(left), AccessAction::Create(_)) => self.store.created(&object, &left.uid),
             (Left::Exists(left), AccessAction::Patch(version, _)) if left == version => {

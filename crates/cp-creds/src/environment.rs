@@ -10,9 +10,9 @@ use crate::exec_info;
 const SERVICE_ACCOUNT_DIRECTORY: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Everything that is read from outside, except the command line and the files that it or a kubeconfig names. Proxy
-/// variables are not included: the response is a token, and must not pass a proxy that only the environment names.
+/// variables are not followed: the hub is reached directly.
 ///
-/// An empty variable is treated as not set.
+/// White space around a value, such as the line break of a YAML block, is ignored; an empty variable is not set.
 #[derive(Clone, Debug)]
 pub struct Environment {
     /// `KUBERNETES_EXEC_INFO`: the caller's request.
@@ -25,6 +25,8 @@ pub struct Environment {
     pub service_port: Option<String>,
     /// `KUBECONFIG`: kubeconfig files, separated by colons.
     pub kubeconfig: Option<OsString>,
+    /// Whether `HTTPS_PROXY` is set, which is not used.
+    pub has_proxy: bool,
     /// `HOME`: where `.kube/config` may be.
     pub home: Option<PathBuf>,
     /// The root of the in-cluster files; `/` outside tests.
@@ -41,6 +43,7 @@ impl Environment {
             service_host: text("KUBERNETES_SERVICE_HOST"),
             service_port: text("KUBERNETES_SERVICE_PORT"),
             kubeconfig: variable("KUBECONFIG"),
+            has_proxy: ["HTTPS_PROXY", "https_proxy"].into_iter().any(|name| variable(name).is_some()),
             home: variable("HOME").map(PathBuf::from),
             root: PathBuf::from("/"),
         }
@@ -54,7 +57,9 @@ impl Environment {
 }
 
 fn variable(name: &str) -> Option<OsString> {
-    env::var_os(name).filter(|value| !value.is_empty())
+    let value = env::var_os(name)?;
+    let value = value.to_str().map(|text| text.trim().into()).unwrap_or(value);
+    (!value.is_empty()).then_some(value)
 }
 
 /// Text that is not UTF-8 is not a valid name, host or JSON either, and is rejected there.

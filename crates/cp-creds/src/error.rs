@@ -27,12 +27,17 @@ pub enum Error {
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
     /// The hub did not return the Secret. Consumers' documentation quotes the beginning of this message.
-    #[error("failed to get synced credential secret {secret} from {server}")]
+    #[error(
+        "failed to get synced credential secret {secret} from {server}{}",
+        if *.is_beside_proxy { " (directly: cp-creds does not use HTTPS_PROXY)" } else { "" }
+    )]
     Fetch {
         /// Namespace and name.
         secret: String,
         /// The URL of the hub.
         server: String,
+        /// Whether the environment names a proxy, and the hub could not be reached without.
+        is_beside_proxy: bool,
         source: FetchError,
     },
     /// The Secret is refused.

@@ -4,10 +4,11 @@
 //! `config` is the extension `client.authentication.k8s.io/exec` of the ClusterProfile's access provider
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>).
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::names::excerpt;
+use crate::server_url::ServerUrl;
 
 /// The variable that client-go sets.
 pub const VARIABLE: &str = "KUBERNETES_EXEC_INFO";
@@ -47,8 +48,8 @@ pub enum ExecInfoError {
     NoCluster,
     /// The cluster lacks the extension.
     #[error(
-        "no cluster: spec.cluster.config of KUBERNETES_EXEC_INFO has no clusterName: the access provider of the \
-         ClusterProfile lacks the extension client.authentication.k8s.io/exec"
+        "no cluster: spec.cluster.config of KUBERNETES_EXEC_INFO has no clusterName: the client does not pass it, or the \
+         access provider of the ClusterProfile lacks the extension client.authentication.k8s.io/exec"
     )]
     NoClusterName,
     #[error("spec.cluster.config.clusterName of KUBERNETES_EXEC_INFO is not a string")]
@@ -82,7 +83,8 @@ impl ExecInfo {
         // serde_json's message may quote the input, so only line and column are reported.
         let object: Object = serde_json::from_str(text)
             .map_err(|error| ExecInfoError::Malformed { line: error.line(), column: error.column() })?;
-        if object.kind != KIND {
+        // Some clients leave it out; the version says enough.
+        if !object.kind.is_empty() && object.kind != KIND {
             return Err(ExecInfoError::OtherKind(excerpt(&object.kind)));
         }
         let version = [V1, V1_BETA1]
@@ -113,7 +115,8 @@ impl ExecInfo {
     pub fn check_server(&self, expected: &str) -> Result<(), ExecInfoError> {
         let cluster = self.cluster.as_ref().ok_or(ExecInfoError::NoCluster)?;
         let server = cluster.server.as_str().unwrap_or_default();
-        if server.trim_end_matches('/') != expected.trim_end_matches('/') {
+        let parsed = (ServerUrl::parse(server), ServerUrl::parse(expected));
+        if !matches!(&parsed, (Ok(server), Ok(expected)) if server.is_equivalent(expected)) {
             let (server, expected) = (excerpt(server), expected.to_owned());
             return Err(ExecInfoError::OtherServer { server, expected });
         }
@@ -131,7 +134,8 @@ impl ExecInfo {
     /// The cluster of the request.
     pub fn cluster_name(&self) -> Result<&str, ExecInfoError> {
         let cluster = self.cluster.as_ref().ok_or(ExecInfoError::NoCluster)?;
-        match cluster.config.get("clusterName") {
+        let config = if cluster.config.is_null() { &cluster.extension } else { &cluster.config };
+        match config.get("clusterName") {
             None | Some(Value::Null) => Err(ExecInfoError::NoClusterName),
             Some(Value::String(name)) if name.is_empty() => Err(ExecInfoError::EmptyClusterName),
             Some(Value::String(name)) => Ok(name),
@@ -159,15 +163,29 @@ struct Spec {
     cluster: Option<ExecCluster>,
 }
 
-/// The server to which the caller sends the token; only compared, never contacted.
+/// The server to which the caller sends the token; only compared, never contacted. Clients other than client-go write
+/// fields in camel case, or pass the kubeconfig's cluster, in which the config is an extension.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 struct ExecCluster {
     server: Value,
+    #[serde(alias = "proxyUrl", alias = "proxyURL")]
     proxy_url: Value,
+    #[serde(alias = "tlsServerName")]
     tls_server_name: Value,
+    #[serde(alias = "insecureSkipTlsVerify", alias = "insecureSkipTLSVerify", alias = "skipTLSVerify")]
     insecure_skip_tls_verify: Value,
     config: Value,
+    #[serde(rename = "extensions", deserialize_with = "extension")]
+    extension: Value,
+}
+
+/// The extension that client-go passes as `config`, of a list of named extensions.
+fn extension<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    let mut all = Value::deserialize(deserializer)?;
+    let named = |entry: &&mut Value| entry["name"] == "client.authentication.k8s.io/exec";
+    let objects = all.as_array_mut().into_iter().flatten().filter(|entry| entry.is_object());
+    Ok(objects.into_iter().find(named).map(|entry| entry["extension"].take()).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -229,6 +247,24 @@ mod tests {
     }
 
     #[test]
+    fn a_client_may_pass_the_cluster_of_its_kubeconfig_or_leave_out_the_kind() {
+        let exec =
+            json!({ "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": "c1" } });
+        let other = json!({ "name": "other", "extension": { "clusterName": "eve" } });
+        for (cluster, expected) in [
+            (json!({ "extensions": [other, exec] }), Ok("c1".to_owned())),
+            (json!({ "extensions": [exec], "config": { "clusterName": "c2" } }), Ok("c2".to_owned())),
+            (json!({ "extensions": [other] }), Err(ExecInfoError::NoClusterName)),
+            (json!({ "extensions": [7, null] }), Err(ExecInfoError::NoClusterName)),
+            (json!({ "extensions": null }), Err(ExecInfoError::NoClusterName)),
+        ] {
+            assert_eq!(named(&with_spec(&json!({ "cluster": cluster }).to_string())), expected, "{cluster}");
+        }
+        let text = r#"{"apiVersion":"client.authentication.k8s.io/v1","spec":{"cluster":{"config":{"clusterName":"c"}}}}"#;
+        assert_eq!(named(text), Ok("c".to_owned()));
+    }
+
+    #[test]
     fn a_token_is_for_the_expected_server_and_takes_no_detour() {
         let check = |cluster: Value| {
             let text = with_spec(&json!({ "cluster": cluster }).to_string());
@@ -238,6 +274,7 @@ mod tests {
         for cluster in [
             json!({ "server": server }),
             json!({ "server": "https://proxy:9092/c1/" }),
+            json!({ "server": "HTTPS://Proxy:9092/%631" }),
             json!({ "server": server, "proxy-url": null, "tls-server-name": "", "insecure-skip-tls-verify": false }),
         ] {
             assert_eq!(check(cluster.clone()), Ok(()), "{cluster}");
@@ -260,6 +297,10 @@ mod tests {
             ("insecure-skip-tls-verify", json!(true)),
         ] {
             assert_eq!(check(json!({ "server": server, field: value })), Err(ExecInfoError::Detour(field)));
+        }
+        for field in ["proxyUrl", "tlsServerName", "skipTLSVerify", "insecureSkipTlsVerify"] {
+            let cluster = json!({ "server": server, field: "eve" });
+            assert!(matches!(check(cluster), Err(ExecInfoError::Detour(_))), "{field}");
         }
         assert_eq!(
             ExecInfo::parse(&with_spec("{}")).unwrap().check_server(server),

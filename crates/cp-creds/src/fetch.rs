@@ -50,6 +50,14 @@ pub enum FetchError {
     Http(#[from] HttpError),
 }
 
+impl FetchError {
+    /// Whether no connection was made.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Resolve(_) | Self::NoAddress | Self::Connect { .. })
+    }
+}
+
 /// Gets the resource at `path` of the hub.
 pub fn get(
     server: &ApiServer,

@@ -80,7 +80,13 @@ fn obtain(
             let (server, namespace) = hub(namespace.as_ref(), environment)?;
             let key = SecretKey::new(Namespace::parse(&namespace)?, cluster, account)?;
             let json = fetch::get(&server, &key.path(), deadline, progress).map_err(|source| {
-                Error::Fetch { secret: key.to_string(), server: server.url.to_string(), source }
+                let is_beside_proxy = environment.has_proxy && source.is_unreachable();
+                Error::Fetch {
+                    secret: key.to_string(),
+                    server: server.url.to_string(),
+                    is_beside_proxy,
+                    source,
+                }
             })?;
             synced_secret::read(&json, &key, Timestamp::now())
                 .map_err(|why| Error::Refused { secret: key.to_string(), why })?

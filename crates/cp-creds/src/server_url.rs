@@ -61,6 +61,16 @@ impl ServerUrl {
         Ok(Self { host: checked_host(host)?, port: parsed_port(port)?, base_path: String::new() })
     }
 
+    /// Whether another URL names the same server, as RFC 3986 (section 6.2) compares them. A path with dot segments is
+    /// the same as no other, since not every client removes them.
+    #[must_use]
+    pub fn is_equivalent(&self, other: &Self) -> bool {
+        let path = |url: &Self| url.base_path.split('/').map(unescaped).collect::<Vec<_>>();
+        let (mine, theirs) = (path(self), path(other));
+        let is_dotted = |path: &[String]| path.iter().any(|segment| segment == "." || segment == "..");
+        same_host(&self.host, &other.host) && self.port == other.port && mine == theirs && !is_dotted(&mine)
+    }
+
     /// The full path of a resource on this server; `path` begins with a slash.
     #[must_use]
     pub fn path_of(&self, path: &str) -> String {
@@ -80,6 +90,28 @@ impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "https://{}{}", self.authority(), self.base_path)
     }
+}
+
+fn same_host(one: &str, other: &str) -> bool {
+    match (one.parse::<Ipv6Addr>(), other.parse::<Ipv6Addr>()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one.eq_ignore_ascii_case(other),
+    }
+}
+
+/// A segment of a path without needless escapes: those of unreserved characters. The others get capital letters.
+fn unescaped(segment: &str) -> String {
+    let mut pieces = segment.split('%');
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (digits, rest) = piece.split_at_checked(2).unwrap_or((piece, ""));
+        match u8::from_str_radix(digits, 16).map(char::from) {
+            Ok(byte) if byte.is_ascii_alphanumeric() || "-._~".contains(byte) => plain.push(byte),
+            _ => plain.extend(["%", &digits.to_ascii_uppercase()]),
+        }
+        plain += rest;
+    }
+    plain
 }
 
 fn split_port(authority: &str) -> Result<(&str, u16), InvalidServerUrl> {
@@ -165,6 +197,33 @@ mod tests {
         ] {
             assert_eq!(ServerUrl::parse(text), Err(error), "{text:?}");
         }
+    }
+
+    #[test]
+    fn urls_are_compared_as_rfc_3986_says() {
+        let parsed = |text| ServerUrl::parse(text).unwrap();
+        let server = parsed("https://proxy.example:443/c-1");
+        for same in [
+            "HTTPS://PROXY.example/c-1",
+            "https://proxy.example/c-1/",
+            "https://proxy.example/%63-1",
+            "https://proxy.example/c%2D1",
+        ] {
+            assert!(server.is_equivalent(&parsed(same)), "{same}");
+        }
+        for other in [
+            "https://proxy.example/C-1",
+            "https://proxy.example/c-1/x",
+            "https://proxy.example/c-1/.",
+            "https://proxy.example/c-1/%2E%2e/c-1",
+            "https://proxy.example/c-1%2F",
+            "https://proxy.example:444/c-1",
+            "https://proxy.example./c-1",
+        ] {
+            assert!(!server.is_equivalent(&parsed(other)), "{other}");
+        }
+        assert!(parsed("https://[FD00:0::1]/a%2fb").is_equivalent(&parsed("https://[fd00::1]/a%2Fb")));
+        assert!(!parsed("https://a/x/../c").is_equivalent(&parsed("https://a/x/../c")), "dot segments");
     }
 
     #[test]

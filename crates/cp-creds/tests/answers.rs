@@ -81,6 +81,7 @@ fn the_namespace_is_the_flags_then_the_environments_then_the_contexts() {
     assert_eq!(asked(plugin().arg("--namespace=flag"), &hub), "flag");
     assert_eq!(asked(plugin(), &hub), "environment");
     assert_eq!(asked(plugin().env("NAMESPACE", ""), &hub), "ns");
+    assert_eq!(asked(plugin().env("NAMESPACE", " environment\n"), &hub), "environment");
     kubeconfig["contexts"][0]["context"]["namespace"] = json!(null);
     assert_eq!(asked(Plugin::with(&kubeconfig), &hub), "default");
 }

@@ -35,6 +35,7 @@ fn environment(hub: &Hub, root: &Path) -> Environment {
         service_port: Some(hub.port.to_string()),
         kubeconfig: None,
         home: None,
+        has_proxy: false,
         root: root.to_path_buf(),
     }
 }

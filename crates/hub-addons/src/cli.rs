@@ -14,8 +14,6 @@ use std::str::FromStr;
 
 use clap::builder::{NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand};
-use clap_complete::Shell;
-use clusterprofile_cli::args;
 use hub_api::crds::Flavour;
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};
 
@@ -46,25 +44,13 @@ pub enum Command {
     /// through the tunnel of cluster-proxy to the cluster's API server, as the user
     /// cluster:hub:system:serviceaccount:NAMESPACE:NAME. When the grant ends, what is open ends.
     UserServer(Box<UserServerArgs>),
-    /// List the clusters that namespaces can see
-    List(OnHub<args::ListArgs>),
-    /// Print why a namespace cannot see or reach a cluster
+    /// Check that an installation works, as `helm test` and `helm uninstall` do
     ///
-    /// Checks everything that an application depends on, by the decisions of the controllers. Without --all it prints
-    /// problems only.
-    ///
-    /// Exit status: 0 if everything is in order, 1 if there is a problem, 2 if the command cannot be carried out, 3 if
-    /// there is no problem in what could be read, and something could not be read.
-    Explain(ExplainArgs),
-    /// Reach a cluster as an application does, and print every hop with its duration
-    Test(OnHub<args::TestArgs>),
-    /// Print a kubeconfig for the clusters that a namespace can see, without any secret
-    Kubeconfig(OnHub<args::KubeconfigArgs>),
-    /// Print a completion script for a shell
-    Completion {
-        /// The shell
-        shell: Shell,
-    },
+    /// Exit status: 0 if what is expected works, 1 if not.
+    Check(Box<CheckArgs>),
+    /// Reach a cluster from a Pod, for kubectl clusterprofile test --in-cluster
+    #[command(hide = true)]
+    Test(Box<InClusterTestArgs>),
     /// Withdraw the entries of access providers that no controller writes any more
     ///
     /// If an access provider is renamed or its feature gate is disabled, its entries stay in the ClusterProfiles of
@@ -79,42 +65,26 @@ pub enum Command {
     Version,
 }
 
-/// A command about a hub.
+/// The hidden command of the Pod of `kubectl clusterprofile test --in-cluster`.
 #[derive(Debug, Args)]
-pub struct OnHub<A: Args> {
+pub struct InClusterTestArgs {
     /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
     #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
     /// Its own arguments
     #[command(flatten)]
-    pub args: A,
-}
-
-/// What to explain.
-///
-/// With --expect-deployments, --expect-leases or --expect-withdrawn nothing is explained: the exit status is 1 if what is expected does not
-/// work.
-#[derive(Debug, Args)]
-pub struct ExplainArgs {
-    /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
-    #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-
-    /// What to explain
-    #[command(flatten)]
-    pub explain: args::ExplainArgs,
-
-    /// What has to work
-    #[command(flatten)]
-    pub working: WorkingArgs,
+    pub test: clusterprofile_cli::args::TestArgs,
 }
 
 /// The expectations.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Expectations (exit status 1 if one is not met)")]
-#[expect(clippy::struct_field_names, reason = "they are the names of flags")]
-pub struct WorkingArgs {
+#[group(required = true, multiple = true)]
+pub struct CheckArgs {
+    /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
+    #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
     /// Deployments that must have an available replica, as NAMESPACE/NAME,NAMESPACE/NAME; also expects that the hub
     /// serves ClusterProfiles
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -132,16 +102,6 @@ pub struct WorkingArgs {
     /// Namespace of an installation, of whose consumer access nothing must be left
     #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     pub expect_withdrawn: Option<String>,
-}
-
-impl WorkingArgs {
-    /// Whether nothing is expected.
-    pub fn is_empty(&self) -> bool {
-        self.expect_deployments.is_empty()
-            && self.expect_leases.is_empty()
-            && self.expect_server.is_none()
-            && self.expect_withdrawn.is_none()
-    }
 }
 
 /// What to withdraw.

@@ -9,18 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use http::HeaderValue;
 use http::header::USER_AGENT;
-use http::{HeaderValue, Uri};
+use hub_config::{ConfigError, Connector};
 use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector};
-use hyper_util::client::legacy::connect::{Connection, HttpConnector};
+use hyper_util::client::legacy::connect::HttpConnector;
 use kube::client::retry::RetryPolicy;
 use kube::client::{ClientBuilder, ConfigExt as _};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 use tower::retry::RetryLayer;
-use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, service_fn};
+use tower::{BoxError, ServiceBuilder, ServiceExt as _, service_fn};
 use tracing::info;
 
 use crate::connections::Connections;
@@ -39,18 +40,17 @@ const KEEPALIVE_PROBES: u32 = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The file of `--kubeconfig` cannot be used.
-    #[error("cannot use the kubeconfig {path}: {}", first_line(.source))]
-    Kubeconfig { path: String, source: KubeconfigError },
+    #[error("cannot use the kubeconfig {path}: {source}")]
+    Kubeconfig { path: String, source: ConfigError },
     /// The Pod's ServiceAccount cannot be used.
-    #[error("cannot use the Pod's ServiceAccount: {}", first_line(.0))]
+    #[error("cannot use the Pod's ServiceAccount: {0}")]
     InCluster(#[source] kube::config::InClusterError),
     /// There is neither a Pod's ServiceAccount nor a kubeconfig.
     #[error(
-        "cannot find the hub: not in a Pod, and neither $KUBECONFIG nor ~/.kube/config can be used ({}); \
-         set --kubeconfig to use another file",
-        first_line(.0)
+        "cannot find the hub: not in a Pod, and neither $KUBECONFIG nor ~/.kube/config can be used ({0}); \
+         set --kubeconfig to use another file"
     )]
-    Nothing(#[source] KubeconfigError),
+    Nothing(#[source] ConfigError),
     /// The configuration is not valid for a client.
     #[error("cannot create a client for the hub: {}", hub_runtime::write::error::summary(.0))]
     Client(#[source] kube::Error),
@@ -61,12 +61,13 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     let options = KubeConfigOptions::default();
     let mut config = if let Some(path) = kubeconfig {
         let unusable = |source| ConnectError::Kubeconfig { path: path.display().to_string(), source };
-        let file = Kubeconfig::read_from(path).map_err(unusable)?;
-        Config::from_custom_kubeconfig(file, &options).await.map_err(unusable)?
+        let file = hub_config::read(Some(path)).map_err(unusable)?;
+        hub_config::config(file, &options).await.map_err(unusable)?
     } else if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
         Config::incluster().map_err(ConnectError::InCluster)?
     } else {
-        Config::from_kubeconfig(&options).await.map_err(ConnectError::Nothing)?
+        let file = hub_config::read(None).map_err(ConnectError::Nothing)?;
+        hub_config::config(file, &options).await.map_err(ConnectError::Nothing)?
     };
     // The queue retries, and knows how to handle the result of a repeated request; a client that repeats a POST by
     // itself turns a lost response into an unexplained conflict.
@@ -85,17 +86,16 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
 /// so that probes get a response meanwhile; kube runs it for later tokens in the same way.
 pub async fn client(config: Config, kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
     let kubeconfig = kubeconfig.map(Path::to_owned);
-    let client = move || layered(config, kubeconfig, connector());
+    let client = move || {
+        let connector = hub_config::connector(&config, connector())?;
+        layered(config, kubeconfig, connector)
+    };
     let built = tokio::task::spawn_blocking(client).await;
     let built = built.unwrap_or_else(|error| Err(kube::Error::Service(error.into())));
     built.map_err(ConnectError::Client)
 }
 
-fn layered<C>(config: Config, kubeconfig: Option<PathBuf>, tcp: C) -> kube::Result<Client>
-where
-    C: Service<Uri, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync + 'static,
-    C::Response: Connection + hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
-{
+fn layered(config: Config, kubeconfig: Option<PathBuf>, tcp: Connector) -> kube::Result<Client> {
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
@@ -126,7 +126,7 @@ where
 }
 
 /// Adds TLS with the CA certificates of the configuration.
-fn https<C>(config: &Config, tcp: C) -> kube::Result<HttpsConnector<C>> {
+fn https(config: &Config, tcp: Connector) -> kube::Result<HttpsConnector<Connector>> {
     let mut tls = config.rustls_client_config()?;
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let invalid = |error| kube::Error::Service(BoxError::from(error));
@@ -151,10 +151,6 @@ fn connector() -> HttpConnector {
     #[cfg(target_os = "linux")]
     connector.set_tcp_user_timeout(Some(KEEPALIVE_AFTER + KEEPALIVE_INTERVAL * KEEPALIVE_PROBES));
     connector
-}
-
-fn first_line(error: &impl std::error::Error) -> String {
-    error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -1,33 +1,29 @@
 //! `hub-addons`: the controllers in one program, each behind a feature gate.
 
+mod check;
 mod cleanup;
 mod cli;
 mod connect;
 mod connections;
 mod crds;
 mod error;
-mod explain;
 mod features;
 mod run;
 mod serve;
 mod user_server;
-mod working;
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Parser as _;
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser as _};
-use clusterprofile_cli::{CommandError, args};
 use tracing::error;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
 
-use crate::cli::{Cli, Command, HostArgs, LogFormat, OnHub};
+use crate::cli::{Cli, Command, HostArgs, InClusterTestArgs, LogFormat};
 use crate::error::RunError;
-use crate::explain::ExplainError;
 
 /// One thread: the controllers wait for the API server most of the time, and musl's allocator, which is compact, has
 /// one lock. A long list is decoded in portions, so that probes get a response and the Lease is renewed in between.
@@ -42,40 +38,35 @@ async fn main() -> ExitCode {
             init_log(&args.host);
             outcome(user_server::user_server(*args).await)
         }
-        Command::Explain(args) => ended(explain::explain(args).await),
-        Command::List(OnHub { kubeconfig, args }) => on_hub(args::Command::List(args), kubeconfig).await,
-        Command::Test(OnHub { kubeconfig, args }) => on_hub(args::Command::Test(args), kubeconfig).await,
-        Command::Kubeconfig(OnHub { kubeconfig, args }) => {
-            on_hub(args::Command::Kubeconfig(args), kubeconfig).await
-        }
-        Command::Completion { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "hub-addons", &mut script);
-            print(&script)
-        }
+        Command::Check(args) => match check::check(&args).await {
+            Ok((report, None)) => print(report.as_bytes()),
+            Ok((report, Some(complaint))) => {
+                print(report.as_bytes());
+                // A closed stderr leaves the exit status.
+                let _ = writeln!(io::stderr(), "error: {complaint}");
+                ExitCode::FAILURE
+            }
+            Err(error) => fail(&error),
+        },
+        Command::Test(args) => match test(*args).await {
+            Ok(code) => code,
+            Err(error) => fail(&error),
+        },
         Command::Crds(args) => printed(crds::crds(&args).await),
         Command::Cleanup(args) => printed(cleanup::cleanup(&args).await),
         Command::Version => print(concat!("hub-addons ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
     }
 }
 
-/// Carries out a command of `kubectl clusterprofile`.
-async fn on_hub(command: args::Command, kubeconfig: Option<PathBuf>) -> ExitCode {
-    ended(explain::run(command, kubeconfig.as_deref()).await)
-}
-
-/// The exit code of a command that has its own exit statuses.
-fn ended(result: Result<ExitCode, ExplainError>) -> ExitCode {
-    match result {
-        Ok(code) => code,
-        // The reader has closed the pipe.
-        Err(ExplainError::Command(CommandError::Print(error)))
-            if error.kind() == io::ErrorKind::BrokenPipe =>
-        {
-            ExitCode::SUCCESS
-        }
-        Err(error) => fail(&error),
-    }
+/// Runs the test in its Pod.
+async fn test(args: InClusterTestArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let mut config = connect::config(args.kubeconfig.as_deref()).await?;
+    // Retries as kubectl does, since a person waits, after a response such as "storage is (re)initializing".
+    config.default_retry = true;
+    let client = connect::client(config, args.kubeconfig.as_deref()).await?;
+    let hub = clusterprofile_cli::Hub::new(client, args.kubeconfig);
+    let outcome = clusterprofile_cli::run(clusterprofile_cli::args::Command::Test(args.test), &hub).await?;
+    Ok(ExitCode::from(outcome.exit_status()))
 }
 
 /// The exit code of a command that runs until a signal.

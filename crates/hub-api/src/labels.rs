@@ -52,6 +52,9 @@ pub const MOUNT_PLUGIN: &str = "authentication.open-cluster-management.io/mount-
 /// Annotation on a Lease: the controllers of the process that holds it, separated by commas.
 pub const CONTROLLERS: &str = "hub-addons/controllers";
 
+/// Annotation on a Lease: the kinds that the process which holds it cannot read, since when and why.
+pub const UNREADABLE: &str = "hub-addons/unreadable";
+
 /// The value of a label that is set.
 pub const TRUE: &str = "true";
 

@@ -7,7 +7,6 @@
 //! trust anchors are published together. This module decides *which* anchors; its owner, which has a clock and can
 //! connect to the proxy, ends overlaps ([`AccessIndex::end_overlap`], [`AccessIndex::observe`]).
 
-mod competing_writer;
 mod server;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,16 +21,15 @@ use k8s_openapi::ByteString;
 use serde_json::json;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
-use self::competing_writer::CompetingWriter;
 use self::server::{Checks, Retiring};
 use crate::endpoint::{self, ServerAddress, ServerTemplate};
 use crate::finding::{Finding, Reason};
 use crate::fleet::{Fleet, ObservedCluster};
 use crate::own_identity;
 use crate::profile::{Desired, DesiredStatus, ObservedProfile};
+use crate::status_text::StatusText;
 use crate::trust::{CaKind, CaReference, TrustAnchor, TrustBundle, TrustError};
 
-pub use self::competing_writer::{Probe, USER_SERVER};
 pub use self::server::{OverlapEnd, Presented, PublishedServer, ServerState, Sighting};
 
 /// The provider name that OCM uses and consumers configure.
@@ -46,6 +44,9 @@ pub const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 /// The name of the ManagedProxyConfiguration that cluster-proxy reads, and of its ManagedClusterAddOns.
 pub const CLUSTER_PROXY: &str = "cluster-proxy";
+
+/// The Service of cluster-proxy's user server, and its port.
+pub const USER_SERVER: (&str, u16) = ("cluster-proxy-addon-user", 9092);
 
 /// The name of the Secret with the serving certificate of cluster-proxy's user server.
 pub const SERVING_CERT_SECRET: &str = "cluster-proxy-user-serving-cert";
@@ -95,10 +96,6 @@ impl<T> Known<T> {
 pub enum AccessSource {
     /// OCM's cluster-proxy addon.
     ClusterProxy {
-        /// The name of the user server's Service.
-        service: String,
-        /// The port of that Service.
-        port: u16,
         /// Whether only clusters with the addon get the entry.
         require_addon: bool,
         /// The location of the trust anchors, if it is not the user server's serving certificate.
@@ -140,14 +137,6 @@ pub enum Withheld {
     NoEndpoint,
     #[strum(message = "other access providers fill the list of the profile")]
     NoRoom,
-    /// The access provider is that of cluster-proxy's own controller, although the provisioner leads, and the gate of that
-    /// controller is on or cannot be read.
-    #[strum(
-        message = "cluster-proxy's own controller has written the access provider: disable its feature gate \
-                   ClusterProfile (until 0.10 ClusterProfileAccessProvider); the access-provider provisioner \
-                   replaces the entry within 20 minutes after that"
-    )]
-    Contested,
 }
 
 /// The text for people.
@@ -178,7 +167,7 @@ pub enum Offer {
 }
 
 impl Offer {
-    /// The finding on the profile, if nobody but the owner of the cluster can change what withholds the entry.
+    /// The finding on the profile, if only the owner of the cluster can change what withholds the entry.
     #[must_use]
     pub fn finding(&self) -> Option<Finding> {
         let Self::Withdraw(why @ Withheld::NameNotRoutable) = self else { return None };
@@ -244,19 +233,33 @@ pub fn published_anchors(observed: &ObservedProfile, provider: &str) -> Option<T
 
 /// Reads the trust anchors of many profiles, which publish few different texts: each text is parsed once.
 #[derive(Debug, Default)]
-pub struct AnchorReader(HashMap<Vec<u8>, Option<TrustBundle>>);
+pub struct AnchorReader {
+    parsed: HashMap<Vec<u8>, Option<TrustBundle>>,
+    /// The text in each status that was read, by provider and by the address of the status, which is held: a cluster has
+    /// the same status in every namespace.
+    texts: HashMap<(String, Vec<usize>), ReadStatus>,
+}
+
+/// A status, and what it publishes.
+type ReadStatus = (StatusText, Option<Vec<u8>>);
 
 impl AnchorReader {
     /// The trust anchors that a profile publishes for a provider, if they can be read.
     pub fn published(&mut self, observed: &ObservedProfile, provider: &str) -> Option<&TrustBundle> {
-        let ca = observed.access_provider(provider)?.cluster?.certificate_authority_data?;
-        self.0.entry(ca.0).or_insert_with_key(|text| TrustBundle::from_published(text).ok()).as_ref()
+        let status = observed.shared_status()?;
+        let read = || Some(observed.access_provider(provider)?.cluster?.certificate_authority_data?.0);
+        let texts = self.texts.entry((provider.to_owned(), status.address()));
+        let text = texts.or_insert_with(|| (status.clone(), read())).1.as_ref()?;
+        if !self.parsed.contains_key(text) {
+            self.parsed.insert(text.clone(), TrustBundle::from_published(text).ok());
+        }
+        self.parsed[text].as_ref()
     }
 
     /// How many texts were parsed.
     #[must_use]
     pub fn parsed(&self) -> usize {
-        self.0.len()
+        self.parsed.len()
     }
 }
 
@@ -348,10 +351,13 @@ pub struct AccessIndex {
     addons: BTreeSet<ClusterName>,
     /// Whether `addons` is complete.
     addons_listed: bool,
+    /// False while the configuration, which was read before, cannot be read.
+    configuration_read: bool,
     place: AnchorPlace,
     anchors: Anchors,
     checks: Checks,
-    competing_writer: CompetingWriter,
+    /// The certificates in the serving Secret.
+    served: Option<TrustBundle>,
 }
 
 #[derive(Debug, Default)]
@@ -416,10 +422,11 @@ impl AccessIndex {
             configuration: Known::Unknown,
             addons: BTreeSet::new(),
             addons_listed: false,
+            configuration_read: true,
             place: AnchorPlace(0),
             anchors: Anchors::default(),
             checks: Checks::default(),
-            competing_writer: CompetingWriter::default(),
+            served: None,
         }
     }
 
@@ -463,7 +470,6 @@ impl AccessIndex {
             self.place = AnchorPlace(self.place.0 + 1);
             self.anchors.readable = false;
             self.checks = Checks::default();
-            self.competing_writer.restart();
         }
         changed
     }
@@ -480,9 +486,27 @@ impl AccessIndex {
         !std::mem::replace(&mut self.addons_listed, true)
     }
 
+    /// Records that addons cannot be read any more: until their next list, the entries of all clusters stay as they are.
+    pub fn addons_unread(&mut self) {
+        self.addons_listed = false;
+    }
+
+    /// Records whether the configuration can be read; while it cannot, the entries of all clusters stay as they are.
+    /// Returns whether that has changed.
+    pub fn set_configuration_read(&mut self, is_read: bool) -> bool {
+        std::mem::replace(&mut self.configuration_read, is_read) != is_read
+    }
+
     /// Records whether a cluster has the addon; returns whether anything changes.
     pub fn set_addon(&mut self, cluster: &ClusterName, present: bool) -> bool {
         if present { self.addons.insert(cluster.clone()) } else { self.addons.remove(cluster) }
+    }
+
+    /// Records the whole content of the key at a location from which trust anchors are read.
+    pub fn set_served(&mut self, place: AnchorPlace, content: &[u8]) {
+        if place == self.place {
+            self.served = TrustBundle::from_published(content).ok();
+        }
     }
 
     /// Records a reading of the trust anchors at a location. An invalid one changes nothing that is published.
@@ -534,7 +558,9 @@ impl AccessIndex {
         let replaced: BTreeSet<_> = published
             .anchors()
             .filter(|anchor| known.is_none_or(|known| known.anchors().all(|current| current != *anchor)))
-            .filter(|anchor| !self.competing_writer.serves(anchor))
+            .filter(|anchor| {
+                !self.served.iter().flat_map(TrustBundle::anchors).any(|served| served == *anchor)
+            })
             .cloned()
             .collect();
         let any = !replaced.is_empty();
@@ -580,24 +606,26 @@ impl AccessIndex {
                 return Offer::Withdraw(Withheld::NameNotRoutable);
             }
             AccessSource::Static(template) | AccessSource::UserServer(template) => template.server(&cluster),
-            AccessSource::ClusterProxy { port, require_addon, .. } => {
+            AccessSource::ClusterProxy { require_addon, .. } => {
+                if !self.configuration_read {
+                    return Offer::Keep(Withheld::ConfigurationUnknown);
+                }
                 match &self.configuration {
                     Known::Present(_) => {}
                     Known::Absent => return Offer::Withdraw(Withheld::NoConfiguration),
                     Known::Unknown => return Offer::Keep(Withheld::ConfigurationUnknown),
                 }
+                if *require_addon && !self.addons_listed {
+                    return Offer::Keep(Withheld::AddonsUnknown);
+                }
                 if *require_addon && !self.addons.contains(&cluster) {
-                    return if self.addons_listed {
-                        Offer::Withdraw(Withheld::NoAddon)
-                    } else {
-                        Offer::Keep(Withheld::AddonsUnknown)
-                    };
+                    return Offer::Withdraw(Withheld::NoAddon);
                 }
                 let published = || {
                     let entry = observed.access_provider(&self.provider)?;
                     Some(ServerAddress::of_url(&entry.cluster?.server)?.host)
                 };
-                format!("https://{}:{port}/{cluster}", self.host(published).unwrap_or_default())
+                format!("https://{}:{}/{cluster}", self.host(published).unwrap_or_default(), USER_SERVER.1)
             }
         };
         match self.anchors.published_to(key) {

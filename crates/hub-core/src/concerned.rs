@@ -20,6 +20,9 @@ pub trait KnownProfiles {
 
     /// Whether the profile at `key` is queued, in progress or waits for a retry. That attempt may already be outdated.
     fn is_pending(&self, key: &ProfileKey) -> bool;
+
+    /// The clusters whose profiles in this namespace are pending.
+    fn pending_in(&self, namespace: &Namespace) -> Vec<ClusterName>;
 }
 
 /// The profiles that a change of the fleet affects: those that exist, those that may have to exist, and pending ones,
@@ -30,15 +33,15 @@ pub fn concerned(
     touched: &Touched,
     profiles: &impl KnownProfiles,
 ) -> BTreeMap<ProfileKey, Grant> {
-    let mut keys = BTreeSet::new();
+    let (mut known, mut candidates) = (BTreeSet::new(), BTreeSet::new());
     match touched {
         Touched::Nothing => {}
         Touched::Cluster(cluster) => {
             let key =
                 |namespace: &Namespace| ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
-            keys.extend(grant::namespaces_of(fleet, cluster).into_iter().map(key));
-            keys.extend(profiles.namespaces_with(cluster).iter().map(key));
-            keys.extend(fleet.namespaces().map(key).filter(|key| profiles.is_pending(key)));
+            candidates.extend(fleet.candidates_for(cluster).map(key));
+            known.extend(profiles.namespaces_with(cluster).iter().map(key));
+            known.extend(fleet.namespaces().map(key).filter(|key| profiles.is_pending(key)));
         }
         Touched::Namespaces(namespaces) => {
             for namespace in namespaces {
@@ -46,15 +49,16 @@ pub fn concerned(
                     namespace: namespace.clone(),
                     cluster: cluster.clone(),
                 };
-                keys.extend(grant::clusters_of(fleet, namespace).into_iter().map(key));
-                keys.extend(profiles.clusters_in(namespace).iter().map(key));
-                keys.extend(fleet.cluster_names().map(key).filter(|key| profiles.is_pending(key)));
+                candidates.extend(fleet.candidates_in(namespace).map(key));
+                known.extend(profiles.clusters_in(namespace).iter().map(key));
+                known.extend(profiles.pending_in(namespace).iter().map(key));
             }
         }
     }
-    let decided = keys.into_iter().map(|key| {
+    candidates.extend(known.iter().cloned());
+    let decided = candidates.into_iter().filter_map(|key| {
         let grant = grant::decide(fleet, &key);
-        (key, grant)
+        (grant != Grant::Refused || known.contains(&key)).then_some((key, grant))
     });
     decided.collect()
 }

@@ -60,7 +60,8 @@ pub enum Status {
 pub enum Step {
     /// The ClusterAccesses of the namespace are accepted, and the cluster is ready for them.
     ClusterAccess,
-    /// Processes hold the Leases of the controllers, and OCM's own gates are not enabled beside them.
+    /// Processes hold the Leases of the controllers and can read every kind that they need, and OCM's own gates are not
+    /// enabled beside them.
     Controllers,
     /// A ManagedClusterSetBinding of the namespace is in force.
     Binding,

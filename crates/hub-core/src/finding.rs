@@ -83,7 +83,7 @@ pub enum Reason {
     ProfileTerminating,
     /// The member ID of the ManagedCluster has changed, and the profile keeps its ID.
     ///
-    /// Run with `--follow-member-id` to apply the change.
+    /// Delete the profile to apply the change: it is created again.
     #[strum(props(object = "ClusterProfile"))]
     MemberIdChanged,
     /// Two clusters of the namespace have the same member ID.
@@ -99,6 +99,11 @@ pub enum Reason {
     /// A claim of the cluster is not a valid property of a profile, so its profiles do not show it.
     #[strum(props(object = "ManagedCluster"))]
     ClaimSkipped,
+    /// A claim of the cluster changes so often that the properties of the profile are written once a minute.
+    ///
+    /// Leave the claim out (`--propagate-claims`), or correct what reports it.
+    #[strum(props(object = "ClusterProfile"))]
+    ClaimChangesOften,
     /// The cluster cannot have a profile, because its name is too long for a label.
     #[strum(props(object = "ManagedCluster"))]
     NameTooLong,
@@ -122,12 +127,15 @@ pub enum Reason {
     ///
     /// The message names the kind, the time and the category of the error, and the log of the controller contains the
     /// error: look for a missing permission, a CRD that is not served, or an object that etcd cannot return.
-    /// When the kind can be read again, everything converges.
+    /// When the kind can be read again, everything converges. Of consumers: without ManagedServiceAccounts, their access
+    /// stays as it is; without their ManifestWorks or ClusterPermissions, they get no account on further clusters; without
+    /// ManagedClusterAddOns, no permissions there, unless `--consumer-account-namespace` is set.
     #[strum(props(object = "CustomResourceDefinition, APIService"))]
     KindUnreadable,
-    /// The API server refuses a write to the object, or the write keeps failing.
+    /// The API server refuses a write to the object, the write keeps failing, or another client undoes it again and again.
     ///
-    /// The message contains the response: look for a quota, a webhook, a policy or a missing permission.
+    /// The message contains the response: look for a quota, a webhook, a policy or a missing permission; or for the other
+    /// client, in the managedFields of the object.
     #[strum(props(object = "any"))]
     WriteRefused,
     /// The hub has no ManagedProxyConfiguration: cluster-proxy is not installed.
@@ -159,12 +167,6 @@ pub enum Reason {
     /// Give each cluster a CA of its own, or run the user server with `--refuse-shared-authorities`.
     #[strum(props(object = "ManagedCluster"))]
     SharedAuthority,
-    /// cluster-proxy's own controller writes the same access provider, and its entries are left as they are.
-    ///
-    /// Disable the gate `ClusterProfile` of cluster-proxy (until 0.10 `ClusterProfileAccessProvider`). The provisioner
-    /// replaces the entries within 20 minutes after that.
-    #[strum(props(object = "ManagedProxyConfiguration"))]
-    AccessProviderContested,
     /// The replaced CA and the new one together exceed 64 KiB, so only the new one is published.
     ///
     /// Clients fail until the server has its new certificate.
@@ -241,23 +243,6 @@ pub enum Reason {
     /// Rename or delete it.
     #[strum(props(object = "ClusterPermission"))]
     ForeignClusterPermission,
-    /// ClusterPermissions cannot be listed: `--consumer-permissions=ClusterPermission` is set, and the hub does not serve
-    /// `rbac.open-cluster-management.io/v1alpha1`; or the flag is set, and the controller lacks the permission to list
-    /// them.
-    ///
-    /// The log of the controller contains the error. With `ClusterPermission`, consumers get no account on further
-    /// clusters until they can be listed. Existing accounts and ManifestWorks follow the objects and the grant.
-    #[strum(props(object = "CustomResourceDefinition"))]
-    ClusterPermissionsNotListed,
-    /// ManagedServiceAccounts, the ManifestWorks of a consumer, or the ManagedClusterAddOns that show the namespace of
-    /// accounts cannot be listed for a minute.
-    ///
-    /// See the log of the controller; install managed-serviceaccount, or set `--consumer-account-namespace`. Without the
-    /// list of accounts, the access of consumers stays as it is. Without the list of ManifestWorks, consumers get no
-    /// account on further clusters, and the account is still deleted when its grant ends. Without the list of
-    /// ManagedClusterAddOns, they get no permissions on further clusters.
-    #[strum(props(object = "CustomResourceDefinition"))]
-    ConsumerAccessNotListed,
     /// A ClusterAccess, or a part of it, is not accepted: the condition `Accepted` has the same reason and message.
     ///
     /// Correct the object, or the older one that has what it asks for.
@@ -292,12 +277,6 @@ pub enum Reason {
     /// Grant fewer clusters to Kueue's namespace, or divide them by label among several MultiKueueConfigs.
     #[strum(props(object = "MultiKueueConfig"))]
     MultiKueueConfigFull,
-    /// MultiKueueClusters and MultiKueueConfigs cannot be listed: the hub does not serve `kueue.x-k8s.io/v1beta2`
-    /// (Kueue 0.15 and later), or the controller lacks the permission.
-    ///
-    /// The log of the controller contains the error. They are written as soon as they can be listed.
-    #[strum(props(object = "MultiKueueConfig"))]
-    KueueNotListed,
 }
 
 impl Reason {

@@ -99,12 +99,14 @@ pub fn is_possible(fleet: &Fleet, namespace: &Namespace, cluster: &ClusterName) 
     decide(fleet, &key) != Grant::Refused
 }
 
-/// The namespaces that are granted a cluster, or may be, some of them repeatedly. Visits no others.
+/// The namespaces that are granted a cluster, or may be. Visits no others, and each once, however many sets select the
+/// cluster.
 pub(crate) fn possible_namespaces<'a>(
     fleet: &'a Fleet,
     cluster: &ClusterName,
 ) -> impl Iterator<Item = &'a Namespace> {
-    fleet.candidates_for(cluster).filter(|namespace| is_possible(fleet, namespace, cluster))
+    let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
+    candidates.into_iter().filter(|namespace| is_possible(fleet, namespace, cluster))
 }
 
 /// The namespaces that are granted a cluster, or may be.
@@ -116,7 +118,8 @@ pub fn namespaces_of<'a>(fleet: &'a Fleet, cluster: &ClusterName) -> BTreeSet<&'
 /// The clusters that are granted to a namespace, or may be. Visits no others.
 #[must_use]
 pub fn clusters_of<'a>(fleet: &'a Fleet, namespace: &Namespace) -> BTreeSet<&'a ClusterName> {
-    fleet.candidates_in(namespace).filter(|cluster| is_possible(fleet, namespace, cluster)).collect()
+    let candidates: BTreeSet<_> = fleet.candidates_in(namespace).collect();
+    candidates.into_iter().filter(|cluster| is_possible(fleet, namespace, cluster)).collect()
 }
 
 /// Whether any namespace is granted a cluster, or may be.

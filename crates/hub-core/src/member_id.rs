@@ -26,6 +26,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::finding::{Finding, Reason};
 use crate::fleet::ObservedCluster;
+use crate::nested;
 
 /// The field manager of writes to profiles, by which the API server records who set which label. It must not change,
 /// since `metadata.managedFields` of existing profiles contains it.
@@ -41,8 +42,6 @@ pub struct MemberId {
     pub value: String,
     /// `metadata.creationTimestamp` of the ManagedCluster.
     pub since: Option<Timestamp>,
-    /// Whether profiles follow a change of the ManagedCluster's label.
-    pub follow: bool,
 }
 
 /// What the API server records about the member ID of a profile.
@@ -57,10 +56,10 @@ pub struct MemberIdRecord {
 impl MemberId {
     /// The member ID of a cluster.
     #[must_use]
-    pub fn of(name: &ClusterName, cluster: &ObservedCluster, follow: bool) -> Self {
+    pub fn of(name: &ClusterName, cluster: &ObservedCluster) -> Self {
         let own = cluster.labels.get(labels::MEMBER_ID).filter(|id| !id.is_empty());
         let value = own.cloned().unwrap_or_else(|| name.to_string());
-        Self { value, since: cluster.created, follow }
+        Self { value, since: cluster.created }
     }
 
     /// Whether a profile keeps the member ID `shown` although it is not the current one.
@@ -69,7 +68,7 @@ impl MemberId {
         let is_of_another_cluster =
             self.since.zip(record.since).is_some_and(|(cluster, profile)| profile < cluster);
         shown.is_some_and(|shown| !shown.is_empty() && shown != self.value)
-            && !(self.follow || record.is_foreign || is_of_another_cluster)
+            && !(record.is_foreign || is_of_another_cluster)
     }
 
     /// The finding on a profile with the member ID `shown`.
@@ -79,7 +78,7 @@ impl MemberId {
                 Reason::MemberIdChanged,
                 format!(
                     "keeps the member ID {:?} although its ManagedCluster now has {:?}: an ID must not change while \
-                     a profile represents the same cluster (--follow-member-id applies the change)",
+                     a profile represents the same cluster (to apply the change, delete the profile)",
                     shown.unwrap_or_default(),
                     self.value
                 ),
@@ -115,8 +114,8 @@ impl MemberIdRecord {
 #[derive(Debug, Default)]
 pub struct MemberIds {
     ids: BTreeMap<ProfileKey, Text>,
-    /// The clusters with each ID, sorted; almost always one.
-    clusters: BTreeMap<Namespace, BTreeMap<Text, Vec<ClusterName>>>,
+    /// The clusters whose ID is not their name, by namespace and ID.
+    renamed: BTreeMap<(Namespace, Text), BTreeSet<ClusterName>>,
 }
 
 impl MemberIds {
@@ -128,27 +127,17 @@ impl MemberIds {
             return BTreeSet::new();
         }
         let mut others = BTreeSet::new();
-        let ids = self.clusters.entry(key.namespace.clone()).or_default();
-        if let Some(before) = self.ids.remove(key)
-            && let Some(clusters) = ids.get_mut(&before)
-        {
-            clusters.retain(|cluster| *cluster != key.cluster);
-            others.extend(clusters.iter().cloned());
-            if clusters.is_empty() {
-                ids.remove(&before);
+        if let Some(before) = self.ids.remove(key) {
+            nested::remove_value(&mut self.renamed, &(key.namespace.clone(), before.clone()), &key.cluster);
+            others.extend(self.clusters_with(&key.namespace, &before));
+        }
+        if let Some(id) = id.map(Text::from) {
+            others.extend(self.clusters_with(&key.namespace, &id));
+            if *id != *key.cluster.as_str() {
+                let renamed = self.renamed.entry((key.namespace.clone(), id.clone())).or_default();
+                renamed.insert(key.cluster.clone());
             }
-        }
-        if let Some(id) = id {
-            let id = Text::from(id);
-            let clusters = ids.entry(id.clone()).or_default();
-            others.extend(clusters.iter().cloned());
-            clusters.reserve_exact(1);
-            clusters.push(key.cluster.clone());
-            clusters.sort_unstable();
             self.ids.insert(key.clone(), id);
-        }
-        if ids.is_empty() {
-            self.clusters.remove(&key.namespace);
         }
         if others.is_empty() {
             return BTreeSet::new();
@@ -158,12 +147,19 @@ impl MemberIds {
         others.into_iter().map(key).collect()
     }
 
+    fn clusters_with(&self, namespace: &Namespace, id: &Text) -> BTreeSet<ClusterName> {
+        let renamed = self.renamed.get(&(namespace.clone(), id.clone()));
+        let named = ProfileKey { namespace: namespace.clone(), cluster: id.as_str().into() };
+        let named = Some(named).filter(|named| self.ids.get(named) == Some(id)).map(|named| named.cluster);
+        renamed.into_iter().flatten().cloned().chain(named).collect()
+    }
+
     /// The finding on a profile.
     #[must_use]
     pub fn finding(&self, key: &ProfileKey) -> Option<Finding> {
         let id = self.ids.get(key)?;
-        let clusters = self.clusters.get(&key.namespace)?.get(id)?;
-        let others: Vec<_> = clusters.iter().filter(|cluster| **cluster != key.cluster).collect();
+        let mut others = self.clusters_with(&key.namespace, id);
+        others.remove(&key.cluster);
         if others.is_empty() {
             return None;
         }

@@ -9,10 +9,20 @@ mod authorities;
 
 pub use self::authorities::{Authorities, KeyDigest};
 
-use hub_api::names::{ClusterName, Namespace, is_dns_label};
+use hub_api::names::{AccountName, ClusterName, Namespace, is_dns_label};
 
 /// The audience of the tokens by which applications prove who they are, by default.
 pub const DEFAULT_AUDIENCE: &str = "hub-addons";
+
+/// The name of the user server's ManagedServiceAccount on each cluster, by default. The names that begin like this are
+/// reserved: no token of such an account is copied, whatever its labels.
+pub const ACCOUNT: &str = "hub-addons-user-server";
+
+/// Whether a name is reserved for the account of the user server.
+#[must_use]
+pub fn is_reserved(account: &AccountName) -> bool {
+    account.as_str().starts_with(ACCOUNT)
+}
 
 /// What distinguishes users and groups of the hub from those of the cluster.
 const PREFIX: &str = "cluster:hub:";

@@ -219,6 +219,11 @@ impl ObservedProfile {
         others.count() < MAX_ACCESS_PROVIDERS
     }
 
+    /// The status, which profiles with the same one share.
+    pub(crate) fn shared_status(&self) -> Option<&StatusText> {
+        self.status.as_ref()
+    }
+
     fn status(&self) -> Map<String, Value> {
         serde_json::from_str(&self.status_text()).unwrap_or_default()
     }
@@ -290,6 +295,29 @@ pub fn plan(
     let no_room = Providers::of(&status, &desired.status).finding();
     let findings = unreadable.into_iter().chain(member_id).chain(no_room).collect();
     ProfilePlan { action: difference(observed, &status, &desired), findings }
+}
+
+/// The first property that a write changes in a profile that has a status already.
+#[must_use]
+pub fn changed_property(observed: Option<&ObservedProfile>, action: &ProfileAction) -> Option<String> {
+    let ProfileAction::PatchStatus(_, patch) = action else { return None };
+    let wanted = patch["status"].get("properties")?;
+    let wanted = wanted.as_array().map(Vec::as_slice).unwrap_or_default();
+    let status = observed.filter(|observed| observed.has_status())?.status();
+    let shown = entries(&status, "properties");
+    let added = wanted.iter().find(|property| !shown.contains(property));
+    let changed = added.or_else(|| shown.iter().find(|property| !wanted.contains(property)))?;
+    changed["name"].as_str().map(str::to_owned)
+}
+
+/// Takes the properties out of a write.
+pub fn without_properties(action: &mut ProfileAction) {
+    let ProfileAction::PatchStatus(_, patch) = action else { return };
+    let Some(status) = patch["status"].as_object_mut() else { return };
+    status.remove("properties");
+    if status.is_empty() {
+        *action = ProfileAction::Nothing;
+    }
 }
 
 fn difference(observed: &ObservedProfile, status: &Map<String, Value>, desired: &Desired) -> ProfileAction {

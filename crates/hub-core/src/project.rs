@@ -13,6 +13,7 @@ use hub_api::names::{ClusterName, LABEL_VALUE_MAX_LENGTH, ManagerName, ProfileKe
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use crate::claim_allow_list::ClaimAllowList;
 use crate::finding::{Finding, Reason};
 use crate::fleet::{ClusterState, Fleet, ObservedCluster};
 use crate::grant::{self, Grant};
@@ -43,8 +44,8 @@ pub struct ProjectionSettings {
     pub manager: ManagerName,
     /// The labels to copy from ManagedClusters to their profiles.
     pub propagated_labels: LabelAllowList,
-    /// Whether profiles follow a change of their cluster's member ID.
-    pub follow_member_id: bool,
+    /// The claims that profiles show as properties.
+    pub propagated_claims: ClaimAllowList,
 }
 
 /// Whether a cluster of this name can have a profile: the name becomes a label value.
@@ -71,7 +72,7 @@ pub fn desired(fleet: &Fleet, key: &ProfileKey, settings: &ProjectionSettings) -
                 Grant::Granted => Presence::Wanted(identity),
                 _ => Presence::Kept(identity),
             },
-            status: status(cluster, state),
+            status: status(cluster, state, &settings.propagated_claims),
         },
         Err(_) => Desired { presence: Presence::Kept(identity), ..Desired::default() },
     }
@@ -92,15 +93,16 @@ pub fn identity(name: &ClusterName, cluster: &ObservedCluster, settings: &Projec
     if let Some(set) = cluster.exclusive_set() {
         wanted.insert(labels::CLUSTER_SET.to_owned(), set.to_owned());
     }
-    let member_id = MemberId::of(name, cluster, settings.follow_member_id);
+    let member_id = MemberId::of(name, cluster);
     wanted.insert(labels::MEMBER_ID.to_owned(), member_id.value.clone());
     Identity { labels: wanted, member_id, propagated: propagated.clone(), display_name: name.to_string() }
 }
 
 /// What the projector desires of a profile's status.
 #[must_use]
-pub fn status(cluster: &ObservedCluster, state: &ClusterState) -> DesiredStatus {
-    let (properties, _) = properties(&state.claims);
+pub fn status(cluster: &ObservedCluster, state: &ClusterState, claims: &ClaimAllowList) -> DesiredStatus {
+    let (mut properties, _) = properties(&state.claims);
+    properties.retain(|property| claims.allows(&property.name));
     let since = cluster.created.unwrap_or(Timestamp::UNIX_EPOCH);
     DesiredStatus {
         version: Some(ClusterVersion { kubernetes: state.kubernetes_version.clone() }),
@@ -268,7 +270,7 @@ mod tests {
 
     fn shown(status: &Value) -> DesiredStatus {
         let (cluster, state) = cluster(status);
-        super::status(&cluster, &state)
+        super::status(&cluster, &state, &ClaimAllowList::default())
     }
 
     #[test]
@@ -291,6 +293,17 @@ mod tests {
         let properties = desired.properties.unwrap();
         let pairs: Vec<_> = properties.iter().map(|p| (p.name.as_str(), p.value.as_str())).collect();
         assert_eq!(pairs, [("id.k8s.io", "7"), ("platform", "KVM")]);
+    }
+
+    #[test]
+    fn claims_that_are_not_propagated_are_no_properties() {
+        let (cluster, state) = cluster(&json!({"clusterClaims": [
+            {"name": "a.example.com", "value": "1"}, {"name": "b.example.com", "value": "1"},
+        ]}));
+        for (list, shown) in [("", 2), ("a.*", 1), ("c", 0)] {
+            let properties = super::status(&cluster, &state, &list.parse().unwrap()).properties;
+            assert_eq!(properties.map(|properties| properties.len()), Some(shown), "{list:?}");
+        }
     }
 
     #[test]

@@ -34,6 +34,12 @@ impl From<&str> for StatusText {
 }
 
 impl StatusText {
+    /// Where its parts are in memory: equal for equal texts, since these are shared.
+    pub(crate) fn address(&self) -> Vec<usize> {
+        let long = self.long.iter().map(|(_, text)| text.as_ptr().addr());
+        [self.text.as_ptr().addr()].into_iter().chain(long).collect()
+    }
+
     /// The whole text.
     pub(crate) fn whole(&self) -> String {
         let mut whole = String::new();

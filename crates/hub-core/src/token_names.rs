@@ -10,6 +10,7 @@ use hub_api::names::{AccountKey, AccountName, ClusterName};
 
 use crate::fleet::Fleet;
 use crate::grant;
+use crate::own_identity;
 
 /// The maximum number of names per cluster.
 pub const MAX_OF_A_CLUSTER: usize = 50;
@@ -42,7 +43,7 @@ pub(crate) fn within_limits<'a>(
     let mut result = TokenNames::default();
     let mut counts = BTreeMap::<&ClusterName, usize>::new();
     for (cluster, account) in accounts {
-        if result.names.contains(account) {
+        if result.names.contains(account) || own_identity::is_reserved(account) {
             continue;
         }
         let count = counts.entry(cluster).or_default();

@@ -10,3 +10,4 @@ pub mod fleet_cache;
 pub mod process;
 mod profile_cache;
 pub mod profiles;
+mod property_pace;

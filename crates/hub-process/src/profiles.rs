@@ -17,14 +17,16 @@ use hub_core::concerned::KnownProfiles;
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::member_id::{FIELD_MANAGER, MemberIds};
 use hub_core::priority::Priority;
-use hub_core::profile::{Desired, ObservedProfile, Presence, ProfilePlan, plan};
+use hub_core::profile::{Desired, ObservedProfile, Presence, ProfilePlan, changed_property, plan};
 use hub_core::version::Version;
 use kube::api::{ApiResource, DynamicObject};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
+use tokio::task::yield_now;
 
 use crate::controller::{Controller, ProfileFollower};
 use crate::profile_cache::ProfileCache;
+use crate::property_pace::PropertyPace;
 use hub_runtime::host::{Host, Watches};
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::Outcome;
@@ -33,6 +35,7 @@ use hub_runtime::reconciler::{Objects, Planned, Read};
 use hub_runtime::watch::{self, LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
 use hub_runtime::write::error::WriteError;
 use hub_runtime::write::execute::{Target, metadata};
+use hub_runtime::written::Left;
 
 /// The plural of the kind; also the name of this loop in metrics.
 const RESOURCE: &str = "clusterprofiles";
@@ -42,11 +45,18 @@ const PROJECTION_GRACE: Duration = Duration::from_secs(1);
 /// How often a write that waits until profiles can be read is planned again.
 const UNREAD: Duration = Duration::from_secs(5);
 
+/// How many profiles are queued before other tasks run: a millisecond of work.
+const AT_ONCE: usize = 256;
+
 /// What was planned for a profile beside the write.
 pub struct PlannedProfile {
     /// The uid of the observed profile.
     uid: Option<String>,
     findings: Vec<Finding>,
+    /// Whether the write changes properties.
+    changes_properties: bool,
+    /// How long properties are held back.
+    held: Option<Duration>,
 }
 
 /// The cache, the queue and the writer of ClusterProfiles.
@@ -57,6 +67,7 @@ pub struct Profiles {
     owners: OnceLock<Vec<Weak<dyn Controller>>>,
     cache: Mutex<ProfileCache>,
     member_ids: Mutex<MemberIds>,
+    pace: Mutex<PropertyPace>,
     /// Whether profiles cannot be read, so that the cache is out of date.
     unread: AtomicBool,
     /// The profiles to write.
@@ -69,8 +80,8 @@ impl Profiles {
         host.metrics.declare_written(RESOURCE);
         let (reporter, queue) = (host.reporter(RESOURCE), Work::new(&host, RESOURCE));
         let (owners, cache) = (OnceLock::new(), Mutex::default());
-        let (member_ids, unread) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { host, reporter, manager, owners, cache, member_ids, unread, queue })
+        let (member_ids, pace, unread) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        Arc::new(Self { host, reporter, manager, owners, cache, member_ids, pace, unread, queue })
     }
 
     /// Starts the watch, if any of these controllers owns a part of profiles or follows them. A second call changes
@@ -106,9 +117,17 @@ impl Profiles {
     pub fn enqueue_where(&self, mut concerned: impl FnMut(&ObservedProfile) -> bool) {
         let cache = self.cache();
         let keys = cache.iter().filter(|(_, observed)| concerned(observed)).map(|(key, _)| key);
-        let keys: Vec<_> = keys.collect();
+        let mut keys: Vec<_> = keys.collect();
         drop(cache);
+        let later = keys.split_off(keys.len().min(AT_ONCE));
         self.queue.add_all(keys);
+        let queue = Arc::clone(&self.queue);
+        self.host.tasks.spawn_once("the queue of profiles", async move {
+            for keys in later.chunks(AT_ONCE) {
+                yield_now().await;
+                queue.add_all(keys.iter().cloned());
+            }
+        });
     }
 
     /// Queues the profiles of a cluster, as updates.
@@ -162,6 +181,7 @@ impl Profiles {
             self.queue.written.ended(&key, &known.version.uid);
         }
         self.carries(&key, None);
+        self.pace.lock().forget(&key);
         self.reporter.forget(&Subject::Profile(key.clone()));
         self.changed(key);
     }
@@ -188,6 +208,12 @@ impl KnownProfiles for Profiles {
 
     fn is_pending(&self, key: &ProfileKey) -> bool {
         self.queue.holds(key)
+    }
+
+    fn pending_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
+        let first = ProfileKey { namespace: namespace.clone(), cluster: "".into() };
+        let pending = self.queue.held_from(&first, |key| key.namespace == *namespace);
+        pending.into_iter().map(|key| key.cluster).collect()
     }
 }
 
@@ -227,10 +253,16 @@ impl Objects for Profiles {
             return Planned::Wait(wait);
         }
         let projects = desired.iter().any(|desired| desired.presence.identity().is_some());
-        let ProfilePlan { action, mut findings } = plan(key, &self.manager, observed.as_ref(), desired);
+        let ProfilePlan { mut action, mut findings } = plan(key, &self.manager, observed.as_ref(), desired);
         if projects && observed.as_ref().is_some_and(|observed| observed.manager == self.manager.as_str()) {
             findings.extend(self.member_ids.lock().finding(key));
         }
+        let held = self.pace.lock().hold(key, observed.as_ref(), &mut action);
+        let held = held.map(|(wait, finding)| {
+            findings.push(finding);
+            wait
+        });
+        let changes_properties = changed_property(observed.as_ref(), &action).is_some();
         // Of what is known to exist, the end of a grant can still be written.
         let is_end = matches!(action, Action::Nothing | Action::Delete(_) | Action::DeleteByUid(_));
         if !is_end && self.unread.load(Ordering::Relaxed) {
@@ -240,14 +272,25 @@ impl Objects for Profiles {
         let action = action.map(|object| without_status(&object, &resource), |patch| patch);
         Planned::Write(
             action,
-            PlannedProfile { uid: observed.map(|observed| observed.version.uid), findings },
+            PlannedProfile {
+                uid: observed.map(|observed| observed.version.uid),
+                findings,
+                changes_properties,
+                held,
+            },
         )
     }
 
     // A reported failure persists until nothing is left to write: a retry alone does not resolve it.
     fn settled(&self, key: &ProfileKey, plan: PlannedProfile) -> Outcome {
         self.reporter.report(&Subject::Profile(key.clone()), plan.uid.as_deref(), plan.findings);
-        Outcome::Done
+        plan.held.map_or(Outcome::Done, Outcome::RetryAfter)
+    }
+
+    fn wrote(&self, key: &ProfileKey, plan: &PlannedProfile, _: &str, _: &Left) {
+        if plan.changes_properties {
+            self.pace.lock().wrote(key);
+        }
     }
 
     fn refused(&self, key: &ProfileKey, plan: &PlannedProfile, error: &WriteError) {

@@ -3,6 +3,6 @@
 pub(crate) mod backoff;
 pub mod circuit_breaker;
 pub(crate) mod failure_groups;
-pub(crate) mod key_rate_limit;
+pub(crate) mod repeated_writes;
 pub mod retry_policy;
 pub(crate) mod workers;

@@ -9,7 +9,7 @@ mod keys;
 mod ready;
 pub mod work;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -69,12 +69,12 @@ pub struct Queue<K> {
 struct QueueState<K> {
     workers: usize,
     ready: Ready<K>,
-    running: HashMap<K, Running>,
+    running: BTreeMap<K, Running>,
     /// The lane from which the next key is taken first.
     turn: usize,
     waiting: BTreeSet<(Instant, K)>,
     /// The keys that wait, each with its due time (`None` for a parked key) and its priority.
-    due: HashMap<K, (Option<Instant>, Priority)>,
+    due: BTreeMap<K, (Option<Instant>, Priority)>,
     failing: HashMap<K, ExponentialBackoff>,
     refused: HashMap<K, ExponentialBackoff>,
     closed: bool,
@@ -94,10 +94,10 @@ impl<K: Key> Queue<K> {
         let state = QueueState {
             workers,
             ready: Ready::default(),
-            running: HashMap::new(),
+            running: BTreeMap::new(),
             turn: 0,
             waiting: BTreeSet::new(),
-            due: HashMap::new(),
+            due: BTreeMap::new(),
             failing: HashMap::new(),
             refused: HashMap::new(),
             closed: false,
@@ -233,6 +233,15 @@ impl<K: Key> Queue<K> {
     pub fn holds(&self, key: &K) -> bool {
         let state = self.state.lock();
         state.ready.places.contains_key(key) || state.due.contains_key(key) || state.running.contains_key(key)
+    }
+
+    /// The keys from this one on, while they satisfy a condition, that are queued, wait for a retry, or are with a worker.
+    pub fn held_from(&self, from: &K, is_wanted: impl Fn(&K) -> bool) -> Vec<K> {
+        let state = self.state.lock();
+        let ready = state.ready.places.range(from..).map(|(key, _)| key).take_while(|key| is_wanted(key));
+        let due = state.due.range(from..).map(|(key, _)| key).take_while(|key| is_wanted(key));
+        let running = state.running.range(from..).map(|(key, _)| key).take_while(|key| is_wanted(key));
+        ready.chain(due).chain(running).cloned().collect()
     }
 
     /// The number of keys that are queued, wait for a retry, or are with a worker.

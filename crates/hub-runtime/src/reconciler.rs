@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::queue::work::Work;
 use crate::queue::{Key, Outcome};
 use crate::write::error::{Category, WriteError};
-use crate::write::execute::{Target, version};
+use crate::write::execute::{Target, content, version};
 use crate::written::Left;
 
 /// How long a key that was read is held while the watch does not show its object, before it is read again.
@@ -125,7 +125,8 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
         }
         let Some(verb) = action.verb() else { return settled(objects, key, plan) };
         let target = objects.target(key);
-        if let Some(delayed) = work.delays(key, target.resource, verb) {
+        let content = content(&action);
+        if let Some(delayed) = work.delays(key, target.resource, verb, content) {
             if let Some(error) = delayed.error {
                 objects.refused(key, &plan, &error);
             }
@@ -144,7 +145,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
             }
             Err(error) => return failed(objects, key, action.uid(), &plan, &error),
         };
-        work.accepted(key, target.resource, verb);
+        work.accepted(key, target.resource, verb, content);
         let is_unchanged = matches!(&left, Left::Exists(left) if action.version() == Some(left));
         let is_held = verb == "delete" && matches!(left, Left::Exists(_));
         if is_unchanged && !is_held {
@@ -189,7 +190,7 @@ async fn read<O: Objects>(objects: &O, key: &O::Key) -> Result<Read, Outcome> {
     };
     match read {
         Ok(object) => {
-            work.read(key, target.resource);
+            work.read(key, target.resource, if O::CAN_GET { "get" } else { "list" });
             match object.as_deref().and_then(version) {
                 Some(version) => work.written.set(key, Left::Read(version)),
                 None => work.written.forget(key),

@@ -146,6 +146,7 @@ pub struct Watch<K> {
     /// The namespace, if a process may have such a watch in several and waits for all of them.
     pub(crate) namespace: Option<Text>,
     pub(crate) need: Need,
+    is_expected: bool,
     path: CollectionPath,
     extent: Extent,
     decode: Decode<K>,
@@ -196,6 +197,7 @@ impl<K: 'static> Watch<K> {
             resource,
             namespace: None,
             need: Need::Required,
+            is_expected: false,
             path: CollectionPath::Fixed(path),
             extent,
             decode,
@@ -230,6 +232,12 @@ impl<K: 'static> Watch<K> {
         Self { need: Need::Optional, ..self }
     }
 
+    /// The hub should serve the kind, although the process can work without it: otherwise this is reported after a minute,
+    /// also before the first list.
+    pub fn expected(self) -> Self {
+        Self { is_expected: true, ..self }
+    }
+
     /// It starts while the process already works: see [`Need::Late`].
     pub fn late(self) -> Self {
         Self { need: Need::Late, ..self }
@@ -243,7 +251,7 @@ impl<K: 'static> Watch<K> {
         lists: Lists,
         sink: Box<dyn Sink<K>>,
     ) -> impl Future<Output = ()> + Send + use<K> {
-        let Self { path, extent, decode, fields, labels, page, .. } = self;
+        let Self { path, extent, decode, fields, labels, page, is_expected, .. } = self;
         let follower = Follower {
             endpoint: WatchEndpoint { client, path, extent, fields, labels, page: PageSize::new(page) },
             decode,
@@ -253,6 +261,7 @@ impl<K: 'static> Watch<K> {
             lists,
             unseen: None,
             unread: None,
+            is_expected,
             was_listed: false,
             is_absent: false,
             is_interrupted: false,

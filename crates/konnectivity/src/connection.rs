@@ -46,6 +46,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(8);
 /// Flow-control windows for what the proxy server sends. Tunnels are always read, so these limit only the bandwidth.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
+/// What may wait in one tunnel for a proxy server that does not take it.
+const SEND_BUFFER: usize = 64 << 10;
 /// How much of the proxy server's error text is kept.
 const ERROR_LENGTH: usize = 200;
 
@@ -128,6 +130,7 @@ async fn connect(host: &str, port: u16, config: Arc<ClientConfig>) -> io::Result
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .handshake(TokioIo::new(tls));

@@ -102,7 +102,7 @@ impl Dialer {
         opening.await.map_err(DialError::Unreachable)
     }
 
-    /// Opens a connection in a task, which goes on if nobody waits for it any more.
+    /// Opens a connection in a task, which continues if no request waits for it any more.
     fn open(&self, config: Arc<ClientConfig>) -> Opening {
         let opening = tokio::spawn(Connection::open(self.0.host.clone(), self.0.port, config));
         let opened = opening.map(|opened| match opened {

@@ -18,9 +18,9 @@ use crate::connection::Carrier;
 use crate::packet::{Data, Packet, Payload};
 
 /// How many bytes may wait to be read in a [`Budget`] by default.
-pub const BUFFER_LIMIT: usize = 16 << 20;
+pub const BUFFER_LIMIT: usize = 8 << 20;
 /// How many packets may wait to be sent.
-pub(crate) const OUTGOING: usize = 16;
+pub(crate) const OUTGOING: usize = 4;
 /// Maximum of bytes in one packet: as many as agents send.
 const PACKET: usize = 64 << 10;
 /// How long the proxy server may take to confirm that a tunnel has ended.
@@ -29,12 +29,16 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many bytes may wait to be read, in the tunnels that share it: at most its limit. The protocol cannot ask
 /// the other side to wait: a tunnel for whose data there is no room ends with an error, since otherwise its agent would
 /// deliver nothing to anyone. Clones share it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Budget {
     used: Arc<AtomicUsize>,
     limit: usize,
     exceeded: CancellationToken,
+    counted: Option<Arc<Count>>,
 }
+
+type Guard = Box<dyn Send + Sync>;
+type Count = dyn Fn(usize) -> Guard + Send + Sync;
 
 impl Default for Budget {
     fn default() -> Self {
@@ -46,13 +50,20 @@ impl Default for Budget {
 struct Chunk {
     bytes: Bytes,
     budget: Budget,
+    _counted: Option<Guard>,
 }
 
 impl Budget {
     /// A budget of this many bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { used: Arc::default(), limit, exceeded: CancellationToken::new() }
+        Self { used: Arc::default(), limit, exceeded: CancellationToken::new(), counted: None }
+    }
+
+    /// The same, whose bytes also count elsewhere: until what this returns for them is dropped.
+    #[must_use]
+    pub fn counted(self, count: impl Fn(usize) -> Guard + Send + Sync + 'static) -> Self {
+        Self { counted: Some(Arc::new(count)), ..self }
     }
 
     /// Waits until it had no room for what arrived.
@@ -63,7 +74,8 @@ impl Budget {
     /// Takes what arrives, if there is room.
     fn take(&self, bytes: Bytes) -> Option<Chunk> {
         let before = self.used.fetch_add(bytes.len(), Ordering::AcqRel);
-        let chunk = Chunk { bytes, budget: self.clone() };
+        let counted = self.counted.as_ref().map(|count| count(bytes.len()));
+        let chunk = Chunk { bytes, budget: self.clone(), _counted: counted };
         if before + chunk.bytes.len() > self.limit {
             self.exceeded.cancel();
             return None;

@@ -19,9 +19,16 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 use clusterprofile_cli::args;
 use clusterprofile_cli::{CommandError, Hub, describe};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::retry::RetryPolicy;
+use kube::client::{ClientBuilder, ConfigExt as _};
+use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 use object_names::visible;
+use tower::retry::RetryLayer;
+use tower::{BoxError, ServiceBuilder};
 
 /// Shows which clusters a namespace can see on an Open Cluster Management hub, and why it cannot see or reach one
 #[derive(Debug, Parser)]
@@ -172,13 +179,9 @@ async fn hub(args: &HubArgs) -> Result<Hub, String> {
         Some(path) => format!("cannot use the kubeconfig {}: {error}", path.display()),
         None => format!("no hub to talk to: {error}; --kubeconfig names a kubeconfig"),
     };
-    let file = match &args.kubeconfig {
-        Some(path) => Kubeconfig::read_from(path),
-        None => Kubeconfig::read(),
-    };
-    let file = file.map_err(failed)?;
+    let file = hub_config::read(args.kubeconfig.as_deref()).map_err(failed)?;
     let is_other_context = args.context.is_some() && args.context != file.current_context;
-    let mut config = Config::from_custom_kubeconfig(file, &options).await.map_err(failed)?;
+    let mut config = hub_config::config(file, &options).await.map_err(failed)?;
     if !args.request_timeout.is_zero() {
         let timeout = Some(args.request_timeout);
         config.connect_timeout = timeout;
@@ -191,7 +194,7 @@ async fn hub(args: &HubArgs) -> Result<Hub, String> {
         config.auth_info.impersonate_groups = Some(args.as_group.clone());
         config.auth_info.impersonate_uid.clone_from(&args.as_uid);
     }
-    let client = Client::try_from(config);
+    let client = client(&config);
     let client =
         client.map_err(|error| format!("cannot set up a client for the hub: {}", describe(&error)))?;
     let mut hub = Hub::new(client, args.kubeconfig.clone().or_else(default_kubeconfig));
@@ -200,10 +203,32 @@ async fn hub(args: &HubArgs) -> Result<Hub, String> {
     Ok(hub)
 }
 
-/// The kubeconfig that kubectl uses, if it is a single file.
+/// kube's own client, whose proxies are not those of kubectl, with the connector of ours.
+fn client(config: &Config) -> kube::Result<Client> {
+    let mut tcp = HttpConnector::new();
+    // The next layer adds TLS.
+    tcp.enforce_http(false);
+    let connector = hub_config::connector(config, tcp)?;
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(RetryLayer::new(RetryPolicy::server_retry()))
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
+}
+
+/// The files that kubectl reads, as a value of `KUBECONFIG`.
 fn default_kubeconfig() -> Option<PathBuf> {
-    let named = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
-    named.map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".kube").join("config")))
+    let files = hub_config::default_files();
+    std::env::join_paths(&files).ok().filter(|_| !files.is_empty()).map(PathBuf::from)
 }
 
 #[cfg(test)]
@@ -283,6 +308,7 @@ mod tests {
         let place = match command {
             OnHub::List(args) => args.place,
             OnHub::Explain(args) => return args.namespace,
+            OnHub::Report(args) => return args.namespace,
             OnHub::Test(args) => args.place,
             OnHub::Kubeconfig(args) => args.place,
         };

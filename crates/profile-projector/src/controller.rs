@@ -1,6 +1,9 @@
 //! The projector as a controller.
 
-use hub_api::names::ProfileKey;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hub_api::names::{Namespace, ProfileKey};
 use hub_core::concerned::concerned;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant;
@@ -9,6 +12,7 @@ use hub_core::profile::{Desired, ObservedProfile};
 use hub_core::project::{self, ProjectionSettings};
 use hub_process::controller::{Controller, Owner};
 use hub_process::process::Shared;
+use parking_lot::Mutex;
 use tokio::task::yield_now;
 
 /// The feature gate that starts the projector.
@@ -17,12 +21,34 @@ pub const GATE: &str = "ClusterProfile";
 pub struct Projector {
     shared: Shared,
     settings: ProjectionSettings,
+    /// The namespaces whose profiles are to be queued one by one, so that other tasks run in between: a hub has tens of
+    /// thousands of profiles.
+    backlog: Arc<Mutex<BTreeSet<Namespace>>>,
 }
 
 impl Projector {
     #[must_use]
     pub fn new(shared: &Shared, settings: ProjectionSettings) -> Self {
-        Self { shared: shared.clone(), settings }
+        Self { shared: shared.clone(), settings, backlog: Arc::default() }
+    }
+
+    fn queue_namespaces(&self, namespaces: impl IntoIterator<Item = Namespace>) {
+        let (shared, backlog) = (self.shared.clone(), Arc::clone(&self.backlog));
+        let mut waiting = backlog.lock();
+        let is_running = !waiting.is_empty();
+        waiting.extend(namespaces);
+        drop(waiting);
+        if is_running {
+            return;
+        }
+        self.shared.host.tasks.spawn_once("the queue of profiles", async move {
+            loop {
+                let Some(namespace) = backlog.lock().first().cloned() else { return };
+                queue(&shared, &shared.fleet.read(), &Touched::Namespaces([namespace.clone()].into()));
+                backlog.lock().remove(&namespace);
+                yield_now().await;
+            }
+        });
     }
 }
 
@@ -36,19 +62,15 @@ impl Controller for Projector {
     }
 
     fn begin(&self) {
-        // Other tasks run in between: a hub has tens of thousands of profiles.
-        let shared = self.shared.clone();
-        let namespaces: Vec<_> = shared.fleet.read().namespaces().cloned().collect();
-        self.shared.host.tasks.spawn_once("the first queue of profiles", async move {
-            for namespace in namespaces {
-                queue(&shared, &shared.fleet.read(), &Touched::Namespaces([namespace].into()));
-                yield_now().await;
-            }
-        });
+        let namespaces: Vec<_> = self.shared.fleet.read().namespaces().cloned().collect();
+        self.queue_namespaces(namespaces);
     }
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        queue(&self.shared, fleet, touched);
+        match touched {
+            Touched::Namespaces(namespaces) => self.queue_namespaces(namespaces.iter().cloned()),
+            Touched::Nothing | Touched::Cluster(_) => queue(&self.shared, fleet, touched),
+        }
     }
 }
 

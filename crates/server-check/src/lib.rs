@@ -20,6 +20,7 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// Timeout of a check.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,34 +32,45 @@ pub async fn check(server: PublishedServer) -> Sighting {
 }
 
 async fn connect(server: PublishedServer) -> Sighting {
-    let address = server.address.clone();
-    let observer = Arc::new(Observer::new(&server));
-    match handshake(&address.host, address.port, Arc::clone(&observer)).await {
-        Ok(()) => observer.presented().map_or_else(
-            || Sighting::Unreachable("it presents no certificate".to_owned()),
-            Sighting::Presented,
-        ),
-        Err(error) => match observer.presented() {
-            Some(presented) if presented.refused.is_some() => Sighting::Presented(presented),
-            _ => Sighting::Unreachable(explained(&*error)),
+    match TcpStream::connect((&*server.address.host, server.address.port)).await {
+        Ok(stream) => match handshake(&server, stream, &[]).await {
+            Ok((_, presented)) => Sighting::Presented(presented),
+            Err(sighting) => sighting,
         },
+        Err(error) => Sighting::Unreachable(explained(&error)),
     }
 }
 
-async fn handshake(
-    host: &str,
-    port: u16,
-    observer: Arc<Observer>,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let config = ClientConfig::builder_with_provider(Arc::clone(&observer.provider))
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(observer)
-        .with_no_client_auth();
-    let name = server_name(host)?;
-    let stream = TcpStream::connect((host, port)).await?;
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
-    Ok(())
+/// Makes the handshake on a connection to the server, to speak one of these protocols. An anchor has verified the
+/// certificate that is returned; [`PublishedServer::judge`] compares its names.
+///
+/// # Errors
+///
+/// No anchor verifies the certificate, or there is none.
+pub async fn handshake(
+    server: &PublishedServer,
+    stream: TcpStream,
+    protocols: &[&[u8]],
+) -> Result<(TlsStream<TcpStream>, Presented), Sighting> {
+    let observer = Arc::new(Observer::new(server));
+    let connecting = async {
+        let mut config = ClientConfig::builder_with_provider(Arc::clone(&observer.provider))
+            .with_safe_default_protocol_versions()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::<Observer>::clone(&observer))
+            .with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        let name = server_name(&server.address.host)?;
+        Ok::<_, Box<dyn Error + Send + Sync>>(
+            TlsConnector::from(Arc::new(config)).connect(name, stream).await?,
+        )
+    };
+    match (connecting.await, observer.presented()) {
+        (Ok(stream), Some(presented)) => Ok((stream, presented)),
+        (Ok(_), None) => Err(Sighting::Unreachable("it presents no certificate".to_owned())),
+        (Err(_), Some(presented)) if presented.refused.is_some() => Err(Sighting::Presented(presented)),
+        (Err(error), _) => Err(Sighting::Unreachable(explained(&*error))),
+    }
 }
 
 fn server_name(host: &str) -> Result<ServerName<'static>, rustls::pki_types::InvalidDnsNameError> {
@@ -138,7 +150,9 @@ impl Observer {
     ) -> Result<(), rustls::Error> {
         // Unlike Go, webpki refuses a self-signed CA certificate as the certificate of a server.
         if *anchor.der == **certificate {
-            return Ok(());
+            let expires = u64::try_from(anchor.not_after.as_second()).unwrap_or_default();
+            let is_expired = now.as_secs() > expires;
+            return if is_expired { Err(CertificateError::Expired.into()) } else { Ok(()) };
         }
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(anchor.der.to_vec()))?;

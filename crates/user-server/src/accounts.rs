@@ -10,12 +10,15 @@ use hub_api::secret::{Secret, SecretBytes};
 use hub_api::text::Text;
 use hub_core::entry::Refusal;
 use hub_core::finding::Subject;
+use hub_core::fleet::Fleet;
 use hub_core::own_identity::{Authorities, KeyDigest};
 use hub_core::trust::BUNDLE_SIZE_LIMIT;
+use hub_process::fleet_cache::FleetCache;
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable};
 use konnectivity::{Credentials, Dialer};
 use parking_lot::Mutex;
+use rustls::client::Resumption;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, TrustAnchor};
@@ -40,10 +43,11 @@ pub(crate) struct Account {
 }
 
 /// The accounts by cluster, of which clones share them. Follows the Secrets with the name of the account: the one in the
-/// namespace of a cluster is for this cluster.
+/// namespace of a cluster is for this cluster. Nothing is kept of others, which anyone may have created.
 #[derive(Clone)]
 pub(crate) struct Accounts {
     known: Arc<Mutex<Known>>,
+    fleet: FleetCache,
     reporter: Reporter,
     /// Whether clusters with a CA in common are refused.
     refuses_shared: bool,
@@ -53,6 +57,8 @@ pub(crate) struct Accounts {
 struct Known {
     reported: HashMap<ClusterName, Reported>,
     authorities: Authorities,
+    /// The namespaces of such Secrets that are not those of clusters.
+    others: BTreeSet<ClusterName>,
 }
 
 struct Reported {
@@ -62,8 +68,20 @@ struct Reported {
 }
 
 impl Accounts {
-    pub(crate) fn new(reporter: Reporter, refuses_shared: bool) -> Self {
-        Self { known: Arc::default(), reporter, refuses_shared }
+    pub(crate) fn new(fleet: FleetCache, reporter: Reporter, refuses_shared: bool) -> Self {
+        Self { known: Arc::default(), fleet, reporter, refuses_shared }
+    }
+
+    /// A cluster has changed. Returns whether its Secret must be read again, since it came before its cluster.
+    pub(crate) fn cluster_changed(&self, fleet: &Fleet, cluster: &ClusterName) -> bool {
+        if is_cluster(fleet, cluster) {
+            return self.known.lock().others.remove(cluster);
+        }
+        if self.known.lock().reported.contains_key(cluster) {
+            self.set(cluster.clone(), None);
+            self.known.lock().others.insert(cluster.clone());
+        }
+        false
     }
 
     /// The account on a cluster, if it is reported.
@@ -95,6 +113,12 @@ impl Sink<Secret> for Accounts {
         // A Secret that cannot be read counts as missing: what is known may be out of date.
         let Ok(secret) = object else { return self.delete(key) };
         let cluster = ClusterName::new(key.namespace.clone());
+        // First, since the cluster may come meanwhile.
+        self.known.lock().others.insert(cluster.clone());
+        if !is_cluster(&self.fleet.read(), &cluster) {
+            return;
+        }
+        self.known.lock().others.remove(&cluster);
         let reported = read(&secret, self.known.lock().reported.get(&cluster));
         if reported.is_none() {
             tracing::warn!(%cluster, "the Secret of the user server's account has no usable token and ca.crt");
@@ -103,8 +127,15 @@ impl Sink<Secret> for Accounts {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.set(ClusterName::new(key.namespace.clone()), None);
+        let cluster = ClusterName::new(key.namespace.clone());
+        self.known.lock().others.remove(&cluster);
+        self.set(cluster, None);
     }
+}
+
+/// Whether a cluster of this name is accepted, so that only its agent and administrators write in its namespace.
+fn is_cluster(fleet: &Fleet, cluster: &ClusterName) -> bool {
+    fleet.cluster(cluster).is_some_and(|cluster| cluster.accepted != Some(false))
 }
 
 fn value<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
@@ -115,7 +146,7 @@ fn value<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
 /// connections that use it.
 fn read(secret: &Secret, before: Option<&Reported>) -> Option<Reported> {
     let (token, ca) = (value(secret, "token")?, value(secret, "ca.crt")?);
-    // Whoever may create Secrets of this name, in any namespace, could fill the memory.
+    // An agent chooses them.
     if token.len() > TOKEN_LIMIT || ca.len() > BUNDLE_SIZE_LIMIT {
         return None;
     }
@@ -144,6 +175,8 @@ fn config(roots: &Arc<RootCertStore>, protocol: &[u8]) -> Option<Arc<ClientConfi
         .ok()?;
     let mut config = config.with_root_certificates(Arc::clone(roots)).with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
+    // It has one server, and the default has room for 32.
+    config.resumption = Resumption::in_memory_sessions(1);
     Some(Arc::new(config))
 }
 

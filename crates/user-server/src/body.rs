@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::sessions::{Part, Session};
+use crate::sessions::{Held, Part, Session};
 
 /// Why a body ends before it is complete.
 #[derive(Debug, thiserror::Error)]
@@ -26,13 +26,37 @@ pub(crate) enum BodyError {
 
 type Polled = Poll<Option<Result<Frame<Part>, BodyError>>>;
 
-/// The next frame, whose bytes count until they have been sent.
-fn poll(body: &mut Incoming, session: &Session, context: &mut Context<'_>) -> Polled {
-    let frame = ready!(Pin::new(body).poll_frame(context));
-    Poll::Ready(frame.map(|frame| match frame {
-        Ok(frame) => Ok(frame.map_data(|bytes| session.count(bytes))),
-        Err(error) => Err(BodyError::Failed(error)),
-    }))
+/// What a peer sends for a request. hyper asks for the next frame as soon as it has room for it: until it does, what its
+/// window lets the peer send counts as well.
+pub(crate) struct Received {
+    body: Incoming,
+    session: Arc<Session>,
+    window: u64,
+    behind: Option<Held>,
+}
+
+impl Received {
+    fn new(body: Incoming, session: Arc<Session>, window: u32) -> Self {
+        let mut received = Self { body, session, window: window.into(), behind: None };
+        received.count_behind();
+        received
+    }
+
+    fn count_behind(&mut self) {
+        let length = self.body.size_hint().upper().unwrap_or(self.window).min(self.window);
+        let is_open = !self.body.is_end_stream();
+        self.behind = is_open.then(|| self.session.hold(usize::try_from(length).unwrap_or_default()));
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Polled {
+        self.behind = None;
+        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)) else {
+            return Poll::Ready(None);
+        };
+        let frame = frame.map_err(BodyError::Failed)?;
+        self.count_behind();
+        Poll::Ready(Some(Ok(frame.map_data(|bytes| self.session.count(bytes)))))
+    }
 }
 
 /// The body of a request: what the client sends, until the request ends. It belongs to the connection to the cluster,
@@ -40,22 +64,23 @@ fn poll(body: &mut Incoming, session: &Session, context: &mut Context<'_>) -> Po
 ///
 /// The request counts until this is dropped: what the cluster does not read stays in memory.
 pub(crate) struct Upload {
-    body: Arc<Mutex<Option<Incoming>>>,
+    body: Arc<Mutex<Option<Received>>>,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
-    session: Arc<Session>,
+    _session: Arc<Session>,
 }
 
 /// Ends an upload when it is dropped.
 pub(crate) struct UploadEnd {
-    body: Arc<Mutex<Option<Incoming>>>,
+    body: Arc<Mutex<Option<Received>>>,
     ended: CancellationToken,
 }
 
 impl Upload {
-    pub(crate) fn new(body: Incoming, session: Arc<Session>) -> (Self, UploadEnd) {
+    pub(crate) fn new(body: Incoming, session: Arc<Session>, window: u32) -> (Self, UploadEnd) {
+        let body = Received::new(body, Arc::clone(&session), window);
         let (body, ended) = (Arc::new(Mutex::new(Some(body))), session.cut.child_token());
         let end = UploadEnd { body: Arc::clone(&body), ended: ended.clone() };
-        (Self { body, ended: Box::pin(ended.cancelled_owned()), session }, end)
+        (Self { body, ended: Box::pin(ended.cancelled_owned()), _session: session }, end)
     }
 }
 
@@ -74,17 +99,17 @@ impl Body for Upload {
         let this = self.get_mut();
         let is_ended = this.ended.as_mut().poll(context).is_ready();
         match &mut *this.body.lock() {
-            Some(body) if !is_ended => poll(body, &this.session, context),
+            Some(body) if !is_ended => body.poll(context),
             _ => Poll::Ready(Some(Err(BodyError::Ended))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.lock().as_ref().is_some_and(Body::is_end_stream)
+        self.body.lock().as_ref().is_some_and(|received| received.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.lock().as_ref().map(Body::size_hint).unwrap_or_default()
+        self.body.lock().as_ref().map(|received| received.body.size_hint()).unwrap_or_default()
     }
 }
 
@@ -97,11 +122,21 @@ pub(crate) enum ResponseBody {
     },
     /// What a cluster sends, with what is dropped at its end.
     Cluster {
-        body: Incoming,
-        session: Arc<Session>,
+        received: Received,
         _held: Box<dyn Send + Sync>,
     },
     Ended,
+}
+
+impl ResponseBody {
+    pub(crate) fn of_cluster(
+        body: Incoming,
+        session: Arc<Session>,
+        window: u32,
+        held: impl Send + Sync + 'static,
+    ) -> Self {
+        Self::Cluster { received: Received::new(body, session, window), _held: Box::new(held) }
+    }
 }
 
 impl Body for ResponseBody {
@@ -115,8 +150,10 @@ impl Body for ResponseBody {
             Self::Text { text, .. } => {
                 return Poll::Ready(Some(Ok(Frame::data(std::mem::take(text).into()))));
             }
-            Self::Cluster { session, .. } if session.cut.is_cancelled() => Some(Err(BodyError::Ended)),
-            Self::Cluster { body, session, .. } => ready!(poll(body, session, context)),
+            Self::Cluster { received, .. } if received.session.cut.is_cancelled() => {
+                Some(Err(BodyError::Ended))
+            }
+            Self::Cluster { received, .. } => ready!(received.poll(context)),
         };
         if !matches!(frame, Some(Ok(_))) {
             *self = Self::Ended;
@@ -127,7 +164,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Text { text, .. } => text.is_empty(),
-            Self::Cluster { body, .. } => body.is_end_stream(),
+            Self::Cluster { received, .. } => received.body.is_end_stream(),
             Self::Ended => true,
         }
     }
@@ -135,7 +172,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Text { text, .. } => SizeHint::with_exact(text.len() as u64),
-            Self::Cluster { body, .. } => body.size_hint(),
+            Self::Cluster { received, .. } => received.body.size_hint(),
             Self::Ended => SizeHint::with_exact(0),
         }
     }

@@ -31,12 +31,16 @@ const PORT: u16 = 443;
 /// Open streams of one connection: a server should allow at least as many (RFC 9113, section 6.5.2), and more might
 /// have to wait.
 const STREAMS: usize = 100;
-/// What a cluster may send in one stream, and in one connection, before it is read. A stream that is not read leaves
-/// room for the others.
-const STREAM_WINDOW: u32 = 128 << 10;
-const CONNECTION_WINDOW: u32 = 16 << 20;
+/// What a cluster may send in one stream, and in one connection, before it is read: streams that are not read leave room
+/// for the others.
+pub(crate) const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 100 * STREAM_WINDOW;
 /// What a client may send in one stream before it is written to the tunnel, whatever window the cluster has opened.
 const SEND_BUFFER: usize = 32 << 10;
+/// What TLS may hold for a peer that takes nothing: one record.
+pub(crate) const TLS_BUFFER: usize = 16 << 10;
+/// The head of a response that switches protocols.
+const HEAD: usize = 64 << 10;
 /// Timeout of a TLS handshake with an API server.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// PINGs to an API server, which notice a tunnel that delivers nothing.
@@ -174,7 +178,7 @@ impl Clusters {
         budget: &Budget,
     ) -> Result<http1::SendRequest<Upload>, String> {
         let stream = self.dial(name, Arc::clone(&account.upgradable_tls), budget).await?;
-        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let handshake = http1::Builder::new().max_buf_size(HEAD).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| error.to_string())?;
         let counted = Counted::new(&self.metrics.tunnels);
         tokio::spawn(async move {
@@ -194,7 +198,10 @@ impl Clusters {
         let tunnel = tunnel.map_err(|error| error.to_string())?;
         let server = ServerName::try_from(API_SERVER).map_err(|error| error.to_string())?;
         match timeout(HANDSHAKE_TIMEOUT, TlsConnector::from(tls).connect(server, tunnel)).await {
-            Ok(Ok(stream)) => Ok(Box::new(stream)),
+            Ok(Ok(mut stream)) => {
+                stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
+                Ok(Box::new(stream))
+            }
             Ok(Err(error)) => Err(format!(
                 "the TLS handshake with its API server failed: {}",
                 server_check::explained(&error)

@@ -1,15 +1,17 @@
 //! The user server as a controller.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use hub_api::names::ClusterName;
 use hub_api::secret::Secret;
 use hub_core::fleet::{Fleet, Touched};
 use hub_process::controller::{Controller, FleetKind};
 use hub_process::process::Shared;
-use hub_runtime::host::Watches;
+use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::observe::health::Health;
 use hub_runtime::observe::serving_certificate::ServingCertificate;
 use hub_runtime::watch::Watch;
@@ -41,6 +43,9 @@ pub struct UserServer {
     dialer: Dialer,
     entry: Arc<Entry>,
     health: Health,
+    watches: OnceLock<Watches>,
+    /// The watches on accounts that were reported before their clusters.
+    late: Mutex<HashMap<ClusterName, HeldWatch>>,
     /// The listener and its certificate, until it serves.
     listener: Mutex<Option<(TcpListener, Arc<ServingCertificate>)>>,
 }
@@ -59,7 +64,11 @@ impl UserServer {
         let entry = Arc::new(Entry {
             admission: Admission::new(shared, settings.protected.clone(), settings.requests_per_namespace),
             reviews: Reviews::new(shared.host.client.clone(), settings.audience.clone()),
-            accounts: Accounts::new(shared.host.reporter("user-server"), settings.refuse_shared_authorities),
+            accounts: Accounts::new(
+                shared.fleet.clone(),
+                shared.host.reporter("user-server"),
+                settings.refuse_shared_authorities,
+            ),
             clusters: Clusters::new(dialer.clone(), metrics.clone()),
             metrics,
             log: AccessLog(settings.access_log),
@@ -70,7 +79,9 @@ impl UserServer {
         for condition in [PROXY_SERVER, REVIEWS] {
             health.set_condition(condition, Err("not checked yet".to_owned()));
         }
-        Self { settings, dialer, entry, health, listener: Mutex::new(Some((listener, certificate))) }
+        let (watches, late, listener) =
+            (OnceLock::new(), Mutex::default(), Mutex::new(Some((listener, certificate))));
+        Self { settings, dialer, entry, health, watches, late, listener }
     }
 }
 
@@ -84,8 +95,7 @@ impl Controller for UserServer {
     }
 
     fn watch(&self, watches: &Watches) {
-        let accounts = Watch::<Secret>::all("secrets (accounts)").named(self.settings.account.as_str());
-        watches.watch(accounts, self.entry.accounts.clone());
+        let _ = self.watches.set(watches.clone());
         let proxy = &self.settings.proxy_server;
         let secrets = ProxySecrets::new(self.dialer.clone(), proxy.clone());
         for (resource, name) in [
@@ -97,8 +107,27 @@ impl Controller for UserServer {
         }
     }
 
+    fn begin(&self) {
+        // Not before clusters are known.
+        if let Some(watches) = self.watches.get() {
+            let accounts = Watch::<Secret>::all("secrets (accounts)").named(self.settings.account.as_str());
+            watches.watch(accounts, self.entry.accounts.clone());
+        }
+    }
+
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         self.entry.admission.fleet_changed(fleet, touched);
+        let Touched::Cluster(cluster) = touched else { return };
+        if self.entry.accounts.cluster_changed(fleet, cluster)
+            && let Some(watches) = self.watches.get()
+        {
+            let namespace = Some(cluster.as_str());
+            let account = Watch::<Secret>::dynamic("secrets (account of a cluster)", &(), namespace).late();
+            let account = account.named(self.settings.account.as_str());
+            let mut late = self.late.lock();
+            late.remove(cluster);
+            late.insert(cluster.clone(), watches.watch_while_held(account, self.entry.accounts.clone()));
+        }
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {

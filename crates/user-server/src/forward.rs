@@ -22,10 +22,11 @@ use crate::access_log::AccessLog;
 use crate::accounts::{Account, Accounts};
 use crate::admission::Admission;
 use crate::body::{ResponseBody, Upload, UploadEnd};
-use crate::clusters::Clusters;
+use crate::clusters::{self, Clusters};
 use crate::connections::{Connection, OpenRequest, end_of_stream};
 use crate::metrics::{Counted, Hop, StreamKind, UserServerMetrics};
 use crate::review::Reviews;
+use crate::serve;
 use crate::sessions::Session;
 
 /// How long a cluster may take for the head of a response. An API server takes at most a minute, and the head of a
@@ -153,7 +154,7 @@ impl Entry {
         headers.insert(AUTHORIZATION, account.authorization.clone());
         impersonate(&mut headers, &caller)?;
         let (parts, body) = request.into_parts();
-        let (upload, upload_end) = Upload::new(body, Arc::clone(&session));
+        let (upload, upload_end) = Upload::new(body, Arc::clone(&session), serve::STREAM_WINDOW);
         let open = Open {
             session,
             metrics: self.metrics.clone(),
@@ -211,7 +212,8 @@ impl Entry {
         headers.insert(UPGRADE, protocol);
         let uri = route.target.parse().map_err(|_| Refusal::Target("cannot be forwarded"))?;
         readdress(&mut request, Version::HTTP_11, uri, headers);
-        let budget = Budget::new(UPGRADED_BYTES);
+        let session = Arc::clone(&open.session);
+        let budget = Budget::new(UPGRADED_BYTES).counted(move |length| Box::new(session.hold(length)));
         let sent = async {
             let begun = Instant::now();
             let mut sender = self.clusters.upgradable(&route.cluster, &account, &budget).await?;
@@ -276,7 +278,7 @@ fn pass_on(
 ) -> Response<ResponseBody> {
     let (parts, body) = response.into_parts();
     let session = Arc::clone(&open.session);
-    let body = ResponseBody::Cluster { body, session, _held: Box::new((open, held)) };
+    let body = ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, (open, held));
     respond(parts.status, entry::response_headers(&parts.headers), body)
 }
 

@@ -42,4 +42,4 @@ pub use authority::{Authority, AuthoritySettings};
 pub use controller::UserServer;
 pub use metrics::UserServerMetrics;
 pub use sessions::Session;
-pub use settings::{DEFAULT_ACCOUNT, ProxyServerSettings, UserServerSettings};
+pub use settings::{ProxyServerSettings, UserServerSettings};

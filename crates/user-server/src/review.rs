@@ -3,7 +3,8 @@
 //! Anyone can send tokens, and each review costs the hub a request. What is not a token for the user server by its own
 //! claims is refused without one: the claims are not verified, so they prove nothing, and can only exclude. What passes
 //! takes a review from the budget of its peer, and a successor of a token that was valid (the kubelet replaces tokens
-//! within the hour) from one of its own.
+//! within the hour) from one of its own. Who may create tokens has as many valid ones as they like: the reviews of those
+//! are limited for each namespace.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hash, RandomState};
@@ -14,6 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
+use hub_api::names::Namespace;
 use hub_core::entry::{Caller, Refusal};
 use hub_runtime::observe::review_budget::ReviewBudget;
 use hub_runtime::write::error::summary;
@@ -40,8 +42,13 @@ const KNOWN_FOR: Duration = Duration::from_hours(2);
 const SUBJECTS: usize = 10_000;
 /// How many budgets peers share, by a hash that they cannot foresee: enough that few share one.
 const BUDGETS: usize = 4096;
-/// How many requests of the peers with one budget may wait for the reviews of tokens that are not known to be valid.
-const WAITING: usize = 100;
+/// How many requests of the peers with one budget may wait for the reviews of tokens that are not known to be valid: each
+/// can have sent as much as its window lets it. More for successors of valid tokens.
+const WAITING: usize = 32;
+const WAITING_OF_KNOWN: usize = 100;
+/// How many valid tokens of one namespace are reviewed in a burst, and the interval after it. A token is reviewed every
+/// ten seconds, so this is enough for 400.
+const OF_NAMESPACE: (u32, Duration) = (200, Duration::from_millis(25));
 /// How many reviews of such tokens may be under way.
 const PENDING: usize = 256;
 /// The tolerance for the clocks, which is that of an API server.
@@ -63,6 +70,8 @@ struct Known {
     /// For tokens that are not known to be valid, by the hash of the peer, or of the peer and a known subject.
     budgets: Vec<Budget>,
     hasher: RandomState,
+    /// For valid tokens.
+    namespaces: HashMap<Namespace, ReviewBudget>,
     /// The hashes of peers with the subjects of their valid tokens, with the time of the last one.
     subjects: HashMap<u64, Instant>,
     /// Whether the last review failed.
@@ -108,11 +117,20 @@ impl Known {
         self.hasher.hash_one(value)
     }
 
-    /// The number of the budget for a token with this subject.
-    fn budget(&self, peer: Peer, subject: &str) -> usize {
+    /// The number of the budget for a token with this subject, and how many requests may wait there.
+    fn budget(&self, peer: Peer, subject: &str) -> (usize, usize) {
         let of_subject = self.hash((peer, subject));
-        let hash = if self.subjects.contains_key(&of_subject) { of_subject } else { self.hash(peer) };
-        usize::try_from(hash % BUDGETS as u64).unwrap_or_default()
+        let is_known = self.subjects.contains_key(&of_subject);
+        let (hash, waiting) =
+            if is_known { (of_subject, WAITING_OF_KNOWN) } else { (self.hash(peer), WAITING) };
+        (usize::try_from(hash % BUDGETS as u64).unwrap_or_default(), waiting)
+    }
+
+    /// Takes a review of a valid token; returns whether its namespace has one left.
+    fn take(&mut self, namespace: &Namespace, now: Instant) -> bool {
+        let (at_once, every) = OF_NAMESPACE;
+        let budget = self.namespaces.entry(namespace.clone());
+        budget.or_insert_with(|| ReviewBudget::new(at_once, every)).take(now)
     }
 
     /// Makes room for a result: those of tokens that were not valid are dropped first.
@@ -137,6 +155,7 @@ impl Reviews {
             budgets: (0..BUDGETS).map(|_| Budget::default()).collect(),
             hasher: RandomState::new(),
             subjects: HashMap::new(),
+            namespaces: HashMap::new(),
             is_failing: false,
         };
         Arc::new(Self { client, audience, known: Mutex::new(known) })
@@ -151,18 +170,23 @@ impl Reviews {
             if let Some((answer, _)) = known.results.get(&digest).filter(|(_, until)| now < *until) {
                 return answer.clone();
             }
-            // A token that was valid before is always reviewed.
-            let was_valid = known.results.get(&digest).is_some_and(|(answer, _)| answer.is_ok());
+            // A token that was valid before takes no review of its peer.
+            let before = known.results.get(&digest).and_then(|(answer, _)| answer.as_ref().ok());
+            let before = before.map(|caller| caller.namespace.clone());
+            let was_valid = before.is_some();
             let claims = self.claims(token, Timestamp::now())?;
-            let budget = known.budget(peer, &claims.sub);
-            if !was_valid && known.budgets[budget].waiting >= WAITING {
+            let (budget, most) = known.budget(peer, &claims.sub);
+            if !was_valid && known.budgets[budget].waiting >= most {
                 return Err(Refusal::TooManyReviews);
             }
             let review = if let Some(pending) = known.pending.get(&digest) {
                 pending.clone()
             } else {
-                let is_full = known.pending.len() >= PENDING;
-                if !was_valid && (is_full || !known.budgets[budget].reviews.take(now)) {
+                let is_left = match &before {
+                    Some(namespace) => known.take(namespace, now),
+                    None => known.pending.len() < PENDING && known.budgets[budget].reviews.take(now),
+                };
+                if !is_left {
                     return Err(Refusal::TooManyReviews);
                 }
                 let (this, token) = (Arc::clone(self), zeroize::Zeroizing::new(token.to_owned()));
@@ -213,13 +237,19 @@ impl Reviews {
         let mut known = self.known.lock();
         known.pending.remove(&digest);
         known.is_failing = matches!(answer, Err(Refusal::ReviewUnknown));
-        if let Some(budget) = budget.filter(|_| answer.is_ok() || known.is_failing) {
-            known.budgets[budget].reviews.give_back();
+        let now = Instant::now();
+        if let Some(budget) = budget {
+            let is_returned = match answer {
+                Ok(caller) => known.take(&caller.namespace, now),
+                Err(_) => known.is_failing,
+            };
+            if is_returned {
+                known.budgets[budget].reviews.give_back();
+            }
         }
         if known.is_failing {
             return;
         }
-        let now = Instant::now();
         known.make_room(now);
         let cached_for = if answer.is_ok() {
             let left = claims.exp.saturating_sub(Timestamp::now().as_second());
@@ -321,9 +351,12 @@ mod tests {
                 let mut review: Value = serde_json::from_slice(&body).unwrap();
                 assert_eq!(review["spec"]["audiences"], json!(["hub-addons"]));
                 let name = review["spec"]["token"].as_str().unwrap().rsplit('.').next().unwrap().to_owned();
-                let account = json!({ "username": "system:serviceaccount:team:application" });
+                let namespace = if name == "elsewhere" { "other" } else { "team" };
+                let account = json!({ "username": format!("system:serviceaccount:{namespace}:application") });
                 review["status"] = match name.as_str() {
-                    "valid" => json!({ "authenticated": true, "audiences": ["hub-addons"], "user": account }),
+                    "valid" | "elsewhere" => {
+                        json!({ "authenticated": true, "audiences": ["hub-addons"], "user": account })
+                    }
                     "other" => json!({ "authenticated": true, "audiences": ["other"], "user": account }),
                     "unaware" => json!({ "authenticated": true, "user": account }),
                     "person" => json!({
@@ -424,8 +457,11 @@ mod tests {
     /// A peer that shares its budget with none of the first `hostile` ones.
     fn honest(reviews: &Reviews, hostile: usize) -> Peer {
         let known = reviews.known.lock();
-        let budgets: Vec<_> = (0..hostile).map(|number| known.budget(peer(number), "")).collect();
-        (hostile..hostile + 1000).map(peer).find(|peer| !budgets.contains(&known.budget(*peer, ""))).unwrap()
+        let budgets: Vec<_> = (0..hostile).map(|number| known.budget(peer(number), "").0).collect();
+        (hostile..hostile + 1000)
+            .map(peer)
+            .find(|peer| !budgets.contains(&known.budget(*peer, "").0))
+            .unwrap()
     }
 
     #[tokio::test(start_paused = true)]
@@ -466,6 +502,26 @@ mod tests {
             let _ = reviews.caller(&renewed(&format!("invalid-{number}")), peer(1)).await;
         }
         assert!(reviews.caller(&token_of("known", "valid", 7200), peer(0)).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_with_many_valid_tokens_costs_few_reviews_and_takes_none_from_others() {
+        let (reviews, count) = reviews();
+        let mut refused = 0;
+        // Each of them twice, when the first result does not count any more.
+        for _ in 0..2 {
+            for number in 0..1000 {
+                let (of, peer) = (
+                    token_of("application", "valid", 3600 + number),
+                    peer(usize::try_from(number % 50).unwrap()),
+                );
+                refused += usize::from(reviews.caller(&of, peer).await.is_err());
+            }
+            tokio::time::advance(CACHED_FOR).await;
+        }
+        let cost = count.load(Ordering::Relaxed);
+        assert!(cost < 1500 && refused > 500, "{cost}, {refused}");
+        assert!(reviews.caller(&token("elsewhere", 3600), peer(60)).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

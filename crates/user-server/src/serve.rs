@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::clusters::TLS_BUFFER;
 use crate::connections::{self, Connection, Connections, Streams};
 use crate::forward::Entry;
 use crate::metrics::Counted;
@@ -34,7 +35,7 @@ const STREAMS: u32 = 100;
 const HEADERS: u32 = 16 << 10;
 /// What a client may send in one stream before its cluster reads it. The window of the connection has room for all
 /// streams, so those that are not read leave room for the others.
-const STREAM_WINDOW: u32 = 64 << 10;
+pub(crate) const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
 const SEND_BUFFER: usize = 32 << 10;
 /// How long connections are still accepted after `stop`: until every node knows that the Pod is terminating. Then each
@@ -107,7 +108,9 @@ async fn connect(stream: TcpStream, certificate: Arc<ServingCertificate>) -> Opt
     let _ = stream.set_nodelay(true);
     end_if_dead(&stream);
     let config = certificate.config();
-    timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream)).await.ok()?.ok()
+    let mut stream = timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream)).await.ok()?.ok()?;
+    stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
+    Some(stream)
 }
 
 async fn converse(

@@ -1,8 +1,9 @@
 //! The open requests, by namespace: they end with the grant, and the bytes that they hold are limited.
 //!
-//! What one request holds is bounded by the windows and buffers of its two connections. The bytes of bodies that were read
-//! and not yet sent are counted ([`Part`]). Beyond the limit of a namespace or of the process ([`UNREAD`]), the request
-//! with the most of them ends, of that namespace or of the one that has the most.
+//! What one request holds is bounded by the windows and buffers of its two connections, and counted ([`Held`]): the bytes
+//! of bodies that were read and not yet sent, and, while the next ones are not asked for, the window behind them. Beyond
+//! the limit of a namespace or of the process ([`UNREAD`]), the request with the most of them ends, of that namespace or
+//! of the one that has the most.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,9 +15,8 @@ use hub_core::entry::Refusal;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// How many bytes may wait to be sent. Behind those of a request, up to 128 KiB of its response and 64 KiB of its upload
-/// wait in the windows of HTTP/2, which are not counted.
-const UNREAD: UnreadLimits = UnreadLimits { of_namespace: 4 << 20, all: 32 << 20 };
+/// How many bytes may wait to be sent: those of 128 bodies of one namespace whose window is full.
+const UNREAD: UnreadLimits = UnreadLimits { of_namespace: 12 << 20, all: 32 << 20 };
 
 /// The open requests.
 #[derive(Clone)]
@@ -105,10 +105,16 @@ pub struct Session {
     unread: Arc<Unread>,
 }
 
+/// Bytes that a request holds, which count until this is dropped.
+pub(crate) struct Held {
+    length: usize,
+    unread: Arc<Unread>,
+}
+
 /// A part of a body. It counts until it has been sent, which is when it is dropped.
 pub(crate) struct Part {
     bytes: Bytes,
-    counted: Option<(usize, Arc<Unread>)>,
+    _held: Option<Held>,
 }
 
 impl Sessions {
@@ -179,14 +185,19 @@ impl Sessions {
 impl Session {
     /// Counts a part of a body.
     pub(crate) fn count(&self, bytes: Bytes) -> Part {
-        let (length, limits) = (bytes.len(), self.sessions.0.unread_limits);
+        Part { _held: Some(self.hold(bytes.len())), bytes }
+    }
+
+    /// Counts bytes that it holds.
+    pub(crate) fn hold(&self, length: usize) -> Held {
+        let limits = self.sessions.0.unread_limits;
         self.unread.add(length);
         if self.unread.of_namespace.load(Ordering::Relaxed) > limits.of_namespace {
             self.sessions.cut_largest(Some(&self.key.namespace));
         } else if self.sessions.0.unread.load(Ordering::Relaxed) > limits.all {
             self.sessions.cut_largest(None);
         }
-        Part { bytes, counted: Some((length, Arc::clone(&self.unread))) }
+        Held { length, unread: Arc::clone(&self.unread) }
     }
 
     /// Whether it had to end for its unread bytes, and not with its grant.
@@ -209,7 +220,7 @@ impl Drop for Session {
 impl From<Bytes> for Part {
     /// A part that does not count.
     fn from(bytes: Bytes) -> Self {
-        Self { bytes, counted: None }
+        Self { bytes, _held: None }
     }
 }
 
@@ -227,11 +238,9 @@ impl Buf for Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for Held {
     fn drop(&mut self) {
-        if let Some((length, unread)) = &self.counted {
-            unread.remove(*length);
-        }
+        self.unread.remove(self.length);
     }
 }
 

@@ -5,9 +5,6 @@ use hub_core::protected::ProtectedNamespaces;
 
 use crate::metrics::UserServerMetrics;
 
-/// The name of the user server's ManagedServiceAccount on each cluster.
-pub const DEFAULT_ACCOUNT: &str = "hub-addons-user-server";
-
 #[derive(Debug, Clone)]
 pub struct UserServerSettings {
     /// The audience of the tokens that it accepts.

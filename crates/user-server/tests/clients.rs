@@ -11,6 +11,7 @@ use hostile::attacks::upgrade;
 use hostile::{Client, SOON, World, endless, eventually, token};
 use http::StatusCode;
 use http_body_util::{BodyExt as _, Full};
+use hub_core::own_identity::ACCOUNT;
 use hub_process::process::{Process, Setup};
 use hub_runtime::observe::metrics::Metrics;
 use hub_runtime::observe::serving_certificate::ServingCertificate;
@@ -19,13 +20,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use user_server::{DEFAULT_ACCOUNT, ProxyServerSettings, UserServer, UserServerMetrics, UserServerSettings};
+use user_server::{ProxyServerSettings, UserServer, UserServerMetrics, UserServerSettings};
 
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 const WINDOW: u32 = 65_535;
 const HONEST: [u8; 4] = [127, 0, 0, 2];
 const HOSTILE: [u8; 4] = [127, 0, 0, 3];
 const OPEN: &str = "hub_addons_user_server_open{kind=\"request\"}";
+const CUT: &str = "hub_addons_user_server_cut_total";
 
 struct Scene {
     world: World,
@@ -47,12 +49,12 @@ impl Scene {
         let (metrics, of_server) = Metrics::with("0", UserServerMetrics::register);
         let settings = UserServerSettings {
             audience: "hub-addons".to_owned(),
-            account: DEFAULT_ACCOUNT.into(),
+            account: ACCOUNT.into(),
             protected: "".parse().unwrap(),
             requests_per_namespace: 500,
             idle_connections,
             access_log: false,
-            refuse_shared_authorities: false,
+            refuse_shared_authorities: true,
             proxy_server: ProxyServerSettings {
                 host: world.proxy.ip().to_string(),
                 port: world.proxy.port(),
@@ -140,13 +142,13 @@ async fn the_end_of_a_grant_ends_both_directions_of_a_client_that_reads_nothing(
         http2.send_request(request("https://hub/one/sink")).await.unwrap(),
         http1.send_request(request("/one/sink")).await.unwrap(),
     );
-    let seen = scene.world.seen("one");
+    let seen = &scene.world.cluster("one").seen;
     eventually("the uploads reach the cluster", async || seen.uploaded() > 1 << 20).await;
     assert_eq!(scene.metric(OPEN), 2);
     scene.world.hub.unbind("team");
     eventually("the cluster sees the end of all four bodies", async || seen.ended() == 2).await;
     eventually("nothing is left", async || scene.metric(OPEN) == 0).await;
-    assert_eq!(scene.metric("hub_addons_user_server_cut_total"), 2);
+    assert_eq!(scene.metric(CUT), 2);
     assert_eq!(scene.get("one").await, Some(StatusCode::FORBIDDEN));
     drop(unread);
 }
@@ -183,7 +185,7 @@ async fn unread_data_of_one_cluster_end_no_upgraded_connection_to_another() {
         echo.read_exact(&mut received).await.unwrap();
     };
     timeout(SOON, echoes()).await.unwrap();
-    eventually("it ends", async || scene.world.seen("one").floods_ended() == 1).await;
+    eventually("it ends", async || scene.world.cluster("one").seen.floods_ended() == 1).await;
     timeout(SOON, echoes()).await.unwrap();
     drop(unread);
 }
@@ -210,4 +212,43 @@ async fn large_headers_are_refused_and_one_cluster_leaves_requests_of_a_namespac
     assert!(statuses[..250].iter().all(|status| *status == StatusCode::OK));
     assert!(statuses[250..].iter().all(|status| *status == StatusCode::TOO_MANY_REQUESTS));
     assert_eq!(scene.get("two").await, Some(StatusCode::OK));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_namespace_leaves_unread_is_limited_with_the_windows_behind_it() {
+    let scene = Scene::start(100).await;
+    scene.world.hub.bind("hostile");
+    let token = token("hostile", 0);
+    let mut open = Vec::new();
+    for cluster in ["one", "one", "two", "two"] {
+        let (sender, connection) = scene.client(HOSTILE).http2(0).await.unwrap();
+        let mut responses = Vec::new();
+        for _ in 0..100 {
+            let request = Client::request(&format!("https://hub/{cluster}/large"), &token, None);
+            responses.push(timeout(SOON, sender.clone().send_request(request)).await.unwrap().unwrap());
+        }
+        open.push((connection, responses));
+    }
+    // 12 MiB, in which each has a window of 64 KiB and one part.
+    eventually("some end", async || scene.metric(CUT) > 0 && scene.metric(OPEN) <= 192).await;
+    assert!(scene.metric(OPEN) > 100 && scene.metric(CUT) + scene.metric(OPEN) == 400);
+    assert_eq!(scene.get("one").await, Some(StatusCode::OK));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_with_the_name_of_the_account_counts_where_its_namespace_is_that_of_a_cluster() {
+    let scene = Scene::start(100).await;
+    let ca = &scene.world.cluster("one").certificate.pem;
+    scene.world.hub.report_account("other", ca);
+    // Later events of the same watch have arrived, so the first one has.
+    scene.world.hub.report_account("two", ca);
+    eventually("two clusters have a CA in common", async || {
+        scene.get("one").await == Some(StatusCode::BAD_GATEWAY)
+    })
+    .await;
+    scene.world.hub.report_account("two", &scene.world.cluster("two").certificate.pem);
+    eventually("no other cluster has it", async || scene.get("one").await == Some(StatusCode::OK)).await;
+    scene.world.hub.accept_cluster("other");
+    eventually("another cluster has it", async || scene.get("one").await == Some(StatusCode::BAD_GATEWAY))
+        .await;
 }

@@ -13,7 +13,7 @@ use crate::bench::Options;
 use crate::controllers::Controllers;
 use crate::model::Part;
 use crate::scenario::Scenario;
-use crate::size::Size;
+use crate::size::{Dimension, Size};
 
 /// Count what controllers cost a hub, and compare it with the least that the API allows
 ///
@@ -45,6 +45,14 @@ pub struct Cli {
     /// C: claims per cluster
     #[arg(long, default_value_t = 4)]
     claims: usize,
+
+    /// Sets that select the same clusters, all bound in every namespace
+    #[arg(long, default_value_t = 1, value_parser = at_least::<1>)]
+    sets: usize,
+
+    /// Double each of these three times, one at a time, and print what a write, a restart and an event cost
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST", conflicts_with = "scenarios")]
+    pub vary: Vec<Dimension>,
 
     /// What happens after the cold start; by default everything
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
@@ -92,10 +100,6 @@ pub struct Cli {
     /// Format of the output
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
-
-    /// Also write JSON to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
 }
 
 /// The format of the output.
@@ -110,6 +114,9 @@ pub enum Format {
 impl Cli {
     /// What happens after the cold start.
     pub fn scenarios(&self) -> Vec<Scenario> {
+        if !self.vary.is_empty() {
+            return vec![Scenario::Restart, Scenario::Heartbeats, Scenario::Losses];
+        }
         self.scenarios.clone().unwrap_or_else(|| Scenario::value_variants().to_vec())
     }
 
@@ -131,11 +138,12 @@ impl Cli {
                 accounts: self.accounts,
                 ungranted: self.ungranted,
                 claims: self.claims,
+                sets: self.sets,
             },
             controllers,
             without: self.without.clone(),
             crds: self.crds.clone(),
-            bare_loop: !self.no_bare_loop,
+            bare_loop: !self.no_bare_loop && self.vary.is_empty(),
             idle: Duration::from_secs(self.idle),
             timeout: Duration::from_secs(self.timeout),
         })

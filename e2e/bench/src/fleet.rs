@@ -54,6 +54,9 @@ impl Fleet {
         // Those of the chart, which credential rights bind, and fill.
         ocm::create_all(&client, ["hub-addons-copies", "hub-addons-tokens"].map(cluster_role)).await?;
         ocm::create_all(&client, [SET, OTHER, SENTINEL].map(ocm::cluster_set)).await?;
+        let selector = json!({ "matchLabels": { SET_LABEL: SET } });
+        let more = fleet.more_sets().map(|name| ocm::selecting_cluster_set(&name, &selector));
+        ocm::create_all(&client, more.collect::<Vec<_>>()).await?;
         serving(&fleet.authority.chain()?).create(&client).await?;
         proxy_configuration().create(&client).await?;
 
@@ -82,6 +85,17 @@ impl Fleet {
         fleet.model.clusters.remove(SENTINEL_CLUSTER);
         say("the fleet is created");
         Ok(fleet)
+    }
+
+    /// The sets that select the clusters of [`SET`] by labels.
+    fn more_sets(&self) -> impl Iterator<Item = String> + use<> {
+        (1..self.size.sets).map(|number| format!("{SET}-{number:02}"))
+    }
+
+    /// What binds a set in a namespace.
+    fn bindings(&self, namespace: &str, set: &str) -> Vec<Object> {
+        let more = self.more_sets().filter(|_| set == SET);
+        [set.to_owned()].into_iter().chain(more).map(|set| ocm::bound(namespace, &set)).collect()
     }
 
     /// The names of the first clusters of the fleet.
@@ -235,7 +249,7 @@ impl Fleet {
 
     /// Binds a set in a namespace.
     pub async fn bind(&mut self, namespace: &str, set: &str) -> Result<(), BenchError> {
-        ocm::bound(namespace, set).create(&self.client).await?;
+        ocm::create_all(&self.client, self.bindings(namespace, set)).await?;
         self.model.bindings.insert(namespace.to_owned(), set.to_owned());
         Ok(())
     }
@@ -243,7 +257,9 @@ impl Fleet {
     /// Deletes the binding in a namespace.
     pub async fn unbind(&mut self, namespace: &str) -> Result<(), BenchError> {
         if let Some(set) = self.model.bindings.remove(namespace) {
-            delete(&self.client, &ocm::bound(namespace, &set)).await?;
+            for binding in self.bindings(namespace, &set) {
+                delete(&self.client, &binding).await?;
+            }
         }
         Ok(())
     }

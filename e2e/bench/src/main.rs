@@ -13,7 +13,6 @@ mod error;
 mod etcd;
 mod fleet;
 mod limit;
-mod listing;
 mod measurement;
 mod model;
 mod neighbour;
@@ -30,7 +29,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::bench::{Bench, machine};
+use crate::bench::{Bench, Options, machine};
 use crate::cli::{Cli, Format};
 use crate::controllers::Settings;
 use crate::error::BenchError;
@@ -52,23 +51,27 @@ async fn main() -> ExitCode {
 
 /// Runs the benchmark; returns whether every count is its limit.
 async fn run(cli: &Cli) -> Result<bool, BenchError> {
-    let options = cli.options().map_err(BenchError::io("find hub-addons"))?;
-    let subject = Subject {
-        size: options.size,
-        commands: options.controllers.commands(Settings::default()),
-        machine: machine(),
-    };
-    let fails = options.controllers.are_own();
-    let mut bench = Bench::prepare(options).await?;
-    let mut results = Results::default();
-    let outcome = scenario::run(&mut bench, &cli.scenarios(), &mut results).await;
-    drop(bench);
-    // After an error, what was measured before it: a large fleet takes long.
-    if !results.measurements.is_empty() {
-        publish(cli, &subject, &results)?;
+    let all = cli.options().map_err(BenchError::io("find hub-addons"))?;
+    let fails = all.controllers.are_own();
+    let (mut runs, mut outcome) = (Vec::new(), Ok(()));
+    for size in all.size.varied(&cli.vary) {
+        let options = Options { size, ..all.clone() };
+        let commands = options.controllers.commands(Settings::default());
+        let mut results = Results::default();
+        outcome = match Bench::prepare(options).await {
+            Ok(mut bench) => scenario::run(&mut bench, &cli.scenarios(), &mut results).await,
+            Err(error) => Err(error),
+        };
+        runs.push((Subject { size, commands, machine: machine() }, results));
+        if outcome.is_err() {
+            break;
+        }
     }
+    // After an error, what was measured before it: a large fleet takes long.
+    runs.retain(|(_, results)| !results.measurements.is_empty());
+    publish(cli, &runs);
     outcome?;
-    let deviations = report::deviations(&results);
+    let deviations: Vec<String> = runs.iter().flat_map(|(_, results)| report::deviations(results)).collect();
     for line in &deviations {
         say(&format!("not the limit: {line}"));
     }
@@ -76,14 +79,14 @@ async fn run(cli: &Cli) -> Result<bool, BenchError> {
 }
 
 #[allow(clippy::print_stdout, reason = "the result for the user")]
-fn publish(cli: &Cli, subject: &Subject, results: &Results) -> Result<(), BenchError> {
-    let json = report::json(subject, results);
-    match cli.output {
-        Format::Table => print!("{}", report::text(subject, results)),
-        Format::Json => println!("{json:#}"),
+fn publish(cli: &Cli, runs: &[(Subject, Results)]) {
+    if cli.output == Format::Table && !cli.vary.is_empty() {
+        return print!("{}", report::varied(runs));
     }
-    if let Some(file) = &cli.json {
-        std::fs::write(file, format!("{json:#}\n")).map_err(BenchError::io("write the result"))?;
+    for (subject, results) in runs {
+        match cli.output {
+            Format::Table => print!("{}", report::text(subject, results)),
+            Format::Json => println!("{:#}", report::json(subject, results)),
+        }
     }
-    Ok(())
 }

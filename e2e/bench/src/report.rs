@@ -39,7 +39,6 @@ pub fn json(subject: &Subject, results: &Results) -> Value {
         "machine": subject.machine,
         "scenarios": measurements,
         "bareLoop": results.bare_loop,
-        "listingSeconds": results.listing_seconds,
     })
 }
 
@@ -60,13 +59,6 @@ pub fn text(subject: &Subject, results: &Results) -> String {
     if let (Some(bare_loop), Some(cold)) = (&results.bare_loop, results.measurements.first()) {
         text += &comparison(bare_loop, cold);
     }
-    if let Some(seconds) = results.listing_seconds {
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "\nOne client lists the same objects in {seconds:.1} s, one kind after the other."
-        );
-    }
     text += "\nRequests of the controllers:\n\n";
     let mut requests = vec![vec!["scenario".to_owned(), "requests".to_owned()]];
     requests.extend(results.measurements.iter().map(|measurement| {
@@ -75,6 +67,48 @@ pub fn text(subject: &Subject, results: &Results) -> String {
     }));
     text += &table(&requests);
     text
+}
+
+/// One row for each size: what a write of the cold start, a restart, a change that profiles do not show, and the loss of
+/// a cluster cost.
+pub fn varied(runs: &[(Subject, Results)]) -> String {
+    let heading = [
+        "clusters",
+        "namespaces",
+        "accounts",
+        "ungranted",
+        "claims",
+        "sets",
+        "copies",
+        "ms per write",
+        "restart s",
+        "ms per heartbeat",
+        "ms per loss",
+        "writes per loss",
+        "MiB cold",
+        "MiB after",
+    ];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    for (Subject { size, .. }, Results { measurements, .. }) in runs {
+        let Size { clusters, namespaces, accounts, ungranted, claims, sets } = *size;
+        let numbers = [clusters, namespaces, accounts, ungranted, claims, sets, size.profiles() * accounts];
+        let mut row: Vec<String> = numbers.iter().map(usize::to_string).collect();
+        if let [cold, restart, heartbeats, losses] = &measurements[..] {
+            let each = |of: &Measurement, count| format!("{:.2}", 1000.0 / ratio(count, of.cpu_seconds));
+            row.extend([
+                each(cold, cold.counts.writes()),
+                format!("{:.2}", restart.cpu_seconds),
+                each(heartbeats, clusters + ungranted),
+                each(losses, size.one_by_one()),
+                namespaces.to_string(),
+                mib(cold.usage.peak_kib),
+                mib(losses.usage.peak_kib),
+            ]);
+        }
+        row.resize(heading.len(), String::new());
+        rows.push(row);
+    }
+    table(&rows)
 }
 
 /// One line for each count that is not the limit.
@@ -219,7 +253,7 @@ mod tests {
     }
 
     fn subject() -> Subject {
-        let size = Size { clusters: 2, namespaces: 5, accounts: 1, ungranted: 0, claims: 4 };
+        let size = Size { clusters: 2, namespaces: 5, accounts: 1, ungranted: 0, claims: 4, sets: 1 };
         Subject { size, commands: vec!["hub-addons run".to_owned()], machine: BTreeMap::new() }
     }
 

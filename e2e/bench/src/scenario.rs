@@ -9,7 +9,6 @@ use crate::counts::Counter;
 use crate::error::BenchError;
 use crate::fleet::{OTHER, SET};
 use crate::limit::Limit;
-use crate::listing;
 use crate::measurement::Measurement;
 use crate::model::Part;
 use crate::progress::say;
@@ -56,8 +55,6 @@ pub struct Results {
     pub measurements: Vec<Measurement>,
     /// The same writes as the cold start without a controller.
     pub bare_loop: Option<BareLoop>,
-    /// The seconds that one client needs to list the objects, one kind after the other.
-    pub listing_seconds: Option<f64>,
 }
 
 /// Runs the cold start and then scenarios.
@@ -77,10 +74,7 @@ pub async fn run(bench: &mut Bench, scenarios: &[Scenario], results: &mut Result
     for scenario in Scenario::value_variants().iter().filter(|scenario| scenarios.contains(scenario)) {
         let mut steps = Steps { bench, done: &mut results.measurements };
         match scenario {
-            Scenario::Restart => {
-                steps.restart("restart", Settings::default(), Limit::nothing()).await?;
-                results.listing_seconds = Some(listing::run(bench.hub().2).await?);
-            }
+            Scenario::Restart => steps.restart("restart", Settings::default(), Limit::nothing()).await?,
             Scenario::Idle => steps.idle().await?,
             Scenario::Heartbeats => steps.heartbeats().await?,
             Scenario::Availability => steps.availability().await?,

@@ -23,8 +23,8 @@ const PART: usize = 16 << 10;
 
 pub struct Cluster {
     pub(crate) name: String,
-    pub(crate) certificate: Certificate,
-    pub(crate) seen: Arc<Seen>,
+    pub certificate: Certificate,
+    pub seen: Arc<Seen>,
 }
 
 /// What a cluster has seen.

@@ -95,9 +95,13 @@ impl Hub {
         self.state.reviews.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn add_cluster(&self, name: &str, ca: &str) {
+    pub fn accept_cluster(&self, name: &str) {
         self.set("managedclusters", "", name, json!({ "spec": { "hubAcceptsClient": true } }));
-        self.set_secret(name, ACCOUNT, &[("token", "account"), ("ca.crt", ca)]);
+    }
+
+    /// Reports the account of a user server in a namespace.
+    pub fn report_account(&self, namespace: &str, ca: &str) {
+        self.set_secret(namespace, ACCOUNT, &[("token", "account"), ("ca.crt", ca)]);
     }
 
     pub(crate) fn add_proxy_server(&self, certificate: &Certificate) {

@@ -46,7 +46,8 @@ impl World {
         let (hub, entrypoint) = (Hub::start().await, Certificate::new("127.0.0.1"));
         let clusters: Vec<_> = clusters.iter().map(|name| Arc::new(Cluster::new(name))).collect();
         for cluster in &clusters {
-            hub.add_cluster(&cluster.name, &cluster.certificate.pem);
+            hub.accept_cluster(&cluster.name);
+            hub.report_account(&cluster.name, &cluster.certificate.pem);
         }
         hub.add_proxy_server(&entrypoint);
         let proxy = proxy::start(&entrypoint, clusters.clone()).await;
@@ -56,10 +57,10 @@ impl World {
         Self { hub, proxy, certificate, clusters, directory }
     }
 
-    /// What a cluster has seen.
+    /// A cluster by its name.
     #[must_use]
-    pub fn seen(&self, cluster: &str) -> &Seen {
-        &self.clusters.iter().find(|known| known.name == cluster).unwrap().seen
+    pub fn cluster(&self, name: &str) -> &Cluster {
+        self.clusters.iter().find(|known| known.name == name).unwrap()
     }
 
     /// Clients of a user server at this address, which connect from another one of this machine.

@@ -131,12 +131,6 @@ impl Monitor {
         self.by_minute.values().copied().max().unwrap_or(0)
     }
 
-    /// The requests of all minutes since a moment.
-    #[must_use]
-    pub fn requests_since(&self, begin: Duration) -> u64 {
-        self.by_minute.range(begin.as_secs() / 60..).map(|(_, count)| count).sum()
-    }
-
     /// Records a request that reached the server.
     pub fn request(&mut self, now: Duration, request: &Request) {
         self.count("requests");

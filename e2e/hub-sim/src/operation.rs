@@ -15,8 +15,9 @@ use crate::model::Backup;
 use crate::world::{FailureMode, Fault, World};
 
 pub(crate) use self::consumer::applied;
+pub(crate) use self::fault::MORTAL;
 pub use self::fault::crash_point;
-use self::fault::{BREAKABLE, MORTAL, PERMISSIONS, READ};
+use self::fault::{BREAKABLE, PERMISSIONS, READ};
 
 /// An index into one of the lists of [`crate::hub`].
 pub type Index = u8;
@@ -102,6 +103,8 @@ pub enum Operation {
     Unread(Index, FailureMode),
     /// Every kind can be read again.
     Reread,
+    /// The connections of the watches on one kind freeze: nothing is closed, and new connections work.
+    Freeze(Index),
     RemoveCrd(u8),
     RestoreCrds,
     /// v1alpha2 of ClusterProfile is served, or is no longer served, on a hub whose CRD has it.
@@ -187,7 +190,7 @@ impl Operation {
                 let (method, plural) = at(&BREAKABLE, index);
                 format!("{kind} {method} {plural}")
             }
-            Self::Unread(index, _) => format!("{kind} {}", at(&READ, index)),
+            Self::Unread(index, _) | Self::Freeze(index) => format!("{kind} {}", at(&READ, index)),
             Self::Fail(fault, _) => format!("{kind} {fault:?}"),
             _ => kind.to_owned(),
         }
@@ -214,6 +217,7 @@ impl Operation {
                 | Self::Forbid(_)
                 | Self::Break(..)
                 | Self::Unread(..)
+                | Self::Freeze(_)
                 | Self::RemoveCrd(_)
                 | Self::ServeLater(_)
                 | Self::RoleBinding(..)

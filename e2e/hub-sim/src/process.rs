@@ -13,7 +13,6 @@ use futures::future::{BoxFuture, ready};
 use hub_api::names::ManagerName;
 use hub_core::access::{Presented, Sighting};
 use hub_core::fleet::{Fleet, Touched};
-use hub_core::label_allow_list::LabelAllowList;
 use hub_core::project::ProjectionSettings;
 use hub_core::protected::ProtectedNamespaces;
 use hub_core::trust::TrustBundle;
@@ -229,20 +228,11 @@ fn build(
     permissions: Permissions,
 ) -> Process {
     let manager = ManagerName::default();
-    let projector = || ProjectionSettings {
-        manager: manager.clone(),
-        propagated_labels: LabelAllowList::default(),
-        follow_member_id: false,
-    };
+    let projector = || ProjectionSettings { manager: manager.clone(), ..ProjectionSettings::default() };
     let provisioner = || ProvisionerSettings {
         purpose: Purpose::Token,
         provider: MANAGER.to_owned(),
-        source: SourceSettings::ClusterProxy {
-            service: "cluster-proxy-addon-user".to_owned(),
-            port: 9092,
-            require_addon: true,
-            ca: None,
-        },
+        source: SourceSettings::ClusterProxy { require_addon: true, ca: None },
         overlap: OVERLAP,
         check_interval: Duration::from_mins(2),
         handshake: handshake(world),

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::model::{Answer, Failure, Request, WatchStart, Watching};
 use crate::monitor::ProcessId;
-use crate::world::{Fate, World};
+use crate::world::{FROZEN, Fate, World};
 
 type SimError = Box<dyn std::error::Error + Send + Sync>;
 type SimBody = UnsyncBoxBody<Bytes, SimError>;
@@ -77,7 +77,8 @@ async fn serve(
         }
         Answer::Watch(start) => {
             let changes = world.changes(&request.path);
-            let stream = watch(world, process, start, generation, changes);
+            let plural = request.path.rsplit('/').next().unwrap_or_default().to_owned();
+            let stream = watch(world, process, start, (plural, generation), changes);
             let body = StreamBody::new(stream).boxed_unsync();
             Ok(http::Response::builder().status(200).header("Content-Type", "application/json").body(body)?)
         }
@@ -103,12 +104,22 @@ fn watch(
     world: World,
     process: ProcessId,
     start: WatchStart,
-    generation: u64,
+    (plural, generation): (String, u64),
     changes: Arc<Notify>,
 ) -> impl Stream<Item = Result<Frame<Bytes>, SimError>> + Send {
     let timeout = Duration::from_secs(start.timeout);
-    let end = Instant::now() + timeout;
-    let state = Open { changes, world, process, start: Some(start), watching: None, end, generation };
+    let opened = Instant::now();
+    let state = Open {
+        changes,
+        world,
+        process,
+        start: Some(start),
+        watching: None,
+        plural,
+        opened,
+        end: opened + timeout,
+        generation,
+    };
     futures::stream::unfold(Some(state), |state| async move {
         let mut open = state?;
         match open.next().await {
@@ -127,6 +138,8 @@ struct Open {
     start: Option<WatchStart>,
     watching: Option<Watching>,
     changes: Arc<Notify>,
+    plural: String,
+    opened: Instant,
     end: Instant,
     generation: u64,
 }
@@ -154,10 +167,13 @@ impl Open {
         loop {
             let mut changed = pin!(notify.notified());
             changed.as_mut().enable();
-            let (alive, generation, lag, stalled) = {
+            let (alive, generation, lag, stalled, frozen) = {
                 let state = self.world.lock();
                 let network = &state.network;
-                (state.is_alive(self.process), network.generation, network.lag, network.stalled_until)
+                let frozen =
+                    network.frozen.filter(|(plural, at)| *plural == self.plural && self.opened <= *at);
+                let alive = state.is_alive(self.process);
+                (alive, network.generation, network.lag, network.stalled_until, frozen)
             };
             if !alive {
                 return std::future::pending().await;
@@ -165,6 +181,13 @@ impl Open {
             if generation != self.generation {
                 self.world.count("watch: connection lost");
                 return Next::Broken;
+            }
+            if let Some((_, at)) = frozen {
+                self.world.count("watch: connection frozen");
+                if timeout_at(at + FROZEN, changed).await.is_err() {
+                    return Next::Broken;
+                }
+                continue;
             }
             if let Some(until) = stalled.filter(|until| *until > Instant::now()) {
                 self.world.count("watch: connection silent");

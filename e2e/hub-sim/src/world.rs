@@ -18,6 +18,10 @@ use user_server::Admission;
 use crate::hub;
 use crate::model::{Answer, Failure, Request, Server};
 use crate::monitor::{Monitor, ProcessId};
+use crate::operation::MORTAL;
+
+/// How long it takes a client to notice that a connection is frozen.
+pub(crate) const FROZEN: Duration = Duration::from_secs(45);
 
 /// How long after a kind can no longer be read nothing may rest on it: a minute, and the time of a request under way.
 pub(crate) const UNREAD: Duration = Duration::from_secs(70);
@@ -89,6 +93,10 @@ pub struct Network {
     pub partial: Vec<PartialFailure>,
     /// The plurals that can be neither listed nor watched, how these requests fail, and since when.
     pub unread: BTreeMap<&'static str, (FailureMode, Instant)>,
+    /// The plurals whose CRD is missing, and since when, as of the last request.
+    pub unserved: BTreeMap<&'static str, Instant>,
+    /// The plural whose watches that were open then are frozen.
+    pub frozen: Option<(&'static str, Instant)>,
     /// By namespace, the certificate with which the proxy serves, in PEM.
     pub proxy: BTreeMap<&'static str, &'static str>,
 }
@@ -140,8 +148,8 @@ impl Network {
     /// The plurals that could be neither listed nor watched for this long.
     #[must_use]
     pub fn unread_for(&self, time: Duration) -> Vec<&'static str> {
-        let unread = self.unread.iter().filter(|(_, (_, since))| since.elapsed() > time);
-        unread.map(|(plural, _)| *plural).collect()
+        let unread = self.unread.iter().map(|(plural, (_, since))| (plural, since)).chain(&self.unserved);
+        unread.filter(|(_, since)| since.elapsed() > time).map(|(plural, _)| *plural).collect()
     }
 }
 
@@ -404,6 +412,7 @@ impl State {
             return Fate::Broken;
         }
         self.monitor.request(self.began.elapsed(), request);
+        self.follow_crds();
         let fault = self.next_fault();
         match fault {
             Some(Fault::Refused) => return Fate::Broken,
@@ -489,6 +498,20 @@ impl State {
                 self.failed(denied("exceeded quota: objects, requested: 1, used: 5, limited: 5"))
             }
         })
+    }
+
+    /// Records which kinds are not served. On a connection that is frozen or silent, no client sees the end of a watch.
+    fn follow_crds(&mut self) {
+        let frozen = self.network.frozen.map(|(_, at)| at + FROZEN);
+        let since =
+            [self.network.stalled_until, frozen].into_iter().flatten().fold(Instant::now(), Instant::max);
+        for plural in MORTAL {
+            if self.server.is_served(plural) {
+                self.network.unserved.remove(plural);
+            } else {
+                self.network.unserved.entry(plural).or_insert(since);
+            }
+        }
     }
 
     /// How a list or a watch of a kind fails that cannot be read.

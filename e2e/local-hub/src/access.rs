@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::Uri;
+use http::{HeaderValue, Uri};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
@@ -130,6 +130,13 @@ impl Access {
         write_kubeconfig(path, &self.kubeconfig(account, &bearer(token), Some(namespace)))
     }
 
+    /// The header with a user's token.
+    pub(crate) fn authorization(&self, user: &str) -> Result<HeaderValue, HubError> {
+        let header = format!("Bearer {}", self.users.get(user)?.token);
+        HeaderValue::try_from(header)
+            .map_err(|error| HubError::io("use a token", std::io::Error::other(error)))
+    }
+
     /// Writes a kubeconfig for a user who reaches the API server at another address, without TLS.
     pub(crate) fn write_kubeconfig_through(
         &self,
@@ -199,7 +206,9 @@ pub(crate) fn impatient(mut config: Config) -> Config {
 
 /// The configuration of a kubeconfig's current context.
 pub(crate) async fn config_from(path: &Path) -> Result<Config, HubError> {
-    let wrong = |source| HubError::Kubeconfig { path: path.display().to_string(), source: Box::new(source) };
+    let wrong = |source: kube::config::KubeconfigError| {
+        HubError::Failed(format!("cannot use the kubeconfig {}: {source}", path.display()))
+    };
     let kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?;

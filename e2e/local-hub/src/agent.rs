@@ -138,34 +138,3 @@ fn set_condition(conditions: &mut Vec<Value>, type_: &str, now: &str) {
 fn whole_seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_condition_that_stays_true_keeps_its_time() {
-        let mut conditions = vec![
-            json!({ "type": "Other", "status": "False" }),
-            json!({ "type": "TokenReported", "status": "True", "lastTransitionTime": "before" }),
-            json!({ "type": "SecretCreated", "status": "False", "lastTransitionTime": "before" }),
-        ];
-        for type_ in ["TokenReported", "SecretCreated"] {
-            set_condition(&mut conditions, type_, "now");
-        }
-        let times: Vec<_> = conditions
-            .iter()
-            .map(|condition| (&condition["type"], &condition["lastTransitionTime"]))
-            .collect();
-        assert_eq!(
-            json!(times),
-            json!([["Other", null], ["TokenReported", "before"], ["SecretCreated", "now"]])
-        );
-    }
-
-    #[test]
-    fn times_are_whole_seconds() {
-        let time = "2026-01-01T00:00:00.987Z".parse().unwrap();
-        assert_eq!(whole_seconds(time), "2026-01-01T00:00:00Z");
-    }
-}

@@ -120,9 +120,9 @@ impl<'hub> AuditLog<'hub> {
         log.truncate(usize::try_from(to.0.saturating_sub(from.0)).unwrap_or(usize::MAX));
         let mut requests = Vec::new();
         for line in log.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            let event: Event = serde_json::from_slice(line).map_err(|error| HubError::AuditLog {
-                reason: error.to_string(),
-                line: String::from_utf8_lossy(line).into_owned(),
+            let event: Event = serde_json::from_slice(line).map_err(|error| {
+                let line = String::from_utf8_lossy(line);
+                HubError::Failed(format!("cannot read the audit log: {error} in {line}"))
             })?;
             requests.extend(event.into_request());
         }

@@ -215,7 +215,12 @@ fn own_directory(asked_for: Option<PathBuf>) -> Result<PathBuf, HubError> {
     };
     let doing = |doing: &str| format!("{doing} {}", directory.display());
     match std::fs::read_dir(&directory).map(|mut entries| entries.next().is_some()) {
-        Ok(true) => return Err(HubError::DirectoryNotEmpty(directory.display().to_string())),
+        Ok(true) => {
+            return Err(HubError::Failed(format!(
+                "{} is not empty: the hub removes its directory when it ends, so it must not contain other files",
+                directory.display()
+            )));
+        }
         Ok(false) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(HubError::io(doing("use"), error)),

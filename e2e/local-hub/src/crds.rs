@@ -96,9 +96,9 @@ fn find<'a>(
     crds: &'a [CustomResourceDefinition],
     name: &str,
 ) -> Result<&'a CustomResourceDefinition, HubError> {
-    crds.iter().find(|crd| name_of(crd) == name).ok_or_else(|| HubError::UnknownCrd {
-        name: name.to_owned(),
-        known: crds.iter().map(name_of).collect::<Vec<_>>().join(", "),
+    crds.iter().find(|crd| name_of(crd) == name).ok_or_else(|| {
+        let known: Vec<_> = crds.iter().map(name_of).collect();
+        HubError::Failed(format!("unknown CRD {name:?}; known are {}", known.join(", ")))
     })
 }
 
@@ -130,9 +130,8 @@ fn all_in(directory: &Path, flavour: Flavour) -> Result<Vec<CustomResourceDefini
         .into_iter()
         .chain([CLUSTER_PROFILE, CLUSTER_ACCESS])
         .map(|name| {
-            found.remove(name).ok_or_else(|| HubError::UnknownCrd {
-                name: name.to_owned(),
-                known: format!("those in {}", directory.display()),
+            found.remove(name).ok_or_else(|| {
+                HubError::Failed(format!("unknown CRD {name:?}; known are those in {}", directory.display()))
             })
         })
         .collect()
@@ -152,7 +151,7 @@ fn read(directory: &Path) -> Result<BTreeMap<String, CustomResourceDefinition>, 
         }
         let yaml = std::fs::read_to_string(&path).map_err(cannot(&path))?;
         let mut crd: CustomResourceDefinition = serde_saphyr::from_str(&yaml).map_err(|error| {
-            HubError::NotACrd { path: path.display().to_string(), reason: error.to_string() }
+            HubError::Failed(format!("{} is not a CustomResourceDefinition: {error}", path.display()))
         })?;
         // controller-gen used to write an empty status, which is not valid.
         crd.status = None;
@@ -268,37 +267,4 @@ async fn list(client: &Client, crd: &CustomResourceDefinition, version: &str) ->
     let path = format!("/apis/{}/{version}/{}?limit=1", crd.spec.group, crd.spec.names.plural);
     let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
     client.request_text(request).await.map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_flavour_decides_how_the_lists_merge_and_which_versions_are_served() {
-        for (flavour, merged_as, versions) in
-            [(Flavour::Map, Some("map"), 1), (Flavour::Atomic, None, 1), (Flavour::V1alpha2, Some("map"), 2)]
-        {
-            let crd = serde_json::to_value(named(CLUSTER_PROFILE, flavour).unwrap()).unwrap();
-            let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/properties";
-            let list_type = crd.pointer(&format!("{status}/x-kubernetes-list-type"));
-            assert_eq!(list_type.and_then(|list_type| list_type.as_str()), merged_as, "{flavour:?}");
-            assert_eq!(crd["spec"]["versions"].as_array().unwrap().len(), versions, "{flavour:?}");
-        }
-    }
-
-    #[test]
-    fn a_misspelt_name_is_an_error_not_a_crd_left_in() {
-        let set = CrdSet::Without(vec!["managedcluster.cluster.open-cluster-management.io".to_owned()]);
-        let error = set.choose(Flavour::Map).unwrap_err();
-        assert!(error.to_string().contains(OCM_CRDS[0]), "{error}");
-    }
-
-    #[test]
-    fn a_crd_that_is_left_out_is_the_only_one_missing() {
-        let set = CrdSet::Without(vec![OCM_CRDS[0].to_owned()]);
-        let chosen = set.choose(Flavour::Map).unwrap();
-        assert_eq!(chosen.len() + 1, all(Flavour::Map).unwrap().len());
-        assert!(find(&chosen, OCM_CRDS[0]).is_err());
-    }
 }

@@ -5,8 +5,6 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use kube::config::KubeconfigError;
-
 pub use crate::supervisor::LogTail;
 
 /// Why an operation on a hub failed.
@@ -15,9 +13,9 @@ pub use crate::supervisor::LogTail;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
-    /// The programs of the control plane were not found and could not be built.
-    #[error("the control plane's programs are not available: {0}")]
-    Programs(String),
+    /// What the message says.
+    #[error("{0}")]
+    Failed(String),
 
     /// An operating system call failed.
     #[error("cannot {doing}")]
@@ -67,124 +65,9 @@ pub enum HubError {
         source: Box<kube::Error>,
     },
 
-    /// The hub was not started with this user.
-    #[error("the hub has no user {user:?}, only {known}; add users with HubBuilder::user")]
-    UnknownUser {
-        /// The requested name.
-        user: String,
-        /// The known names.
-        known: String,
-    },
-
-    /// A name that is not valid for a user and a file.
-    #[error("{0:?} is not a valid user name: must have letters, digits and, inside the name, any of . - _ :")]
-    UserName(String),
-
-    #[error("unknown CRD {name:?}; known are {known}")]
-    UnknownCrd {
-        /// The requested name.
-        name: String,
-        /// The known names.
-        known: String,
-    },
-
-    /// A file does not contain a valid CRD.
-    #[error("{path} is not a CustomResourceDefinition: {reason}")]
-    NotACrd {
-        /// The file.
-        path: String,
-        /// The parser's message.
-        reason: String,
-    },
-
     /// Creating certificates failed.
     #[error("cannot create certificates")]
     Certificates(#[from] rcgen::Error),
-
-    /// A certificate or key is not readable.
-    #[error("{what} is not valid PEM: {reason}")]
-    Pem {
-        /// The kind of the input.
-        what: &'static str,
-        /// The parser's message.
-        reason: String,
-    },
-
-    /// TLS rejects a certificate or key.
-    #[error("cannot {doing}")]
-    Tls {
-        /// What failed.
-        doing: String,
-        /// The cause.
-        source: rustls::Error,
-    },
-
-    /// A kubeconfig cannot be used.
-    #[error("cannot use the kubeconfig {path}")]
-    Kubeconfig {
-        /// The file.
-        path: String,
-        /// The cause.
-        source: Box<KubeconfigError>,
-    },
-
-    /// This machine cannot run Pods.
-    #[error("Pods cannot run here: {0}")]
-    Pods(String),
-
-    /// Upstream's programs cannot be built, installed or used.
-    #[error("upstream's programs: {0}")]
-    Field(String),
-
-    /// An image that containers cannot use.
-    #[error("{path} is not a valid image: {reason}")]
-    Image {
-        /// The file.
-        path: String,
-        /// The cause.
-        reason: String,
-    },
-
-    /// A proxy cannot forward to an API server.
-    #[error("cannot forward to {server:?}: {reason}")]
-    Upstream {
-        /// Its URL.
-        server: String,
-        /// The cause.
-        reason: String,
-    },
-
-    /// A name that is not valid for a cluster.
-    #[error("{0:?} is not a valid cluster name: must be a path segment")]
-    ClusterName(String),
-
-    /// The directory for the hub is not empty.
-    #[error(
-        "{0} is not empty: the hub removes its directory when it ends, so it must not contain other files"
-    )]
-    DirectoryNotEmpty(String),
-
-    /// Too many hubs ran for too long.
-    #[error(
-        "timed out after {within:?} waiting to start {wanted} more hub(s): at most {limit} can run at once \
-         (LOCAL_HUB_MAX). A test that needs several hubs must start them together, with LocalHub::start_many"
-    )]
-    NoPlace {
-        /// How many were requested.
-        wanted: usize,
-        /// How many can run.
-        limit: usize,
-        /// The timeout.
-        within: Duration,
-    },
-
-    /// A line of the audit log is not an audit event.
-    #[error("cannot read the audit log: {reason} in {line}")]
-    AuditLog {
-        /// The parser's message.
-        reason: String,
-        line: String,
-    },
 }
 
 impl HubError {
@@ -222,24 +105,5 @@ fn describe(status: Option<i32>) -> String {
         Some(status) if status > 128 => format!("by signal {}", status - 128),
         Some(status) => format!("with exit status {status}"),
         None => "and so did its supervisor".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_unwrap_prints_names_the_cause_and_repeats_nothing() {
-        let source = io::Error::new(io::ErrorKind::AddrInUse, "the address is taken");
-        let error = HubError::io("open a port", source);
-        assert_eq!(format!("{error:?}"), "cannot open a port: the address is taken");
-        assert_eq!(error.to_string(), "cannot open a port");
-    }
-
-    #[test]
-    fn a_death_by_signal_is_distinguished_from_an_exit() {
-        assert_eq!(describe(Some(137)), "by signal 9");
-        assert_eq!(describe(Some(1)), "with exit status 1");
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! For each request, a [`Meddler`] decides on its [`Fate`]: the request passes, is refused, or loses its connection
 //! before or after the API server has executed it, or its response breaks off or stalls. The proxy serves plain
-//! HTTP/1.1 on the loopback interface; its connections to the API server use TLS.
+//! HTTP/1.1 on the loopback interface; its connections to the API server use TLS. Clients send no credentials to such a
+//! server, so the proxy adds those of the user for whom a kubeconfig was written.
 //!
 //! Held requests and stalled responses wait until [`FaultProxy::release`], which breaks their connections.
 
@@ -10,11 +11,11 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
@@ -69,6 +70,8 @@ pub struct FaultProxy {
 struct State {
     upstream: Upstream,
     meddler: Arc<dyn Meddler>,
+    /// The header that authenticates the requests.
+    authorization: OnceLock<HeaderValue>,
     /// The number of held requests.
     held: watch::Sender<usize>,
     released: watch::Sender<bool>,
@@ -92,6 +95,7 @@ impl FaultProxy {
         let state = Arc::new(State {
             upstream: hub.upstream()?,
             meddler,
+            authorization: OnceLock::new(),
             held: watch::Sender::new(0),
             released: watch::Sender::new(false),
         });
@@ -99,8 +103,10 @@ impl FaultProxy {
         Ok(Self { address, state, task })
     }
 
-    /// Writes a kubeconfig with which a user connects to the hub through the proxy.
+    /// Writes a kubeconfig with which a user connects to the hub through the proxy: one user for each proxy.
     pub fn kubeconfig_for(&self, hub: &LocalHub, user: &str) -> Result<PathBuf, HubError> {
+        let authorization = hub.access().authorization(user)?;
+        self.state.authorization.get_or_init(|| authorization);
         hub.access().write_kubeconfig_through(hub.directory(), user, &format!("http://{}", self.address))
     }
 
@@ -161,7 +167,10 @@ struct Broken;
 
 type Answer = Response<Either<Full<Bytes>, Cut>>;
 
-async fn answer(state: &State, request: Request<Incoming>) -> Result<Answer, Broken> {
+async fn answer(state: &State, mut request: Request<Incoming>) -> Result<Answer, Broken> {
+    if let Some(authorization) = state.authorization.get() {
+        request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+    }
     let path = request.uri().path_and_query().map_or("", http::uri::PathAndQuery::as_str).to_owned();
     let fate = state.meddler.fate(request.method(), &path);
     match fate {

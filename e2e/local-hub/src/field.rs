@@ -62,7 +62,7 @@ async fn output_of(mut command: Command, doing: &str) -> Result<String, HubError
     if output.status.success() {
         return Ok(text(&output.stdout).lines().next().unwrap_or_default().to_owned());
     }
-    Err(HubError::Field(format!("cannot {doing}: {}{}", text(&output.stdout), text(&output.stderr))))
+    Err(HubError::Failed(format!("cannot {doing}: {}{}", text(&output.stdout), text(&output.stderr))))
 }
 
 /// Installs the CRDs in a directory of a program's module whose names are wanted and which the hub does not have.
@@ -159,7 +159,7 @@ impl Site {
     async fn address(&self) -> Result<SocketAddr, HubError> {
         let url = config_from(&self.kubeconfig()).await?.cluster_url;
         let address = url.authority().and_then(|authority| authority.as_str().parse().ok());
-        address.ok_or_else(|| HubError::Field(format!("{url} is not the URL of an address")))
+        address.ok_or_else(|| HubError::Failed(format!("{url} is not the URL of an address")))
     }
 
     /// The object on the API server; null if it does not exist.
@@ -195,7 +195,7 @@ impl Site {
         let yaml = std::fs::read_to_string(&path)
             .map_err(|source| HubError::io(format!("read {}", path.display()), source))?;
         let mut kubeconfig: Value =
-            serde_saphyr::from_str(&yaml).map_err(|error| HubError::Field(error.to_string()))?;
+            serde_saphyr::from_str(&yaml).map_err(|error| HubError::Failed(error.to_string()))?;
         let cluster = &mut kubeconfig["clusters"][0]["cluster"];
         cluster["server"] = json!(format!("https://{}:{}", HUB.0, HUB.1));
         cluster["tls-server-name"] = json!("localhost");

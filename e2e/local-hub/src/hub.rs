@@ -13,7 +13,6 @@ use crate::audit::{AuditLog, Journal};
 use crate::builder::{self, HubBuilder};
 use crate::capacity::HubPlace;
 use crate::cluster::Cluster;
-use crate::memory::{self, Memory};
 use crate::reuse::{self, Configuration, Initial, KeptHub};
 use crate::supervisor::Supervised;
 use crate::{Flavour, HubError, crds, programs, random};
@@ -215,7 +214,7 @@ impl LocalHub {
     pub async fn snapshot(&self) -> Result<Snapshot, HubError> {
         self.stopped.store(true, Ordering::Relaxed);
         let etcd = self.etcd.lock().await;
-        let etcd = etcd.as_ref().ok_or_else(|| HubError::Programs("etcd is not running".to_owned()))?;
+        let etcd = etcd.as_ref().ok_or_else(|| HubError::Failed("etcd is not running".to_owned()))?;
         let snapshot = self.directory().join(format!("snapshot-{}", random::hex()?));
         etcd.pause().await?;
         let copied = copy_directory(&self.directory().join(programs::ETCD_DATA), &snapshot);
@@ -234,21 +233,6 @@ impl LocalHub {
         restored.map_err(|source| HubError::io("restore etcd's data", source))?;
         self.start_etcd().await?;
         self.start_api_server().await
-    }
-
-    /// The memory of the hub's programs, if known.
-    pub async fn memory(&self) -> Vec<Memory> {
-        let (etcd, api_server) = (self.etcd.lock().await, self.api_server.lock().await);
-        let controller_manager = self.controller_manager.lock().await;
-        [
-            etcd.as_ref().map(|running| ("etcd", running)),
-            api_server.as_ref().map(|running| ("kube-apiserver", running)),
-            controller_manager.as_ref().map(|running| ("kube-controller-manager", running)),
-        ]
-        .into_iter()
-        .flatten()
-        .filter_map(|(program, running)| memory::of(program, running.pid()))
-        .collect()
     }
 }
 

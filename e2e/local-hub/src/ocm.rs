@@ -216,12 +216,6 @@ impl ManagedCluster {
         Self(self.0.label(key, value))
     }
 
-    /// Denied by an administrator of the hub.
-    #[must_use]
-    pub fn not_accepted(self) -> Self {
-        Self(self.0.field("spec", json!({ "hubAcceptsClient": false, "leaseDurationSeconds": 60 })))
-    }
-
     /// With the Kubernetes version that the agent reports.
     #[must_use]
     pub fn version(self, kubernetes: &str) -> Self {
@@ -241,12 +235,6 @@ impl ManagedCluster {
     #[must_use]
     pub fn condition(self, type_: &str, status: &str, reason: &str) -> Self {
         Self(self.0.condition(type_, status, reason, ""))
-    }
-
-    /// Without conditions: a cluster that no controller has seen.
-    #[must_use]
-    pub fn without_conditions(self) -> Self {
-        Self(self.0.status("conditions", json!([])))
     }
 
     /// Creates the cluster, then writes its status.

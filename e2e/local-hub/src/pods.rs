@@ -195,10 +195,8 @@ impl Pods {
         let config = access::config_from(path).await?;
         let server = config.cluster_url.to_string();
         let api_server = config.cluster_url.authority().and_then(|authority| authority.as_str().parse().ok());
-        let api_server = api_server.ok_or_else(|| HubError::Upstream {
-            server,
-            reason: "a node is led to an address and a port".to_owned(),
-        })?;
+        let api_server =
+            api_server.ok_or_else(|| HubError::Failed(format!("{server:?} is not an address and a port")))?;
         let failed = |source| HubError::io(format!("read {}", path.display()), source);
         let text = std::fs::read_to_string(path).map_err(failed)?;
         let kubeconfig: Value =
@@ -226,7 +224,7 @@ impl Pods {
         let node = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         match node {
             Some(node) => node.stop().await,
-            None => Err(HubError::Pods(format!("there is no node {name}"))),
+            None => Err(HubError::Failed(format!("there is no node {name}"))),
         }
     }
 
@@ -282,7 +280,7 @@ impl Pods {
     ) -> Result<(), HubError> {
         let processes = self.processes(namespace, pod, container).await?;
         if processes.is_empty() {
-            return Err(HubError::Pods(format!(
+            return Err(HubError::Failed(format!(
                 "signal {signal} to {namespace}/{pod}/{container}: it is not running"
             )));
         }
@@ -303,7 +301,7 @@ impl Pods {
         let failed = |source| HubError::io(doing(), source);
         let processes = self.processes(namespace, pod, container).await?;
         let process =
-            processes.first().ok_or_else(|| HubError::Pods(format!("{}: it does not run", doing())))?;
+            processes.first().ok_or_else(|| HubError::Failed(format!("{}: it does not run", doing())))?;
         Network::of(*process).connect(to).await.map(drop).map_err(failed)
     }
 

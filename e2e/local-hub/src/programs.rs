@@ -100,10 +100,10 @@ async fn find() -> Result<PathBuf, HubError> {
         .kill_on_drop(true)
         .output()
         .await
-        .map_err(|error| HubError::Programs(format!("{}: {error}", script.display())))?;
+        .map_err(|error| HubError::Failed(format!("{}: {error}", script.display())))?;
     if !output.status.success() {
         let script = script.display();
-        return Err(HubError::Programs(format!("{script} failed, {}; see its output above", output.status)));
+        return Err(HubError::Failed(format!("{script} failed, {}; see its output above", output.status)));
     }
     Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
 }

@@ -224,13 +224,3 @@ pub(crate) async fn delete(client: &Client, namespace: &str, name: &str) -> Resu
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_not_shown() {
-        assert_eq!(format!("{:?}", Token::new("secret".to_owned())), "Token(..)");
-    }
-}

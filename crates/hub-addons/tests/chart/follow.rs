@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use local_hub::ocm::{self, ManagedCluster, Object};
-use local_hub::{Flavour, LocalHub, eventually};
+use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::consumers::{allowed, declare, refused};
@@ -85,8 +85,8 @@ fn application(more: &Value) -> Object {
     ocm::cluster_access("team", "app", &spec)
 }
 
-async fn hub(flavour: Flavour, values: &[&str]) -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager().flavour(flavour), Vec::new()).await;
+async fn hub(values: &[&str]) -> Hub {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s")]).await;
     install(&hub, &[&[ENABLED], values].concat()).await;
     declare(&hub, application(&json!({}))).await;
@@ -99,8 +99,9 @@ async fn joins(hub: &Hub, cluster: &str) {
     token(cluster, "app").create(&hub.ocm).await.unwrap();
 }
 
-async fn a_role_names_what_is_granted_as_it_changes(flavour: Flavour) {
-    let hub = hub(flavour, &[]).await;
+#[tokio::test]
+async fn a_role_names_what_is_granted_as_it_changes() {
+    let hub = hub(&[]).await;
     let running = start_all(&hub, &["profiles", "credentials"]).await;
     joins(&hub, "c1").await;
     token("c1", "other").create(&hub.ocm).await.unwrap();
@@ -150,23 +151,8 @@ async fn a_role_names_what_is_granted_as_it_changes(flavour: Flavour) {
 }
 
 #[tokio::test]
-async fn a_role_names_what_is_granted_where_lists_are_maps() {
-    a_role_names_what_is_granted_as_it_changes(Flavour::Map).await;
-}
-
-#[tokio::test]
-async fn a_role_names_what_is_granted_where_lists_are_atomic() {
-    a_role_names_what_is_granted_as_it_changes(Flavour::Atomic).await;
-}
-
-#[tokio::test]
-async fn a_role_names_what_is_granted_where_v1alpha2_is_served() {
-    a_role_names_what_is_granted_as_it_changes(Flavour::V1alpha2).await;
-}
-
-#[tokio::test]
 async fn a_role_of_another_owner_is_reported_and_left_alone() {
-    let hub = hub(Flavour::Map, &[]).await;
+    let hub = hub(&[]).await;
     role().field("rules", rules_of(&["mine"])).create(&hub.ocm).await.unwrap();
     let before = version(&hub).await;
     joins(&hub, "c1").await;
@@ -186,87 +172,12 @@ async fn a_role_of_another_owner_is_reported_and_left_alone() {
 }
 
 #[tokio::test]
-async fn each_permission_to_follow_is_missed() {
-    for (component, values) in [
-        ("profiles", &[][..]),
-        ("rights", &["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"]),
-    ] {
-        let hub = hub(Flavour::Map, values).await;
-        joins(&hub, "c1").await;
-        let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRole");
-        let keeper = Object::new(gvk, "clusterroles", None, &format!("hub-addons-{component}"));
-        let given = get(&hub.ocm, &keeper).await.unwrap()["rules"].clone();
-        for (resource, verb) in [
-            ("clusteraccesses", "list"),
-            ("clusteraccesses", "watch"),
-            ("roles", "list"),
-            ("roles", "watch"),
-            ("roles", "create"),
-            ("roles", "escalate"),
-            ("roles", "bind"),
-            ("roles", "patch"),
-            ("rolebindings", "list"),
-            ("rolebindings", "watch"),
-            ("rolebindings", "patch"),
-        ] {
-            let mut fewer = given.clone();
-            let rules = fewer.as_array_mut().unwrap();
-            let rule = rules.iter_mut().find(|rule| {
-                rule["resources"] == json!([resource])
-                    && rule["resourceNames"].is_null()
-                    && rule["verbs"] != json!(["create"])
-            });
-            rule.unwrap()["verbs"].as_array_mut().unwrap().retain(|it| it != verb);
-            for object in [role(), binding()] {
-                if get(&hub.ocm, &object).await.is_some() {
-                    world::delete(&hub.ocm, &object).await;
-                }
-            }
-            // What is created is right at once.
-            if (resource, verb) == ("roles", "patch") {
-                world::create(&hub.ocm, [ours(&role())]).await;
-            }
-            if (resource, verb) == ("rolebindings", "patch") {
-                let bare = binds(ours(&binding()), role().name(), "ServiceAccount", "other");
-                world::create(&hub.ocm, [bare.field("subjects", json!([]))]).await;
-            }
-            merge(&hub.ocm, &keeper, &json!({ "rules": fewer })).await;
-            let mark = hub.audit().mark().await.unwrap();
-            // Whoever has no permission to bind may bind a Role without rules: this one has some from the start.
-            ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
-            let addons = start(&hub, component).await;
-            // A Role is created with its rules.
-            let asked: &[_] = match verb {
-                "escalate" => &[("roles", "create"), ("roles", "patch")],
-                "bind" => &[("rolebindings", "create")],
-                verb => &[(resource, verb)],
-            };
-            eventually(&format!("{verb} {resource} is missed"), SOON, async || {
-                let requests = hub.audit().since(&mark).await.unwrap().of_user(&user(component));
-                requests.count(|it| it.code == 403 && asked.contains(&(&*it.resource, &*it.verb))) > 0
-            })
-            .await;
-            merge(&hub.ocm, &keeper, &json!({ "rules": given })).await;
-            names(&hub, &["c1-app"]).await;
-            let subject = json!([{ "kind": "ServiceAccount", "name": "app", "namespace": "team" }]);
-            eventually("the application is bound", SOON, async || {
-                get(&hub.ocm, &binding()).await.unwrap_or_default()["subjects"] == subject
-            })
-            .await;
-            world::delete(&hub.ocm, &ocm::bound("team", "s")).await;
-            names(&hub, &[]).await;
-            addons.stop().await;
-        }
-    }
-}
-
-#[tokio::test]
 async fn who_keeps_a_role_is_held_to_its_cluster_access_and_nobody_else_binds_it() {
     use Attempt::{Create, Delete, Patch};
     const ROLES: &str = "'hub-addons-profiles-roles'";
     const ACCESSES: &str = "'hub-addons-profiles-accesses'";
     const CONSUMERS: &str = "'hub-addons-profiles-consumers'";
-    let hub = hub(Flavour::Map, &[]).await;
+    let hub = hub(&[]).await;
     let keeper = user("profiles");
     let with = |verbs: &[&str], resource: &str| json!({ "apiGroups": [""], "resources": [resource], "verbs": verbs, "resourceNames": ["c1-app"] });
     let rules = |rules: Value| Patch(role(), json!({ "rules": rules }));

@@ -6,13 +6,11 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use local_hub::ocm::Object;
 use local_hub::{LocalHub, eventually};
 use serde_json::json;
 
 use crate::support::chart::{NAMESPACE, RELEASE, helm, install, run, start};
 use crate::support::command::{Ended, hub_addons};
-use crate::support::world::{get, merge};
 use crate::support::{Hub, SOON};
 
 const TEST: &str = "hub-addons-test";
@@ -73,32 +71,7 @@ async fn helm_test_passes_while_every_controller_works_and_fails_otherwise() {
     assert_eq!((helm.code, command.code), (Some(0), Some(0)), "{}{}", helm.stderr, command.stdout);
     assert!(command.stdout.contains("held and renewed by"), "{}", command.stdout);
 
-    // Each permission of its ServiceAccount is required.
     let pod = pods(&hub).get(TEST).await.unwrap();
-    let rbac = |kind, resource, namespace| {
-        Object::new(("rbac.authorization.k8s.io", "v1", kind), resource, namespace, TEST)
-    };
-    for role in [rbac("ClusterRole", "clusterroles", None), rbac("Role", "roles", Some(NAMESPACE))] {
-        let rules = get(&hub.ocm, &role).await.unwrap()["rules"].clone();
-        for (index, rule) in rules.as_array().unwrap().iter().enumerate() {
-            for resource in rule["resources"].as_array().unwrap() {
-                let mut fewer = rules.clone();
-                fewer[index]["resources"].as_array_mut().unwrap().retain(|it| it != resource);
-                if fewer[index]["resources"].as_array().unwrap().is_empty() {
-                    fewer.as_array_mut().unwrap().remove(index);
-                }
-                merge(&hub.ocm, &role, &json!({ "rules": fewer })).await;
-                eventually(&format!("{resource} are missed"), SOON, async || {
-                    let ended = container(&hub, &pod).await;
-                    let told = format!("{}{}", ended.stdout, ended.stderr);
-                    if ended.code != Some(0) && told.contains("forbidden") { Ok(()) } else { Err(told) }
-                })
-                .await;
-            }
-        }
-        merge(&hub.ocm, &role, &json!({ "rules": rules })).await;
-    }
-
     available(&hub, "credentials", 0).await;
     let (helm, command) = helm_test(&hub).await;
     assert_eq!((helm.code == Some(0), command.code), (false, Some(1)), "{}", command.stdout);

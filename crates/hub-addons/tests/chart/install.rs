@@ -263,12 +263,34 @@ fn addon_definition(plural: &str, kind: &str) -> Value {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "a list of notes")]
 async fn notes_warn_of_problems_on_the_hub() {
     let hub = hub().await;
     let (unbound, theirs) = ("there is no ManagedClusterSetBinding", "own gate ClusterProfile is on as well");
+    // The charts of OCM's addons create this one, in a namespace that receives no credentials.
+    let addons = "open-cluster-management-addon";
+    let objects = [ocm::namespace(addons), ocm::cluster_set("global"), ocm::bound(addons, "global")];
+    world::create(&hub.ocm, objects).await;
     let notes = install(&hub, &[PROXY]).await;
     assert!(notes.contains(unbound) && !notes.contains(theirs), "{notes}");
     assert!(notes.contains("rollout status deployment/hub-addons-credentials"), "{notes}");
+
+    // The chart of a release links to its runbook.
+    let of_chart = chart();
+    for (url, is_told) in [("https://hub-addons.example/x", true), ("https://wiki.test/x", false)] {
+        let url = format!(
+            "--set=image.registry=r,monitoring.prometheusRule.enabled=true,monitoring.prometheusRule.runbookUrl={url}"
+        );
+        let arguments = ["install", "it", of_chart.to_str().unwrap(), "--dry-run=client", &url];
+        let ended = run(helm(), None, &arguments).await;
+        assert_eq!(
+            ended.stdout.contains("link to a placeholder"),
+            is_told,
+            "{}{}",
+            ended.stdout,
+            ended.stderr
+        );
+    }
 
     world::create(&hub.ocm, [ocm::cluster_set("s"), ocm::bound("default", "s")]).await;
     ocm::namespace("open-cluster-management-hub").create(&hub.ocm).await.unwrap();
@@ -386,8 +408,7 @@ async fn a_namespace_that_is_missing_is_reported_before_anything_is_applied() {
             &[
                 "accessProvider.source=static",
                 "accessProvider.static.server=https://proxy.example/{cluster}",
-                "accessProvider.static.ca.namespace=nowhere",
-                "accessProvider.static.ca.name=ca",
+                "accessProvider.static.ca=configmap/nowhere/ca/ca.crt",
             ][..],
             "there is no namespace nowhere",
         ),

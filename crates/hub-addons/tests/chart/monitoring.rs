@@ -19,7 +19,7 @@ use hub_runtime::observe::metrics::Metrics;
 use local_hub::{LocalHub, eventually, ocm};
 use promql::{Expression, Series};
 use promtool::promtool;
-use rendered::{Alert, alerts, alerts_of, objects, refusal};
+use rendered::{Alert, alerts, alerts_of, objects};
 use serde_json::{Value, json};
 use user_server::UserServerMetrics;
 
@@ -268,53 +268,6 @@ async fn alerts_and_panels_about_the_user_server_are_about_series_that_it_has() 
 }
 
 #[tokio::test]
-async fn the_dashboard_is_one_that_grafana_takes() {
-    let dashboard = rendered::dashboard().await;
-    let panels = dashboard["panels"].as_array().unwrap();
-    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
-    assert_eq!(ids.len(), panels.len(), "ids are unique");
-    let variables = dashboard["templating"]["list"].as_array().unwrap();
-    let named = |name: &str| variables.iter().find(|it| it["name"] == name);
-    assert_eq!(named("datasource").unwrap()["type"], "datasource");
-    let container = &rendered::containers(&objects(&[]).await)[0];
-
-    let mut taken = BTreeSet::new();
-    for panel in panels {
-        let at = |side: &str| panel["gridPos"][side].as_u64().unwrap();
-        for x in at("x")..at("x") + at("w") {
-            for y in at("y")..at("y") + at("h") {
-                assert!(x < 24 && taken.insert((x, y)), "{} lies over another panel", panel["title"]);
-            }
-        }
-        if panel["type"] == "row" {
-            continue;
-        }
-        let targets = panel["targets"].as_array().unwrap();
-        let references: BTreeSet<_> =
-            targets.iter().map(|target| target["refId"].as_str().unwrap()).collect();
-        assert!(!targets.is_empty() && references.len() == targets.len(), "{}", panel["title"]);
-        for source in targets.iter().chain([panel]).map(|it| &it["datasource"]["uid"]) {
-            assert_eq!(source, "${datasource}", "{}", panel["title"]);
-        }
-        for target in targets {
-            let expression = Expression::parse(target["expr"].as_str().unwrap());
-            // Labels in a legend must remain after the aggregation.
-            let legend = target["legendFormat"].as_str().unwrap();
-            for shown in legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap()) {
-                assert!(expression.groups.contains(shown), "{legend} of {}", panel["title"]);
-            }
-            for selector in expression.selectors.iter().filter(|selector| !selector.is_own()) {
-                let values = selector.values_of("container");
-                assert!(values.iter().all(|value| value == container), "{}", expression.text);
-            }
-            for name in expression.variables() {
-                assert!(named(&name).is_some(), "${name} of {}", panel["title"]);
-            }
-        }
-    }
-}
-
-#[tokio::test]
 async fn every_query_of_the_dashboard_is_promql() {
     let panels = rendered::panels(&rendered::dashboard().await);
     let records: Vec<_> = panels
@@ -332,53 +285,45 @@ async fn every_query_of_the_dashboard_is_promql() {
 }
 
 #[tokio::test]
-async fn either_monitor_scrapes_every_component_under_the_job_that_alerts_ask_for() {
-    for (kind, value, list) in [
-        ("ServiceMonitor", "monitoring.serviceMonitor", "endpoints"),
-        ("PodMonitor", "monitoring.podMonitor", "podMetricsEndpoints"),
-    ] {
-        let enabled = format!("{value}.enabled=true");
-        let label = format!("{value}.labels.team=platform");
-        let all = objects(&[&enabled, &label, "profiles.split=true"]).await;
-        let of_kind = |kind: &str| all.iter().filter(|it| it["kind"] == kind).cloned().collect::<Vec<_>>();
-        let monitors = of_kind(kind);
-        let [monitor] = &monitors[..] else { panic!("{monitors:?}") };
-        assert_eq!(monitor["metadata"]["labels"]["team"], "platform");
-        let endpoint = &monitor["spec"][list][0];
-        assert_eq!(endpoint["port"], "metrics");
-        let relabeling = &endpoint["relabelings"][0];
-        assert_eq!(
-            relabeling["sourceLabels"],
-            json!(["__meta_kubernetes_pod_label_app_kubernetes_io_component"])
-        );
+async fn the_monitor_scrapes_every_component_under_the_job_that_alerts_ask_for() {
+    let monitored =
+        ["monitoring.serviceMonitor.enabled=true", "monitoring.serviceMonitor.labels.team=platform"];
+    let all = objects(&[monitored[0], monitored[1], "profiles.split=true"]).await;
+    let of_kind = |kind: &str| all.iter().filter(|it| it["kind"] == kind).cloned().collect::<Vec<_>>();
+    let monitors = of_kind("ServiceMonitor");
+    let [monitor] = &monitors[..] else { panic!("{monitors:?}") };
+    assert_eq!(monitor["metadata"]["labels"]["team"], "platform");
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    assert_eq!(endpoint["port"], "metrics");
+    let relabeling = &endpoint["relabelings"][0];
+    assert_eq!(
+        relabeling["sourceLabels"],
+        json!(["__meta_kubernetes_pod_label_app_kubernetes_io_component"])
+    );
 
-        let selected = |labels: &Value| {
-            let wanted = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
-            wanted.iter().all(|(key, value)| labels[key] == *value)
-        };
-        let (services, deployments) = (of_kind("Service"), of_kind("Deployment"));
-        assert_eq!(deployments.len(), 3);
-        for deployment in &deployments {
-            let pod = &deployment["spec"]["template"];
-            let labels = &pod["metadata"]["labels"];
-            let component = labels["app.kubernetes.io/component"].as_str().unwrap();
-            let job = relabeling["replacement"].as_str().unwrap().replace("$1", component);
-            assert_eq!(deployment["metadata"]["name"], job.as_str());
-            let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
-            assert!(ports.iter().any(|port| port["name"] == "metrics"));
-            let service =
-                services.iter().find(|service| service["metadata"]["name"] == job.as_str()).unwrap();
-            assert_eq!(service["spec"]["ports"][0]["name"], "metrics");
-            assert!(selected(if kind == "PodMonitor" { labels } else { &service["metadata"]["labels"] }));
-        }
+    let selected = |labels: &Value| {
+        let wanted = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
+        wanted.iter().all(|(key, value)| labels[key] == *value)
+    };
+    let (services, deployments) = (of_kind("Service"), of_kind("Deployment"));
+    assert_eq!(deployments.len(), 3);
+    for deployment in &deployments {
+        let pod = &deployment["spec"]["template"];
+        let labels = &pod["metadata"]["labels"];
+        let component = labels["app.kubernetes.io/component"].as_str().unwrap();
+        let job = relabeling["replacement"].as_str().unwrap().replace("$1", component);
+        assert_eq!(deployment["metadata"]["name"], job.as_str());
+        let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
+        assert!(ports.iter().any(|port| port["name"] == "metrics"));
+        let service = services.iter().find(|service| service["metadata"]["name"] == job.as_str()).unwrap();
+        assert_eq!(service["spec"]["ports"][0]["name"], "metrics");
+        assert!(selected(&service["metadata"]["labels"]));
     }
-    let both = ["monitoring.serviceMonitor.enabled=true", "monitoring.podMonitor.enabled=true"];
-    assert!(refusal(&both).await.contains("choose one"));
 }
 
 #[tokio::test]
 async fn nothing_of_it_is_there_by_default() {
-    let kinds = ["ServiceMonitor", "PodMonitor", "PrometheusRule", "ConfigMap"];
+    let kinds = ["ServiceMonitor", "PrometheusRule", "ConfigMap"];
     for object in objects(&[]).await {
         assert!(!kinds.iter().any(|kind| object["kind"] == *kind), "{object}");
     }

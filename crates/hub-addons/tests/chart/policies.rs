@@ -215,11 +215,8 @@ async fn the_writer_of_profiles_is_held_to_ours_where_v1alpha2_is_served() {
 #[tokio::test]
 async fn where_two_processes_write_profiles_each_is_held_to_its_part() {
     // The policies for others would refuse some of it as well.
-    let values = [
-        "profiles.split=true",
-        "policies.protectManagerName.enabled=false",
-        "policies.protectAccessProviders.enabled=false",
-    ];
+    let exempt = format!("policies.clusterManagers.users={{{},{}}}", user("projector"), user("access"));
+    let values = ["profiles.split=true", &exempt];
     let hub = installed(lists(Flavour::Atomic), &values, &["projector", "access"]).await;
     let (ours, _) = profiles(&hub).await;
     let foreign = provider("theirs", "https://theirs.example");

@@ -79,6 +79,33 @@ fn inputs(directory: &Path, arches: &[&str]) -> (PathBuf, PathBuf) {
     (images, binaries)
 }
 
+/// Every address below the publisher's leads to what GitHub serves there: a file of the tagged tree, or a file that the
+/// workflow uploads.
+fn addresses_exist(release: &Path, text: &str) {
+    let tag = concat!("v", env!("CARGO_PKG_VERSION"));
+    let workflow = fs::read_to_string(repository().join(".github/workflows/release.yml")).unwrap();
+    let ends = |character: char| character.is_whitespace() || "\"')>`".contains(character);
+    let mut found = Vec::new();
+    for rest in text.split("https://publisher.test").skip(1) {
+        let path = rest.split(ends).next().unwrap().trim_end_matches(['.', ',', '/']);
+        let path = path.split('#').next().unwrap();
+        let parts: Vec<_> = path.trim_start_matches('/').splitn(4, '/').collect();
+        let exists = match parts[..] {
+            [""] => true,
+            ["blob" | "raw", at, ..] => at == tag && repository().join(parts[2..].join("/")).is_file(),
+            ["releases", "download", at, file] => {
+                at == tag && release.join("cli").join(file).is_file() && workflow.contains("release/cli/*")
+            }
+            _ => false,
+        };
+        assert!(exists, "{path:?} does not exist");
+        found.push(parts[0]);
+    }
+    for kind in ["blob", "raw", "releases"] {
+        assert!(found.contains(&kind), "{found:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_release_is_one_folder_that_is_whole() {
     let directory = tempfile::tempdir().unwrap();
@@ -134,10 +161,9 @@ async fn a_release_is_one_folder_that_is_whole() {
         fs::read_dir(output.join("charts")).unwrap().map(|entry| entry.unwrap().path()).collect();
     let [chart] = &charts[..] else { panic!("{charts:?}") };
     let text = run(helm, None, &["show", "all", chart.to_str().unwrap()]).await.stdout;
-    assert!(
-        text.contains("https://publisher.test/RUNBOOK.md") && !text.contains("hub-addons.example"),
-        "{text}"
-    );
+    assert!(!text.contains("hub-addons.example"), "{text}");
+    let krew = fs::read_to_string(output.join("cli/clusterprofile.yaml")).unwrap();
+    addresses_exist(&output, &(text + &krew));
     let rendered = run(helm, None, &["template", "it", chart.to_str().unwrap()]).await.stdout;
     let hub_addons = index["manifests"][0]["digest"].as_str().unwrap();
     let image = format!("image: \"registry.test/team/hub-addons@{hub_addons}\"");

@@ -39,8 +39,7 @@ const VARIANTS: [(&str, &[&str]); 12] = [
             "featureGates.clusterProfileCredSyncer=false",
             "accessProvider.source=static",
             "accessProvider.static.server=https://proxy.example/{cluster}",
-            "accessProvider.static.ca.namespace=proxy",
-            "accessProvider.static.ca.name=ca",
+            "accessProvider.static.ca=configmap/proxy/ca/ca.crt",
         ],
     ),
     (
@@ -369,12 +368,10 @@ async fn the_program_takes_the_arguments_of_every_deployment() {
     let more: &[&str] = &[
         "computeBound=true",
         "propagateLabels={region,team.example.com/*}",
-        "followMemberId=true",
+        "propagateClaims={id.k8s.io,*.example.com}",
         "credentials.requireSyncNamespaces=true",
         "accessProvider.name=mine",
         "accessProvider.caOverlap=0",
-        "accessProvider.clusterProxy.service=user",
-        "accessProvider.clusterProxy.port=443",
         "accessProvider.clusterProxy.requireAddon=false",
         "accessProvider.direct.name=direct",
         "accessProvider.direct.allowLocal=true",
@@ -434,7 +431,7 @@ async fn values_for_one_object_are_on_that_object_only() {
         "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus",
         "policies.validationActions={Warn,Audit}",
         "credentials.acceptUnpinnedRights=true",
-        "policies.protectedNamespaces={vault}",
+        "credentials.protectedNamespaces={vault,kube-*}",
     ];
     let objects = render("hub-addons", &values).await;
     for (deployment, memory) in of_kind(&objects, "Deployment").into_iter().zip(["1Gi", "2Gi"]) {
@@ -458,7 +455,7 @@ async fn values_for_one_object_are_on_that_object_only() {
         assert_eq!(binding["spec"]["validationActions"], json!(["Warn", "Audit"]));
     }
     let policies = serde_json::to_string(&of_kind(&objects, "ValidatingAdmissionPolicy")).unwrap();
-    assert!(policies.contains("in ['vault']") && !policies.contains("['kube-system"));
+    assert!(policies.contains("'kube-node-lease', 'vault'] || request.namespace.startsWith('kube-')"));
 }
 
 #[tokio::test]

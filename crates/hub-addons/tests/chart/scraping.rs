@@ -6,17 +6,15 @@
     reason = "clippy takes only functions marked as tests for tests"
 )]
 
-use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::ObjectMeta;
 use kube::config::AuthInfo;
-use kube::{Api, Client, Config};
+use kube::{Client, Config};
 use local_hub::ocm::{self, Object};
 use local_hub::{LocalHub, eventually};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::chart::{install, start};
-use crate::support::world::{self, get, merge};
+use crate::support::world::{self};
 use crate::support::{Addons, Hub, SOON, USER, rights};
 
 const READER: &str = "hub-addons-metrics-reader";
@@ -42,10 +40,6 @@ async fn scrape(addons: &Addons, token: Option<&str>) -> Result<String, u16> {
 /// The token of a new ServiceAccount.
 async fn token(hub: &Hub, namespace: &str, name: &str) -> String {
     hub.service_account(namespace, name).await.unwrap().token().expose().to_owned()
-}
-
-fn cluster_role(name: &str) -> Object {
-    Object::new(("rbac.authorization.k8s.io", "v1", "ClusterRole"), "clusterroles", None, name)
 }
 
 #[tokio::test]
@@ -74,28 +68,6 @@ async fn metrics_are_for_those_whom_the_hub_lets_get_them() {
         assert_eq!(scrape(&addons, Some("a.b.c")).await, Err(401));
         assert_eq!(scrape(&addons, Some(&token(&hub, "team", "app").await)).await, Err(403));
 
-        // Each permission is required, and nothing is served without it.
-        let role = cluster_role(&format!("hub-addons-{component}"));
-        let rules = get(&hub.ocm, &role).await.unwrap()["rules"].clone();
-        for resource in ["tokenreviews", "subjectaccessreviews"] {
-            let mut fewer = rules.clone();
-            fewer.as_array_mut().unwrap().retain(|rule| rule["resources"] != json!([resource]));
-            assert_ne!(fewer, rules, "{resource}");
-            merge(&hub.ocm, &role, &json!({ "rules": fewer })).await;
-            eventually(&format!("{resource} are missed"), SOON, async || {
-                let other = token(&hub, "monitoring", resource).await;
-                let scraped = scrape(&addons, Some(&other)).await.map(|_| ());
-                if scraped == Err(503) { Ok(()) } else { Err(format!("{scraped:?}")) }
-            })
-            .await;
-            assert!(scrape(&addons, Some(&prometheus)).await.is_ok(), "what the hub has said still counts");
-            merge(&hub.ocm, &role, &json!({ "rules": rules })).await;
-            let other = token(&hub, "monitoring", resource).await;
-            eventually("metrics are served again", SOON, async || {
-                scrape(&addons, Some(&other)).await.map(Some)
-            })
-            .await;
-        }
         let log = addons.log();
         assert!(!log.contains(&prometheus) && !log.contains("a.b.c"), "a token is logged");
         addons.stop().await;
@@ -137,16 +109,4 @@ async fn a_renewed_certificate_is_served_without_a_restart() {
     assert_eq!(trusting(&second).await, Ok(401));
     assert!(trusting(&first).await.is_err(), "the first is no longer served");
     addons.stop().await;
-}
-
-#[tokio::test]
-async fn the_role_of_scrapers_lets_them_get_metrics_and_nothing_else() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
-    install(&hub, &["metrics.secure.enabled=true"]).await;
-    let role: ClusterRole = Api::all(hub.ocm.clone()).get(READER).await.unwrap();
-    let ClusterRole { metadata: ObjectMeta { .. }, rules: Some(rules), .. } = role else {
-        panic!("no rules")
-    };
-    let rules: Value = serde_json::to_value(rules).unwrap();
-    assert_eq!(rules, json!([{ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }]));
 }

@@ -64,8 +64,8 @@ async fn an_uninstallation_stops_while_applications_have_access_to_clusters() {
     };
     let (left, other) =
         (ocm::managed_service_account("c1", "app"), ocm::managed_service_account("c1", "other"));
-    // With the policy, nobody but the chart's own account may set the labels.
-    install(&hub, &[ENABLED, "policies.protectConsumerAccess.enabled=false"]).await;
+    // Besides the chart's own account, only a cluster manager may set the labels.
+    install(&hub, &[ENABLED, "policies.clusterManagers.users={ocm}"]).await;
     eventually("the account is there", SOON, async || mark(left.clone(), NAMESPACE).create(&hub.ocm).await)
         .await;
     world::create(&hub.ocm, [mark(other, "elsewhere")]).await;

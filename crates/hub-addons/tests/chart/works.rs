@@ -11,6 +11,7 @@ use crate::support::chart::{self, NAMESPACE, RELEASE, in_force, install, refused
 use crate::support::credentials::{
     OF_CLUSTER, SYNCED_FROM, content, copied, copy, label, rotated, source, token, withdrawn, withheld,
 };
+use crate::support::flavours::on_each_flavour;
 use crate::support::proxy::{Authority, HOME, NAME, TEAM, addon, anchors_of, publishes, take_anchors};
 use crate::support::shown::{condition, profile, provider, sees};
 use crate::support::world::{self, get, merge, merge_status};
@@ -20,6 +21,8 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
+
+on_each_flavour!(what_is_installed_works);
 
 /// The namespace of the proxy in these tests.
 const PROXY: &str = "accessProvider.clusterProxy.namespace=proxy";
@@ -218,7 +221,7 @@ const POLICIES: [&str; 7] = [
     "access-providers",
 ];
 
-async fn works_as_installed(lists: Flavour) {
+async fn what_is_installed_works(lists: Flavour) {
     let (hub, authority) = installed(lists, &["propagateLabels={region}"], &POLICIES).await;
     let components = ["profiles", "credentials"];
     granted(&hub).await;
@@ -257,21 +260,6 @@ async fn works_as_installed(lists: Flavour) {
     let secrets = profiles.matching(|r| r.resource == "secrets" && r.namespace != HOME);
     assert!(secrets.is_empty(), "{secrets}");
     drop(all);
-}
-
-#[tokio::test]
-async fn what_is_installed_works_where_lists_are_maps() {
-    works_as_installed(Flavour::Map).await;
-}
-
-#[tokio::test]
-async fn what_is_installed_works_where_lists_are_atomic() {
-    works_as_installed(Flavour::Atomic).await;
-}
-
-#[tokio::test]
-async fn what_is_installed_works_where_v1alpha2_is_served() {
-    works_as_installed(Flavour::V1alpha2).await;
 }
 
 #[tokio::test]
@@ -344,8 +332,7 @@ async fn a_proxy_of_ones_own_and_the_user_server_are_trusted_by_config_maps() {
     let values = [
         "accessProvider.source=static",
         "accessProvider.static.server=https://front.example/{cluster}",
-        "accessProvider.static.ca.namespace=proxy",
-        "accessProvider.static.ca.name=front",
+        "accessProvider.static.ca=configmap/proxy/front/ca.crt",
         "userServer.enabled=true",
         "userServer.proxyServer.namespace=proxy",
     ];

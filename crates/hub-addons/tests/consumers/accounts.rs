@@ -9,7 +9,7 @@ use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{HubBuilder, LocalHub, Requests, eventually};
 use serde_json::{Value, json};
 
-use crate::support::command::hub_addons;
+use crate::support::command::kubectl_clusterprofile;
 use crate::support::world::{self, get, merge, told};
 use crate::support::{Addons, Hub, SOON, USER, rights};
 
@@ -390,7 +390,7 @@ async fn an_account_that_may_not_be_deleted_loses_its_permissions_and_is_deleted
     assert!(note.contains("delete"), "{note}");
     assert!(get(&hub.ocm, &account("c1")).await.is_some());
     let hub_of = format!("--kubeconfig={}", hub.kubeconfig_for("admin").unwrap().display());
-    let ended = hub_addons(&["explain", "team/c1", &hub_of, "-o", "json"], &[]).await;
+    let ended = kubectl_clusterprofile(&["explain", "team/c1", &hub_of, "-o", "json"]).await;
     assert!(ended.stdout.contains("AccountNotWithdrawn"), "{}{}", ended.stdout, ended.stderr);
 
     hub.grant(KEEPER, rights::consumer_access(&["app"])).await.unwrap();

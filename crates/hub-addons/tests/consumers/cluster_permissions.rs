@@ -181,7 +181,7 @@ async fn permissions_that_are_not_applied_are_reported() {
 
 #[tokio::test]
 async fn a_hub_without_the_kind_is_reported_and_does_not_delay_the_end_of_permissions() {
-    const NOT_LISTED: &str = "hub_addons_findings{reason=\"ClusterPermissionsNotListed\"}";
+    const NOT_LISTED: &str = "hub_addons_findings{reason=\"KindUnreadable\"}";
     let hub = hub().await;
     cluster(&hub.ocm, "c1").await;
     let addons = start(&hub, None).await;
@@ -196,8 +196,8 @@ async fn a_hub_without_the_kind_is_reported_and_does_not_delay_the_end_of_permis
         None,
         CRD,
     );
-    let note = told(&hub.ocm, &crd, "ClusterPermissionsNotListed").await;
-    assert!(note.contains("install cluster-permission"), "{note}");
+    let note = told(&hub.ocm, &crd, "KindUnreadable").await;
+    assert!(note.contains("consumer-access: clusterpermissions") && note.contains("(not_served)"), "{note}");
     eventually("the ClusterRole view is revoked", SOON, async || {
         let now = get(&hub.ocm, &work("c1")).await.unwrap()["spec"].to_string();
         if now.contains("view") { Err(now) } else { Ok(()) }
@@ -238,7 +238,7 @@ async fn a_hub_without_the_kind_is_no_finding_where_another_one_is_configured() 
             1.0,
         )
         .await;
-    addons.measures("hub_addons_findings{reason=\"ClusterPermissionsNotListed\"}", 0.0).await;
+    addons.measures("hub_addons_findings{reason=\"KindUnreadable\"}", 0.0).await;
 }
 
 #[tokio::test]

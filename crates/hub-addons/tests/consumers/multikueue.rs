@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 use kube::Client;
-use local_hub::ocm::{self, ManagedCluster};
+use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{LocalHub, Mark, eventually};
 use serde_json::{Value, json};
 
@@ -148,7 +148,13 @@ async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_pick
     ocm::bound(KUEUE, "s").create(&hub.ocm).await.unwrap();
     let mark = hub.audit().mark().await.unwrap();
     let addons = start(&hub).await;
-    told(&hub.ocm, &multi_kueue_config("multikueue"), "KueueNotListed").await;
+    let crd = Object::new(
+        ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+        "customresourcedefinitions",
+        None,
+        "multikueueconfigs.kueue.x-k8s.io",
+    );
+    told(&hub.ocm, &crd, "KindUnreadable").await;
     eventually("the cluster has its account", SOON, async || {
         get(&hub.ocm, &ocm::managed_service_account("c1", "multikueue")).await.is_some()
     })
@@ -157,7 +163,7 @@ async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_pick
     assert_eq!(writes(&hub, &mark).await, [""; 0]);
     install_kueue(&hub).await;
     listed(&hub.ocm, &["c1"]).await;
-    addons.measures("hub_addons_findings{reason=\"KueueNotListed\"}", 0.0).await;
+    addons.measures("hub_addons_findings{reason=\"KindUnreadable\"}", 0.0).await;
 }
 
 #[tokio::test]

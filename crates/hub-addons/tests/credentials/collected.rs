@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 use crate::support::credentials::{
-    collected_scene, copied, profile, rotated, secrets, source, team, token, withdrawn, withheld,
+    collected_scene, copied, profile, rotated, secrets, source, team, token, withdrawn,
 };
 use crate::support::shown::{names, sees};
-use crate::support::world::{HOLD, create, delete, events, get, gone, hold, let_go};
+use crate::support::world::{create, delete, events, get, gone};
 use crate::support::{Addons, Hub, SOON, rights};
 use local_hub::{LocalHub, eventually, ocm};
 
@@ -57,24 +57,6 @@ async fn a_profile_recreated_at_once_owns_the_copy_again_though_others_collect_i
         delete(&scene.ocm, &token.account()).await;
         gone(&scene.ocm, &source(&token)).await;
     }
-}
-
-#[tokio::test]
-async fn a_terminating_profile_with_a_finalizer_has_no_copy() {
-    let scene = collected_scene().await;
-    team(&scene.ocm, "holding", &["holding-1"]).await;
-    let token = token("holding-1", "app");
-    token.create(&scene.ocm).await.unwrap();
-    copied(&scene.ocm, "holding", &token).await;
-    let profile = profile("holding", "holding-1");
-    hold(&scene.ocm, &profile, HOLD).await;
-    delete(&scene.ocm, &profile).await;
-    withdrawn(&scene.ocm, "holding", &token).await;
-    withheld(&scene.ocm, &token, "NoProfile").await;
-    let_go(&scene.ocm, &profile).await;
-    gone(&scene.ocm, &profile).await;
-    profile.create(&scene.ocm).await.unwrap();
-    copied(&scene.ocm, "holding", &token).await;
 }
 
 #[tokio::test]

@@ -9,30 +9,20 @@
 
 use std::collections::BTreeMap;
 
+use crate::support::SOON;
 use crate::support::credentials::{
-    MANAGER, OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM, caught_up, cluster, content, copied, copy, hub,
-    name_of, profile, rotated, scene, secret, secrets, source, syncer, team, token, withdrawn, withheld,
+    OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM, caught_up, content, copied, copy, hub, name_of, profile,
+    rotated, scene, secret, syncer, team, token, withdrawn, withheld,
 };
-use crate::support::flavours::on_each_version;
-use crate::support::world::{create, delete, get, gone, merge, merge_status};
-use crate::support::{SOON, world};
+use crate::support::world::{create, delete, get, merge, merge_status};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use local_hub::Flavour;
 use local_hub::eventually;
-use local_hub::ocm::{self, Object, ServiceAccountToken};
+use local_hub::ocm::{self, Object};
 use serde_json::{Value, json};
-
-on_each_version!(
-    a_copy_is_deleted_with_its_grant_whatever_was_stripped_from_it,
-    a_create_that_a_quota_refuses_is_reported_and_made_up_for_when_there_is_room,
-    a_delete_that_a_policy_refuses_is_reported_and_made_up_for_within_seconds,
-    a_cluster_imported_under_the_name_of_another_does_not_inherit_its_token,
-    the_hubs_own_namespaces_receive_no_credential_and_an_account_that_names_one_reports_the_reason,
-    a_copy_is_never_owned_by_a_profile_of_another_cluster_manager,
-);
 
 /// Removes everything that identifies a copy, including the API server's record of its writer.
 fn stripped() -> Value {
@@ -45,8 +35,9 @@ async fn unbind(client: &Client, name: &str) {
     delete(client, &ocm::bound(name, name)).await;
 }
 
-async fn a_copy_is_deleted_with_its_grant_whatever_was_stripped_from_it(flavour: Flavour) {
-    let scene = scene(flavour).await;
+#[tokio::test]
+async fn a_copy_is_deleted_with_its_grant_whatever_was_stripped_from_it() {
+    let scene = scene(Flavour::Map).await;
     let more = json!({ "data": { "more": "eA==" } });
     for (name, patch) in [("strip", json!({})), ("strip-more", more)] {
         let cluster = format!("{name}-1");
@@ -189,8 +180,9 @@ async fn fill_quota(client: &Client, namespace: &str) -> Object {
     quota
 }
 
-async fn a_create_that_a_quota_refuses_is_reported_and_made_up_for_when_there_is_room(flavour: Flavour) {
-    let scene = scene(flavour).await;
+#[tokio::test]
+async fn a_create_that_a_quota_refuses_is_reported_and_made_up_for_when_there_is_room() {
+    let scene = scene(Flavour::Map).await;
     team(&scene.ocm, "full", &["full-1"]).await;
     let quota = fill_quota(&scene.ocm, "full").await;
     let token = token("full-1", "app");
@@ -203,8 +195,9 @@ async fn a_create_that_a_quota_refuses_is_reported_and_made_up_for_when_there_is
     content(&scene.ocm, &token).await;
 }
 
-async fn a_delete_that_a_policy_refuses_is_reported_and_made_up_for_within_seconds(flavour: Flavour) {
-    let scene = scene(flavour).await;
+#[tokio::test]
+async fn a_delete_that_a_policy_refuses_is_reported_and_made_up_for_within_seconds() {
+    let scene = scene(Flavour::Map).await;
     team(&scene.ocm, "sticky", &["sticky-1"]).await;
     let token = token("sticky-1", "app");
     token.create(&scene.ocm).await.unwrap();
@@ -239,67 +232,4 @@ async fn a_delete_that_a_policy_refuses_is_reported_and_made_up_for_within_secon
     delete(&scene.ocm, &binding).await;
     delete(&scene.ocm, &policy).await;
     withdrawn(&scene.ocm, "sticky", &token).await;
-}
-
-async fn a_cluster_imported_under_the_name_of_another_does_not_inherit_its_token(flavour: Flavour) {
-    let scene = scene(flavour).await;
-    team(&scene.ocm, "heir", &["heir-1"]).await;
-    let token = token("heir-1", "app");
-    token.create(&scene.ocm).await.unwrap();
-    copied(&scene.ocm, "heir", &token).await;
-    let reported = get(&scene.ocm, &source(&token)).await.unwrap();
-    let reported = reported["metadata"]["creationTimestamp"].as_str().unwrap().to_owned();
-    let again = cluster("heir-1", "heir");
-    // Timestamps have a resolution of seconds.
-    eventually("the cluster is younger than the token", SOON, async || {
-        delete(&scene.ocm, &again).await;
-        gone(&scene.ocm, &again).await;
-        again.create(&scene.ocm).await.unwrap();
-        let created = get(&scene.ocm, &again).await.unwrap();
-        created["metadata"]["creationTimestamp"].as_str().unwrap() > reported.as_str()
-    })
-    .await;
-    withheld(&scene.ocm, &token, "EarlierToken").await;
-    withdrawn(&scene.ocm, "heir", &token).await;
-    let token = rotated(&token, 1);
-    token.report(&scene.ocm).await.unwrap();
-    copied(&scene.ocm, "heir", &token).await;
-    content(&scene.ocm, &token).await;
-}
-
-async fn the_hubs_own_namespaces_receive_no_credential_and_an_account_that_names_one_reports_the_reason(
-    flavour: Flavour,
-) {
-    let scene = scene(flavour).await;
-    let protected = "open-cluster-management-addon";
-    team(&scene.ocm, "own", &["own-1"]).await;
-    create(&scene.ocm, [ocm::namespace(protected), ocm::bound(protected, "own")]).await;
-    profile(protected, "own-1").create(&scene.ocm).await.unwrap();
-    let silent = token("own-1", "silent");
-    let named: ServiceAccountToken =
-        token("own-1", "named").annotation(ocm::SYNC_NAMESPACES_ANNOTATION, protected);
-    ocm::create_tokens(&scene.ocm, [silent.clone(), named.clone()]).await.unwrap();
-    copied(&scene.ocm, "own", &silent).await;
-    let message = withheld(&scene.ocm, &named, "ProtectedNamespace").await;
-    assert!(message.starts_with(protected), "{message}");
-    scene.caught_up().await;
-    assert_eq!(secrets(&scene.ocm, protected).await, [] as [String; 0]);
-    content(&scene.ocm, &silent).await;
-}
-
-async fn a_copy_is_never_owned_by_a_profile_of_another_cluster_manager(flavour: Flavour) {
-    let scene = scene(flavour).await;
-    team(&scene.ocm, "hands", &["hands-1"]).await;
-    let token = token("hands-1", "app");
-    token.create(&scene.ocm).await.unwrap();
-    copied(&scene.ocm, "hands", &token).await;
-    let label = |value: Value| json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": value } } });
-    let profile = profile("hands", "hands-1");
-    merge(&scene.ocm, &profile, &label(json!("karmada"))).await;
-    withheld(&scene.ocm, &token, "ForeignProfile").await;
-    withdrawn(&scene.ocm, "hands", &token).await;
-    merge(&scene.ocm, &profile, &label(json!(MANAGER))).await;
-    copied(&scene.ocm, "hands", &token).await;
-    world::delete(&scene.ocm, &profile).await;
-    withdrawn(&scene.ocm, "hands", &token).await;
 }

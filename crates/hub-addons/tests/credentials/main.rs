@@ -19,4 +19,5 @@ mod rights;
 mod secrecy;
 mod source;
 mod status;
+mod unrecorded;
 mod versions;

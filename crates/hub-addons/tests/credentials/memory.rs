@@ -22,10 +22,6 @@ use crate::support::{Addons, Hub, SOON, rights};
 const MOST: u64 = 64 * 1024;
 /// The number of Secrets of the tenant.
 const SECRETS: usize = 300;
-/// The number of accounts of an agent.
-const ACCOUNTS: usize = 60;
-/// A size close to the maximum that an API server accepts for annotations, in bytes.
-const ANNOTATION: usize = 250 * 1024;
 /// A size close to the maximum that an API server accepts for a Secret, in bytes.
 const LARGE: usize = 900 * 1024;
 /// A size at which the Secrets are stored and read quickly, in bytes.
@@ -156,53 +152,4 @@ async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaus
     // Half of the Secrets have the label of copies. Tokens are read by name.
     assert_bounded(&granted, without_secrets, total() / 2);
     granted.stop().await;
-}
-
-/// Fills the namespace of a cluster with accounts that opt in and have a large annotation: one that names namespaces, or
-/// another one.
-async fn fill_with_accounts(hub: &Hub, cluster: &str) {
-    let namespaces: Vec<_> = (0..ANNOTATION / 7).map(|number| format!("n{number:05}")).collect();
-    let namespaces = namespaces.join(",");
-    let accounts = futures::stream::iter(0..ACCOUNTS).map(|number| {
-        let key = if number.is_multiple_of(2) { ocm::SYNC_NAMESPACES_ANNOTATION } else { "example.com/note" };
-        let name = format!("large-{number}");
-        let account = ocm::managed_service_account(cluster, &name).label(ocm::SYNC_LABEL, "true");
-        let account = account.annotation(key, &namespaces);
-        async move { account.create(&hub.ocm).await }
-    });
-    accounts.buffer_unordered(4).try_for_each(|()| std::future::ready(Ok(()))).await.unwrap();
-}
-
-#[tokio::test]
-async fn an_agent_with_60_large_accounts_does_not_exhaust_the_syncers_memory_and_is_told_why() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::syncer()).await;
-    team(&hub.ocm, "team", &["team-1"]).await;
-    let token = token("team-1", "app");
-    token.create(&hub.ocm).await.unwrap();
-    let empty = Addons::beside(&hub, &[SYNCER]).await;
-    copied(&hub.ocm, "team", &token).await;
-    let without_accounts = peak(&empty);
-    empty.stop().await;
-    fill_with_accounts(&hub, "team-1").await;
-    let token = rotated(&token, 1);
-    token.report(&hub.ocm).await.unwrap();
-
-    let addons = Addons::beside(&hub, &[SYNCER]).await;
-    copied(&hub.ocm, "team", &token).await;
-    let too_long = told_in_condition(&hub, "team-1", "large-0").await;
-    assert!(too_long.contains("is longer than"), "{too_long}");
-    assert_bounded(&addons, without_accounts, ACCOUNTS * ANNOTATION);
-    addons.stop().await;
-}
-
-/// The message of the syncer's condition on an account.
-async fn told_in_condition(hub: &Hub, cluster: &str, name: &str) -> String {
-    let account = ocm::managed_service_account(cluster, name);
-    eventually("the account has the condition", SOON, async || {
-        let shown = get(&hub.ocm, &account).await.unwrap();
-        let conditions = shown["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let ours = conditions.into_iter().find(|it| it["type"] == "SyncedToClusterProfiles")?;
-        Some(ours["message"].as_str().unwrap().to_owned())
-    })
-    .await
 }

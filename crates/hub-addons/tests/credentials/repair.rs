@@ -3,10 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 use crate::support::credentials::{
-    OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM, copied, copy, hub, profile, rotated, scene, syncer, team,
-    token, withdrawn,
+    OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM, copied, copy, hub, scene, syncer, team, token,
 };
-use crate::support::flavours::on_each_version;
 use crate::support::world::{delete, get, merge};
 use futures::future::join_all;
 use k8s_openapi::ByteString;
@@ -14,13 +12,6 @@ use kube::Client;
 use local_hub::Flavour;
 use local_hub::ocm::{self, ServiceAccountToken};
 use serde_json::{Value, json};
-
-on_each_version!(
-    a_copy_edited_or_deleted_by_hand_is_restored,
-    what_others_put_on_a_copy_stays,
-    an_unchangeable_copy_stays_until_its_token_changes,
-    a_profile_recreated_at_once_owns_the_copy_again,
-);
 
 /// A change of a copy.
 enum Edit {
@@ -127,8 +118,9 @@ async fn are_mended(client: &Client, accounts: &[(Edit, ServiceAccountToken, Val
     }
 }
 
-async fn a_copy_edited_or_deleted_by_hand_is_restored(flavour: Flavour) {
-    let scene = scene(flavour).await;
+#[tokio::test]
+async fn a_copy_edited_or_deleted_by_hand_is_restored() {
+    let scene = scene(Flavour::Map).await;
     let accounts = accounts(&scene.ocm).await;
     for (edit, token, _) in &accounts {
         edit.make(&scene.ocm, token).await;
@@ -148,60 +140,4 @@ async fn a_copy_edited_or_deleted_while_no_syncer_ran_is_restored() {
     let addons = syncer(&hub, &[]).await;
     are_mended(&hub.ocm, &accounts, false).await;
     addons.stop().await;
-}
-
-async fn what_others_put_on_a_copy_stays(flavour: Flavour) {
-    let scene = scene(flavour).await;
-    team(&scene.ocm, "kept", &["kept-1"]).await;
-    let token = token("kept-1", "app");
-    token.create(&scene.ocm).await.unwrap();
-    copied(&scene.ocm, "kept", &token).await;
-    let theirs = json!({ "metadata": {
-        "labels": { "argocd.argoproj.io/secret-type": "cluster" }, "annotations": { "example.com/note": "theirs" },
-    }});
-    merge(&scene.ocm, &copy("kept", &token), &theirs).await;
-    let token = rotated(&token, 1);
-    token.report(&scene.ocm).await.unwrap();
-    let shown = copied(&scene.ocm, "kept", &token).await;
-    assert_eq!(shown["metadata"]["labels"]["argocd.argoproj.io/secret-type"], "cluster");
-    assert_eq!(shown["metadata"]["annotations"]["example.com/note"], "theirs");
-}
-
-async fn an_unchangeable_copy_stays_until_its_token_changes(flavour: Flavour) {
-    let scene = scene(flavour).await;
-    team(&scene.ocm, "frozen", &["frozen-1"]).await;
-    let token = token("frozen-1", "app");
-    token.create(&scene.ocm).await.unwrap();
-    copied(&scene.ocm, "frozen", &token).await;
-    merge(&scene.ocm, &copy("frozen", &token), &json!({ "immutable": true })).await;
-    let before = copied(&scene.ocm, "frozen", &token).await;
-    // Its metadata can be repaired.
-    merge(&scene.ocm, &copy("frozen", &token), &json!({ "metadata": { "ownerReferences": [] } })).await;
-    let now = copied(&scene.ocm, "frozen", &token).await;
-    assert_eq!(now["metadata"]["uid"], before["metadata"]["uid"]);
-
-    let token = rotated(&token, 1);
-    token.report(&scene.ocm).await.unwrap();
-    let now = copied(&scene.ocm, "frozen", &token).await;
-    assert_ne!(now["metadata"]["uid"], before["metadata"]["uid"]);
-    assert_eq!(now["immutable"], json!(null));
-}
-
-async fn a_profile_recreated_at_once_owns_the_copy_again(flavour: Flavour) {
-    let scene = scene(flavour).await;
-    team(&scene.ocm, "again", &["again-1"]).await;
-    let token = token("again-1", "app");
-    token.create(&scene.ocm).await.unwrap();
-    let before = copied(&scene.ocm, "again", &token).await;
-    for _ in 0..5 {
-        delete(&scene.ocm, &profile("again", "again-1")).await;
-        profile("again", "again-1").create(&scene.ocm).await.unwrap();
-        // With the new uid as its only owner, which `copied` checks.
-        let now = copied(&scene.ocm, "again", &token).await;
-        assert_ne!(now["metadata"]["ownerReferences"], before["metadata"]["ownerReferences"]);
-    }
-    delete(&scene.ocm, &profile("again", "again-1")).await;
-    withdrawn(&scene.ocm, "again", &token).await;
-    profile("again", "again-1").create(&scene.ocm).await.unwrap();
-    copied(&scene.ocm, "again", &token).await;
 }

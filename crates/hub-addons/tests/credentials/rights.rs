@@ -10,7 +10,7 @@
 use crate::support::shown::sees;
 use crate::support::{Addons, Hub, SOON, USER, rights, world};
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use local_hub::ocm::ServiceAccountToken;
@@ -19,10 +19,9 @@ use serde_json::{Value, json};
 
 /// The ServiceAccount of the syncer.
 pub const SUBJECT: (&str, &str) = ("addons", "syncer");
-const PROFILES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
+pub const PROFILES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
                         ClusterProfileCredRights=true";
-const RIGHTS_ALONE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
-                            ClusterProfileCredSyncer=false,ClusterProfileCredRights=true";
+
 const SYNCER: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false";
 
 /// A role that the syncer's ServiceAccount has or can receive.
@@ -95,12 +94,18 @@ async fn is_allowed(client: &Client, namespace: &str) -> bool {
     }
 }
 
-/// A hub with the namespaces `team` and `other`, of which `team` is granted a cluster with a token.
-async fn hub_with_a_grant() -> Hub {
+/// A hub for the projector and the controller of the syncer's permissions.
+pub async fn hub_with_permissions() -> Hub {
     let mut rules = rights::projector();
     rules.extend(rights::credential_rights());
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     install(&hub).await;
+    hub
+}
+
+/// The same with the namespaces `team` and `other`, of which `team` is granted a cluster with a token.
+async fn hub_with_a_grant() -> Hub {
+    let hub = hub_with_permissions().await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other")]).await;
     cluster_with_token(&hub.ocm, "c1", "app").await;
     ocm::bound("team", "c1").create(&hub.ocm).await.unwrap();
@@ -108,7 +113,7 @@ async fn hub_with_a_grant() -> Hub {
 }
 
 /// The flag that names the syncer's ServiceAccount.
-fn subject() -> String {
+pub fn subject() -> String {
     format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1)
 }
 
@@ -182,117 +187,6 @@ async fn the_syncer_gets_permissions_where_a_set_is_bound_and_for_tokens_of_acco
     // The process that grants the permissions has requested no Secret itself.
     let requests = hub.audit().requests().await.unwrap().of_user(USER);
     assert_eq!(requests.count(|r| r.resource == "secrets"), 0, "{requests}");
-}
-
-#[tokio::test]
-async fn the_hubs_own_namespaces_and_those_of_clusters_receive_no_permission() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::credential_rights()).await;
-    install(&hub).await;
-    let made = ["open-cluster-management-addon", "multicluster-engine", "c1"];
-    world::create(&hub.ocm, made.map(ocm::namespace)).await;
-    let protected = [made[0], made[1], made[2], "kube-public"];
-    world::create(&hub.ocm, [ocm::cluster_set("s"), ocm::ManagedCluster::named("c1").in_set("s").into()])
-        .await;
-    world::create(&hub.ocm, protected.map(|name| ocm::bound(name, "s"))).await;
-    let _rights = Addons::beside(&hub, &[RIGHTS_ALONE, &subject()]).await;
-    world::create(&hub.ocm, [ocm::namespace("team"), ocm::bound("team", "s")]).await;
-    let has = async |namespace: &str| world::get(&hub.ocm, &permission(namespace)).await.is_some();
-    eventually("the later namespace has the permission", SOON, async || has("team").await).await;
-    for namespace in protected {
-        assert!(!has(namespace).await, "{namespace}");
-    }
-    // A namespace is that of a cluster for as long as the cluster is registered.
-    world::delete(&hub.ocm, &ocm::ManagedCluster::named("c1").into()).await;
-    eventually("it is an ordinary namespace", SOON, async || has("c1").await).await;
-}
-
-#[tokio::test]
-async fn a_permission_that_was_changed_manually_is_restored() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::credential_rights()).await;
-    install(&hub).await;
-    world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")]).await;
-    let _rights = Addons::beside(&hub, &[RIGHTS_ALONE, &subject()]).await;
-    let bindings: Api<RoleBinding> = Api::namespaced(hub.ocm.clone(), "team");
-    let is_right = async || {
-        let found = bindings.get_opt("hub-addons-copies").await.unwrap();
-        let subjects = found.and_then(|binding| binding.subjects).unwrap_or_default();
-        subjects.len() == 1 && subjects[0].name == SUBJECT.1
-    };
-    eventually("the binding is there", SOON, is_right).await;
-
-    let object = ocm::Object::new(
-        ("rbac.authorization.k8s.io", "v1", "RoleBinding"),
-        "rolebindings",
-        Some("team"),
-        "hub-addons-copies",
-    );
-    let eve =
-        json!({ "subjects": [{ "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "eve" }] });
-    world::merge(&hub.ocm, &object, &eve).await;
-    eventually("the binding is right again", SOON, is_right).await;
-    world::delete(&hub.ocm, &object).await;
-    eventually("the binding is there again", SOON, is_right).await;
-
-    let all = json!({ "rules": [{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["list"] }] });
-    world::merge(&hub.ocm, &tokens_role(), &all).await;
-    tokens_are(&hub.ocm, &[]).await;
-}
-
-#[tokio::test]
-async fn a_role_binding_that_has_taken_the_name_is_replaced_only_where_the_permission_is_needed() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::credential_rights()).await;
-    install(&hub).await;
-    world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")]).await;
-    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" });
-    let taken = |namespace| permission(namespace).field("roleRef", role.clone());
-    world::create(&hub.ocm, [taken("other"), ocm::bound("team", "s")]).await;
-    let _rights = Addons::beside(&hub, &[RIGHTS_ALONE, &subject()]).await;
-    let is_ours = async || {
-        let found = world::get(&hub.ocm, &permission("team")).await;
-        found.is_some_and(|binding| binding["roleRef"]["name"] == "hub-addons-copies")
-    };
-    eventually("the binding is there", SOON, is_ours).await;
-    world::delete(&hub.ocm, &permission("team")).await;
-    // The controller may have been faster, and then there is nothing to replace.
-    let _ = taken("team").create(&hub.ocm).await;
-    let labels = json!({ "metadata": { "labels": null } });
-    let is_patched = async || {
-        let (binding, patch) = (permission("team"), kube::api::Patch::Merge(&labels));
-        binding.api(&hub.ocm).patch(binding.name(), &kube::api::PatchParams::default(), &patch).await.is_ok()
-    };
-    // The controller may be replacing it at this moment.
-    eventually("its labels are removed", SOON, is_patched).await;
-    let is_labelled = async || {
-        let found = world::get(&hub.ocm, &permission("team")).await;
-        found.is_some_and(|binding| binding["metadata"]["labels"].is_object())
-    };
-    eventually("it is replaced", SOON, is_labelled).await;
-    assert!(is_ours().await);
-    let other = world::get(&hub.ocm, &permission("other")).await.unwrap();
-    assert_eq!(other["roleRef"]["name"], "view");
-}
-
-#[tokio::test]
-async fn an_incomplete_list_of_accounts_removes_no_name_from_the_role() {
-    let mut rules = rights::credential_rights();
-    rules.retain(|rule| rule.resources.as_deref() != Some(&["managedserviceaccounts".to_owned()]));
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
-    install(&hub).await;
-    let app = json!({ "rules": [{
-        "apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"], "resourceNames": ["app"],
-    }] });
-    world::merge(&hub.ocm, &tokens_role(), &app).await;
-    world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")]).await;
-    let _rights = Addons::beside(&hub, &[RIGHTS_ALONE, &subject()]).await;
-    eventually("it works", SOON, async || world::get(&hub.ocm, &permission("team")).await.is_some()).await;
-    assert_eq!(token_names(&hub.ocm).await, ["app"]);
-    hub.grant(USER, rights::credential_rights()).await.unwrap();
-    tokens_are(&hub.ocm, &[]).await;
-}
-
-fn tokens_role() -> ocm::Object {
-    let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRole");
-    ocm::Object::new(gvk, "clusterroles", None, "hub-addons-tokens")
 }
 
 /// The RoleBinding of a namespace.

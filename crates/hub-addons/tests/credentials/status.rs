@@ -2,28 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use std::time::Duration;
-
 use crate::support::credentials::{
-    CONDITION, MANAGER, QUEUE, SYNCER, cluster, condition, content, copied, hub, label, narrow, profile,
-    rotated, scene, source, syncer, team, token, withdrawn, withheld,
+    QUEUE, SYNCER, cluster, condition, content, copied, hub, label, narrow, profile, rotated, scene, source,
+    syncer, team, token, withdrawn, withheld,
 };
-use crate::support::flavours::on_each_version;
-use crate::support::world::{
-    create, delete, ensure_namespace, events, get, merge, merge_status, profile_of, told,
-};
+use crate::support::world::{create, delete, get, merge, told};
 use crate::support::{Addons, Hub, SOON, rights};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::json;
-
-on_each_version!(
-    an_account_says_why_its_token_is_missing_until_it_is_there,
-    conditions_of_others_on_an_account_are_preserved,
-    a_problem_that_is_resolved_soon_is_not_reported,
-    the_profile_of_another_cluster_manager_carries_no_copy,
-);
 
 const EXPIRY: &str = "hub_addons_next_token_expiry_seconds{}";
 const SYNCS: &str = "hub_addons_credential_sync_seconds_count";
@@ -32,8 +20,9 @@ fn counted(state: &str) -> String {
     format!("hub_addons_credentials{{state=\"{state}\"}}")
 }
 
-async fn an_account_says_why_its_token_is_missing_until_it_is_there(flavour: Flavour) {
-    let scene = scene(flavour).await;
+#[tokio::test]
+async fn an_account_says_why_its_token_is_missing_until_it_is_there() {
+    let scene = scene(Flavour::Map).await;
     team(&scene.ocm, "why", &["why-1", "why-2"]).await;
     let [granted, silent, elsewhere, invalid] =
         ["granted", "silent", "elsewhere", "invalid"].map(|account| token("why-1", account));
@@ -77,107 +66,6 @@ async fn an_account_says_why_its_token_is_missing_until_it_is_there(flavour: Fla
     }
     for token in [&silent, &unprofiled] {
         copied(&scene.ocm, "why", token).await;
-    }
-}
-
-async fn conditions_of_others_on_an_account_are_preserved(flavour: Flavour) {
-    let scene = scene(flavour).await;
-    team(&scene.ocm, "said", &["said-1"]).await;
-    let token = token("said-1", "app");
-    token.create(&scene.ocm).await.unwrap();
-    copied(&scene.ocm, "said", &token).await;
-    let others = async || {
-        let account = get(&scene.ocm, &token.account()).await.unwrap();
-        let status = account["status"].clone();
-        let conditions = status["conditions"].as_array().unwrap().iter();
-        let theirs: Vec<_> = conditions.filter(|entry| entry["type"] != CONDITION).cloned().collect();
-        (theirs, status["expirationTimestamp"].clone(), status["tokenSecretRef"].clone())
-    };
-    let before = others().await;
-    assert_eq!(before.0.len(), 2);
-    narrow(&scene.ocm, &token, Some("said,nowhere")).await;
-    withheld(&scene.ocm, &token, "NotGranted").await;
-    assert_eq!(others().await, before);
-    narrow(&scene.ocm, &token, None).await;
-    content(&scene.ocm, &token).await;
-    assert_eq!(others().await, before);
-
-    // A condition that is removed or edited is restored.
-    narrow(&scene.ocm, &token, Some("said,nowhere")).await;
-    withheld(&scene.ocm, &token, "NotGranted").await;
-    merge_status(&scene.ocm, &token.account(), &json!({ "conditions": before.0 })).await;
-    withheld(&scene.ocm, &token, "NotGranted").await;
-    assert_eq!(others().await, before);
-}
-
-async fn a_problem_that_is_resolved_soon_is_not_reported(flavour: Flavour) {
-    let scene = scene(flavour).await;
-    // In the usual order: the account, then its token, then the grant, then the profile.
-    create(&scene.ocm, [ocm::namespace("brief"), ocm::cluster_set("brief"), cluster("brief-1", "brief")])
-        .await;
-    let token = token("brief-1", "app");
-    token.create(&scene.ocm).await.unwrap();
-    create(&scene.ocm, [ocm::bound("brief", "brief"), profile("brief", "brief-1")]).await;
-    copied(&scene.ocm, "brief", &token).await;
-    // A lasting problem of another account is reported after the time at which this one would have been.
-    let lasting = crate::support::credentials::token("brief-1", "lasting");
-    lasting.account().create(&scene.ocm).await.unwrap();
-    withheld(&scene.ocm, &lasting, "NoToken").await;
-    assert!(events(&scene.ocm, &token.account(), "CredentialWithheld").await.is_empty());
-    assert!(condition(&scene.ocm, &token).await.is_null());
-}
-
-#[tokio::test]
-async fn a_copy_without_a_profile_is_not_reported_before_many_profiles_have_ceased_to_disappear() {
-    let hub = hub().await;
-    team(&hub.ocm, "ending", &["ending-1", "ending-2"]).await;
-    let others: Vec<_> = (0..200).map(|number| profile("ending", &format!("other-{number}"))).collect();
-    ocm::create_all(&hub.ocm, others.clone()).await.unwrap();
-    let missing = token("ending-1", "app");
-    missing.create(&hub.ocm).await.unwrap();
-    let _addons = syncer(&hub, &[]).await;
-    copied(&hub.ocm, "ending", &missing).await;
-
-    delete(&hub.ocm, &profile("ending", "ending-1")).await;
-    let disappear = async {
-        for other in &others {
-            delete(&hub.ocm, other).await;
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    // A later problem that has nothing to do with profiles is reported meanwhile.
-    let lasting = token("ending-2", "lasting");
-    ensure_namespace(&hub.ocm, "ending-2").await;
-    let reported = async {
-        lasting.account().create(&hub.ocm).await.unwrap();
-        withheld(&hub.ocm, &lasting, "NoToken").await;
-        assert!(condition(&hub.ocm, &missing).await.is_null());
-    };
-    tokio::select! {
-        () = reported => {}
-        () = disappear => panic!("no problem was reported while profiles disappeared"),
-    }
-    withheld(&hub.ocm, &missing, "NoProfile").await;
-}
-
-async fn the_profile_of_another_cluster_manager_carries_no_copy(flavour: Flavour) {
-    let scene = scene(flavour).await;
-    team(&scene.ocm, "theirs", &["theirs-1"]).await;
-    let token = token("theirs-1", "app");
-    token.create(&scene.ocm).await.unwrap();
-    copied(&scene.ocm, "theirs", &token).await;
-    let ours = profile("theirs", "theirs-1");
-    // Also one that carries our label: the spec decides.
-    for label in ["another", MANAGER] {
-        delete(&scene.ocm, &ours).await;
-        let theirs = profile_of("another", "theirs", "theirs-1").label("x-k8s.io/cluster-manager", label);
-        theirs.create(&scene.ocm).await.unwrap();
-        withheld(&scene.ocm, &token, "ForeignProfile").await;
-        withdrawn(&scene.ocm, "theirs", &token).await;
-        delete(&scene.ocm, &theirs).await;
-        ours.create(&scene.ocm).await.unwrap();
-        copied(&scene.ocm, "theirs", &token).await;
-        content(&scene.ocm, &token).await;
     }
 }
 
@@ -256,48 +144,5 @@ async fn without_permission_to_report_tokens_are_copied_all_the_same() {
     withdrawn(&hub.ocm, "mute", &token).await;
     addons.measures(&counted("no_token"), 2.0).await;
     assert_eq!(addons.lines_with("mute-1/silent"), 2, "an Event's line and a refusal's: {}", addons.log());
-    addons.stop().await;
-}
-
-#[tokio::test]
-async fn a_condition_that_the_api_server_refuses_is_written_soon_after_it_no_longer_does() {
-    let builder = LocalHub::builder().without_controller_manager();
-    let hub = Hub::start(builder, without(&["managedserviceaccounts/status"])).await;
-    let addons = Addons::beside(&hub, &[SYNCER]).await;
-    let silent = token("late-1", "silent");
-    create(&hub.ocm, [ocm::namespace("late-1"), silent.account()]).await;
-    addons.logs("refused", "cannot patch_status managedserviceaccounts late-1/silent").await;
-    assert!(condition(&hub.ocm, &silent).await.is_null());
-    hub.grant(crate::support::USER, rights::syncer()).await.unwrap();
-    withheld(&hub.ocm, &silent, "NotGranted").await;
-    addons.stop().await;
-}
-
-#[tokio::test]
-async fn without_permission_to_write_copies_it_is_reported_once_and_retried_with_backoff() {
-    let builder = LocalHub::builder().without_controller_manager();
-    let mut rules = without(&["secrets"]);
-    rules.push(PolicyRule {
-        api_groups: Some(vec![String::new()]),
-        resources: Some(vec!["secrets".to_owned()]),
-        verbs: ["get", "list", "watch"].map(str::to_owned).to_vec(),
-        ..PolicyRule::default()
-    });
-    let hub = Hub::start(builder, rules).await;
-    let addons = Addons::beside(&hub, &[SYNCER]).await;
-    team(&hub.ocm, "barred", &["barred-1"]).await;
-    let token = token("barred-1", "app");
-    token.create(&hub.ocm).await.unwrap();
-    let copy = crate::support::credentials::copy("barred", &token);
-    let note = told(&hub.ocm, &copy, "WriteRefused").await;
-    assert!(note.contains("cannot create resource \"secrets\""), "{note}");
-    let lasting = crate::support::credentials::token("barred-1", "lasting");
-    lasting.account().create(&hub.ocm).await.unwrap();
-    withheld(&hub.ocm, &lasting, "NoToken").await;
-    let asked = hub.audit().requests().await.unwrap().of_user(crate::support::USER);
-    assert!(
-        asked.count(|request| request.verb == "create" && request.resource == "secrets") <= 10,
-        "{asked}"
-    );
     addons.stop().await;
 }

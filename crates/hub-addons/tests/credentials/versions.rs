@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use crate::support::credentials::{SYNCER, copied, copy, rotated, team, token, withdrawn};
+use crate::support::credentials::{SYNCER, copied, copy, team, token, withdrawn};
 use crate::support::world::{delete, get, merge};
 use crate::support::{Addons, Hub, SOON, rights};
 use hub_api::cluster_profile::ProfileVersion;
@@ -13,46 +13,6 @@ use serde_json::{Value, json};
 fn owner(copy: &Value) -> (&str, &str) {
     let owner = &copy["metadata"]["ownerReferences"][0];
     (owner["apiVersion"].as_str().unwrap(), owner["uid"].as_str().unwrap())
-}
-
-#[tokio::test]
-async fn a_copy_keeps_the_version_it_was_written_in_until_it_is_written_again() {
-    let hub = Hub::start(LocalHub::builder(), rights::syncer()).await;
-    let syncer = Addons::start(&hub, &[SYNCER]).await;
-    team(&hub.ocm, "one", &["c1"]).await;
-    let first = token("c1", "app");
-    first.create(&hub.ocm).await.unwrap();
-    let before = copied(&hub.ocm, "one", &first).await;
-    assert_eq!(owner(&before).0, "multicluster.x-k8s.io/v1alpha1");
-
-    // v1alpha2 appears: later writes use it.
-    hub.serve(Flavour::V1alpha2).await;
-    let number = std::cell::Cell::new(0);
-    eventually("new copies are owned in v1alpha2", SOON, async || {
-        number.update(|number| number + 1);
-        let later = token("c1", &format!("later-{}", number.get()));
-        later.create(&hub.ocm).await.unwrap();
-        owner(&copied(&hub.ocm, "one", &later).await).0 == "multicluster.x-k8s.io/v1alpha2"
-    })
-    .await;
-    assert_eq!(
-        get(&hub.ocm, &copy("one", &first)).await.unwrap(),
-        before,
-        "it was written for the version alone"
-    );
-
-    // A restart causes no write either; a new token is written with the version in use, and the same profile.
-    syncer.stop().await;
-    let syncer = Addons::start(&hub, &[SYNCER]).await;
-    let last = token("c1", "last");
-    last.create(&hub.ocm).await.unwrap();
-    copied(&hub.ocm, "one", &last).await;
-    assert_eq!(get(&hub.ocm, &copy("one", &first)).await.unwrap(), before);
-    let first = rotated(&first, 1);
-    first.report(&hub.ocm).await.unwrap();
-    let after = copied(&hub.ocm, "one", &first).await;
-    assert_eq!(owner(&after), ("multicluster.x-k8s.io/v1alpha2", owner(&before).1));
-    syncer.stop().await;
 }
 
 /// Waits until the garbage collector watches profiles in the version that is now served: it looks for new kinds every

@@ -6,7 +6,6 @@
 mod attacks;
 mod changing;
 mod compromised;
-mod measured;
 pub mod raw;
 mod streams;
 
@@ -26,7 +25,7 @@ use super::kueue::{self, KUEUE, active, placed};
 use super::tunnel::upgrade::Upgraded;
 use super::tunnel::{PARTS, Tunnel, fill, lists_all};
 use crate::support::chain::{CLUSTERS, fails, lists, may};
-use crate::support::command::hub_addons;
+use crate::support::command::kubectl_clusterprofile;
 use crate::support::field::UPSTREAM;
 use crate::support::kueue::multi_kueue_cluster;
 use crate::support::plugin::cp_creds;
@@ -550,11 +549,12 @@ async fn argo_cd_deploys_to_its_clusters_by_its_own_identity_and_without_a_token
     let walk = async |token: &Path| {
         let token = format!("--own-token={}", token.display());
         let plugin = format!("--plugin={}", cp_creds().display());
-        hub_addons(&["test", "argocd/one", &kubeconfig, &token, &plugin], &[]).await
+        kubectl_clusterprofile(&["test", "argocd/one", &kubeconfig, &token, &plugin]).await
     };
     let walked = walk(&token).await;
     assert!(walked.code == Some(0) && walked.stdout.contains("Kubernetes v"), "{walked:?}");
-    let explained = hub_addons(&["explain", "argocd/one", "--all", "--output=json", &kubeconfig], &[]).await;
+    let explain = ["explain", "argocd/one", "--all", "--output=json", &*kubeconfig];
+    let explained = kubectl_clusterprofile(&explain).await;
     let codes =
         ["OwnIdentityAccepted", "NoAccount"].map(|code| explained.stdout.contains(&format!("\"{code}\"")));
     assert_eq!(codes, [true, false], "{explained:?}");

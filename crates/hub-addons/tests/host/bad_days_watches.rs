@@ -5,7 +5,7 @@
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::ocm::{self, ManagedCluster};
-use local_hub::{Flavour, LocalHub, eventually};
+use local_hub::{LocalHub, eventually};
 
 use crate::support::credentials::{self, copied, label, token, withdrawn};
 use crate::support::shared::caught_up;
@@ -18,10 +18,10 @@ const PROFILES_AND_COPIES: &str = "--feature-gates=ClusterProfileAccessProvider=
 /// An API server that is away for longer than a lease ends the leader, which another test covers.
 const ALONE: &str = "--leader-elect=false";
 
-async fn hub_of(lists: Flavour) -> Hub {
+async fn hub() -> Hub {
     let mut rules = rights::projector();
     rules.extend(rights::syncer());
-    Hub::start(LocalHub::builder().without_controller_manager().flavour(lists), rules).await
+    Hub::start(LocalHub::builder().without_controller_manager(), rules).await
 }
 
 fn in_red(name: &str) -> ManagedCluster {
@@ -42,7 +42,7 @@ async fn shows_version(hub: &Hub, cluster: &str, version: &str) {
 
 #[tokio::test]
 async fn a_hub_that_is_restored_to_an_older_state_is_followed_without_a_restart() {
-    let hub = hub_of(Flavour::Map).await;
+    let hub = hub().await;
     let addons = Addons::start(&hub, &[PROFILES_AND_COPIES, ALONE]).await;
     team_red(&hub, &["red-1", "red-2", "red-3"]).await;
     let (stays, revoked, ended) = (token("red-1", "app"), token("red-2", "app"), token("red-3", "app"));
@@ -93,21 +93,7 @@ async fn a_hub_that_is_restored_to_an_older_state_is_followed_without_a_restart(
 
 #[tokio::test]
 async fn a_profile_that_nests_too_deep_stops_nothing() {
-    a_profile_that_nests_too_deep(Flavour::Map).await;
-}
-
-#[tokio::test]
-async fn a_profile_that_nests_too_deep_stops_nothing_where_lists_are_atomic() {
-    a_profile_that_nests_too_deep(Flavour::Atomic).await;
-}
-
-#[tokio::test]
-async fn a_profile_that_nests_too_deep_stops_nothing_where_v1alpha2_is_served() {
-    a_profile_that_nests_too_deep(Flavour::V1alpha2).await;
-}
-
-async fn a_profile_that_nests_too_deep(lists: Flavour) {
-    let hub = hub_of(lists).await;
+    let hub = hub().await;
     let addons = Addons::start(&hub, &[PROFILES_AND_COPIES, ALONE]).await;
     team_red(&hub, &["red-1"]).await;
     shows_version(&hub, "red-1", "v1.30.0").await;
@@ -204,32 +190,15 @@ async fn a_profile_that_we_made_and_that_is_deleted_while_no_watch_sees_it_is_ma
 }
 
 #[tokio::test]
-async fn a_copy_that_we_made_and_that_is_deleted_while_no_watch_sees_it_is_made_again() {
-    let builder = LocalHub::builder().without_controller_manager();
-    let hub = Hub::start(builder, without_watch(rights::syncer(), "secrets")).await;
-    credentials::team(&hub.ocm, "red", &["red-1"]).await;
-    let app = token("red-1", "app");
-    app.create(&hub.ocm).await.unwrap();
-    let addons = credentials::syncer(&hub, &[ALONE]).await;
-    copied(&hub.ocm, "red", &app).await;
-    delete(&hub.ocm, &credentials::copy("red", &app)).await;
-    assert_eq!(get(&hub.ocm, &credentials::copy("red", &app)).await, None, "no watch saw it");
-    outage(&hub, &addons, "secrets (copies)").await;
-    copied(&hub.ocm, "red", &app).await;
-    addons.stop().await;
-}
-
-#[tokio::test]
 async fn a_quiet_watch_logs_that_an_outage_is_over() {
     let hub = Hub::for_projector().await;
     let addons = hub.projector(&[ALONE]).await;
     hub.stop_api_server().await.unwrap();
     addons.logs("cut off", "cannot watch").await;
     hub.start_api_server().await.unwrap();
-    // No binding changes.
+    // No binding changes. (An API server that starts may also refuse what it allows later: that is logged by resource.)
     eventually("it says so", SOON, async || {
-        let log = addons.log();
-        log.lines().filter(|line| line.contains("watching ") && line.contains(" again")).count() == 1
+        addons.log().lines().any(|line| line.contains("watching ") && line.contains(" again"))
     })
     .await;
     addons.stop().await;

@@ -59,8 +59,8 @@ async fn an_api_server_that_takes_seconds_for_each_request_has_a_leader_that_wri
     }
 }
 
-/// A relay in front of an API server, whose connections can be frozen as those to a stopped process are: what they carry
-/// is acknowledged and read by nobody. New connections work.
+/// A relay in front of an API server, whose connections can be frozen as those to a stopped process are: the kernel
+/// acknowledges what they carry, and no process reads it. New connections work.
 struct Relay {
     port: u16,
     frozen: watch::Sender<u32>,

@@ -210,46 +210,6 @@ async fn every_hop_to_a_cluster_is_tested_and_the_first_that_fails_is_named() {
         world::merge_status(&stage.ocm, &profile, &json!({ "accessProviders": entry })).await;
         let (hop, detail) = last(&format!("forged/{name}"), application.account()).await;
         assert_eq!(hop, expected, "{detail}");
-        assert!(hop != "TLS" || detail.contains("published CA: certificate"), "{detail}");
-    }
-}
-
-#[tokio::test]
-async fn every_command_ends_with_the_status_that_the_reference_lists() {
-    let stage = in_one_process().await;
-    let application = stage.bound_application("statuses", &CLUSTERS).await;
-    application.reaches("one").await;
-    application.reaches("two").await;
-    let hub = &stage.chain.hub;
-    let kubectl = kubectl(hub, &hub.kubeconfig_for("admin").unwrap());
-    let account = format!("--account={}", application.account());
-    let plugin = format!("--plugin={}", cp_creds().display());
-    let of_application = format!("--hub-kubeconfig={}", application.access.kubeconfig().display());
-    let reaching = [account.as_str(), &plugin, &of_application];
-    for (arguments, code) in [
-        (vec!["list", "statuses"], 0),
-        (vec!["list", "--output=table-of-contents"], 2),
-        (vec!["list", "statuses", "--as=nobody"], 2),
-        (vec!["list", "statuses", "--kubeconfig=/gone"], 2),
-        (vec!["explain", "statuses"], 0),
-        (vec!["explain", "statuses/gone"], 1),
-        (vec!["explain", "statuses", "--output=no"], 2),
-        (vec!["explain", "statuses", "--kubeconfig=/gone"], 2),
-        // No object of the hub gives the account its permissions.
-        (vec!["explain", "statuses/one"], 3),
-        (vec!["explain", "statuses", "--as=nobody"], 3),
-        ([&["test", "statuses/one"], &reaching[..]].concat(), 0),
-        ([&["test", "statuses/one", "--account=other"], &reaching[1..]].concat(), 1),
-        (vec!["test", "statuses", &account], 2),
-        (vec!["test", "statuses/gone", &account], 2),
-        ([&["kubeconfig", "statuses"], &reaching[..]].concat(), 0),
-        (vec!["kubeconfig", "gone", &account], 2),
-        (vec!["kubeconfig", "statuses"], 0),
-    ] {
-        eventually(&format!("{arguments:?} ends with {code}"), SOON, async || {
-            let ended = run(&kubectl, &arguments).await;
-            if ended.code == Some(code) { Ok(()) } else { Err(format!("{ended:?}")) }
-        })
-        .await;
+        assert!(hop != "TLS" || detail.contains("no published trust anchor verifies"), "{detail}");
     }
 }

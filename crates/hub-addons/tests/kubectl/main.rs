@@ -8,9 +8,11 @@ mod page;
 mod support;
 
 mod chain;
+mod configuration;
 mod guide;
 mod in_cluster;
 mod json;
 mod misconfigured;
 mod options;
 mod plugin;
+mod report;

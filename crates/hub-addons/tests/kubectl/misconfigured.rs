@@ -2,14 +2,12 @@
 
 #![cfg(test)]
 
-use hub_api::labels;
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::{CrdSet, LocalHub, ocm};
 use serde_json::{Value, json};
 
 use super::plugin::{kubectl, run};
-use crate::support::command::hub_addons;
 use crate::support::{Hub, proxy, world};
 
 /// A hub without controllers, where `team` is granted `berlin`.
@@ -35,88 +33,6 @@ fn lease_of(controller: &str, holder: &str, renewed: &str) -> ocm::Object {
     let spec = json!({ "holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": renewed });
     let gvk = ("coordination.k8s.io", "v1", "Lease");
     ocm::Object::new(gvk, "leases", Some("team"), &format!("hub-addons-{controller}")).field("spec", spec)
-}
-
-#[tokio::test]
-async fn each_misconfiguration_has_its_code_and_the_command_that_fixes_it() {
-    let hub = hub().await;
-    let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
-    let explain = async |target: &str| run(&kubectl, &["explain", target, "--output=json"]).await;
-
-    // No controller writes profiles.
-    let ended = explain("team/berlin").await;
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert_eq!(ended.problems(), ["ControllerNotFound", "NoProfile"]);
-    // The controllers were stopped, or do not become leader.
-    let stopped = lease("pod-1", "2026-01-01T00:00:00.000000Z");
-    stopped.create(&hub.ocm).await.unwrap();
-    assert_eq!(explain("team/berlin").await.problems(), ["ControllerNotLeading", "NoProfile"]);
-    let now = Timestamp::now().to_string();
-    world::merge(&hub.ocm, &stopped, &json!({ "spec": { "renewTime": format!("{}.000000Z", &now[..19]) } }))
-        .await;
-    assert_eq!(explain("team/berlin").await.problems(), ["NoProfile"]);
-
-    // A namespace that does not exist, one without a binding, and a misspelt one.
-    assert_eq!(explain("nowhere/berlin").await.problems(), ["NoNamespace"]);
-    let ended = explain("empty").await;
-    assert_eq!((ended.code, ended.problems()), (Some(1), vec!["NoBinding".to_owned()]));
-    let finding = &ended.json()["findings"][0];
-    assert_eq!((&finding["namespace"], &finding["step"]), (&json!("empty"), &json!("Binding")));
-    assert!(finding["fix"].as_str().unwrap().contains("kubectl apply -f -"), "{finding:#}");
-    let ended = explain("teams").await;
-    assert!(ended.stdout.contains("did you mean the namespace team?"), "{ended:?}");
-    // A misspelt cluster, and a misspelt set.
-    let ended = explain("team/berlni").await;
-    assert_eq!(ended.problems(), ["NoSuchCluster"]);
-    assert!(ended.stdout.contains("did you mean berlin?"), "{ended:?}");
-    ocm::bound("empty", "pord").create(&hub.ocm).await.unwrap();
-    let ended = explain("empty").await;
-    assert_eq!(ended.problems(), ["NoSuchSet"]);
-    assert!(ended.stdout.contains("did you mean prod?"), "{ended:?}");
-    // A cluster that the set does not select.
-    ocm::ManagedCluster::named("paris").create(&hub.ocm).await.unwrap();
-    let ended = explain("team/paris").await;
-    assert_eq!(ended.problems(), ["NotSelected"]);
-    let label =
-        "kubectl label --overwrite managedcluster paris cluster.open-cluster-management.io/clusterset=prod";
-    assert!(ended.stdout.contains(label), "{ended:?}");
-    // A copy that is left after the grant, because of a finalizer.
-    let copy = ocm::Object::new(("", "v1", "Secret"), "secrets", Some("team"), "paris-app");
-    let record = [
-        (labels::SYNCED_CLUSTER, "paris"),
-        (labels::SYNCED_ACCOUNT, "app"),
-        (labels::SYNCED_ACCOUNT_UID, "1"),
-    ];
-    let copy = copy.label(labels::SYNCED_FROM, "paris-app");
-    let copy = record.into_iter().fold(copy, |copy, (key, value)| copy.annotation(key, value));
-    copy.create(&hub.ocm).await.unwrap();
-    world::hold(&hub.ocm, &copy, "example.com/backup").await;
-    world::delete(&hub.ocm, &copy).await;
-    let finalizer = "find the controller that owns the finalizer example.com/backup";
-    for target in ["team", "team/paris"] {
-        let ended = explain(target).await;
-        assert!(ended.problems().contains(&"CredentialNotWithdrawn".to_owned()), "{ended:?}");
-        assert!(ended.stdout.contains(finalizer) && !ended.stdout.contains("kubectl delete"), "{ended:?}");
-    }
-    world::let_go(&hub.ocm, &copy).await;
-    // A binding that OCM does not accept.
-    world::merge_status(&hub.ocm, &ocm::binding("team", "prod"), &json!({ "conditions": null })).await;
-    assert_eq!(explain("team/berlin").await.problems(), ["NotBound"]);
-    let ended = run(&kubectl, &["explain", "team/berlin", "--compute-bound", "--output=json"]).await;
-    assert_eq!(ended.problems(), ["NoProfile"]);
-
-    // `hub-addons` has the same commands, and prints tables for people.
-    let kubeconfig = hub.kubeconfig_for("admin").unwrap();
-    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    let ended = hub_addons(&["explain", &kubeconfig, "team/berlin"], &[]).await;
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.stdout.contains("team/berlin\n") && ended.stdout.contains("✗ binding"), "{ended:?}");
-    assert!(!ended.stdout.contains('\u{1b}'), "no colour where no terminal is: {ended:?}");
-    let ended = hub_addons(&["list", &kubeconfig, "team"], &[]).await;
-    assert!(
-        ended.stdout.is_empty() && ended.stderr.contains("kubectl clusterprofile explain team"),
-        "{ended:?}"
-    );
 }
 
 #[tokio::test]

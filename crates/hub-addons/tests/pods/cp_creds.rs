@@ -156,9 +156,7 @@ async fn install(hub: &Cluster) {
         "image.tag=test,replicaCount=1,computeBound=true",
         "accessProvider.source=static,accessProvider.static.server=https://cluster-proxy-addon-user.open-cluster-management-addon:9092/{cluster}",
         // A certificate that every namespace has.
-        &format!(
-            "accessProvider.static.ca.namespace={APPLICATION},accessProvider.static.ca.name=kube-root-ca.crt"
-        ),
+        &format!("accessProvider.static.ca=configmap/{APPLICATION}/kube-root-ca.crt/ca.crt"),
     ]);
     let ended = chart::run(chart::helm(), Some(hub), &arguments).await;
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);

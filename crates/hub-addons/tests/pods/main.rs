@@ -10,5 +10,4 @@ mod cp_creds;
 mod memory;
 mod network_policies;
 mod nodes;
-mod profiles;
 mod stage;

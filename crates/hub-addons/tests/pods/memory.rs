@@ -27,7 +27,7 @@ const ONE: &str = "replicaCount=1";
 const STATIC: [&str; 3] = [
     "accessProvider.source=static",
     "accessProvider.static.server=https://proxy.example/{cluster}",
-    "accessProvider.static.ca.namespace=default,accessProvider.static.ca.name=kube-root-ca.crt",
+    "accessProvider.static.ca=configmap/default/kube-root-ca.crt/ca.crt",
 ];
 
 /// A number in a file of the cgroup of a process, by its names in versions 1 and 2, if the kernel has that file.

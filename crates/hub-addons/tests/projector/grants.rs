@@ -2,28 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use crate::support::flavours::on_each_flavour;
 use crate::support::shared::{Stage, stage};
 use crate::support::shown::names;
 use crate::support::world::{HOLD, delete, events, get, hold, let_go, merge_status, told};
 use local_hub::Flavour;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::json;
-
-on_each_flavour!(
-    an_exclusive_set_shows_the_clusters_whose_label_names_it,
-    a_label_selector_shows_the_clusters_that_it_picks,
-    no_label_selector_picks_nothing_and_an_empty_one_everything,
-    only_a_binding_that_is_bound_grants,
-    a_binding_that_does_not_have_its_sets_name_grants_nothing_and_is_reported,
-    a_set_that_is_missing_grants_nothing_until_it_exists,
-    several_bindings_make_a_union_and_each_cluster_is_there_once,
-    a_cluster_that_is_being_deleted_leaves_at_once,
-    a_cluster_that_is_not_accepted_any_more_leaves_and_returns_once_it_is_accepted_again,
-    two_clusters_that_swap_sets_are_both_right,
-    a_set_with_a_new_selector_changes_what_its_namespaces_see,
-    a_broken_selector_neither_adds_nor_removes_and_affects_no_other_set,
-);
 
 fn in_set(name: &str, set: &str) -> Object {
     ManagedCluster::named(name).in_set(set).into()
@@ -44,8 +28,9 @@ async fn write_bound(stage: &Stage, binding: &Object, status: &str) {
     merge_status(&stage.ocm, binding, &json!({ "conditions": [condition] })).await;
 }
 
-async fn an_exclusive_set_shows_the_clusters_whose_label_names_it(flavour: Flavour) {
-    let stage = stage(flavour).await;
+#[tokio::test]
+async fn an_exclusive_set_shows_the_clusters_whose_label_names_it() {
+    let stage = stage(Flavour::Map).await;
     let unsaid = ocm::cluster_set("exclusive-unsaid").field("spec", json!({ "clusterSelector": {} }));
     stage
         .create([
@@ -71,8 +56,9 @@ async fn an_exclusive_set_shows_the_clusters_whose_label_names_it(flavour: Flavo
     stage.sees("exclusive", &[]).await;
 }
 
-async fn a_label_selector_shows_the_clusters_that_it_picks(flavour: Flavour) {
-    let stage = stage(flavour).await;
+#[tokio::test]
+async fn a_label_selector_shows_the_clusters_that_it_picks() {
+    let stage = stage(Flavour::Map).await;
     let selector = json!({
         "matchLabels": { "picked/by": "label" },
         "matchExpressions": [{ "key": "picked/not", "operator": "NotIn", "values": ["this"] }],
@@ -99,36 +85,9 @@ async fn a_label_selector_shows_the_clusters_that_it_picks(flavour: Flavour) {
     stage.sees("selector", &["selector-2"]).await;
 }
 
-async fn no_label_selector_picks_nothing_and_an_empty_one_everything(flavour: Flavour) {
-    let stage = stage(flavour).await;
-    let nil = ocm::cluster_set("nil")
-        .field("spec", json!({ "clusterSelector": { "selectorType": "LabelSelector" } }));
-    stage
-        .create([
-            ocm::namespace("nil"),
-            ocm::namespace("everything"),
-            nil,
-            ocm::selecting_cluster_set("everything", &json!({})),
-            ManagedCluster::named("nil-1").into(),
-            in_set("nil-2", "nil"),
-            ocm::bound("nil", "nil"),
-            ocm::bound("everything", "everything"),
-        ])
-        .await;
-    local_hub::eventually("everything is seen", crate::support::SOON, async || {
-        let seen = names(&stage.ocm, "everything").await;
-        ["nil-1", "nil-2"].iter().all(|cluster| seen.iter().any(|name| name == cluster))
-    })
-    .await;
-    stage.caught_up().await;
-    assert!(names(&stage.ocm, "nil").await.is_empty());
-    // This set would select every other test's clusters.
-    delete(&stage.ocm, &ocm::bound("everything", "everything")).await;
-    stage.sees("everything", &[]).await;
-}
-
-async fn only_a_binding_that_is_bound_grants(flavour: Flavour) {
-    let stage = stage(flavour).await;
+#[tokio::test]
+async fn only_a_binding_that_is_bound_grants() {
+    let stage = stage(Flavour::Map).await;
     let silent = ocm::binding("bound-absent", "bound");
     let refused = ocm::unbound("bound-false", "bound");
     stage
@@ -155,74 +114,9 @@ async fn only_a_binding_that_is_bound_grants(flavour: Flavour) {
     stage.sees("bound-absent", &[]).await;
 }
 
-async fn a_binding_that_does_not_have_its_sets_name_grants_nothing_and_is_reported(flavour: Flavour) {
-    let stage = stage(flavour).await;
-    let mismatch =
-        ocm::bound("mismatch", "mismatch-alias").field("spec", json!({ "clusterSet": "mismatch" }));
-    stage
-        .create([
-            ocm::namespace("mismatch"),
-            ocm::cluster_set("mismatch"),
-            ocm::cluster_set("mismatch-alias"),
-            in_set("mismatch-1", "mismatch"),
-            in_set("mismatch-2", "mismatch-alias"),
-            mismatch.clone(),
-        ])
-        .await;
-    let note = told(&stage.ocm, &mismatch, "BindingNameMismatch").await;
-    assert!(note.contains("\"mismatch\""), "{note}");
-    stage.caught_up().await;
-    assert!(names(&stage.ocm, "mismatch").await.is_empty());
-}
-
-async fn a_set_that_is_missing_grants_nothing_until_it_exists(flavour: Flavour) {
-    let stage = stage(flavour).await;
-    stage
-        .create([
-            ocm::namespace("missing"),
-            in_set("missing-1", "missing"),
-            // Bound, as a registration controller that lags behind leaves it.
-            ocm::bound("missing", "missing"),
-        ])
-        .await;
-    stage.caught_up().await;
-    assert!(names(&stage.ocm, "missing").await.is_empty());
-    stage.create([ocm::cluster_set("missing")]).await;
-    stage.sees("missing", &["missing-1"]).await;
-    delete(&stage.ocm, &ocm::cluster_set("missing")).await;
-    stage.sees("missing", &[]).await;
-}
-
-async fn several_bindings_make_a_union_and_each_cluster_is_there_once(flavour: Flavour) {
-    let stage = stage(flavour).await;
-    let by_label = json!({ "matchLabels": { "union": "yes" } });
-    stage
-        .create([
-            ocm::namespace("union"),
-            ocm::cluster_set("union"),
-            ocm::selecting_cluster_set("union-label", &by_label),
-            in_set("union-1", "union"),
-            ManagedCluster::named("union-2").in_set("union").label("union", "yes").into(),
-            labelled("union-3", "union", "yes"),
-            ocm::bound("union", "union"),
-            ocm::bound("union", "union-label"),
-        ])
-        .await;
-    stage.sees("union", &["union-1", "union-2", "union-3"]).await;
-    stage.caught_up().await;
-    let before = get(&stage.ocm, &crate::support::world::profile_of("", "union", "union-2")).await;
-
-    // A profile that both bindings grant is not written when one is deleted.
-    delete(&stage.ocm, &ocm::bound("union", "union-label")).await;
-    stage.sees("union", &["union-1", "union-2"]).await;
-    stage.caught_up().await;
-    assert_eq!(get(&stage.ocm, &crate::support::world::profile_of("", "union", "union-2")).await, before);
-    delete(&stage.ocm, &ocm::bound("union", "union")).await;
-    stage.sees("union", &[]).await;
-}
-
-async fn a_cluster_that_is_being_deleted_leaves_at_once(flavour: Flavour) {
-    let stage = stage(flavour).await;
+#[tokio::test]
+async fn a_cluster_that_is_being_deleted_leaves_at_once() {
+    let stage = stage(Flavour::Map).await;
     let leaving = in_set("leaving-1", "leaving");
     stage
         .create([
@@ -246,29 +140,9 @@ async fn a_cluster_that_is_being_deleted_leaves_at_once(flavour: Flavour) {
     stage.sees("leaving", &["leaving-1", "leaving-2"]).await;
 }
 
-async fn a_cluster_that_is_not_accepted_any_more_leaves_and_returns_once_it_is_accepted_again(
-    flavour: Flavour,
-) {
-    let stage = stage(flavour).await;
-    let denied = ManagedCluster::named("denied-1").in_set("denied");
-    stage
-        .create([
-            ocm::namespace("denied"),
-            ocm::cluster_set("denied"),
-            denied.clone().into(),
-            in_set("denied-2", "denied"),
-            ocm::bound("denied", "denied"),
-        ])
-        .await;
-    stage.sees("denied", &["denied-1", "denied-2"]).await;
-    denied.clone().not_accepted().update(&stage.ocm).await.unwrap();
-    stage.sees("denied", &["denied-2"]).await;
-    denied.update(&stage.ocm).await.unwrap();
-    stage.sees("denied", &["denied-1", "denied-2"]).await;
-}
-
-async fn two_clusters_that_swap_sets_are_both_right(flavour: Flavour) {
-    let stage = stage(flavour).await;
+#[tokio::test]
+async fn two_clusters_that_swap_sets_are_both_right() {
+    let stage = stage(Flavour::Map).await;
     stage
         .create([
             ocm::namespace("swap-a"),
@@ -290,35 +164,9 @@ async fn two_clusters_that_swap_sets_are_both_right(flavour: Flavour) {
     }
 }
 
-async fn a_set_with_a_new_selector_changes_what_its_namespaces_see(flavour: Flavour) {
-    let stage = stage(flavour).await;
-    let set = |value: &str| {
-        ocm::selecting_cluster_set("reselect", &json!({ "matchLabels": { "reselect": value } }))
-    };
-    stage
-        .create([
-            ocm::namespace("reselect-a"),
-            ocm::namespace("reselect-b"),
-            set("one"),
-            labelled("reselect-1", "reselect", "one"),
-            labelled("reselect-2", "reselect", "two"),
-            ocm::bound("reselect-a", "reselect"),
-            ocm::bound("reselect-b", "reselect"),
-        ])
-        .await;
-    stage.sees("reselect-a", &["reselect-1"]).await;
-    stage.sees("reselect-b", &["reselect-1"]).await;
-    set("two").update(&stage.ocm).await.unwrap();
-    stage.sees("reselect-a", &["reselect-2"]).await;
-    stage.sees("reselect-b", &["reselect-2"]).await;
-    delete(&stage.ocm, &ocm::bound("reselect-b", "reselect")).await;
-    stage.sees("reselect-b", &[]).await;
-    stage.caught_up().await;
-    assert_eq!(names(&stage.ocm, "reselect-a").await, ["reselect-2"]);
-}
-
-async fn a_broken_selector_neither_adds_nor_removes_and_affects_no_other_set(flavour: Flavour) {
-    let stage = stage(flavour).await;
+#[tokio::test]
+async fn a_broken_selector_neither_adds_nor_removes_and_affects_no_other_set() {
+    let stage = stage(Flavour::Map).await;
     let set = |operator: &str| {
         let expression = json!({ "key": "broken", "operator": operator, "values": ["yes"] });
         ocm::selecting_cluster_set("broken", &json!({ "matchExpressions": [expression] }))

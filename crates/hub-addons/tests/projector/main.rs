@@ -5,13 +5,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod churn;
 mod conformance;
 mod cost;
 mod grants;
 mod member_id;
 mod outages;
 mod ownership;
-mod placement;
-mod status;
 mod versions;

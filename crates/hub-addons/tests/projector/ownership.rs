@@ -2,30 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use crate::support::flavours::on_each_flavour;
 use crate::support::shared::{Stage, stage};
-use crate::support::shown::{names, profile, sees};
-use crate::support::world::{
-    self, delete, events, get, gone, hold, let_go, merge, merge_status, profile_of, told,
-};
+use crate::support::shown::{profile, sees};
+use crate::support::world::{self, delete, events, get, gone, hold, let_go, merge, profile_of, told};
 use crate::support::{Addons, Hub, SOON, rights, user};
 use local_hub::Flavour;
 use local_hub::eventually;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
-on_each_flavour!(
-    a_profile_of_another_manager_is_never_changed_and_is_reported_once,
-    a_profile_is_deleted_only_where_label_and_spec_are_ours,
-    a_label_that_is_removed_manually_is_restored_while_the_cluster_is_granted,
-    a_profile_that_was_created_manually_as_ours_is_reconciled,
-    a_profile_that_is_deleted_manually_is_recreated,
-    a_terminating_profile_is_reported_and_recreated_once_it_is_gone,
-    a_profile_that_a_finalizer_keeps_after_its_grant_is_deleted_once_and_comes_back_with_the_grant,
-);
-
 const OURS: &str = "open-cluster-management";
-const LABEL: &str = "x-k8s.io/cluster-manager";
 /// Argo CD adds it to every profile that it uses.
 const ARGO: &str = "argoproj.io/cluster-profile-finalizer";
 
@@ -52,103 +38,9 @@ async fn finished(stage: &Stage, name: &str) -> Value {
         .await
 }
 
-async fn a_profile_of_another_manager_is_never_changed_and_is_reported_once(flavour: Flavour) {
-    let stage = stage(flavour).await;
-    let foreign = profile_of("another-manager", "foreign", "foreign").label(LABEL, "another-manager");
-    bind(&stage, "foreign").await;
-    stage.create([foreign.clone()]).await;
-    let before = get(&stage.ocm, &foreign).await;
-    stage.create([cluster("foreign")]).await;
-    let note = told(&stage.ocm, &foreign, "ForeignProfile").await;
-    assert!(note.contains("\"another-manager\""), "{note}");
-    let finding = "hub_addons_findings{reason=\"ForeignProfile\"}";
-    stage.shared.addons.measures(finding, 1.0).await;
-
-    // Changes of the cluster and of the profile, and the end of the grant.
-    ManagedCluster::named("foreign").in_set("foreign").version("v1.2.3").update(&stage.ocm).await.unwrap();
-    stage.caught_up().await;
-    assert_eq!(get(&stage.ocm, &foreign).await, before);
-    merge_status(&stage.ocm, &foreign, &json!({ "version": { "kubernetes": "v9" } })).await;
-    let before = get(&stage.ocm, &foreign).await;
-    ManagedCluster::named("foreign").update(&stage.ocm).await.unwrap();
-    stage.caught_up().await;
-    stage.shared.addons.measures(finding, 0.0).await;
-    ManagedCluster::named("foreign").in_set("foreign").update(&stage.ocm).await.unwrap();
-    stage.caught_up().await;
-    stage.shared.addons.measures(finding, 1.0).await;
-    assert_eq!(get(&stage.ocm, &foreign).await, before);
-    assert_eq!(stage.asked_in("foreign").await.len(), 0, "no request, and so no hot retry");
-    // Once for each time that it blocks a profile.
-    assert_eq!(events(&stage.ocm, &foreign, "ForeignProfile").await.len(), 2);
-
-    delete(&stage.ocm, &foreign).await;
-    let profile = finished(&stage, "foreign").await;
-    assert_eq!(profile["spec"]["clusterManager"]["name"], OURS);
-    stage.shared.addons.measures(finding, 0.0).await;
-}
-
-async fn a_profile_is_deleted_only_where_label_and_spec_are_ours(flavour: Flavour) {
-    let stage = stage(flavour).await;
-    stage.create([ocm::namespace("mine"), cluster("mine-cluster")]).await;
-    let unlabelled = profile_of(OURS, "mine", "unlabelled");
-    let other_label = profile_of(OURS, "mine", "other-label").label(LABEL, "another-manager");
-    let other_spec = profile_of("another-manager", "mine", "other-spec").label(LABEL, OURS);
-    let both = profile_of(OURS, "mine", "both").label(LABEL, OURS);
-    let cluster = profile_of(OURS, "mine", "mine-cluster").label(LABEL, OURS);
-    stage.create([unlabelled.clone(), other_label, other_spec, both, cluster]).await;
-    stage.sees("mine", &["other-label", "other-spec", "unlabelled"]).await;
-    told(&stage.ocm, &unlabelled, "UnlabelledProfile").await;
-    stage.caught_up().await;
-    assert_eq!(names(&stage.ocm, "mine").await, ["other-label", "other-spec", "unlabelled"]);
-    assert_eq!(events(&stage.ocm, &unlabelled, "UnlabelledProfile").await.len(), 1);
-
-    merge(&stage.ocm, &unlabelled, &json!({ "metadata": { "labels": { LABEL: OURS } } })).await;
-    stage.sees("mine", &["other-label", "other-spec"]).await;
-}
-
-async fn a_label_that_is_removed_manually_is_restored_while_the_cluster_is_granted(flavour: Flavour) {
-    let stage = stage(flavour).await;
-    bind(&stage, "stripped").await;
-    stage.create([cluster("stripped")]).await;
-    let before = finished(&stage, "stripped").await;
-    merge(&stage.ocm, &ours("stripped"), &json!({ "metadata": { "labels": null } })).await;
-    let after = profile(&stage.ocm, ("stripped", "stripped"), "has its labels again", |profile| {
-        profile["metadata"]["labels"] == before["metadata"]["labels"]
-    })
-    .await;
-    assert_eq!(uid(&after), uid(&before));
-    delete(&stage.ocm, &cluster("stripped")).await;
-    stage.sees("stripped", &[]).await;
-}
-
-async fn a_profile_that_was_created_manually_as_ours_is_reconciled(flavour: Flavour) {
-    let stage = stage(flavour).await;
-    bind(&stage, "adopted").await;
-    stage.create([ours("adopted")]).await;
-    let before = get(&stage.ocm, &ours("adopted")).await.unwrap();
-    stage.create([cluster("adopted")]).await;
-    let after = finished(&stage, "adopted").await;
-    assert_eq!(uid(&after), uid(&before));
-    assert_eq!(after["spec"]["displayName"], "adopted");
-    assert_eq!(after["metadata"]["labels"][LABEL], OURS);
-}
-
-async fn a_profile_that_is_deleted_manually_is_recreated(flavour: Flavour) {
-    let stage = stage(flavour).await;
-    bind(&stage, "deleted").await;
-    stage.create([cluster("deleted")]).await;
-    for _ in 0..5 {
-        let before = finished(&stage, "deleted").await;
-        delete(&stage.ocm, &ours("deleted")).await;
-        profile(&stage.ocm, ("deleted", "deleted"), "is a new one", |profile| uid(profile) != uid(&before))
-            .await;
-    }
-    finished(&stage, "deleted").await;
-    assert_eq!(stage.asked_in("deleted").await.count(|request| request.code >= 400), 0);
-}
-
-async fn a_terminating_profile_is_reported_and_recreated_once_it_is_gone(flavour: Flavour) {
-    let stage = stage(flavour).await;
+#[tokio::test]
+async fn a_terminating_profile_is_reported_and_recreated_once_it_is_gone() {
+    let stage = stage(Flavour::Map).await;
     stage.create([cluster("held")]).await;
     bind(&stage, "held").await;
     let first = finished(&stage, "held").await;
@@ -175,10 +67,9 @@ async fn a_terminating_profile_is_reported_and_recreated_once_it_is_gone(flavour
     stage.shared.addons.measures("hub_addons_findings{reason=\"ProfileTerminating\"}", 0.0).await;
 }
 
-async fn a_profile_that_a_finalizer_keeps_after_its_grant_is_deleted_once_and_comes_back_with_the_grant(
-    flavour: Flavour,
-) {
-    let stage = stage(flavour).await;
+#[tokio::test]
+async fn a_profile_that_a_finalizer_keeps_after_its_grant_is_deleted_once_and_comes_back_with_the_grant() {
+    let stage = stage(Flavour::Map).await;
     bind(&stage, "kept").await;
     stage.create([cluster("kept")]).await;
     let first = finished(&stage, "kept").await;

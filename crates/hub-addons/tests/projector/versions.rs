@@ -6,10 +6,8 @@ use crate::support::shown::condition;
 use crate::support::world::{self, delete};
 use crate::support::{Hub, SOON, rights, user};
 use hub_api::cluster_profile::ProfileVersion;
-use hub_api::crds;
 use hub_api::labels::MEMBER_ID;
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{Flavour, LocalHub, eventually};
@@ -136,31 +134,4 @@ async fn a_version_that_appears_or_disappears_is_picked_up_without_a_restart_or_
     let after = shown(&hub, v1alpha1, "rests", "is there", Value::is_object).await;
     assert_eq!(after["metadata"]["resourceVersion"], rests["metadata"]["resourceVersion"]);
     projector.stop().await;
-}
-
-#[tokio::test]
-async fn kubectl_get_shows_manager_set_version_health_and_age() {
-    let hub = Hub::for_projector().await;
-    // Upstream's CRD, which other tests use, has no columns for v1alpha1.
-    let name = "clusterprofiles.multicluster.x-k8s.io";
-    let crds: Api<CustomResourceDefinition> = Api::all(hub.ocm.clone());
-    let versions = crds::cluster_profile(Flavour::Map).spec.versions;
-    let patch = Patch::Merge(json!({ "spec": { "versions": versions } }));
-    crds.patch(name, &PatchParams::default(), &patch).await.unwrap();
-    create(&hub, granted(["c1"])).await;
-    let _projector = hub.projector(&[]).await;
-    shown(&hub, ProfileVersion::V1alpha1, "c1", "has its status", |it| it["status"].is_object()).await;
-    eventually("the columns are shown", SOON, async || {
-        let url = "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/team/clusterprofiles/c1";
-        let request =
-            http::Request::get(url).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
-        let table: Value = hub.ocm.request(request.body(Vec::new()).unwrap()).await.unwrap();
-        let columns = table["columnDefinitions"].as_array().unwrap().iter();
-        let columns: Vec<_> = columns.map(|column| column["name"].as_str().unwrap()).collect();
-        let cells = table["rows"][0]["cells"].as_array().unwrap().iter();
-        let cells: Vec<_> = cells.map(|cell| cell.as_str().unwrap_or_default()).collect();
-        columns == ["Name", "Manager", "Set", "Version", "Healthy", "Age"]
-            && cells[..5] == ["c1", "open-cluster-management", TEAM, "v1.36.3", "True"]
-    })
-    .await;
 }

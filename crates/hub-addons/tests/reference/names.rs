@@ -68,13 +68,18 @@ fn every_exit_status_is_listed() {
     let hub_addons = std::path::Path::new(env!("CARGO_BIN_EXE_hub-addons"));
     let run = [&["version"][..], &["run", "--kubeconfig=/nonexistent"], &["run", "--no-such-flag"]];
     lists(
-        "Exit statuses of hub-addons run, user-server, crds, cleanup, completion and version",
+        "Exit statuses of hub-addons run, user-server, check, crds, cleanup and version",
         &owned(run.map(|it| ends(hub_addons, it))),
     );
     let account = "--managed-serviceaccount=kueue";
     let calls = [&["--version"][..], &[account, "--cluster-name=berlin"], &["--no-such-flag"]];
     lists("Exit statuses of cp-creds", &owned(calls.map(|it| ends(plugin::cp_creds(), it))));
 
-    let heading = "Exit statuses of list, explain, test and kubeconfig";
-    assert!(names(heading).contains(&ends(hub_addons, &["list", "--kubeconfig=/nonexistent"])));
+    let heading = "Exit statuses of list, explain, report, test and kubeconfig";
+    assert!(
+        names(heading).contains(&ends(
+            &plugin::program("kubectl-clusterprofile"),
+            &["list", "--kubeconfig=/nonexistent"]
+        ))
+    );
 }

@@ -26,23 +26,4 @@ macro_rules! on_each_flavour {
     )+ };
 }
 
-/// The same for each version of ClusterProfile: for what does not depend on how lists merge.
-macro_rules! on_each_version {
-    ($($name:ident),+ $(,)?) => { $(
-        mod $name {
-            use local_hub::Flavour;
-
-            #[tokio::test]
-            async fn where_v1alpha1_is_served() {
-                super::$name(Flavour::Map).await;
-            }
-
-            #[tokio::test]
-            async fn where_v1alpha2_is_served() {
-                super::$name(Flavour::V1alpha2).await;
-            }
-        }
-    )+ };
-}
-
-pub(crate) use {on_each_flavour, on_each_version};
+pub(crate) use on_each_flavour;

@@ -182,7 +182,7 @@ fn values(arguments: &[&str], home: &str) -> Value {
             }
             "--cluster-manager-name" => values["clusterManagerName"] = text(),
             "--propagate-labels" => values["propagateLabels"] = value.split(',').collect(),
-            "--follow-member-id" => values["followMemberId"] = truth(),
+            "--propagate-claims" => values["propagateClaims"] = value.split(',').collect(),
             "--compute-bound" => values["computeBound"] = truth(),
             "--leader-elect" => values["leaderElection"] = truth(),
             "--log-level" => values["log"]["level"] = text(),
@@ -197,15 +197,7 @@ fn values(arguments: &[&str], home: &str) -> Value {
             "--access-provider-name" => access["name"] = text(),
             "--access-provider-source" => access["source"] = text(),
             "--access-provider-server" => access["static"]["server"] = text(),
-            "--access-provider-ca" => {
-                let [kind, namespace, name, key] = value.split('/').collect::<Vec<_>>()[..] else {
-                    panic!("{argument}");
-                };
-                access["static"]["ca"] =
-                    json!({ "kind": kind, "namespace": namespace, "name": name, "key": key });
-            }
-            "--cluster-proxy-service" => access["clusterProxy"]["service"] = text(),
-            "--cluster-proxy-port" => access["clusterProxy"]["port"] = value.parse::<u16>().unwrap().into(),
+            "--access-provider-ca" => access["static"]["ca"] = text(),
             "--cluster-proxy-require-addon" => access["clusterProxy"]["requireAddon"] = truth(),
             "--direct-access-provider-name" => access["direct"]["name"] = text(),
             "--direct-allow-local" => access["direct"]["allowLocal"] = truth(),

@@ -21,8 +21,6 @@ pub const HOME: &str = "proxy";
 pub const TEAM: &str = "team";
 /// Starts the provisioner without the projector.
 pub const ALONE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileCredSyncer=false";
-/// An overlap that outlasts every test.
-pub const LONG: &str = "--ca-overlap=1h";
 /// The number of successful status writes.
 pub const WRITTEN: &str =
     "hub_addons_writes_total{resource=\"clusterprofiles\",verb=\"patch_status\",result=\"ok\"}";

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
-use super::{AccessIndex, AccessSource, Known};
+use super::{AccessIndex, AccessSource, Known, USER_SERVER};
 use crate::endpoint::ServerAddress;
 use crate::finding::{Finding, Reason};
 use crate::profile::ObservedProfile;
@@ -182,7 +182,8 @@ impl AccessIndex {
     /// OpenShift's service CA names the second one only.
     fn hosts(&self) -> Vec<String> {
         match (&self.source, &self.configuration) {
-            (AccessSource::ClusterProxy { service, .. }, Known::Present(namespace)) => {
+            (AccessSource::ClusterProxy { .. }, Known::Present(namespace)) => {
+                let service = USER_SERVER.0;
                 vec![format!("{service}.{namespace}"), format!("{service}.{namespace}.svc")]
             }
             _ => Vec::new(),
@@ -221,8 +222,8 @@ impl AccessIndex {
                 let hosts = vec![address.host.clone()];
                 (address, hosts)
             }
-            AccessSource::ClusterProxy { port, .. } => {
-                (ServerAddress { host: self.host(|| None)?, port: *port }, self.hosts())
+            AccessSource::ClusterProxy { .. } => {
+                (ServerAddress { host: self.host(|| None)?, port: USER_SERVER.1 }, self.hosts())
             }
         };
         let current = self.anchors.current.clone().filter(|_| self.anchors.readable)?;
@@ -294,7 +295,8 @@ impl AccessIndex {
             self.anchors.retiring.values().chain([&self.anchors.left]).any(|retiring| retiring.is_extended);
         if *state == ServerState::OldCertificate && is_extended {
             let restart = match (&self.source, &self.configuration) {
-                (AccessSource::ClusterProxy { service, .. }, Known::Present(namespace)) => {
+                (AccessSource::ClusterProxy { .. }, Known::Present(namespace)) => {
+                    let service = USER_SERVER.0;
                     format!("kubectl --namespace {namespace} rollout restart deployment {service}")
                 }
                 _ => "restart it".to_owned(),

@@ -19,12 +19,13 @@ use crate::grant::Grant;
 
 impl AccessSettings {
     /// The status that an object should have, and the clusters that it is about; `None` if there is no such object.
-    /// `observed` returns an object of an account.
+    /// `observed` returns an object of an account, as of now if accounts and permissions `are_listed`.
     #[must_use]
     pub fn status<'a>(
         &self,
         fleet: &Fleet,
         name: &AccessName,
+        are_listed: bool,
         observed: impl Fn(AccessKind, &AccountKey) -> Option<&'a FoundObject>,
         now: Timestamp,
     ) -> Option<(ClusterAccessStatus, BTreeSet<ClusterName>)> {
@@ -69,6 +70,11 @@ impl AccessSettings {
         not_ready.truncate(MOST_NOT_READY);
         let ready = match consumer {
             None => ("False", "NotAccepted", "This object is not accepted, and gives no access.".to_owned()),
+            Some(_) if !are_listed => (
+                "Unknown",
+                "Unknown",
+                "The accounts or their permissions cannot be read: see the log of the controller.".to_owned(),
+            ),
             Some(_) if unknown > 0 => (
                 "Unknown",
                 "Unknown",

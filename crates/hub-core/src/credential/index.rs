@@ -17,6 +17,7 @@ use crate::credential::source::{Credential, TokenSource};
 use crate::fleet::{Fleet, Touched};
 use crate::grant;
 use crate::nested;
+use crate::own_identity;
 use crate::protected::ProtectedNamespaces;
 
 /// Settings of the syncer.
@@ -105,10 +106,11 @@ fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
 
 type Accounts = BTreeMap<ClusterName, BTreeMap<AccountName, Box<Account>>>;
 
-/// The accounts of a cluster that opt in.
+/// The accounts of a cluster that opt in, and whose tokens may be copied.
 fn asking(accounts: &Accounts, cluster: &ClusterName) -> BTreeSet<AccountName> {
     let accounts = accounts.get(cluster).into_iter().flatten();
-    accounts.filter(|(_, account)| account.opts_in).map(|(name, _)| name.clone()).collect()
+    let asking = accounts.filter(|(name, account)| account.opts_in && !own_identity::is_reserved(name));
+    asking.map(|(name, _)| name.clone()).collect()
 }
 
 /// The index of accounts, tokens, copies and profiles. Clusters, sets and bindings are in the [`Fleet`].
@@ -543,15 +545,24 @@ impl CredentialIndex {
         accounts.map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() })
     }
 
+    /// The account whose token a Secret contains, or should, as far as it shows: by its record, its data or its form. It
+    /// depends on no account, since those that do not opt in may be unknown.
+    pub(crate) fn account_in(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
+        let recorded = observed.record.as_ref().map(|record| record.account.clone());
+        recorded
+            .or_else(|| self.account_of_token(key, observed))
+            .or_else(|| self.account_of_ocm(key, observed))
+    }
+
     /// The account whose token a Secret contains, if its copies have the name of the Secret.
-    pub(super) fn account_of_token(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
+    fn account_of_token(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
         let mut accounts = splits(&key.name)
             .map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() });
         accounts.find(|it| self.credential(it).is_some_and(|credential| observed.holds(credential)))
     }
 
     /// The account for which OCM's syncer created a Secret, if it is exactly as that creates one for a profile of ours.
-    pub(super) fn account_of_ocm(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
+    fn account_of_ocm(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
         let (cluster, uid) = observed.ocm_owner()?;
         let account = key.name.strip_prefix(cluster)?.strip_prefix('-').filter(|name| !name.is_empty())?;
         let profile = ProfileKey { namespace: key.namespace.clone(), cluster: cluster.into() };

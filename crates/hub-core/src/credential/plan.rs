@@ -12,6 +12,7 @@ use crate::effort;
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
+use crate::own_identity;
 use crate::priority::Priority;
 
 /// The next write for one key, and the states of its accounts.
@@ -113,8 +114,7 @@ struct Origin {
 }
 
 impl Origin {
-    /// Determines the origin, from the strongest evidence to the weakest. Without any, the Secret is not ours. It
-    /// depends on no account, since those that do not opt in may be unknown.
+    /// Determines the origin, from the strongest evidence to the weakest. Without any, the Secret is not ours.
     ///
     /// 1. The uid of a Secret that this process created: it is ours, whatever its content.
     /// 2. Label, annotations, name and type agree: another writer created it as a copy. It may be deleted, and never
@@ -126,11 +126,7 @@ impl Origin {
         if let Some(created) = index.created(copy_key).filter(|created| created.uid == observed.version.uid) {
             return Some(Self { account: created.account.clone(), known: true });
         }
-        let recorded = observed.record.as_ref().map(|record| record.account.clone());
-        let account = recorded
-            .or_else(|| index.account_of_token(copy_key, observed))
-            .or_else(|| index.account_of_ocm(copy_key, observed))?;
-        Some(Self { account, known: false })
+        Some(Self { account: index.account_in(copy_key, observed)?, known: false })
     }
 }
 
@@ -437,12 +433,11 @@ fn eligibility<'a>(
     let (uid, owner) = (&account.version.uid, &profile.uid);
     let wanted = Wanted { account: key, uid, owner, owner_versions, credential };
     match grant {
-        // What is known is out of date, so not even an existing copy gets a new token.
-        _ if !fleet.is_read() => Eligibility::Kept(State::GrantUnknown),
         // The projector restores the label, or deletes the profile.
         Grant::Granted if profile.is_unmarked() => Eligibility::Maintained(wanted, State::ForeignProfile),
         Grant::Granted => Eligibility::Offered(wanted),
-        Grant::Refused | Grant::Unknown => Eligibility::Maintained(wanted, State::GrantUnknown),
+        // Not even an existing copy gets a new token.
+        Grant::Refused | Grant::Unknown => Eligibility::Kept(State::GrantUnknown),
     }
 }
 
@@ -458,6 +453,9 @@ fn asked(
     };
     if !account.opts_in {
         return Err(State::NotAsked);
+    }
+    if own_identity::is_reserved(&key.account) {
+        return Err(State::ReservedAccount);
     }
     if !account::can_have_copies(key) {
         return Err(State::NameTooLong);

@@ -45,6 +45,11 @@ pub enum State {
     ProtectedNamespace,
     #[strum(message = "whether the cluster is granted is unknown, so an existing copy is kept")]
     GrantUnknown,
+    #[strum(
+        message = "the name of the ManagedServiceAccount is reserved for that of the user server, whose \
+                       token is copied nowhere"
+    )]
+    ReservedAccount,
     /// In the step `Account`: the names of cluster and account together are too long for a Secret.
     #[strum(message = "the names of cluster and account together are too long for a Secret")]
     NameTooLong,
@@ -107,6 +112,7 @@ impl State {
             Self::NotGranted,
             Self::ProtectedNamespace,
             Self::GrantUnknown,
+            Self::ReservedAccount,
         ];
         !withheld.contains(&self)
     }

@@ -1,8 +1,12 @@
 //! Why a request ends at the entry.
 
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
+use object_names::visible;
 use serde_json::{Value, json};
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
+
+/// How many characters of a message are shown.
+const MESSAGE_LENGTH: usize = 1000;
 
 /// Why a request is not sent to its cluster, or has no response of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -200,10 +204,11 @@ impl Refusal {
         matches!(self.code(), 429 | 503).then_some(1)
     }
 
-    /// The message that clients show.
+    /// The message that clients show on terminals. A part of it can be the text of a cluster, such as of its certificate.
     #[must_use]
     pub fn message(&self) -> String {
-        format!("{} {self}", Self::PREFIX)
+        let text: String = self.to_string().chars().take(MESSAGE_LENGTH).collect();
+        format!("{} {}", Self::PREFIX, visible(&text))
     }
 
     /// The body of the response: a `Status` of the Kubernetes API.

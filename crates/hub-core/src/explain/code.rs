@@ -18,7 +18,7 @@ use crate::grant::{Doubt, Refusal, Verdict};
 /// A message is the text for people; a comment says more, for `docs/reference.md`. If a variant has a value, the codes
 /// and texts are those of the value.
 #[derive(Debug, Clone, PartialEq, Eq, EnumDiscriminants, EnumIter, EnumMessage)]
-#[strum_discriminants(name(Kind), vis(), derive(IntoStaticStr))]
+#[strum_discriminants(name(Variant), vis(), derive(IntoStaticStr))]
 pub enum Code {
     /// You do not have permission to read an object of the step, or the hub does not serve its kind.
     #[strum(message = "you are not allowed to read it, or the hub does not serve it")]
@@ -38,6 +38,14 @@ pub enum Code {
     /// No process holds the Lease, or the holder no longer renews it.
     #[strum(message = "no process leads, so no changes are written")]
     ControllerNotLeading,
+    /// The process that holds the Lease could neither list nor watch a kind for a minute: what depends on it is kept as it
+    /// is, and nothing is created. The annotation of the Lease names each such kind, since when, and the category of the
+    /// error.
+    #[strum(
+        message = "the process that leads cannot read a kind, so what depends on it is unknown: what exists stays, \
+                       and nothing is created"
+    )]
+    KindUnreadable,
     /// A feature gate of OCM, cluster-proxy or managed-serviceaccount is enabled whose controller writes the same
     /// objects as a controller of hub-addons that runs.
     #[strum(message = "OCM's own controller is enabled beside that of hub-addons: both write the same \
@@ -66,7 +74,7 @@ pub enum Code {
     #[strum(message = "the profile publishes how to reach the cluster")]
     AccessPublished,
     /// The access provider differs from what the provisioner writes, such as an entry of cluster-proxy's own
-    /// controller, whose gate is off. It is `unknown` while the provisioner may work and have another source than
+    /// controller. It is `unknown` while the provisioner may work and have another source than
     /// cluster-proxy: state its server with `--access-provider-server`.
     #[strum(message = "the access provider differs from what the access-provider provisioner writes")]
     AccessOutdated,
@@ -170,7 +178,7 @@ const OF_PROFILES: [Reason; 8] = [
 impl Code {
     /// Every code with its meaning, for the documentation and its test: more than once if several enums have it.
     pub fn all() -> impl Iterator<Item = (&'static str, String)> {
-        let own = Self::iter().map(|code| (Kind::from(&code).into(), meaning(&code)));
+        let own = Self::iter().map(|code| (Variant::from(&code).into(), meaning(&code)));
         let grants = Verdict::all().map(|verdict| (verdict_code(&verdict), verdict.to_string()));
         let withheld = |why: &Withheld| (withheld_code(*why), meaning(why));
         let is_described = |why: &&Withheld| why.get_documentation().is_some();
@@ -199,7 +207,7 @@ impl Code {
             Self::Withheld(why) => withheld_code(*why),
             Self::Credential(state) => state.reason(),
             Self::Reported(reason) => reason,
-            own => Kind::from(own).into(),
+            own => Variant::from(own).into(),
         }
     }
 
@@ -268,7 +276,6 @@ fn withheld_code(why: Withheld) -> &'static str {
         Withheld::NoCluster => "NoSuchCluster",
         Withheld::NoEndpoint => "NoEndpoint",
         Withheld::NoRoom => Reason::TooManyAccessProviders.as_str(),
-        Withheld::Contested => Reason::AccessProviderContested.as_str(),
     }
 }
 

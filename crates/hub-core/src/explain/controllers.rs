@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use hub_api::labels;
+
 use super::observed::{
     CONTROLLERS, Lease, LeaseState, OCM_GATES, Observed, OcmGate, PROJECTOR, PROVISIONER, SYNCER,
 };
@@ -95,6 +97,13 @@ fn lease_step(hub: &Observed, lease: &Lease, findings: &mut Findings) {
                 .field("spec.holderIdentity", lease.holder.clone().unwrap_or_default())
                 .message(format!("a process leads: {controllers}"))
         });
+        if let Some(unreadable) = &lease.unreadable {
+            findings.add(
+                step(Code::KindUnreadable)
+                    .field(format!("metadata.annotations[{}]", labels::UNREADABLE), unreadable)
+                    .fix("kubectl get events --namespace default --field-selector reason=KindUnreadable"),
+            );
+        }
         return;
     }
     let value = match (&lease.holder, lease.renewed) {

@@ -298,6 +298,7 @@ fn step_of(state: State) -> Step {
     match state {
         State::NotAsked
         | State::OutOfScope
+        | State::ReservedAccount
         | State::NameTooLong
         | State::AccountUnknown
         | State::TokenElsewhere
@@ -332,6 +333,7 @@ fn fact_of(state: State) -> (String, &'static str) {
         }
         State::TokenElsewhere => ("status.tokenSecretRef.name".to_owned(), "another name"),
         State::NameTooLong => ("metadata.name".to_owned(), "too long"),
+        State::ReservedAccount => ("metadata.name".to_owned(), "reserved"),
         State::NoToken => ("metadata.name".to_owned(), "not found"),
         State::ForeignToken => ("metadata.ownerReferences".to_owned(), "not to the account"),
         State::EarlierToken => ("metadata.creationTimestamp".to_owned(), "before that of the ManagedCluster"),

@@ -141,11 +141,6 @@ impl Observed {
         self.profiles.insert(key, ShownProfile { observed, last_writer });
     }
 
-    /// Whether the feature gate of OCM beside this controller of ours is known to be off.
-    pub(super) fn is_ocm_off(&self, controller: &str) -> bool {
-        self.ocm_gates.get(controller).is_some_and(Vec::is_empty)
-    }
-
     /// Whether all clusters, sets and bindings are known that can grant a cluster to a namespace.
     pub(super) fn knows_fleet(&self, namespace: &Namespace) -> bool {
         self.knows_clusters && self.knows_sets && self.bindings_of.has(namespace)
@@ -262,6 +257,8 @@ pub struct Lease {
     pub renewed: Option<Timestamp>,
     /// `spec.leaseDurationSeconds`.
     pub seconds: i64,
+    /// The annotation [`UNREADABLE`](hub_api::labels::UNREADABLE).
+    pub unreadable: Option<String>,
 }
 
 impl Lease {

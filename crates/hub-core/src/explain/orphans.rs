@@ -38,13 +38,21 @@ pub(super) fn clusters(hub: &Observed, namespace: &Namespace) -> BTreeSet<Cluste
     let accounts = hub.credentials.accounts().filter(|key| {
         hub.credentials.account(key).is_some_and(|account| is_maintained_for(account, namespace))
     });
-    let copies = hub.credentials.copies_in(namespace).filter_map(|(_, copy)| account_of(copy).cloned());
+    let copies = copies(hub, namespace).map(|(_, _, account)| account);
     accounts.chain(copies).map(|key| key.cluster).collect()
 }
 
-/// The account whose token a copy contains, according to its record.
-fn account_of(copy: &ObservedCopy) -> Option<&AccountKey> {
-    copy.record.as_ref().map(|record| &record.account)
+/// The copies in a namespace, with the account whose token each contains.
+fn copies<'a>(
+    hub: &'a Observed,
+    namespace: &Namespace,
+) -> impl Iterator<Item = (SecretKey, &'a ObservedCopy, AccountKey)> {
+    let secrets = hub.credentials.copies_in(namespace);
+    secrets.filter_map(|(name, copy)| {
+        let key = SecretKey { namespace: namespace.clone(), name: name.clone() };
+        let account = hub.credentials.account_in(&key, copy)?;
+        Some((key, copy, account))
+    })
 }
 
 impl Pair<'_> {
@@ -77,26 +85,22 @@ impl Pair<'_> {
     /// Copies that the syncer removes, except those of these accounts.
     pub(super) fn left_copies(&self, explained: &BTreeSet<AccountName>, findings: &mut Findings) {
         let (hub, ProfileKey { namespace, cluster }) = (self.hub, self.key);
-        for (name, copy) in hub.credentials.copies_in(namespace) {
-            let Some(AccountKey { account, .. }) = account_of(copy).filter(|it| it.cluster == *cluster)
-            else {
-                continue;
-            };
-            let copy_key = SecretKey { namespace: namespace.clone(), name: name.clone() };
-            let is_other = explained.contains(account) || !self.is_named(account);
+        let of_cluster = copies(hub, namespace).filter(|(.., account)| account.cluster == *cluster);
+        for (copy_key, copy, AccountKey { account, .. }) in of_cluster {
+            let is_other = explained.contains(&account) || !self.is_named(&account);
             if is_other || !plan(&hub.credentials, &hub.fleet, &copy_key, Some(copy)).is_removal {
                 continue;
             }
             let fix = match hub.leading(SYNCER) {
                 LeaseState::Held(_) | LeaseState::Unknown => {
-                    format!("kubectl events --namespace {namespace} --for secret/{name}")
+                    format!("kubectl events --namespace {namespace} --for secret/{}", copy_key.name)
                 }
                 LeaseState::NoLease | LeaseState::NotHeld(_) => self.controller_command(SYNCER),
             };
-            let object = Object::namespaced("Secret", namespace, name);
+            let object = Object::namespaced("Secret", namespace, &copy_key.name);
             findings.add(
                 self.finding(Step::Credential, Code::CredentialNotWithdrawn, object)
-                    .of_account(account)
+                    .of_account(&account)
                     .field("data.token", if copy.holds_data { "set" } else { "removed" })
                     .fix(fix),
             );

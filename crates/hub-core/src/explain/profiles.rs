@@ -140,10 +140,6 @@ impl Pair<'_> {
         // A hub that runs the projector without the provisioner publishes no access providers.
         let is_off = matches!(hub.leading(PROVISIONER), LeaseState::NoLease) && hub.leads(PROJECTOR);
         let configured = access::cluster_of(observed).ok().and_then(|it| hub.access.static_server(&it));
-        let is_ocms = hub.access.is_ocms(key, observed) == Some(true);
-        if is_ocms && hub.leads(PROVISIONER) && !hub.is_ocm_off(PROVISIONER) {
-            return Some(self.withheld(Withheld::Contested));
-        }
         match (&offer, &entry) {
             // The trust anchors of a configured server are not read.
             (Offer::Keep(Withheld::NoTrustAnchor), _)
@@ -194,15 +190,6 @@ impl Pair<'_> {
         let value = entry.map_or("none", |entry| entry.server.as_str());
         let finding = self.finding(Step::AccessProvider, Code::AccessOutdated, self.profile_object());
         let finding = finding.field(field, value);
-        let is_ocms = self.profile().and_then(|it| self.hub.access.is_ocms(self.key, &it.observed));
-        if is_ocms == Some(true) && self.hub.leads(PROVISIONER) {
-            return finding
-                .message(
-                    "cluster-proxy's own controller has written the access provider, and no longer has its feature gate \
-                     on: the access-provider provisioner replaces the entry within 20 minutes",
-                )
-                .fix(self.controller_command(PROVISIONER));
-        }
         let leads_elsewhere = entry.is_some_and(|entry| match offer {
             Offer::Publish(new) => new.cluster.as_ref().is_none_or(|new| new.server != entry.server),
             Offer::Withdraw(_) => true,
@@ -239,7 +226,12 @@ impl Pair<'_> {
             }
             Withheld::NoTrustAnchor if let Some(ca) = self.hub.access.configured_ca() => (
                 Object::namespaced(ca.kind.into_str(), ca.namespace.as_str(), &ca.name),
-                format!("kubectl describe {} --namespace {} {}", ca.kind.into_str().to_lowercase(), ca.namespace, ca.name),
+                format!(
+                    "kubectl describe {} --namespace {} {}",
+                    ca.kind.into_str().to_lowercase(),
+                    ca.namespace,
+                    ca.name
+                ),
             ),
             // Without its user server, which is off by default, cluster-proxy's chart creates no such Secret.
             Withheld::NoTrustAnchor => (
@@ -251,23 +243,14 @@ impl Pair<'_> {
             Withheld::InvalidClusterName
             | Withheld::NameNotRoutable
             | Withheld::NoCluster
-            | Withheld::NoEndpoint => {
-                (self.cluster_object(), self.cluster_object().get_command("yaml"))
-            }
-            Withheld::Contested => (
-                self.profile_object(),
-                "kubectl get deployments --all-namespaces --field-selector metadata.name=cluster-proxy-addon-manager"
-                    .to_owned(),
-            ),
+            | Withheld::NoEndpoint => (self.cluster_object(), self.cluster_object().get_command("yaml")),
             Withheld::NoRoom => (
                 self.profile_object(),
                 format!("kubectl get clusterprofile --namespace {namespace} {cluster} --output yaml"),
             ),
         };
-        let (field, value) = match why {
-            Withheld::Contested => ("status.accessProviders", "the entry of cluster-proxy's own controller"),
-            _ => ("metadata.name", "not found or not usable"),
-        };
-        self.finding(Step::AccessProvider, Code::Withheld(why), object).field(field, value).fix(fix)
+        self.finding(Step::AccessProvider, Code::Withheld(why), object)
+            .field("metadata.name", "not found or not usable")
+            .fix(fix)
     }
 }

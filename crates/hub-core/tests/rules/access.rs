@@ -42,8 +42,7 @@ pub fn key(name: &str) -> ProfileKey {
 }
 
 fn cluster_proxy(require_addon: bool) -> AccessIndex {
-    let source =
-        AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon, ca: None };
+    let source = AccessSource::ClusterProxy { require_addon, ca: None };
     AccessIndex::new(NAME, source, true)
 }
 
@@ -88,7 +87,7 @@ fn the_entry_is_the_server_the_anchors_and_the_cluster_s_name() {
     let entry = serde_json::to_value(published(&ready(&[RSA]), "c1")).unwrap();
     let data = entry["cluster"]["certificate-authority-data"].clone();
     let wanted = json!({ "name": NAME, "cluster": {
-        "server": "https://front.proxy:9092/c1",
+        "server": "https://cluster-proxy-addon-user.proxy:9092/c1",
         "certificate-authority-data": data,
         "extensions": [
             { "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": "c1" } },
@@ -102,7 +101,7 @@ fn the_entry_is_the_server_the_anchors_and_the_cluster_s_name() {
 #[test]
 fn what_is_known_to_be_gone_withdraws_and_what_is_unknown_keeps() {
     type Step = fn(&mut AccessIndex);
-    let table: [(&str, Step, Offer); 7] = [
+    let table: [(&str, Step, Offer); 9] = [
         ("everything unknown", |_| {}, Offer::Keep(Withheld::ConfigurationUnknown)),
         (
             "no configuration",
@@ -127,8 +126,25 @@ fn what_is_known_to_be_gone_withdraws_and_what_is_unknown_keeps() {
             |index| {
                 index.set_configuration(home());
                 index.set_addon(&"c1".into(), true);
+                index.addons_listed();
             },
             Offer::Keep(Withheld::NoTrustAnchor),
+        ),
+        (
+            "addons that cannot be read any more",
+            |index| {
+                *index = ready(&[RSA]);
+                index.addons_unread();
+            },
+            Offer::Keep(Withheld::AddonsUnknown),
+        ),
+        (
+            "a configuration that cannot be read any more",
+            |index| {
+                *index = ready(&[RSA]);
+                index.set_configuration_read(false);
+            },
+            Offer::Keep(Withheld::ConfigurationUnknown),
         ),
         (
             "no anchors any more",
@@ -297,7 +313,10 @@ fn a_proxy_that_moves_takes_no_anchor_of_its_old_place_along() {
     assert!(matches!(change, AnchorChange::Overlapping(_)), "{change:?}");
     assert_eq!(index.anchors_unknown(old), AnchorChange::None);
     assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]));
-    assert_eq!(published(&index, "c1").cluster.unwrap().server, "https://front.north:9092/c1");
+    assert_eq!(
+        published(&index, "c1").cluster.unwrap().server,
+        "https://cluster-proxy-addon-user.north:9092/c1"
+    );
 }
 
 #[test]

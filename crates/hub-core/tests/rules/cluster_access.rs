@@ -216,7 +216,7 @@ fn status(settings: &AccessSettings, fleet: &Fleet, world: &World) -> ClusterAcc
     found.observed(settings);
     let observed = |kind: AccessKind, of: &AccountKey| found.found.get(&kind).filter(|_| *of == key());
     let now = "2026-05-01T13:00:00Z".parse().unwrap();
-    let (status, _) = settings.status(fleet, &named("team", "app"), observed, now).unwrap();
+    let (status, _) = settings.status(fleet, &named("team", "app"), true, observed, now).unwrap();
     status
 }
 

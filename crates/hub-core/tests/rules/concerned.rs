@@ -32,6 +32,11 @@ impl KnownProfiles for Profiles {
     fn is_pending(&self, key: &ProfileKey) -> bool {
         self.pending.contains(key)
     }
+
+    fn pending_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
+        let keys = self.pending.iter().filter(|key| key.namespace == *namespace);
+        keys.map(|key| key.cluster.clone()).collect()
+    }
 }
 
 /// Two clusters in a set that two namespaces bind, and one in a set that a third namespace binds.

@@ -299,6 +299,10 @@ fn each_refusal_is_a_status_and_only_what_passes_is_tried_again() {
     let refusal = Refusal::Redirect(cluster);
     assert_eq!((refusal.code(), refusal.retry_after()), (502, None));
     assert_eq!(refusal.reason(), RefusalReason::Redirect);
+    // A cluster chooses the names in its certificate.
+    let cause = "valid for \u{202e}\x1b[31m".to_owned() + &"x".repeat(10_000);
+    let message = Refusal::Unreachable { cluster: "c1".into(), cause }.message();
+    assert!(message.len() < 2000 && !message.contains(['\u{202e}', '\x1b']), "{message}");
     assert!(RefusalReason::ALL.iter().all(|reason| !reason.as_str().is_empty()));
 }
 

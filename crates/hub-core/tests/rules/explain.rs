@@ -13,7 +13,7 @@ mod steps;
 use std::collections::BTreeMap;
 
 use hub_api::labels;
-use hub_core::access::{self, AccessIndex, AccessSource, Known, Presented, PublishedServer, Sighting};
+use hub_core::access::{AccessIndex, AccessSource, Known, Presented, PublishedServer, Sighting};
 use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
 use hub_core::explain::observed::{Lease, OCM_GATES, Observed, enabled_gates};
 use hub_core::explain::{Object, Question, Status, Step, explain};
@@ -265,36 +265,6 @@ fn a_gate_of_ocm_that_cannot_be_read_is_unknown_where_it_matters() {
         unread.map(|finding| finding.object.name).collect::<Vec<_>>(),
         ["cluster-manager", "managed-serviceaccount-addon-manager"]
     );
-}
-
-#[test]
-fn an_entry_of_ocms_controller_is_contested_unless_its_gate_is_off() {
-    const SERVED: &str =
-        concat!(include_str!("certificates/rsa-leaf.crt"), include_str!("certificates/rsa-root.crt"));
-    const PROVISIONER: &str = "access-provisioner";
-    let server = "https://cluster-proxy-addon-user.proxy:9092/c1".to_owned();
-    let entry = access::entry("open-cluster-management", &"c1".into(), server, SERVED);
-    let theirs = || {
-        let profile = json!({ "status": { "accessProviders": [entry.clone()] } });
-        Scene::in_order().profile(&profile).observing(|hub| {
-            hub.access = access(RSA);
-            hub.access.set_served(hub.access.place(), SERVED.as_bytes());
-        })
-    };
-    let step = |code: &str| (Step::AccessProvider, code.to_owned(), Status::Problem);
-    let outdated = theirs();
-    assert_eq!(outdated.trouble(), [step("AccessOutdated")]);
-    let texts: Vec<_> = outdated.explained().findings.into_iter().map(|it| it.message).collect();
-    assert!(texts.iter().any(|text| text.contains("within 20 minutes")), "{texts:?}");
-    let unread = theirs().observing(|hub| drop(hub.ocm_gates.remove(PROVISIONER)));
-    let unknown = (Step::Controllers, "NotReadable".to_owned(), Status::Unknown);
-    assert_eq!(unread.trouble(), [unknown, step("AccessProviderContested")]);
-    let on = theirs().observing(|hub| {
-        let object = Object::namespaced("Deployment", "ocm", "cluster-proxy-addon-manager");
-        hub.ocm_gates.insert(PROVISIONER, vec![(object, "ClusterProfile")]);
-    });
-    let enabled = (Step::Controllers, "OcmGateEnabled".to_owned(), Status::Problem);
-    assert_eq!(on.trouble(), [enabled, step("AccessProviderContested")]);
 }
 
 fn replace_lease(hub: &mut Observed, lease: Lease) {

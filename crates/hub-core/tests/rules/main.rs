@@ -7,7 +7,6 @@ mod support;
 mod access;
 mod argo_cd;
 mod cluster_access;
-mod competing_writer;
 mod concerned;
 mod consumer_access;
 mod consumer_concerned;

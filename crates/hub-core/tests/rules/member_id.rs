@@ -52,8 +52,8 @@ fn carrying(id: &Value, managed_fields: &Value, created: &str) -> Value {
 }
 
 /// The settled ID of a profile, how many writes that took, and the final findings.
-fn settled(fleet: &Fleet, follow_member_id: bool, profile: Value) -> (Value, usize, Vec<Finding>) {
-    let settings = ProjectionSettings { follow_member_id, ..ProjectionSettings::default() };
+fn settled(fleet: &Fleet, profile: Value) -> (Value, usize, Vec<Finding>) {
+    let settings = ProjectionSettings::default();
     let settled = settle_projection(fleet, &key("team", "c1"), &settings, Some(profile));
     let profile = settled.object.unwrap();
     let findings = projection_of(fleet, &key("team", "c1"), &settings, Some(&profile)).findings;
@@ -76,7 +76,7 @@ fn a_new_profile_carries_the_clusters_own_id_or_its_name_from_the_create_on() {
 fn an_id_that_is_missing_or_empty_is_repaired_with_whatever_else_drifted_in_one_write() {
     for id in [json!(null), json!("")] {
         let drifted = json!({ "metadata": { "labels": { MEMBER_ID: id } }, "spec": { "displayName": "x" } });
-        let (id, writes, findings) = settled(&granted(&json!(null)), false, profile(&json!(null), &drifted));
+        let (id, writes, findings) = settled(&granted(&json!(null)), profile(&json!(null), &drifted));
         assert_eq!((id, writes, findings), (json!("c1"), 1, vec![]));
     }
 }
@@ -91,7 +91,7 @@ fn an_edit_of_every_label_by_the_same_hand_is_repaired_in_one_write() {
     managed_fields.as_array_mut().unwrap().push(created);
     let mut edited = carrying(&json!("another"), &managed_fields, LATER);
     edited["metadata"]["labels"]["open-cluster-management.io/cluster-name"] = json!("another");
-    let (id, writes, findings) = settled(&granted(&json!(null)), false, profile(&json!(null), &edited));
+    let (id, writes, findings) = settled(&granted(&json!(null)), profile(&json!(null), &edited));
     assert_eq!((id, writes, findings), (json!("c1"), 1, vec![]));
 }
 
@@ -107,35 +107,26 @@ fn a_change_of_the_clusters_id_is_reported_and_not_applied() {
         (json!(null), CREATED),
     ] {
         let earlier = carrying(&json!("before"), &managed_fields, created);
-        let (id, writes, findings) =
-            settled(&granted(&json!("after")), false, profile(&json!("before"), &earlier));
+        let (id, writes, findings) = settled(&granted(&json!("after")), profile(&json!("before"), &earlier));
         assert_eq!((id, writes), (json!("before"), 0), "{managed_fields}");
         assert_eq!(findings.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::MemberIdChanged]);
-        for part in ["\"before\"", "\"after\"", "--follow-member-id"] {
+        for part in ["\"before\"", "\"after\"", "delete the profile"] {
             assert!(findings[0].message.contains(part), "{}", findings[0].message);
         }
     }
 }
 
 #[test]
-fn a_change_of_the_clusters_id_is_applied_where_that_is_asked_for() {
-    let by_us = carrying(&json!("before"), &set_by("hub-addons", "hub-addons"), LATER);
-    let (id, writes, findings) = settled(&granted(&json!("after")), true, profile(&json!("before"), &by_us));
-    assert_eq!((id, writes, findings), (json!("after"), 1, vec![]));
-}
-
-#[test]
 fn an_id_that_was_edited_by_hand_is_repaired() {
     let by_hand = carrying(&json!("by-hand"), &set_by("hub-addons", "kubectl-edit"), LATER);
-    let (id, writes, findings) = settled(&granted(&json!("own")), false, profile(&json!("own"), &by_hand));
+    let (id, writes, findings) = settled(&granted(&json!("own")), profile(&json!("own"), &by_hand));
     assert_eq!((id, writes, findings), (json!("own"), 1, vec![]));
 }
 
 #[test]
 fn a_profile_that_is_older_than_the_cluster_of_its_name_gets_that_clusters_id() {
     let of_another = carrying(&json!("gone"), &set_by("hub-addons", "hub-addons"), EARLIER);
-    let (id, writes, findings) =
-        settled(&granted(&json!("new")), false, profile(&json!("gone"), &of_another));
+    let (id, writes, findings) = settled(&granted(&json!("new")), profile(&json!("gone"), &of_another));
     assert_eq!((id, writes, findings), (json!("new"), 1, vec![]));
 }
 

@@ -12,7 +12,7 @@ use hub_core::project::{self, ProjectionSettings};
 use serde_json::{Value, json};
 
 use crate::support::api::{Settled, observe, plan_of, settle, settle_projection};
-use crate::support::{NOON, binding, condition, exclusive, fleet, key, member, with};
+use crate::support::{NOON, binding, exclusive, fleet, key, member, with};
 
 /// A fleet that grants `c1` to `team`.
 fn granted() -> Fleet {
@@ -27,11 +27,6 @@ fn projected(object: Option<Value>) -> Settled {
 /// The profile with nothing left to do.
 fn settled() -> Value {
     projected(None).object.unwrap()
-}
-
-/// Everything except the resourceVersion, which counts writes.
-fn content(object: &Value) -> Value {
-    with(object.clone(), &json!({ "metadata": { "resourceVersion": null } }))
 }
 
 /// An access provider as JSON.
@@ -59,49 +54,6 @@ fn provisioned(object: Value, desired: Desired) -> Settled {
 }
 
 #[test]
-fn what_strangers_wrote_is_still_there_after_everything_of_ours_was_repaired() {
-    let ours = settled();
-    let strange_condition =
-        with(condition("Ready.example.com", "False", "No"), &json!({ "x": { "y": [1, 2.5] } }));
-    let strange_provider =
-        with(provider("eks", "https://eks"), &json!({ "cluster": { "new-field": { "a": true } } }));
-    let strange = json!({
-        "metadata": {
-            "annotations": { "example.com/note": "x", "empty": "" },
-            "labels": { "example.com/tier": "1", "empty": "" },
-            "finalizers": ["argocd.example.com/hold"],
-            "ownerReferences": [{ "apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b" }],
-        },
-        "spec": { "taints": [{ "key": "a" }] },
-        "status": {
-            "version": { "kubernetes": ours["status"]["version"]["kubernetes"], "other": "v2" },
-            "conditions": [strange_condition, ours["status"]["conditions"][1], ours["status"]["conditions"][0]],
-            "accessProviders": [strange_provider],
-            "credentialProviders": [provider("old", "https://old")],
-            "later": { "field": [] },
-        },
-    });
-    let beside = with(ours.clone(), &strange);
-    assert_eq!(projected(Some(beside.clone())).writes, [], "nothing of ours differs");
-
-    let spoilt = with(
-        beside.clone(),
-        &json!({
-            "metadata": { "labels": { "x-k8s.io/cluster-manager": null } },
-            "spec": { "displayName": "spoilt" },
-            "status": {
-                "version": { "kubernetes": "v0" },
-                "properties": null,
-                "conditions": [strange_condition, condition("Joined", "False", "No"), ours["status"]["conditions"][0]],
-            },
-        }),
-    );
-    let repaired = projected(Some(spoilt));
-    assert_eq!(content(&repaired.object.unwrap()), content(&beside));
-    assert_eq!(repaired.writes.len(), 2);
-}
-
-#[test]
 fn the_deprecated_list_has_no_entry_under_our_name() {
     let old = provider("old", "https://old");
     let lure = provider("ours", "https://eve.example");
@@ -118,71 +70,6 @@ fn the_deprecated_list_has_no_entry_under_our_name() {
     }
     let projected = projected(Some(with(settled(), &json!({ "status": status }))));
     assert_eq!(projected.writes, [], "what no owner decides stays");
-}
-
-#[test]
-fn a_version_that_is_withdrawn_leaves_the_versions_of_others() {
-    let silent = with(member("c1", "prod"), &json!({ "status": { "version": null } }));
-    let fleet = fleet([silent, exclusive("prod"), binding("team", "prod")]);
-    let shared = with(settled(), &json!({ "status": { "version": { "other": "v2" } } }));
-    let left = settle_projection(&fleet, &key("team", "c1"), &ProjectionSettings::default(), Some(shared));
-    assert_eq!(left.object.unwrap()["status"]["version"], json!({ "other": "v2" }));
-    assert_eq!(left.writes.len(), 1);
-}
-
-#[test]
-fn a_status_of_another_shape_is_repaired_without_loss_to_others() {
-    let stranger = condition("Ready", "True", "Yes");
-    let twice = condition("Joined", "Unknown", "Twice");
-    let nameless = json!({ "status": "True", "reason": "NoType" });
-    let right = settled()["status"].clone();
-    for (status, conditions_of_others) in [
-        (json!(null), vec![]),
-        (json!("broken"), vec![]),
-        (json!(7), vec![]),
-        (json!([right]), vec![]),
-        (json!({ "version": "v1", "properties": {}, "conditions": "none" }), vec![]),
-        (json!({ "conditions": { "type": "Joined" }, "properties": "none" }), vec![]),
-        (json!({ "version": { "kubernetes": ["v1"] }, "conditions": [] , "properties": [null] }), vec![]),
-        (
-            json!({ "conditions": [null, 7, "Joined", []] }),
-            vec![json!(null), json!(7), json!("Joined"), json!([])],
-        ),
-        (json!({ "conditions": [nameless, stranger] }), vec![nameless.clone(), stranger.clone()]),
-        (
-            json!({ "conditions": [{ "type": 7 }, { "type": null }] }),
-            vec![json!({ "type": 7 }), json!({ "type": null })],
-        ),
-        (json!({ "conditions": [twice, stranger, twice, twice] }), vec![stranger.clone()]),
-        (
-            json!({ "conditions": [right["conditions"][1], stranger, right["conditions"][1], stranger] }),
-            vec![stranger.clone(), stranger.clone()],
-        ),
-        (
-            json!({ "properties": [
-                { "name": "id.k8s.io", "value": "id-c1" }, { "name": "id.k8s.io", "value": "id-c1" }, { "value": "x" }, 7,
-            ] }),
-            vec![],
-        ),
-    ] {
-        let mut object = settled();
-        object["status"] = status.clone();
-        let repaired = projected(Some(object));
-        assert_eq!(repaired.writes.len(), 1, "{status}");
-        let now = &repaired.object.unwrap()["status"];
-        assert_eq!(now["version"]["kubernetes"], right["version"]["kubernetes"], "{status}");
-        assert_eq!(now["properties"], right["properties"], "{status}");
-        let (mut ours, mut others) = (Vec::new(), Vec::new());
-        for condition in now["conditions"].as_array().unwrap() {
-            let is_ours = matches!(condition["type"].as_str(), Some("ControlPlaneHealthy" | "Joined"));
-            if is_ours { ours.push(condition.clone()) } else { others.push(condition.clone()) }
-        }
-        ours.sort_by_key(ToString::to_string);
-        assert_eq!(Value::Array(others), Value::Array(conditions_of_others), "{status}");
-        let mut expected = right["conditions"].as_array().unwrap().clone();
-        expected.sort_by_key(ToString::to_string);
-        assert_eq!(ours, expected, "{status}");
-    }
 }
 
 #[test]
@@ -243,23 +130,6 @@ fn an_owner_that_does_not_project_writes_only_into_living_profiles_that_carry_ou
         panic!("nothing is provided")
     };
     assert_eq!(patch, json!({ "status": { "accessProviders": [provider("ours", "https://proxy/c1")] } }));
-}
-
-#[test]
-fn two_owners_in_one_process_cost_a_new_profile_two_writes_and_in_two_processes_three() {
-    let key = key("team", "c1");
-    let settings = ProjectionSettings::default();
-    let projector = || project::desired(&granted(), &key, &settings);
-    let provisioner = || provisioner("ours", Some("https://proxy/c1"));
-    let one = settle(&key, &settings.manager, None, &[projector(), provisioner()]);
-    let other = settle(&key, &settings.manager, None, &[provisioner(), projector()]);
-    assert_eq!(one, other);
-    assert_eq!(one.writes.len(), 2);
-
-    let first = projected(None);
-    let second = provisioned(first.object.unwrap(), provisioner());
-    assert_eq!(first.writes.len() + second.writes.len(), 3);
-    assert_eq!(content(&second.object.unwrap()), content(&one.object.unwrap()));
 }
 
 #[test]

@@ -11,7 +11,6 @@ use hub_core::version::Version;
 use serde_json::{Value, json};
 
 use crate::support::api::{observe, projection_of, settle_projection};
-use crate::support::limits::{emptiness, faults};
 use crate::support::{
     IN_SET, NOON, binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet, key, member,
     unreadable, with,
@@ -453,64 +452,6 @@ fn a_profile_of_a_cluster_that_cannot_be_read_keeps_its_status() {
     }
     let fleet = fleet([unread(), exclusive("prod")]);
     assert_eq!(plan(&fleet, &settled(&json!({}))).action, ProfileAction::Delete(version()), "it is refused");
-}
-
-/// Clusters that say of themselves what no profile may say.
-fn odd_clusters() -> Vec<Value> {
-    let source = |reason: &str, message: &str| {
-        json!([
-            { "type": "ManagedClusterConditionAvailable", "status": "Maybe", "reason": reason,
-              "message": message, "lastTransitionTime": "9999-12-31T23:59:59Z" },
-            { "type": "ManagedClusterJoined", "status": "True", "reason": "R", "message": "",
-              "lastTransitionTime": "0000-01-01T00:00:00+23:59" },
-        ])
-    };
-    let (long_name, long_value) = ("n".repeat(254), "ü".repeat(1000));
-    vec![
-        json!({}),
-        json!({ "status": null, "metadata": { "creationTimestamp": null, "labels": null } }),
-        json!({ "status": { "version": { "kubernetes": "" }, "clusterClaims": [], "conditions": [] } }),
-        json!({ "status": { "clusterClaims": [
-            { "name": "", "value": "x" }, { "name": "a" }, { "name": "b", "value": long_value }, {},
-            { "name": long_name, "value": "x" }, { "name": "c", "value": "1" }, { "name": "c", "value": "2" },
-        ] } }),
-        json!({ "status": { "conditions": source("", "") } }),
-        json!({ "status": { "conditions": source("404: not found!", "ü\n\u{0}") } }),
-        json!({ "status": { "conditions": source(&":".repeat(3000), &"ü".repeat(40_000)) } }),
-    ]
-}
-
-#[test]
-fn what_is_written_passes_both_crds_and_says_nothing_empty() {
-    for odd in odd_clusters() {
-        let everything = by_labels("all", &json!({}));
-        let fleet = fleet([with(cluster("c1", &json!({})), &odd), everything, binding("team", "all")]);
-        let settled = settle_projection(&fleet, &key("team", "c1"), &ProjectionSettings::default(), None);
-        for action in &settled.writes {
-            let written = match action {
-                ProfileAction::Create(profile) => serde_json::to_value(profile).unwrap(),
-                ProfileAction::PatchStatus(_, patch) => patch.clone(),
-                other => panic!("{other:?} for a new profile"),
-            };
-            assert_eq!(emptiness(&written), [""; 0], "{written}");
-        }
-        let profile = settled.object.unwrap_or_else(|| panic!("no profile for {odd}"));
-        assert_eq!(faults(&profile), [""; 0], "{profile}");
-        assert_eq!(settled.writes.len(), 2);
-    }
-}
-
-#[test]
-fn a_property_that_changes_is_written_even_if_the_number_of_properties_does_not() {
-    let claim = |name: &str, value: &str| json!({ "status": { "clusterClaims": [{ "name": name, "value": value }] } });
-    let before = settled(&claim("tier", "1"));
-    for (name, value) in [("tier", "2"), ("zone", "1")] {
-        let fleet = granted(&claim(name, value));
-        let settings = ProjectionSettings::default();
-        let after = settle_projection(&fleet, &key("team", "c1"), &settings, Some(before.clone())).object;
-        let property = &after.unwrap()["status"]["properties"][0];
-        assert_eq!((&property["name"], &property["value"]), (&json!(name), &json!(value)));
-    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::access::{ECDSA, EXPIRED, NAME, RSA, anchors, bundle, home, key, of_cluster, published, ready};
 
-const BOTH: [&str; 2] = ["front.proxy", "front.proxy.svc"];
+const BOTH: [&str; 2] = ["cluster-proxy-addon-user.proxy", "cluster-proxy-addon-user.proxy.svc"];
 
 fn presents(verified_by: &[&str], names: &[&str]) -> Sighting {
     let verified_by =
@@ -131,7 +131,9 @@ fn an_old_certificate_is_reported_after_the_overlap_with_what_to_restart() {
     let finding = index.server_finding().unwrap();
     assert_eq!(finding.reason, Reason::OldServerCertificate);
     assert!(
-        finding.message.contains("kubectl --namespace proxy rollout restart deployment front"),
+        finding
+            .message
+            .contains("kubectl --namespace proxy rollout restart deployment cluster-proxy-addon-user"),
         "{finding:?}"
     );
     sees(&mut index, &presents(&[ECDSA], &BOTH));
@@ -142,9 +144,9 @@ fn an_old_certificate_is_reported_after_the_overlap_with_what_to_restart() {
 fn a_check_that_fails_twice_is_reported_until_one_succeeds() {
     let mut index = ready(&[RSA]);
     for (sighting, text) in [
-        (unreachable(), "front.proxy cannot be reached: connection refused"),
+        (unreachable(), "cluster-proxy-addon-user.proxy cannot be reached: connection refused"),
         (presents(&[], &BOTH), "no published trust anchor verifies: unknown issuer"),
-        (presents(&[RSA], &[]), "does not name it: expected front.proxy"),
+        (presents(&[RSA], &[]), "does not name it: expected cluster-proxy-addon-user.proxy"),
     ] {
         sees(&mut index, &sighting);
         assert_eq!(index.server_finding(), None, "{sighting:?}");
@@ -177,12 +179,21 @@ fn a_handshake_with_another_server_or_by_other_anchors_changes_nothing() {
 fn the_published_host_is_one_that_the_serving_certificate_names() {
     let names = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
     for (certificate, expected) in [
-        (names(&BOTH), "front.proxy"),
-        (names(&["front.proxy.svc", "front.proxy.svc.cluster.local"]), "front.proxy.svc"),
-        (names(&["*.proxy.svc"]), "front.proxy.svc"),
-        (names(&["proxy.example"]), "front.proxy"),
-        (names(&["a.front.proxy.svc", "front"]), "front.proxy"),
-        (None, "front.proxy"),
+        (names(&BOTH), "cluster-proxy-addon-user.proxy"),
+        (
+            names(&[
+                "cluster-proxy-addon-user.proxy.svc",
+                "cluster-proxy-addon-user.proxy.svc.cluster.local",
+            ]),
+            "cluster-proxy-addon-user.proxy.svc",
+        ),
+        (names(&["*.proxy.svc"]), "cluster-proxy-addon-user.proxy.svc"),
+        (names(&["proxy.example"]), "cluster-proxy-addon-user.proxy"),
+        (
+            names(&["a.cluster-proxy-addon-user.proxy.svc", "cluster-proxy-addon-user"]),
+            "cluster-proxy-addon-user.proxy",
+        ),
+        (None, "cluster-proxy-addon-user.proxy"),
     ] {
         let mut index = ready(&[RSA]);
         index.set_serving_names(index.place(), certificate.clone());
@@ -194,16 +205,19 @@ fn the_published_host_is_one_that_the_serving_certificate_names() {
 #[test]
 fn where_the_serving_certificate_is_not_read_a_handshake_shows_the_host() {
     // As the service CA of OpenShift issues it.
-    let svc = presents(&[RSA], &["front.proxy.svc"]);
+    let svc = presents(&[RSA], &["cluster-proxy-addon-user.proxy.svc"]);
     let mut index = ready(&[RSA]);
-    assert_eq!(host(&index), "front.proxy");
+    assert_eq!(host(&index), "cluster-proxy-addon-user.proxy");
     assert!(sees(&mut index, &svc), "profiles change");
-    assert_eq!((host(&index), state(&index)), ("front.proxy.svc".to_owned(), ServerState::Ok));
+    assert_eq!(
+        (host(&index), state(&index)),
+        ("cluster-proxy-addon-user.proxy.svc".to_owned(), ServerState::Ok)
+    );
     assert!(!sees(&mut index, &svc) && !sees(&mut index, &unreachable()), "nothing new");
-    assert_eq!(host(&index), "front.proxy.svc");
+    assert_eq!(host(&index), "cluster-proxy-addon-user.proxy.svc");
 
     // A restart keeps what a profile publishes until the server has been seen.
-    let server = "https://front.proxy.svc:9092/c1";
+    let server = "https://cluster-proxy-addon-user.proxy.svc:9092/c1";
     let status = json!({ "accessProviders": [{ "name": NAME, "cluster": { "server": server } }] });
     let object = json!({ "spec": { "clusterManager": { "name": NAME } }, "status": status });
     let metadata =
@@ -216,19 +230,26 @@ fn where_the_serving_certificate_is_not_read_a_handshake_shows_the_host() {
     let mut index = ready(&[RSA]);
     assert_eq!(server_of(&index), server);
     sees(&mut index, &presents(&[RSA], &BOTH));
-    assert_eq!(server_of(&index), "https://front.proxy:9092/c1");
+    assert_eq!(server_of(&index), "https://cluster-proxy-addon-user.proxy:9092/c1");
 
-    // Nobody is believed without a certificate of an anchor, and the Secret shows more than a handshake.
+    // A server without a certificate of an anchor is not trusted, and the Secret shows more than a handshake.
     let mut index = ready(&[RSA]);
-    assert!(!sees(&mut index, &presents(&[], &["front.proxy.svc"])));
-    assert_eq!(host(&index), "front.proxy");
-    index.set_serving_names(index.place(), Some(vec!["front.proxy".to_owned()]));
+    assert!(!sees(&mut index, &presents(&[], &["cluster-proxy-addon-user.proxy.svc"])));
+    assert_eq!(host(&index), "cluster-proxy-addon-user.proxy");
+    index.set_serving_names(index.place(), Some(vec!["cluster-proxy-addon-user.proxy".to_owned()]));
     assert!(!sees(&mut index, &svc));
-    assert_eq!((host(&index), state(&index)), ("front.proxy".to_owned(), ServerState::WrongName));
+    assert_eq!(
+        (host(&index), state(&index)),
+        ("cluster-proxy-addon-user.proxy".to_owned(), ServerState::WrongName)
+    );
     index.set_configuration(Known::Absent);
     index.set_configuration(home());
     index.set_anchors(index.place(), Ok(bundle(&[RSA])));
-    assert_eq!(host(&index), "front.proxy", "nothing is known about a proxy that has moved");
+    assert_eq!(
+        host(&index),
+        "cluster-proxy-addon-user.proxy",
+        "nothing is known about a proxy that has moved"
+    );
 }
 
 #[test]
@@ -248,7 +269,7 @@ fn anchors_that_many_profiles_publish_are_parsed_once() {
         let pem = if number % 2 == 0 { RSA } else { ECDSA };
         let data = k8s_openapi::ByteString(pem.as_bytes().to_vec());
         let entry = json!({ "name": NAME, "cluster": {
-            "server": format!("https://front.proxy:9092/c{number}"), "certificate-authority-data": data,
+            "server": format!("https://cluster-proxy-addon-user.proxy:9092/c{number}"), "certificate-authority-data": data,
         } });
         let object = json!({ "status": { "accessProviders": [entry] } });
         let observed = ObservedProfile::read(&serde_json::from_value(json!({})).unwrap(), &object);

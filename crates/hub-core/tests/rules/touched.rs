@@ -9,8 +9,7 @@ use hub_core::fleet::{Fleet, Touched};
 use serde_json::{Value, json};
 
 use crate::support::{
-    IN_SET, NOON, arrive, binding, broken, cluster, condition, deleting, exclusive, fleet, leave, member,
-    unreadable, with,
+    arrive, binding, broken, cluster, condition, deleting, exclusive, fleet, leave, member, unreadable, with,
 };
 
 /// Every decision in these namespaces.
@@ -62,13 +61,6 @@ fn a_part_of_a_cluster_that_its_profiles_do_not_show_touches_nothing() {
 }
 
 #[test]
-fn a_cluster_that_is_no_longer_accepted_touches_its_decisions() {
-    for spec in [json!({ "hubAcceptsClient": false }), json!({ "hubAcceptsClient": null }), json!(null)] {
-        assert_eq!(change(&member("c1", "prod"), &json!({ "spec": spec })), c1(), "{spec}");
-    }
-}
-
-#[test]
 fn fractions_of_a_second_which_no_profile_can_show_touch_nothing() {
     let since = |time: &str| {
         let mut condition = condition("ManagedClusterJoined", "True", "Joined");
@@ -79,24 +71,6 @@ fn fractions_of_a_second_which_no_profile_can_show_touch_nothing() {
     assert_eq!(arrive(&mut fleet, &since("2026-05-01T12:00:00.25Z")), Touched::Nothing);
     assert_eq!(arrive(&mut fleet, &since("2026-05-01T14:00:00+02:00")), Touched::Nothing);
     assert_eq!(arrive(&mut fleet, &since("2026-05-01T12:00:01Z")), c1());
-}
-
-#[test]
-fn a_part_of_a_cluster_that_a_decision_reads_touches_this_cluster() {
-    let down = condition("ManagedClusterConditionAvailable", "Unknown", "LeaseExpired");
-    for patch in [
-        json!({ "metadata": { "labels": { IN_SET: "dev" } } }),
-        json!({ "metadata": { "labels": { "env": "dev" } } }),
-        json!({ "metadata": { "labels": null } }),
-        json!({ "metadata": { "deletionTimestamp": NOON } }),
-        json!({ "status": { "version": { "kubernetes": "v1.37.0" } } }),
-        json!({ "status": { "clusterClaims": [{ "name": "id.k8s.io", "value": "other" }] } }),
-        json!({ "status": { "conditions": [down] } }),
-        json!({ "status": null }),
-        json!({ "status": { "clusterClaims": "none" } }),
-    ] {
-        assert_eq!(change(&member("c1", "prod"), &patch), c1(), "{patch}");
-    }
 }
 
 #[test]

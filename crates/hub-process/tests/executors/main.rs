@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use hub_api::cluster_profile::ClusterVersion;
+use hub_api::cluster_profile::{ClusterVersion, Property};
 use hub_api::names::ProfileKey;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::label_allow_list::LabelAllowList;
@@ -53,6 +53,7 @@ struct Recorder {
 struct Wish {
     profiles: BTreeSet<ProfileKey>,
     version: Option<String>,
+    properties: Option<Vec<Property>>,
     /// Whether another process decides which profiles exist.
     undecided: bool,
     /// Whether the owner panics.
@@ -110,7 +111,7 @@ impl Owner for Recorder {
     fn desired(&self, key: &ProfileKey, _: Option<&ObservedProfile>) -> Desired {
         let identity = || Identity {
             labels: [("x-k8s.io/cluster-manager".to_owned(), self.shared.manager.to_string())].into(),
-            member_id: MemberId { value: key.cluster.to_string(), since: None, follow: false },
+            member_id: MemberId { value: key.cluster.to_string(), since: None },
             propagated: LabelAllowList::default(),
             display_name: key.cluster.to_string(),
         };
@@ -125,7 +126,8 @@ impl Owner for Recorder {
             false => Presence::Unwanted,
         };
         let version = wish.version.clone().map(|version| ClusterVersion { kubernetes: Some(version) });
-        Desired { presence, status: DesiredStatus { version, ..DesiredStatus::default() } }
+        let properties = wish.properties.clone();
+        Desired { presence, status: DesiredStatus { version, properties, ..DesiredStatus::default() } }
     }
 }
 

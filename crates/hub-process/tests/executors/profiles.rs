@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
+use hub_api::cluster_profile::Property;
 use hub_api::names::ProfileKey;
 use hub_core::concerned::KnownProfiles as _;
 use hub_core::member_id::FIELD_MANAGER;
@@ -189,7 +190,7 @@ async fn a_profile_that_a_patch_does_not_find_is_created_before_its_deletion_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_profile_whose_writes_another_client_undoes_is_written_every_two_seconds() {
+async fn a_profile_whose_writes_another_client_undoes_is_written_ever_more_rarely_unless_something_changes() {
     let api = Api::default();
     let running = Running::start(&api, None, &[one()]);
     running.wishes.lock().unwrap().version = Some("v1".to_owned());
@@ -201,7 +202,40 @@ async fn a_profile_whose_writes_another_client_undoes_is_written_every_two_secon
         api.put(&format!("{PROFILES}/c1"), undone);
     }
     let written = api.requests("PATCH").len();
-    assert!((35..=42).contains(&written), "{written} requests in a minute, after a burst of ten");
+    assert!((6..=12).contains(&written), "{written} requests in a minute");
+    running.wishes.lock().unwrap().version = Some("v2".to_owned());
+    running.shared.profiles.queue.add_with(key("c1"), Priority::Update);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(api.requests("PATCH").len(), written + 1, "a change does not wait");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn properties_that_change_every_second_are_written_once_a_minute_and_nothing_else_waits() {
+    let api = Api::default();
+    let running = Running::start(&api, None, &[one()]);
+    let findings = |count| format!("findings{{reason=\"ClaimChangesOften\"}} {count}");
+    let is_reported = |count| running.shared.host.metrics.text().contains(&findings(count));
+    let shows = |field: &str, value: Value| {
+        api.get(&format!("{PROFILES}/c1"))
+            .is_some_and(|profile| *profile["status"].pointer(field).unwrap() == value)
+    };
+    for second in 0..570 {
+        let value = second.to_string();
+        let noisy = Property { name: "load".to_owned(), value, last_observed_time: None };
+        running.wishes.lock().unwrap().properties = Some(vec![noisy]);
+        running.shared.profiles.queue.add_with(key("c1"), Priority::Update);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let written = api.requests("PATCH").len();
+    assert!((14..=17).contains(&written), "{written} writes in nine minutes, after a burst of five");
+    assert!(is_reported(1) && !shows("/properties/0/value", json!("569")));
+    running.wishes.lock().unwrap().version = Some("v1".to_owned());
+    running.shared.profiles.queue.add_with(key("c1"), Priority::Update);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(shows("/version/kubernetes", json!("v1")) && !shows("/properties/0/value", json!("569")));
+    eventually("the last ones are shown", || shows("/properties/0/value", json!("569"))).await;
+    eventually("nothing is reported any more", || is_reported(0)).await;
     running.stop().await.unwrap();
 }
 

@@ -41,19 +41,9 @@ struct BreakerState {
 
 struct Outage {
     since: Instant,
+    /// When the next write passes.
     next_probe: Instant,
-    /// No probe before this time: the end of the first interval and of every `Retry-After` so far.
-    not_before: Instant,
-    /// Passes that workers hold, and how many of them have not been used for a write.
-    held: usize,
-    unused: usize,
     is_logged: bool,
-}
-
-/// Permission for a worker to take a key. While the breaker is open, one write of the worker passes as a probe.
-pub struct Pass {
-    /// The open breaker, and since when it is open.
-    probe: Option<(CircuitBreaker, Instant)>,
 }
 
 impl CircuitBreaker {
@@ -67,21 +57,11 @@ impl CircuitBreaker {
     }
 
     /// Waits until a worker may take a key: immediately while the breaker is closed, else until the next probe is due.
-    pub async fn admit(&self) -> Pass {
+    pub async fn probe_is_due(&self) {
         loop {
             let changed = self.changed.notified();
-            let next_probe = {
-                let mut state = self.state.lock();
-                let Some(outage) = &mut state.outage else { return Pass { probe: None } };
-                let now = Instant::now();
-                if outage.next_probe <= now {
-                    outage.next_probe = now + PROBE_INTERVAL;
-                    outage.held += 1;
-                    outage.unused += 1;
-                    return Pass { probe: Some((self.clone(), outage.since)) };
-                }
-                outage.next_probe
-            };
+            let next_probe = self.state.lock().outage.as_ref().map(|outage| outage.next_probe);
+            let Some(next_probe) = next_probe.filter(|next| *next > Instant::now()) else { return };
             let _ = timeout_at(next_probe, changed).await;
         }
     }
@@ -97,13 +77,16 @@ impl CircuitBreaker {
         }
     }
 
-    /// Whether a write may be sent now. While the breaker is open, this uses up a pass.
+    /// Whether a write may be sent now. While the breaker is open, it is a probe, and the next one is due later.
     pub(crate) fn lets_through(&self) -> bool {
         let mut state = self.state.lock();
         let Some(outage) = &mut state.outage else { return true };
-        let may_pass = outage.unused > 0;
-        outage.unused = outage.unused.saturating_sub(1);
-        may_pass
+        let now = Instant::now();
+        let is_due = outage.next_probe <= now;
+        if is_due {
+            outage.next_probe = now + PROBE_INTERVAL;
+        }
+        is_due
     }
 
     /// Records the result of a write sent at `sent`.
@@ -130,17 +113,14 @@ impl CircuitBreaker {
         let now = Instant::now();
         let wait = error.retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
         if let Some(outage) = &mut state.outage {
-            outage.not_before = outage.not_before.max(now + wait);
-            outage.next_probe = outage.next_probe.max(outage.not_before);
+            outage.next_probe = outage.next_probe.max(now + wait);
             return;
         }
         let is_logged = state.last_logged_end.is_none_or(|end| now - end >= LOG_INTERVAL);
         if is_logged {
             warn!("the API server is failing, sending only probes: {error}");
         }
-        let next_probe = now + wait.max(PROBE_INTERVAL);
-        let outage = Outage { since: now, next_probe, not_before: next_probe, held: 0, unused: 0, is_logged };
-        state.outage = Some(outage);
+        state.outage = Some(Outage { since: now, next_probe: now + wait.max(PROBE_INTERVAL), is_logged });
         self.metrics.api_server_outage.set(1);
     }
 
@@ -155,29 +135,6 @@ impl CircuitBreaker {
         }
         self.metrics.api_server_outage.set(0);
         self.changed.notify_waiters();
-    }
-}
-
-impl Pass {
-    /// Whether the breaker was open when the worker was admitted.
-    pub(crate) fn is_probe(&self) -> bool {
-        self.probe.is_some()
-    }
-}
-
-impl Drop for Pass {
-    fn drop(&mut self) {
-        let Some((breaker, since)) = &self.probe else { return };
-        let mut state = breaker.state.lock();
-        // If the breaker was closed in between, the passes of the previous outage no longer count.
-        let Some(outage) = state.outage.as_mut().filter(|outage| outage.since == *since) else { return };
-        outage.held = outage.held.saturating_sub(1);
-        if outage.unused > outage.held {
-            // There was nothing to write: the next worker may probe immediately.
-            outage.unused = outage.held;
-            outage.next_probe = outage.not_before.max(Instant::now());
-            breaker.changed.notify_waiters();
-        }
     }
 }
 
@@ -202,34 +159,23 @@ mod tests {
         assert!(!breaker.lets_through());
         let begin = Instant::now();
         for _ in 0..10 {
-            let _pass = breaker.admit().await;
+            breaker.probe_is_due().await;
             assert!(breaker.lets_through());
-            assert!(!breaker.lets_through(), "one write for one pass");
+            assert!(!breaker.lets_through(), "one write in an interval");
             fail(&breaker, Category::Unavailable, None);
         }
         assert!(begin.elapsed() >= PROBE_INTERVAL * 10);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pass_that_was_not_used_is_the_next_workers() {
+    async fn a_worker_that_has_nothing_to_write_delays_no_other() {
         let breaker = breaker();
         fail(&breaker, Category::Unavailable, None);
-        drop(breaker.admit().await);
+        breaker.probe_is_due().await;
         let begin = Instant::now();
-        let _pass = breaker.admit().await;
+        breaker.probe_is_due().await;
         assert_eq!(begin.elapsed(), Duration::ZERO);
         assert!(breaker.lets_through());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_worker_that_had_nothing_to_write_takes_no_pass_from_another() {
-        let breaker = breaker();
-        fail(&breaker, Category::Unavailable, None);
-        let (unused, pass) = (breaker.admit().await, breaker.admit().await);
-        drop(unused);
-        assert!(breaker.lets_through());
-        drop(pass);
-        assert!(!breaker.lets_through());
     }
 
     #[tokio::test(start_paused = true)]
@@ -237,7 +183,7 @@ mod tests {
         let breaker = breaker();
         fail(&breaker, Category::Throttled, Some(7));
         let begin = Instant::now();
-        let _pass = breaker.admit().await;
+        breaker.probe_is_due().await;
         assert!(begin.elapsed() >= Duration::from_secs(7));
         assert!(breaker.metrics.text().contains("hub_addons_api_server_outage 1"));
         breaker.observe(Instant::now(), Ok(()));
@@ -252,7 +198,7 @@ mod tests {
         fail(&breaker, Category::Throttled, Some(7));
         fail(&breaker, Category::Throttled, Some(3));
         let begin = Instant::now();
-        let _pass = breaker.admit().await;
+        breaker.probe_is_due().await;
         assert_eq!(begin.elapsed(), Duration::from_secs(7));
     }
 

@@ -7,7 +7,7 @@
 //!
 //! A group is revoking if the end of a grant waits for one of its keys: for a delete, for the patch that empties a copy
 //! which a finalizer holds, or for the permission without which the syncer cannot delete a copy. Its probes are more
-//! frequent, and have a rate limit and slots for slow requests of their own. Whether a key revokes follows from the
+//! frequent, and have a rate of their own. Whether a key revokes follows from the
 //! verb or from its priority in the queue ([`Priority::End`](hub_core::priority::Priority::End)).
 
 #[cfg(test)]
@@ -35,12 +35,11 @@ const PROBE_PACE: Duration = Duration::from_secs(1);
 /// The time within which every key of a group is probed once, unless [`PROBE_PACE`] limits it: keys can fail for
 /// different reasons.
 const ROUND: Duration = Duration::from_mins(1);
-/// Probes per second of all groups that are not revoking, and of all that are. At 100 per second, each of 500
-/// namespaces has one every five seconds.
-const ALL_PROBES: u32 = 4;
-const ALL_REVOCATIONS: u32 = 100;
-/// How many keys of a group have to fail before the others are parked.
+/// How many keys of a group have to fail before the others are parked; one, if its request was slow.
 const FEW: usize = 4;
+/// How many other namespaces have a probe at once because of a success in one. Each of these that succeeds leads to as
+/// many more.
+const HINTS: usize = 2;
 /// Shortest time between two releases of a group, so that a key that always fails is not retried after every success of
 /// the others.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
@@ -51,9 +50,17 @@ const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
 
 /// A request that takes this long is slow: a request usually takes milliseconds.
 pub(crate) const SLOW: Duration = Duration::from_secs(1);
-/// How many requests may be in flight in groups whose last failure was slow: in the revoking groups, and in the others.
-const SLOW_REVOCATIONS: usize = 64;
-const SLOW_OTHERS: usize = 8;
+/// The rate of all probes per second: of groups that are revoking or not, and whose last failure was slow or not. At 100
+/// per second, each of 500 namespaces has one every five seconds. A request that hangs takes up to ten seconds, so ten
+/// and sixty are in flight at most.
+const fn rate(is_revoking: bool, is_slow: bool) -> u32 {
+    match (is_revoking, is_slow) {
+        (true, false) => 100,
+        (true, true) => 6,
+        (false, false) => 4,
+        (false, true) => 1,
+    }
+}
 
 /// How long writes must have failed before that is reported. A refusal is reported at once.
 pub(crate) const LASTING: Duration = Duration::from_secs(3);
@@ -69,8 +76,6 @@ pub(crate) struct Operation {
 /// The groups of failing writes of a controller.
 pub(crate) struct FailureGroups<K> {
     groups: BTreeMap<Operation, FailureGroup<K>>,
-    /// The requests in flight of groups whose last failure was slow, and whether each group is revoking.
-    slow: HashMap<K, bool>,
     clock: u64,
 }
 
@@ -123,7 +128,7 @@ pub(crate) struct Parked {
 
 impl<K> Default for FailureGroups<K> {
     fn default() -> Self {
-        Self { groups: BTreeMap::new(), slow: HashMap::new(), clock: 0 }
+        Self { groups: BTreeMap::new(), clock: 0 }
     }
 }
 
@@ -139,24 +144,14 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
         let group = self.groups.get_mut(operation)?;
         group.revoke(revokes, now);
         let is_probe = group.probe.as_ref() == Some(key);
-        let is_slow = group.last.took >= SLOW;
-        let most = if group.is_revoking { SLOW_REVOCATIONS } else { SLOW_OTHERS };
-        let alike = self.slow.values().filter(|it| **it == group.is_revoking).count();
-        let is_crowded = is_slow && alike >= most;
-        if (is_probe || group.failed < FEW) && !is_crowded {
+        if is_probe || group.failed < if group.is_slow() { 1 } else { FEW } {
             group.tried = now;
-            if is_slow {
-                self.slow.insert(key.clone(), group.is_revoking);
-            }
             return None;
         }
         self.clock += 1;
         group.enter(key, (Line::New, self.clock));
-        if is_probe {
-            group.probe = None;
-        }
-        let next = if is_crowded { now + PROBE_PACE } else { now.max(group.tried + PROBE_PACE) };
-        if group.probe.is_none() {
+        if group.probe.is_none() && !group.is_slow() {
+            let next = now.max(group.tried + PROBE_PACE);
             group.next_probe = Some(group.next_probe.map_or(next, |due| due.min(next)));
         }
         let unreported = LASTING.checked_sub(now - group.since).filter(|left| !left.is_zero());
@@ -232,26 +227,25 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
         released
     }
 
-    /// Makes probes due in other namespaces, since the cause may have ended there, too.
+    /// Makes probes due in other namespaces, since the cause may have ended there, too: in those first that have had no
+    /// such probe for longest.
     fn hint(&mut self, operation: &Operation, now: Instant) {
-        let alike = self.groups.iter_mut().filter(|(other, _)| {
+        let alike = self.groups.iter_mut().filter(|(other, group)| {
             other.namespace != operation.namespace
                 && (other.resource, other.verb) == (operation.resource, operation.verb)
+                && group.probe.is_none()
+                && group.hinted.is_none_or(|before| now - before >= HINT_INTERVAL)
         });
-        for (_, group) in alike {
-            if group.probe.is_none() && group.hinted.is_none_or(|before| now - before >= HINT_INTERVAL) {
-                group.hinted = Some(now);
-                group.next_probe = Some(now);
-            }
+        let mut alike: Vec<_> = alike.map(|(_, group)| group).collect();
+        alike.sort_by_key(|group| group.hinted);
+        for group in alike.into_iter().take(HINTS) {
+            group.hinted = Some(now);
+            group.next_probe = Some(now);
         }
     }
 
     /// A worker has finished a key; `is_done` if nothing is left to write.
     pub(crate) fn finished(&mut self, key: &K, is_done: bool, now: Instant) {
-        self.slow.remove(key);
-        if self.groups.is_empty() {
-            return;
-        }
         let (mut without_probe, mut clock) = (Vec::new(), self.clock);
         self.groups.retain(|operation, group| {
             let was_probe = group.probe.as_ref() == Some(key);
@@ -281,10 +275,10 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
     /// Plans the next probe of a group after this delay: sooner if the group has many keys, later if there are many
     /// groups.
     fn plan_probe(&mut self, operation: &Operation, delay: Duration, now: Instant) {
-        let Some(is_revoking) = self.groups.get(operation).map(|group| group.is_revoking) else { return };
-        let groups = self.groups.values().filter(|other| other.is_revoking == is_revoking).count();
+        let Some(class) = self.groups.get(operation).map(FailureGroup::class) else { return };
+        let groups = self.groups.values().filter(|other| other.class() == class).count();
         let groups = u32::try_from(groups).unwrap_or(u32::MAX);
-        let rate = if is_revoking { ALL_REVOCATIONS } else { ALL_PROBES };
+        let rate = rate(class.0, class.1);
         let Some(group) = self.groups.get_mut(operation) else { return };
         group.probe = None;
         let members = u32::try_from(group.line.len()).unwrap_or(u32::MAX).max(1);
@@ -319,6 +313,15 @@ fn probe_backoff(is_revoking: bool) -> ExponentialBackoff {
 }
 
 impl<K: Clone + Eq + Hash> FailureGroup<K> {
+    fn is_slow(&self) -> bool {
+        self.last.took >= SLOW
+    }
+
+    /// Whether it is revoking, and whether its last failure was slow.
+    fn class(&self) -> (bool, bool) {
+        (self.is_revoking, self.is_slow())
+    }
+
     /// If the end of a grant waits for a key, makes the group a revoking one, whose next probe is due earlier.
     fn revoke(&mut self, revokes: bool, now: Instant) {
         if revokes && !self.is_revoking {

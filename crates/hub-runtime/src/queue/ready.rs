@@ -2,14 +2,13 @@
 //! namespaces, and within a namespace first in, first out.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
 
 use hub_api::names::Namespace;
 use hub_core::priority::Priority;
 
 pub(crate) struct Ready<K> {
     /// Every key, and where it is.
-    pub(super) places: HashMap<K, QueuePosition>,
+    pub(super) places: BTreeMap<K, QueuePosition>,
     lanes: [Lane<K>; Priority::ALL.len()],
     clock: u64,
 }
@@ -41,11 +40,11 @@ impl<K> Default for Lane<K> {
 
 impl<K> Default for Ready<K> {
     fn default() -> Self {
-        Self { places: HashMap::new(), lanes: Default::default(), clock: 0 }
+        Self { places: BTreeMap::new(), lanes: Default::default(), clock: 0 }
     }
 }
 
-impl<K: Clone + Eq + Hash> Ready<K> {
+impl<K: Clone + Ord> Ready<K> {
     /// Adds a key, or moves an existing one to a higher priority. Returns whether anything changed.
     pub(crate) fn add(&mut self, key: K, namespace: Namespace, priority: Priority) -> bool {
         if let Some(place) = self.places.get(&key) {

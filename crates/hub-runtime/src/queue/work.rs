@@ -12,9 +12,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info_span, warn};
 
-use crate::flow::circuit_breaker::Pass;
 use crate::flow::failure_groups::{FailureGroups, LASTING, Operation, Parked};
-use crate::flow::key_rate_limit::KeyRateLimit;
+use crate::flow::repeated_writes::RepeatedWrites;
 use crate::flow::retry_policy::NextStep;
 use crate::host::Host;
 use crate::queue::{Key, Outcome, Queue};
@@ -26,7 +25,7 @@ pub struct Work<K> {
     controller: &'static str,
     queue: Queue<K>,
     host: Arc<Host>,
-    key_rate_limit: Mutex<KeyRateLimit<K>>,
+    repeated: Mutex<RepeatedWrites<K>>,
     failure_groups: Mutex<FailureGroups<K>>,
     /// What our own writes have left and the watch has not shown yet. Lock order: last.
     pub written: Written<K>,
@@ -64,7 +63,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
             controller,
             queue,
             host,
-            key_rate_limit: Mutex::default(),
+            repeated: Mutex::default(),
             failure_groups: Mutex::default(),
             written: Written::default(),
             regrouped: Notify::new(),
@@ -89,13 +88,19 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
 
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>) {
         for key in keys {
-            self.add(key);
+            self.queue.add(key, Priority::Update);
         }
+        self.measure();
     }
 
     /// Whether a key is queued, waits for a retry, or is with a worker.
     pub fn holds(&self, key: &K) -> bool {
         self.queue.holds(key)
+    }
+
+    /// The keys from this one on that [`Self::holds`], while they satisfy a condition.
+    pub fn held_from(&self, from: &K, is_wanted: impl Fn(&K) -> bool) -> Vec<K> {
+        self.queue.held_from(from, is_wanted)
     }
 
     /// Waits until a key that a worker holds is queued again.
@@ -128,7 +133,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     {
         let mut tasks = JoinSet::new();
         loop {
-            let (key, pass) = tokio::select! {
+            let key = tokio::select! {
                 biased;
                 Some(ended) = tasks.join_next() => {
                     if ended.is_err() {
@@ -150,7 +155,6 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
                 this.regrouped.notify_one();
                 this.queue.finish(key, outcome);
                 this.measure();
-                drop(pass);
             });
             // A key that needs no write never waits, and there may be thousands: let other tasks run.
             yield_now().await;
@@ -163,11 +167,12 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     }
 
     /// The next key that a worker can take; `None` when the queue is closed.
-    async fn next(&self, stop: &CancellationToken) -> Option<(K, Pass)> {
+    async fn next(&self, stop: &CancellationToken) -> Option<K> {
+        let breaker = &self.host.writer.breaker;
         while self.queue.ready().await {
-            let pass = stop.run_until_cancelled(self.host.writer.breaker.admit()).await?;
-            if let Some(key) = self.queue.take(pass.is_probe()) {
-                return Some((key, pass));
+            stop.run_until_cancelled(breaker.probe_is_due()).await?;
+            if let Some(key) = self.queue.take(breaker.is_open()) {
+                return Some(key);
             }
         }
         None
@@ -234,15 +239,23 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         Failed { outcome, gone: false, refused: unreported.is_none() && !is_expected(error) }
     }
 
-    /// Why a write must wait, if it must: others of its failure group fail, or the key was written many times in a row.
+    /// Why a write must wait, if it must: others of its failure group fail, or another client undoes it again and again.
     #[must_use]
-    pub fn delays(&self, key: &K, resource: &'static str, verb: &'static str) -> Option<Delayed> {
+    pub fn delays(
+        &self,
+        key: &K,
+        resource: &'static str,
+        verb: &'static str,
+        content: u64,
+    ) -> Option<Delayed> {
         let now = Instant::now();
-        if let Some(left) = self.key_rate_limit.lock().wait(key, now) {
-            return Some(Delayed { outcome: Outcome::RetryAfter(left), error: None });
+        let revokes = self.revokes(key, verb);
+        let write = (key.clone(), resource, verb);
+        if let Some(left) = self.repeated.lock().wait(&write, content, revokes, now) {
+            let error = (left > LASTING).then(|| WriteError::undone(resource, verb, key.to_string()));
+            return Some(Delayed { outcome: Outcome::RetryAfter(left), error });
         }
         let operation = operation(key, resource, verb);
-        let revokes = self.revokes(key, verb);
         let parked = self.failure_groups.lock().admit(key, &operation, revokes, now);
         if let Some(Parked { unreported, error }) = parked {
             self.regrouped.notify_one();
@@ -262,16 +275,16 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     }
 
     /// The API server accepted a write of a resource for `key`: what has failed like this write may succeed now.
-    pub fn accepted(&self, key: &K, resource: &'static str, verb: &'static str) {
+    pub fn accepted(&self, key: &K, resource: &'static str, verb: &'static str, content: u64) {
         let now = Instant::now();
-        self.key_rate_limit.lock().wrote(key.clone(), now);
+        self.repeated.lock().wrote((key.clone(), resource, verb), content, now);
         let released = self.failure_groups.lock().succeeded(key, &operation(key, resource, verb), now);
         self.add_all(released);
     }
 
-    /// Records that an object was read: reads take part in what is parked as writes do.
-    pub fn read(&self, key: &K, resource: &'static str) {
-        let operation = operation(key, resource, "get");
+    /// Records that an object was read by a get or by a list: reads take part in what is parked as writes do.
+    pub fn read(&self, key: &K, resource: &'static str, verb: &'static str) {
+        let operation = operation(key, resource, verb);
         let released = self.failure_groups.lock().succeeded(key, &operation, Instant::now());
         self.add_all(released);
     }
@@ -330,20 +343,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_read_that_succeeds_releases_the_keys_whose_reads_have_failed() {
-        let work = work();
-        let error = |key: &ProfileKey| {
-            WriteError::new("get", "things", key.to_string(), Category::Internal, "on purpose")
-        };
-        for _ in 0..20 {
-            for key in keys(3) {
-                work.failed(&key, &error(&key));
+        for verb in ["get", "list"] {
+            let work = work();
+            let error = |key: &ProfileKey| {
+                WriteError::new(verb, "things", key.to_string(), Category::Internal, "on purpose")
+            };
+            for _ in 0..20 {
+                for key in keys(3) {
+                    work.failed(&key, &error(&key));
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
             }
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            let [first, second] = [0, 1].map(|number| keys(2).nth(number).unwrap());
+            assert!(!work.holds(&second));
+            work.read(&first, "things", verb);
+            assert!(work.holds(&second), "{verb}");
         }
-        let [first, second] = [0, 1].map(|number| keys(2).nth(number).unwrap());
-        assert!(!work.holds(&second));
-        work.read(&first, "things");
-        assert!(work.holds(&second));
     }
 
     #[tokio::test]

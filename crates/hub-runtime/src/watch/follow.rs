@@ -75,6 +75,7 @@ impl Position {
 }
 
 /// The state of one watch.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and none excludes another")]
 pub(super) struct Follower<K> {
     pub(super) endpoint: WatchEndpoint,
     pub(super) decode: Decode<K>,
@@ -86,6 +87,8 @@ pub(super) struct Follower<K> {
     pub(super) unseen: Option<Instant>,
     /// Set while what the watch has shown is unknown.
     pub(super) unread: Option<Unread>,
+    /// Whether the hub should serve the kind.
+    pub(super) is_expected: bool,
     pub(super) was_listed: bool,
     /// Whether the last failure shows that no object exists.
     pub(super) is_absent: bool,
@@ -140,6 +143,7 @@ impl<K: 'static> Follower<K> {
         // An addon need not be installed.
         let is_uninstalled = self.trouble.category == Some(Category::NotServed)
             && !self.was_listed
+            && !self.is_expected
             && self.sync.need() != Need::Required;
         let is_over = self.unread.is_some() || self.is_absent || is_uninstalled;
         self.unseen.filter(|_| !is_over).map(|since| since + LIFETIME)

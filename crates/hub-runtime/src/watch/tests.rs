@@ -658,15 +658,20 @@ async fn a_shorter_interruption_and_a_quiet_watch_leave_everything_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_optional_kind_that_was_never_served_is_not_reported() {
-    let metrics = Metrics::new("test");
-    let sync = Health::default().expect_sync(("controller", "configmaps"), Need::Optional, &metrics);
-    let missing = || Script::Respond(404, "404 page not found\n".to_owned());
-    let client = Client::new(tower::service_fn(move |_: Request<Body>| ready(respond(missing()))), "default");
-    let sink = Box::new(Listed(Arc::default()));
-    tokio::spawn(Watch::all("configmaps").follow(client, sync, Lists::default(), sink));
-    tokio::time::sleep(Duration::from_mins(5)).await;
-    assert!(!metrics.text().contains("hub_addons_unread_since_timestamp_seconds{"), "{}", metrics.text());
+async fn an_optional_kind_that_was_never_served_is_reported_only_where_it_is_expected() {
+    for is_expected in [false, true] {
+        let metrics = Metrics::new("test");
+        let sync = Health::default().expect_sync(("controller", "configmaps"), Need::Optional, &metrics);
+        let missing = || Script::Respond(404, "404 page not found\n".to_owned());
+        let service = tower::service_fn(move |_: Request<Body>| ready(respond(missing())));
+        let watch = Watch::all("configmaps");
+        let watch = if is_expected { watch.expected() } else { watch };
+        let sink = Box::new(Listed(Arc::default()));
+        tokio::spawn(watch.follow(Client::new(service, "default"), sync, Lists::default(), sink));
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        let is_reported = metrics.text().contains("hub_addons_unread_since_timestamp_seconds{");
+        assert_eq!(is_reported, is_expected, "{}", metrics.text());
+    }
 }
 
 #[tokio::test(start_paused = true)]

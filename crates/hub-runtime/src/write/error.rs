@@ -43,6 +43,13 @@ impl WriteError {
         let text = "the API server accepted the patch without effect";
         Self::new("patch", resource, name, Category::Ineffective, text)
     }
+
+    /// A write that another client undoes again and again.
+    #[must_use]
+    pub fn undone(resource: &'static str, verb: &'static str, name: impl Into<String>) -> Self {
+        let text = "another client undoes each write, see the managedFields of the object";
+        Self::new(verb, resource, name, Category::Ineffective, text)
+    }
 }
 
 /// The categories of failures: a small fixed set, so that each can be a label of a metric. The comments are the texts of
@@ -86,7 +93,7 @@ pub enum Category {
     NotLeader,
     /// The API server fails, so nothing was sent (`hub_addons_api_server_outage`). It is not counted.
     Held,
-    /// The API server accepted the write without effect.
+    /// The API server accepted the write without effect, or another client undoes it again and again.
     Ineffective,
     /// The API server no longer has the version of a list or watch, which has to start over.
     Expired,

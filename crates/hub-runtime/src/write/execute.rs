@@ -1,5 +1,7 @@
 //! Sends a planned write.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use hub_core::action::Action;
@@ -190,6 +192,18 @@ impl Target {
         let left = if is_gone { Left::Gone(uid.to_owned()) } else { Left::Exists(response.metadata.into()) };
         Ok((left, text))
     }
+}
+
+/// Distinguishes what two writes of the same verb would make of an object.
+pub fn content<C: Serialize, P: Serialize>(write: &Action<C, P>) -> u64 {
+    let content = match write {
+        Action::Create(object) => serde_json::to_vec(object),
+        Action::Patch(_, patch) | Action::PatchStatus(_, patch) => serde_json::to_vec(patch),
+        Action::Nothing | Action::Delete(_) | Action::DeleteByUid(_) => Ok(Vec::new()),
+    };
+    let mut hasher = DefaultHasher::new();
+    content.unwrap_or_default().hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The metadata of an object in JSON.

@@ -89,6 +89,12 @@ impl Server {
         }
     }
 
+    /// Whether a kind is served, and be it while its CRD is being deleted.
+    #[must_use]
+    pub fn is_served(&self, plural: &str) -> bool {
+        self.kind_of(plural).is_some_and(|kind| self.kinds[kind].serving != Serving::Missing)
+    }
+
     /// Creates a deleted CRD again. A CRD whose deletion has not ended stays as it is.
     pub fn restore_crd(&mut self, plural: &str) {
         self.finish_crds();

@@ -10,8 +10,15 @@ use crate::model::{Refusal, Server};
 use crate::world::{CrashPoint, FailureMode, PartialFailure, State};
 
 /// The CRDs that can disappear.
-pub(super) const MORTAL: [&str; 4] =
-    ["clusterprofiles", "managedserviceaccounts", "clusterpermissions", "multikueueclusters"];
+pub(crate) const MORTAL: [&str; 7] = [
+    "clusterprofiles",
+    "managedserviceaccounts",
+    "clusterpermissions",
+    "multikueueclusters",
+    "managedclusters",
+    "managedclustersets",
+    "managedclustersetbindings",
+];
 
 /// The permissions that can be missing, by method and plural.
 pub(super) const PERMISSIONS: [(&str, &str); 16] = [
@@ -100,6 +107,10 @@ impl Others {
                 state.disconnect();
             }
             O::Reread => self.world.lock().network.unread.clear(),
+            O::Freeze(index) => {
+                self.world.lock().network.frozen = Some((at(&READ, index), Instant::now()));
+                self.world.change(|_| ());
+            }
             O::Permit => self.world.lock().network.forbidden.clear(),
             O::ServeLater(served) => {
                 self.world.change(|server| server.serve_version("clusterprofiles", "v1alpha2", served));
@@ -188,6 +199,7 @@ impl Others {
             state.network.compacts_between_pages = false;
             state.network.forbidden.clear();
             state.network.unread.clear();
+            state.network.frozen = None;
             state.server.refusals.clear();
         }
         self.restore_crds();

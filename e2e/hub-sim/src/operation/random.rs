@@ -90,10 +90,13 @@ const LASTING: &[Draw] = &[(1, |rng| partial_failure(rng, BREAKABLE_ALWAYS))];
 const CONSUMER_LASTING: &[Draw] =
     &[(1, |rng| partial_failure(rng, u8::try_from(BREAKABLE.len()).unwrap_or(u8::MAX)))];
 
-/// What makes a kind unreadable.
+/// What makes a kind unreadable, or what is known of it old.
 const UNREAD: &[Draw] = &[
     (6, |rng| O::Unread(rng.u8(..), FailureMode::ALL[rng.usize(..FailureMode::ALL.len())])),
     (1, |_| O::Reread),
+    (3, |rng| O::RemoveCrd(rng.u8(..2) * 4 + rng.u8(..3))),
+    (1, |rng| O::Freeze(rng.u8(..))),
+    (1, |rng| O::Slow(rng.u8(1..=50))),
 ];
 
 fn partial_failure(rng: &mut Rng, most: u8) -> O {
@@ -173,7 +176,7 @@ impl O {
         all.extend((0..rng.usize(1..3)).map(|_| draw(rng, &[UNREAD])));
         all.extend((0..[2, 2, 2, 7][rng.usize(..4)]).map(|_| O::Wait(60_000)));
         all.extend((0..rng.usize(3..12)).map(|_| Self::random(rng, false, consumers)));
-        all.push(O::Wait(10_000));
+        all.extend([O::Wait(10_000), if rng.bool() { O::RestoreCrds } else { O::Reread }]);
         all
     }
 

@@ -105,17 +105,3 @@ impl Options {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn services_have_a_name_a_port_and_a_target() {
-        let there = "127.0.0.1:1".parse().unwrap();
-        assert_eq!(service("a.b.svc:9092=127.0.0.1:1"), Ok(("a.b.svc".to_owned(), 9092, there)));
-        for odd in ["", "a=127.0.0.1:1", "a:1", "a:x=127.0.0.1:1", ":1=127.0.0.1:1", "a:1=b"] {
-            assert!(service(odd).is_err(), "{odd:?}");
-        }
-    }
-}

@@ -1,9 +1,7 @@
 //! `local-hub user-server`: a proxy to managed clusters in the foreground.
 
-use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -26,8 +24,7 @@ const KEY: &str = "tls.key";
 /// cluster, which authorizes you: only server and authority of the kubeconfigs below
 /// are used. It supports everything that kubectl does, including --watch and exec.
 ///
-/// The first start creates an authority and a certificate in the serving
-/// directory, and later ones reuse them: remove the files to create new ones.
+/// It creates an authority and a certificate in the serving directory.
 ///
 ///     ca.crt    the authority, which clients must trust
 ///     tls.crt   the certificate, followed by the authority
@@ -58,17 +55,9 @@ const KEY: &str = "tls.key";
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
-    /// Where to listen; port 0 selects a free port
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
-    listen: SocketAddr,
-
     /// The directory of the certificate; created if it does not exist
     #[arg(long, value_name = "DIR")]
     serving_dir: PathBuf,
-
-    /// An additional name that clients may use for the server, such as a Service's; for a new certificate
-    #[arg(long = "name", value_name = "NAME")]
-    names: Vec<String>,
 
     /// A cluster, and a kubeconfig with its API server; can be repeated
     #[arg(long = "cluster", value_name = "NAME=KUBECONFIG", required = true, value_parser = cluster)]
@@ -102,8 +91,8 @@ impl Options {
             clusters.push((name, Upstream::from_kubeconfig(kubeconfig).await?));
         }
         let directory = absolute(&self.serving_dir)?;
-        let serving = self.certificate(&directory)?;
-        let server = UserServer::start(&serving, self.listen, clusters)?;
+        let serving = Self::certificate(&directory)?;
+        let server = UserServer::start(&serving, ([127, 0, 0, 1], 0).into(), clusters)?;
 
         let file = |name| directory.join(name).display().to_string();
         let ready = Ready::default()
@@ -118,33 +107,24 @@ impl Options {
         Ok(())
     }
 
-    /// The certificate in the directory, created if there is none.
-    fn certificate(&self, directory: &Path) -> Result<ServingCertificate, HubError> {
-        let files = [AUTHORITY, CERTIFICATE, KEY].map(|name| directory.join(name));
-        if files.iter().all(|file| file.exists()) {
-            return Ok(ServingCertificate::from_pem(read(&files[1])?, read(&files[2])?));
-        }
-        // Files of two different certificates must not be mixed.
-        if let Some(left) = files.iter().find(|file| file.exists()) {
-            let doing =
-                format!("create a certificate in {}: some of its files are missing", directory.display());
-            return Err(HubError::Io { doing, source: exists(left) });
-        }
+    /// A new certificate, in the directory.
+    fn certificate(directory: &Path) -> Result<ServingCertificate, HubError> {
         std::fs::create_dir_all(directory).map_err(failed("make", directory))?;
         let authority = ServingAuthority::new("local-hub user-server")?;
-        let own = ["127.0.0.1".to_owned(), "localhost".to_owned(), self.listen.ip().to_string()];
-        let names: BTreeSet<String> = own.into_iter().chain(self.names.clone()).collect();
-        let serving = authority.issue(names)?;
-        for (file, contents) in
-            files.iter().zip([authority.ca_pem().as_str(), serving.tls_crt(), serving.tls_key()])
-        {
+        let serving = authority.issue(["127.0.0.1", "localhost"])?;
+        for (name, contents) in [
+            (AUTHORITY, authority.ca_pem().as_str()),
+            (CERTIFICATE, serving.tls_crt()),
+            (KEY, serving.tls_key()),
+        ] {
+            let file = directory.join(name);
             OpenOptions::new()
                 .write(true)
                 .create_new(true)
                 .mode(0o600)
-                .open(file)
+                .open(&file)
                 .and_then(|mut file| file.write_all(contents.as_bytes()))
-                .map_err(failed("write", file))?;
+                .map_err(failed("write", &file))?;
         }
         Ok(serving)
     }
@@ -152,14 +132,6 @@ impl Options {
 
 fn absolute(path: &Path) -> Result<PathBuf, HubError> {
     std::path::absolute(path).map_err(failed("use", path))
-}
-
-fn read(path: &Path) -> Result<String, HubError> {
-    std::fs::read_to_string(path).map_err(failed("read", path))
-}
-
-fn exists(path: &Path) -> io::Error {
-    io::Error::new(io::ErrorKind::AlreadyExists, format!("{} is there", path.display()))
 }
 
 fn failed(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> HubError {

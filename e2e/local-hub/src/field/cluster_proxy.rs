@@ -183,7 +183,7 @@ impl ClusterProxy {
             Ok::<_, HubError>(self.secret("proxy-server-ca", "ca.crt").await?.as_deref() == Some(authority))
         };
         if is_deployed().await? {
-            return Err(HubError::Field("the manager has deployed the authority by itself".to_owned()));
+            return Err(HubError::Failed("the manager has deployed the authority by itself".to_owned()));
         }
         let gvk = ("proxy.open-cluster-management.io", "v1alpha1", "ManagedProxyConfiguration");
         let configuration = Object::new(gvk, "managedproxyconfigurations", None, "cluster-proxy");
@@ -205,7 +205,7 @@ impl ClusterProxy {
     /// Has the agent of a cluster reach its API server at another address, with its next connections.
     pub fn lead_to_api_server(&self, cluster: &str, address: SocketAddr) -> Result<(), HubError> {
         let relay = self.api_servers.get(cluster);
-        relay.ok_or_else(|| HubError::Field(format!("no Pods of {cluster}")))?.lead_to(address);
+        relay.ok_or_else(|| HubError::Failed(format!("no Pods of {cluster}")))?.lead_to(address);
         Ok(())
     }
 

@@ -210,28 +210,3 @@ pub async fn create_tokens(
         .try_collect()
         .await
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use super::*;
-
-    #[test]
-    fn an_unsigned_token_has_its_expiry() {
-        let token = unsigned_token("someone", "2030-01-01T00:00:00Z".parse().unwrap());
-        let [header, claims, signature] = token.split('.').collect::<Vec<_>>().try_into().unwrap();
-        assert_eq!((header, signature), ("e30", "c2ln"));
-        let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap();
-        assert_eq!(claims, json!({ "exp": 1_893_456_000, "sub": "someone" }));
-    }
-
-    #[test]
-    fn every_account_has_a_token_of_its_own() {
-        let one = ServiceAccountToken::of("one", "app");
-        let other = ServiceAccountToken::of("other", "app");
-        assert_ne!(one.token_bytes(), other.token_bytes());
-        assert_ne!(one.token_bytes(), one.clone().expires(Timestamp::UNIX_EPOCH).token_bytes());
-        assert_eq!(one.token(b"given").expires(Timestamp::UNIX_EPOCH).token_bytes(), b"given");
-    }
-}

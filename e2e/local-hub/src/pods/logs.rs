@@ -153,29 +153,3 @@ fn text(log: &str) -> String {
     }
     text
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_log_is_what_the_container_has_written() {
-        let log = "T stdout F one  line\nT stderr P half\nT stderr F  a line\nT stdout F \n";
-        assert_eq!(text(log), "one  line\nhalf a line\n\n");
-    }
-
-    #[test]
-    fn logs_remain_when_their_containers_are_removed() {
-        let directory = tempfile::tempdir().unwrap();
-        let (from, kept) = (directory.path().join("from"), directory.path().join("kept"));
-        let container = from.join("team_app-1_uid/main");
-        fs::create_dir_all(&container).unwrap();
-        for (run, line) in [(10, "third"), (2, "second"), (0, "first")] {
-            fs::write(container.join(format!("{run}.log")), format!("T stdout F {line}\n")).unwrap();
-        }
-        keep_all(&from, &kept).unwrap();
-        fs::remove_dir_all(&from).unwrap();
-        assert_eq!(read(&kept, "team", "app-1", "main"), "first\nsecond\nthird\n");
-        assert_eq!(read(&kept, "team", "app-2", "main"), "");
-    }
-}

@@ -165,23 +165,3 @@ fn destination(request: &[u8]) -> Option<SocketAddr> {
     let line = std::str::from_utf8(request).ok()?.lines().next()?;
     line.strip_prefix("CONNECT ")?.split(' ').next()?.parse().ok()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_for_a_connection_names_an_address() {
-        let request = b"CONNECT 192.0.2.1:10250 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
-        assert_eq!(destination(request), "192.0.2.1:10250".parse().ok());
-        for odd in [
-            &b"GET / HTTP/1.1\r\n\r\n"[..],
-            b"CONNECT node:1 HTTP/1.1\r\n\r\n",
-            b"CONNECT \r\n",
-            b"\xff",
-            b"",
-        ] {
-            assert_eq!(destination(odd), None, "{odd:?}");
-        }
-    }
-}

@@ -134,7 +134,7 @@ pub(crate) struct Node {
 
 /// Whether this machine can run a node.
 pub(crate) async fn can_run() -> Result<(), HubError> {
-    script(&["--can"]).await.map(drop).map_err(HubError::Pods)
+    script(&["--can"]).await.map(drop).map_err(|why| HubError::Failed(format!("Pods cannot run here: {why}")))
 }
 
 /// Runs `hack/node.sh`; the error is its last line.
@@ -158,7 +158,7 @@ pub(crate) async fn programs() -> Result<&'static Path, HubError> {
     static DIRECTORY: OnceCell<PathBuf> = OnceCell::const_new();
     let find = async || {
         can_run().await?;
-        script(&[]).await.map_err(HubError::Programs)
+        script(&[]).await.map_err(HubError::Failed)
     };
     DIRECTORY.get_or_try_init(find).await.map(PathBuf::as_path)
 }
@@ -381,54 +381,4 @@ async fn replace(
     let running = Supervised::start(directory, &program).await?;
     holder.stop_and_keep_directory().await?;
     Ok(running)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn services_have_addresses_and_names() {
-        let given = [
-            ("a.example".to_owned(), 80, ([127, 0, 0, 1], 1).into()),
-            ("b".to_owned(), 443, ([127, 0, 0, 1], 2).into()),
-        ];
-        let relays = services(&given);
-        assert_eq!(relays[1], Relay { inside: (Ipv4Addr::new(198, 51, 100, 2), 443), outside: given[1].2 });
-        let corefile = corefile(&given, &relays);
-        assert!(
-            corefile.contains("hosts {\n    198.51.100.1 a.example\n    198.51.100.2 b\n    fallthrough"),
-            "{corefile}"
-        );
-    }
-
-    #[test]
-    fn addresses_belong_to_nodes() {
-        assert_eq!(number_of(address(2).into()), Some(2));
-        assert_eq!(number_of(Ipv4Addr::new(10, 244, 2, 7).into()), Some(2), "of a Pod");
-        for neither in [API_SERVER, NAME_SERVER, Ipv4Addr::new(10, 0, 0, 1)] {
-            assert_eq!(number_of(neither.into()), None, "{neither}");
-        }
-    }
-
-    #[test]
-    fn a_node_is_ready_if_it_says_so_since_it_was_started() {
-        let node = |status: &str, taints: Value| -> NodeObject {
-            let condition =
-                json!({ "type": "Ready", "status": status, "lastHeartbeatTime": "2026-01-01T00:00:10Z" });
-            serde_json::from_value(
-                json!({ "spec": { "taints": taints }, "status": { "conditions": [condition] } }),
-            )
-            .unwrap()
-        };
-        let at = |time: &str| time.parse::<Timestamp>().unwrap();
-        let (before, after) = (at("2026-01-01T00:00:10Z"), at("2026-01-01T00:00:11Z"));
-        assert!(is_ready(&node("True", Value::Null), before));
-        assert!(!is_ready(&node("True", Value::Null), after), "that of an earlier node");
-        assert!(!is_ready(&node("False", Value::Null), before));
-        assert!(!is_ready(
-            &node("True", json!([{ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" }])),
-            before
-        ));
-    }
 }

@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http::header::{CONTENT_TYPE, HOST, HeaderValue};
-use http::{Request, Response, StatusCode, Uri, Version};
+use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, UPGRADE};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::upstream::Unreachable;
-use super::{Clusters, Upstream, headers};
+use super::{Clusters, Upstream};
 
 /// A response of the proxy or of the cluster.
 pub(crate) type Answer = Response<Either<Full<Bytes>, FromUpstream>>;
@@ -61,8 +61,7 @@ pub(crate) async fn pass_on(
     target: Uri,
     mut request: Request<Incoming>,
 ) -> Result<Answer, NotPassedOn> {
-    let client = headers::upgrade(request.headers()).map(|_| hyper::upgrade::on(&mut request));
-    headers::pass_on(request.headers_mut());
+    let client = keep_end_to_end(request.headers_mut()).then(|| hyper::upgrade::on(&mut request));
     if let Ok(host) = HeaderValue::from_str(upstream.authority()) {
         request.headers_mut().insert(HOST, host);
     }
@@ -78,7 +77,7 @@ pub(crate) async fn pass_on(
     }));
     let mut response = sender.send_request(request).await?;
 
-    headers::pass_on(response.headers_mut());
+    keep_end_to_end(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(response.map(|body| Either::Right(FromUpstream { body, _connection: connection })));
@@ -87,6 +86,37 @@ pub(crate) async fn pass_on(
     let server = hyper::upgrade::on(&mut response);
     tokio::spawn(tunnel(client, server, connection));
     Ok(response.map(|_| Either::Left(Full::default())))
+}
+
+/// Removes the headers that a proxy does not forward (RFC 9110, section 7.6.1), except for an upgrade. Returns whether
+/// there is one.
+fn keep_end_to_end(headers: &mut HeaderMap) -> bool {
+    const HOP_BY_HOP: [&str; 8] = [
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+    ];
+    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let named: Vec<HeaderName> =
+        values.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
+    let protocol = headers.remove(UPGRADE).filter(|_| named.contains(&UPGRADE));
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+    for name in named {
+        headers.remove(name);
+    }
+    let upgrades = protocol.is_some();
+    if let Some(protocol) = protocol {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, protocol);
+    }
+    upgrades
 }
 
 /// Forwards both directions of an upgraded connection until both have ended or one fails.
@@ -148,27 +178,5 @@ impl Body for FromUpstream {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_part_of_a_path_is_the_cluster() {
-        for (uri, cluster, path) in [
-            ("/one/api/v1/pods?watch=1&x=/y", "one", "/api/v1/pods?watch=1&x=/y"),
-            ("/one/api%2Fv1//x", "one", "/api%2Fv1//x"),
-            ("/one/", "one", "/"),
-            ("/one", "one", "/"),
-            ("/one?x=y", "one", "/?x=y"),
-            ("https://proxy.example/one/version", "one", "/version"),
-            ("/", "", "/"),
-            ("//one/api", "", "/one/api"),
-            ("*", "", "/"),
-        ] {
-            assert_eq!(split(&uri.parse().unwrap()), (cluster, path.to_owned()), "{uri}");
-        }
     }
 }

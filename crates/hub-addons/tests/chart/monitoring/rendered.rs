@@ -36,13 +36,6 @@ pub async fn objects(values: &[&str]) -> Vec<Value> {
     documents.into_iter().filter(|document| !document.is_null()).collect()
 }
 
-/// Why rendering fails.
-pub async fn refusal(values: &[&str]) -> String {
-    let ended = template(values).await;
-    assert_ne!(ended.code, Some(0), "{}", ended.stdout);
-    ended.stderr
-}
-
 /// The groups of alerts.
 pub async fn groups(values: &[&str]) -> Vec<Value> {
     groups_of(&objects(values).await)
@@ -67,14 +60,6 @@ pub fn alerts_of(objects: &[Value]) -> Vec<Alert> {
 pub fn jobs(objects: &[Value]) -> BTreeSet<String> {
     let deployments = objects.iter().filter(|object| object["kind"] == "Deployment");
     deployments.map(|deployment| deployment["metadata"]["name"].as_str().unwrap().to_owned()).collect()
-}
-
-/// The names of the containers.
-pub fn containers(objects: &[Value]) -> Vec<String> {
-    let deployments = objects.iter().filter(|object| object["kind"] == "Deployment");
-    let containers =
-        deployments.flat_map(|it| it["spec"]["template"]["spec"]["containers"].as_array().unwrap());
-    containers.map(|container| container["name"].as_str().unwrap().to_owned()).collect()
 }
 
 pub async fn dashboard() -> Value {

@@ -10,11 +10,12 @@ use hub_core::credential::index::{Refused, SyncSettings};
 use hub_core::credential::plan::CopyAction;
 use hub_core::credential::source::Unusable;
 use hub_core::credential::state::State;
+use hub_core::token_names::token_names;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    Arrival, World, account, account_key, base64, profile, scene, scene_key, scene_with, scene_without,
-    secret_key, token,
+    Arrival, World, account_key, base64, profile, scene, scene_key, scene_with, scene_without, secret_key,
+    token,
 };
 use crate::support::{NOON, binding, broken, condition, exclusive, member, unreadable, with};
 
@@ -179,6 +180,24 @@ fn a_hub_can_ask_for_the_annotation() {
     assert_eq!(state(&World::set_up(settings(), scene())), State::OutOfScope);
     assert_eq!(state(&World::set_up(settings(), annotated("team"))), State::Synced);
     assert_eq!(state(&World::set_up(settings(), annotated(""))), State::OutOfScope);
+}
+
+#[test]
+fn no_token_of_the_user_servers_account_is_copied_or_watched_whatever_its_labels() {
+    for name in ["hub-addons-user-server", "hub-addons-user-server-2"] {
+        let objects: Vec<_> = scene()
+            .into_iter()
+            .map(|object| serde_json::from_str(&object.to_string().replace("kueue", name)).unwrap())
+            .collect();
+        let mut world = World::of(objects);
+        world.settle();
+        let key = account_key("c1", name);
+        let state = world.state(&secret_key("team", &key.copy_name()), &key);
+        assert_eq!(state, Some(State::ReservedAccount));
+        assert!(world.secrets.is_empty() && token_names(&world.fleet, [&key]).names.is_empty());
+        assert!(world.index.reach.changed_names().is_none_or(|names| names.names.is_empty()));
+        assert_eq!(world.report(&key).unwrap().reason, "ReservedAccount");
+    }
 }
 
 #[test]
@@ -414,24 +433,4 @@ fn a_plan_names_the_account_whose_copy_exists_or_is_about_to() {
     assert_eq!(world.plan(&scene_key()).synced(), Some(&account_key("c1", "kueue")));
     world.leave(&binding("team", "prod"));
     assert_eq!(world.plan(&scene_key()).synced(), None);
-}
-
-#[test]
-fn one_account_has_its_own_copy_beside_that_of_another() {
-    let mut world = World::of(scene());
-    for object in [member("c2", "prod"), profile("team", "c2")] {
-        world.arrive(&object);
-    }
-    for (cluster, name) in [("c1", "argocd"), ("c2", "kueue")] {
-        world.arrive(&account(cluster, name));
-        world.arrive(&token(cluster, name));
-    }
-    world.settle();
-    for (name, token) in [
-        ("c1-argocd", "token-of-c1/argocd"),
-        ("c1-kueue", "token-of-c1/kueue"),
-        ("c2-kueue", "token-of-c2/kueue"),
-    ] {
-        assert_eq!(world.secret(&secret_key("team", name))["data"]["token"], base64(token), "{name}");
-    }
 }

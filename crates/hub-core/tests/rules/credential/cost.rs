@@ -7,14 +7,17 @@ use std::collections::BTreeMap;
 
 use hub_api::labels::SYNC_TO_NAMESPACES;
 use hub_api::names::AccountKey;
+use hub_core::concerned::concerned;
 use hub_core::credential::report::{Recipients, report};
 use hub_core::credential::tally::Tally;
 use hub_core::effort::{self, Effort};
 use hub_core::fleet::Touched;
+use hub_core::grant;
 use serde_json::{Value, json};
 
+use crate::concerned::Profiles;
 use crate::support::credential::{World, account, secret_key, token};
-use crate::support::{binding, by_labels, cluster, with};
+use crate::support::{binding, by_labels, cluster, fleet, with};
 
 /// The numbers of objects of a hub: of clusters, namespaces, sets, and accounts of each cluster.
 type Shape = [usize; 4];
@@ -117,4 +120,28 @@ fn the_change_of_a_copy_costs_the_same_on_a_hub_of_any_size() {
     assert_eq!(of_one([8, 2, 1, 2]), small);
     assert_eq!(of_one([2, 8, 1, 2]), small);
     assert_eq!(of_one([2, 2, 1, 8]), small);
+}
+
+#[test]
+fn each_profile_is_decided_once_however_many_sets_select_its_cluster_and_refuse_others() {
+    let hub = |sets: usize, others: usize| {
+        let mut objects: Vec<_> = (0..5).map(|it| cluster(&format!("c{it}"), &json!({ "in": "" }))).collect();
+        objects.extend((0..others).map(|it| cluster(&format!("other{it}"), &json!({}))));
+        for set in (0..sets).map(|it| format!("s{it}")) {
+            objects.push(by_labels(&set, &json!({ "matchLabels": { "in": "" } })));
+            objects.extend(["n0", "n1", "n2"].map(|namespace| binding(namespace, &set)));
+        }
+        fleet(objects)
+    };
+    let profiles = Profiles::default();
+    for (sets, others) in [(1, 0), (4, 0), (1, 100)] {
+        let fleet = hub(sets, others);
+        let decisions = |touched: &Touched| counted(|| drop(concerned(&fleet, touched, &profiles))).decisions;
+        assert_eq!(decisions(&Touched::Cluster("c1".into())), 3, "{sets} sets, {others} others");
+        assert_eq!(decisions(&Touched::Namespaces(["n1".into()].into())), 5, "{sets} sets, {others} others");
+        let cluster = counted(|| drop(grant::namespaces_of(&fleet, &"c1".into())));
+        assert_eq!((cluster.decisions, cluster.matches), (3, 3 * sets));
+        let namespace = counted(|| drop(grant::clusters_of(&fleet, &"n1".into())));
+        assert_eq!((namespace.decisions, namespace.matches), (5, 5 * sets));
+    }
 }

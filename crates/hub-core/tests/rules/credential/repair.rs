@@ -508,54 +508,6 @@ fn a_copy_of_a_copy_under_another_name_is_left_alone() {
     assert_eq!(world.secrets, before);
 }
 
-/// Secrets of other writers, in every state that a Secret can have.
-fn strangers() -> Vec<Value> {
-    let stranger = stranger("team", "c1-kueue");
-    let patches = [
-        json!({}),
-        json!({ "immutable": true }),
-        json!({ "type": "kubernetes.io/tls" }),
-        json!({ "data": null }),
-        json!({ "data": { "token": 7 } }),
-        json!({ "data": { "token": base64("token-of-c1/kueue"), "ca.crt": base64("ca-of-c1") } }),
-        json!({ "metadata": { "labels": { SYNCED_FROM: "c1-kueue" } } }),
-        json!({ "metadata": { "annotations": { SYNCED_CLUSTER: "c1", SYNCED_ACCOUNT: "kueue", SYNCED_ACCOUNT_UID: "x" } } }),
-        json!({ "metadata": { "ownerReferences": our_copy()["metadata"]["ownerReferences"] } }),
-        json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["example.com/hold"] } }),
-        json!({ "metadata": { "managedFields": null } }),
-    ];
-    patches.iter().map(|patch| with(stranger.clone(), patch)).collect()
-}
-
-#[test]
-fn a_secret_that_we_did_not_make_is_never_written_in_any_state() {
-    let hubs: [(Vec<Value>, State); 6] = [
-        (scene(), State::ForeignSecret),
-        (scene_without("ManagedServiceAccount"), State::NotAsked),
-        (scene_without("Secret"), State::NoToken),
-        (scene_without("ManagedClusterSetBinding"), State::NotGranted),
-        (scene_with("ManagedServiceAccount", &json!({ "status": 7 })), State::AccountUnknown),
-        (
-            scene_without("ManagedClusterSet").into_iter().chain([broken("prod")]).collect(),
-            State::GrantUnknown,
-        ),
-    ];
-    for secret in strangers() {
-        for (objects, state) in &hubs {
-            let mut world = World::of(objects.clone());
-            world.put(secret.clone());
-            let CopyPlan { action, states, findings, .. } = world.plan(&scene_key());
-            assert_eq!(action, CopyAction::Nothing, "{secret}");
-            assert!(states.iter().all(|(_, told)| told == state), "{states:?} {secret}");
-            let reasons: Vec<_> = findings.iter().map(|note| note.reason).collect();
-            let expected = if *state == State::ForeignSecret { vec![Reason::ForeignSecret] } else { vec![] };
-            assert_eq!(reasons, expected, "{secret}");
-            world.settle();
-            assert_eq!(world.secret(&scene_key()), &secret);
-        }
-    }
-}
-
 #[test]
 fn the_note_on_a_stranger_names_the_account_whose_token_belongs_there() {
     let mut world = World::of(scene());

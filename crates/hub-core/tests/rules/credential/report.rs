@@ -200,15 +200,6 @@ fn whatever_an_annotation_says_the_message_is_one_that_a_condition_can_have() {
 }
 
 #[test]
-fn reports_do_not_depend_on_the_order_of_arrival() {
-    let mut objects = annotated("team,lab,ops,Nowhere");
-    objects.push(binding("lab", "prod"));
-    let forwards = said(objects.clone());
-    objects.reverse();
-    assert_eq!(said(objects), forwards);
-}
-
-#[test]
 fn every_state_that_is_counted_is_in_the_list_of_metrics_once() {
     let counted: BTreeSet<_> = State::counted().map(State::as_str).collect();
     assert_eq!(counted.len(), State::counted().count());

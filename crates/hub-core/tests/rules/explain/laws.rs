@@ -109,7 +109,7 @@ proptest! {
             _ => json!({ "status": { "accessProviders": [{ "name": "eks", "cluster": { "server": "https://eks" } }] } }),
         };
         let mut hub = scene.observed();
-        let source = AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon: true, ca: None };
+        let source = AccessSource::ClusterProxy { require_addon: true, ca: None };
         let mut access = AccessIndex::new("open-cluster-management", source, true);
         let configurations: [Known<Namespace>; 3] = [home(), Known::Absent, Known::Unknown];
         access.set_configuration(configurations[copy_key].clone());

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::scene::{Scene, one, parse, work};
 use crate::support::consumer_access::object_of;
 use crate::support::credential::{account, observe, secret_key, stranger};
-use crate::support::{NOON, member, with};
+use crate::support::{NOON, key, member, with};
 
 /// A patch that moves a cluster to a set that is not bound.
 fn elsewhere() -> Value {
@@ -102,6 +102,27 @@ fn a_copy_that_is_left_after_the_grant_is_a_problem_where_other_clusters_are_gra
     }
     let other_account = Question { account: Some("other".into()), ..one("team", "c1") };
     assert_eq!(found(&left(moved()), &other_account, code), []);
+}
+
+#[test]
+fn a_copy_that_ocms_syncer_made_is_left_like_one_of_ours() {
+    let scene = moved().observing(|hub| {
+        let owner = json!([{
+            "apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "name": "c1",
+            "uid": hub.credentials.profile(&key("team", "c1")).unwrap().uid.to_string(), "controller": true,
+        }]);
+        let secret = with(
+            stranger("team", "c1-kueue"),
+            &json!({
+                "metadata": { "labels": { labels::SYNCED_FROM: "c1-kueue" }, "ownerReferences": owner },
+                "type": "Opaque", "data": { "password": null, "token": "b2xk", "ca.crt": "Y2E=" },
+            }),
+        );
+        hub.credentials.apply_copy(&secret_key("team", "c1-kueue"), observe(&secret));
+    });
+    for question in &questions() {
+        assert_eq!(found(&scene, question, "CredentialNotWithdrawn").len(), 1);
+    }
 }
 
 #[test]

@@ -137,8 +137,6 @@ pub fn fleet_in_order() -> Fleet {
 /// Cluster-proxy with the trust anchors of its serving certificate, or those at this reference.
 fn cluster_proxy(ca: Option<&str>) -> AccessIndex {
     let source = AccessSource::ClusterProxy {
-        service: "front".to_owned(),
-        port: 9092,
         require_addon: true,
         ca: ca.map(|reference| reference.parse().unwrap()),
     };
@@ -176,6 +174,7 @@ pub fn lease(holder: Option<&str>, renewed: &str) -> Lease {
         holder: holder.map(str::to_owned),
         renewed: Some(renewed.parse().unwrap()),
         seconds: 15,
+        unreadable: None,
     }
 }
 

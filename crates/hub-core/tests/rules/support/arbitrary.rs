@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use hub_api::names::ProfileKey;
+use hub_core::claim_allow_list::ClaimAllowList;
 use hub_core::fleet::{BoundSource, Fleet};
 use hub_core::profile::{Desired, Presence};
 use hub_core::project::{self, ProjectionSettings};
@@ -82,7 +83,6 @@ pub fn hub(versions: RangeInclusive<usize>) -> impl Strategy<Value = Hub> {
     let settings = prop_oneof![2 => Just(""), 1 => Just("region"), 1 => Just("region, team.example.com/*")]
         .prop_map(|keys| ProjectionSettings {
             propagated_labels: keys.parse().unwrap(),
-            follow_member_id: keys == "region",
             ..ProjectionSettings::default()
         });
     (histories, bound, settings).prop_map(|(histories, bound, settings)| Hub { histories, bound, settings })
@@ -282,7 +282,11 @@ impl Past {
 /// The profile at `key` as it would be if its cluster were granted, where there is such a cluster.
 fn as_it_should_be(hub: &Hub, fleet: &Fleet, key: &ProfileKey) -> Value {
     let Some(cluster) = fleet.cluster(&key.cluster) else { return json!({}) };
-    let status = cluster.state.as_ref().map(|state| project::status(cluster, state)).unwrap_or_default();
+    let status = cluster
+        .state
+        .as_ref()
+        .map(|state| project::status(cluster, state, &ClaimAllowList::default()))
+        .unwrap_or_default();
     let presence = Presence::Wanted(project::identity(&key.cluster, cluster, &hub.settings));
     settle(key, &hub.settings.manager, None, &[Desired { presence, status }]).object.unwrap()
 }

@@ -30,8 +30,7 @@ fn no_anchors(hub: &mut Observed) {
 }
 
 fn addons_unread(hub: &mut Observed) {
-    let source =
-        AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon: true, ca: None };
+    let source = AccessSource::ClusterProxy { require_addon: true, ca: None };
     hub.access = AccessIndex::new("open-cluster-management", source, true);
     hub.access.set_configuration(home());
 }

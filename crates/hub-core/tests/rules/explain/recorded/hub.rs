@@ -46,6 +46,14 @@ pub fn scenes() -> Vec<Recorded> {
         ("the Leases cannot be read", in_order().observing(|hub| hub.leases = None), pair()),
         ("there are no Leases, and no write is pending", in_order().observing(no_lease), one("team", "c1")),
         (
+            "the leader cannot read a kind",
+            in_order().observing(|hub| {
+                let why = "fleet: managedclustersets: neither listed nor watched since 2026-05-01T11:00:00Z (forbidden)";
+                replace(hub, Lease { unreadable: Some(why.to_owned()), ..lease(Some("pod-1"), NOON) });
+            }),
+            pair(),
+        ),
+        (
             "there are no Leases, and the profile is missing",
             in_order().observing(no_lease).observing(|hub| hub.profiles.clear()),
             pair(),

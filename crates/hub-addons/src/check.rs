@@ -1,4 +1,4 @@
-//! Checks the installation, for `hub-addons explain` with `--expect-…`, as `helm test` and `helm uninstall` run it.
+//! `hub-addons check`: checks the installation, as `helm test` and `helm uninstall` run it.
 //!
 //! A Lease counts as renewed if it changes while this runs, so that only our own clock is used.
 
@@ -17,7 +17,8 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::{Instant, sleep};
 
-use crate::cli::{ObjectName, WorkingArgs};
+use crate::cli::{CheckArgs, ObjectName};
+use crate::connect::{self, ConnectError};
 
 /// How long a holder has to renew a lease without a duration: client-go's default.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -41,16 +42,16 @@ const EQUIPMENT: [(&str, &str, &str); 6] = [
 
 /// What is expected, each with why it is met, or why not.
 #[derive(Default)]
-pub struct Expectations(Vec<(String, Result<String, String>)>);
+struct Expectations(Vec<(String, Result<String, String>)>);
 
 impl Expectations {
     /// Whether every expectation is met.
-    pub fn works(&self) -> bool {
+    fn works(&self) -> bool {
         self.0.iter().all(|(_, result)| result.is_ok())
     }
 
     /// How many expectations are not met.
-    pub fn complaint(&self) -> String {
+    fn complaint(&self) -> String {
         let failed = self.0.iter().filter(|(_, result)| result.is_err()).count();
         format!("{failed} of {} expectations are not met", self.0.len())
     }
@@ -72,8 +73,14 @@ impl fmt::Display for Expectations {
     }
 }
 
-/// Checks the expectations; by default there are none.
-pub async fn look(client: &Client, args: &WorkingArgs) -> Expectations {
+/// Checks the expectations, and prints each with the reason why it is met or not. Returns what to complain about.
+pub async fn check(args: &CheckArgs) -> Result<(String, Option<String>), ConnectError> {
+    let config = connect::config(args.kubeconfig.as_deref()).await?;
+    let report = look(&connect::client(config, args.kubeconfig.as_deref()).await?, args).await;
+    Ok((report.to_string(), (!report.works()).then(|| report.complaint())))
+}
+
+async fn look(client: &Client, args: &CheckArgs) -> Expectations {
     let mut report = Expectations::default();
     if let Some(installation) = &args.expect_withdrawn {
         for gvk @ (group, version, kind) in EQUIPMENT {

@@ -1,0 +1,369 @@
+//! Kubeconfig files and proxies: `kubectl clusterprofile` and `hub-addons` reach the hub as kubectl does, with the same
+//! identity, and so does `cp-creds` where it does not report why it does not.
+
+#![cfg(test)]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+use super::plugin::kubectl_clusterprofile;
+use crate::support::plugin::cp_creds;
+
+/// What the servers see of a program, in the order of arrival.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<String>>>);
+
+impl Seen {
+    fn add(&self, what: String) {
+        self.0.lock().unwrap().push(what);
+    }
+}
+
+/// An API server that refuses every request, and the proxy. Neither connects to any other machine.
+struct World {
+    hub: SocketAddr,
+    proxy: SocketAddr,
+    ca: String,
+    seen: Seen,
+}
+
+async fn head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    String::from_utf8(head).ok()
+}
+
+async fn refuse(stream: TcpStream, tls: TlsAcceptor, seen: Seen) -> Option<()> {
+    let mut first = [0];
+    stream.peek(&mut first).await.ok()?;
+    // A TLS handshake begins with this byte.
+    if first == [22] {
+        respond(tls.accept(stream).await.ok()?, seen).await
+    } else {
+        respond(stream, seen).await
+    }
+}
+
+async fn respond(mut stream: impl AsyncRead + AsyncWrite + Unpin, seen: Seen) -> Option<()> {
+    let head = head(&mut stream).await?.to_ascii_lowercase();
+    let is_identity = |line: &&str| line.starts_with("authorization:") || line.starts_with("impersonate-");
+    let mut identity: Vec<_> = head.lines().filter(is_identity).collect();
+    identity.sort_unstable();
+    seen.add(format!("hub {}", identity.join(" ")));
+    let status = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":"no"}"#;
+    let length = status.len();
+    let response = format!(
+        "HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{status}"
+    );
+    stream.write_all(response.as_bytes()).await.ok()?;
+    stream.shutdown().await.ok()
+}
+
+/// Both kinds of proxy, by the first byte. Whatever host is asked for, it connects to the hub.
+async fn pass(mut stream: TcpStream, hub: SocketAddr, seen: Seen) -> Option<()> {
+    let mut first = [0];
+    stream.peek(&mut first).await.ok()?;
+    if first == [5] {
+        let mut greeting = [0; 2];
+        stream.read_exact(&mut greeting).await.ok()?;
+        let mut methods = vec![0; greeting[1].into()];
+        stream.read_exact(&mut methods).await.ok()?;
+        stream.write_all(&[5, 0]).await.ok()?;
+        let mut request = [0; 4];
+        stream.read_exact(&mut request).await.ok()?;
+        let length = if request[3] == 3 { stream.read_u8().await.ok()? } else { 4 };
+        let mut host = vec![0; length.into()];
+        stream.read_exact(&mut host).await.ok()?;
+        stream.read_u16().await.ok()?;
+        let host = if request[3] == 3 { String::from_utf8(host).ok()? } else { format!("{host:?}") };
+        seen.add(format!("socks5 to {host}"));
+        stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.ok()?;
+    } else {
+        let head = head(&mut stream).await?;
+        let host = head.split([' ', ':']).nth(1)?;
+        let with =
+            head.to_ascii_lowercase().lines().find(|line| line.starts_with("proxy-auth")).map(str::to_owned);
+        seen.add(format!("http proxy to {host} {}", with.unwrap_or_default()));
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.ok()?;
+    }
+    let mut there = TcpStream::connect(hub).await.ok()?;
+    copy_bidirectional(&mut stream, &mut there).await.ok().map(|_| ())
+}
+
+impl World {
+    async fn start() -> Self {
+        let seen = Seen::default();
+        let names = ["127.0.0.1", "0.0.0.0", "hub.invalid", "localhost"];
+        let issued = rcgen::generate_simple_self_signed(names.map(str::to_owned)).unwrap();
+        let key = PrivateKeyDer::try_from(issued.signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder().with_no_client_auth();
+        let mut config = config.with_single_cert(vec![issued.cert.der().clone()], key).unwrap();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let tls = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let hub = listener.local_addr().unwrap();
+        let of_hub = seen.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(refuse(stream, tls.clone(), of_hub.clone()));
+            }
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = listener.local_addr().unwrap();
+        let of_proxy = seen.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(pass(stream, hub, of_proxy.clone()));
+            }
+        });
+        Self { hub, proxy, ca: STANDARD.encode(issued.cert.pem()), seen }
+    }
+
+    /// A kubeconfig that leads to the hub under this host, with these fields of its cluster and user.
+    fn kubeconfig(&self, host: &str, cluster: &Value, user: &Value) -> Value {
+        let mut entry = json!({
+            "server": format!("https://{host}:{}", self.hub.port()), "certificate-authority-data": self.ca,
+        });
+        json_patch::merge(&mut entry, cluster);
+        let mut us = json!({ "token": "token-of-file" });
+        json_patch::merge(&mut us, user);
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "hub",
+            "clusters": [{ "name": "hub", "cluster": entry }], "users": [{ "name": "us", "user": us }],
+            "contexts": [{ "name": "hub", "context": { "cluster": "hub", "user": "us", "namespace": "team" } }],
+        })
+    }
+
+    /// Runs a program until it ends, and returns what the servers saw first of it: the way and the identity, or nothing
+    /// if it did not reach the hub.
+    async fn reached(
+        &self,
+        case: &Case,
+        directory: &Path,
+        program: &Path,
+        arguments: &[&str],
+    ) -> (String, Output) {
+        self.seen.0.lock().unwrap().clear();
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear().current_dir(directory);
+        command.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", directory);
+        command.env(
+            "KUBERNETES_EXEC_INFO",
+            json!({
+                "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+                "spec": { "interactive": false, "cluster": { "config": { "clusterName": "berlin" } } },
+            })
+            .to_string(),
+        );
+        command.envs(case.env.iter().map(|(name, value)| (name, self.with_proxy(value))));
+        let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.unwrap();
+        let mut seen = self.seen.0.lock().unwrap().clone();
+        // Each program tries again in its own way; the first attempt is enough.
+        let end = seen.iter().position(|what| what.starts_with("hub")).map_or(0, |hub| hub + 1);
+        seen.truncate(end);
+        (seen.join(", "), output)
+    }
+
+    fn with_proxy(&self, text: &str) -> String {
+        text.replace("PROXY", &self.proxy.to_string())
+    }
+}
+
+/// A case of the table.
+struct Case {
+    name: &'static str,
+    /// Of the kubeconfig in the file `config`.
+    host: &'static str,
+    cluster: Value,
+    user: Value,
+    env: Vec<(&'static str, &'static str)>,
+    /// What `cp-creds` reports, if it does not reach the hub as kubectl does.
+    plugin_reports: Option<&'static str>,
+}
+
+fn case(name: &'static str, host: &'static str) -> Case {
+    let env = vec![("KUBECONFIG", "config")];
+    Case { name, host, cluster: json!({}), user: json!({}), env, plugin_reports: None }
+}
+
+impl Case {
+    fn cluster(self, cluster: Value) -> Self {
+        Self { cluster, ..self }
+    }
+
+    fn user(self, user: Value) -> Self {
+        Self { user, ..self }
+    }
+
+    /// Sets a variable, in which `PROXY` is the address of the proxy.
+    fn env(mut self, name: &'static str, value: &'static str) -> Self {
+        self.env.retain(|(other, _)| *other != name);
+        self.env.push((name, value));
+        self
+    }
+
+    fn plugin_reports(self, words: &'static str) -> Self {
+        Self { plugin_reports: Some(words), ..self }
+    }
+}
+
+/// An ID token that expired in 2001, and one that has not.
+fn id_token(expires: i64) -> Value {
+    let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let claims = json!({ "iss": "https://issuer.invalid", "exp": expires });
+    json!(format!("{}.{}.c2ln", part(json!({ "alg": "RS256" })), part(claims)))
+}
+
+fn oidc(expires: i64) -> Value {
+    json!({ "token": null, "auth-provider": { "name": "oidc", "config": {
+        "idp-issuer-url": "https://issuer.invalid", "client-id": "kubectl", "id-token": id_token(expires),
+    } } })
+}
+
+/// `0.0.0.0` leads to this machine, and is no loopback address, for which a proxy of the environment is not used.
+/// `hub.invalid` is known to the proxy only.
+fn cases() -> Vec<Case> {
+    const DIRECT: &str = "HTTPS_PROXY";
+    let via = |name, host| case(name, host).env("HTTPS_PROXY", "http://PROXY");
+    vec![
+        case("one file", "127.0.0.1"),
+        case("missing and empty files are skipped", "127.0.0.1").env("KUBECONFIG", "gone:empty::/dev/null:config"),
+        case("the first value of several files applies", "127.0.0.1").env("KUBECONFIG", "other:config"),
+        case("an empty current context is none", "127.0.0.1").env("KUBECONFIG", "unset:config"),
+        case("no variable", "127.0.0.1").env("KUBECONFIG", ""),
+        case("no file exists", "127.0.0.1").env("KUBECONFIG", "gone").plugin_reports("no kubeconfig at gone"),
+        case("a file that cannot be parsed", "127.0.0.1").env("KUBECONFIG", "broken:config").plugin_reports("broken is not a valid"),
+        case("the context's user does not exist", "127.0.0.1").env("KUBECONFIG", "nobody").plugin_reports("no user"),
+        case("a token file", "127.0.0.1").user(json!({ "token": null, "tokenFile": "token" })),
+        case("a token file and a token", "127.0.0.1").user(json!({ "tokenFile": "token" })),
+        case("a certificate authority of the directory", "127.0.0.1")
+            .cluster(json!({ "certificate-authority-data": null, "certificate-authority": "ca.crt" })),
+        case("another server name", "127.0.0.1").cluster(json!({ "tls-server-name": "hub.invalid" })),
+        case("a server name that the certificate lacks", "127.0.0.1")
+            .cluster(json!({ "tls-server-name": "eve.invalid" })).plugin_reports("certificate"),
+        case("no verification", "127.0.0.1")
+            .cluster(json!({ "certificate-authority-data": null, "insecure-skip-tls-verify": true })),
+        case("no verification and an authority", "127.0.0.1")
+            .cluster(json!({ "insecure-skip-tls-verify": true })).plugin_reports("insecure-skip-tls-verify"),
+        case("no scheme", "127.0.0.1").cluster(json!({ "server": "SERVER" })).plugin_reports("https://"),
+        case("an http server gets no credentials", "127.0.0.1")
+            .cluster(json!({ "server": "http://SERVER" }))
+            .plugin_reports("https://"),
+        case("impersonation", "127.0.0.1")
+            .user(json!({ "as": "jane", "as-groups": ["a", "b"], "as-uid": "7", "as-user-extra": { "why": ["x"] } }))
+            .plugin_reports("which cp-creds does not support"),
+        case("an exec plugin", "127.0.0.1")
+            .user(json!({ "token": null, "exec": { "apiVersion": "client.authentication.k8s.io/v1", "command": "./exec", "interactiveMode": "Never" } }))
+            .plugin_reports("runs no other"),
+        case("an ID token", "127.0.0.1").user(oidc(4_102_444_800)).plugin_reports("runs no other"),
+        case("an expired ID token", "127.0.0.1").user(oidc(1_000_000_000)).plugin_reports("runs no other"),
+        via("HTTPS_PROXY", "hub.invalid").plugin_reports(DIRECT),
+        case("https_proxy", "hub.invalid").env("https_proxy", "http://PROXY").plugin_reports(DIRECT),
+        via("capital letters win", "hub.invalid").env("https_proxy", "http://127.0.0.1:1").plugin_reports(DIRECT),
+        via("without a scheme", "hub.invalid").env("HTTPS_PROXY", "PROXY").plugin_reports(DIRECT),
+        via("with credentials", "hub.invalid").env("HTTPS_PROXY", "http://jane:p%40ss@PROXY").plugin_reports(DIRECT),
+        via("socks5 of the environment", "hub.invalid").env("HTTPS_PROXY", "socks5://PROXY").plugin_reports(DIRECT),
+        case("the variable of another scheme", "0.0.0.0").env("HTTP_PROXY", "http://127.0.0.1:1"),
+        case("the variable of curl", "0.0.0.0").env("ALL_PROXY", "http://127.0.0.1:1"),
+        via("a loopback address", "127.0.0.1"),
+        via("localhost", "localhost"),
+        via("NO_PROXY with the address", "0.0.0.0").env("NO_PROXY", "0.0.0.0"),
+        via("NO_PROXY with the network", "0.0.0.0").env("NO_PROXY", "10.0.0.0/8,0.0.0.0/8,"),
+        via("no_proxy with everything", "0.0.0.0").env("no_proxy", "*"),
+        via("NO_PROXY with the proxy", "hub.invalid").env("NO_PROXY", "127.0.0.1").plugin_reports(DIRECT),
+        via("NO_PROXY with another port", "hub.invalid").env("NO_PROXY", "hub.invalid:1").plugin_reports(DIRECT),
+        via("NO_PROXY with the host", "hub.invalid").env("NO_PROXY", ".invalid").plugin_reports("resolve"),
+        via("NO_PROXY with the domain's subdomains", "hub.invalid").env("NO_PROXY", ".hub.invalid").plugin_reports(DIRECT),
+        case("proxy-url with http", "hub.invalid").cluster(json!({ "proxy-url": "http://PROXY" })).plugin_reports("proxy-url"),
+        case("proxy-url with socks5", "hub.invalid").cluster(json!({ "proxy-url": "socks5://PROXY" })).plugin_reports("proxy-url"),
+        case("proxy-url to a loopback address", "127.0.0.1").cluster(json!({ "proxy-url": "http://PROXY" })).plugin_reports("proxy-url"),
+        case("proxy-url and NO_PROXY", "0.0.0.0")
+            .cluster(json!({ "proxy-url": "http://PROXY" })).env("NO_PROXY", "*").plugin_reports("proxy-url"),
+        via("proxy-url and HTTPS_PROXY", "hub.invalid")
+            .env("HTTPS_PROXY", "http://127.0.0.1:1")
+            .cluster(json!({ "proxy-url": "http://PROXY" })).plugin_reports("proxy-url"),
+        case("a proxy-url of an unknown kind", "127.0.0.1").cluster(json!({ "proxy-url": "ftp://PROXY" })).plugin_reports("proxy-url"),
+        via("a proxy that does not respond", "hub.invalid").env("HTTPS_PROXY", "http://127.0.0.1:1").plugin_reports(DIRECT),
+    ]
+}
+
+fn write(world: &World, case: &Case, directory: &Path) {
+    let file = |name: &str, content: &str| {
+        let path = directory.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    };
+    let config = world.kubeconfig(case.host, &case.cluster, &case.user).to_string();
+    let config = world.with_proxy(&config).replace("SERVER", &world.hub.to_string());
+    file("config", &config);
+    file(".kube/config", &config);
+    file("nobody", &config.replace(r#""user":"us""#, r#""user":"eve""#));
+    file("unset", r#"{"apiVersion":"v1","kind":"Config","current-context":"","clusters":null}"#);
+    file("other", r#"{"users":[{"name":"us","user":{"token":"token-of-other"}}]}"#);
+    file("empty", "");
+    file("broken", "{");
+    file("token", "token-of-token-file\n");
+    file("ca.crt", &String::from_utf8(STANDARD.decode(&world.ca).unwrap()).unwrap());
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": { "token": "token-of-exec" },
+    });
+    file("exec", &format!("#!/bin/sh\necho '{credential}'\n"));
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(directory.join("exec"), permissions).unwrap();
+}
+
+#[tokio::test]
+async fn every_program_reaches_the_hub_as_kubectl_does_or_reports_why_not() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/control-plane.sh");
+    let programs = Command::new(script).stderr(Stdio::inherit()).output().await.unwrap();
+    let kubectl = Path::new(String::from_utf8(programs.stdout).unwrap().trim()).join("kubectl");
+    let world = World::start().await;
+    let mut wrong = Vec::new();
+    for case in cases() {
+        let directory = tempfile::tempdir().unwrap();
+        write(&world, &case, directory.path());
+        let raw = ["get", "--raw", "/version", "--request-timeout=20s"];
+        let (expected, kubectl) = world.reached(&case, directory.path(), &kubectl, &raw).await;
+        let commands: [(&Path, &[&str]); 3] = [
+            (kubectl_clusterprofile(), &["list", "team", "--request-timeout=20s"]),
+            (Path::new(env!("CARGO_BIN_EXE_hub-addons")), &["cleanup", "--access-provider=x", "--dry-run"]),
+            (cp_creds(), &["--managed-serviceaccount=app"]),
+        ];
+        for (index, (program, arguments)) in commands.into_iter().enumerate() {
+            let (got, output) = world.reached(&case, directory.path(), program, arguments).await;
+            let reported = case.plugin_reports.filter(|_| index == 2);
+            let text = String::from_utf8_lossy(&output.stderr);
+            let right = match reported {
+                Some(words) => got.is_empty() && text.contains(words),
+                None => got == expected && !(got.is_empty() && output.status.success()),
+            };
+            if !right {
+                let name = program.file_name().unwrap().display();
+                let theirs = String::from_utf8_lossy(&kubectl.stderr);
+                wrong.push(format!(
+                    "{}: {name}: {got:?}, expected {:?}\n  {text}\n  kubectl: {expected:?} {theirs}",
+                    case.name,
+                    reported.unwrap_or(&expected),
+                ));
+            }
+            if case.name == "an expired ID token" && index < 2 {
+                assert!(text.contains("expired at 2001-09-09T01:46:40Z"), "{text}");
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,127 @@
+//! Where the hub is and how it is reached, as kubectl reads it from kubeconfig files and the environment.
+//!
+//! kube reads them as well. This crate adds what it does differently from client-go: files of `KUBECONFIG` that do not
+//! exist, an empty current context, token files, credentials for an `http` server, and proxies
+//! ([`connector`]).
+
+mod proxy;
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+use kube::Config;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+
+pub use crate::proxy::{Connector, connector};
+
+/// Why the hub is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A file cannot be read, is not a kubeconfig, or lacks what is asked for.
+    #[error("{}", first_line(.0))]
+    Kubeconfig(#[from] KubeconfigError),
+    #[error("none of these files exists: {0}")]
+    NoFile(String),
+    #[error("specifying a certificate-authority with insecure-skip-tls-verify is not allowed")]
+    RootsAndInsecure,
+    #[error("the user {0} does not exist")]
+    NoUser(String),
+    /// kubectl would refresh it, and write the new one to the file.
+    #[error(
+        "the ID token of the user expired at {0}: run a command of kubectl, such as kubectl get namespaces, which \
+         refreshes it, or log in again"
+    )]
+    ExpiredIdToken(Timestamp),
+}
+
+/// Reads a file, else those of `KUBECONFIG`, else `~/.kube/config`.
+pub fn read(file: Option<&Path>) -> Result<Kubeconfig, ConfigError> {
+    if let Some(file) = file {
+        return Ok(Kubeconfig::read_from(file)?);
+    }
+    let files = default_files();
+    let mut merged = None;
+    for file in files.iter().filter(|file| file.exists()) {
+        let mut next = Kubeconfig::read_from(file)?;
+        next.current_context = next.current_context.filter(|context| !context.is_empty());
+        merged = Some(match merged {
+            None => next,
+            Some(before) => Kubeconfig::merge(before, next)?,
+        });
+    }
+    merged.ok_or_else(|| {
+        let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+        ConfigError::NoFile(files.join(", "))
+    })
+}
+
+/// The files that kubectl reads if none is named.
+#[must_use]
+pub fn default_files() -> Vec<PathBuf> {
+    let named = env::var_os("KUBECONFIG").unwrap_or_default();
+    let named: Vec<_> = env::split_paths(&named).filter(|path| path.as_os_str() != OsStr::new("")).collect();
+    if !named.is_empty() {
+        return named;
+    }
+    env::home_dir().map(|home| home.join(".kube").join("config")).into_iter().collect()
+}
+
+/// The configuration of a client, whose connections are made by a [`connector`].
+pub async fn config(file: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, ConfigError> {
+    let context = options.context.as_ref().or(file.current_context.as_ref());
+    let context = file.contexts.iter().find(|entry| Some(&entry.name) == context);
+    let context = context.and_then(|entry| entry.context.clone()).unwrap_or_default();
+    let user = options.user.clone().or(context.user).filter(|user| !user.is_empty());
+    if let Some(user) = user.filter(|user| file.auth_infos.iter().all(|entry| entry.name != *user)) {
+        return Err(ConfigError::NoUser(user));
+    }
+    let cluster = options.cluster.clone().unwrap_or(context.cluster);
+    let cluster = file.clusters.iter().find(|entry| entry.name == cluster);
+    let proxy = cluster.and_then(|entry| entry.cluster.as_ref()?.proxy_url.clone());
+
+    let mut config = Config::from_custom_kubeconfig(file, options).await?;
+    if config.accept_invalid_certs && config.root_cert.is_some() {
+        return Err(ConfigError::RootsAndInsecure);
+    }
+    if let Some(expired) = expired_id_token(&config.auth_info) {
+        return Err(ConfigError::ExpiredIdToken(expired));
+    }
+    if config.cluster_url.scheme().is_none() {
+        let url = format!("http://{}", config.cluster_url);
+        config.cluster_url = url.parse().map_err(KubeconfigError::ParseClusterUrl)?;
+    }
+    if config.cluster_url.scheme_str() == Some("http") {
+        // No credential is sent in clear text.
+        config.auth_info = AuthInfo::default();
+    }
+    if let Some(token) = config.auth_info.token_file.as_ref().and_then(|file| fs::read_to_string(file).ok()) {
+        config.auth_info.token = None;
+        // kube reads the file again, and would send the line break.
+        if token.trim() != token {
+            config.auth_info.token = Some(token.trim().to_owned().into());
+            config.auth_info.token_file = None;
+        }
+    }
+    let proxy = proxy.filter(|url| !url.is_empty()).or_else(|| proxy::of_environment(&config.cluster_url));
+    config.proxy_url = proxy.map(|url| url.parse()).transpose().map_err(KubeconfigError::ParseProxyUrl)?;
+    Ok(config)
+}
+
+/// When the ID token of a user of an OIDC provider expired.
+fn expired_id_token(user: &AuthInfo) -> Option<Timestamp> {
+    let provider = user.auth_provider.as_ref().filter(|provider| provider.name == "oidc")?;
+    let claims = URL_SAFE_NO_PAD.decode(provider.config.get("id-token")?.split('.').nth(1)?).ok()?;
+    let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
+    let expires = Timestamp::from_second(claims.get("exp")?.as_i64()?).ok()?;
+    Some(expires).filter(|expires| *expires <= Timestamp::now())
+}
+
+/// Parsers quote the lines around an error, which may be credentials.
+fn first_line(error: &KubeconfigError) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
