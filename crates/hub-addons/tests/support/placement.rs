@@ -1,30 +1,36 @@
-//! Open Cluster Management's `PlacementDecision`, as far as controllers read it.
+//! `PlacementDecision` of Open Cluster Management and of SIG Multicluster, as far as controllers read them.
 
 use local_hub::LocalHub;
 use local_hub::ocm::Object;
 use serde_json::{Value, json};
 
-/// Installs the kind.
+const OCM: (&str, &str, &str) = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
+const SIG: (&str, &str, &str) = ("multicluster.x-k8s.io", "v1alpha1", "PlacementDecision");
+
+/// Installs both kinds.
 pub async fn install_placement_decisions(hub: &LocalHub) {
-    let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let crd = json!({
-        "metadata": { "name": "placementdecisions.cluster.open-cluster-management.io" },
-        "spec": {
-            "group": "cluster.open-cluster-management.io", "scope": "Namespaced",
-            "names": { "kind": "PlacementDecision", "plural": "placementdecisions" },
-            "versions": [{
-                "name": "v1beta1", "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": { "type": "object", "properties": { "status": any } } },
-            }],
-        },
-    });
-    hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
+    for (group, version, kind) in [OCM, SIG] {
+        let approved = json!({ "api-approved.kubernetes.io": "unapproved, for a test" });
+        let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let has_status = (group == OCM.0).then(|| json!({ "status": {} }));
+        let crd = json!({
+            "metadata": { "name": format!("placementdecisions.{group}"), "annotations": approved },
+            "spec": {
+                "group": group, "scope": "Namespaced",
+                "names": { "kind": kind, "plural": "placementdecisions" },
+                "versions": [{
+                    "name": version, "served": true, "storage": true, "subresources": has_status,
+                    "schema": { "openAPIV3Schema": any },
+                }],
+            },
+        });
+        hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
+    }
 }
 
 /// A decision of a Placement, without a status.
 pub fn decision(namespace: &str, placement: &str) -> Object {
-    let gvk = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
-    Object::new(gvk, "placementdecisions", Some(namespace), &format!("{placement}-1"))
+    Object::new(OCM, "placementdecisions", Some(namespace), &format!("{placement}-1"))
         .label("cluster.open-cluster-management.io/placement", placement)
 }
 
@@ -32,4 +38,13 @@ pub fn decision(namespace: &str, placement: &str) -> Object {
 pub fn decisions(clusters: &[&str]) -> Value {
     let list: Vec<_> = clusters.iter().map(|name| json!({ "clusterName": name, "reason": "" })).collect();
     json!({ "decisions": list })
+}
+
+/// A decision of SIG Multicluster's kind, with references to profiles.
+pub fn sig_decision(namespace: &str, placement: &str, profiles: &Value) -> Object {
+    let decisions = profiles.as_array().into_iter().flatten();
+    let decisions: Value = decisions.map(|profile| json!({ "clusterProfileRef": profile })).collect();
+    Object::new(SIG, "placementdecisions", Some(namespace), &format!("{placement}-of-another"))
+        .label("multicluster.x-k8s.io/placement-key", placement)
+        .field("decisions", decisions)
 }
