@@ -10,6 +10,7 @@ use local_hub::{HubBuilder, LocalHub, Requests, eventually};
 use serde_json::{Value, json};
 
 use crate::support::command::kubectl_clusterprofile;
+use crate::support::placement::{decision, decisions, install_placement_decisions, sig_decision};
 use crate::support::world::{self, get, merge, told};
 use crate::support::{Addons, Hub, SOON, USER, rights};
 
@@ -565,25 +566,7 @@ async fn the_status_names_what_is_missing_until_every_cluster_is_ready() {
 #[tokio::test]
 async fn a_placement_narrows_the_grant_and_grants_nothing() {
     let hub = hub().await;
-    const OCM: (&str, &str, &str) = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
-    const SIG: (&str, &str, &str) = ("multicluster.x-k8s.io", "v1alpha1", "PlacementDecision");
-    for (group, version, kind) in [OCM, SIG] {
-        let approved = json!({ "api-approved.kubernetes.io": "unapproved, for a test" });
-        let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        let crd = json!({
-            "metadata": { "name": format!("placementdecisions.{group}"), "annotations": approved },
-            "spec": {
-                "group": group, "scope": "Namespaced",
-                "names": { "kind": kind, "plural": "placementdecisions" },
-                "versions": [{
-                    "name": version, "served": true, "storage": true,
-                    "subresources": if group == OCM.0 { json!({ "status": {} }) } else { Value::Null },
-                    "schema": { "openAPIV3Schema": any },
-                }],
-            },
-        });
-        hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
-    }
+    install_placement_decisions(&hub).await;
     for (name, set) in [("c1", "s"), ("c2", "s"), ("c3", "other")] {
         cluster(&hub.ocm, name, set).await;
     }
@@ -591,11 +574,9 @@ async fn a_placement_narrows_the_grant_and_grants_nothing() {
     let object = access(TEAM, "app");
     merge(&hub.ocm, &object, &json!({ "spec": { "clusters": { "placementRef": { "name": "gpus" } } } }))
         .await;
-    let decision = Object::new(OCM, "placementdecisions", Some(TEAM), "gpus-1")
-        .label("cluster.open-cluster-management.io/placement", "gpus");
+    let decision = decision(TEAM, "gpus");
     let decides = async |clusters: &[&str]| {
-        let list: Vec<_> = clusters.iter().map(|name| json!({ "clusterName": name, "reason": "" })).collect();
-        world::merge_status(&hub.ocm, &decision, &json!({ "decisions": list })).await;
+        world::merge_status(&hub.ocm, &decision, &decisions(clusters)).await;
     };
     world::create(&hub.ocm, [decision.clone()]).await;
     decides(&["c1", "c3"]).await;
@@ -614,13 +595,11 @@ async fn a_placement_narrows_the_grant_and_grants_nothing() {
     equipped(&hub.ocm, "c2").await;
     counts(json!({ "granted": 2, "selected": 1, "ready": 0, "notGranted": 0 })).await;
     // SIG Multicluster's kind refers to profiles, in this namespace unless it names another one.
-    let theirs = [
-        json!({ "clusterProfileRef": { "name": "c1", "namespace": "elsewhere" } }),
-        json!({ "clusterProfileRef": { "name": "c2" } }),
-    ];
-    let theirs = Object::new(SIG, "placementdecisions", Some(TEAM), "gpus-of-another")
-        .label("multicluster.x-k8s.io/placement-key", "gpus")
-        .field("decisions", json!(theirs));
+    let profiles = json!([
+        { "clusterProfileRef": { "name": "c1", "namespace": "elsewhere" } },
+        { "clusterProfileRef": { "name": "c2" } },
+    ]);
+    let theirs = sig_decision(TEAM, "gpus", &profiles);
     world::create(&hub.ocm, [theirs.clone()]).await;
     decides(&["c1", "c3"]).await;
     equipped(&hub.ocm, "c1").await;

@@ -53,19 +53,19 @@ const INTEGRATIONS: [(&str, &str, &str); 8] = [
 ];
 
 /// Installs Kueue's kinds and those of its integrations, and queues in the namespace of the jobs.
-async fn install_at(hub: &LocalHub, checks: Value) {
+async fn install_at(hub: &LocalHub, more: &Value) {
     field::install_crds(hub, "kueue", "config/components/crd/bases", |_| true).await;
     for (group, version, kind) in INTEGRATIONS {
         hub.install_crd(&bare_crd(group, version, kind)).await.unwrap();
     }
-    let queue = json!({
+    let mut queue = json!({
         "namespaceSelector": {},
         "resourceGroups": [{
             "coveredResources": ["cpu"],
             "flavors": [{ "name": "default", "resources": [{ "name": "cpu", "nominalQuota": "100" }] }],
         }],
-        "admissionChecksStrategy": { "admissionChecks": checks },
     });
+    json_patch::merge(&mut queue, more);
     create(
         &hub.client_as("ocm").await.unwrap(),
         [
@@ -82,9 +82,10 @@ async fn install_at(hub: &LocalHub, checks: Value) {
 /// Installs Kueue on the hub and on the clusters.
 pub async fn install(stage: &Stage) {
     for name in CLUSTERS {
-        install_at(stage.cluster(name), json!([])).await;
+        install_at(stage.cluster(name), &json!({})).await;
     }
-    install_at(&stage.chain.hub, json!([{ "name": "multikueue" }])).await;
+    let checks = json!({ "admissionChecksStrategy": { "admissionChecks": [{ "name": "multikueue" }] } });
+    install_at(&stage.chain.hub, &checks).await;
     let check = examples::documents("multikueue", "access.yaml").remove(1);
     assert_eq!(check["kind"], "AdmissionCheck");
     let name = check["metadata"]["name"].as_str().unwrap();
@@ -193,19 +194,10 @@ fn last_errors(kueue: &Running) -> String {
     lines[lines.len().saturating_sub(5)..].join("\n")
 }
 
-/// Creates a job, and waits until it has a Workload on both clusters.
+/// Creates the job of the guide, and waits until it has a Workload on both clusters.
 pub async fn placed(stage: &Stage, kueue: &Running, name: &str) {
-    let container = json!({
-        "name": "main", "image": "example.com/main", "resources": { "requests": { "cpu": "1" } },
-    });
-    let job = job(name).label("kueue.x-k8s.io/queue-name", "queue").field(
-        "spec",
-        json!({
-            "suspend": true,
-            "managedBy": "kueue.x-k8s.io/multikueue",
-            "template": { "spec": { "restartPolicy": "Never", "containers": [container] } },
-        }),
-    );
+    let example = examples::documents("multikueue", "job.yaml").remove(0);
+    let job = job(name).label("kueue.x-k8s.io/queue-name", "queue").field("spec", example["spec"].clone());
     job.create(&stage.ocm).await.unwrap();
     for cluster in CLUSTERS {
         let client = stage.cluster(cluster).client_as("ocm").await.unwrap();

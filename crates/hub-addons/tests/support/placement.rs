@@ -1,31 +1,45 @@
-//! Open Cluster Management's `PlacementDecision`, as far as controllers read it.
+//! `PlacementDecision`s, as far as controllers read them: Open Cluster Management's, and SIG Multicluster's.
 
 use local_hub::LocalHub;
 use local_hub::ocm::Object;
 use serde_json::{Value, json};
 
-/// Installs the kind.
+const OCM: (&str, &str, &str) = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
+const SIG: (&str, &str, &str) = ("multicluster.x-k8s.io", "v1alpha1", "PlacementDecision");
+
+/// Installs both kinds.
 pub async fn install_placement_decisions(hub: &LocalHub) {
-    let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let crd = json!({
-        "metadata": { "name": "placementdecisions.cluster.open-cluster-management.io" },
-        "spec": {
-            "group": "cluster.open-cluster-management.io", "scope": "Namespaced",
-            "names": { "kind": "PlacementDecision", "plural": "placementdecisions" },
-            "versions": [{
-                "name": "v1beta1", "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": { "type": "object", "properties": { "status": any } } },
-            }],
-        },
-    });
-    hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
+    for (group, version, kind) in [OCM, SIG] {
+        let crd = json!({
+            "metadata": {
+                "name": format!("placementdecisions.{group}"),
+                "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" },
+            },
+            "spec": {
+                "group": group, "scope": "Namespaced",
+                "names": { "kind": kind, "plural": "placementdecisions" },
+                "versions": [{
+                    "name": version, "served": true, "storage": true,
+                    "subresources": if group == OCM.0 { json!({ "status": {} }) } else { Value::Null },
+                    "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+                }],
+            },
+        });
+        hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
+    }
 }
 
 /// A decision of a Placement, without a status.
 pub fn decision(namespace: &str, placement: &str) -> Object {
-    let gvk = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
-    Object::new(gvk, "placementdecisions", Some(namespace), &format!("{placement}-1"))
+    Object::new(OCM, "placementdecisions", Some(namespace), &format!("{placement}-1"))
         .label("cluster.open-cluster-management.io/placement", placement)
+}
+
+/// A decision of SIG Multicluster's kind for these profiles.
+pub fn sig_decision(namespace: &str, placement: &str, profiles: &Value) -> Object {
+    Object::new(SIG, "placementdecisions", Some(namespace), &format!("{placement}-of-another"))
+        .label("multicluster.x-k8s.io/placement-key", placement)
+        .field("decisions", profiles.clone())
 }
 
 /// Its status with these clusters.
