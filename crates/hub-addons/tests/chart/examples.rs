@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::support::chart::{helm, install_arguments, repository, run, start_all};
+use crate::attackers::attempts;
+use crate::support::chart::{Attempt, helm, install_arguments, repository, run, start_all};
 use crate::support::credentials::{copied, name_of};
 use crate::support::examples::{CLUSTERS, directory, documents};
 use crate::support::kueue::install_kueue;
@@ -22,7 +23,7 @@ use hub_core::access::DEFAULT_PROVIDER;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
-use local_hub::ocm::ServiceAccountToken;
+use local_hub::ocm::{Object, ServiceAccountToken};
 use local_hub::{LocalHub, eventually, ocm};
 use serde_json::Value;
 
@@ -166,7 +167,13 @@ fn the_cluster_profile_controller_reads_the_file_of_providers() {
 async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     install_kueue(&hub).await;
-    world::create(&hub.ocm, EXAMPLES.map(|(_, namespace, _)| ocm::namespace(namespace))).await;
+    for (_, namespace, _) in EXAMPLES {
+        let restricted = ocm::namespace(namespace).label("pod-security.kubernetes.io/enforce", "restricted");
+        // No controller creates it here, and Pods need it.
+        let account =
+            Object::new(("", "v1", "ServiceAccount"), "serviceaccounts", Some(namespace), "default");
+        world::create(&hub.ocm, [restricted, account]).await;
+    }
     for cluster in CLUSTERS {
         let managed = EXAMPLES.iter().fold(ocm::ManagedCluster::named(cluster), |managed, (example, ..)| {
             managed.label(example, "true")
@@ -200,6 +207,13 @@ async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
                 })
                 .await;
             }
+        }
+        for file in files(example).into_iter().filter(|file| file.starts_with("plugin")) {
+            let mut pod = documents(example, &file)[0]["spec"]["template"]["spec"].take();
+            pod["containers"] = pod["initContainers"].clone();
+            pod["containers"][0]["name"] = "application".into();
+            let pod = Object::new(("", "v1", "Pod"), "pods", Some(namespace), "patched").field("spec", pod);
+            attempts(&hub.ocm, vec![(Attempt::Create(pod), "")]).await;
         }
         let running = start_all(&hub, &["profiles", "credentials", "consumers"]).await;
         sees(&hub.ocm, namespace, &CLUSTERS).await;

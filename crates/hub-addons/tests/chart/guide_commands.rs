@@ -25,9 +25,10 @@ const GUIDES: [(&str, &str); 6] = [
     ("deploy/examples/README.md", "deploy/examples"),
 ];
 
-/// The beginnings of commands that other tests run: `field::argocd`, `kubectl::guide`, `plugin_injection`, and, with the
+/// The beginnings of commands that other tests run: `field::kueue`, `field::argocd`, `kubectl::guide`, `plugin_injection`, and, with the
 /// values or the plugin that the command names, `guides`. Those that begin with `helm upgrade --install` need a registry.
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 8] = [
+    "kubectl --context cluster",
     "kubectl --namespace kueue-system wait --for=condition=Ready clusteraccess/kueue-own",
     "argocd cluster list",
     "kubectl clusterprofile explain fleet-operator/cluster1",

@@ -575,8 +575,9 @@ async fn a_placement_narrows_the_grant_and_grants_nothing() {
     merge(&hub.ocm, &object, &json!({ "spec": { "clusters": { "placementRef": { "name": "gpus" } } } }))
         .await;
     let decision = decision(TEAM, "gpus");
-    let decides =
-        async |clusters: &[&str]| world::merge_status(&hub.ocm, &decision, &decisions(clusters)).await;
+    let decides = async |clusters: &[&str]| {
+        world::merge_status(&hub.ocm, &decision, &decisions(clusters)).await;
+    };
     world::create(&hub.ocm, [decision.clone()]).await;
     decides(&["c1", "c3"]).await;
     let addons = start(&hub).await;
@@ -594,7 +595,10 @@ async fn a_placement_narrows_the_grant_and_grants_nothing() {
     equipped(&hub.ocm, "c2").await;
     counts(json!({ "granted": 2, "selected": 1, "ready": 0, "notGranted": 0 })).await;
     // SIG Multicluster's kind refers to profiles, in this namespace unless it names another one.
-    let profiles = json!([{ "name": "c1", "namespace": "elsewhere" }, { "name": "c2" }]);
+    let profiles = json!([
+        { "clusterProfileRef": { "name": "c1", "namespace": "elsewhere" } },
+        { "clusterProfileRef": { "name": "c2" } },
+    ]);
     let theirs = sig_decision(TEAM, "gpus", &profiles);
     world::create(&hub.ocm, [theirs.clone()]).await;
     decides(&["c1", "c3"]).await;
