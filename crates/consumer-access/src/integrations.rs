@@ -400,4 +400,9 @@ impl Sink<DynamicObject> for ObjectSink {
     fn unread(&mut self) {
         self.store.unread(&watch_of(&self.example));
     }
+
+    fn not_served(&mut self) -> bool {
+        // Kueue need not be installed unless an object asks for it.
+        self.store.settings().consumers.multi_kueue().next().is_none()
+    }
 }
