@@ -71,6 +71,9 @@ impl Command {
             Self::Test(args) => &mut args.place,
             Self::Kubeconfig(args) => &mut args.place,
             Self::Request(args) => {
+                if let Some(other) = args.namespace.as_ref().filter(|named| *named != namespace) {
+                    return Err(contradiction(other, namespace));
+                }
                 args.namespace = Some(namespace.to_owned());
                 return Ok(());
             }

@@ -197,7 +197,9 @@ impl IntegrationStore {
     /// Queues what a change of the objects in these namespaces affects.
     pub(crate) fn objects_changed(self: &Arc<Self>, namespaces: &BTreeSet<Namespace>) {
         if self.integration == Integration::ArgoCd {
-            namespaces.iter().for_each(|namespace| self.watch_secrets(namespace));
+            for namespace in namespaces {
+                self.watch_secrets(namespace);
+            }
         }
         if !self.host.is_working() {
             return;
@@ -206,7 +208,9 @@ impl IntegrationStore {
         if self.integration == Integration::MultiKueue {
             // The namespace of Kueue itself may have changed, and lists may have lost their object.
             let existing: Vec<_> = self.state.lock().objects.ours().cloned().collect();
-            existing.into_iter().for_each(|key| self.queue(&fleet, key));
+            for key in existing {
+                self.queue(&fleet, key);
+            }
             let kueue =
                 self.settings().consumers.multi_kueue().map(|consumer| consumer.namespace().clone()).next();
             self.fleet_changed(&fleet, &Touched::Namespaces(kueue.into_iter().collect()));
@@ -249,7 +253,9 @@ impl IntegrationStore {
     /// Queues what exists or should exist.
     pub(crate) fn queue_everything(&self, fleet: &Fleet) {
         let existing: Vec<_> = self.state.lock().objects.ours().cloned().collect();
-        existing.into_iter().for_each(|key| self.queue(fleet, key));
+        for key in existing {
+            self.queue(fleet, key);
+        }
         let namespaces = self.settings().consumers.names().map(|name| name.namespace.clone()).collect();
         self.fleet_changed(fleet, &Touched::Namespaces(namespaces));
     }
@@ -393,5 +399,10 @@ impl Sink<DynamicObject> for ObjectSink {
 
     fn unread(&mut self) {
         self.store.unread(&watch_of(&self.example));
+    }
+
+    fn not_served(&mut self) -> bool {
+        // Kueue need not be installed unless an object asks for it.
+        self.store.settings().consumers.multi_kueue().next().is_none()
     }
 }

@@ -5,11 +5,10 @@
 //!   kube-system (through [`FleetCache`](hub_process::fleet_cache::FleetCache)), ClusterAccesses, the
 //!   PlacementDecisions of the Placements that they refer to, ManagedServiceAccounts, and ManifestWorks with the names of
 //!   its own: others can contain Secrets. Where the kind of permissions is configured, also ClusterPermissions with these
-//!   names. Unless the namespace of accounts is configured, also the
-//!   ManagedClusterAddOns that show it.
-//! - **Writes** the statuses of ClusterAccesses, a ManagedServiceAccount that opts in to copies in the application's namespace alone, and a ManifestWork
-//!   or ClusterPermission that binds the declared ClusterRoles to it: two writes for a cluster, and none while nothing
-//!   changes. It also watches and writes MultiKueueClusters and
+//!   names. Unless the namespace of accounts is configured, also the ManagedClusterAddOns that show it.
+//! - **Writes** the statuses of ClusterAccesses, a ManagedServiceAccount that opts in to copies in the application's
+//!   namespace alone, and a ManifestWork or ClusterPermission that binds the declared ClusterRoles to it: two writes for a
+//!   cluster, and none while nothing changes. It also watches and writes MultiKueueClusters and
 //!   MultiKueueConfigs; where one asks for cluster Secrets of Argo CD, it watches the ClusterProfiles in the namespace
 //!   of that consumer, and watches and writes these Secrets there.
 //! - **Guarantees** that both exist exactly where a binding grants the cluster, that the account is deleted before its

@@ -69,11 +69,15 @@ impl Statuses {
             Touched::Nothing => {}
             Touched::Cluster(cluster) => {
                 let counting = self.state.lock().counting.get(cluster).cloned().unwrap_or_default();
-                counting.iter().for_each(|name| self.mark(name));
+                for name in &counting {
+                    self.mark(name);
+                }
             }
             Touched::Namespaces(namespaces) => {
                 let names = namespaces.iter().flat_map(|namespace| settings.consumers.names_in(namespace));
-                names.for_each(|name| self.mark(name));
+                for name in names {
+                    self.mark(name);
+                }
             }
         }
     }

@@ -197,14 +197,20 @@ impl Store {
 
     /// Queues what a change of objects affects.
     pub(crate) fn objects_changed(&self, changed: &Changed) {
-        changed.values().flatten().for_each(|account| self.follow(account));
+        for account in changed.values().flatten() {
+            self.follow(account);
+        }
         if !self.host.is_working() {
             return;
         }
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let keys = settings.concerned_by(&fleet, changed, &self.state.lock().known);
-        keys.into_iter().for_each(|key| self.queue_if_needed(&fleet, key));
-        changed.keys().for_each(|name| self.statuses.mark(name));
+        for key in keys {
+            self.queue_if_needed(&fleet, key);
+        }
+        for name in changed.keys() {
+            self.statuses.mark(name);
+        }
     }
 
     /// Queues an account on every cluster.
@@ -213,7 +219,9 @@ impl Store {
         let namespaces = settings.consumers.of(account).map(|consumer| consumer.namespace().clone());
         self.fleet_changed(&self.fleet.read(), &Touched::Namespaces(namespaces.collect()));
         let known = self.state.lock().known.of(account);
-        known.into_iter().for_each(|key| self.changed(key));
+        for key in known {
+            self.changed(key);
+        }
     }
 
     /// Queues every account of ours that exists or should exist.
@@ -279,7 +287,9 @@ impl Store {
         // If several consumers share the account, one of them may have lost its grant.
         let is_shared = users.first().is_some_and(|consumer| consumer.is_own());
         let grant = if is_shared && exists { Grant::Refused } else { settings.grant(fleet, &key) };
-        users.iter().for_each(|consumer| self.statuses.mark(&consumer.name));
+        for consumer in &users {
+            self.statuses.mark(&consumer.name);
+        }
         self.work.add_with(key, Priority::of_profile(grant, exists));
     }
 
@@ -341,7 +351,9 @@ impl Store {
         state.objects.unlist(watch, |_| false);
         state.unread.insert(watch.clone());
         drop(state);
-        self.settings().consumers.names().for_each(|name| self.statuses.mark(name));
+        for name in self.settings().consumers.names() {
+            self.statuses.mark(name);
+        }
     }
 
     /// Records an object that a watch shows.

@@ -151,7 +151,9 @@ impl Store {
     }
 
     fn add_all(&self, keys: impl IntoIterator<Item = RightsKey>) {
-        keys.into_iter().for_each(|key| self.add(key));
+        for key in keys {
+            self.add(key);
+        }
     }
 
     /// Queues the Role and the RoleBinding of ClusterAccesses.
@@ -236,7 +238,9 @@ impl Store {
         drop(state);
         if is_moved && !accounts.is_empty() {
             self.add(RightsKey::Tokens);
-            accounts.iter().for_each(|account| self.queue_roles_of(account));
+            for account in &accounts {
+                self.queue_roles_of(account);
+            }
         }
         // The namespace of a cluster is protected while the cluster exists.
         self.add(RightsKey::Copies(cluster.as_str().into()));
@@ -244,13 +248,13 @@ impl Store {
     }
 
     /// Records an account that opts in, with the namespaces that it names.
-    pub(crate) fn add_account(&self, account: AccountKey, scope: Scope) {
+    pub(crate) fn add_account(&self, account: &AccountKey, scope: Scope) {
         let before = self.state.lock().accounts.insert(account.clone(), scope.clone());
         if before.is_none() {
             self.add(RightsKey::Tokens);
         }
         if before != Some(scope) {
-            self.queue_roles_of(&account);
+            self.queue_roles_of(account);
         }
     }
 

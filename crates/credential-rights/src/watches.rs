@@ -141,7 +141,7 @@ impl Sink<PartialObjectMeta<ManagedServiceAccount>> for AccountNameSink {
             None => Scope::read(annotation.map(String::as_str)),
             Some(_) => Scope::nowhere(),
         };
-        self.0.add_account(AccountKey::from(key), scope);
+        self.0.add_account(&AccountKey::from(key), scope);
     }
 
     fn delete(&mut self, key: &ObjectKey) {

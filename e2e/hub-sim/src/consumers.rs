@@ -316,7 +316,8 @@ pub fn install_objects(server: &mut Server) {
     }
 }
 
-/// The CRDs of PlacementDecision, of ClusterPermission and of Kueue, with the fields and rules that consumer access depends on.
+/// The CRDs of PlacementDecisions, of ClusterPermission and of Kueue, with the fields and rules that consumer access
+/// depends on.
 #[must_use]
 pub fn crds() -> [Value; 4] {
     let name = json!({ "type": "string", "minLength": 1, "maxLength": 256 });
@@ -337,7 +338,10 @@ pub fn crds() -> [Value; 4] {
         crd(
             permission,
             KINDS[2],
-            &json!({ "type": "object", "properties": { "clusterRoleBindings": bindings, "roleBindings": bindings } }),
+            &json!({ "type": "object", "properties": {
+                "clusterRoleBindings": bindings, "roleBindings": bindings, "clusterRole": any,
+                "clusterRoleBinding": any,
+            } }),
         ),
         crd(
             kueue,

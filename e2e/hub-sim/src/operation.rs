@@ -14,7 +14,6 @@ use crate::hub::{ACCOUNTS, CLUSTERS, NAMESPACES};
 use crate::model::Backup;
 use crate::world::{FailureMode, Fault, World};
 
-pub(crate) use self::consumer::applied;
 pub(crate) use self::fault::MORTAL;
 pub use self::fault::crash_point;
 use self::fault::{BREAKABLE, PERMISSIONS, READ};

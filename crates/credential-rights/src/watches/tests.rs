@@ -140,7 +140,7 @@ async fn a_cluster_concerns_the_tokens_only_if_an_account_there_opts_in() {
     assert_eq!(queued(&store).await, ["copies in c2"]);
     store.cluster_changed(&fleet, &"c1".into());
     assert_eq!(queued(&store).await, all(&["c1/own"], &["copies in c1"]), "the namespace of a Role");
-    store.add_account(account("c2", "app"), Scope::read(None));
+    store.add_account(&account("c2", "app"), Scope::read(None));
     queued(&store).await;
     store.cluster_changed(&fleet, &"c2".into());
     assert_eq!(
@@ -157,18 +157,18 @@ async fn a_cluster_concerns_the_tokens_only_if_an_account_there_opts_in() {
 #[tokio::test(start_paused = true)]
 async fn an_account_concerns_the_tokens_when_it_is_new_and_the_roles_when_its_scope_changes() {
     let store = idle().await;
-    store.add_account(account("c1", "app"), Scope::read(None));
+    store.add_account(&account("c1", "app"), Scope::read(None));
     assert_eq!(queued(&store).await, all(&["team/app"], &["tokens"]));
-    store.add_account(account("c1", "app"), Scope::read(None));
+    store.add_account(&account("c1", "app"), Scope::read(None));
     assert_eq!(queued(&store).await, [""; 0]);
-    store.add_account(account("c1", "app"), Scope::read(Some("team")));
+    store.add_account(&account("c1", "app"), Scope::read(Some("team")));
     assert_eq!(queued(&store).await, all(&["team/app"], &[]));
     store.remove_account(&account("c1", "app"));
     assert_eq!(queued(&store).await, all(&["team/app"], &["tokens"]));
-    store.add_account(account("c1", "other"), Scope::read(None));
+    store.add_account(&account("c1", "other"), Scope::read(None));
     assert_eq!(queued(&store).await, ["tokens"], "no object asks for its copies");
     // The copy of `b-app` of the cluster `a` has the name of that of `app` of `a-b`.
-    store.add_account(account("a", "b-app"), Scope::read(None));
+    store.add_account(&account("a", "b-app"), Scope::read(None));
     assert_eq!(queued(&store).await, all(&["team/app"], &["tokens"]));
     store.accounts_listed();
     assert_eq!(queued(&store).await, all(&["team/app", "c1/own"], &["tokens"]));

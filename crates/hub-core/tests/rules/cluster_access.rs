@@ -281,6 +281,11 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
     assert_eq!(ready(&settings, &granted(), &going), "False ClustersNotReady c1: AccountTerminating");
     assert_eq!(ready(&settings, &refused(), &World::default()), "False NoCluster");
     assert_eq!(ready(&settings, &doubtful(), &World::default()), "Unknown Unknown c1: AccountMissing");
+    let (unread, _) = settings
+        .status(&granted(), &named("team", "app"), false, |_, _| None, jiff::Timestamp::UNIX_EPOCH)
+        .unwrap();
+    let ready = unread.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+    assert_eq!((&*ready.status, &*ready.reason), ("Unknown", "Unknown"));
 }
 
 #[test]

@@ -148,7 +148,7 @@ impl Others {
 }
 
 /// Whether permissions are applied in their generation; `None` until that is reported.
-pub(crate) fn applied(plural: &str, object: &Value) -> Option<bool> {
+fn applied(plural: &str, object: &Value) -> Option<bool> {
     let kind = if plural == WORKS { "Applied" } else { "AppliedRBACManifestWork" };
     let conditions = object["status"]["conditions"].as_array()?;
     let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
