@@ -257,7 +257,7 @@ pub enum Reason {
     /// An object of another owner has the name of one that consumer access maintains for Kueue. It is not changed, and
     /// a MultiKueueCluster is not listed.
     ///
-    /// Rename or delete it, or remove `multiKueueConfig` or `multiKueueConfigs` from the consumer.
+    /// Rename or delete it, or remove `multiKueue` from the ClusterAccess.
     #[strum(props(object = "MultiKueueCluster, MultiKueueConfig"))]
     ForeignKueueObject,
     /// A Secret of another owner has the name of a cluster Secret that consumer access maintains for Argo CD. It is not

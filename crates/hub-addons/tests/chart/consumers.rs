@@ -374,7 +374,7 @@ async fn each_permission_of_consumer_access_is_missed() {
 
 /// Without a permission, by fewer rules of its role, the process is refused and something is missing, until it has the
 /// given ones.
-pub(crate) async fn is_missed(
+async fn is_missed(
     hub: &Hub,
     role: &Object,
     (verb, resource): (&str, &str),

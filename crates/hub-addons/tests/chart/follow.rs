@@ -127,6 +127,19 @@ async fn a_role_names_what_is_granted_as_it_changes() {
     merge(&hub.ocm, &role(), &json!({ "rules": rules_of(&["c1-app", "signing-key"]) })).await;
     names(&hub, &["c1-app", "c2-app"]).await;
 
+    // The object lists another ServiceAccount.
+    let more = json!({ "spec": { "serviceAccountNames": ["app", "second"] } });
+    merge(&hub.ocm, &application(&json!({})), &more).await;
+    eventually("both ServiceAccounts are bound", SOON, async || {
+        let subjects = get(&hub.ocm, &binding()).await.unwrap()["subjects"].clone();
+        if subjects.as_array().is_some_and(|list| list.len() == 2) {
+            Ok(())
+        } else {
+            Err(subjects.to_string())
+        }
+    })
+    .await;
+
     // Neither an upgrade nor a restart writes the Role.
     let before = version(&hub).await;
     for process in running {

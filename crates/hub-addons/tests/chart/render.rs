@@ -455,7 +455,9 @@ async fn values_for_one_object_are_on_that_object_only() {
         assert_eq!(binding["spec"]["validationActions"], json!(["Warn", "Audit"]));
     }
     let policies = serde_json::to_string(&of_kind(&objects, "ValidatingAdmissionPolicy")).unwrap();
-    assert!(policies.contains("'kube-node-lease', 'vault'] || request.namespace.startsWith('kube-')"));
+    assert!(
+        policies.contains("'kube-node-lease', 'vault', 'addons'] || request.namespace.startsWith('kube-')")
+    );
 }
 
 #[tokio::test]
