@@ -43,6 +43,8 @@ if [ "${1-}" = mutants ]; then
   shift
   mutants=$(hack/cargo-mutants.sh)
   mkdir -p target
+  # Most of a mutant's build and tests is the same as before.
+  export CARGO_INCREMENTAL=1
   if [ "${1-}" = controllers ]; then
     shift
     for crate in access-provisioner consumer-access credential-rights credential-syncer profile-projector; do
@@ -53,8 +55,8 @@ if [ "${1-}" = mutants ]; then
       --baseline skip --timeout 300 "$@"
   fi
   case " $* " in *' --package'[\ =]* | *' -p '*) ;; *) set -- --package hub-core --package hub-process --package hub-runtime "$@" ;; esac
-  # Most of a mutant's build and tests is the same as before; a mutant that 32 cases do not notice is rare.
-  export CARGO_INCREMENTAL=1 PROPTEST_CASES=${PROPTEST_CASES:-32}
+  # A mutant that 32 cases do not notice is rare.
+  export PROPTEST_CASES=${PROPTEST_CASES:-32}
   exec "$mutants" mutants --output target "$@"
 fi
 if [ "${1-}" = fuzz ]; then

@@ -26,7 +26,6 @@ use std::io::{self, Write as _};
 
 use strum::{EnumMessage, VariantArray};
 
-use crate::connectivity::test;
 use crate::explain::explain;
 use crate::kubeconfig::kubeconfig;
 use crate::list::list;
@@ -85,23 +84,27 @@ pub async fn run(command: args::Command, hub: &Hub) -> Result<Conclusion, Comman
         args::Command::Explain(args) => explain(hub, &args, out).await?,
         args::Command::Request(args) => request(hub, &args, out).await?,
         args::Command::Report(args) => report(hub, &args, out).await?,
-        args::Command::Test(mut args) => {
-            args.target = args.place.target(&hub.namespace)?;
-            if args.target.cluster.is_none() {
-                let namespace = &args.target.namespace;
-                return Err(CommandError::Arguments(format!(
-                    "expected NAMESPACE/CLUSTER, got {namespace:?}"
-                )));
-            }
-            account::complete(hub, &args.target, &mut args.reach).await?;
-            test(hub, &args, out).await?
-        }
+        args::Command::Test(args) => return test(args, hub).await,
         args::Command::Kubeconfig(mut args) => {
             args.target = args.place.target(&hub.namespace)?;
             account::complete(hub, &args.target, &mut args.reach).await?;
             kubeconfig(hub, &args, out).await?
         }
     };
+    out.flush()?;
+    Ok(conclusion)
+}
+
+/// Carries out `test` and prints its result. A program that calls only this contains no other command.
+pub async fn test(mut args: args::TestArgs, hub: &Hub) -> Result<Conclusion, CommandError> {
+    args.target = args.place.target(&hub.namespace)?;
+    if args.target.cluster.is_none() {
+        let namespace = &args.target.namespace;
+        return Err(CommandError::Arguments(format!("expected NAMESPACE/CLUSTER, got {namespace:?}")));
+    }
+    account::complete(hub, &args.target, &mut args.reach).await?;
+    let out = &mut anstream::AutoStream::auto(io::stdout());
+    let conclusion = connectivity::test(hub, &args, out).await?;
     out.flush()?;
     Ok(conclusion)
 }

@@ -18,7 +18,9 @@ use hub_core::fleet::Fleet;
 use hub_core::grant;
 use hub_core::observed_lease::ObservedLease;
 use hub_core::priority::Priority;
-use hub_core::rights::{Cleared, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings};
+use hub_core::rights::{
+    Cleared, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings, names_in,
+};
 use hub_core::token_names::token_names;
 use hub_core::version::Version;
 use hub_process::fleet_cache::FleetCache;
@@ -86,6 +88,7 @@ pub(crate) struct RightsState {
     /// clears this.
     granted: BTreeMap<ClusterName, u64>,
     bindings: BTreeMap<Namespace, ObservedRoleBinding>,
+    bindings_unread: bool,
     pub(crate) tokens_role: Known<ObservedTokensRole>,
     /// The uid of the role for copies.
     copies_role: Known<String>,
@@ -292,6 +295,13 @@ impl Store {
         self.add(RightsKey::Copies(namespace.clone()));
     }
 
+    /// Records whether RoleBindings can be read, and queues the permission for copies in every namespace: one that we
+    /// created may be gone without any event.
+    pub(crate) fn set_bindings_read(&self, is_read: bool) {
+        self.state.lock().bindings_unread = !is_read;
+        self.queue_bindings();
+    }
+
     /// Records the role of this key, whose rules are written.
     pub(crate) fn set_role<T>(
         &self,
@@ -352,11 +362,17 @@ impl Store {
         self.state.lock().tokens_role.clone()
     }
 
-    /// The names by which tokens are watched, once the list of accounts is complete.
-    pub(crate) fn token_names(&self) -> Option<BTreeSet<AccountName>> {
+    /// The names by which tokens are watched, once the list of accounts is complete. While the fleet cannot be read,
+    /// none is added to the role.
+    pub(crate) fn token_names(&self, role: &Known<ObservedTokensRole>) -> Option<BTreeSet<AccountName>> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
-        state.all_accounts.then(|| token_names(&fleet, state.accounts.keys()).names)
+        let mut names = state.all_accounts.then(|| token_names(&fleet, state.accounts.keys()).names)?;
+        if !fleet.is_read() {
+            let before = names_in(role.present().map_or(&[], |role| &role.rules));
+            names.retain(|name| before.contains(name.as_str()));
+        }
+        Some(names)
     }
 
     pub(crate) fn binding(&self, namespace: &Namespace) -> Option<ObservedRoleBinding> {
@@ -383,17 +399,19 @@ impl Store {
         self.add_all(over.into_iter().map(RightsKey::Copies));
     }
 
-    /// Whether the syncer should have the permission in a namespace.
-    pub(crate) fn has_permission(&self, namespace: &Namespace) -> bool {
+    /// Whether the syncer should have the permission in a namespace; `None` if a permission that it should have must not
+    /// be created or replaced, since a kind cannot be read.
+    pub(crate) fn has_permission(&self, namespace: &Namespace) -> Option<bool> {
         let fleet = self.fleet.read();
         let is_needed = grant::is_bound(&fleet, namespace)
             && self.settings.protected.protection(&fleet, namespace).is_none();
-        // While a kind cannot be read, no permission is added.
-        let is_certain = fleet.is_read();
+        let is_read = fleet.is_read();
         drop(fleet);
         let mut state = self.state.lock();
+        let is_certain = is_read && !state.bindings_unread;
         let exists = state.bindings.get(namespace).is_some_and(|binding| binding.is_ours);
-        state.needs.has(namespace, is_needed, exists, self.settings.grace) && (exists || is_certain)
+        let has = state.needs.has(namespace, is_needed, exists, self.settings.grace);
+        (!has || is_certain).then_some(has)
     }
 
     /// Records that a namespace is gone or being deleted. Returns whether it does not need the permission any more.

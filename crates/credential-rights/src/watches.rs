@@ -175,8 +175,11 @@ impl Sink<RoleBinding> for RoleBindingSink {
     }
 
     fn listed(&mut self) {
-        // One that we created may be gone without any event.
-        self.store.queue_bindings();
+        self.store.set_bindings_read(true);
+    }
+
+    fn unread(&mut self) {
+        self.store.set_bindings_read(false);
     }
 }
 
@@ -214,6 +217,10 @@ impl<K, T: From<K> + 'static> Sink<K> for RoleSink<T> {
     fn none_listed(&mut self) {
         self.set(Known::Absent);
     }
+
+    fn unread(&mut self) {
+        self.set(Known::Unknown);
+    }
 }
 
 struct CopiesRoleSink(Arc<Store>);
@@ -230,5 +237,9 @@ impl Sink<PartialObjectMeta<ClusterRole>> for CopiesRoleSink {
 
     fn none_listed(&mut self) {
         self.0.set_copies_role(Known::Absent);
+    }
+
+    fn unread(&mut self) {
+        self.0.set_copies_role(Known::Unknown);
     }
 }

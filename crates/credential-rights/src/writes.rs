@@ -34,13 +34,13 @@ impl Store {
         let missing = |_: MissingRole| NoPlan::MissingRole;
         match key {
             RightsKey::Tokens => {
-                let names = self.token_names();
                 let role = read.map_or_else(|| self.tokens_role(), as_read::<ClusterRole, _>);
+                let names = self.token_names(&role);
                 let action = plan_tokens(&role, names.as_ref()).map_err(missing)?;
                 Ok(action.map(|never| match never {}, |rules| json!({ "rules": rules })))
             }
             RightsKey::Copies(namespace) => {
-                let has = self.has_permission(namespace);
+                let Some(has) = self.has_permission(namespace) else { return Ok(Action::Nothing) };
                 let observed = match read {
                     None => self.binding(namespace),
                     Some(read) => as_read::<RoleBinding, _>(read).present().cloned(),

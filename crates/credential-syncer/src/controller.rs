@@ -77,6 +77,6 @@ impl ProfileFollower for Syncer {
     }
 
     fn set_read(&self, is_read: bool) {
-        self.store.set_profiles_read(is_read);
+        self.store.set_read(|index| &mut index.profiles_unread, is_read);
     }
 }

@@ -73,9 +73,13 @@ impl Objects for CopyWriter {
         self.store.change(|fleet, state| {
             state.index.served_versions = served_versions;
             match &read {
-                Some(Some(secret)) if secret.is_labelled => state.index.recognize(key, secret),
+                Some(Some(secret)) if secret.is_labelled => {
+                    state.end_of_unwatched(key);
+                    state.index.recognize(key, secret);
+                }
                 Some(Some(secret)) => state.met_unwatched(key, secret.clone()),
-                Some(None) | None => {}
+                Some(None) => state.end_of_unwatched(key),
+                None => {}
             }
             let unwatched = state.memory.unwatched(key);
             let mut planned = match &read {
@@ -115,7 +119,10 @@ impl Objects for CopyWriter {
             Left::Exists(version) if verb == "create" => {
                 let account = planned.plan.holder.clone();
                 let copy = account.map(|account| CreatedCopy { uid: version.uid.clone(), account });
-                self.store.change(|_, state| state.index.set_created(key, copy));
+                self.store.change(|_, state| {
+                    state.end_of_unwatched(key);
+                    state.index.set_created(key, copy);
+                });
             }
             Left::Exists(_) | Left::Read(_) => {}
             Left::Gone(uid) => self.store.gone(key, Some(uid)),

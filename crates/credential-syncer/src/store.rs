@@ -152,6 +152,8 @@ impl Store {
             if std::mem::take(&mut backlog.everything) {
                 backlog.namespaces = index.namespaces(fleet);
                 backlog.accounts = index.accounts().collect();
+                // A namespace may have the permission alone.
+                self.reach_again();
             }
             let copies: Vec<_> = std::iter::from_fn(|| backlog.copies.pop_first()).take(AT_ONCE).collect();
             if !copies.is_empty() {
@@ -254,9 +256,9 @@ impl Store {
         self.queue_everything();
     }
 
-    /// Records whether profiles can be read.
-    pub(crate) fn set_profiles_read(&self, is_read: bool) {
-        let was_unread = std::mem::replace(&mut self.state.lock().index.profiles_unread, !is_read);
+    /// Records whether a kind can be read, in this field of the index.
+    pub(crate) fn set_read(&self, unread: impl FnOnce(&mut CredentialIndex) -> &mut bool, is_read: bool) {
+        let was_unread = std::mem::replace(unread(&mut self.state.lock().index), !is_read);
         if was_unread == is_read {
             self.queue_everything();
         }
@@ -376,16 +378,13 @@ impl Store {
     /// Records that the Secret with this uid is gone, or with `None` whichever has this key, since its namespace is
     /// gone.
     pub(crate) fn gone(&self, key: &SecretKey, uid: Option<&str>) {
-        let State { index, memory, .. } = &mut *self.state.lock();
+        let state = &mut *self.state.lock();
         match uid {
-            Some(uid) => index.unmake(key, uid),
-            None => index.set_created(key, None),
+            Some(uid) => state.index.unmake(key, uid),
+            None => state.index.set_created(key, None),
         }
-        let is_it = |known: &&ObservedCopy| uid.is_none_or(|uid| known.version.uid == uid);
-        // No watch shows the end of one without the label of copies.
-        if index.copy(key).filter(is_it).is_some_and(|known| !known.is_labelled) {
-            index.delete_copy(key);
-            memory.end_of_unwatched(key);
+        if uid.is_none_or(|uid| state.index.copy(key).is_some_and(|known| known.version.uid == uid)) {
+            state.end_of_unwatched(key);
         }
     }
 
@@ -532,5 +531,13 @@ impl State {
         if self.index.copy(key).is_none_or(is_later) {
             self.index.apply_copy(key, observed);
         }
+    }
+
+    /// Records that no Secret without the label of copies has this key any more, whose end no watch shows.
+    pub(crate) fn end_of_unwatched(&mut self, key: &SecretKey) {
+        if self.index.copy(key).is_some_and(|known| !known.is_labelled) {
+            self.index.delete_copy(key);
+        }
+        self.memory.end_of_unwatched(key);
     }
 }

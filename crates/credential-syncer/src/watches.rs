@@ -198,6 +198,14 @@ impl Sink<RoleBinding> for CopyPermissionSink {
     fn delete(&mut self, key: &ObjectKey) {
         self.store.remove_granted(&Namespace::new(key.namespace.clone()));
     }
+
+    fn listed(&mut self) {
+        self.store.set_read(|index| &mut index.permissions_unread, true);
+    }
+
+    fn unread(&mut self) {
+        self.store.set_read(|index| &mut index.permissions_unread, false);
+    }
 }
 
 fn secret_key(key: &ObjectKey) -> SecretKey {

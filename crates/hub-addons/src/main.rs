@@ -65,7 +65,7 @@ async fn test(args: InClusterTestArgs) -> Result<ExitCode, Box<dyn std::error::E
     config.default_retry = true;
     let client = connect::client(config, args.kubeconfig.as_deref()).await?;
     let hub = clusterprofile_cli::Hub::new(client, args.kubeconfig);
-    let outcome = clusterprofile_cli::run(clusterprofile_cli::args::Command::Test(args.test), &hub).await?;
+    let outcome = clusterprofile_cli::test(args.test, &hub).await?;
     Ok(ExitCode::from(outcome.exit_status()))
 }
 

@@ -22,7 +22,7 @@ use crate::credential::account::{self, Scope};
 use crate::finding::{Finding, Reason, Subject};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
-use crate::rights::{PermissionSettings, secret_rules};
+use crate::rights::{PermissionSettings, names_in, secret_rules};
 use crate::version::Version;
 
 /// The labels of these Roles and RoleBindings. One without them has another owner.
@@ -217,8 +217,7 @@ fn rules(
     accounts: &AskingAccounts,
     observed: &[PolicyRule],
 ) -> Vec<PolicyRule> {
-    let before: BTreeSet<&str> =
-        observed.iter().flat_map(|rule| rule.resource_names.iter().flatten()).map(String::as_str).collect();
+    let before = names_in(observed);
     let namespace = consumer.namespace();
     let suffix = format!("-{}", consumer.account);
     let known = before.iter().filter_map(|name| name.strip_suffix(suffix.as_str())).map(ClusterName::from);

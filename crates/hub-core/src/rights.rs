@@ -118,10 +118,13 @@ impl PermissionSettings {
         // Where the syncer needs the permission, a RoleBinding of another owner with this name is replaced: otherwise
         // the syncer could not delete its copies there.
         let observed = observed.filter(|observed| observed.is_ours || has);
-        let role_uid = match role_uid {
-            Known::Present(uid) => uid,
-            Known::Absent if observed.is_some() || has => return Err(MissingRole),
-            Known::Absent | Known::Unknown => return Ok(BindingAction::Nothing),
+        let role_uid = match (role_uid, observed) {
+            (Known::Present(uid), _) => uid,
+            (Known::Unknown, Some(observed)) if !has => {
+                return Ok(BindingAction::DeleteByUid(observed.version.uid.clone()));
+            }
+            (Known::Absent, observed) if observed.is_some() || has => return Err(MissingRole),
+            (Known::Absent | Known::Unknown, _) => return Ok(BindingAction::Nothing),
         };
         let Some(observed) = observed else {
             let create = || BindingAction::Create(Box::new(self.binding(namespace, role_uid)));
@@ -307,6 +310,12 @@ impl From<ClusterRole> for ObservedTokensRole {
     fn from(role: ClusterRole) -> Self {
         Self { version: Version::of(&role.metadata), rules: role.rules.unwrap_or_default() }
     }
+}
+
+/// The names of objects in these rules.
+#[must_use]
+pub fn names_in(rules: &[PolicyRule]) -> BTreeSet<&str> {
+    rules.iter().flat_map(|rule| rule.resource_names.iter().flatten()).map(String::as_str).collect()
 }
 
 /// Plans the next write to the role for tokens. `names` are those of the accounts that opt in, and `None` until their

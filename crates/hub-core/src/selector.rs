@@ -302,5 +302,6 @@ mod tests {
         assert!(expression("env", "Exists", &["x"]).contains("must not have values"));
         assert!(expression("env", "DoesNotExist", &["x"]).contains("must not have values"));
         assert!(by_labels(&json!({"matchLabels": {"env": "no/slash"}})).is_err());
+        assert!(by_labels(&json!({"matchLabels": {"-": "x"}})).is_err());
     }
 }

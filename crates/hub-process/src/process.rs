@@ -124,7 +124,7 @@ impl Process {
     /// A process that is dropped instead ends immediately.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), ProcessError> {
         if let Some(election) = &mut self.election {
-            election.annotations = annotations(self.controllers.clone(), self.shared.host.health.clone());
+            election.annotations = annotations(self.controllers.clone(), Arc::clone(&self.shared.host));
             if !election.acquire(&stop).await {
                 return Ok(());
             }
@@ -175,12 +175,12 @@ impl Drop for Process {
 
 /// The annotations of the Lease: the names of the controllers, the kinds that cannot be read, and those of each
 /// controller.
-fn annotations(controllers: Vec<Arc<dyn Controller>>, health: Health) -> Annotations {
+fn annotations(controllers: Vec<Arc<dyn Controller>>, host: Arc<Host>) -> Annotations {
     let names: Vec<_> = controllers.iter().map(|controller| controller.name()).collect();
     let names = names.join(",");
     Box::new(move || {
         let mut annotations =
-            vec![(labels::CONTROLLERS, Some(names.clone())), (labels::UNREADABLE, health.unreadable())];
+            vec![(labels::CONTROLLERS, Some(names.clone())), (labels::UNREADABLE, host.unreadable())];
         annotations.extend(controllers.iter().filter_map(|controller| controller.lease_annotation()));
         annotations
     })

@@ -83,6 +83,12 @@ impl Host {
         (self.clock)()
     }
 
+    /// The kinds that cannot be read, since when and why.
+    #[must_use]
+    pub fn unreadable(&self) -> Option<String> {
+        self.lists.unreadable()
+    }
+
     /// Whether every watch has its first list, so that an absent object does not exist.
     #[must_use]
     pub fn is_working(&self) -> bool {

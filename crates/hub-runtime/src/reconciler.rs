@@ -24,7 +24,9 @@ use crate::write::error::{Category, WriteError};
 use crate::write::execute::{Target, content, version};
 use crate::written::Left;
 
-/// How long a key that was read is held while the watch does not show its object, before it is read again.
+/// How long a key that was read is held while the watch does not show its object, before it is read again. Such an object
+/// is that of another owner without our labels, whose deletion is then noticed: there are few, and to watch them would
+/// require the permission to read, of all Secrets of a namespace, more than ours.
 pub const UNSEEN: Duration = Duration::from_secs(30);
 
 /// The objects of one queue: what the loop needs to know about them.

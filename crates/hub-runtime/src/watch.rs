@@ -137,6 +137,11 @@ impl Lists {
             unread: UnreadKinds::new(report),
         }
     }
+
+    /// The kinds that cannot be read, since when and why.
+    pub(crate) fn unreadable(&self) -> Option<String> {
+        self.unread.summary()
+    }
 }
 
 /// What to watch, and how each object is passed on.

@@ -1,6 +1,7 @@
 //! Which requests may be open: a request is admitted by its grant, and ends with it. Needs no network, so the
 //! simulation (`e2e/hub-sim`) runs it beside the other controllers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,9 +19,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::sessions::{Session, Sessions};
 
-/// How long requests stay open while a kind that grants depend on cannot be read, after the minute in which it counts as
+/// How long requests stay open while something that they rest on cannot be read, after the minute in which it counts as
 /// read. Meanwhile none is admitted.
 const DOUBT: Duration = Duration::from_mins(5);
+
+/// The kinds that grants depend on.
+const GRANTS: &str = "grants";
 
 /// The requests that may be open. Clones share them.
 #[derive(Clone)]
@@ -29,8 +33,14 @@ pub struct Admission {
     protected: ProtectedNamespaces,
     pub(crate) sessions: Sessions,
     tasks: Tasks,
-    /// Since when the fleet cannot be read.
-    doubt: Arc<Mutex<Option<Instant>>>,
+    doubt: Arc<Mutex<Doubt>>,
+}
+
+/// What cannot be read at present, and since when that is not nothing.
+#[derive(Default)]
+struct Doubt {
+    unread: BTreeSet<&'static str>,
+    since: Option<Instant>,
 }
 
 impl Admission {
@@ -46,23 +56,35 @@ impl Admission {
         }
     }
 
-    /// Ends what is open if the fleet cannot be read for [`DOUBT`].
-    fn set_read(&self, is_read: bool) {
+    /// Records whether something that every request rests on can be read. Ends what is open if that is not so for
+    /// [`DOUBT`].
+    pub(crate) fn set_read(&self, what: &'static str, is_read: bool) {
         let mut doubt = self.doubt.lock();
         if is_read {
-            *doubt = None;
-        } else if doubt.is_none() {
+            doubt.unread.remove(what);
+        } else {
+            doubt.unread.insert(what);
+        }
+        if doubt.unread.is_empty() {
+            doubt.since = None;
+        } else if doubt.since.is_none() {
             let since = Instant::now();
-            *doubt = Some(since);
+            doubt.since = Some(since);
             let this = self.clone();
             self.tasks.spawn_once("the end of requests in doubt", async move {
                 sleep_until(since + DOUBT).await;
-                if *this.doubt.lock() == Some(since) {
-                    tracing::warn!("closing every open request, since grants cannot be read");
+                let doubt = this.doubt.lock();
+                if doubt.since == Some(since) {
+                    tracing::warn!(unread = ?doubt.unread, "closing every open request, which rest on what cannot be read");
                     this.sessions.cut(|_, _| true);
                 }
             });
         }
+    }
+
+    /// The first of the Secrets that cannot be read.
+    fn unread_secret(&self) -> Option<&'static str> {
+        self.doubt.lock().unread.iter().find(|what| **what != GRANTS).copied()
     }
 
     /// Opens a request to a cluster, if the grant of the caller's namespace allows it.
@@ -82,7 +104,7 @@ impl Admission {
         // Opened before the decision, so that a grant that ends in between cuts the request.
         let session = self.sessions.open(key, weight, cut)?;
         entry::admit(&self.fleet.read(), &self.protected, caller, cluster)?;
-        Ok(session)
+        self.unread_secret().map_or(Ok(session), |what| Err(Refusal::SecretUnread(what)))
     }
 }
 
@@ -96,7 +118,7 @@ impl Controller for Admission {
     }
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        self.set_read(fleet.is_read());
+        self.set_read(GRANTS, fleet.is_read());
         let concerns = |namespace: &Namespace, cluster: &ClusterName| match touched {
             Touched::Nothing => false,
             Touched::Cluster(touched) => touched == cluster || touched.as_str() == namespace.as_str(),
@@ -105,5 +127,39 @@ impl Controller for Admission {
         self.sessions.cut(|namespace, cluster| {
             concerns(namespace, cluster) && entry::is_cut(fleet, &self.protected, namespace, cluster)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hub_process::process::{Process, Setup};
+    use kube::{Client, Config};
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn open_requests_end_five_minutes_after_a_secret_became_unknown_unless_all_are_read_before() {
+        let client = Client::try_from(Config::new("http://localhost:1".parse().unwrap())).unwrap();
+        let process = Process::new(Setup::new(client));
+        let admission = Admission::new(&process.shared, ProtectedNamespaces::default(), 10);
+        let key = || ProfileKey { namespace: "team".into(), cluster: "one".into() };
+        let open =
+            || admission.sessions.open(key(), 1, CancellationToken::new()).unwrap_or_else(|_| panic!());
+        let request = open();
+        admission.set_read("one", false);
+        admission.set_read("two", false);
+        sleep(DOUBT - Duration::from_secs(1)).await;
+        admission.set_read("one", true);
+        assert_eq!(admission.unread_secret(), Some("two"));
+        admission.set_read("two", true);
+        assert_eq!(admission.unread_secret(), None);
+        sleep(2 * DOUBT).await;
+        assert!(!request.cut.is_cancelled());
+        admission.set_read("two", false);
+        sleep(DOUBT - Duration::from_secs(1)).await;
+        assert!(!request.cut.is_cancelled());
+        sleep(Duration::from_secs(2)).await;
+        assert!(request.cut.is_cancelled());
     }
 }

@@ -14,7 +14,7 @@ use hub_process::process::Shared;
 use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::observe::health::Health;
 use hub_runtime::observe::serving_certificate::ServingCertificate;
-use hub_runtime::watch::Watch;
+use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use konnectivity::Dialer;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -83,6 +83,35 @@ impl UserServer {
             (OnceLock::new(), Mutex::default(), Mutex::new(Some((listener, certificate))));
         Self { settings, dialer, entry, health, watches, late, listener }
     }
+
+    fn needed<S>(&self, resource: &'static str, sink: S) -> Needed<S> {
+        Needed { sink, resource, admission: self.entry.admission.clone() }
+    }
+}
+
+/// Secrets without which no request is admitted.
+struct Needed<S> {
+    sink: S,
+    resource: &'static str,
+    admission: Admission,
+}
+
+impl<S: Sink<Secret>> Sink<Secret> for Needed<S> {
+    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
+        self.sink.apply(key, object);
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.sink.delete(key);
+    }
+
+    fn listed(&mut self) {
+        self.admission.set_read(self.resource, true);
+    }
+
+    fn unread(&mut self) {
+        self.admission.set_read(self.resource, false);
+    }
 }
 
 impl Controller for UserServer {
@@ -103,15 +132,16 @@ impl Controller for UserServer {
             ("secrets (CA of the proxy server)", &proxy.ca_secret),
         ] {
             let watch = Watch::<Secret>::all(resource).in_namespace(proxy.namespace.as_str());
-            watches.watch(watch.named(name), secrets.clone());
+            watches.watch(watch.named(name), self.needed(resource, secrets.clone()));
         }
     }
 
     fn begin(&self) {
         // Not before clusters are known.
         if let Some(watches) = self.watches.get() {
-            let accounts = Watch::<Secret>::all("secrets (accounts)").named(self.settings.account.as_str());
-            watches.watch(accounts, self.entry.accounts.clone());
+            let resource = "secrets (accounts)";
+            let accounts = Watch::<Secret>::all(resource).named(self.settings.account.as_str());
+            watches.watch(accounts, self.needed(resource, self.entry.accounts.clone()));
         }
     }
 

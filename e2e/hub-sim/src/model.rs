@@ -100,6 +100,9 @@ impl Request {
 
 /// Decodes a percent-encoded part of a query.
 fn decoded(text: &str) -> String {
+    if !text.contains(['%', '+']) {
+        return text.to_owned();
+    }
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, left @ ..] = rest {

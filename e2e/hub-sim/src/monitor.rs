@@ -66,6 +66,15 @@ pub struct Monitor {
 /// The kinds that every grant rests on.
 pub(crate) const GRANTS: [&str; 3] = ["managedclusters", "managedclustersets", "managedclustersetbindings"];
 
+/// The names of objects in the rules of a role.
+fn names_in_rules(role: &Option<Arc<Value>>) -> BTreeSet<&str> {
+    let rules = role.iter().flat_map(|role| role["rules"].as_array().into_iter().flatten());
+    rules
+        .flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten())
+        .filter_map(Value::as_str)
+        .collect()
+}
+
 /// Kinds whose writes are not part of the state.
 const NOISE: [&str; 2] = ["events", "leases"];
 
@@ -198,8 +207,8 @@ impl Monitor {
         }
     }
 
-    /// Judges a write while some kinds could not be read for more than a minute: no object and no token is created on a
-    /// grant that rests on one of them.
+    /// Judges a write while some kinds could not be read for more than a minute: no object, no token and no permission is
+    /// created on a grant that rests on one of them.
     pub fn judge_knowledge(
         &mut self,
         server: &Server,
@@ -214,7 +223,8 @@ impl Monitor {
             let is_new = change.before.is_none() && change.after.is_some();
             let has_new_token =
                 token(&change.after).is_some() && token(&change.after) != token(&change.before);
-            if NOISE.contains(&plural) || !(is_new || has_new_token) {
+            let is_wider = !names_in_rules(&change.after).is_subset(&names_in_rules(&change.before));
+            if NOISE.contains(&plural) || !(is_new || has_new_token || is_wider) {
                 continue;
             }
             let is_copy = plural == "secrets" && !change.after.as_deref().is_some_and(is_marked);
@@ -222,6 +232,8 @@ impl Monitor {
                 GRANTS.contains(&kind)
                     || kind == plural
                     || is_copy && ["managedserviceaccounts", "clusterprofiles"].contains(&kind)
+                    || is_copy && self.limited_secrets && kind == "rolebindings"
+                    || plural == "rolebindings" && kind == "clusterroles"
             };
             if let Some(kind) = unread.iter().find(|kind| rests_on(kind)) {
                 let what = format!("{} {}", request.method, request.path);

@@ -11,7 +11,7 @@ use hub_api::crds::{Flavour, all, cluster_profile};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use self::requests::OpenRequest;
+use self::requests::{Decides, OpenRequest};
 use crate::consumers::{self, KINDS, Permissions};
 use crate::hub;
 use crate::model::{Request, Server};
@@ -290,7 +290,7 @@ struct Run<'a> {
     /// The open requests by own identities.
     requests: Vec<OpenRequest>,
     /// What decides about requests to each cluster, and since when.
-    decided: BTreeMap<&'static str, (String, Duration)>,
+    decided: BTreeMap<&'static str, (Decides, Duration)>,
     outcome: Outcome,
 }
 

@@ -65,7 +65,7 @@ async fn serve(
         Fate::Answered { answer, .. } => *answer,
     };
     match answer {
-        Answer::Object(code, object) => Ok(response(code, object.to_string(), None)?),
+        Answer::Object(code, object) => Ok(response(code, serde_json::to_vec(&object)?, None)?),
         Answer::Failure(failure) => {
             let retry_after = failure.details["retryAfterSeconds"].as_u64();
             let text = if failure.reason.is_empty() {
@@ -73,7 +73,7 @@ async fn serve(
             } else {
                 failure.status().to_string()
             };
-            Ok(response(failure.code, text, retry_after)?)
+            Ok(response(failure.code, text.into(), retry_after)?)
         }
         Answer::Watch(start) => {
             let changes = world.changes(&request.path);
@@ -87,7 +87,7 @@ async fn serve(
 
 fn response(
     code: u16,
-    text: String,
+    text: Vec<u8>,
     retry_after: Option<u64>,
 ) -> Result<http::Response<SimBody>, http::Error> {
     let body = Full::new(Bytes::from(text)).map_err(|never: Infallible| match never {}).boxed_unsync();
@@ -240,10 +240,11 @@ impl Open {
 }
 
 fn lines(events: &[Value]) -> Frame<Bytes> {
-    let mut text = String::new();
+    let mut text = Vec::new();
     for event in events {
-        text.push_str(&event.to_string());
-        text.push('\n');
+        // A vector takes every byte.
+        let _ = serde_json::to_writer(&mut text, event);
+        text.push(b'\n');
     }
     Frame::data(Bytes::from(text))
 }

@@ -252,6 +252,26 @@ async fn open_requests_stay_if_the_kind_can_be_read_again_before_the_five_minute
     assert!(!request.cut.is_cancelled());
 }
 
+#[tokio::test(start_paused = true)]
+async fn while_a_kind_that_permissions_rest_on_cannot_be_read_none_is_added_and_then_all_are() {
+    // Bindings, RoleBindings and ClusterRoles.
+    for kind in [2, 6, 7] {
+        let stage = Stage::with(Setting { means: Means { granted: true, leases: false }, ..Setting::PLAIN });
+        stage.perform([O::Unbind(1, 1)]);
+        stage.start(Gates::ALL);
+        sleep(10 * SECOND).await;
+        stage.perform([O::Unread(kind, FailureMode::Denied)]);
+        sleep(2 * MINUTE).await;
+        stage.perform([O::Bind(1, 1), O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
+        sleep(MINUTE).await;
+        assert!(!stage.exists("rolebindings", "other", COPIES_ROLE), "{kind}");
+        stage.perform([O::Reread]);
+        sleep(MINUTE).await;
+        assert!(stage.exists("rolebindings", "other", COPIES_ROLE), "{kind}");
+        stage.assert_right();
+    }
+}
+
 /// Starts the processes, waits until they rest, and lets `happens` lead to a create at this path whose response is lost;
 /// its object is shown late.
 async fn a_create_without_a_response(
@@ -486,6 +506,19 @@ async fn a_permission_stays_until_the_copy_is_gone_whatever_fails_before() {
         sleep(6 * MINUTE).await;
         assert!(!stage.exists("rolebindings", "team", COPIES_ROLE), "{method}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permission_is_withdrawn_although_no_namespace_is_bound_any_more_when_the_syncer_starts() {
+    let stage = Stage::with(Setting { means: Means { granted: true, leases: true }, ..Setting::PLAIN });
+    stage.start(Gates::PROFILES);
+    sleep(10 * SECOND).await;
+    assert!(stage.exists("rolebindings", "team", COPIES_ROLE));
+    stage.perform([O::Unbind(0, 0), O::Unbind(1, 1)]);
+    sleep(10 * SECOND).await;
+    stage.start(Gates::CREDENTIALS);
+    sleep(10 * MINUTE).await;
+    assert!(!stage.exists("rolebindings", "team", COPIES_ROLE));
 }
 
 #[tokio::test(start_paused = true)]
@@ -817,7 +850,7 @@ async fn what_is_created_and_deleted_while_no_watch_shows_either_is_recreated() 
     let objects = [
         ("clusterprofiles", "other", "a-b", false),
         ("managedserviceaccounts", "a-b", "b-c", false),
-        ("clusterpermissions", "a-b", "hub-addons-consumer-b-c", false),
+        ("manifestworks", "a-b", "hub-addons-consumer-b-c", false),
         ("multikueueclusters", "", "a-b", false),
         ("secrets", "other", "a-b-b-c", false),
         ("secrets", "other", "a-b-b-c", true),
@@ -872,4 +905,25 @@ async fn an_edit_that_a_restored_backup_brings_back_is_undone_again() {
         sleep(MINUTE).await;
         stage.assert_right();
     }
+}
+
+/// By its version, the Secret that blocked the copy is later than the copy.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_ends_unseen_after_a_restore_is_recreated_although_another_secret_blocked_it_before() {
+    let stage = Stage::new();
+    stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0), O::Backup]);
+    stage.perform((0..20).map(|health| O::Health(0, health)));
+    stage.perform([O::Secret(0, 0, 0, SecretTenant::CreateForeign)]);
+    stage.start(Gates::ALL);
+    sleep(SECOND).await;
+    stage.perform([O::Restore(60)]);
+    while !stage.exists("secrets", "team", "a-c") {
+        sleep(SECOND / 100).await;
+    }
+    sleep(SECOND / 10).await;
+    // Its owner is the profile that is lost.
+    stage.perform([O::Collect]);
+    assert!(!stage.exists("secrets", "team", "a-c"));
+    sleep(MINUTE).await;
+    stage.assert_right();
 }

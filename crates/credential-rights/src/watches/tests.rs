@@ -8,6 +8,7 @@ use hub_core::protected::ProtectedNamespaces;
 use hub_core::rights::{CLEARED_NAMESPACES, GRACE, PermissionSettings};
 use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
+use hub_runtime::reconciler::{Objects as _, Planned};
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -242,12 +243,48 @@ async fn the_role_of_an_application_is_absent_when_the_list_does_not_show_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn while_a_kind_cannot_be_read_no_permission_is_created_or_replaced_and_no_rule_is_written() {
+    let (store, key) = (store(), RightsKey::Copies("team".into()));
+    let next = |key: &RightsKey| match store.plan(key, None) {
+        Planned::Write(action, _) => action.verb(),
+        Planned::Wait(_) | Planned::Unknown => panic!("a plan is a write or none"),
+    };
+    let mut bindings = RoleBindingSink { store: Arc::clone(&store) };
+    let mut copies = CopiesRoleSink(Arc::clone(&store));
+    copies.apply(&in_team(), Ok(copies_role()));
+    // The syncer should have it, and it is that of an earlier role.
+    bindings.apply(&in_team(), Ok(settings().binding(&"team".into(), "uid of an earlier role")));
+    queued(&store).await;
+    assert_eq!(next(&key), Some("delete"));
+    for is_read in [false, true] {
+        if is_read {
+            bindings.listed()
+        } else {
+            bindings.unread()
+        }
+        assert_eq!(queued(&store).await, ["copies in team"]);
+        assert_eq!(next(&key), is_read.then_some("delete"));
+    }
+    copies.unread();
+    assert_eq!((queued(&store).await, next(&key)), (vec!["copies in team".to_owned()], None));
+
+    let mut tokens = tokens_role(&store);
+    let mut observed = cluster_role(1);
+    observed.rules = role(1).rules;
+    tokens.apply(&in_team(), Ok(observed));
+    store.accounts_listed();
+    assert_eq!(next(&RightsKey::Tokens), Some("patch"));
+    Sink::<ClusterRole>::unread(&mut tokens);
+    assert_eq!(next(&RightsKey::Tokens), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_grace_of_a_permission_passes_only_while_one_lease_of_the_syncer_is_renewed() {
     for is_recreated in [false, true] {
         let (store, team) = (idle().await, Namespace::from("team"));
         let ours = settings().binding(&team, "uid of the role");
         store.set_binding(&team, Some(ObservedRoleBinding::read(&ours.metadata.clone(), Some(ours))));
-        assert!(store.has_permission(&team), "it exists, and is not needed any more");
+        assert_eq!(store.has_permission(&team), Some(true), "it exists, and is not needed any more");
         queued(&store).await;
         let mut sink = LeaseSink(Arc::clone(&store));
         for second in (0..=2 * GRACE.as_secs()).step_by(10) {

@@ -26,15 +26,16 @@ enum Change {
     SetReselected,
     ClusterLeft,
     ClusterDeleting,
+    ClusterDenied,
     ProfileDeleted,
 }
 
 use Change::{
-    AccountDeleted, AnnotationNarrowed, BindingDeleted, BindingUnbound, ClusterDeleting, ClusterLeft,
-    LabelRemoved, ProfileDeleted, SetReselected, SourceDeleted, SourceUnlabelled,
+    AccountDeleted, AnnotationNarrowed, BindingDeleted, BindingUnbound, ClusterDeleting, ClusterDenied,
+    ClusterLeft, LabelRemoved, ProfileDeleted, SetReselected, SourceDeleted, SourceUnlabelled,
 };
 
-const CHANGES: [Change; 11] = [
+const CHANGES: [Change; 12] = [
     LabelRemoved,
     AnnotationNarrowed,
     AccountDeleted,
@@ -45,6 +46,7 @@ const CHANGES: [Change; 11] = [
     SetReselected,
     ClusterLeft,
     ClusterDeleting,
+    ClusterDenied,
     ProfileDeleted,
 ];
 
@@ -133,6 +135,10 @@ impl World {
             ClusterDeleting => {
                 hold(client, &leaving.clone().into(), HOLD).await;
                 delete(client, &leaving.into()).await;
+            }
+            ClusterDenied => {
+                let denied = json!({ "spec": { "hubAcceptsClient": false } });
+                crate::support::world::merge(client, &leaving.into(), &denied).await;
             }
             ProfileDeleted => {
                 delete(client, &profile(namespace, account.namespace().unwrap())).await;

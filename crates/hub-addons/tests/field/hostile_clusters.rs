@@ -12,7 +12,7 @@ use hostile_cluster::{Act, Cluster, Identity};
 use local_hub::field::HOME;
 use local_hub::{LocalHub, Running, ServingAuthority, eventually, ocm};
 use serde_json::{Value, json};
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -42,7 +42,9 @@ struct Stage {
     /// Of an application to which all clusters are granted.
     token: String,
     _agents: JoinSet<()>,
-    _hub: Hub,
+    hub: Hub,
+    /// The ClusterRoleBinding of the user server.
+    permission: String,
 }
 
 impl Stage {
@@ -51,7 +53,7 @@ impl Stage {
         let hub = Hub::with_rights(LocalHub::builder().start().await.unwrap(), Vec::new()).await;
         let access = hub.service_account(HOME, "user-server").await.unwrap();
         let [everywhere, in_home] = permissions();
-        hub.grant_service_account(HOME, "user-server", everywhere).await.unwrap();
+        let permission = hub.grant_service_account(HOME, "user-server", everywhere).await.unwrap();
         access.grant_in_namespace(in_home).await.unwrap();
         let application = hub.service_account("team", "application").await.unwrap();
         let token = application.token_for(AUDIENCE, HOUR).await.unwrap().expose().to_owned();
@@ -112,7 +114,8 @@ impl Stage {
         }
         let relay = Relay::before(SocketAddr::from(([127, 0, 0, 1], clients))).await;
         let (server, address) = start(&hub, access.kubeconfig(), &certificates, relay.address, more).await;
-        Self { server, _proxy: proxy, address, authority, relay, token, _agents: running, _hub: hub }
+        let _agents = running;
+        Self { server, _proxy: proxy, address, authority, relay, token, _agents, hub, permission }
     }
 
     /// The response of a cluster, and whether it is what an honest one responds.
@@ -128,6 +131,15 @@ impl Stage {
         eventually(&format!("{cluster} responds"), SOON, async || match self.asks(cluster).await {
             (_, true) => Ok(()),
             (response, false) => Err(response),
+        })
+        .await;
+    }
+
+    /// Waits until a request to a cluster is refused with a 503 that says this.
+    async fn refuses(&self, cluster: &str, why: &str, within: Duration) {
+        eventually(&format!("a refusal: {why}"), within, async || match self.asks(cluster).await {
+            (response, _) if response.starts_with("HTTP/1.1 503 ") && response.contains(why) => Ok(()),
+            (response, _) => Err(response),
         })
         .await;
     }
@@ -181,6 +193,48 @@ async fn requests_succeed_again_soon_after_the_proxy_server_has_frozen() {
     stage.reaches(HONEST[0]).await;
     stage.relay.frozen.send_replace(());
     stage.reaches(HONEST[0]).await;
+}
+
+/// The simulation shows that what is open ends after five more minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_requests_get_503_while_grants_or_tokens_could_not_be_read_for_a_minute_and_what_is_open_stays() {
+    const ENDLESS: &str = "endless";
+    let clusters = vec![(HONEST[0].to_owned(), Act::Honest), (ENDLESS.to_owned(), Act::EndlessBody)];
+    let stage = Box::pin(Stage::start(clusters, false, &[])).await;
+    let hub = &stage.hub;
+    stage.reaches(HONEST[0]).await;
+    let open = Raw::connect(stage.address, &stage.authority.ca_pem()).await;
+    let mut open = open.starts(&format!("{ENDLESS}/watch"), &stage.token).await.into_stream();
+    open.read_exact(&mut [0; 100]).await.unwrap();
+
+    let [[fleet, reviews, secrets], _] = permissions().map(|rules| {
+        let mut rules = rules.into_iter();
+        [(); 3].map(|()| rules.next().unwrap_or_default())
+    });
+    hub.grant_service_account(HOME, "user-server", vec![reviews]).await.unwrap();
+    let removed = hub.kubectl(&["delete", "clusterrolebinding", &stage.permission]).await.unwrap();
+    assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
+    // Ends the open watches.
+    hub.stop_api_server().await.unwrap();
+    hub.start_api_server().await.unwrap();
+    stage.refuses(HONEST[0], "cannot be decided at the moment", Duration::from_mins(4)).await;
+    hub.grant_service_account(HOME, "user-server", vec![fleet]).await.unwrap();
+    stage.refuses(HONEST[0], "can no longer read its secrets (accounts)", SOON).await;
+    // More than the buffers in between can contain.
+    let mut part = vec![0; 1 << 20];
+    for _ in 0..64 {
+        open.read_exact(&mut part).await.unwrap();
+    }
+    hub.grant_service_account(HOME, "user-server", vec![secrets]).await.unwrap();
+    stage.reaches(HONEST[0]).await;
+
+    // An administrator denies the cluster, with which all of this ends.
+    let cluster = ocm::ManagedCluster::named(ENDLESS).in_set("blue");
+    world::merge(&hub.ocm, &cluster.into(), &json!({ "spec": { "hubAcceptsClient": false } })).await;
+    let ended = async { while open.read_exact(&mut part).await.is_ok() {} };
+    tokio::time::timeout(SOON, ended).await.unwrap();
+    let (response, _) = stage.asks(ENDLESS).await;
+    assert!(response.starts_with("HTTP/1.1 403 "), "{response}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@
 
 use crate::support::shared::{Stage, stage};
 use crate::support::shown::names;
-use crate::support::world::{HOLD, delete, events, get, hold, let_go, merge_status, told};
+use crate::support::world::{HOLD, delete, events, get, hold, let_go, merge, merge_status, told};
 use local_hub::Flavour;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::json;
@@ -138,6 +138,21 @@ async fn a_cluster_that_is_being_deleted_leaves_at_once() {
     // A new cluster of that name.
     stage.create([leaving]).await;
     stage.sees("leaving", &["leaving-1", "leaving-2"]).await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_an_administrator_denies_leaves_at_once_until_it_is_accepted_again() {
+    let stage = stage(Flavour::Map).await;
+    let denied = in_set("denied-1", "denied");
+    stage
+        .create([ocm::namespace("denied"), ocm::cluster_set("denied"), ocm::bound("denied", "denied")])
+        .await;
+    stage.create([denied.clone(), in_set("denied-2", "denied")]).await;
+    stage.sees("denied", &["denied-1", "denied-2"]).await;
+    for (accepts, seen) in [(false, &["denied-2"][..]), (true, &["denied-1", "denied-2"])] {
+        merge(&stage.ocm, &denied, &json!({ "spec": { "hubAcceptsClient": accepts } })).await;
+        stage.sees("denied", seen).await;
+    }
 }
 
 #[tokio::test]

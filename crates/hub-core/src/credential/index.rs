@@ -133,6 +133,8 @@ pub struct CredentialIndex {
     profiles: BTreeMap<ProfileKey, ProfileMetadata>,
     /// Whether ClusterProfiles cannot be read.
     pub profiles_unread: bool,
+    /// Whether the RoleBindings that give the permission for copies cannot be read.
+    pub permissions_unread: bool,
     /// The served versions of ClusterProfile. Only copies whose owner reference has another version are rewritten.
     pub served_versions: ServedVersions,
 }

@@ -141,7 +141,7 @@ pub fn plan(
 ) -> CopyPlan {
     effort::count(|spent| spent.plans += 1);
     let namespace = &copy_key.namespace;
-    let knows_copies = index.knows_copies(namespace);
+    let is_unknown = !index.knows_copies(namespace) || index.permissions_unread;
     let origin = observed.and_then(|observed| Origin::find(index, copy_key, observed));
     let unseen = index.created(copy_key).filter(|_| observed.is_none());
     let mut accounts: Vec<AccountKey> = index.accounts_named(&copy_key.name).collect();
@@ -163,11 +163,11 @@ pub fn plan(
             None => leave_alone(&claims),
         },
     };
-    if !knows_copies || !index.permits_copies(namespace) {
+    if is_unknown || !index.permits_copies(namespace) {
         plan.mark_unpermitted(&claims);
     }
     // Before all copies of a namespace are known, only what must not be there is removed.
-    if !knows_copies && !plan.is_removal {
+    if is_unknown && !plan.is_removal {
         plan = CopyPlan { states: plan.states, ..CopyPlan::default() };
     }
     plan

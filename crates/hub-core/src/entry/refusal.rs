@@ -77,6 +77,9 @@ pub enum Refusal {
     /// There is no token of the account that reaches the cluster.
     #[error("the cluster {0} has not reported the token of the user server's ManagedServiceAccount yet")]
     NoAccount(ClusterName),
+    /// What identifies the user server to clusters and to the proxy server may be out of date.
+    #[error("the user server can no longer read its {0}; try again")]
+    SecretUnread(&'static str),
     /// The API server of the cluster cannot be told from that of another one.
     #[error(
         "the cluster {0} has a CA in common with another cluster, which the user server is configured to refuse"
@@ -125,6 +128,8 @@ pub enum RefusalReason {
     Limit,
     /// The cluster has not reported the token of the user server's account yet.
     NoAccount,
+    /// The Secrets of the accounts, of the client certificate or of the proxy server's CA could not be read for a minute.
+    SecretUnread,
     /// The cluster has a CA in common with another one (`--refuse-shared-authorities`).
     SharedAuthority,
     /// The cluster cannot be reached.
@@ -170,6 +175,7 @@ impl Refusal {
             | Self::TooSlow(_)
             | Self::TooManyReviews => RefusalReason::Limit,
             Self::NoAccount(_) => RefusalReason::NoAccount,
+            Self::SecretUnread(_) => RefusalReason::SecretUnread,
             Self::SharedAuthority(_) => RefusalReason::SharedAuthority,
             Self::Unreachable { .. } => RefusalReason::Unreachable,
             Self::AccountRefused(_) => RefusalReason::AccountRefused,
@@ -194,7 +200,11 @@ impl Refusal {
             | Self::AccountRefused(_)
             | Self::Redirect(_)
             | Self::SharedAuthority(_) => 502,
-            Self::ReviewUnknown | Self::GrantUnknown(_) | Self::NoAccount(_) | Self::ShuttingDown => 503,
+            Self::ReviewUnknown
+            | Self::GrantUnknown(_)
+            | Self::NoAccount(_)
+            | Self::SecretUnread(_)
+            | Self::ShuttingDown => 503,
         }
     }
 

@@ -355,28 +355,6 @@ fn what_a_profile_publishes_is_read_from_our_entry_alone() {
     }
 }
 
-#[test]
-fn an_overlap_that_clients_could_not_take_is_left_out() {
-    // Copies with other serial numbers, which are as long.
-    let block = pem::parse(ECDSA).unwrap();
-    let place =
-        block.contents().windows(2).position(|bytes| matches!(bytes, [0x02, 0x08 | 0x09])).unwrap() + 4;
-    let many = |first: u16| -> TrustBundle {
-        let text: String = (first..first + 100)
-            .map(|number| {
-                let mut der = block.contents().to_vec();
-                der[place..place + 2].copy_from_slice(&number.to_be_bytes());
-                pem::encode(&pem::Pem::new("CERTIFICATE", der))
-            })
-            .collect();
-        TrustBundle::from_pem(text.as_bytes()).unwrap()
-    };
-    let mut index = ready(&[RSA]);
-    index.set_anchors(index.place(), Ok(many(0)));
-    index.set_anchors(index.place(), Ok(many(100)));
-    assert_eq!(anchors(&index, "c1"), many(100), "the current ones, which fit");
-}
-
 fn fleet_with(configs: &Value) -> Fleet {
     let object = json!({
         "metadata": { "name": "c1" }, "spec": { "managedClusterClientConfigs": configs },

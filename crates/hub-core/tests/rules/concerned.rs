@@ -9,7 +9,7 @@ use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use hub_core::concerned::{KnownProfiles, concerned};
 use hub_core::fleet::{Fleet, Touched};
 
-use crate::support::{arrive, binding, broken, exclusive, fleet, key, leave, member};
+use crate::support::{binding, exclusive, fleet, key, member};
 
 /// The profiles of a hub, and those that are pending.
 #[derive(Default)]
@@ -95,23 +95,4 @@ fn a_refused_key_without_a_profile_is_concerned_while_it_is_pending_only() {
         concerned_keys(&hub(), &namespaces(&["team"]), &profiles),
         keys(&[("team", "c1"), ("team", "c2"), ("team", "c3")])
     );
-}
-
-#[test]
-fn a_key_whose_grant_is_unknown_is_concerned() {
-    let mut fleet = hub();
-    let touched = arrive(&mut fleet, &broken("dev"));
-    assert_eq!(
-        concerned_keys(&fleet, &touched, &Profiles::default()),
-        keys(&[("lab", "c3")]).into_iter().chain(keys(&[("lab", "c1"), ("lab", "c2")])).collect()
-    );
-}
-
-#[test]
-fn a_profile_whose_last_binding_is_gone_is_concerned() {
-    let mut fleet = hub();
-    let touched = leave(&mut fleet, &binding("lab", "dev"));
-    let profiles = Profiles { existing: keys(&[("lab", "c3")]), ..Profiles::default() };
-    assert_eq!(concerned_keys(&fleet, &touched, &profiles), keys(&[("lab", "c3")]));
-    assert_eq!(concerned_keys(&fleet, &touched, &Profiles::default()), keys(&[]));
 }

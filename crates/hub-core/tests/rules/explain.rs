@@ -12,18 +12,15 @@ mod steps;
 
 use std::collections::BTreeMap;
 
-use hub_api::labels;
-use hub_core::access::{AccessIndex, AccessSource, Known, Presented, PublishedServer, Sighting};
-use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
-use hub_core::explain::observed::{Lease, OCM_GATES, Observed, enabled_gates};
+use hub_core::access::{AccessIndex, AccessSource, Presented, PublishedServer, Sighting};
+use hub_core::credential::index::CredentialIndex;
+use hub_core::explain::observed::{OCM_GATES, Observed, enabled_gates};
 use hub_core::explain::{Object, Question, Status, Step, explain};
-use hub_core::fleet::Fleet;
 use hub_core::project::ProjectionSettings;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use self::scene::{CONTROLLERS, RSA, Scene, access, access_without, lease, now, one};
-use crate::support::credential::secret_key;
-use crate::support::{NOON, binding, condition, exclusive, fleet, key, member, with};
+use self::scene::{CONTROLLERS, RSA, Scene, access, now, one};
+use crate::support::{binding, condition, exclusive, fleet, key, member, with};
 
 #[test]
 fn where_everything_is_in_order_every_step_says_so() {
@@ -67,31 +64,7 @@ fn a_server_that_was_asked_is_in_order_if_clients_accept_its_certificate() {
 }
 
 #[test]
-fn controllers_that_do_not_lead_and_others_that_do_their_work_are_named() {
-    let trouble = |scene: Scene| scene.trouble();
-    let set = |holder: Option<&'static str>, renewed: &'static str| {
-        let mut scene = Scene::in_order();
-        scene.edits = vec![match (holder, renewed) {
-            (None, _) => |hub| replace_lease(hub, lease(None, NOON)),
-            _ => |hub| replace_lease(hub, lease(Some("pod-1"), "2026-05-01T11:59:00Z")),
-        }];
-        scene
-    };
-    let not_leading = [(Step::Controllers, "ControllerNotLeading".to_owned(), Status::Problem)];
-    assert_eq!(trouble(set(None, NOON)), not_leading);
-    assert_eq!(trouble(set(Some("pod-1"), "2026-05-01T11:59:00Z")), not_leading);
-    // Without leader election there is no Lease: that is wrong where something is left to write.
-    let no_leases = Scene::in_order().observing(|hub| hub.leases = Some(BTreeMap::new()));
-    assert_eq!(trouble(no_leases), []);
-    let nobody_writes = Scene::in_order().observing(|hub| {
-        hub.leases = Some(BTreeMap::new());
-        hub.profiles.clear();
-    });
-    let expected = [(Step::Controllers, "ControllerNotFound"), (Step::Profile, "NoProfile")];
-    let expected = expected.map(|(step, code)| (step, code.to_owned(), Status::Problem));
-    assert_eq!(trouble(nobody_writes), expected);
-
-    // A gate of OCM is a problem if it is that of a controller of ours that runs.
+fn a_gate_of_ocm_is_a_problem_if_it_is_that_of_a_controller_of_ours_that_runs() {
     let beside = |controllers: &[&str], gate: &'static str| {
         let mut hub = Scene::in_order().observed();
         hub.leases.as_mut().unwrap().retain(|name, _| controllers.contains(&name.as_str()));
@@ -110,71 +83,20 @@ fn controllers_that_do_not_lead_and_others_that_do_their_work_are_named() {
         let others: Vec<_> = CONTROLLERS.into_iter().filter(|other| *other != controller).collect();
         assert_eq!(beside(&others, controller), [], "{controller}");
     }
-    let written = json!({ "metadata": { "managedFields": [
-        managed("hub-addons", "2026-05-01T11:00:00Z"), managed("registration", "2026-05-01T11:30:00Z"),
-    ] } });
-    let scene = Scene::in_order().profile(&written);
-    assert_eq!(trouble(scene), [(Step::Profile, "OtherWriter".to_owned(), Status::Problem)]);
-    // Once this project has written last, what another has left is no matter.
-    let written = json!({ "metadata": { "managedFields": [
-        managed("registration", "2026-05-01T11:00:00Z"), managed("hub-addons", "2026-05-01T11:30:00Z"),
-    ] } });
-    assert_eq!(trouble(Scene::in_order().profile(&written)), []);
 }
 
 #[test]
-fn a_controller_that_does_not_run_has_no_check_mark_and_its_line_names_it() {
-    let controllers = |scene: Scene, question: &Question| {
-        let findings = explain(&scene.observed(), question).findings.into_iter();
-        let about = findings.filter(|finding| finding.step == Step::Controllers);
-        about.map(|finding| (finding.mark, finding.message)).collect::<Vec<_>>()
+fn what_another_writer_has_left_is_no_matter_once_this_project_has_written_last() {
+    let written = |manager: &str, time: &str| {
+        json!({
+            "manager": manager, "operation": "Update", "apiVersion": "multicluster.x-k8s.io/v1alpha1",
+            "time": time, "fieldsType": "FieldsV1", "fieldsV1": { "f:status": { "f:version": {} } },
+        })
     };
-    let no_syncer = Scene::in_order().observing(|hub| {
-        hub.leases.as_mut().unwrap().remove("credential-syncer");
-    });
-    let lines = controllers(no_syncer, &one("team", "c1"));
-    let expected = [
-        (Status::Ok, "a process leads: profile-projector, access-provisioner"),
-        (Status::Info, "no Lease names credential-syncer: it does not run, and nothing needs it"),
-    ];
-    assert_eq!(lines, expected.map(|(mark, text)| (mark, text.to_owned())));
-    // None runs: one line, before all others, also where there is nothing to write.
-    let none = || Scene::in_order().observing(|hub| hub.leases = Some(BTreeMap::new()));
-    let lines = controllers(none(), &one("team", "c1"));
-    assert!(matches!(&*lines, [(Status::Info, _)]), "the profile shows that they have run: {lines:?}");
-    for question in [Question::default(), one("team", "c1")] {
-        let mut hub = none().observed();
-        hub.profiles.clear();
-        let findings = explain(&hub, &question).findings;
-        assert_eq!(findings[0].message, "no controller of the hub addons runs: none has a Lease");
-        assert_eq!(findings[0].mark, Status::Problem);
-    }
-    let empty = none().observing(|hub| {
-        (hub.fleet, hub.profiles) = (fleet([]), BTreeMap::new());
-    });
-    let lines = controllers(empty, &Question::default());
-    assert!(matches!(&*lines, [(Status::Problem, _)]), "{lines:?}");
-}
-
-#[test]
-fn a_namespace_that_does_not_exist_is_called_that_and_nothing_else_is_said_about_it() {
-    let missing = |namespace: &str, question: &Question| {
-        let mut hub = Scene::in_order().observed();
-        hub.missing_namespaces.insert(namespace.into());
-        let explanation = explain(&hub, question);
-        let findings = explanation.findings.into_iter().filter(|it| it.step != Step::Controllers);
-        let about = findings.map(|it| (it.code.as_str().to_owned(), it.message, it.fix.unwrap()));
-        (explanation.summary.problem, about.collect::<Vec<_>>())
-    };
-    let code = "NoNamespace".to_owned();
-    let (problems, about) = missing("teams", &one("teams", "c1"));
-    let text = "the namespace does not exist; did you mean the namespace team?".to_owned();
-    let fix = "kubectl clusterprofile explain team/c1".to_owned();
-    assert_eq!((problems, about), (1, vec![(code.clone(), text, fix)]));
-    let whole = Question { namespaces: vec!["elsewhere".into()], ..Question::default() };
-    let (problems, about) = missing("elsewhere", &whole);
-    let text = "the namespace does not exist".to_owned();
-    assert_eq!((problems, about), (0, vec![(code, text, "kubectl create namespace elsewhere".to_owned())]));
+    let written =
+        [written("registration", "2026-05-01T11:00:00Z"), written("hub-addons", "2026-05-01T11:30:00Z")];
+    let scene = Scene::in_order().profile(&json!({ "metadata": { "managedFields": written } }));
+    assert_eq!(scene.trouble(), []);
 }
 
 #[test]
@@ -198,21 +120,6 @@ fn each_name_that_a_gate_of_ocm_has_had_counts() {
             assert_eq!(gate.named(["Other", name].into_iter()), Some(*name), "{controller}");
         }
         assert_eq!(gate.named(off.iter().copied()), None, "{controller}");
-    }
-}
-
-#[test]
-fn the_fix_for_a_missing_trust_anchor_switches_the_user_server_on() {
-    let scene = Scene::in_order().profile(&json!({ "status": { "accessProviders": null } }));
-    let scene = scene.observing(|hub| {
-        hub.access.set_anchors(hub.access.place(), Err(hub_core::trust::TrustError::NoCertificate));
-    });
-    let findings = scene.explained().findings.into_iter();
-    let fix: Vec<_> =
-        findings.filter(|it| it.code.as_str() == "NoTrustAnchor").filter_map(|it| it.fix).collect();
-    let [fix] = &*fix else { panic!("{fix:?}") };
-    for value in ["enableServiceProxy=true", "userServer.enabled=true"] {
-        assert!(fix.contains(value), "{fix}");
     }
 }
 
@@ -265,111 +172,6 @@ fn a_gate_of_ocm_that_cannot_be_read_is_unknown_where_it_matters() {
         unread.map(|finding| finding.object.name).collect::<Vec<_>>(),
         ["cluster-manager", "managed-serviceaccount-addon-manager"]
     );
-}
-
-fn replace_lease(hub: &mut Observed, lease: Lease) {
-    hub.leases.as_mut().unwrap().insert("profile-projector".to_owned(), lease);
-}
-
-fn managed(manager: &str, time: &str) -> Value {
-    json!({
-        "manager": manager, "operation": "Update", "apiVersion": "multicluster.x-k8s.io/v1alpha1", "time": time,
-        "fieldsType": "FieldsV1", "fieldsV1": { "f:status": { "f:version": {} } },
-    })
-}
-
-#[test]
-fn a_misspelt_name_is_answered_with_the_nearest() {
-    let message = |scene: Scene, namespace: &str, cluster: &str| {
-        let explanation = explain(&scene.observed(), &one(namespace, cluster));
-        let wrong = explanation.findings.into_iter().find(|finding| finding.mark == Status::Problem).unwrap();
-        (wrong.code.as_str().to_owned(), wrong.message)
-    };
-    let berlin = || Scene::in_order().and(member("berlin", "prod"));
-    let (code, text) = message(berlin(), "team", "berlni");
-    assert_eq!(code, "NoSuchCluster");
-    assert!(text.ends_with("did you mean berlin?"), "{text}");
-    let (code, text) = message(berlin(), "teams", "berlin");
-    assert_eq!(code, "NoBinding");
-    assert!(text.ends_with("did you mean the namespace team?"), "{text}");
-    let set = Scene::in_order().and(exclusive("product")).and(binding("other", "produtc"));
-    let (code, text) = message(set, "other", "c1");
-    assert_eq!(code, "NoSuchSet");
-    assert!(text.ends_with("did you mean product?"), "{text}");
-}
-
-#[test]
-fn what_cannot_be_read_is_a_question_mark_and_the_rest_is_explained() {
-    let marks = |scene: Scene| -> Vec<(Step, Status)> {
-        let findings = scene.explained().findings.into_iter();
-        let mut marks: Vec<_> = findings.map(|finding| (finding.step, finding.mark)).collect();
-        marks.dedup();
-        marks
-    };
-    // Somebody with permissions in the one namespace.
-    let scene = Scene::in_order().observing(|hub| {
-        hub.fleet = fleet([binding("team", "prod")]);
-        (hub.knows_clusters, hub.knows_sets, hub.knows_anchors) = (false, false, false);
-        hub.leases = None;
-        let mut credentials = CredentialIndex::default();
-        let copy = hub.credentials.copy(&secret_key("team", "c1-kueue")).unwrap().clone();
-        credentials.apply_copy(&secret_key("team", "c1-kueue"), copy);
-        credentials.copies_listed(Some("team".into()));
-        hub.credentials = credentials;
-        hub.permissions.clear();
-    });
-    assert_eq!(
-        marks(scene),
-        [
-            (Step::Controllers, Status::Unknown),
-            (Step::ClusterSet, Status::Unknown),
-            (Step::Profile, Status::Ok),
-            (Step::AccessProvider, Status::Ok),
-            (Step::Credential, Status::Ok),
-            (Step::ConsumerPermission, Status::Ok),
-        ]
-    );
-    let nothing = Scene::in_order().observing(|hub| {
-        let access = access_without(false, Known::Unknown);
-        let settings = ProjectionSettings::default();
-        *hub = Observed::new(now(), settings, Fleet::default(), access, CredentialIndex::default());
-    });
-    let marks = marks(nothing);
-    assert!(marks.iter().all(|(_, mark)| *mark == Status::Unknown), "{marks:?}");
-}
-
-#[test]
-fn without_secrets_the_agent_and_the_syncer_are_taken_at_their_word() {
-    fn forget_secrets(hub: &mut Observed) {
-        let known = hub.credentials.accounts().next().unwrap();
-        let account = hub.credentials.account(&known).unwrap().clone();
-        let mut credentials = CredentialIndex::default();
-        credentials.apply_account(known, account);
-        credentials.accounts_listed();
-        let metadata =
-            json!({ "uid": "u", "labels": { labels::CLUSTER_MANAGER: "open-cluster-management" } });
-        let metadata = serde_json::from_value(metadata).unwrap();
-        let profile = ProfileMetadata::read(&metadata, Some("open-cluster-management"));
-        credentials.apply_profile(key("team", "c1"), profile);
-        hub.credentials = credentials;
-    }
-    assert_eq!(Scene::in_order().observing(forget_secrets).trouble(), []);
-    let report = |message: &str| {
-        let mut synced = condition("SyncedToClusterProfiles", "False", "WriteRefused");
-        synced["message"] = message.into();
-        json!({ "status": { "conditions": [condition("TokenReported", "True", "R"), synced] } })
-    };
-    let reported = |message: &str| {
-        Scene::in_order().with("ManagedServiceAccount", &report(message)).observing(forget_secrets).trouble()
-    };
-    let refused = [(Step::Credential, "WriteRefused".to_owned(), Status::Problem)];
-    assert_eq!(reported("team: the API server refuses to write the Secret"), refused);
-    assert_eq!(reported("teams, my-team: the API server refuses to write the Secret"), []);
-    let silent = Scene::in_order().observing(forget_secrets).observing(|hub| hub.leases = None);
-    let unknown = [(Step::Controllers, "NotReadable"), (Step::Token, "NotReadable")];
-    let mut trouble = silent.trouble();
-    trouble.dedup();
-    assert_eq!(trouble, unknown.map(|(step, code)| (step, code.to_owned(), Status::Unknown)));
 }
 
 #[test]

@@ -43,6 +43,13 @@ fn provisioner(name: &str, server: Option<&str>) -> Desired {
     Desired { status: DesiredStatus { access_providers, ..DesiredStatus::default() }, ..Desired::default() }
 }
 
+/// The same for two providers.
+fn provisioner_of_two(a: &str, b: &str) -> Desired {
+    let mut desired = provisioner("a", Some(a));
+    desired.status.access_providers.append(&mut provisioner("b", Some(b)).status.access_providers);
+    desired
+}
+
 /// What that owner alone plans for a profile.
 fn provision(object: Option<&Value>, desired: Desired) -> ProfilePlan {
     plan_of(&key("team", "c1"), &ProjectionSettings::default().manager, object, [desired])
@@ -187,11 +194,10 @@ fn a_list_that_others_have_filled_gets_no_entry_of_ours_until_there_is_room() {
 
 #[test]
 fn of_two_new_entries_the_one_for_which_there_is_room_is_added() {
-    let mut desired = provisioner("a", Some("https://a"));
-    desired.status.access_providers.append(&mut provisioner("b", Some("https://b")).status.access_providers);
-    let after = provisioned(with_others(63), desired.clone()).object.unwrap();
+    let desired = || provisioner_of_two("https://a", "https://b");
+    let after = provisioned(with_others(63), desired()).object.unwrap();
     assert_eq!(after["status"]["accessProviders"][63]["name"], "a");
-    let plan = provision(Some(&after), desired);
+    let plan = provision(Some(&after), desired());
     assert!(
         plan.findings[0].message.contains("\"b\"") && !plan.findings[0].message.contains("\"a\""),
         "{:?}",
@@ -201,17 +207,10 @@ fn of_two_new_entries_the_one_for_which_there_is_room_is_added() {
 
 #[test]
 fn of_our_entries_in_a_list_that_is_too_long_those_that_differ_are_reported() {
-    let desired = |a: &str| {
-        let mut desired = provisioner("a", Some(a));
-        desired
-            .status
-            .access_providers
-            .append(&mut provisioner("b", Some("https://b")).status.access_providers);
-        desired
-    };
-    let mut long = provisioned(with_others(62), desired("https://a")).object.unwrap();
+    let before = provisioner_of_two("https://a", "https://b");
+    let mut long = provisioned(with_others(62), before).object.unwrap();
     long["status"]["accessProviders"].as_array_mut().unwrap().push(provider("p62", "https://other"));
-    let plan = provision(Some(&long), desired("https://new"));
+    let plan = provision(Some(&long), provisioner_of_two("https://new", "https://b"));
     assert_eq!(
         (&plan.action, reasons(&plan)),
         (&ProfileAction::Nothing, vec![Reason::TooManyAccessProviders])

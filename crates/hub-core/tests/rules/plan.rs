@@ -5,7 +5,7 @@
 
 use hub_core::finding::{Finding, Reason};
 use hub_core::fleet::Fleet;
-use hub_core::profile::{self, ObservedProfile, Presence, ProfileAction, ProfilePlan};
+use hub_core::profile::{self, ObservedProfile, ProfileAction, ProfilePlan};
 use hub_core::project::{self, ProjectionSettings};
 use hub_core::version::Version;
 use serde_json::{Value, json};
@@ -225,10 +225,6 @@ fn labels_and_display_name_that_drifted_are_repaired_before_the_status() {
             json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": "open-cluster-management" } } }),
         ),
         (
-            json!({ "metadata": { "labels": { "open-cluster-management.io/cluster-name": "c2" } } }),
-            json!({ "metadata": { "labels": { "open-cluster-management.io/cluster-name": "c1" } } }),
-        ),
-        (
             json!({ "metadata": { "labels": null } }),
             json!({ "metadata": { "labels": {
                 "x-k8s.io/cluster-manager": "open-cluster-management",
@@ -238,7 +234,6 @@ fn labels_and_display_name_that_drifted_are_repaired_before_the_status() {
             } } }),
         ),
         (json!({ "spec": { "displayName": "C 1" } }), json!({ "spec": { "displayName": "c1" } })),
-        (json!({ "spec": { "displayName": null } }), json!({ "spec": { "displayName": "c1" } })),
         (
             json!({ "metadata": { "labels": { cluster_set: null } }, "spec": { "displayName": "" }, "status": null }),
             json!({ "metadata": { "labels": { cluster_set: "prod" } }, "spec": { "displayName": "c1" } }),
@@ -464,52 +459,22 @@ fn a_profile_has_a_status_if_it_shows_any_part_of_it_or_cannot_be_read() {
 }
 
 #[test]
-fn an_owner_wants_or_keeps_a_profile_exactly_if_the_grant_is_not_refused() {
-    for (fleet, is_wanted_or_kept) in
-        [(granted(&json!({})), true), (unknown(&json!({})), true), (refused(), false)]
-    {
-        let desired = project::desired(&fleet, &key("team", "c1"), &ProjectionSettings::default());
-        assert_eq!(desired.presence.identity().is_some(), is_wanted_or_kept);
-    }
-    assert!(Presence::Undecided.identity().is_none());
-}
-
-/// The plan for a profile whose status cannot be decoded.
-fn plan_for_unreadable(fleet: &Fleet, profile: &Value) -> ProfilePlan {
-    let metadata = serde_json::from_value(profile["metadata"].clone()).unwrap();
-    let observed = ObservedProfile::unreadable(&metadata, &profile["spec"], "recursion limit exceeded");
-    let (key, settings) = (key("team", "c1"), ProjectionSettings::default());
-    let desired = project::desired(fleet, &key, &settings);
-    profile::plan(&key, &settings.manager, Some(&observed), [desired])
-}
-
-#[test]
-fn a_status_that_cannot_be_read_is_left_alone_and_reported() {
-    let plan = plan_for_unreadable(&granted(&json!({})), &edited(&json!({ "status": null })));
-    assert_eq!(plan.action, ProfileAction::Nothing);
-    assert_eq!(reasons(&plan.findings), [Reason::Unreadable]);
-}
-
-#[test]
-fn metadata_is_repaired_beside_a_status_that_cannot_be_read() {
-    let drifted = edited(&json!({ "spec": { "displayName": "drift" } }));
-    let plan = plan_for_unreadable(&granted(&json!({})), &drifted);
-    let patch = json!({ "spec": { "displayName": "c1" } });
-    assert_eq!(plan.action, ProfileAction::Patch(version(), patch));
-}
-
-#[test]
-fn a_profile_whose_status_cannot_be_read_is_deleted_with_its_grant() {
-    let plan = plan_for_unreadable(&refused(), &edited(&json!({})));
-    assert_eq!(plan.action, ProfileAction::Delete(version()));
-}
-
-#[test]
-fn a_profile_of_another_manager_is_left_alone_whether_it_can_be_read_or_not() {
-    let foreign = edited(&json!({ "spec": { "clusterManager": { "name": "other" } } }));
-    let plan = plan_for_unreadable(&granted(&json!({})), &foreign);
-    assert_eq!(
-        (plan.action, reasons(&plan.findings)),
-        (ProfileAction::Nothing, vec![Reason::ForeignProfile])
-    );
+fn a_status_that_cannot_be_read_is_left_alone_and_reported_and_all_else_follows_the_plan() {
+    let plan = |fleet: &Fleet, edit: Value| {
+        let profile = edited(&edit);
+        let metadata = serde_json::from_value(profile["metadata"].clone()).unwrap();
+        let observed = ObservedProfile::unreadable(&metadata, &profile["spec"], "recursion limit exceeded");
+        let (key, settings) = (key("team", "c1"), ProjectionSettings::default());
+        let desired = project::desired(fleet, &key, &settings);
+        let plan = profile::plan(&key, &settings.manager, Some(&observed), [desired]);
+        (plan.action, reasons(&plan.findings))
+    };
+    let granted = granted(&json!({}));
+    let unreadable = vec![Reason::Unreadable];
+    assert_eq!(plan(&granted, json!({ "status": null })), (ProfileAction::Nothing, unreadable));
+    let (action, _) = plan(&granted, json!({ "spec": { "displayName": "drift" } }));
+    assert_eq!(action, ProfileAction::Patch(version(), json!({ "spec": { "displayName": "c1" } })));
+    assert_eq!(plan(&refused(), json!({})).0, ProfileAction::Delete(version()));
+    let foreign = json!({ "spec": { "clusterManager": { "name": "other" } } });
+    assert_eq!(plan(&granted, foreign), (ProfileAction::Nothing, vec![Reason::ForeignProfile]));
 }

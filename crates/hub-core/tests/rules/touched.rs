@@ -44,6 +44,9 @@ fn what_no_decision_reads_of_an_object_touches_nothing() {
         assert_eq!(change(&object, &metadata), Touched::Nothing, "{object}");
         assert_eq!(change(&object, &json!({})), Touched::Nothing, "{object}");
     }
+    let conditions = [condition("ClusterSetEmpty", "False", "ClustersSelected")];
+    let status = json!({ "status": { "conditions": conditions } });
+    assert_eq!(change(&exclusive("prod"), &status), Touched::Nothing);
 }
 
 #[test]
@@ -98,13 +101,6 @@ fn a_set_without_a_binding_touches_nothing() {
     assert_eq!(arrive(&mut fleet, &exclusive("dev")), Touched::Nothing);
     assert_eq!(arrive(&mut fleet, &broken("dev")), Touched::Nothing);
     assert_eq!(leave(&mut fleet, &exclusive("dev")), Touched::Nothing);
-}
-
-#[test]
-fn a_sets_status_touches_nothing() {
-    let status =
-        json!({ "status": { "conditions": [condition("ClusterSetEmpty", "False", "ClustersSelected")] } });
-    assert_eq!(change(&exclusive("prod"), &status), Touched::Nothing);
 }
 
 #[test]

@@ -202,18 +202,6 @@ impl Health {
         *self.inner.stopping.lock() = true;
     }
 
-    /// The kinds that cannot be read, since when and why.
-    #[must_use]
-    pub fn unreadable(&self) -> Option<String> {
-        let syncs = self.inner.syncs.lock();
-        let unread = syncs.iter().filter_map(|(name, sync)| match sync {
-            Sync::Unread(_, why) => Some(format!("{name}: {why}")),
-            _ => None,
-        });
-        let unread: Vec<_> = unread.collect();
-        (!unread.is_empty()).then(|| unread.join("; "))
-    }
-
     fn live(&self) -> (bool, String) {
         match &*self.inner.failed_task.lock() {
             None => (true, "ok\n".to_owned()),
@@ -381,19 +369,6 @@ mod tests {
         addon.mark_failing();
         assert!(health.ready().1.contains("[+] provisioner: managedclusteraddons: ok"));
         assert!(is_synced(1));
-    }
-
-    #[test]
-    fn a_kind_that_cannot_be_read_is_named_until_it_is_listed_again() {
-        let (health, metrics) = (Health::default(), Metrics::new("0"));
-        let sets = health.expect_sync(("fleet", "managedclustersets"), Need::Required, &metrics);
-        sets.mark_synced();
-        assert_eq!(health.unreadable(), None);
-        sets.mark_unread("neither listed nor watched since noon (forbidden)");
-        let expected = "fleet: managedclustersets: neither listed nor watched since noon (forbidden)";
-        assert_eq!(health.unreadable().as_deref(), Some(expected));
-        sets.mark_synced();
-        assert_eq!(health.unreadable(), None);
     }
 
     #[test]

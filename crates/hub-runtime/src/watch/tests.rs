@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::*;
-use crate::observe::health::Health;
+use crate::observe::health::{Health, WatchId};
 use crate::observe::metrics::Metrics;
 
 /// The API server's behaviour for one request.
@@ -672,6 +672,37 @@ async fn an_optional_kind_that_was_never_served_is_reported_only_where_it_is_exp
         let is_reported = metrics.text().contains("hub_addons_unread_since_timestamp_seconds{");
         assert_eq!(is_reported, is_expected, "{}", metrics.text());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_watch_that_cannot_read_its_kind_is_named_also_a_late_one_until_it_ends() {
+    let (lists, health, metrics) = (Lists::default(), Health::default(), Metrics::new("test"));
+    let forbidden = || Script::Respond(403, status(403, "Forbidden").to_string());
+    let service = tower::service_fn(move |_: Request<Body>| ready(respond(forbidden())));
+    let client = Client::new(service, "default");
+    let start = |resource, namespace: Option<String>, need| {
+        let id = WatchId::new("controller", resource, namespace.map(Text::from));
+        let sync = health.expect_sync(id, need, &metrics);
+        let watch = Watch::<ConfigMap>::all(resource);
+        tokio::spawn(watch.follow(client.clone(), sync, lists.clone(), Box::new(Listed(Arc::default()))))
+    };
+    let _required = start("one", None, Need::Required);
+    // Two that are not told apart count as one.
+    let late = ["two", "two"].map(|resource| start(resource, None, Need::Late));
+    assert_eq!(lists.unreadable(), None);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let named = lists.unreadable().unwrap();
+    let parts: Vec<_> = named.split("; ").collect();
+    assert!(parts[0].starts_with("controller: one: neither listed nor watched since 20"), "{named}");
+    assert!(parts.len() == 2 && parts[1].starts_with("controller: two: ") && named.ends_with("(forbidden)"));
+    late.iter().for_each(tokio::task::JoinHandle::abort);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!lists.unreadable().unwrap().contains("two"));
+    for number in 0..40 {
+        start("three", Some(format!("namespace-{number}")), Need::Late);
+    }
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert!(lists.unreadable().unwrap().ends_with("; and 21 others"), "the size of annotations is limited");
 }
 
 #[tokio::test(start_paused = true)]

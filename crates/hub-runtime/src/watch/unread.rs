@@ -1,5 +1,5 @@
-//! The kinds that could be neither listed nor watched for a minute: a finding and metrics for each, and which watches an
-//! outage has interrupted.
+//! The kinds that could be neither listed nor watched for a minute: a finding, metrics and a text for `explain`, and
+//! which watches an outage has interrupted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,8 +31,11 @@ pub(super) struct UnreadKinds {
     kinds: Arc<Mutex<BTreeMap<Subject, OfSubject>>>,
 }
 
-/// The watches on one kind: how many of each cannot read it, and what is reported.
-type OfSubject = BTreeMap<WatchId, (usize, Finding)>;
+/// The watches on one kind: how many of each cannot read it, since when and why.
+type OfSubject = BTreeMap<WatchId, (usize, String)>;
+
+/// How many watches an annotation names, which is limited in size. A process can have hundreds.
+const NAMED: usize = 20;
 
 /// A watch that cannot read its kind, until this is dropped.
 pub(super) struct Unread {
@@ -59,12 +62,7 @@ impl UnreadKinds {
         {
             let mut kinds = self.kinds.lock();
             let of_subject = kinds.entry(subject.clone()).or_default();
-            let message = format!(
-                "{watch}: {why}, so what depends on it is unknown: what exists stays, and nothing is created; see the log \
-                 of the controller for the error"
-            );
-            let finding = || (0, Finding::new(Reason::KindUnreadable, message));
-            let (watches, _) = of_subject.entry(watch.clone()).or_insert_with(finding);
+            let (watches, _) = of_subject.entry(watch.clone()).or_insert((0, why));
             *watches += 1;
             if *watches == 1 {
                 sync.metrics.unread_since(watch.names(), Some(since));
@@ -74,9 +72,28 @@ impl UnreadKinds {
         Unread { kinds: self.clone(), subject, watch, sync: sync.clone() }
     }
 
+    /// What cannot be read, since when and why.
+    pub(super) fn summary(&self) -> Option<String> {
+        let kinds = self.kinds.lock();
+        let watches = kinds.values().flatten().map(|(watch, (_, why))| format!("{watch}: {why}"));
+        let mut watches: Vec<_> = watches.collect();
+        let others = watches.len().saturating_sub(NAMED);
+        watches.truncate(NAMED);
+        if others > 0 {
+            watches.push(format!("and {others} others"));
+        }
+        (!watches.is_empty()).then(|| watches.join("; "))
+    }
+
     fn publish(&self, subject: &Subject, of_subject: &OfSubject) {
         if let Some((reporter, _)) = &self.report {
-            let findings = of_subject.values().map(|(_, finding)| finding.clone());
+            let findings = of_subject.iter().map(|(watch, (_, why))| {
+                let message = format!(
+                    "{watch}: {why}, so what depends on it is unknown: what exists stays, and nothing is created; see \
+                     the log of the controller for the error"
+                );
+                Finding::new(Reason::KindUnreadable, message)
+            });
             reporter.report(subject, None, findings.collect());
         }
     }

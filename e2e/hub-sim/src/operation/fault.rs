@@ -61,13 +61,15 @@ pub(super) const BREAKABLE: [(&str, &str); 14] = [
 pub(super) const BREAKABLE_ALWAYS: u8 = 9;
 
 /// The kinds that can become unreadable. The last one concerns consumers.
-pub(super) const READ: [&str; 7] = [
+pub(super) const READ: [&str; 9] = [
     "managedclusters",
     "managedclustersets",
     "managedclustersetbindings",
     "clusterprofiles",
     "managedserviceaccounts",
     "secrets",
+    "rolebindings",
+    "clusterroles",
     "manifestworks",
 ];
 

@@ -1,8 +1,10 @@
 //! Requests by own identities: each is admitted exactly if its cluster is granted, and ends with its grant.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hub_core::entry::Caller;
+use serde_json::Value;
 use user_server::Session;
 
 use super::{REVOCATION, Run};
@@ -27,18 +29,18 @@ pub(super) struct OpenRequest {
     /// What decided about it when it was opened; `None` if that has changed since, or shortly before. Two changes can be seen
     /// in another order than they were made in, so that a grant seems to end in between, and a process sees a change
     /// later than it is made.
-    decided_by: Option<String>,
+    decided_by: Option<Decides>,
 }
 
 /// What grants clusters: the labels of the cluster, whether it is accepted, the sets and the bindings.
-fn decides(server: &Server, cluster: &str) -> String {
+pub(super) type Decides = (Option<[Value; 3]>, Vec<Arc<Value>>);
+
+fn decides(server: &Server, cluster: &str) -> Decides {
     let cluster = server.object("managedclusters", "", cluster);
-    let metadata = cluster.map(|it| &it["metadata"]);
-    let labels = metadata.map(|it| (&it["labels"], &it["generation"], &it["deletionTimestamp"]));
+    let fields = ["labels", "generation", "deletionTimestamp"];
     let kinds = ["managedclustersets", "managedclustersetbindings"];
-    let grants: Vec<_> =
-        kinds.iter().flat_map(|kind| server.objects_of(kind)).map(ToString::to_string).collect();
-    format!("{labels:?} {grants:?}")
+    let grants = kinds.iter().flat_map(|kind| server.objects_of(kind)).cloned();
+    (cluster.map(|it| fields.map(|field| it["metadata"][field].clone())), grants.collect())
 }
 
 /// Opens a request in each user server that works; returns those that are admitted, and whether any refused it.

@@ -8,16 +8,14 @@ use hub_api::labels::{
 };
 use hub_core::credential::index::{Refused, SyncSettings};
 use hub_core::credential::plan::CopyAction;
-use hub_core::credential::source::Unusable;
 use hub_core::credential::state::State;
 use hub_core::token_names::token_names;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    Arrival, World, account_key, base64, profile, scene, scene_key, scene_with, scene_without, secret_key,
-    token,
+    Arrival, World, account_key, base64, profile, scene, scene_key, scene_with, secret_key, token,
 };
-use crate::support::{NOON, binding, broken, condition, exclusive, member, unreadable, with};
+use crate::support::{binding, exclusive, member, with};
 
 /// The state of the scene's account in `team`, which agrees with whether a copy is created.
 fn state(world: &World) -> State {
@@ -70,27 +68,6 @@ fn a_copy_contains_token_and_certificates_is_owned_by_the_profile_and_records_it
 }
 
 #[test]
-fn without_a_grant_profile_and_account_get_nothing() {
-    let refusals = [
-        scene_without("ManagedClusterSetBinding"),
-        scene_without("ManagedClusterSet"),
-        scene_without("ManagedCluster"),
-        scene_with("ManagedCluster", &json!({ "metadata": { "labels": null } })),
-        scene_with("ManagedCluster", &json!({ "metadata": { "deletionTimestamp": NOON } })),
-        scene_with("ManagedCluster", &json!({ "spec": { "hubAcceptsClient": false } })),
-        scene_with("ManagedClusterSetBinding", &json!({ "metadata": { "namespace": "ops" } })),
-        scene_with("ManagedClusterSetBinding", &json!({ "spec": { "clusterSet": "other" } })),
-        scene_with(
-            "ManagedClusterSetBinding",
-            &json!({ "status": { "conditions": [condition("Bound", "False", "NoSuchSet")] } }),
-        ),
-    ];
-    for objects in refusals {
-        assert_eq!(state(&World::of(objects.clone())), State::NotGranted, "{objects:?}");
-    }
-}
-
-#[test]
 fn a_profile_that_was_created_manually_grants_nothing_whatever_its_labels() {
     for labels in [
         json!({ CLUSTER_MANAGER: "open-cluster-management", CLUSTER_NAME: "c1" }),
@@ -106,19 +83,6 @@ fn a_profile_that_was_created_manually_grants_nothing_whatever_its_labels() {
             world.state(&secret_key("mallory", "c1-kueue"), &account_key("c1", "kueue")),
             Some(State::NotGranted)
         );
-    }
-}
-
-#[test]
-fn a_grant_that_is_not_known_makes_nothing() {
-    let broken_set =
-        scene_without("ManagedClusterSet").into_iter().chain([broken("prod")]).collect::<Vec<_>>();
-    let unreadable_binding = scene_without("ManagedClusterSetBinding")
-        .into_iter()
-        .chain([unreadable(binding("team", "prod"))])
-        .collect::<Vec<_>>();
-    for objects in [broken_set, unreadable_binding] {
-        assert_eq!(state(&World::of(objects)), State::GrantUnknown);
     }
 }
 
@@ -142,12 +106,6 @@ fn only_the_label_value_true_asks() {
     }
     let unlabelled = json!({ "metadata": { "labels": null } });
     assert_eq!(state(&World::of(scene_with("ManagedServiceAccount", &unlabelled))), State::NotAsked);
-}
-
-#[test]
-fn an_account_that_is_being_deleted_does_not_opt_in() {
-    let deleting = json!({ "metadata": { "deletionTimestamp": NOON } });
-    assert_eq!(state(&World::of(scene_with("ManagedServiceAccount", &deleting))), State::NotAsked);
 }
 
 #[test]
@@ -221,12 +179,6 @@ fn only_the_secret_that_the_accounts_agent_has_made_is_copied() {
 }
 
 #[test]
-fn the_token_of_a_later_account_is_not_that_of_the_earlier_one() {
-    let reborn = json!({ "metadata": { "uid": "uid-of-a-later-account" } });
-    assert_eq!(state(&World::of(scene_with("ManagedServiceAccount", &reborn))), State::ForeignToken);
-}
-
-#[test]
 fn a_secret_of_another_name_is_not_read_whatever_the_status_says() {
     let elsewhere = json!({ "status": { "tokenSecretRef": { "name": "cluster-admin" } } });
     let mut world = World::of(scene_with("ManagedServiceAccount", &elsewhere));
@@ -242,55 +194,6 @@ fn a_secret_of_another_name_is_not_read_whatever_the_status_says() {
 fn a_status_that_names_no_secret_yet_does_not_hold_up_the_secret_that_is_there() {
     let silent = json!({ "status": null });
     assert_eq!(state(&World::of(scene_with("ManagedServiceAccount", &silent))), State::Synced);
-}
-
-#[test]
-fn only_token_and_certificates_are_copied() {
-    let more = json!({ "data": { "admin.conf": base64("all the rest"), "namespace": base64("x") } });
-    let mut world = World::of(scene_with("Secret", &more));
-    world.settle();
-    let expected = json!({ "ca.crt": base64("ca-of-c1"), "token": base64("token-of-c1/kueue") });
-    assert_eq!(world.secret(&scene_key())["data"], expected);
-
-    let mut world = World::of(scene_with("Secret", &json!({ "data": { "ca.crt": null } })));
-    world.settle();
-    assert_eq!(world.secret(&scene_key())["data"], json!({ "token": base64("token-of-c1/kueue") }));
-}
-
-#[test]
-fn what_is_missing_is_reported_and_nothing_is_created() {
-    let two_lines = json!({ "data": { "token": base64("two\nlines") } });
-    let states = [
-        (scene_without("ManagedServiceAccount"), State::NotAsked),
-        (scene_without("Secret"), State::NoToken),
-        (scene_without("ClusterProfile"), State::NoProfile),
-        (
-            scene_with("ClusterProfile", &json!({ "metadata": { "deletionTimestamp": NOON } })),
-            State::NoProfile,
-        ),
-        (
-            scene_with(
-                "ClusterProfile",
-                &json!({ "metadata": { "labels": { CLUSTER_MANAGER: "karmada" } } }),
-            ),
-            State::ForeignProfile,
-        ),
-        (
-            scene_with("ClusterProfile", &json!({ "spec": { "clusterManager": { "name": "karmada" } } })),
-            State::ForeignProfile,
-        ),
-        (
-            scene_with("Secret", &json!({ "data": { "token": "" } })),
-            State::UnusableToken(Unusable::EmptyToken),
-        ),
-        (scene_with("Secret", &json!({ "data": null })), State::UnusableToken(Unusable::NoToken)),
-        (scene_with("Secret", &two_lines), State::UnusableToken(Unusable::NotPrintable)),
-        (scene_with("Secret", &json!({ "data": "text" })), State::UnusableToken(Unusable::Unreadable)),
-        (scene_with("ManagedServiceAccount", &json!({ "status": "text" })), State::AccountUnknown),
-    ];
-    for (objects, expected) in states {
-        assert_eq!(state(&World::of(objects)), expected);
-    }
 }
 
 #[test]
@@ -414,15 +317,8 @@ fn a_write_that_the_api_server_refuses_is_a_state_of_its_own_and_is_planned_all_
     world.index.set_refused(&scene_key(), Some(Refused::Delete));
     assert_eq!(standing(&world), State::DeleteRefused);
     assert_eq!(world.plan(&scene_key()).refused(), Refused::Delete);
-}
-
-#[test]
-fn a_copy_that_is_wanted_again_is_not_reported_as_undeletable() {
-    let mut world = World::settled_scene();
-    world.index.set_refused(&scene_key(), Some(Refused::Delete));
-    world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
-    assert!(matches!(world.plan(&scene_key()).action, CopyAction::Patch(..)));
-    assert_eq!(standing(&world), State::Synced);
+    world.arrive(&binding("team", "prod"));
+    assert_eq!(standing(&world), State::Synced, "it is wanted again");
 }
 
 #[test]

@@ -230,19 +230,6 @@ fn a_change_of_one_cluster_names_no_place_that_only_others_have() {
 }
 
 #[test]
-fn a_copy_in_a_namespace_that_no_binding_is_left_in_is_found() {
-    let mut world = World::of(scene());
-    world.settle();
-    let left = world.leave(&binding("team", "prod"));
-    let Arrival::Touches(touched) = left else { panic!("{left:?}") };
-    let (named, _) = world.index.concerned(&world.fleet, &touched);
-    assert_eq!(named.iter().collect::<Vec<_>>(), [&scene_key()]);
-    assert!(world.index.keys(&world.fleet).contains(&scene_key()));
-    assert!(world.index.keys_of(&world.fleet, &account_key("c1", "kueue")).contains(&scene_key()));
-    assert!(world.index.keys_at(&world.fleet, &key("team", "c1")).contains(&scene_key()));
-}
-
-#[test]
 fn a_cluster_that_leaves_before_its_copy_was_created_names_the_place_for_the_account_that_shares_it() {
     let mut world = World::of([
         member("a", "prod"),

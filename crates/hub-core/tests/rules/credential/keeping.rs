@@ -14,8 +14,7 @@ use hub_core::fleet::Part;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    World, account, account_key, account_uid, base64, profile, scene, scene_key, scene_with, scene_without,
-    token,
+    World, account, account_key, account_uid, base64, profile, scene, scene_key, scene_without, token,
 };
 use crate::support::{NOON, binding, broken, by_labels, condition, exclusive, member, unreadable, with};
 
@@ -53,113 +52,82 @@ fn metadata(patch: &Value) -> Value {
 
 /// Every known obstacle, and its state.
 fn revocations() -> Vec<(&'static str, Change, State)> {
-    let asking = || account("c1", "kueue");
+    let of_account = |patch: Value| edit(account("c1", "kueue"), &metadata(&patch));
+    let of_token = |patch: Value| edit(token("c1", "kueue"), &metadata(&patch));
+    let of_profile = |patch: Value| edit(profile("team", "c1"), &metadata(&patch));
+    let of_cluster = |patch: Value| edit(member("c1", "prod"), &metadata(&patch));
+    let deleting = || json!({ "deletionTimestamp": NOON });
+    let scope = |namespaces: &str| json!({ "annotations": { SYNC_TO_NAMESPACES: namespaces } });
     let unbound = json!({ "status": { "conditions": [condition("Bound", "False", "NoSuchSet")] } });
+    let other_set = json!({ "spec": { "clusterSet": "other" } });
+    let other_labels = json!({ "matchLabels": { "env": "prod" } });
+    let denied = json!({ "spec": { "hubAcceptsClient": false } });
     let elsewhere = json!({ "status": { "tokenSecretRef": { "name": "other" } } });
+    let karmada = json!({ "spec": { "clusterManager": { "name": "karmada" } } });
     vec![
         (
             "label removed",
-            edit(asking(), &metadata(&json!({ "labels": { SYNC_TO_CLUSTER_PROFILE: null } }))),
+            of_account(json!({ "labels": { SYNC_TO_CLUSTER_PROFILE: null } })),
             State::NotAsked,
         ),
         (
             "label false",
-            edit(asking(), &metadata(&json!({ "labels": { SYNC_TO_CLUSTER_PROFILE: "false" } }))),
+            of_account(json!({ "labels": { SYNC_TO_CLUSTER_PROFILE: "false" } })),
             State::NotAsked,
         ),
-        (
-            "annotation narrowed",
-            edit(asking(), &metadata(&json!({ "annotations": { SYNC_TO_NAMESPACES: "ops" } }))),
-            State::OutOfScope,
-        ),
-        (
-            "annotation emptied",
-            edit(asking(), &metadata(&json!({ "annotations": { SYNC_TO_NAMESPACES: "" } }))),
-            State::OutOfScope,
-        ),
-        (
-            "account deleting",
-            edit(asking(), &metadata(&json!({ "deletionTimestamp": NOON }))),
-            State::NotAsked,
-        ),
-        ("account gone", go(asking()), State::NotAsked),
-        ("account made anew", edit(asking(), &metadata(&json!({ "uid": "another" }))), State::ForeignToken),
-        ("token elsewhere", edit(asking(), &elsewhere), State::TokenElsewhere),
+        ("annotation narrowed", of_account(scope("ops")), State::OutOfScope),
+        ("annotation emptied", of_account(scope("")), State::OutOfScope),
+        ("account deleting", of_account(deleting()), State::NotAsked),
+        ("account gone", go(account("c1", "kueue")), State::NotAsked),
+        ("account made anew", of_account(json!({ "uid": "another" })), State::ForeignToken),
+        ("token elsewhere", edit(account("c1", "kueue"), &elsewhere), State::TokenElsewhere),
         ("token gone", go(token("c1", "kueue")), State::NoToken),
         (
             "token without label",
-            edit(token("c1", "kueue"), &metadata(&json!({ "labels": { IS_MANAGED_SERVICE_ACCOUNT: null } }))),
+            of_token(json!({ "labels": { IS_MANAGED_SERVICE_ACCOUNT: null } })),
             State::ForeignToken,
         ),
-        (
-            "token of nobody",
-            edit(token("c1", "kueue"), &metadata(&json!({ "ownerReferences": null }))),
-            State::ForeignToken,
-        ),
+        ("token of nobody", of_token(json!({ "ownerReferences": null })), State::ForeignToken),
         ("binding gone", go(binding("team", "prod")), State::NotGranted),
+        ("binding of another set", edit(binding("team", "prod"), &other_set), State::NotGranted),
         ("binding not in force", edit(binding("team", "prod"), &unbound), State::NotGranted),
         ("set gone", go(exclusive("prod")), State::NotGranted),
-        (
-            "set selects others",
-            come(by_labels("prod", &json!({ "matchLabels": { "env": "prod" } }))),
-            State::NotGranted,
-        ),
+        ("set selects others", come(by_labels("prod", &other_labels)), State::NotGranted),
         ("cluster in another set", come(member("c1", "dev")), State::NotGranted),
-        (
-            "cluster leaving",
-            edit(member("c1", "prod"), &metadata(&json!({ "deletionTimestamp": NOON }))),
-            State::NotGranted,
-        ),
+        ("cluster leaving", of_cluster(deleting()), State::NotGranted),
         ("cluster gone", go(member("c1", "prod")), State::NotGranted),
+        ("cluster not accepted", edit(member("c1", "prod"), &denied), State::NotGranted),
+        // After its token was reported.
+        ("cluster created later", of_cluster(json!({ "creationTimestamp": NOON })), State::EarlierToken),
         ("profile gone", go(profile("team", "c1")), State::NoProfile),
+        ("profile deleting", of_profile(deleting()), State::NoProfile),
         (
-            "profile of another manager",
-            edit(profile("team", "c1"), &metadata(&json!({ "labels": { CLUSTER_MANAGER: "karmada" } }))),
+            "profile labelled by another manager",
+            of_profile(json!({ "labels": { CLUSTER_MANAGER: "karmada" } })),
             State::ForeignProfile,
         ),
-        (
-            "profile of another manager with our label",
-            edit(profile("team", "c1"), &json!({ "spec": { "clusterManager": { "name": "karmada" } } })),
-            State::ForeignProfile,
-        ),
-        (
-            "cluster created after its token was reported",
-            edit(member("c1", "prod"), &metadata(&json!({ "creationTimestamp": NOON }))),
-            State::EarlierToken,
-        ),
-        (
-            "profile deleting",
-            edit(profile("team", "c1"), &metadata(&json!({ "deletionTimestamp": NOON }))),
-            State::NoProfile,
-        ),
+        ("profile of another manager", edit(profile("team", "c1"), &karmada), State::ForeignProfile),
     ]
 }
 
 /// Everything that can be unknown, and its state.
 fn doubts() -> Vec<(&'static str, Change, State)> {
-    let unreadable_account = edit(account("c1", "kueue"), &json!({ "status": { "conditions": "text" } }));
-    let token_with = |patch: &Value| edit(token("c1", "kueue"), patch);
+    let account_with = |patch: Value| edit(account("c1", "kueue"), &patch);
+    let token_with = |data: Value| edit(token("c1", "kueue"), &json!({ "data": data }));
+    let unusable = State::UnusableToken;
     vec![
         ("set broken", come(broken("prod")), State::GrantUnknown),
         ("set unreadable", come(unreadable(exclusive("prod"))), State::GrantUnknown),
         ("binding unreadable", come(unreadable(binding("team", "prod"))), State::GrantUnknown),
-        ("account unreadable", unreadable_account, State::AccountUnknown),
         (
-            "token unreadable",
-            token_with(&json!({ "data": "text" })),
-            State::UnusableToken(Unusable::Unreadable),
+            "account unreadable",
+            account_with(json!({ "status": { "conditions": "text" } })),
+            State::AccountUnknown,
         ),
-        (
-            "token empty",
-            token_with(&json!({ "data": { "token": "" } })),
-            State::UnusableToken(Unusable::EmptyToken),
-        ),
-        ("no token", token_with(&json!({ "data": null })), State::UnusableToken(Unusable::NoToken)),
-        (
-            "token broken",
-            token_with(&json!({ "data": { "token": base64("a b") } })),
-            State::UnusableToken(Unusable::NotPrintable),
-        ),
+        ("token unreadable", token_with(json!("text")), unusable(Unusable::Unreadable)),
+        ("token empty", token_with(json!({ "token": "" })), unusable(Unusable::EmptyToken)),
+        ("no token", token_with(json!(null)), unusable(Unusable::NoToken)),
+        ("token broken", token_with(json!({ "token": base64("a b") })), unusable(Unusable::NotPrintable)),
     ]
 }
 
@@ -179,6 +147,32 @@ fn assert_deleted(world: &World, state: State, what: &str) {
     assert!(is_deleted, "{what}: {action:?}");
     assert!(states.is_empty() || states == [(kueue(), state)], "{what}: {states:?}");
     assert_eq!(findings, [], "{what}");
+}
+
+/// Asserts that the scene has no copy after this change, and that the state is reported.
+fn assert_absent(what: &str, change: &Change, state: State) {
+    let mut world = World::of(scene());
+    make(&mut world, change);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing, "{what}");
+    assert_eq!(world.state(&scene_key(), &kueue()).unwrap_or(State::NotAsked), state, "{what}");
+    if state.is_counted() {
+        let report = world.report(&kueue()).unwrap();
+        assert_eq!((report.reason, report.message), (state.reason(), format!("team: {state}")), "{what}");
+    }
+}
+
+#[test]
+fn without_a_grant_profile_and_account_get_nothing() {
+    for (what, change, state) in revocations().into_iter().filter(|it| it.2 == State::NotGranted) {
+        assert_absent(what, &change, state);
+    }
+}
+
+#[test]
+fn what_is_missing_is_reported_and_nothing_is_created() {
+    for (what, change, state) in revocations().into_iter().chain(doubts()) {
+        assert_absent(what, &change, state);
+    }
 }
 
 #[test]
@@ -238,16 +232,6 @@ fn what_is_not_known_keeps_the_copy() {
 }
 
 #[test]
-fn what_is_not_known_makes_no_copy() {
-    for (what, change, _) in doubts() {
-        let mut world = World::of(scene());
-        make(&mut world, &change);
-        world.settle();
-        assert!(world.secrets.is_empty(), "{what}");
-    }
-}
-
-#[test]
 fn one_clear_no_takes_the_copy_whatever_is_not_known() {
     for (doubt, unknown, _) in doubts() {
         for (no, change, state) in revocations() {
@@ -268,7 +252,7 @@ fn one_clear_no_takes_the_copy_whatever_is_not_known() {
                 continue;
             }
             // An unreadable token does not tell its owner and time either.
-            let is_of_the_token = no == "account made anew" || no.starts_with("cluster created after");
+            let is_of_the_token = no == "account made anew" || no == "cluster created later";
             if doubt == "token unreadable" && is_of_the_token {
                 assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
                 continue;
@@ -298,18 +282,6 @@ fn accounts_that_are_not_listed_are_no_accounts_that_are_gone() {
     world.arrive(&token("c1", "kueue"));
     world.index.accounts_listed();
     assert_deleted(&world, State::NotAsked, "and the account once all are known");
-}
-
-#[test]
-fn tokens_that_are_not_listed_are_no_tokens_that_are_gone() {
-    let mut world = World::unlisted(SyncSettings::default(), scene_without("Secret"));
-    world.put(World::settled_scene().secret(&scene_key()).clone());
-    world.index.copies_listed(None);
-    world.index.accounts_listed();
-    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
-    assert_eq!(world.state(&scene_key(), &kueue()), Some(State::TokenUnknown));
-    world.index.sources_listed(None);
-    assert_deleted(&world, State::NoToken, "all are known");
 }
 
 #[test]
@@ -370,6 +342,12 @@ fn unread_kinds() -> Vec<UnreadKind> {
         ),
         ("profiles", |world, read| world.index.profiles_unread = !read, State::ProfileUnknown, unbound()),
         (
+            "permissions",
+            |world, read| world.index.permissions_unread = !read,
+            State::CopiesUnknown,
+            unbound(),
+        ),
+        (
             "copies",
             |world, read| {
                 if read {
@@ -413,16 +391,6 @@ fn while_a_kind_cannot_be_read_no_token_is_written_and_an_end_that_is_known_stil
 }
 
 #[test]
-fn a_copy_that_is_edited_while_the_grant_cannot_be_read_waits_for_its_repair() {
-    let mut world = World::settled_scene();
-    world.fleet.set_read(Part::Bindings, false);
-    world.edit(&scene_key(), &json!({ "data": { "token": base64("edited") } }));
-    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
-    world.fleet.set_read(Part::Bindings, true);
-    assert!(matches!(world.plan(&scene_key()).action, CopyAction::Patch(..)));
-}
-
-#[test]
 fn a_copy_whose_permission_has_ended_is_reported_as_after_a_restart() {
     let mut world = World::settled_scene();
     assert!(world.index.forbid_copies(&scene_key().namespace));
@@ -440,20 +408,6 @@ fn a_copy_whose_permission_has_ended_is_reported_as_after_a_restart() {
     );
 
     assert!(!world.index.forbid_copies(&"elsewhere".into()), "nothing is reported without a copy");
-}
-
-#[test]
-fn a_copy_under_a_grant_that_is_not_known_is_kept_and_gets_no_new_token() {
-    let mut world = World::settled_scene();
-    world.arrive(&broken("prod"));
-    world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
-    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
-    world.arrive(&exclusive("prod"));
-    world.settle();
-    assert_eq!(world.secret(&scene_key())["data"]["token"], base64("rotated"));
-    world.arrive(&broken("prod"));
-    world.remove(&scene_key());
-    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing, "nor is it created again");
 }
 
 #[test]
@@ -533,19 +487,4 @@ fn a_copy_deleted_by_hand_is_made_again() {
     world.remove(&scene_key());
     world.settle();
     assert_eq!(world.secret(&scene_key())["data"], data);
-}
-
-#[test]
-fn an_unknown_set_affects_no_other() {
-    let mut world = World::of(scene());
-    for object in [broken("other"), binding("team", "other"), member("c2", "other"), profile("team", "c2")] {
-        world.arrive(&object);
-    }
-    for object in [account("c2", "kueue"), token("c2", "kueue")] {
-        world.arrive(&object);
-    }
-    world.settle();
-    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_key()]);
-    world.arrive(&scene_with("ManagedCluster", &metadata(&json!({ "labels": null })))[0]);
-    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing, "it may be in the broken one now");
 }

@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::scene::{RSA, Scene, access_without, home, now, one};
+use super::scene::{RSA, Scene, access_without, cluster_proxy, home, now, one};
 use crate::support::api::{observe, projection_of};
 use crate::support::arbitrary::{hub, keys, pasts};
 use crate::support::arbitrary_credentials::{
@@ -109,8 +109,7 @@ proptest! {
             _ => json!({ "status": { "accessProviders": [{ "name": "eks", "cluster": { "server": "https://eks" } }] } }),
         };
         let mut hub = scene.observed();
-        let source = AccessSource::ClusterProxy { require_addon: true, ca: None };
-        let mut access = AccessIndex::new("open-cluster-management", source, true);
+        let mut access = cluster_proxy();
         let configurations: [Known<Namespace>; 3] = [home(), Known::Absent, Known::Unknown];
         access.set_configuration(configurations[copy_key].clone());
         access.set_addon(&"c1".into(), addon);

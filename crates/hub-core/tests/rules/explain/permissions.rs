@@ -121,62 +121,35 @@ fn a_copy_is_readable_by_who_may_get_secrets_of_its_name_in_the_namespace() {
 #[test]
 fn roles_of_the_cluster_count_and_what_cannot_be_read_may_be_a_permission() {
     let get = rule("", "secrets", "get", &[COPY]);
-    let nothing = || Granted {
-        roles: json!([]),
-        role_bindings: json!([]),
-        cluster_roles: json!([]),
-        cluster_role_bindings: json!([]),
-    };
     let may = |object: &'static str| ("ConsumerMayRead", Status::Ok, object);
     let (nobody, unknown) = (
         ("NobodyMayRead", Status::Problem, "Secret team/c1-kueue"),
         ("NotReadable", Status::Unknown, "RoleBinding team/*"),
     );
-    let (of_role, of_cluster_role) =
-        (json!([binding("Role", &app())]), json!([binding("ClusterRole", &app())]));
-    for (granted, expected) in [
-        (
-            Granted {
-                cluster_roles: json!([role(&get)]),
-                role_bindings: of_cluster_role.clone(),
-                ..nothing()
-            },
-            may("RoleBinding team/bound"),
-        ),
-        (
-            Granted {
-                cluster_roles: json!([role(&get)]),
-                cluster_role_bindings: of_cluster_role.clone(),
-                ..nothing()
-            },
-            may("ClusterRoleBinding bound"),
-        ),
+    let (role, none, unread) = (json!([role(&get)]), json!([]), Value::Null);
+    let [to_role, to_cluster_role] = ["Role", "ClusterRole"].map(|kind| json!([binding(kind, &app())]));
+    let to_another = json!([binding("Role", &group("g"))]);
+    // Roles and their bindings in the namespace, those of the cluster, and what is explained.
+    for (roles, role_bindings, cluster_roles, cluster_role_bindings, expected) in [
+        (&none, &to_cluster_role, &role, &none, may("RoleBinding team/bound")),
+        (&none, &none, &role, &to_cluster_role, may("ClusterRoleBinding bound")),
         // A Role and a ClusterRole of one name are two.
-        (Granted { roles: json!([role(&get)]), role_bindings: of_cluster_role.clone(), ..nothing() }, nobody),
-        (Granted { cluster_roles: json!([role(&get)]), role_bindings: of_role.clone(), ..nothing() }, nobody),
-        (Granted { roles: Value::Null, role_bindings: of_role, ..nothing() }, unknown),
-        (
-            Granted { cluster_roles: Value::Null, role_bindings: of_cluster_role.clone(), ..nothing() },
-            unknown,
-        ),
-        (
-            Granted { cluster_roles: Value::Null, cluster_role_bindings: of_cluster_role, ..nothing() },
-            unknown,
-        ),
-        (Granted { role_bindings: Value::Null, ..nothing() }, unknown),
-        (Granted { cluster_role_bindings: Value::Null, ..nothing() }, unknown),
+        (&role, &to_cluster_role, &none, &none, nobody),
+        (&none, &to_role, &role, &none, nobody),
+        (&unread, &to_role, &none, &none, unknown),
+        (&none, &to_cluster_role, &unread, &none, unknown),
+        (&none, &none, &unread, &to_cluster_role, unknown),
+        (&none, &unread, &none, &none, unknown),
+        (&none, &none, &none, &unread, unknown),
         // Whatever the role is, it is not bound here.
-        (
-            Granted { roles: Value::Null, role_bindings: json!([binding("Role", &group("g"))]), ..nothing() },
-            nobody,
-        ),
-        (nothing(), nobody),
+        (&unread, &to_another, &none, &none, nobody),
+        (&none, &none, &none, &none, nobody),
         // One permission suffices.
-        (
-            Granted { cluster_role_bindings: Value::Null, ..Granted::by(&get, &app()) },
-            may("RoleBinding team/bound"),
-        ),
+        (&role, &to_role, &none, &unread, may("RoleBinding team/bound")),
     ] {
+        let [roles, role_bindings, cluster_roles, cluster_role_bindings] =
+            [roles, role_bindings, cluster_roles, cluster_role_bindings].map(Value::clone);
+        let granted = Granted { roles, role_bindings, cluster_roles, cluster_role_bindings };
         let (code, mark, object, _) = explained(granted.readers());
         assert_eq!((&*code, mark, &*object), expected);
         assert_eq!(

@@ -85,7 +85,9 @@ fn text(explanation: &Explanation, in_order: &[CheckResult]) -> String {
 
 #[test]
 fn every_scene_is_explained_as_recorded() {
-    let scenes = [hub::scenes(), grants::scenes(), access::scenes(), credentials::scenes()];
+    let pairs = [hub::pairs(), access::pairs(), credentials::pairs()].into_iter().flatten();
+    let pairs = pairs.map(|(name, scene)| (name, scene, pair())).collect();
+    let scenes = [hub::scenes(), pairs, grants::scenes(), access::scenes(), credentials::scenes()];
     let (mut now, mut before) = (String::new(), String::new());
     let mut in_order = Vec::new();
     for (name, scene, question) in scenes.into_iter().flatten() {

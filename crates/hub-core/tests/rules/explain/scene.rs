@@ -134,17 +134,14 @@ pub fn fleet_in_order() -> Fleet {
     fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")])
 }
 
-/// Cluster-proxy with the trust anchors of its serving certificate, or those at this reference.
-fn cluster_proxy(ca: Option<&str>) -> AccessIndex {
-    let source = AccessSource::ClusterProxy {
-        require_addon: true,
-        ca: ca.map(|reference| reference.parse().unwrap()),
-    };
+/// Cluster-proxy with the trust anchors of its serving certificate.
+pub fn cluster_proxy() -> AccessIndex {
+    let source = AccessSource::ClusterProxy { require_addon: true, ca: None };
     AccessIndex::new("open-cluster-management", source, true)
 }
 
 pub fn access(ca: &str) -> AccessIndex {
-    let mut access = cluster_proxy(None);
+    let mut access = cluster_proxy();
     access.set_configuration(Known::Present("proxy".into()));
     let anchors = TrustBundle::from_published(ca.as_bytes()).unwrap();
     access.set_anchors(access.place(), Ok(anchors));
@@ -155,12 +152,7 @@ pub fn access(ca: &str) -> AccessIndex {
 
 /// What decides access providers, without one of its parts.
 pub fn access_without(addon: bool, configuration: Known<Namespace>) -> AccessIndex {
-    access_by(None, addon, configuration)
-}
-
-/// The same with the trust anchors at a reference.
-pub fn access_by(ca: Option<&str>, addon: bool, configuration: Known<Namespace>) -> AccessIndex {
-    let mut access = cluster_proxy(ca);
+    let mut access = cluster_proxy();
     access.set_configuration(configuration);
     access.set_addon(&"c1".into(), addon);
     access.addons_listed();
@@ -220,11 +212,4 @@ pub fn one(namespace: &str, cluster: &str) -> Question {
 
 pub fn home() -> Known<Namespace> {
     Known::Present("proxy".into())
-}
-
-/// A token that has expired, as data of a Secret.
-pub fn expired_token() -> String {
-    use base64::Engine as _;
-    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-    STANDARD.encode(format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(r#"{"exp":1000000000}"#)))
 }

@@ -8,9 +8,9 @@ use hub_core::explain::observed::{AccountPermission, Observed};
 use hub_core::explain::{Question, Status, Step, explain};
 use serde_json::{Value, json};
 
-use super::scene::{RSA, Scene, lease, one};
+use super::scene::{RSA, Scene, one};
+use crate::support::binding;
 use crate::support::consumer_access::object_of;
-use crate::support::{NOON, binding};
 
 #[test]
 fn permissions_that_are_being_replaced_are_missing_only_if_the_new_ones_fail() {
@@ -53,7 +53,7 @@ fn permissions_that_are_being_replaced_are_missing_only_if_the_new_ones_fail() {
 }
 
 #[test]
-fn an_entry_that_leads_elsewhere_is_a_problem_only_where_no_provisioner_may_have_written_it() {
+fn once_the_server_is_stated_an_entry_that_leads_elsewhere_is_a_problem() {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     let leading_to = |server: &str| {
@@ -61,25 +61,16 @@ fn an_entry_that_leads_elsewhere_is_a_problem_only_where_no_provisioner_may_have
         let provider = json!([{ "name": "open-cluster-management", "cluster": cluster }]);
         Scene::in_order().profile(&json!({ "status": { "accessProviders": provider } }))
     };
-    let elsewhere = || leading_to("https://proxy.example/c1");
-    let outdated = |mark| (Step::AccessProvider, "AccessOutdated".to_owned(), mark);
-    // The provisioner works, and has another source.
-    assert_eq!(elsewhere().trouble(), [outdated(Status::Unknown)]);
-    let stopped = elsewhere().observing(|hub| {
-        hub.leases.as_mut().unwrap().insert("access-provisioner".to_owned(), lease(None, NOON));
-    });
-    let not_leading = (Step::Controllers, "ControllerNotLeading".to_owned(), Status::Problem);
-    assert_eq!(stopped.trouble(), [not_leading, outdated(Status::Problem)]);
-    // Once the server is stated, it is compared.
+    let outdated = (Step::AccessProvider, "AccessOutdated".to_owned(), Status::Problem);
     let configured: fn(&mut Observed) = |hub| {
         let source = AccessSource::Static("https://proxy.example/{cluster}".parse().unwrap());
         hub.access = AccessIndex::new("open-cluster-management", source, true);
     };
-    assert_eq!(elsewhere().observing(configured).trouble(), []);
+    assert_eq!(leading_to("https://proxy.example/c1").observing(configured).trouble(), []);
     let wrong = leading_to("https://another.example/c1").observing(configured);
-    assert_eq!(wrong.trouble(), [outdated(Status::Problem)]);
+    assert_eq!(wrong.trouble(), [outdated.clone()]);
     let none = Scene::in_order().profile(&json!({ "status": { "accessProviders": null } }));
-    assert_eq!(none.observing(configured).trouble(), [outdated(Status::Problem)]);
+    assert_eq!(none.observing(configured).trouble(), [outdated]);
 }
 
 #[test]

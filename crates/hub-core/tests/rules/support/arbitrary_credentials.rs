@@ -136,11 +136,6 @@ pub fn hub() -> impl Strategy<Value = Hub> {
     )
 }
 
-/// The same objects, each with its own state.
-pub fn objects() -> impl Strategy<Value = Vec<Option<Value>>> {
-    slots()
-}
-
 /// An object or Secret that is replaced by another, or deleted.
 #[derive(Debug, Clone)]
 pub enum Change {
@@ -156,7 +151,7 @@ pub enum Change {
 
 /// Any change.
 pub fn change() -> impl Strategy<Value = Change> {
-    let objects = slots().into_iter().enumerate();
+    let objects = objects().into_iter().enumerate();
     let object = Union::new(
         objects.map(|(index, slot)| slot.prop_map(move |object| Change::Object(index, object)).boxed()),
     );
@@ -173,7 +168,8 @@ pub fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn slots() -> Vec<BoxedStrategy<Option<Value>>> {
+/// For each object its states.
+pub fn objects() -> Vec<BoxedStrategy<Option<Value>>> {
     let there = |likely: f64, object: BoxedStrategy<Value>| option::weighted(likely, object).boxed();
     let clusters = CLUSTERS.map(|name| there(0.95, a_cluster(name)));
     let sets = SETS.map(|name| there(0.95, a_set(name)));

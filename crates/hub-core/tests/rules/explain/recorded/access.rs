@@ -1,15 +1,15 @@
 //! Scenes of profiles and access providers.
 
 use hub_api::labels;
-use hub_core::access::{AccessIndex, AccessSource, Known};
+use hub_core::access::Known;
 use hub_core::credential::index::Listed;
 use hub_core::explain::Question;
 use hub_core::explain::observed::Observed;
 use hub_core::trust::TrustError;
 use serde_json::{Value, json};
 
-use super::{Recorded, namespace, pair, thrice};
-use crate::explain::scene::{EXPIRED, Scene, access_without, home, lease, one};
+use super::{Recorded, namespace, thrice};
+use crate::explain::scene::{EXPIRED, Scene, access_without, cluster_proxy, home, lease, one};
 use crate::support::{NOON, key, member, unreadable};
 
 const LONG: &str = "a-cluster-with-a-name-that-is-longer-than-the-63-characters-of-a-label";
@@ -30,8 +30,7 @@ fn no_anchors(hub: &mut Observed) {
 }
 
 fn addons_unread(hub: &mut Observed) {
-    let source = AccessSource::ClusterProxy { require_addon: true, ca: None };
-    hub.access = AccessIndex::new("open-cluster-management", source, true);
+    hub.access = cluster_proxy();
     hub.access.set_configuration(home());
 }
 
@@ -55,10 +54,6 @@ fn same_member(hub: &mut Observed) {
 #[allow(clippy::too_many_lines, reason = "a list of scenes")]
 pub fn scenes() -> Vec<Recorded> {
     let in_order = Scene::in_order;
-    let providers =
-        |providers: Vec<Value>| in_order().profile(&json!({ "status": { "accessProviders": providers } }));
-    let others =
-        (0..64).map(|number| json!({ "name": format!("p{number}"), "cluster": { "server": "https://p" } }));
     let mut scenes: Vec<Recorded> = [
         thrice("the profiles cannot be read", || {
             Scene::in_order().observing(|hub| {
@@ -96,84 +91,90 @@ pub fn scenes() -> Vec<Recorded> {
             in_order().and(member(LONG, "prod")),
             Question { all: false, ..one("team", LONG) },
         ),
-        ("the name of a cluster is too long; the namespace", in_order().and(member(LONG, "prod")), namespace("team")),
+        (
+            "the name of a cluster is too long; the namespace",
+            in_order().and(member(LONG, "prod")),
+            namespace("team"),
+        ),
+        (
+            "no ManagedProxyConfiguration, and an access provider",
+            in_order().observing(|hub| hub.access = access_without(true, Known::Absent)),
+            one("team", "c1"),
+        ),
+    ]);
+    scenes
+}
+
+/// Scenes of which the pair is asked.
+#[allow(clippy::too_many_lines, reason = "a list of scenes")]
+pub fn pairs() -> Vec<(&'static str, Scene)> {
+    let in_order = Scene::in_order;
+    let providers =
+        |providers: Vec<Value>| in_order().profile(&json!({ "status": { "accessProviders": providers } }));
+    let others =
+        (0..64).map(|number| json!({ "name": format!("p{number}"), "cluster": { "server": "https://p" } }));
+    vec![
         (
             "no profile, and the cluster is unreadable",
             in_order().map("ManagedCluster", unreadable).observing(|hub| hub.profiles.clear()),
-            pair(),
         ),
-        ("another display name", in_order().profile(&json!({ "spec": { "displayName": "by hand" } })), pair()),
+        ("another display name", in_order().profile(&json!({ "spec": { "displayName": "by hand" } }))),
         (
             "another version",
             in_order().profile(&json!({ "status": { "version": { "kubernetes": "v1.0.0" } } })),
-            pair(),
         ),
         (
             "another version, and the projector does not lead",
             in_order().profile(&json!({ "status": { "version": { "kubernetes": "v1.0.0" } } })).observing(|hub| {
                 hub.leases.as_mut().unwrap().insert("profile-projector".to_owned(), lease(Some("a"), "2026-01-01T00:00:00Z"));
             }),
-            pair(),
         ),
         (
             "another version, and the Leases cannot be read",
             in_order()
                 .profile(&json!({ "status": { "version": { "kubernetes": "v1.0.0" } } }))
                 .observing(|hub| hub.leases = None),
-            pair(),
         ),
         (
             "a profile of another manager",
             in_order().profile(&json!({ "spec": { "clusterManager": { "name": "karmada" } } })),
-            pair(),
         ),
         (
             "a profile that a finalizer holds",
             in_order().profile(&json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["a/b"] } })),
-            pair(),
         ),
-        ("the member ID is that of another cluster", in_order().observing(same_member), pair()),
+        ("the member ID is that of another cluster", in_order().observing(same_member)),
         (
             "another member ID",
             in_order().with("ManagedCluster", &json!({ "metadata": { "labels": { labels::MEMBER_ID: "new" } } })),
-            pair(),
         ),
-        ("no access provider", without_access(|_| ()), pair()),
-        ("an access provider of others", providers(vec![json!({ "name": "p", "cluster": { "server": "https://p" } })]), pair()),
-        ("64 access providers of others", providers(others.collect()), pair()),
-        ("no ManagedProxyConfiguration", without_access(|hub| hub.access = access_without(true, Known::Absent)), pair()),
-        (
-            "no ManagedProxyConfiguration, and an access provider",
-            in_order().observing(|hub| hub.access = access_without(true, Known::Absent)),
-            one("team", "c1"),
-        ),
+        ("no access provider", without_access(|_| ())),
+        ("an access provider of others", providers(vec![json!({ "name": "p", "cluster": { "server": "https://p" } })])),
+        ("64 access providers of others", providers(others.collect())),
+        ("no ManagedProxyConfiguration", without_access(|hub| hub.access = access_without(true, Known::Absent))),
         (
             "the ManagedProxyConfiguration cannot be read",
             without_access(|hub| hub.access = access_without(true, Known::Unknown)),
-            pair(),
         ),
         (
             "the ManagedProxyConfiguration cannot be read, and there is an access provider",
             in_order().observing(|hub| hub.access = access_without(true, Known::Unknown)),
-            pair(),
         ),
-        ("no addon", without_access(|hub| hub.access = access_without(false, home())), pair()),
-        ("no addon, and an access provider", in_order().observing(|hub| hub.access = access_without(false, home())), pair()),
-        ("the addons cannot be read", without_access(addons_unread), pair()),
-        ("no trust anchor", without_access(no_anchors), pair()),
+        ("no addon", without_access(|hub| hub.access = access_without(false, home()))),
+        ("no addon, and an access provider", in_order().observing(|hub| hub.access = access_without(false, home()))),
+        ("the addons cannot be read", without_access(addons_unread)),
+        ("no trust anchor", without_access(no_anchors)),
         (
             "the trust anchor cannot be read",
             without_access(no_anchors).observing(|hub| hub.knows_anchors = false),
-            pair(),
         ),
         (
             "the cluster label of the profile is not valid",
             in_order().profile(&json!({
                 "metadata": { "labels": { labels::CLUSTER_NAME: "No Name" } }, "status": { "accessProviders": null },
             })),
-            pair(),
         ),
-        ("the trust anchor has expired", Scene { ca: EXPIRED, ..in_order() }, pair()),
+        ("the trust anchor has expired", Scene { ca: EXPIRED, ..in_order() }),
         (
             "the trust anchor expires now",
             Scene { ca: EXPIRED, ..in_order() }.observing(|hub| {
@@ -182,7 +183,6 @@ pub fn scenes() -> Vec<Recorded> {
                 let anchors = hub_core::access::published_anchors(observed, &provider).unwrap();
                 hub.now = anchors.first_expiry().unwrap();
             }),
-            pair(),
         ),
         (
             "the trust anchor expires in a second",
@@ -193,18 +193,15 @@ pub fn scenes() -> Vec<Recorded> {
                 hub.now = anchors.first_expiry().unwrap() - jiff::SignedDuration::from_secs(1);
                 hub.leases = None;
             }),
-            pair(),
         ),
-        ("the access provider leads elsewhere", leading_elsewhere(), pair()),
+        ("the access provider leads elsewhere", leading_elsewhere()),
         (
             "the access provider leads elsewhere, and the provisioner does not lead",
             leading_elsewhere().observing(provisioner_stopped),
-            pair(),
         ),
         (
             "the access provider leads elsewhere, and the Leases cannot be read",
             leading_elsewhere().observing(|hub| hub.leases = None),
-            pair(),
         ),
         (
             "the access provider has another authority",
@@ -214,8 +211,6 @@ pub fn scenes() -> Vec<Recorded> {
                 let anchors = hub_core::trust::TrustBundle::from_published(other.as_bytes()).unwrap();
                 hub.access.set_anchors(place, Ok(anchors));
             }),
-            pair(),
         ),
-    ]);
-    scenes
+    ]
 }

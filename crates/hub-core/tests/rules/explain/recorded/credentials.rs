@@ -8,7 +8,7 @@ use hub_core::explain::observed::{AccountPermission, Observed, Rbac, Readers};
 use serde_json::{Value, json};
 
 use super::{Recorded, namespace, pair, thrice};
-use crate::explain::scene::{Scene, expired_token, lease, now, one, parse, readers, work};
+use crate::explain::scene::{Scene, lease, now, one, parse, readers, work};
 use crate::support::credential::{account, account_key, observe, secret_key, stranger, token};
 use crate::support::{NOON, binding, condition, key, member, unreadable};
 
@@ -91,6 +91,10 @@ fn sharing_a_name() -> Scene {
     })
 }
 
+fn no_copy(hub: &mut Observed) {
+    hub.credentials.delete_copy(&secret_key("team", "c1-kueue"));
+}
+
 /// The copy is another Secret.
 fn foreign(hub: &mut Observed) {
     let key = secret_key("team", "c1-kueue");
@@ -98,28 +102,20 @@ fn foreign(hub: &mut Observed) {
     hub.credentials.apply_copy(&key, observe(&stranger("team", "c1-kueue")));
 }
 
-fn readers_of(roles: &Value, bindings: Option<&Value>) -> Readers {
-    let list = |value: &Value| value.as_array().unwrap().clone();
-    let roles: Vec<_> = list(roles).into_iter().map(parse).collect();
-    let bindings = bindings.map(|bindings| list(bindings).into_iter().map(parse).collect::<Vec<_>>());
-    let rbac = Rbac {
-        roles: Some(&roles),
-        role_bindings: bindings.as_deref(),
+fn unreadable_bindings(hub: &mut Observed) {
+    let nothing = Rbac {
+        roles: Some(&[]),
+        role_bindings: None,
         cluster_roles: Some(&[]),
         cluster_role_bindings: Some(&[]),
     };
-    Readers::of(&"team".into(), &rbac)
-}
-
-fn unreadable_bindings(hub: &mut Observed) {
-    hub.readers.insert("team".into(), readers_of(&json!([]), None));
+    hub.readers.insert("team".into(), Readers::of(&"team".into(), &nothing));
 }
 
 #[allow(clippy::too_many_lines, reason = "a list of scenes")]
 pub fn scenes() -> Vec<Recorded> {
     let in_order = Scene::in_order;
     let account_with = |patch: &Value| in_order().with("ManagedServiceAccount", patch);
-    let token_with = |patch: &Value| in_order().with("Secret", patch);
     let mut scenes: Vec<Recorded> = [
         thrice("no account", || Scene::in_order().without("ManagedServiceAccount")),
         thrice("no account, and another cluster has one", || {
@@ -140,9 +136,7 @@ pub fn scenes() -> Vec<Recorded> {
             Scene::in_order().observing(|hub| rebuilt(hub, false, true, true))
         }),
         thrice("the accounts cannot be read, and there is no copy", || {
-            Scene::in_order().observing(|hub| rebuilt(hub, false, true, true)).observing(|hub| {
-                hub.credentials.delete_copy(&secret_key("team", "c1-kueue"));
-            })
+            Scene::in_order().observing(|hub| rebuilt(hub, false, true, true)).observing(no_copy)
         }),
     ]
     .into_iter()
@@ -158,154 +152,31 @@ pub fn scenes() -> Vec<Recorded> {
             Question { all: true, ..of("kueue") },
         ),
         (
-            "the status names another Secret",
-            account_with(&json!({ "status": { "tokenSecretRef": { "name": "x" } } })),
-            pair(),
-        ),
-        ("the account is unreadable", account_with(&json!({ "status": { "conditions": 7 } })), pair()),
-        (
             "the names are too long",
             in_order().and(account("c1", &"x".repeat(251))).without("Secret"),
             Question { account: Some(AccountName::from("x".repeat(251).as_str())), ..pair() },
         ),
-        ("an empty token", token_with(&json!({ "data": { "token": "" } })), pair()),
-        ("a Secret without token", token_with(&json!({ "data": { "token": null } })), pair()),
-        ("the Secret has no owner", token_with(&json!({ "metadata": { "ownerReferences": [] } })), pair()),
-        (
-            "the token is older than the cluster",
-            in_order().with(
-                "ManagedCluster",
-                &json!({ "metadata": { "creationTimestamp": "2026-03-01T00:00:00Z" } }),
-            ),
-            pair(),
-        ),
-        ("the token has expired", token_with(&json!({ "data": { "token": expired_token() } })), pair()),
-        ("the token expires now", expiring(0), pair()),
         ("the token expires in a second", expiring(1), one("team", "c1")),
-        (
-            "the tokens cannot be read",
-            in_order().observing(|hub| rebuilt(hub, true, false, true)).observing(syncer_stopped),
-            pair(),
-        ),
         (
             "the tokens cannot be read, and the syncer leads",
             in_order().observing(|hub| rebuilt(hub, true, false, true)),
             one("team", "c1"),
         ),
         (
-            "the copies cannot be read",
-            in_order().observing(|hub| rebuilt(hub, true, true, false)).observing(syncer_stopped),
-            pair(),
-        ),
-        (
             "the copies cannot be read, and the syncer leads",
             in_order().observing(|hub| rebuilt(hub, true, true, false)),
             one("team", "c1"),
         ),
-        (
-            "the copies cannot be read, and no token is reported",
-            account_with(&json!({ "status": { "conditions": [condition("TokenReported", "False", "R")] } }))
-                .observing(|hub| rebuilt(hub, true, true, false)),
-            pair(),
-        ),
-        (
-            "the syncer reports the namespace",
-            reported("False", "team: refused").observing(|hub| rebuilt(hub, true, false, false)),
-            pair(),
-        ),
-        (
-            "the syncer reports a namespace whose name contains this one's",
-            reported("False", "teams, my-team: refused").observing(|hub| rebuilt(hub, true, false, false)),
-            pair(),
-        ),
-        (
-            "the syncer reports that all is well",
-            reported("True", "team: fine").observing(|hub| rebuilt(hub, true, false, false)),
-            pair(),
-        ),
-        (
-            "the copy is missing",
-            in_order().observing(|hub| hub.credentials.delete_copy(&secret_key("team", "c1-kueue"))),
-            pair(),
-        ),
-        (
-            "the copy is missing, and the syncer does not lead",
-            in_order()
-                .observing(|hub| hub.credentials.delete_copy(&secret_key("team", "c1-kueue")))
-                .observing(syncer_stopped),
-            pair(),
-        ),
-        ("another Secret has the name of the copy", in_order().observing(foreign), pair()),
-        (
-            "the copy is being deleted",
-            in_order().observing(|hub| {
-                let copy_key = secret_key("team", "c1-kueue");
-                let mut copy = hub.credentials.copy(&copy_key).unwrap().clone();
-                copy.terminating = true;
-                hub.credentials.apply_copy(&copy_key, copy);
-            }),
-            pair(),
-        ),
         ("two copies share a name", sharing_a_name(), Question { all: false, ..one("team", "c1-kueue") }),
-        (
-            "the profile that owns the copy is of another manager",
-            in_order().observing(|hub| {
-                let metadata = parse(json!({ "uid": "u", "labels": { labels::CLUSTER_MANAGER: "other" } }));
-                let profile = hub_core::credential::index::ProfileMetadata::read(&metadata, Some("other"));
-                hub.credentials.apply_profile(key("team", "c1"), profile);
-                hub.credentials.delete_copy(&secret_key("team", "c1-kueue"));
-            }),
-            pair(),
-        ),
-        (
-            "the syncer does not know the profile",
-            in_order().observing(|hub| {
-                hub.credentials.delete_profile(&key("team", "c1"));
-                hub.credentials.delete_copy(&secret_key("team", "c1-kueue"));
-            }),
-            pair(),
-        ),
         ("a protected namespace", protected(), Question { all: false, ..one("kube-system", "c1") }),
         ("a protected namespace as a whole", protected(), namespace("kube-system")),
         ("the grant is unknown", in_order().map("ManagedClusterSet", unreadable), of("kueue")),
-        (
-            "the accounts and the clusters cannot be read",
-            in_order()
-                .observing(|hub| rebuilt(hub, false, false, true))
-                .observing(|hub| hub.knows_clusters = false),
-            pair(),
-        ),
         (
             "the accounts cannot be read, and the copy is of another account",
             in_order().observing(|hub| rebuilt(hub, false, false, true)),
             of("other"),
         ),
-        ("the RoleBindings cannot be read", in_order().observing(unreadable_bindings), pair()),
         ("the readers are not known", in_order().observing(|hub| hub.readers.clear()), one("team", "c1")),
-        (
-            "the permissions are not applied",
-            in_order().observing(|hub| {
-                let permissions = AccountPermission::of_manifest_work(&work("kueue", "False"));
-                hub.permissions.insert("c1".into(), permissions);
-            }),
-            pair(),
-        ),
-        (
-            "one of two permissions is not applied",
-            in_order().observing(|hub| {
-                let permissions = hub.permissions.get_mut("c1").unwrap();
-                permissions.extend(AccountPermission::of_manifest_work(&work("kueue", "False")));
-            }),
-            pair(),
-        ),
-        (
-            "the permissions are those of another account",
-            in_order().observing(|hub| {
-                let permissions = AccountPermission::of_manifest_work(&work("other", "False"));
-                hub.permissions.insert("c1".into(), permissions);
-            }),
-            pair(),
-        ),
         (
             "the permissions are not known",
             in_order().observing(|hub| hub.permissions.clear()),
@@ -321,4 +192,114 @@ pub fn scenes() -> Vec<Recorded> {
         ),
     ]);
     scenes
+}
+
+/// Scenes of which the pair is asked.
+#[allow(clippy::too_many_lines, reason = "a list of scenes")]
+pub fn pairs() -> Vec<(&'static str, Scene)> {
+    let in_order = Scene::in_order;
+    let account_with = |patch: &Value| in_order().with("ManagedServiceAccount", patch);
+    let token_with = |patch: &Value| in_order().with("Secret", patch);
+    vec![
+        (
+            "the status names another Secret",
+            account_with(&json!({ "status": { "tokenSecretRef": { "name": "x" } } })),
+        ),
+        ("the account is unreadable", account_with(&json!({ "status": { "conditions": 7 } }))),
+        ("an empty token", token_with(&json!({ "data": { "token": "" } }))),
+        ("a Secret without token", token_with(&json!({ "data": { "token": null } }))),
+        ("the Secret has no owner", token_with(&json!({ "metadata": { "ownerReferences": [] } }))),
+        (
+            "the token is older than the cluster",
+            in_order().with(
+                "ManagedCluster",
+                &json!({ "metadata": { "creationTimestamp": "2026-03-01T00:00:00Z" } }),
+            ),
+        ),
+        ("the token expires now", expiring(0)),
+        (
+            "the tokens cannot be read",
+            in_order().observing(|hub| rebuilt(hub, true, false, true)).observing(syncer_stopped),
+        ),
+        (
+            "the copies cannot be read",
+            in_order().observing(|hub| rebuilt(hub, true, true, false)).observing(syncer_stopped),
+        ),
+        (
+            "the copies cannot be read, and no token is reported",
+            account_with(&json!({ "status": { "conditions": [condition("TokenReported", "False", "R")] } }))
+                .observing(|hub| rebuilt(hub, true, true, false)),
+        ),
+        (
+            "the syncer reports the namespace",
+            reported("False", "team: refused").observing(|hub| rebuilt(hub, true, false, false)),
+        ),
+        (
+            "the syncer reports a namespace whose name contains this one's",
+            reported("False", "teams, my-team: refused").observing(|hub| rebuilt(hub, true, false, false)),
+        ),
+        (
+            "the syncer reports that all is well",
+            reported("True", "team: fine").observing(|hub| rebuilt(hub, true, false, false)),
+        ),
+        ("the copy is missing", in_order().observing(no_copy)),
+        (
+            "the copy is missing, and the syncer does not lead",
+            in_order().observing(no_copy).observing(syncer_stopped),
+        ),
+        ("another Secret has the name of the copy", in_order().observing(foreign)),
+        (
+            "the copy is being deleted",
+            in_order().observing(|hub| {
+                let copy_key = secret_key("team", "c1-kueue");
+                let mut copy = hub.credentials.copy(&copy_key).unwrap().clone();
+                copy.terminating = true;
+                hub.credentials.apply_copy(&copy_key, copy);
+            }),
+        ),
+        (
+            "the profile that owns the copy is of another manager",
+            in_order().observing(|hub| {
+                let metadata = parse(json!({ "uid": "u", "labels": { labels::CLUSTER_MANAGER: "other" } }));
+                let profile = hub_core::credential::index::ProfileMetadata::read(&metadata, Some("other"));
+                hub.credentials.apply_profile(key("team", "c1"), profile);
+                hub.credentials.delete_copy(&secret_key("team", "c1-kueue"));
+            }),
+        ),
+        (
+            "the syncer does not know the profile",
+            in_order().observing(|hub| {
+                hub.credentials.delete_profile(&key("team", "c1"));
+                hub.credentials.delete_copy(&secret_key("team", "c1-kueue"));
+            }),
+        ),
+        (
+            "the accounts and the clusters cannot be read",
+            in_order()
+                .observing(|hub| rebuilt(hub, false, false, true))
+                .observing(|hub| hub.knows_clusters = false),
+        ),
+        ("the RoleBindings cannot be read", in_order().observing(unreadable_bindings)),
+        (
+            "the permissions are not applied",
+            in_order().observing(|hub| {
+                let permissions = AccountPermission::of_manifest_work(&work("kueue", "False"));
+                hub.permissions.insert("c1".into(), permissions);
+            }),
+        ),
+        (
+            "one of two permissions is not applied",
+            in_order().observing(|hub| {
+                let permissions = hub.permissions.get_mut("c1").unwrap();
+                permissions.extend(AccountPermission::of_manifest_work(&work("kueue", "False")));
+            }),
+        ),
+        (
+            "the permissions are those of another account",
+            in_order().observing(|hub| {
+                let permissions = AccountPermission::of_manifest_work(&work("other", "False"));
+                hub.permissions.insert("c1".into(), permissions);
+            }),
+        ),
+    ]
 }
