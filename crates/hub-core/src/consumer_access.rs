@@ -1,26 +1,24 @@
-//! The access that a platform team declares once for an application. Each cluster that is granted to the application's
-//! namespace gets a ManagedServiceAccount, and a ManifestWork (or, if declared, a ClusterPermission) that binds the
-//! declared ClusterRoles to it. If declared, Kueue also gets a MultiKueueCluster for each of these clusters and a
-//! MultiKueueConfig that lists them, and Argo CD a cluster Secret for each.
+//! The access that a ClusterAccess asks for in the namespace of an application. Each cluster that is granted to the
+//! namespace, and that the object selects, gets a ManagedServiceAccount, and a ManifestWork (or, if configured, a
+//! ClusterPermission) that binds the ClusterRoles to it. If declared, Kueue also gets a MultiKueueCluster for each of these
+//! clusters and MultiKueueConfigs that list them, and Argo CD a cluster Secret for each.
 //!
 //! For an application with an identity of its own, the ClusterRoles are bound to its [users](crate::own_identity)
 //! instead. The account is then that of the user server, which may impersonate exactly these users. All such
 //! applications share that account on a cluster, and one object with the permissions of all: an application has its
 //! part there while it is granted the cluster.
 //!
-//! - **The binding is the only authority.** The declaration says what an application gets on a cluster, never on which
-//!   one: [`grant::decide`](crate::grant::decide) does.
+//! - **The binding is the only authority.** The object says what an application gets on a cluster, and can leave
+//!   clusters out; which ones there are, [`grant::decide`](crate::grant::decide) says.
 //! - **The account comes first.** It is created before its permissions and deleted before them. Permissions without an
 //!   account have no user, and an application whose account is gone is refused with a clear 401. A finalizer that
 //!   delays the deletion of the account does not delay that of its permissions.
 //! - **Permissions are bound only to an account of ours.** They are not created for, and are deleted beside, an account
 //!   of another owner with the same name.
-//! - **One kind of permissions replaces the other without a gap.** If a consumer declares its kind, permissions of the
-//!   other kind exist until those of the declared kind are applied on the cluster. Until then, they follow the
-//!   declaration.
+//! - **The platform chooses the kind of permissions.** If it is configured, what has our marks and is of the other kind
+//!   is deleted when that of this kind exists; no one waits until the cluster has applied it.
 //! - **One failure delays nothing else.** A failed write of one kind does not stop the writes of another kind, and
-//!   permissions that cannot be listed stop only creates. What has been revoked is removed from existing permissions
-//!   before new ones are created.
+//!   permissions that cannot be listed stop only creates.
 //! - **The hub itself is excluded** unless the settings include it: ClusterRoles that are bound there are permissions
 //!   on the hub.
 //! - **Unknown is not empty.** A grant in doubt creates nothing, and deletes nothing but permissions that are bound to
@@ -34,7 +32,7 @@
 pub(crate) mod applied;
 mod argo_cd;
 mod concerned;
-mod declaration;
+mod consumers;
 mod desired;
 mod integration;
 mod kind;
@@ -42,12 +40,15 @@ mod kueue;
 mod observed;
 mod permissions;
 mod plan;
+mod status;
 
 pub use argo_cd::{CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_of_secret, cluster_secret_name};
-pub use declaration::{
-    ArgoCd, BoundClusterRole, Consumer, Consumers, Identity, InvalidConsumers, PermissionKind, Rotation,
+pub use concerned::KnownAccounts;
+pub use consumers::{
+    AccessName, AccessRules, ArgoCd, BoundClusterRole, Changed, Consumer, Consumers, DecisionKind,
+    DeclaredAccess, Identity, NotAccepted, PlacementName, Rotation,
 };
-pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION};
+pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, PermissionKind};
 pub use integration::{IntegrationAction, IntegrationKey, IntegrationPlan};
 pub use kind::{AccessKind, permissions_name};
 pub use kueue::{KUEUE_API, MAX_CLUSTERS};

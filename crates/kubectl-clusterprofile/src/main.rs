@@ -309,6 +309,7 @@ mod tests {
             OnHub::List(args) => args.place,
             OnHub::Explain(args) => return args.namespace,
             OnHub::Report(args) => return args.namespace,
+            OnHub::Request(args) => return args.namespace.into_iter().collect(),
             OnHub::Test(args) => args.place,
             OnHub::Kubeconfig(args) => args.place,
         };

@@ -7,30 +7,25 @@ use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
-use crate::consumers::{COMPONENT, OTHERS, allowed, is_missed, marks, owner, refused, work};
-use crate::support::chart::{Attempt, RELEASE, helm, install, install_arguments, run, start, user};
+use crate::consumers::{COMPONENT, OTHERS, allowed, declare, marks, owner, refused, work};
+use crate::support::chart::{Attempt, helm, install, install_arguments, run, start, user};
 use crate::support::cluster_permission::{applied, cluster_permission, install_cluster_permission};
-use crate::support::world::{self, get, merge, merge_status};
+use crate::support::world::{self, get, merge};
 use crate::support::{Hub, SOON};
 
-const DECLARED: [&str; 8] = [
+const ENABLED: [&str; 4] = [
     // Whoever plays Open Cluster Management here also edits what the policies protect.
     "policies.clusterManagers.users={ocm}",
-    "consumers.app.namespace=team",
-    "consumers.app.serviceAccountName=app",
-    "consumers.app.managedServiceAccount=app",
-    "consumers.app.access.permissions=ClusterPermission",
-    "consumers.app.access.clusterRoles[0].name=view",
-    "consumers.app.access.clusterRoles[1].name=edit",
+    "consumerAccess.enabled=true",
+    "consumerAccess.permissions=ClusterPermission",
     "consumerAccess.allowedClusterRoles={view,edit}",
 ];
-const IN_JOBS: &str = "consumers.app.access.clusterRoles[1].namespaces={jobs}";
 const POLICY: &str = "'hub-addons-consumers-clusterpermissions'";
 
 // What the policy says about fields, subjects, ClusterRoles, bindings and owners.
 const NOTHING_BUT: &str = "must contain nothing but roleBindings";
 const ACCOUNT: &str = "only grant permissions to the account";
-const DECLARED_ROLES: &str = "only bind the ClusterRoles that the consumer declares";
+const ALLOWED_ROLES: &str = "only bind the ClusterRoles in consumerAccess.allowedClusterRoles";
 const KINDS: &str = "only bindings with the name of its account";
 const OWNED: &str = "must be owned by its account";
 
@@ -38,7 +33,10 @@ async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s")]).await;
     install_cluster_permission(&hub).await;
-    install(&hub, &[&DECLARED[..], &[IN_JOBS]].concat()).await;
+    install(&hub, &ENABLED).await;
+    let permissions = json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["jobs"] }]);
+    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions });
+    declare(&hub, ocm::cluster_access("team", "app", &spec)).await;
     hub
 }
 
@@ -97,7 +95,7 @@ fn escalations(right: &Object) -> Vec<(Attempt, &'static str)> {
                 KINDS,
             ),
             (changed(field, |it| it["subject"]["name"] = json!("eve")), ACCOUNT),
-            (changed(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), DECLARED_ROLES),
+            (changed(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), ALLOWED_ROLES),
         ]);
     }
     let spec = |patch: Value| Patch(right.clone(), json!({ "spec": patch }));
@@ -117,14 +115,13 @@ fn escalations(right: &Object) -> Vec<(Attempt, &'static str)> {
 }
 
 #[tokio::test]
-async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_cluster_permission() {
+async fn consumer_access_is_held_to_bindings_of_allowed_cluster_roles_in_a_cluster_permission() {
     use Attempt::{Create, Delete, Patch};
     let hub = hub().await;
-    let names = "for the accounts of consumers that declare permissions";
+    let names = "with the names of its accounts";
     let own = "only change and delete ClusterPermissions that it has created";
     let fresh = |edit: fn(&mut Value)| Create(ours(edit));
     let mut cases = vec![
-        (fresh(|it| it["metadata"]["name"] = json!("hub-addons-consumer-eve")), names),
         (fresh(|it| it["metadata"]["labels"] = json!({})), "must have its labels"),
         (fresh(|it| it["metadata"]["ownerReferences"] = json!([])), OWNED),
         (fresh(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), OWNED),
@@ -135,11 +132,8 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_clus
         (fresh(|it| it["spec"]["validate"] = json!(true)), NOTHING_BUT),
         // Wherever a label says.
         (bound("roleBindings", |it| it["namespaceSelector"] = json!({ "matchLabels": { "a": "b" } })), KINDS),
-        // Where it is not declared.
-        (fresh(|it| it["spec"]["clusterRoleBindings"][0] = binding("edit", None)), DECLARED_ROLES),
-        (fresh(|it| it["spec"]["roleBindings"][0] = binding("edit", None)), DECLARED_ROLES),
-        (fresh(|it| it["spec"]["roleBindings"][0] = binding("view", Some("jobs"))), DECLARED_ROLES),
-        (fresh(|it| it["spec"]["roleBindings"][0]["namespace"] = json!("kube-system")), DECLARED_ROLES),
+        // A binding in the whole cluster that looks like one in a namespace.
+        (fresh(|it| it["spec"]["roleBindings"][0] = binding("edit", None)), ALLOWED_ROLES),
     ];
     for field in ["clusterRoleBindings", "roleBindings"] {
         let subject =
@@ -149,9 +143,9 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_clus
             (bound(field, |it| it["name"] = json!("cluster-admin")), KINDS),
             (bound(field, |it| it["name"] = Value::Null), KINDS),
             (bound(field, |it| it["subjects"] = eve), KINDS),
-            (bound(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), DECLARED_ROLES),
-            (bound(field, |it| it["roleRef"]["kind"] = json!("Role")), DECLARED_ROLES),
-            (bound(field, |it| it["roleRef"]["apiGroup"] = Value::Null), DECLARED_ROLES),
+            (bound(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), ALLOWED_ROLES),
+            (bound(field, |it| it["roleRef"]["kind"] = json!("Role")), ALLOWED_ROLES),
+            (bound(field, |it| it["roleRef"]["apiGroup"] = Value::Null), ALLOWED_ROLES),
             (subject("name", "eve"), ACCOUNT),
             (subject("kind", "User"), ACCOUNT),
             (subject("kind", "Group"), ACCOUNT),
@@ -163,7 +157,11 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_clus
     refused(&hub, &user(COMPONENT), cases, POLICY).await;
     let right = ours(|_| {});
     allowed(&hub, &user(COMPONENT), vec![Create(right.clone())]).await;
-    let theirs = cluster_permission("team", "eve").field("spec", json!({}));
+    let gvk = ("rbac.open-cluster-management.io", "v1alpha1", "ClusterPermission");
+    let foreign = |namespace: &str| {
+        Object::new(gvk, "clusterpermissions", Some(namespace), "theirs").field("spec", json!({}))
+    };
+    let theirs = foreign("team");
     let bare = cluster_permission("team", "app").field("spec", json!({}));
     world::create(&hub.ocm, [right.clone(), theirs.clone(), bare.clone()]).await;
     let marked = json!({ "metadata": { "labels": marks() } });
@@ -189,7 +187,7 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_clus
     }
     refused(&hub, "eve", cases, OTHERS).await;
     let attempts = vec![
-        Create(cluster_permission("default", "mine").field("spec", json!({}))),
+        Create(foreign("default")),
         Patch(theirs, metadata(json!({ "labels": { "theirs": "1" } }))),
         Patch(right.clone(), metadata(json!({ "annotations": { "theirs": "1" } }))),
         Attempt::PatchStatus(right.clone(), applied("True")),
@@ -204,122 +202,56 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_clus
 #[tokio::test]
 async fn the_kind_of_permissions_is_not_removed_from_the_values_while_cluster_permissions_exist() {
     let hub = hub().await;
-    let kind = "consumers.app.access.permissions=ClusterPermission";
-    let bare: Vec<&str> = DECLARED.into_iter().filter(|value| *value != kind).chain([IN_JOBS]).collect();
+    let bare: Vec<&str> =
+        ENABLED.into_iter().filter(|value| !value.ends_with("=ClusterPermission")).collect();
     let ours = ours(|_| {});
     let theirs = cluster_permission("team", "app").field("spec", json!({}));
     world::create(&hub.ocm, [ours.clone(), theirs]).await;
     let ended = run(helm(), Some(&hub), &install_arguments(&bare)).await;
     let words = "the ClusterPermission hub-addons-consumer-app exists in the namespace default";
     assert!(ended.code != Some(0) && ended.stderr.contains(words), "{}", ended.stderr);
-    let back = [&bare[..], &["consumers.app.access.permissions=ManifestWork"]].concat();
+    let back = [&bare[..], &["consumerAccess.permissions=ManifestWork"]].concat();
     install(&hub, &back).await;
     world::delete(&hub.ocm, &ours).await;
     install(&hub, &bare).await;
 }
 
-/// What consumer access does for clusters whose permissions are created, repaired and deleted, and for those that have a
-/// ManifestWork from before.
-struct Life<'h> {
-    hub: &'h Hub,
-    round: usize,
-}
-
-impl Life<'_> {
-    fn cluster(&self, what: &str) -> String {
-        format!("{what}-{}", self.round)
-    }
-
-    async fn joins(&self, what: &str) {
-        let name = self.cluster(what);
-        world::ensure_namespace(&self.hub.ocm, &name).await;
-        ManagedCluster::named(&name).in_set("s").create(&self.hub.ocm).await.unwrap();
-    }
-
-    async fn prepare(&self) {
-        for what in ["edited", "replaced", "leaves"] {
-            self.joins(what).await;
-        }
-        let process = start(self.hub, COMPONENT).await;
-        for what in ["edited", "replaced", "leaves"] {
-            let permission = cluster_permission(&self.cluster(what), "app");
-            eventually(&format!("{permission} exists"), SOON, async || {
-                get(&self.hub.ocm, &permission).await.is_some()
-            })
-            .await;
-        }
-        process.stop().await;
-    }
-
-    /// Everything that it reacts to.
-    async fn happens(&self) {
-        let ocm = &self.hub.ocm;
-        merge(
-            ocm,
-            &cluster_permission(&self.cluster("edited"), "app"),
-            &json!({ "spec": { "roleBindings": null } }),
-        )
-        .await;
-        for what in ["edited", "replaced"] {
-            let old = work(&self.cluster(what), "app");
-            let metadata = json!({ "name": old.name(), "namespace": old.namespace(), "labels": marks() });
-            let old =
-                old.field("metadata", metadata).field("spec", json!({ "workload": { "manifests": [] } }));
-            old.create(ocm).await.unwrap();
-        }
-        merge_status(ocm, &cluster_permission(&self.cluster("replaced"), "app"), &applied("True")).await;
-        world::delete(ocm, &ManagedCluster::named(&self.cluster("leaves")).into()).await;
-        self.joins("joins").await;
-    }
-
-    /// The steps that are missing.
-    async fn missing(&self) -> Vec<&'static str> {
-        let ocm = &self.hub.ocm;
-        let shown = async |object: Object| get(ocm, &object).await.unwrap_or_default();
-        let permission = |what| shown(cluster_permission(&self.cluster(what), "app"));
-        let old = async |what| shown(work(&self.cluster(what), "app")).await;
-        let manifests = old("edited").await["spec"]["workload"]["manifests"].clone();
-        [
-            ("permissions", permission("joins").await.is_object()),
-            ("repair of the permissions", permission("edited").await["spec"]["roleBindings"].is_array()),
-            ("end of the permissions", permission("leaves").await.is_null()),
-            ("repair of the ManifestWork", manifests.as_array().is_some_and(|list| list.len() == 2)),
-            ("end of the ManifestWork", old("replaced").await.is_null()),
-        ]
-        .into_iter()
-        .filter_map(|(what, is_there)| (!is_there).then_some(what))
-        .collect()
-    }
-}
-
+/// With this, the audit log has a use of each permission for both kinds.
 #[tokio::test]
-async fn each_permission_for_permissions_of_both_kinds_is_missed() {
+async fn permissions_of_the_other_kind_end_when_those_of_the_configured_kind_exist() {
     let hub = hub().await;
+    let joins = async |cluster: &str| {
+        world::ensure_namespace(&hub.ocm, cluster).await;
+        ManagedCluster::named(cluster).in_set("s").create(&hub.ocm).await.unwrap();
+    };
     ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
-    let role = Object::new(
-        ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
-        "clusterroles",
-        None,
-        &format!("{RELEASE}-{COMPONENT}"),
-    );
-    let given = get(&hub.ocm, &role).await.unwrap()["rules"].clone();
-    let mut round = 0;
-    for (index, rule) in given.as_array().unwrap().iter().enumerate() {
-        let resource = rule["resources"][0].as_str().unwrap();
-        if !["clusterpermissions", "manifestworks"].contains(&resource) {
-            continue;
-        }
-        for verb in rule["verbs"].as_array().unwrap() {
-            round += 1;
-            let life = Life { hub: &hub, round };
-            life.prepare().await;
-            let mut fewer = given.clone();
-            fewer[index]["verbs"].as_array_mut().unwrap().retain(|it| it != verb);
-            fewer.as_array_mut().unwrap().retain(|rule| rule["verbs"] != json!([]));
-            let permission = (verb.as_str().unwrap(), resource);
-            let (happens, missing) = (async || life.happens().await, async || life.missing().await);
-            is_missed(&hub, &role, permission, [&fewer, &given], happens, missing).await;
-        }
+    for cluster in ["edited", "leaves"] {
+        joins(cluster).await;
     }
-    assert_eq!(round, 9, "five for ClusterPermissions, four for ManifestWorks, which are not created");
+    let exists = async |object: Object, wanted: bool| {
+        eventually(&format!("whether {object} exists is {wanted}"), SOON, async || {
+            get(&hub.ocm, &object).await.is_some() == wanted
+        })
+        .await;
+    };
+    let process = start(&hub, COMPONENT).await;
+    for cluster in ["edited", "leaves"] {
+        exists(cluster_permission(cluster, "app"), true).await;
+    }
+    process.stop().await;
+
+    let edited = cluster_permission("edited", "app");
+    merge(&hub.ocm, &edited, &json!({ "spec": { "roleBindings": null } })).await;
+    let other = work("edited", "app");
+    let metadata = json!({ "name": other.name(), "namespace": other.namespace(), "labels": marks() });
+    let other = other.field("metadata", metadata).field("spec", json!({ "workload": { "manifests": [] } }));
+    other.create(&hub.ocm).await.unwrap();
+    world::delete(&hub.ocm, &ManagedCluster::named("leaves").into()).await;
+    let process = start(&hub, COMPONENT).await;
+    joins("joins").await;
+    exists(cluster_permission("joins", "app"), true).await;
+    exists(cluster_permission("leaves", "app"), false).await;
+    exists(other, false).await;
+    assert!(get(&hub.ocm, &edited).await.unwrap()["spec"]["roleBindings"].is_array());
+    process.stop().await;
 }

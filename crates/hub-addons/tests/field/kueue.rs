@@ -1,14 +1,15 @@
-//! Kueue's MultiKueue, which consumer access configures for the granted clusters, and which finds them by their profiles
-//! and reaches them through cp-creds.
+//! Kueue's MultiKueue with the configuration of its release, which consumer access configures for the granted clusters, and
+//! which finds them by their profiles and reaches them through cp-creds.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 use std::path::Path;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
 use local_hub::ocm::{self, Object};
-use local_hub::{Running, agent, eventually};
+use local_hub::{LocalHub, Running, agent, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chain::{Application, CLUSTERS, Stage, in_one_process};
@@ -17,7 +18,7 @@ use crate::support::kueue::multi_kueue_cluster;
 use crate::support::proxy::NAME;
 use crate::support::shown::sees;
 use crate::support::world::{create, delete, get, gone, merge_status};
-use crate::support::{Addons, WHOLE_FLEET};
+use crate::support::{Addons, WHOLE_FLEET, examples};
 
 pub const KUEUE: &str = "kueue-system";
 /// The namespace of the jobs, on the hub and on the clusters.
@@ -33,44 +34,43 @@ pub fn kueue_object(kind: &str, plural: &str, namespace: Option<&str>, name: &st
     Object::new(("kueue.x-k8s.io", "v1beta2", kind), plural, namespace, name)
 }
 
-/// What Kueue needs on a cluster.
+/// What Kueue needs on a cluster, as the guide has it.
 pub fn permissions() -> Vec<PolicyRule> {
-    let rule = |group: &str, resources: &[&str]| PolicyRule {
-        api_groups: Some(vec![group.to_owned()]),
-        resources: Some(resources.iter().map(ToString::to_string).collect()),
-        verbs: ["create", "delete", "get", "list", "patch", "update", "watch"].map(str::to_owned).to_vec(),
-        ..PolicyRule::default()
-    };
-    vec![rule("batch", &["jobs", "jobs/status"]), rule("kueue.x-k8s.io", &["workloads", "workloads/status"])]
+    let role = examples::documents("multikueue", "cluster-role.yaml").remove(0);
+    serde_json::from_value(role["rules"].clone()).unwrap()
 }
 
-/// Installs Kueue on the hub and its Workloads on the clusters.
-pub async fn install(stage: &Stage) {
-    let bases = "config/components/crd/bases";
-    field::install_crds(&stage.chain.hub, "kueue", bases, |_| true).await;
-    for name in CLUSTERS {
-        let cluster = stage.cluster(name);
-        field::install_crds(cluster, "kueue", bases, |crd| crd.starts_with("workloads.")).await;
-        create(&cluster.client_as("ocm").await.unwrap(), [ocm::namespace(JOBS)]).await;
+/// What Kueue watches on each cluster with its default integrations, besides kinds of Kubernetes.
+const INTEGRATIONS: [(&str, &str, &str); 8] = [
+    ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+    ("kubeflow.org", "v2beta1", "MPIJob"),
+    ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
+    ("ray.io", "v1", "RayCluster"),
+    ("ray.io", "v1", "RayJob"),
+    ("ray.io", "v1", "RayService"),
+    ("trainer.kubeflow.org", "v1alpha1", "TrainJob"),
+    ("workload.codeflare.dev", "v1beta2", "AppWrapper"),
+];
+
+/// Installs Kueue's kinds and those of its integrations, and queues in the namespace of the jobs.
+async fn install_at(hub: &LocalHub, more: &Value) {
+    field::install_crds(hub, "kueue", "config/components/crd/bases", |_| true).await;
+    for (group, version, kind) in INTEGRATIONS {
+        hub.install_crd(&bare_crd(group, version, kind)).await.unwrap();
     }
-    let check = json!({
-        "controllerName": "kueue.x-k8s.io/multikueue",
-        "parameters": { "apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "multikueue" },
-    });
-    let queue = json!({
+    let mut queue = json!({
         "namespaceSelector": {},
         "resourceGroups": [{
             "coveredResources": ["cpu"],
             "flavors": [{ "name": "default", "resources": [{ "name": "cpu", "nominalQuota": "100" }] }],
         }],
-        "admissionChecksStrategy": { "admissionChecks": [{ "name": "multikueue" }] },
     });
+    json_patch::merge(&mut queue, more);
     create(
-        &stage.ocm,
+        &hub.client_as("ocm").await.unwrap(),
         [
             ocm::namespace(JOBS),
             kueue_object("ResourceFlavor", "resourceflavors", None, "default").field("spec", json!({})),
-            kueue_object("AdmissionCheck", "admissionchecks", None, "multikueue").field("spec", check),
             kueue_object("ClusterQueue", "clusterqueues", None, "queue").field("spec", queue),
             kueue_object("LocalQueue", "localqueues", Some(JOBS), "queue")
                 .field("spec", json!({ "clusterQueue": "queue" })),
@@ -79,40 +79,84 @@ pub async fn install(stage: &Stage) {
     .await;
 }
 
+/// Installs Kueue on the hub and on the clusters.
+pub async fn install(stage: &Stage) {
+    for name in CLUSTERS {
+        install_at(stage.cluster(name), &json!({})).await;
+    }
+    let checks = json!({ "admissionChecksStrategy": { "admissionChecks": [{ "name": "multikueue" }] } });
+    install_at(&stage.chain.hub, &checks).await;
+    let check = examples::documents("multikueue", "access.yaml").remove(1);
+    assert_eq!(check["kind"], "AdmissionCheck");
+    let name = check["metadata"]["name"].as_str().unwrap();
+    let object = kueue_object("AdmissionCheck", "admissionchecks", None, name);
+    create(&stage.ocm, [object.field("spec", check["spec"].clone())]).await;
+}
+
+/// A CRD that accepts everything.
+fn bare_crd(group: &str, version: &str, kind: &str) -> CustomResourceDefinition {
+    let plural = format!("{}s", kind.to_lowercase());
+    serde_json::from_value(json!({
+        "metadata": { "name": format!("{plural}.{group}") },
+        "spec": {
+            "group": group,
+            "names": { "kind": kind, "listKind": format!("{kind}List"), "plural": plural },
+            "scope": "Namespaced",
+            "versions": [{
+                "name": version, "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+            }],
+        },
+    }))
+    .unwrap()
+}
+
 /// Starts consumer access, which has Kueue use the clusters of an application. The application's account is not its own.
 async fn consumer_access(stage: &Stage, application: &Application) -> Addons {
     let gates = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
                  ClusterProfileConsumers=true";
-    let consumer = json!({
-        "namespace": KUEUE, "managedServiceAccount": application.account(), "multiKueueConfig": "multikueue",
+    let spec = json!({
+        "identity": "Copy", "serviceAccountNames": ["kueue"], "managedServiceAccountName": application.account(),
+        "multiKueue": { "configs": [{ "name": "multikueue" }] },
     });
-    let declared = format!("--consumers={}", json!([consumer]));
-    Addons::launch(&stage.chain.hub, "consumers", UPSTREAM, &[gates, &declared]).await
+    create(&stage.ocm, [ocm::cluster_access(KUEUE, "kueue", &spec)]).await;
+    Addons::launch(&stage.chain.hub, "consumers", UPSTREAM, &[gates]).await
 }
 
-/// Starts Kueue with an access provider, and the plugin that it runs for it.
+/// Starts Kueue on the hub as the guide configures it, with this access provider and the plugin that it runs for it.
 pub async fn kueue(stage: &Stage, provider: &str, exec: &Value) -> Running {
-    let hub = &stage.chain.hub.hub;
+    let mut configuration = examples::documents("multikueue", "configuration.yaml").remove(0);
+    configuration["multiKueue"]["clusterProfile"]["accessProviders"] =
+        json!([{ "name": provider, "execConfig": exec }]);
+    start(&stage.chain.hub, UPSTREAM, configuration).await
+}
+
+/// Starts Kueue with the configuration of its release, this, and what lets it run beside others, without webhooks.
+async fn start(hub: &LocalHub, user: &str, more: Value) -> Running {
     let certificates = hub.directory().join("kueue-certificates");
     std::fs::create_dir(&certificates).unwrap();
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(certificates.join("tls.crt"), pair.cert.pem()).unwrap();
     std::fs::write(certificates.join("tls.key"), pair.signing_key.serialize_pem()).unwrap();
-    let configuration = json!({
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
+    let release =
+        field::source("kueue").await.join("config/components/manager/controller_manager_config.yaml");
+    let release = std::fs::read_to_string(release).unwrap();
+    let mut configuration: Value = serde_saphyr::from_str(&release).unwrap();
+    let frameworks = &configuration["integrations"]["frameworks"];
+    assert!(frameworks.as_array().unwrap().len() > INTEGRATIONS.len(), "{frameworks}");
+    json_patch::merge(&mut configuration, &more);
+    let beside_others = json!({
         "health": { "healthProbeBindAddress": "0" },
         "metrics": { "bindAddress": "0" },
         "webhook": { "port": field::free_port(), "certDir": certificates },
         "leaderElection": { "leaderElect": false },
         "internalCertManagement": { "enable": false },
-        "integrations": { "frameworks": ["batch/job"] },
-        "featureGates": { "MultiKueueClusterProfile": true, "VisibilityOnDemand": false },
-        "multiKueue": { "clusterProfile": { "accessProviders": [{ "name": provider, "execConfig": exec }] } },
+        "featureGates": { "VisibilityOnDemand": false },
     });
+    json_patch::merge(&mut configuration, &beside_others);
     let file = hub.directory().join("kueue.json");
     std::fs::write(&file, configuration.to_string()).unwrap();
-    let kubeconfig = hub.kubeconfig_for(UPSTREAM).unwrap();
+    let kubeconfig = hub.kubeconfig_for(user).unwrap();
     let program = field::program("kueue").await;
     let arguments = [
         "--map-root-user",
@@ -150,21 +194,10 @@ fn last_errors(kueue: &Running) -> String {
     lines[lines.len().saturating_sub(5)..].join("\n")
 }
 
-/// Creates a job, and waits until it has a Workload on both clusters.
+/// Creates the job of the guide, and waits until it has a Workload on both clusters.
 pub async fn placed(stage: &Stage, kueue: &Running, name: &str) {
-    let container = json!({
-        "name": "main", "image": "example.com/main", "resources": { "requests": { "cpu": "1" } },
-    });
-    let job = Object::new(("batch", "v1", "Job"), "jobs", Some(JOBS), name)
-        .label("kueue.x-k8s.io/queue-name", "queue")
-        .field(
-            "spec",
-            json!({
-                "suspend": true,
-                "managedBy": "kueue.x-k8s.io/multikueue",
-                "template": { "spec": { "restartPolicy": "Never", "containers": [container] } },
-            }),
-        );
+    let example = examples::documents("multikueue", "job.yaml").remove(0);
+    let job = job(name).label("kueue.x-k8s.io/queue-name", "queue").field("spec", example["spec"].clone());
     job.create(&stage.ocm).await.unwrap();
     for cluster in CLUSTERS {
         let client = stage.cluster(cluster).client_as("ocm").await.unwrap();
@@ -184,6 +217,34 @@ pub async fn placed(stage: &Stage, kueue: &Running, name: &str) {
         })
         .await;
     }
+}
+
+fn job(name: &str) -> Object {
+    Object::new(("batch", "v1", "Job"), "jobs", Some(JOBS), name)
+}
+
+/// Plays what runs the Pods of a Job on a cluster, once Kueue there has started it, and waits until the hub shows its end.
+async fn runs(stage: &Stage, cluster: &str, kueue: &[&Running], name: &str) {
+    let errors = || kueue.iter().map(|it| last_errors(it)).collect::<Vec<_>>().join("\n");
+    let client = stage.cluster(cluster).client_as("ocm").await.unwrap();
+    eventually(&format!("Kueue starts {name} on {cluster}"), WHOLE_FLEET, async || {
+        let there = get(&client, &job(name)).await.unwrap_or_default();
+        if there["spec"]["suspend"] == false { Ok(()) } else { Err(format!("{there}; {}", errors())) }
+    })
+    .await;
+    let now = "2026-11-23T00:00:00Z";
+    let condition =
+        |name: &str| json!({ "type": name, "status": "True", "lastTransitionTime": now, "reason": "It" });
+    let conditions = ["SuccessCriteriaMet", "Complete"].map(condition);
+    let status = json!({
+        "conditions": conditions, "succeeded": 1, "startTime": now, "completionTime": now,
+    });
+    merge_status(&client, &job(name), &status).await;
+    eventually(&format!("{name} is complete on the hub"), WHOLE_FLEET, async || {
+        let here = get(&stage.ocm, &job(name)).await.unwrap()["status"].clone();
+        if here["succeeded"] == 1 { Ok(()) } else { Err(format!("{here}; {}", errors())) }
+    })
+    .await;
 }
 
 /// How many watches on clusters it has started.
@@ -238,4 +299,8 @@ async fn multikueue_reaches_its_clusters_and_keeps_its_connections_until_a_grant
         assert_eq!(active(&stage, &kueue, cluster, "True").await, "Active");
     }
     placed(&stage, &kueue, "fourth").await;
+
+    // With Kueue on a cluster, a job runs there.
+    let there = start(stage.cluster("one"), "ocm", json!({})).await;
+    runs(&stage, "one", &[&kueue, &there], "fourth").await;
 }

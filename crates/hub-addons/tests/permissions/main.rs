@@ -13,8 +13,9 @@ use serde_json::Value;
 /// The variable with the directory of the audit logs.
 const LOGS: &str = "LOCAL_HUB_AUDIT_LOGS";
 
-/// For people, by aggregation to `view`, and not for a process of the chart.
-const OF_PEOPLE: [&str; 1] = ["hub-addons-view-clusterprofiles"];
+/// For people, and not for a process of the chart.
+const OF_PEOPLE: [&str; 3] =
+    ["hub-addons-view-clusterprofiles", "hub-addons-clusteraccess-admin", "hub-addons-clusteraccess-editor"];
 
 /// A verb on a resource, allowed by a role. Values decide the names of objects, so only whether there are any counts.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

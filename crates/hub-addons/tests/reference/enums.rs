@@ -86,7 +86,7 @@ fn every_value_of_a_label_of_metrics_is_listed() {
 /// Programs show the status of a command that cannot be carried out: see `names`.
 #[test]
 fn every_conclusion_is_listed_by_its_exit_status() {
-    let heading = "Exit statuses of list, explain, report, test and kubeconfig";
+    let heading = "Exit statuses of list, request, explain, report, test and kubeconfig";
     let row = |it: &Conclusion| vec![code(&it.exit_status().to_string()), comment(it)];
     let of_errors = rows(heading).into_iter().filter(|row| row[0] == "`2`");
     let mut expected: Vec<_> = Conclusion::VARIANTS.iter().map(row).chain(of_errors).collect();

@@ -75,7 +75,7 @@ fn every_exit_status_is_listed() {
     let calls = [&["--version"][..], &[account, "--cluster-name=berlin"], &["--no-such-flag"]];
     lists("Exit statuses of cp-creds", &owned(calls.map(|it| ends(plugin::cp_creds(), it))));
 
-    let heading = "Exit statuses of list, explain, report, test and kubeconfig";
+    let heading = "Exit statuses of list, request, explain, report, test and kubeconfig";
     assert!(
         names(heading).contains(&ends(
             &plugin::program("kubectl-clusterprofile"),

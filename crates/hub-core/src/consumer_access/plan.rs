@@ -101,11 +101,6 @@ impl AccessSettings {
 
     /// What remains of the permissions of an account whose deletion a finalizer delays.
     fn remaining(&self, key: &AccountKey, observed: &ObservedAccess) -> &'static str {
-        // Without a declaration, the process may not read them.
-        if !self.consumers.contains(&key.account) {
-            return "its consumer is no longer declared, so its permissions on the cluster end only with it: remove the \
-                    finalizer";
-        }
         let ours = AccessKind::PERMISSIONS.map(|kind| observed.ours(self, key, kind));
         if ours.iter().any(|found| matches!(found, Owned::Ours(permissions) if !permissions.is_deleting)) {
             "its permissions still exist"
@@ -129,9 +124,9 @@ impl AccessSettings {
         observed: &ObservedAccess,
         findings: &mut Notes,
     ) -> Vec<Write> {
-        let Some(consumer) = self.consumers.of(&key.account).first() else { return Vec::new() };
+        let Some(consumer) = self.consumers.of(&key.account).next() else { return Vec::new() };
         // An account is of no use without permissions, and permissions that are not listed may exist already.
-        let is_listed = !observed.unlisted.contains(&self.consumers.permission_kind(&key.account));
+        let is_listed = !observed.unlisted.contains(&self.permission_kind());
         let may_create = grant == Grant::Granted && is_listed;
         let account = observed.ours(self, key, AccessKind::Account);
         let first = step(AccessKind::Account, key, may_create, &account, &self.account(consumer));
@@ -140,7 +135,7 @@ impl AccessSettings {
             Owned::Absent => None,
             Owned::Ours(account) if !account.is_deleting => {
                 let uid = &account.version.uid;
-                actions.extend(self.permit(fleet, key, (grant, may_create), observed, uid, findings));
+                actions.extend(self.permit(fleet, key, may_create, observed, uid, findings));
                 None
             }
             Owned::Ours(_) => {
@@ -153,7 +148,7 @@ impl AccessSettings {
                 let whose = if consumer.is_own() {
                     "user server".to_owned()
                 } else {
-                    format!("consumer in namespace {}", consumer.namespace)
+                    format!("consumer in namespace {}", consumer.namespace())
                 };
                 let message = format!(
                     "has the name of the account of the {whose}, and another owner: it is not changed, and gives no access \
@@ -184,7 +179,7 @@ impl AccessSettings {
         }
         let mut permissions = Permissions::new(&key.account);
         let mut is_certain = true;
-        for consumer in self.consumers.of(&key.account) {
+        for consumer in self.users(fleet, key) {
             match self.grant_to(fleet, consumer, &key.cluster) {
                 Grant::Refused => {}
                 Grant::Unknown if consumer.is_own() => {
@@ -202,12 +197,12 @@ impl AccessSettings {
         &self,
         fleet: &Fleet,
         key: &AccountKey,
-        (grant, may_create): (Grant, bool),
+        may_create: bool,
         observed: &ObservedAccess,
         uid: &str,
         findings: &mut Notes,
     ) -> Vec<Write> {
-        let kind = self.consumers.permission_kind(&key.account);
+        let kind = self.permission_kind();
         let (wanted, is_certain) = self.permissions_of(fleet, key, observed);
         // An object that cannot be read may contain permissions that a consumer in doubt has to keep.
         if !is_certain {
@@ -217,11 +212,9 @@ impl AccessSettings {
             return self.end_permissions(key, observed).into();
         }
         let namespace = observed.account_namespace(self);
-        let of_account = |kind| self.permissions(kind, &wanted, uid, namespace);
         // A ManifestWork cannot be built while the namespace of the account is unknown.
-        let desired = of_account(kind);
-        let permissions = observed.ours(self, key, kind);
-        let finding = match &permissions {
+        let of_account = |kind| self.permissions(kind, &wanted, uid, namespace);
+        let finding = match observed.ours(self, key, kind) {
             Owned::Absent => None,
             Owned::Foreign => {
                 let message = format!(
@@ -242,24 +235,18 @@ impl AccessSettings {
             }),
         };
         findings.extend(finding.map(|finding| (kind, vec![finding])));
-        let replaces = |object: &ObservedObject| {
-            let is_desired = desired.as_ref().is_some_and(|desired| object.has(desired));
-            object.applied.is_applied && !object.is_deleting && is_desired
-        };
-        let is_replaced =
-            grant == Grant::Granted && matches!(&permissions, Owned::Ours(object) if replaces(object));
-        let others = AccessKind::PERMISSIONS.into_iter().filter(|other| *other != kind);
-        let former = others.filter_map(|other| {
-            if is_replaced {
-                return Some(self.delete(key, observed, other));
-            }
-            // Until then, the former permissions follow the declaration, before new ones are created: what is revoked
-            // ends even if the new ones cannot be written. A former object that cannot be read is kept, so that the
-            // account has permissions.
-            step(other, key, false, &observed.ours(self, key, other), &of_account(other)?)
+        let is_there = of_account(kind).is_some_and(|desired| {
+            matches!(observed.ours(self, key, kind), Owned::Ours(object) if !object.is_deleting && object.has(&desired))
         });
-        let new = desired.as_ref().and_then(|desired| step(kind, key, may_create, &permissions, desired));
-        former.chain(new).collect()
+        let write = |it| {
+            // One of the other kind is from before the kind was configured, and what a consumer in doubt keeps may be
+            // in it alone.
+            if it != kind && may_create && is_there {
+                return Some(self.delete(key, observed, it));
+            }
+            step(it, key, may_create && it == kind, &observed.ours(self, key, it), &of_account(it)?)
+        };
+        AccessKind::PERMISSIONS.into_iter().filter_map(write).collect()
     }
 }
 

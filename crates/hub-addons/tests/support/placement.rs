@@ -1,0 +1,49 @@
+//! `PlacementDecision`s, as far as controllers read them: Open Cluster Management's, and SIG Multicluster's.
+
+use local_hub::LocalHub;
+use local_hub::ocm::Object;
+use serde_json::{Value, json};
+
+const OCM: (&str, &str, &str) = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
+const SIG: (&str, &str, &str) = ("multicluster.x-k8s.io", "v1alpha1", "PlacementDecision");
+
+/// Installs both kinds.
+pub async fn install_placement_decisions(hub: &LocalHub) {
+    for (group, version, kind) in [OCM, SIG] {
+        let crd = json!({
+            "metadata": {
+                "name": format!("placementdecisions.{group}"),
+                "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" },
+            },
+            "spec": {
+                "group": group, "scope": "Namespaced",
+                "names": { "kind": kind, "plural": "placementdecisions" },
+                "versions": [{
+                    "name": version, "served": true, "storage": true,
+                    "subresources": if group == OCM.0 { json!({ "status": {} }) } else { Value::Null },
+                    "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+                }],
+            },
+        });
+        hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
+    }
+}
+
+/// A decision of a Placement, without a status.
+pub fn decision(namespace: &str, placement: &str) -> Object {
+    Object::new(OCM, "placementdecisions", Some(namespace), &format!("{placement}-1"))
+        .label("cluster.open-cluster-management.io/placement", placement)
+}
+
+/// A decision of SIG Multicluster's kind for these profiles.
+pub fn sig_decision(namespace: &str, placement: &str, profiles: &Value) -> Object {
+    Object::new(SIG, "placementdecisions", Some(namespace), &format!("{placement}-of-another"))
+        .label("multicluster.x-k8s.io/placement-key", placement)
+        .field("decisions", profiles.clone())
+}
+
+/// Its status with these clusters.
+pub fn decisions(clusters: &[&str]) -> Value {
+    let list: Vec<_> = clusters.iter().map(|name| json!({ "clusterName": name, "reason": "" })).collect();
+    json!({ "decisions": list })
+}
