@@ -691,10 +691,11 @@ async fn a_role_of_a_consumer_that_another_client_undoes_is_written_every_two_se
     let stage = Stage::with_consumers();
     stage.start(Gates { consumers: true, ..Gates::ALL });
     sleep(10 * SECOND).await;
-    let (admin, role) = (Actor::new(&stage.world, "admin"), "/namespaces/team/roles/consumer");
+    let (admin, role) =
+        (Actor::new(&stage.world, "admin"), "/namespaces/team/roles/hub-addons-cluster-access-c");
     let before = stage.requests("PATCH", role);
     for _ in 0..600 {
-        admin.patch("roles", "team", "consumer", &json!({ "rules": [] }));
+        admin.patch("roles", "team", "hub-addons-cluster-access-c", &json!({ "rules": [] }));
         sleep(SECOND / 10).await;
     }
     let patches = stage.requests("PATCH", role) - before;
