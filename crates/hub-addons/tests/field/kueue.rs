@@ -52,12 +52,9 @@ const INTEGRATIONS: [(&str, &str, &str); 8] = [
     ("workload.codeflare.dev", "v1beta2", "AppWrapper"),
 ];
 
-/// Installs Kueue's kinds and those of its integrations, and queues in the namespace of the jobs.
+/// Installs Kueue's kinds, and queues in the namespace of the jobs.
 async fn install_at(hub: &LocalHub, more: &Value) {
     field::install_crds(hub, "kueue", "config/components/crd/bases", |_| true).await;
-    for (group, version, kind) in INTEGRATIONS {
-        hub.install_crd(&bare_crd(group, version, kind)).await.unwrap();
-    }
     let mut queue = json!({
         "namespaceSelector": {},
         "resourceGroups": [{
@@ -81,8 +78,11 @@ async fn install_at(hub: &LocalHub, more: &Value) {
 
 /// Installs Kueue on the hub and on the clusters.
 pub async fn install(stage: &Stage) {
-    for name in CLUSTERS {
-        install_at(stage.cluster(name), &json!({})).await;
+    for cluster in CLUSTERS.map(|name| stage.cluster(name)) {
+        install_at(cluster, &json!({})).await;
+        for (group, version, kind) in INTEGRATIONS {
+            cluster.install_crd(&bare_crd(group, version, kind)).await.unwrap();
+        }
     }
     let checks = json!({ "admissionChecksStrategy": { "admissionChecks": [{ "name": "multikueue" }] } });
     install_at(&stage.chain.hub, &checks).await;
@@ -128,11 +128,11 @@ pub async fn kueue(stage: &Stage, provider: &str, exec: &Value) -> Running {
     let mut configuration = examples::documents("multikueue", "configuration.yaml").remove(0);
     configuration["multiKueue"]["clusterProfile"]["accessProviders"] =
         json!([{ "name": provider, "execConfig": exec }]);
-    start(&stage.chain.hub, UPSTREAM, configuration).await
+    start(&stage.chain.hub, UPSTREAM, &configuration).await
 }
 
 /// Starts Kueue with the configuration of its release, this, and what lets it run beside others, without webhooks.
-async fn start(hub: &LocalHub, user: &str, more: Value) -> Running {
+async fn start(hub: &LocalHub, user: &str, more: &Value) -> Running {
     let certificates = hub.directory().join("kueue-certificates");
     std::fs::create_dir(&certificates).unwrap();
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -144,7 +144,7 @@ async fn start(hub: &LocalHub, user: &str, more: Value) -> Running {
     let mut configuration: Value = serde_saphyr::from_str(&release).unwrap();
     let frameworks = &configuration["integrations"]["frameworks"];
     assert!(frameworks.as_array().unwrap().len() > INTEGRATIONS.len(), "{frameworks}");
-    json_patch::merge(&mut configuration, &more);
+    json_patch::merge(&mut configuration, more);
     let beside_others = json!({
         "health": { "healthProbeBindAddress": "0" },
         "metrics": { "bindAddress": "0" },
@@ -301,6 +301,7 @@ async fn multikueue_reaches_its_clusters_and_keeps_its_connections_until_a_grant
     placed(&stage, &kueue, "fourth").await;
 
     // With Kueue on a cluster, a job runs there.
-    let there = start(stage.cluster("one"), "ocm", json!({})).await;
+    let alone = json!({ "integrations": { "frameworks": ["batch/job"] } });
+    let there = start(stage.cluster("one"), "ocm", &alone).await;
     runs(&stage, "one", &[&kueue, &there], "fourth").await;
 }
