@@ -54,6 +54,24 @@ spec:
 {{- end }}
 
 {{/*
+Validation: no labels and annotations but these are set; takes the lists of their keys. Others could do more than describe the
+object: controllers copy it, select it or delete it by them. What users have set stays.
+*/}}
+{{- define "hub-addons.cel.onlyKeys" -}}
+- expression: >-
+    variables.labels.all(key, key in {{ include "hub-addons.cel.keys" .labels }}
+      || variables.oldLabels[?key] == variables.labels[?key])
+    && variables.annotations.all(key, key in {{ include "hub-addons.cel.keys" .annotations }}
+      || variables.oldAnnotations[?key] == variables.annotations[?key])
+  message: hub-addons must not set labels and annotations that are not its own
+  reason: Forbidden
+{{- end }}
+
+{{- define "hub-addons.cel.keys" -}}
+[{{ range $number, $key := . }}{{ if $number }}, {{ end }}'{{ $key }}'{{ end }}]
+{{- end }}
+
+{{/*
 CEL: whether annotations, label and name of a Secret agree on its source; a long label is shortened and ends with a
 hash. Takes a list of the object and its labels and annotations.
 */}}

@@ -138,6 +138,7 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
 
     /// Without its CRD, no configuration exists: the proxy is not installed, or not any more.
     fn not_served(&mut self) -> bool {
+        self.store.set_configuration_read(true);
         self.absent();
         true
     }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kube::client::Body;
 use kube::core::NamespaceScope;
 use kube::{Api, Client, Resource};
+use object_names::visible;
 
 use crate::CommandError;
 
@@ -88,7 +89,7 @@ pub fn describe(error: &kube::Error) -> String {
             return "the hub rejects the credentials of the kubeconfig, which may have expired: log in again"
                 .to_owned();
         }
-        kube::Error::Api(status) if !status.message.is_empty() => return one_line(&status.message),
+        kube::Error::Api(status) if !status.message.is_empty() => return visible(&status.message),
         kube::Error::Api(status) => return format!("{} ({})", status.reason, status.code),
         error => error.to_string(),
     };
@@ -103,9 +104,5 @@ pub fn describe(error: &kube::Error) -> String {
     if let Some(limit) = server_check::limit(error) {
         text = format!("{text}; {limit}");
     }
-    one_line(&text)
-}
-
-fn one_line(text: &str) -> String {
-    text.replace(['\n', '\r'], " ")
+    visible(&text)
 }

@@ -46,7 +46,11 @@ impl Default for Budget {
     }
 }
 
-/// Bytes that wait to be read. They count until they are read or dropped.
+/// What a chunk takes beside its bytes: itself, what counts it, and its place in the channel.
+const CHUNK: usize = 256;
+
+/// Bytes that wait to be read. They count until they are read or dropped, with [`CHUNK`]: an agent may send a byte at a
+/// time.
 struct Chunk {
     bytes: Bytes,
     budget: Budget,
@@ -72,11 +76,13 @@ impl Budget {
     }
 
     /// Takes what arrives, if there is room.
-    fn take(&self, bytes: Bytes) -> Option<Chunk> {
-        let before = self.used.fetch_add(bytes.len(), Ordering::AcqRel);
-        let counted = self.counted.as_ref().map(|count| count(bytes.len()));
-        let chunk = Chunk { bytes, budget: self.clone(), _counted: counted };
-        if before + chunk.bytes.len() > self.limit {
+    fn take(&self, bytes: &[u8]) -> Option<Chunk> {
+        let length = bytes.len() + CHUNK;
+        let before = self.used.fetch_add(length, Ordering::AcqRel);
+        let counted = self.counted.as_ref().map(|count| count(length));
+        // Copied, since they are a part of a buffer that is as large as the packets in it, whatever these have beside data.
+        let chunk = Chunk { bytes: Bytes::copy_from_slice(bytes), budget: self.clone(), _counted: counted };
+        if before + length > self.limit {
             self.exceeded.cancel();
             return None;
         }
@@ -95,7 +101,7 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes.len(), Ordering::AcqRel);
+        self.budget.used.fetch_sub(self.bytes.len() + CHUNK, Ordering::AcqRel);
     }
 }
 
@@ -118,7 +124,7 @@ async fn read(
         };
         match packet.map(|packet| packet.and_then(|packet| packet.payload)) {
             Ok(Some(Payload::Data(data))) if data.connect_id == connect_id => {
-                let Some(chunk) = budget.take(data.data) else {
+                let Some(chunk) = budget.take(&data.data) else {
                     break Some(io::Error::other("too much data waits for a slow reader"));
                 };
                 // If there is no reader any more, the next iteration ends this.
@@ -214,5 +220,20 @@ impl AsyncWrite for Tunnel {
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.packets.close();
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_counts_with_what_it_takes_in_memory() {
+        let budget = Budget::new(4 * (CHUNK + 1));
+        let mut chunks: Vec<_> = (0..4).map(|_| budget.take(b"x").unwrap()).collect();
+        chunks[0].read(&mut ReadBuf::new(&mut [0; 10]));
+        assert!(budget.take(b"x").is_none(), "a chunk counts until it is dropped");
+        chunks.pop();
+        assert!(budget.take(b"x").is_some());
     }
 }

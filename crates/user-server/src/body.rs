@@ -67,6 +67,9 @@ pub(crate) struct Upload {
     body: Arc<Mutex<Option<Received>>>,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
     _session: Arc<Session>,
+    /// Its stream on the connection to the cluster: without room in the window, hyper notices the end of neither body, and
+    /// the stream stays open.
+    stream: Option<Arc<()>>,
 }
 
 /// Ends an upload when it is dropped.
@@ -80,7 +83,12 @@ impl Upload {
         let body = Received::new(body, Arc::clone(&session), window);
         let (body, ended) = (Arc::new(Mutex::new(Some(body))), session.cut.child_token());
         let end = UploadEnd { body: Arc::clone(&body), ended: ended.clone() };
-        (Self { body, ended: Box::pin(ended.cancelled_owned()), _session: session }, end)
+        (Self { body, ended: Box::pin(ended.cancelled_owned()), _session: session, stream: None }, end)
+    }
+
+    /// Lets a stream of a connection count for as long as this is sent.
+    pub(crate) fn sent_in(&mut self, stream: Arc<()>) {
+        self.stream = Some(stream);
     }
 }
 

@@ -38,14 +38,16 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 const PROXY_SERVER: &str = "proxy server";
 const REVIEWS: &str = "token reviews";
 
+/// The watches on accounts that were reported before their clusters.
+type LateWatches = Arc<Mutex<HashMap<ClusterName, HeldWatch>>>;
+
 pub struct UserServer {
     settings: UserServerSettings,
     dialer: Dialer,
     entry: Arc<Entry>,
     health: Health,
     watches: OnceLock<Watches>,
-    /// The watches on accounts that were reported before their clusters.
-    late: Mutex<HashMap<ClusterName, HeldWatch>>,
+    late: LateWatches,
     /// The listener and its certificate, until it serves.
     listener: Mutex<Option<(TcpListener, Arc<ServingCertificate>)>>,
 }
@@ -80,7 +82,7 @@ impl UserServer {
             health.set_condition(condition, Err("not checked yet".to_owned()));
         }
         let (watches, late, listener) =
-            (OnceLock::new(), Mutex::default(), Mutex::new(Some((listener, certificate))));
+            (OnceLock::new(), LateWatches::default(), Mutex::new(Some((listener, certificate))));
         Self { settings, dialer, entry, health, watches, late, listener }
     }
 
@@ -111,6 +113,27 @@ impl<S: Sink<Secret>> Sink<Secret> for Needed<S> {
 
     fn unread(&mut self) {
         self.admission.set_read(self.resource, false);
+    }
+}
+
+/// Lists the account of one cluster. What changes later is an event of the watch on all accounts, so this one ends.
+struct Late {
+    accounts: Accounts,
+    cluster: ClusterName,
+    watches: LateWatches,
+}
+
+impl Sink<Secret> for Late {
+    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
+        self.accounts.apply(key, object);
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.accounts.delete(key);
+    }
+
+    fn listed(&mut self) {
+        self.watches.lock().remove(&self.cluster);
     }
 }
 
@@ -156,7 +179,9 @@ impl Controller for UserServer {
             let account = account.named(self.settings.account.as_str());
             let mut late = self.late.lock();
             late.remove(cluster);
-            late.insert(cluster.clone(), watches.watch_while_held(account, self.entry.accounts.clone()));
+            let accounts = self.entry.accounts.clone();
+            let listed = Late { accounts, cluster: cluster.clone(), watches: Arc::clone(&self.late) };
+            late.insert(cluster.clone(), watches.watch_while_held(account, listed));
         }
     }
 

@@ -177,6 +177,7 @@ impl Entry {
                 let begun = Instant::now();
                 let mut slot = self.clusters.stream(&route.cluster, &account).await?;
                 self.metrics.hop(Hop::Tunnel, begun.elapsed());
+                request.body_mut().sent_in(Arc::clone(&slot.stream));
                 let begun = Instant::now();
                 match slot.sender.try_send_request(request).await {
                     Ok(response) => {

@@ -49,8 +49,10 @@ const WAITING_OF_KNOWN: usize = 100;
 /// How many valid tokens of one namespace are reviewed in a burst, and the interval after it. A token is reviewed every
 /// ten seconds, so this is enough for 400.
 const OF_NAMESPACE: (u32, Duration) = (200, Duration::from_millis(25));
-/// How many reviews of such tokens may be under way.
+/// How many reviews of tokens that are not known to be valid may be under way. More for successors of valid tokens: while
+/// the hub is slow, a few peers take the others.
 const PENDING: usize = 256;
+const PENDING_OF_KNOWN: usize = 2 * PENDING;
 /// The tolerance for the clocks, which is that of an API server.
 const LEEWAY: i64 = 60;
 
@@ -117,13 +119,17 @@ impl Known {
         self.hasher.hash_one(value)
     }
 
-    /// The number of the budget for a token with this subject, and how many requests may wait there.
-    fn budget(&self, peer: Peer, subject: &str) -> (usize, usize) {
+    /// The number of the budget for a token with this subject, how many requests may wait there, and how many reviews may be
+    /// under way.
+    fn budget(&self, peer: Peer, subject: &str) -> (usize, usize, usize) {
         let of_subject = self.hash((peer, subject));
         let is_known = self.subjects.contains_key(&of_subject);
-        let (hash, waiting) =
-            if is_known { (of_subject, WAITING_OF_KNOWN) } else { (self.hash(peer), WAITING) };
-        (usize::try_from(hash % BUDGETS as u64).unwrap_or_default(), waiting)
+        let (hash, waiting, pending) = if is_known {
+            (of_subject, WAITING_OF_KNOWN, PENDING_OF_KNOWN)
+        } else {
+            (self.hash(peer), WAITING, PENDING)
+        };
+        (usize::try_from(hash % BUDGETS as u64).unwrap_or_default(), waiting, pending)
     }
 
     /// Takes a review of a valid token; returns whether its namespace has one left.
@@ -175,16 +181,16 @@ impl Reviews {
             let before = before.map(|caller| caller.namespace.clone());
             let was_valid = before.is_some();
             let claims = self.claims(token, Timestamp::now())?;
-            let (budget, most) = known.budget(peer, &claims.sub);
+            let (budget, most, pending) = known.budget(peer, &claims.sub);
             if !was_valid && known.budgets[budget].waiting >= most {
                 return Err(Refusal::TooManyReviews);
             }
-            let review = if let Some(pending) = known.pending.get(&digest) {
-                pending.clone()
+            let review = if let Some(review) = known.pending.get(&digest) {
+                review.clone()
             } else {
                 let is_left = match &before {
                     Some(namespace) => known.take(namespace, now),
-                    None => known.pending.len() < PENDING && known.budgets[budget].reviews.take(now),
+                    None => known.pending.len() < pending && known.budgets[budget].reviews.take(now),
                 };
                 if !is_left {
                     return Err(Refusal::TooManyReviews);
@@ -536,6 +542,20 @@ mod tests {
         drop(waiting);
         assert!(reviews.caller(&valid, peer(0)).await.is_ok());
         assert!(reviews.known.lock().budgets.iter().all(|budget| budget.waiting == 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_hub_is_slow_peers_with_many_tokens_keep_out_no_successor_of_a_valid_token() {
+        let (reviews, _) = reviews();
+        assert!(reviews.caller(&token("valid", 3600), peer(0)).await.is_ok());
+        for number in 1..100 {
+            for other in 0..10 {
+                let from = peer(usize::try_from(number).unwrap());
+                let _ = reviews.caller(&token("hanging", 5000 + 10 * number + other), from).now_or_never();
+            }
+        }
+        assert_eq!(reviews.known.lock().pending.len(), PENDING);
+        assert!(reviews.caller(&token("valid", 7200), peer(0)).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

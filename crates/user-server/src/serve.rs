@@ -22,6 +22,9 @@ use crate::connections::{self, Connection, Connections, Streams};
 use crate::forward::Entry;
 use crate::metrics::Counted;
 
+/// How many connections may wait to be accepted: as many as the system allows. Without room, a client tries again after a
+/// second.
+const BACKLOG: i32 = 1 << 16;
 /// Timeout of a client's TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the first bytes, or the last response, on a connection of HTTP/1.1 to the end of the next header.
@@ -58,6 +61,7 @@ pub(crate) async fn serve(
 ) {
     let (tasks, connections) = (TaskTracker::new(), Connections::new(idle_connections));
     let closing = CancellationToken::new();
+    let _ = SockRef::from(&listener).listen(BACKLOG);
     let accept = async {
         loop {
             match listener.accept().await {

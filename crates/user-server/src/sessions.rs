@@ -15,8 +15,8 @@ use hub_core::entry::Refusal;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// How many bytes may wait to be sent: those of 128 bodies of one namespace whose window is full.
-const UNREAD: UnreadLimits = UnreadLimits { of_namespace: 12 << 20, all: 32 << 20 };
+/// How many bytes may wait to be sent: those of 64 bodies of one namespace whose window is full.
+const UNREAD: UnreadLimits = UnreadLimits { of_namespace: 6 << 20, all: 14 << 20 };
 
 /// The open requests.
 #[derive(Clone)]

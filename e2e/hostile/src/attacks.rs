@@ -104,31 +104,58 @@ pub async fn tokens(client: Client, namespace: &str, addresses: Vec<[u8; 4]>) ->
     }
 }
 
-/// Requests of a tenant, as many as are admitted, whose responses it does not read: those that have no end, while it uploads
-/// without an end, to where the cluster reads and to where it does not.
-pub async fn unread_responses(client: Client, namespace: &str, requests: usize) -> Infallible {
+/// Requests of a tenant to two clusters, more than are admitted, whose responses it does not read: those that have no end,
+/// and some while it uploads without an end, to where the cluster reads and to where it does not.
+pub async fn unread_responses(client: Client, namespace: &str) -> Infallible {
     let token = token(namespace, 0);
     loop {
         let mut open = Vec::new();
-        for path in ["sink", "stuck", "large"] {
-            for _ in 0..requests.div_ceil(STREAMS) {
-                let Ok((sender, connection)) = client.http2(WINDOW).await else { continue };
-                let request = || {
-                    let body = match path {
-                        "sink" => Some(trickling()),
-                        "stuck" => Some(endless()),
-                        _ => None,
-                    };
-                    let mut sender = sender.clone();
-                    let request = Client::request(&format!("https://hub/one/{path}"), &token, body);
-                    async move { timeout(PAUSE * 10, sender.send_request(request)).await }
+        for (cluster, path, window) in ["one", "two"].into_iter().flat_map(|cluster| {
+            [("sink", WINDOW), ("stuck", WINDOW), ("large", NO_WINDOW)]
+                .map(|(path, window)| (cluster, path, window))
+        }) {
+            let Ok((sender, connection)) = client.http2(window).await else { continue };
+            let request = || {
+                let body = match path {
+                    "sink" => Some(trickling()),
+                    "stuck" => Some(endless()),
+                    _ => None,
                 };
-                let responses = join_all((0..STREAMS).map(|_| request())).await;
-                open.push((sender.clone(), connection, responses));
-            }
+                let mut sender = sender.clone();
+                let request = Client::request(&format!("https://hub/{cluster}/{path}"), &token, body);
+                async move { timeout(PAUSE * 10, sender.send_request(request)).await }
+            };
+            let responses = join_all((0..STREAMS).map(|_| request())).await;
+            open.push((sender.clone(), connection, responses));
         }
         sleep(PAUSE * 50).await;
         drop(open);
+    }
+}
+
+/// Requests of a tenant to a hostile cluster, of which half are read, each for a while.
+pub async fn hostile_cluster(client: Client, namespace: &str, cluster: String) -> Infallible {
+    const REQUESTS: usize = 10;
+    let token = token(namespace, 0);
+    loop {
+        let request = async |number| {
+            let Ok((mut sender, _connection)) = client.http2(WINDOW).await else { return sleep(PAUSE).await };
+            let body = (number % 4 == 0).then(endless);
+            let request = Client::request(&format!("https://hub/{cluster}/version"), &token, body);
+            let _ = timeout(PAUSE * 20, async {
+                let response = sender.send_request(request).await;
+                if number % 2 == 0 {
+                    let mut body = response?.into_body();
+                    while let Some(Ok(_)) = body.frame().await {}
+                } else {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, hyper::Error>(())
+            })
+            .await;
+            sleep(PAUSE).await;
+        };
+        join_all((0..REQUESTS).map(request)).await;
     }
 }
 

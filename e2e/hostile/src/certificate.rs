@@ -9,6 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// A certificate that is its own authority.
+#[derive(Clone)]
 pub struct Certificate {
     pub pem: String,
     pub key: String,

@@ -18,11 +18,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::Certificate;
+use crate::act::Act;
 
 const PART: usize = 16 << 10;
+const WINDOW: u32 = 256 << 10;
 
 pub struct Cluster {
     pub(crate) name: String,
+    /// What it does that no API server may do.
+    pub(crate) act: Option<Act>,
     pub certificate: Certificate,
     pub seen: Arc<Seen>,
 }
@@ -66,12 +70,27 @@ impl Drop for Ended {
 }
 
 impl Cluster {
-    pub(crate) fn new(name: &str) -> Self {
-        let certificate = Certificate::new("kubernetes.default.svc");
-        Self { name: name.to_owned(), certificate, seen: Arc::default() }
+    pub(crate) fn new(name: String, act: Option<Act>) -> Self {
+        Self { name, act, certificate: Self::certificate(), seen: Arc::default() }
+    }
+
+    /// An honest one, with such a [certificate](Self::certificate).
+    #[must_use]
+    pub fn honest(name: &str, certificate: Certificate) -> Self {
+        Self { name: name.to_owned(), act: None, certificate, seen: Arc::default() }
+    }
+
+    /// A certificate for the API server of a cluster.
+    #[must_use]
+    pub fn certificate() -> Certificate {
+        Certificate::new("kubernetes.default.svc")
     }
 
     pub(crate) fn serve(self: Arc<Self>, stream: DuplexStream) {
+        if let Some(act) = self.act {
+            tokio::spawn(async move { act.on(stream, self.certificate.server(&[b"h2"])).await });
+            return;
+        }
         let acceptor = TlsAcceptor::from(self.certificate.server(&[b"h2", b"http/1.1"]));
         tokio::spawn(async move {
             let Ok(stream) = acceptor.accept(stream).await else { return };
@@ -80,7 +99,9 @@ impl Cluster {
                 async move { Ok::<_, Infallible>(cluster.respond(request).await) }
             });
             let mut server = auto::Builder::new(TokioExecutor::new());
-            server.http2().max_concurrent_streams(1000).initial_connection_window_size(64 << 20);
+            // As of an API server, whose connection has room for the windows of all streams.
+            server.http2().max_concurrent_streams(250);
+            server.http2().initial_stream_window_size(WINDOW).initial_connection_window_size(250 * WINDOW);
             let _ = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
         });
     }

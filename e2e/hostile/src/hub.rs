@@ -40,6 +40,8 @@ struct State {
     objects: Mutex<Objects>,
     /// The number of events.
     changed: watch::Sender<usize>,
+    /// Each watch has a clone.
+    watches: Arc<()>,
     reviews: AtomicUsize,
 }
 
@@ -71,7 +73,12 @@ impl Hub {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let state = State { objects: Mutex::default(), changed: watch::Sender::new(0), reviews: 0.into() };
+        let state = State {
+            objects: Mutex::default(),
+            changed: watch::Sender::new(0),
+            watches: Arc::default(),
+            reviews: 0.into(),
+        };
         let hub = Self { address, state: Arc::new(state) };
         let set = json!({ "clusterSelector": { "selectorType": "LabelSelector", "labelSelector": {} } });
         hub.set("managedclustersets", "", "global", json!({ "spec": set }));
@@ -93,6 +100,12 @@ impl Hub {
     #[must_use]
     pub fn reviews(&self) -> usize {
         self.state.reviews.load(Ordering::Relaxed)
+    }
+
+    /// How many watches are open.
+    #[must_use]
+    pub fn watches(&self) -> usize {
+        Arc::strong_count(&self.state.watches) - 1
     }
 
     pub fn accept_cluster(&self, name: &str) {
@@ -202,7 +215,9 @@ impl Hub {
                 Some((stream::iter(new), (objects.events.len(), changed.clone())))
             }
         });
+        let open = Arc::clone(&self.state.watches);
         let lines = events.flatten().filter(move |(plural, event)| {
+            let _ = &open;
             std::future::ready(*plural == wanted && is_selected(&event["object"]))
         });
         let frames = lines.map(|(_, event)| Ok(Frame::data(Bytes::from(format!("{event}\n")))));

@@ -1,7 +1,8 @@
 //! What a user server needs around it, scripted and on loopback: a hub, cluster-proxy's proxy server and clusters. And
-//! clients that attack it.
+//! clients and clusters that attack it.
 //!
-//! `hostile-client` starts the real program beside them, with all attacks at once and an honest tenant.
+//! [`run`] starts the real program beside them, with all attacks at once and an honest tenant. [`Cluster::register`]
+//! serves a cluster behind the real proxy server.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,6 +11,8 @@
     reason = "it only runs in tests, which a panic fails"
 )]
 
+mod act;
+mod agent;
 pub mod attacks;
 mod certificate;
 mod client;
@@ -22,6 +25,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strum::VariantArray as _;
+
+use self::act::Act;
 pub use self::certificate::Certificate;
 pub use self::client::{Body, Client, H2, endless};
 pub use self::cluster::{Cluster, Seen};
@@ -41,10 +47,21 @@ pub struct World {
 }
 
 impl World {
-    /// Starts everything. Every cluster is in the set `global`, which is bound nowhere.
+    /// Starts everything, with these clusters. Every cluster is in the set `global`, which is bound nowhere.
     pub async fn start(clusters: &[&str]) -> Self {
+        Self::of(clusters.iter().map(|name| Cluster::new((*name).to_owned(), None))).await
+    }
+
+    /// The same, and a hostile cluster of each kind.
+    pub(crate) async fn with_hostile_clusters(clusters: &[&str]) -> Self {
+        let honest = clusters.iter().map(|name| Cluster::new((*name).to_owned(), None));
+        let hostile = Act::VARIANTS.iter().map(|act| Cluster::new(act.cluster(), Some(*act)));
+        Self::of(honest.chain(hostile)).await
+    }
+
+    async fn of(clusters: impl Iterator<Item = Cluster>) -> Self {
         let (hub, entrypoint) = (Hub::start().await, Certificate::new("127.0.0.1"));
-        let clusters: Vec<_> = clusters.iter().map(|name| Arc::new(Cluster::new(name))).collect();
+        let clusters: Vec<_> = clusters.map(Arc::new).collect();
         for cluster in &clusters {
             hub.accept_cluster(&cluster.name);
             hub.report_account(&cluster.name, &cluster.certificate.pem);

@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
+use crate::act::Act;
 use crate::{Certificate, Cluster};
 
 /// The identifier of every connection: there is one in each stream.
@@ -83,6 +84,9 @@ async fn act(body: Incoming, sender: mpsc::Sender<Payload>, clusters: Clusters) 
                 Some(Payload::DialRequest(dial)) => {
                     let name = dial.address.split(':').next().unwrap_or_default();
                     let cluster = clusters.iter().find(|cluster| cluster.name == name);
+                    if cluster.is_some_and(|cluster| cluster.act == Some(Act::NoDial)) {
+                        continue;
+                    }
                     let error = if cluster.is_some() { "" } else { "No agent available" }.to_owned();
                     let response = DialResponse { error, connect_id: ID, random: dial.random };
                     let _ = sender.send(Payload::DialResponse(response)).await;

@@ -1,19 +1,27 @@
 //! The program under attack, and an honest tenant beside the attacks.
 
+use std::fmt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use serde_json::json;
+use strum::VariantArray as _;
 use tokio::process::{Child, Command};
-use tokio::task::JoinSet;
+use tokio::runtime::Builder;
+use tokio::time::sleep;
 
+use crate::act::Act;
 use crate::client::Client;
 use crate::{World, attacks, eventually, token};
 
 const HONEST: &str = "honest";
 const HOSTILE: &str = "hostile";
+/// A namespace whose application reaches hostile clusters.
+const EXPOSED: &str = "exposed";
 /// The address of the honest tenant.
 const ADDRESS: [u8; 4] = [127, 0, 0, 2];
 /// What each round of the honest tenant sends to a cluster.
@@ -22,12 +30,14 @@ const UPLOAD: usize = 100_000;
 /// What happened.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The requests of the honest tenant that had their response.
-    pub honest: usize,
-    /// Those that had not.
+    /// How long the handshakes of the honest tenant took, and its requests with their responses.
+    pub handshakes: Latencies,
+    pub requests: Latencies,
+    /// The requests that it repeated after a 503: the hub, whose thread is one of this machine, had not reviewed its token
+    /// within seconds.
+    pub repeated: usize,
+    /// The rounds in which it had not what it asked for.
     pub failed: Vec<String>,
-    /// The longest of them.
-    pub longest: Duration,
     /// The most memory that the program had, in KiB: its own, without the pages of its file.
     pub memory: u64,
     /// Before the attacks.
@@ -36,10 +46,32 @@ pub struct Report {
     pub reviews: usize,
 }
 
+/// Durations, which are shown by their number and the greatest of 50 %, 99 %, 99.9 % and all of them.
+#[derive(Default)]
+pub struct Latencies(pub Vec<Duration>);
+
+impl fmt::Debug for Latencies {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let greatest = |of: usize| sorted.get(sorted.len().saturating_sub(1) * of / 1000);
+        write!(formatter, "{}: {:?}", sorted.len(), [500, 990, 999, 1000].map(greatest))
+    }
+}
+
+impl Latencies {
+    async fn of<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let begun = Instant::now();
+        let result = work.await;
+        self.0.push(begun.elapsed());
+        result
+    }
+}
+
 /// Runs the program with all attacks at once, for this time after its start.
 pub async fn run(program: &Path, period: Duration) -> Report {
-    let world = World::start(&["one", "two"]).await;
-    for namespace in [HONEST, HOSTILE] {
+    let world = World::with_hostile_clusters(&["one", "two"]).await;
+    for namespace in [HONEST, HOSTILE, EXPOSED] {
         world.hub.bind(namespace);
     }
     let (child, server) = start(program, &world).await;
@@ -51,61 +83,81 @@ pub async fn run(program: &Path, period: Duration) -> Report {
         watch.send_request(Client::request("/one/watch", &token(HONEST, 0), None)).await.unwrap().into_body();
     watch.frame().await.unwrap().unwrap();
 
-    let mut hostile = JoinSet::new();
+    // With a thread of their own, so that they delay the program and not the hub and the honest tenant in this process.
+    let attackers = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let from = |last| client.from([127, 0, 0, last]);
-    hostile.spawn(attacks::refusals_without_window(from(3), 100));
-    hostile.spawn(attacks::pipelined(from(4), 100));
-    hostile.spawn(attacks::silent(from(5), 1500));
-    hostile.spawn(attacks::tokens(client.clone(), HONEST, (1..20).map(|last| [127, 0, 1, last]).collect()));
+    attackers.spawn(attacks::refusals_without_window(from(3), 100));
+    attackers.spawn(attacks::pipelined(from(4), 100));
+    attackers.spawn(attacks::silent(from(5), 1500));
+    attackers.spawn(attacks::tokens(client.clone(), HONEST, (1..20).map(|last| [127, 0, 1, last]).collect()));
     // From the address of the honest tenant.
-    hostile.spawn(attacks::tokens(client.clone(), HOSTILE, vec![ADDRESS]));
-    hostile.spawn(attacks::unread_responses(from(6), HOSTILE, 250));
-    hostile.spawn(attacks::unread_upgrades(from(7), HOSTILE, 25));
+    attackers.spawn(attacks::tokens(client.clone(), HOSTILE, vec![ADDRESS]));
+    attackers.spawn(attacks::unread_responses(from(6), HOSTILE));
+    attackers.spawn(attacks::unread_upgrades(from(7), HOSTILE, 25));
+    for act in Act::VARIANTS {
+        attackers.spawn(attacks::hostile_cluster(from(8), EXPOSED, act.cluster()));
+    }
     let begun = Instant::now();
-    let mut round = 0;
-    while begun.elapsed() < period {
-        round += 1;
-        let before = Instant::now();
-        match honest(&client, round).await {
-            Ok(requests) => report.honest += requests,
-            Err(error) => report.failed.push(format!("round {round}: {error}")),
+    for round in 1.. {
+        if begun.elapsed() > period {
+            break;
         }
-        report.longest = report.longest.max(before.elapsed());
+        if let Err(error) = honest(&client, round, &mut report).await {
+            report.failed.push(format!("round {round}: {error}"));
+        }
         report.memory = report.memory.max(memory(pid));
     }
-    let is_open = tokio::time::timeout(Duration::from_millis(1), watch.frame()).await.is_err();
-    if !is_open {
+    if tokio::time::timeout(Duration::from_millis(1), watch.frame()).await.is_ok() {
         report.failed.push("the watch has ended".to_owned());
     }
     report.reviews = world.hub.reviews();
-    hostile.shutdown().await;
+    attackers.shutdown_background();
     drop(child);
     report
 }
 
 /// One round: new connections, a token that the program has not seen, and both clusters.
-async fn honest(client: &Client, round: usize) -> Result<usize, String> {
+async fn honest(client: &Client, round: usize, report: &mut Report) -> Result<(), String> {
     let token = token(HONEST, round);
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let (mut http2, _connection) = client.http2(65_535).await.map_err(|error| text(&error))?;
-    let mut http1 = client.http1().await.map_err(|error| text(&error))?;
+    let connected = report.handshakes.of(client.http2(65_535)).await;
+    let (mut http2, _connection) = connected.map_err(|error| error.to_string())?;
+    let connected = report.handshakes.of(client.http1()).await;
+    let mut http1 = connected.map_err(|error| error.to_string())?;
     for cluster in ["one", "two"] {
-        let body = Full::from(vec![b'x'; UPLOAD]).boxed_unsync();
-        let upload = Client::request(&format!("https://hub/{cluster}/count"), &token, Some(body));
-        let sent = http2.send_request(upload).await.map_err(|error| text(&error))?;
-        let (status, body) = (sent.status(), sent.into_body().collect().await.map_err(|error| text(&error))?);
-        if body.to_bytes() != UPLOAD.to_string() {
-            return Err(format!("an upload to {cluster}: {status}"));
-        }
-        let get = Client::request(&format!("/{cluster}/version"), &token, None);
-        http1.ready().await.map_err(|error| text(&error))?;
-        let sent = http1.send_request(get).await.map_err(|error| text(&error))?;
-        let (status, body) = (sent.status(), sent.into_body().collect().await.map_err(|error| text(&error))?);
-        if body.to_bytes() != "/version" {
-            return Err(format!("a request to {cluster}: {status}"));
-        }
+        let (url, path) = (format!("https://hub/{cluster}/count"), format!("/{cluster}/version"));
+        let upload = async || {
+            let body = Full::from(vec![b'x'; UPLOAD]).boxed_unsync();
+            http2.send_request(Client::request(&url, &token, Some(body))).await
+        };
+        request(report, upload, &UPLOAD.to_string()).await?;
+        let get = async || {
+            http1.ready().await?;
+            http1.send_request(Client::request(&path, &token, None)).await
+        };
+        request(report, get, "/version").await?;
     }
-    Ok(4)
+    Ok(())
+}
+
+async fn request(
+    report: &mut Report,
+    mut send: impl AsyncFnMut() -> hyper::Result<Response<Incoming>>,
+    expected: &str,
+) -> Result<(), String> {
+    loop {
+        let response = async {
+            let response = send().await?;
+            Ok::<_, hyper::Error>((response.status(), response.into_body().collect().await?.to_bytes()))
+        };
+        match report.requests.of(response).await {
+            Ok((StatusCode::OK, body)) if body == expected => return Ok(()),
+            Ok((StatusCode::SERVICE_UNAVAILABLE, _)) => report.repeated += 1,
+            Ok((status, body)) => return Err(format!("{status}: {}", String::from_utf8_lossy(&body))),
+            Err(error) => return Err(error.to_string()),
+        }
+        // As Retry-After says.
+        sleep(Duration::from_secs(1)).await;
+    }
 }
 
 /// Starts the program; returns when it serves.
@@ -146,7 +198,8 @@ async fn start(program: &Path, world: &World) -> (Child, std::net::SocketAddr) {
     .await;
     let server = server.unwrap();
     let client = world.client(server, ADDRESS);
-    eventually("it reaches the clusters", async || honest(&client, 0).await.is_ok()).await;
+    eventually("it reaches the clusters", async || honest(&client, 0, &mut Report::default()).await.is_ok())
+        .await;
     (child, server)
 }
 

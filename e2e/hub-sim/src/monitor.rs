@@ -67,8 +67,8 @@ pub struct Monitor {
 pub(crate) const GRANTS: [&str; 3] = ["managedclusters", "managedclustersets", "managedclustersetbindings"];
 
 /// The names of objects in the rules of a role.
-fn names_in_rules(role: &Option<Arc<Value>>) -> BTreeSet<&str> {
-    let rules = role.iter().flat_map(|role| role["rules"].as_array().into_iter().flatten());
+fn names_in_rules(role: Option<&Value>) -> BTreeSet<&str> {
+    let rules = role.into_iter().flat_map(|role| role["rules"].as_array().into_iter().flatten());
     rules
         .flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten())
         .filter_map(Value::as_str)
@@ -223,7 +223,8 @@ impl Monitor {
             let is_new = change.before.is_none() && change.after.is_some();
             let has_new_token =
                 token(&change.after).is_some() && token(&change.after) != token(&change.before);
-            let is_wider = !names_in_rules(&change.after).is_subset(&names_in_rules(&change.before));
+            let is_wider =
+                !names_in_rules(change.after.as_deref()).is_subset(&names_in_rules(change.before.as_deref()));
             if NOISE.contains(&plural) || !(is_new || has_new_token || is_wider) {
                 continue;
             }

@@ -66,6 +66,8 @@ async fn judged(hub: &Hub, cases: Vec<Case>) {
     }
 }
 
+const ONLY_OWN_KEYS: Option<&str> = Some("must not set labels and annotations that are not its own");
+
 /// A profile of ours, with a status that others have added to, and one of somebody else's.
 async fn profiles(hub: &Hub) -> (Object, Object) {
     let ours = credentials::profile("default", "c1");
@@ -292,8 +294,8 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
     mine.api(&syncer).create(&params, &mine.parse().unwrap()).await.unwrap();
     let foreign = opaque("default", "foreign");
     let disguised = copy("default", "x", |_| {}).field("type", json!("example.com/other"));
-    // As a backup restores it: the API server's record of who wrote it is lost.
-    let restored = copy("default", "restored", |_| {});
+    // As a backup restores it: the API server's record of who wrote it is lost. It has a label of its users.
+    let restored = copy("default", "restored", |metadata| metadata["labels"]["team"] = json!("a"));
     // A token that its agent has marked as a copy, too.
     let marked = copy("default", "marked", |metadata| metadata["labels"][TOKEN_LABEL] = json!("true"));
     let stripped = opaque("default", "stripped").field("data", json!({ "token": "YQ==", "ca.crt": "YQ==" }));
@@ -306,6 +308,7 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
     let is_owned = Some("a copy must have one owner, the ClusterProfile of its cluster");
     let is_bare = Some("a copy must not contain data other than token and ca.crt");
     let no_token = Some("must not label a Secret as one in which an agent reports a token");
+    let reflected = |it: &mut Value| it["annotations"]["reflector/reflects"] = json!("true");
     let protected = Some("copies of tokens must not be created in kube-system, kube-public, kube-node-lease");
     let only_status = Some("only write the status of a ManagedServiceAccount");
     let one_condition = Some("only write the condition SyncedToClusterProfiles");
@@ -348,12 +351,14 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
             ),
             (Create(fresh(&|_| {}).field("data", json!({ "kubeconfig": "YQ==" }))), is_bare),
             (Create(fresh(&|metadata| metadata["labels"][TOKEN_LABEL] = json!("true"))), no_token),
+            (Create(fresh(&reflected)), ONLY_OWN_KEYS),
             (Create(copy("kube-system", "b", |_| {})), protected),
             (Create(copy("kube-public", "b", |_| {})), protected),
             (Patch(mine.clone(), json!({ "data": { "token": "Yg==" } })), None),
             (Patch(mine.clone(), json!({ "data": { "more": "Yg==" } })), is_bare),
             (Patch(mine.clone(), labels(&json!({ SYNCED_FROM: "another" }))), is_recorded),
             (Patch(mine.clone(), labels(&json!({ TOKEN_LABEL: "true" }))), no_token),
+            (Patch(mine.clone(), labels(&json!({ "team": "a" }))), ONLY_OWN_KEYS),
             (Patch(mine.clone(), json!({ "metadata": { "ownerReferences": null } })), is_owned),
             (Delete(mine), None),
             (Patch(foreign.clone(), json!({ "data": { "token": "Yg==" } })), is_own),
@@ -441,6 +446,7 @@ async fn credential_rights_are_held_to_two_roles_and_one_subject() {
             (Create(right.clone()), None),
             (Create(labelled(role_binding("default", "another"))), by_name),
             (Create(role_binding("default", &copies)), is_labelled),
+            (Create(right.clone().label("argocd.argoproj.io/instance", "a")), ONLY_OWN_KEYS),
             (Create(labelled(unowned)), is_collected),
             (Create(labelled(held)), is_collected),
             (Create(right.clone().field("roleRef", role("cluster-admin"))), one_role),

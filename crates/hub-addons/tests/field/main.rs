@@ -7,10 +7,10 @@ mod support;
 
 mod agent;
 mod argocd;
-mod hostile_clusters;
 mod kueue;
 mod migration;
 mod multicluster;
 mod own_identity;
 mod registration;
 mod tunnel;
+mod user_server;

@@ -8,7 +8,7 @@ mod support;
 mod bad_days_watches;
 mod command;
 mod election;
-mod hostile_clients;
+mod hostile;
 mod peers;
 mod probes;
 mod trouble;

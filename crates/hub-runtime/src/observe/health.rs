@@ -137,6 +137,11 @@ impl SyncState {
         }
     }
 
+    /// Records that no object exists, since the hub does not serve the kind.
+    pub(crate) fn mark_missing(&self) {
+        self.set(Sync::Missing);
+    }
+
     /// Records that what the watch has shown is unknown, and why, until the next list is complete.
     pub(crate) fn mark_unread(&self, why: &str) {
         self.set(Sync::Unread(self.need, why.to_owned()));

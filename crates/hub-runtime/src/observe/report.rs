@@ -238,7 +238,9 @@ impl Reporter {
         let mut before = index.by_subject.remove(&key).unwrap_or_default();
         let mut about = None;
         let mut now = BTreeMap::new();
-        for finding in findings {
+        for mut finding in findings {
+            // It may quote a tenant or a cluster, and people read logs and Events on terminals.
+            finding.message = object_names::visible(&finding.message);
             let id = before.remove(&finding).or_else(|| now.get(&finding).copied()).unwrap_or_else(|| {
                 self.metrics.finding(finding.reason, true);
                 warn!(%subject, reason = finding.reason.as_str(), "{}", finding.message);

@@ -113,6 +113,13 @@ impl<K: 'static> Follower<K> {
                 Err(error) => {
                     self.sync.mark_failing();
                     self.is_absent = error.is_not_served() && self.history.sink.not_served();
+                    if self.is_absent {
+                        // That is known, and as of now.
+                        self.unseen = None;
+                        if self.unread.take().is_some() {
+                            self.sync.mark_missing();
+                        }
+                    }
                     if error.category() == Category::Forbidden {
                         self.history.sink.refused();
                     }

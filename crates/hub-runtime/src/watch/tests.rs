@@ -698,11 +698,67 @@ async fn every_watch_that_cannot_read_its_kind_is_named_also_a_late_one_until_it
     late.iter().for_each(tokio::task::JoinHandle::abort);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!lists.unreadable().unwrap().contains("two"));
-    for number in 0..40 {
-        start("three", Some(format!("namespace-{number}")), Need::Late);
-    }
+    let many = (0..40).map(|number| start("three", Some(format!("namespace-{number}")), Need::Late));
+    let many: Vec<_> = many.collect();
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert!(lists.unreadable().unwrap().ends_with("; and 21 others"), "the size of annotations is limited");
+    let is_measured = || {
+        metrics
+            .text()
+            .contains("unread_since_timestamp_seconds{controller=\"controller\",resource=\"three\"}")
+    };
+    many[1..].iter().for_each(tokio::task::JoinHandle::abort);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(is_measured(), "one of them is left");
+    many[0].abort();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!is_measured());
+}
+
+/// A sink to which the absence of the kind shows that no object exists.
+struct Installable(Arc<Mutex<Vec<String>>>);
+
+impl Sink<ConfigMap> for Installable {
+    fn apply(&mut self, key: &ObjectKey, object: Result<ConfigMap, Unreadable>) {
+        self.0.apply(key, object);
+    }
+    fn delete(&mut self, key: &ObjectKey) {
+        Sink::<ConfigMap>::delete(&mut self.0, key);
+    }
+    fn unread(&mut self) {
+        Sink::<ConfigMap>::unread(&mut self.0);
+    }
+    fn not_served(&mut self) -> bool {
+        self.0.lock().push("not served".to_owned());
+        true
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_cannot_be_read_and_is_then_not_served_is_known_to_be_absent_until_it_is_served_again() {
+    let (log, lists, health) = (Arc::<Mutex<Vec<String>>>::default(), Lists::default(), Health::default());
+    let sync = health.expect_sync(("controller", "configmaps"), Need::Optional, &Metrics::new("test"));
+    let begun = Instant::now();
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let internal = || Script::Respond(500, status(500, "InternalError").to_string());
+        let is_absent = (120..600).contains(&begun.elapsed().as_secs());
+        let missing = || Script::Respond(404, "404 page not found\n".to_owned());
+        ready(respond(if is_absent { missing() } else { internal() }))
+    });
+    let watch = Watch::all("configmaps");
+    let sink = Box::new(Installable(Arc::clone(&log)));
+    tokio::spawn(watch.follow(Client::new(service, "default"), sync, lists.clone(), sink));
+    let at = |seconds| tokio::time::sleep_until(begun + Duration::from_secs(seconds));
+    let last = || log.lock().last().cloned();
+    at(119).await;
+    assert_eq!((last().as_deref(), lists.unreadable().is_some()), (Some("unread"), true));
+    at(599).await;
+    assert_eq!((last().as_deref(), lists.unreadable()), (Some("not served"), None));
+    assert!(health.ready().1.contains("configmaps: unavailable, working without it"));
+    at(640).await;
+    assert_eq!(last().as_deref(), Some("not served"), "less than a minute old");
+    at(670).await;
+    assert_eq!((last().as_deref(), lists.unreadable().is_some()), (Some("unread"), true));
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,8 +31,15 @@ pub(super) struct UnreadKinds {
     kinds: Arc<Mutex<BTreeMap<Subject, OfSubject>>>,
 }
 
-/// The watches on one kind: how many of each cannot read it, since when and why.
-type OfSubject = BTreeMap<WatchId, (usize, String)>;
+/// The watches on one kind that cannot read it.
+type OfSubject = BTreeMap<WatchId, OfWatch>;
+
+struct OfWatch {
+    /// Several late watches can have the same identity.
+    count: usize,
+    since: Timestamp,
+    why: String,
+}
 
 /// How many watches an annotation names, which is limited in size. A process can have hundreds.
 const NAMED: usize = 20;
@@ -62,12 +69,9 @@ impl UnreadKinds {
         {
             let mut kinds = self.kinds.lock();
             let of_subject = kinds.entry(subject.clone()).or_default();
-            let (watches, _) = of_subject.entry(watch.clone()).or_insert((0, why));
-            *watches += 1;
-            if *watches == 1 {
-                sync.metrics.unread_since(watch.names(), Some(since));
-            }
+            of_subject.entry(watch.clone()).or_insert(OfWatch { count: 0, since, why }).count += 1;
             self.publish(&subject, of_subject);
+            measure(&kinds, sync);
         }
         Unread { kinds: self.clone(), subject, watch, sync: sync.clone() }
     }
@@ -75,7 +79,7 @@ impl UnreadKinds {
     /// What cannot be read, since when and why.
     pub(super) fn summary(&self) -> Option<String> {
         let kinds = self.kinds.lock();
-        let watches = kinds.values().flatten().map(|(watch, (_, why))| format!("{watch}: {why}"));
+        let watches = kinds.values().flatten().map(|(watch, unread)| format!("{watch}: {}", unread.why));
         let mut watches: Vec<_> = watches.collect();
         let others = watches.len().saturating_sub(NAMED);
         watches.truncate(NAMED);
@@ -87,7 +91,7 @@ impl UnreadKinds {
 
     fn publish(&self, subject: &Subject, of_subject: &OfSubject) {
         if let Some((reporter, _)) = &self.report {
-            let findings = of_subject.iter().map(|(watch, (_, why))| {
+            let findings = of_subject.iter().map(|(watch, OfWatch { why, .. })| {
                 let message = format!(
                     "{watch}: {why}, so what depends on it is unknown: what exists stays, and nothing is created; see \
                      the log of the controller for the error"
@@ -105,18 +109,25 @@ impl Drop for Unread {
         sync.metrics.unread(watch.names(), -1);
         let mut all = kinds.kinds.lock();
         let Some(of_subject) = all.get_mut(subject) else { return };
-        if let Some((watches, _)) = of_subject.get_mut(watch) {
-            *watches -= 1;
-            if *watches == 0 {
+        if let Some(unread) = of_subject.get_mut(watch) {
+            unread.count -= 1;
+            if unread.count == 0 {
                 of_subject.remove(watch);
-                sync.metrics.unread_since(watch.names(), None);
             }
         }
         kinds.publish(subject, of_subject);
         if of_subject.is_empty() {
             all.remove(subject);
         }
+        measure(&all, sync);
     }
+}
+
+/// Measures since when the first of the watches with these names cannot be read.
+fn measure(kinds: &BTreeMap<Subject, OfSubject>, sync: &SyncState) {
+    let names = sync.id().names();
+    let alike = kinds.values().flatten().filter(|(watch, _)| watch.names() == names);
+    sync.metrics.unread_since(names, alike.map(|(_, unread)| unread.since).min());
 }
 
 /// The object that stands for the kind at this path: its CRD, or for a kind that is built in, which has none, the

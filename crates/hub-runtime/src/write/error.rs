@@ -229,7 +229,7 @@ pub fn summary(error: &kube::Error) -> String {
         text.push_str("; ");
         text.push_str(limit);
     }
-    text.replace(['\n', '\r'], " ")
+    object_names::visible(&text)
 }
 
 #[cfg(test)]
@@ -330,7 +330,9 @@ mod tests {
         let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "nobody\nhome");
         let text = summary(&kube::Error::ReadEvents(refused));
         assert_eq!(text, "Error reading events stream: nobody home");
-        for (message, summarized) in [("no\nspace", "no space"), ("", "Invalid (422)")] {
+        let cases =
+            [("no\nspace", "no space"), ("\u{202e}ecaps on", "\u{fffd}ecaps on"), ("", "Invalid (422)")];
+        for (message, summarized) in cases {
             let status = json!({"code": 422, "reason": "Invalid", "message": message, "status": "Failure"});
             assert_eq!(summary(&answer(status)), summarized);
         }

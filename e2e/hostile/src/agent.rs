@@ -1,4 +1,4 @@
-//! The agent: one stream of packets to the proxy server, as `cmd/agent` of apiserver-network-proxy has.
+//! An agent of the real proxy server: one stream of packets, as `cmd/agent` of apiserver-network-proxy has.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -15,6 +15,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use konnectivity::packet::{CloseResponse, Data, DialResponse, Packet, Payload};
 use prost::Message as _;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -24,27 +25,23 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use crate::act::{Act, Identity};
+use crate::Cluster;
 
 /// How many bytes wait in a connection for its reader, and in one packet.
 const BUFFER: usize = 64 << 10;
 /// How many packets wait to be sent.
 const PACKETS: usize = 16;
 
-/// A cluster: its name, what its API server does, and by which certificate.
-#[derive(Clone)]
-pub struct Cluster {
-    pub name: String,
-    pub act: Act,
-    pub identity: Identity,
-}
-
 impl Cluster {
-    /// Registers at the proxy server whose certificate this authority verifies, and acts until the connection ends.
-    pub async fn run(self, proxy: SocketAddr, authority: &[u8]) -> io::Result<Infallible> {
+    /// Registers at the proxy server whose certificate this authority verifies, and serves until the connection ends.
+    pub async fn register(self: Arc<Self>, proxy: SocketAddr, authority: &[u8]) -> io::Result<Infallible> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authority).flatten());
-        let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec()];
         let tcp = TcpStream::connect(proxy).await?;
         tcp.set_nodelay(true)?;
@@ -78,7 +75,7 @@ impl Cluster {
 }
 
 struct Agent {
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
     packets: mpsc::Sender<Result<Bytes, Infallible>>,
     /// What arrives for each connection.
     connections: HashMap<i64, mpsc::UnboundedSender<Bytes>>,
@@ -91,7 +88,6 @@ impl Agent {
     async fn receive(&mut self, packet: Packet) {
         while self.tasks.try_join_next().is_some() {}
         match packet.payload {
-            Some(Payload::DialRequest(_)) if self.cluster.act == Act::NoDial => {}
             Some(Payload::DialRequest(dial)) => {
                 self.next += 1;
                 let connect_id = self.next;
@@ -121,8 +117,7 @@ impl Agent {
         self.connections.insert(connect_id, sender);
         self.tasks.spawn(deliver(receiver, writer));
         self.tasks.spawn(collect(reader, connect_id, self.packets.clone()));
-        let Cluster { act, identity, .. } = self.cluster.clone();
-        self.tasks.spawn(async move { act.on(inside, &identity).await });
+        Arc::clone(&self.cluster).serve(inside);
     }
 }
 

@@ -1,12 +1,13 @@
-//! What the API server of a cluster does with a connection.
+//! What the API server of a hostile cluster does with a connection.
 
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use clap::ValueEnum;
+use futures::{StreamExt as _, stream};
 use http::header::{HeaderValue, LOCATION};
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -16,19 +17,19 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use strum::{IntoStaticStr, VariantArray};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream};
+use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
 /// The greatest frame of HTTP/2 that a peer must accept.
 const FRAME: usize = 16_384;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What it does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Act {
-    /// Responds to every request with its path, after it has read the body.
-    Honest,
     /// Leaves dials without a response.
     NoDial,
     /// Neither reads nor writes.
@@ -55,39 +56,23 @@ pub enum Act {
     Unauthorized,
 }
 
-/// The certificate of an API server, with its key.
-#[derive(Clone)]
-pub struct Identity(TlsAcceptor);
-
-impl Identity {
-    /// From the contents of `tls.crt` and `tls.key`.
-    pub fn from_pem(chain: &[u8], key: &[u8]) -> io::Result<Self> {
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(io::Error::other)?;
-        let config = ServerConfig::builder().with_no_client_auth();
-        let config = config.with_single_cert(chain.map_err(io::Error::other)?, key);
-        let mut config = config.map_err(io::Error::other)?;
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Self(TlsAcceptor::from(Arc::new(config))))
-    }
-}
-
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 impl Act {
-    /// All that are not honest.
-    pub fn hostile() -> impl Iterator<Item = Self> {
-        Self::value_variants().iter().copied().filter(|act| *act != Self::Honest)
+    /// The name of a cluster that acts like this.
+    pub(crate) fn cluster(self) -> String {
+        let name: &str = self.into();
+        name.to_owned()
     }
 
     /// Acts on a connection, which ends with this.
-    pub(crate) async fn on(self, mut connection: DuplexStream, identity: &Identity) {
+    pub(crate) async fn on(self, mut connection: DuplexStream, server: Arc<ServerConfig>) {
         // An error is an end: the client has closed the connection.
         let _ = match self {
             Self::NoDial | Self::Reset => Ok(()),
             Self::Silence => pending().await,
             Self::TunnelFlood => flood(&mut connection, &[b'x'; FRAME]).await,
-            _ => match identity.0.accept(connection).await {
+            _ => match TlsAcceptor::from(server).accept(connection).await {
                 Ok(stream) if matches!(self, Self::EndlessHead | Self::BodyFlood | Self::ResetLater) => {
                     self.send_frames(stream).await
                 }
@@ -149,7 +134,11 @@ impl Act {
             Self::NoResponse => pending().await,
             Self::EndlessBody => {
                 let part = || Ok(Frame::data(Bytes::from_static(&[b'x'; FRAME])));
-                *response.body_mut() = StreamBody::new(futures::stream::repeat_with(part)).boxed_unsync();
+                let parts = stream::repeat_with(part).then(async |part| {
+                    sleep(PAUSE).await;
+                    part
+                });
+                *response.body_mut() = StreamBody::new(parts).boxed_unsync();
             }
             Self::Redirect => {
                 *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
@@ -167,9 +156,11 @@ impl Act {
     }
 }
 
+/// Sends without an end, beyond every window within a second, at a rate that leaves time on the processors for others.
 async fn flood(stream: &mut (impl AsyncWrite + Unpin), part: &[u8]) -> io::Result<()> {
     loop {
         stream.write_all(part).await?;
+        sleep(PAUSE).await;
     }
 }
 

@@ -1,5 +1,5 @@
-//! The user server between upstream's own proxy server and clusters that attack it (`e2e/hostile-cluster`), and with a proxy
-//! server that freezes. On a real hub, without Pods.
+//! The user server on a real hub, with upstream's own proxy server and clusters that a test plays: the proxy server freezes,
+//! permissions are lost, clusters share a CA.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -7,8 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::ValueEnum as _;
-use hostile_cluster::{Act, Cluster, Identity};
+use hostile::Cluster;
 use local_hub::field::HOME;
 use local_hub::{LocalHub, Running, ServingAuthority, eventually, ocm};
 use serde_json::{Value, json};
@@ -16,20 +15,14 @@ use tokio::io::{AsyncReadExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::own_identity::raw::Raw;
 use super::own_identity::{ACCOUNT, AUDIENCE, HOUR, permissions, start};
 use crate::support::field::{free_port, program, run};
 use crate::support::{Hub, SOON, world};
 
-/// How long the attacks last, in seconds, if this variable is not set.
-const PERIOD: (&str, u64) = ("HUB_ADDONS_HOSTILE_SECONDS", 15);
-/// Requests to each hostile cluster at once.
-const REQUESTS: usize = 10;
-/// What the chart requests for the user server, in KiB.
-const MEMORY: u64 = 64 << 10;
-const HONEST: [&str; 2] = ["honest", "other-honest"];
+const CLUSTERS: [&str; 2] = ["one", "two"];
 
 /// A hub, the proxy server, clusters that have registered there, and the user server.
 struct Stage {
@@ -48,8 +41,8 @@ struct Stage {
 }
 
 impl Stage {
-    /// With clusters of these names, and whether they share a CA with each other.
-    async fn start(clusters: Vec<(String, Act)>, is_shared: bool, more: &[&str]) -> Self {
+    /// With clusters that share a CA with each other, or do not, and with more flags of the user server.
+    async fn start(is_shared: bool, more: &[&str]) -> Self {
         let hub = Hub::with_rights(LocalHub::builder().start().await.unwrap(), Vec::new()).await;
         let access = hub.service_account(HOME, "user-server").await.unwrap();
         let [everywhere, in_home] = permissions();
@@ -91,23 +84,20 @@ impl Stage {
         let client = json!({ "tls.crt": client, "tls.key": client_key });
         secret(&hub, HOME, "proxy-client", &client).await;
 
-        let shared = ServingAuthority::new("shared").unwrap();
+        let shared = Cluster::certificate();
         let (mut running, proxy_address) = (JoinSet::new(), SocketAddr::from(([127, 0, 0, 1], agents)));
-        for (name, act) in clusters {
-            ocm::ManagedCluster::named(&name).in_set("blue").create(&hub.ocm).await.unwrap();
-            world::ensure_namespace(&hub.ocm, &name).await;
-            let own = ServingAuthority::new(&name).unwrap();
-            let of_cluster = if is_shared { &shared } else { &own };
-            let reported = json!({ "token": "token", "ca.crt": of_cluster.ca_pem() });
-            secret(&hub, &name, ACCOUNT, &reported).await;
-            let serving = of_cluster.issue(["kubernetes.default.svc"]).unwrap();
-            let identity = Identity::from_pem(serving.tls_crt().as_bytes(), serving.tls_key().as_bytes());
-            let cluster = Cluster { name, act, identity: identity.unwrap() };
+        for name in CLUSTERS {
+            ocm::ManagedCluster::named(name).in_set("blue").create(&hub.ocm).await.unwrap();
+            world::ensure_namespace(&hub.ocm, name).await;
+            let certificate = if is_shared { shared.clone() } else { Cluster::certificate() };
+            let reported = json!({ "token": "token", "ca.crt": certificate.pem });
+            secret(&hub, name, ACCOUNT, &reported).await;
+            let cluster = Arc::new(Cluster::honest(name, certificate));
             let authority = authority.ca_pem();
             running.spawn(async move {
                 loop {
                     // It ends when the proxy server has not started yet, and when its connection ends.
-                    let _ = cluster.clone().run(proxy_address, authority.as_bytes()).await;
+                    let _ = Arc::clone(&cluster).register(proxy_address, authority.as_bytes()).await;
                     sleep(Duration::from_millis(100)).await;
                 }
             });
@@ -142,13 +132,6 @@ impl Stage {
             (response, _) => Err(response),
         })
         .await;
-    }
-
-    /// The memory of the user server, in KiB: its own, without the pages of its file.
-    fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 }
 
@@ -189,22 +172,21 @@ impl Relay {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_succeed_again_soon_after_the_proxy_server_has_frozen() {
-    let stage = Box::pin(Stage::start(vec![(HONEST[0].to_owned(), Act::Honest)], false, &[])).await;
-    stage.reaches(HONEST[0]).await;
+    let stage = Box::pin(Stage::start(false, &[])).await;
+    stage.reaches(CLUSTERS[0]).await;
     stage.relay.frozen.send_replace(());
-    stage.reaches(HONEST[0]).await;
+    stage.reaches(CLUSTERS[0]).await;
 }
 
 /// The simulation shows that what is open ends after five more minutes.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_requests_get_503_while_grants_or_tokens_could_not_be_read_for_a_minute_and_what_is_open_stays() {
-    const ENDLESS: &str = "endless";
-    let clusters = vec![(HONEST[0].to_owned(), Act::Honest), (ENDLESS.to_owned(), Act::EndlessBody)];
-    let stage = Box::pin(Stage::start(clusters, false, &[])).await;
+    let [other, denied] = CLUSTERS;
+    let stage = Box::pin(Stage::start(false, &[])).await;
     let hub = &stage.hub;
-    stage.reaches(HONEST[0]).await;
+    stage.reaches(other).await;
     let open = Raw::connect(stage.address, &stage.authority.ca_pem()).await;
-    let mut open = open.starts(&format!("{ENDLESS}/watch"), &stage.token).await.into_stream();
+    let mut open = open.starts(&format!("{denied}/large"), &stage.token).await.into_stream();
     open.read_exact(&mut [0; 100]).await.unwrap();
 
     let [[fleet, reviews, secrets], _] = permissions().map(|rules| {
@@ -217,86 +199,30 @@ async fn new_requests_get_503_while_grants_or_tokens_could_not_be_read_for_a_min
     // Ends the open watches.
     hub.stop_api_server().await.unwrap();
     hub.start_api_server().await.unwrap();
-    stage.refuses(HONEST[0], "cannot be decided at the moment", Duration::from_mins(4)).await;
+    stage.refuses(other, "cannot be decided at the moment", Duration::from_mins(4)).await;
     hub.grant_service_account(HOME, "user-server", vec![fleet]).await.unwrap();
-    stage.refuses(HONEST[0], "can no longer read its secrets (accounts)", SOON).await;
+    stage.refuses(other, "can no longer read its secrets (accounts)", SOON).await;
     // More than the buffers in between can contain.
     let mut part = vec![0; 1 << 20];
     for _ in 0..64 {
         open.read_exact(&mut part).await.unwrap();
     }
     hub.grant_service_account(HOME, "user-server", vec![secrets]).await.unwrap();
-    stage.reaches(HONEST[0]).await;
+    stage.reaches(other).await;
 
     // An administrator denies the cluster, with which all of this ends.
-    let cluster = ocm::ManagedCluster::named(ENDLESS).in_set("blue");
+    let cluster = ocm::ManagedCluster::named(denied).in_set("blue");
     world::merge(&hub.ocm, &cluster.into(), &json!({ "spec": { "hubAcceptsClient": false } })).await;
     let ended = async { while open.read_exact(&mut part).await.is_ok() {} };
     tokio::time::timeout(SOON, ended).await.unwrap();
-    let (response, _) = stage.asks(ENDLESS).await;
+    let (response, _) = stage.asks(denied).await;
     assert!(response.starts_with("HTTP/1.1 403 "), "{response}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[allow(
-    clippy::print_stdout,
-    reason = "figures for information: only the failures and the memory are conditions"
-)]
-async fn honest_clusters_are_reached_beside_hostile_ones() {
-    let hostile: Vec<_> = Act::hostile()
-        .map(|act| (format!("hostile-{}", act.to_possible_value().unwrap().get_name()), act))
-        .collect();
-    let honest = HONEST.map(|name| (name.to_owned(), Act::Honest));
-    let clusters = hostile.iter().cloned().chain(honest).collect();
-    let stage = Arc::new(Box::pin(Stage::start(clusters, false, &[])).await);
-    for cluster in HONEST {
-        stage.reaches(cluster).await;
-    }
-    let seconds = std::env::var(PERIOD.0).map_or(PERIOD.1, |text| text.parse().unwrap());
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let before = stage.memory();
-    let mut attacked = JoinSet::new();
-    for (cluster, _) in &hostile {
-        for number in 0..REQUESTS {
-            let (cluster, stage) = (cluster.clone(), Arc::clone(&stage));
-            attacked.spawn(async move {
-                loop {
-                    let raw = Raw::connect(stage.address, &stage.authority.ca_pem()).await;
-                    let path = format!("{cluster}/version");
-                    if number % 2 == 0 {
-                        // What has no end is read for a while.
-                        let asks = raw.asks(&path, &stage.token, "");
-                        let _ = tokio::time::timeout(Duration::from_secs(2), asks).await;
-                    } else {
-                        let unread = raw.starts(&path, &stage.token).await;
-                        sleep(Duration::from_secs(2)).await;
-                        drop(unread);
-                    }
-                }
-            });
-        }
-    }
-    let (mut requests, mut longest, mut memory) = (0, Duration::ZERO, 0);
-    while Instant::now() < end {
-        for cluster in HONEST {
-            let begun = Instant::now();
-            let (response, is_honest) = stage.asks(cluster).await;
-            assert!(is_honest, "{cluster}: {response}");
-            longest = longest.max(begun.elapsed());
-            requests += 1;
-        }
-        memory = memory.max(stage.memory());
-    }
-    println!("{requests} requests, at most {longest:?}; {before} to {memory} KiB");
-    assert!(memory < MEMORY, "{before} to {memory} KiB");
-    attacked.shutdown().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn clusters_with_a_ca_in_common_are_reported_and_refused_where_that_is_wanted() {
-    let clusters = || HONEST.map(|name| (name.to_owned(), Act::Honest)).into();
-    let stage = Box::pin(Stage::start(clusters(), true, &[])).await;
-    for cluster in HONEST {
+    let stage = Box::pin(Stage::start(true, &[])).await;
+    for cluster in CLUSTERS {
         stage.reaches(cluster).await;
         let log = stage.server.log();
         let is_reported = |line: &str| {
@@ -305,8 +231,8 @@ async fn clusters_with_a_ca_in_common_are_reported_and_refused_where_that_is_wan
         assert!(log.lines().any(is_reported), "{log}");
     }
     drop(stage);
-    let stage = Box::pin(Stage::start(clusters(), true, &["--refuse-shared-authorities"])).await;
-    for cluster in HONEST {
+    let stage = Box::pin(Stage::start(true, &["--refuse-shared-authorities"])).await;
+    for cluster in CLUSTERS {
         let (response, _) = stage.asks(cluster).await;
         assert!(response.contains("has a CA in common"), "{cluster}: {response}");
     }
