@@ -1,5 +1,7 @@
 //! Direct access as a controller: its own entry with the cluster's API server as its agent reports it, for consumers
-//! that can reach the cluster without a proxy.
+//! that can reach the cluster without a proxy. While ManagedClusters cannot be read, entries stay as they are.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hub_api::names::ProfileKey;
 use hub_core::access;
@@ -19,13 +21,15 @@ pub struct Direct {
     shared: Shared,
     settings: DirectSettings,
     gauges: EntryGauges,
+    /// Whether clusters could be read when the fleet last changed.
+    is_read: AtomicBool,
 }
 
 impl Direct {
     #[must_use]
     pub fn new(shared: &Shared, settings: DirectSettings) -> Self {
         let gauges = EntryGauges::new("direct", shared.host.metrics.clone());
-        Self { shared: shared.clone(), settings, gauges }
+        Self { shared: shared.clone(), settings, gauges, is_read: AtomicBool::new(true) }
     }
 }
 
@@ -46,7 +50,15 @@ impl Controller for Direct {
         access::endpoint_findings(cluster, self.settings.allow_local)
     }
 
-    fn fleet_changed(&self, _: &Fleet, touched: &Touched) {
+    fn begin(&self) {
+        self.is_read.store(self.shared.fleet.read().knows_clusters(), Ordering::Relaxed);
+    }
+
+    fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
+        let is_read = fleet.knows_clusters();
+        if !self.is_read.swap(is_read, Ordering::Relaxed) && is_read {
+            self.shared.profiles.enqueue_where(|_| true);
+        }
         if let Touched::Cluster(cluster) = touched {
             self.shared.profiles.enqueue_of(cluster);
         }

@@ -269,6 +269,9 @@ pub fn reported_endpoints(
     observed: &ObservedProfile,
 ) -> Result<(ClusterName, Arc<[ClientConfig]>), Offer> {
     let cluster = cluster_of(observed).map_err(Offer::Withdraw)?;
+    if !fleet.knows_clusters() {
+        return Err(Offer::Keep(Withheld::ConfigurationUnknown));
+    }
     let known = fleet.cluster(&cluster).ok_or(Offer::Withdraw(Withheld::NoCluster))?;
     let state = known.state.as_ref().map_err(|_| Offer::Keep(Withheld::ConfigurationUnknown))?;
     Ok((cluster, Arc::clone(&state.endpoints)))

@@ -268,9 +268,15 @@ impl Fleet {
         self.unread.is_empty()
     }
 
+    /// Whether clusters can be read.
+    #[must_use]
+    pub fn knows_clusters(&self) -> bool {
+        !self.unread.contains(&Part::Clusters)
+    }
+
     /// Whether clusters and sets can be read, so that it is known which set selects which cluster.
     pub(crate) fn knows_selections(&self) -> bool {
-        !self.unread.contains(&Part::Clusters) && !self.unread.contains(&Part::Sets)
+        self.knows_clusters() && !self.unread.contains(&Part::Sets)
     }
 
     /// Records the ID of the hub: the uid of its namespace kube-system.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// How long the attacks last, in seconds, if this variable is not set.
 const PERIOD: (&str, u64) = ("HUB_ADDONS_HOSTILE_SECONDS", 15);
-/// What the chart requests, in KiB. A program that is not optimised has larger futures.
-const MEMORY: u64 = 64 << 10;
+/// What the chart requests for the user server, in KiB. A program that is not optimised has larger futures.
+const MEMORY: u64 = 96 << 10;
 const MEMORY_UNOPTIMISED: u64 = 2 * MEMORY;
 
 #[tokio::test(flavor = "multi_thread")]

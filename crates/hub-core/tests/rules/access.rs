@@ -9,7 +9,7 @@ use hub_api::cluster_profile::AccessProvider;
 use hub_api::names::{ManagerName, Namespace, ProfileKey};
 use hub_core::access::{self, AccessIndex, AccessSource, AnchorChange, Known, Offer, Withheld};
 use hub_core::finding::Reason;
-use hub_core::fleet::{BoundSource, Fleet, ObservedCluster};
+use hub_core::fleet::{BoundSource, Fleet, ObservedCluster, Part};
 use hub_core::profile::ObservedProfile;
 use hub_core::trust::{TrustBundle, TrustError};
 use serde_json::{Value, json};
@@ -395,6 +395,9 @@ fn a_direct_entry_is_the_first_endpoint_that_may_be_published() {
         let refused = configs.as_array().unwrap().len() - usize::from(strict.is_ok());
         assert_eq!(findings.len(), refused, "{configs}");
     }
+    let mut unread = fleet_with(&json!([at(good, RSA)]));
+    unread.set_read(Part::Clusters, false);
+    assert_eq!(offer(&unread, false), Err(Offer::Keep(Withheld::ConfigurationUnknown)));
     assert_eq!(
         offer(&Fleet::new(BoundSource::Status), false),
         Err(Offer::Withdraw(Withheld::NoCluster)),
