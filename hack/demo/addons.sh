@@ -125,10 +125,19 @@ image: {registry: ${image%%/*}, tag: ${image##*:}}
 computeBound: true # no other controller sets the condition Bound
 accessProvider:
 $(access_provider)
-consumers:
-  argocd: {namespace: argocd, serviceAccountName: application, managedServiceAccount: deployer, clusters: [berlin, lab]}
-  kueue: {namespace: kueue, serviceAccountName: application, managedServiceAccount: deployer, clusters: [lab]}
 YAML
+}
+
+# may_read NAMESPACE COPY...: permits the application of a namespace to read these copies, and nothing else.
+may_read() {
+  local copies=("${@:2}")
+  run kubectl create role application --namespace "$1" --verb get --resource secrets "${copies[@]/#/--resource-name=}"
+  kubectl create rolebinding application --namespace "$1" --role application --serviceaccount "$1:application"
+}
+
+applications_may_read() {
+  may_read argocd berlin-deployer lab-deployer
+  may_read kueue lab-deployer
 }
 
 install_addons() {
@@ -154,6 +163,7 @@ YAML
     run kubectl --namespace "$release" rollout status --timeout 60s "deployment/$release-$component"
   done
   run kubectl --namespace "$release" get deployments,pods
+  applications_may_read
   show_rights
 }
 
@@ -170,11 +180,7 @@ run_addons() {
     </dev/null >"$work/addons.log" 2>&1 3>&- &
   pids[addons]=$!
   echo "${pids[addons]}" >"$work/addons.pid"
-  if [ -z "$kubeconfig" ]; then
-    write_values
-    helm template "$release" charts/hub-addons --values "$work/values.yaml" --show-only templates/consumers.yaml |
-      kubectl create -f -
-  fi
+  [ -n "$kubeconfig" ] || applications_may_read
 }
 
 # rules ARGUMENT...: the rules of roles, without their other fields.

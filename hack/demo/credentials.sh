@@ -55,11 +55,11 @@ report_token() {
 }
 
 # application NAMESPACE: creates an account and its kubeconfig for the hub, which it would not need in a Pod. Its only
-# permission is that of a consumer in the chart's values.
+# permission is to read its copies.
 application() {
   local namespace=$1 file=$work/$1.kubeconfig
   run kubectl create serviceaccount --namespace "$namespace" application
-  rules role --namespace "$namespace" --selector app.kubernetes.io/component=consumer
+  rules role --namespace "$namespace" application
   {
     kubectl config view --raw --minify --flatten >"$file"
     kubectl config --kubeconfig "$file" set-credentials application \

@@ -19,8 +19,8 @@
 {{- if and $component.projects $values.propagateClaims }}
 - --propagate-claims={{ join "," $values.propagateClaims }}
 {{- end }}
-{{- $followers := include "hub-addons.followers" $root | fromJsonArray }}
-{{- if or $component.syncs (and $component.grants $followers) }}
+{{- $accesses := and $values.consumerAccess.enabled (or $component.grants $component.equips) }}
+{{- if or $component.syncs (and $component.grants $accesses) }}
 - --require-sync-namespaces={{ $values.credentials.requireSyncNamespaces }}
 {{- end }}
 {{- if $component.syncs }}
@@ -37,12 +37,20 @@
 - --credential-rights-subject={{ $root.Release.Namespace }}/{{ include "hub-addons.account" (list $root "credentials") }}
 - --credential-rights-copies-role={{ include "hub-addons.copiesRole" $root }}
 - --credential-rights-tokens-role={{ include "hub-addons.tokensRole" $root }}
-{{- with $followers }}
-- {{ printf "--credential-rights-follow=%s" (join "," .) | quote }}
+{{- end }}
+{{- if $accesses }}
+{{- if $component.grants }}
+- --cluster-access=true
+{{- end }}
+- --grant-permissions={{ or (include "hub-addons.guarded" $root | eq "true") $values.consumerAccess.acceptUnguardedPermissions }}
+{{- if $values.userServer.enabled }}
+- --user-server-account={{ $values.userServer.account }}
 {{- end }}
 {{- end }}
 {{- if $component.equips }}
-- {{ printf "--consumers=%s" (include "hub-addons.declaration" $root) | quote }}
+{{- with $values.consumerAccess.permissions }}
+- --consumer-permissions={{ . }}
+{{- end }}
 {{- with $values.consumerAccess.accountNamespace }}
 - --consumer-account-namespace={{ . }}
 {{- end }}
@@ -50,8 +58,7 @@
 {{- with include "hub-addons.openshiftId" $root }}
 - --hub-openshift-id={{ . }}
 {{- end }}
-- --withdraw-consumers={{ $values.consumerAccess.withdraw }}
-{{- if and (include "hub-addons.argoCDs" $root | fromJsonArray) (not $component.provisions) }}
+{{- if $values.consumerAccess.argoCDNamespaces }}
 - --access-provider-name={{ $access.name }}
 {{- end }}
 {{- end }}

@@ -23,7 +23,7 @@ it may write. So does the user server: it has credentials of every cluster, and 
 {{- if not (or $first.projects $first.provisions $first.direct $first.own) -}}
 {{- $_ := set $first "name" "rights" -}}
 {{- end -}}
-{{- if include "hub-addons.equips" . -}}
+{{- if .Values.consumerAccess.enabled -}}
 {{- $candidates = append $candidates (merge (dict "name" "consumers" "equips" true) $off) -}}
 {{- end -}}
 {{- if .Values.userServer.enabled -}}
@@ -39,23 +39,6 @@ it may write. So does the user server: it has credentials of every cluster, and 
 {{- end -}}
 {{- end -}}
 {{- toJson $running -}}
-{{- end }}
-
-{{/*
-Whether the controller that equips consumers runs. It stays when the values declare no access any more, so that it
-withdraws what it has created: with access to a hub it is found there, without it needs consumerAccess.enabled.
-*/}}
-{{- define "hub-addons.equips" -}}
-{{- $enabled := toString .Values.consumerAccess.enabled -}}
-{{- if eq $enabled "true" -}}
-true
-{{- else if eq $enabled "auto" -}}
-{{- if include "hub-addons.equipped" . | fromJson -}}
-true
-{{- else if lookup "apps/v1" "Deployment" .Release.Namespace (printf "%s-consumers" (include "hub-addons.fullname" .)) -}}
-true
-{{- end -}}
-{{- end -}}
 {{- end }}
 
 {{/* The gates of one component: all gates are listed, so that later defaults have no effect. */}}

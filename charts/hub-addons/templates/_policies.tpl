@@ -36,6 +36,11 @@ spec:
     {{- toYaml $root.Values.policies.validationActions | nindent 4 }}
 {{- end }}
 
+{{/* Whether the policies are in force. */}}
+{{- define "hub-addons.guarded" -}}
+{{- if and .Values.policies.enabled (has "Deny" .Values.policies.validationActions) }}true{{ end -}}
+{{- end }}
+
 {{/* CEL variables: labels and annotations before and after. */}}
 {{- define "hub-addons.cel.metadataVariables" -}}
 - name: labels
@@ -93,19 +98,20 @@ has(request.subResource) && request.subResource == 'status'
 
 {{/* The namespaces for which the policies refuse copies and permissions on Secrets, whatever is bound there. */}}
 {{- define "hub-addons.protected" -}}
-{{- concat (list "kube-system" "kube-public" "kube-node-lease") .Values.credentials.protectedNamespaces | uniq | join ", " -}}
+{{- concat (list "kube-system" "kube-public" "kube-node-lease") (append .Values.credentials.protectedNamespaces .Release.Namespace) | uniq | join ", " -}}
 {{- end }}
 
-{{/* A CEL expression: whether the request is for one of them. */}}
+{{/* A CEL expression: whether a namespace is one of them; takes the root and the namespace. */}}
 {{- define "hub-addons.isProtected" -}}
+{{- $namespace := index . 1 -}}
 {{- $names := list -}}
 {{- $tests := list -}}
-{{- range include "hub-addons.protected" . | splitList ", " -}}
+{{- range include "hub-addons.protected" (index . 0) | splitList ", " -}}
 {{- if hasSuffix "*" . -}}
-{{- $tests = append $tests (printf "request.namespace.startsWith('%s')" (trimSuffix "*" .)) -}}
+{{- $tests = append $tests (printf "%s.startsWith('%s')" $namespace (trimSuffix "*" .)) -}}
 {{- else -}}
 {{- $names = append $names . -}}
 {{- end -}}
 {{- end -}}
-{{- prepend $tests (printf "request.namespace in ['%s']" (join "', '" $names)) | join " || " -}}
+{{- prepend $tests (printf "%s in ['%s']" $namespace (join "', '" $names)) | join " || " -}}
 {{- end }}

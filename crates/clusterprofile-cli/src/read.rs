@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use hub_api::Unreadable;
+use hub_api::cluster_access::ClusterAccess;
 use hub_api::labels;
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
@@ -17,7 +18,7 @@ use hub_api::names::{
 };
 use hub_api::secret::Secret;
 use hub_core::access::{AccessIndex, AccessSource, CLUSTER_PROXY, Known, serving_certificate};
-use hub_core::consumer_access::{AccessKind, permissions_name};
+use hub_core::consumer_access::{AccessKind, AccessName, permissions_name};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, Listed, SyncSettings};
@@ -156,7 +157,19 @@ impl<'a> Reading<'a> {
         self.accounts(&mut hub).await?;
         self.secrets(&mut hub).await?;
         self.permissions(&mut hub).await?;
+        self.accesses(&mut hub).await?;
         Ok(hub)
+    }
+
+    async fn accesses(&self, hub: &mut Observed) -> Result<(), HubError> {
+        let api: Api<DeserializeGuard<ClusterAccess>> = Api::all(self.client());
+        let found = self.spread(self.named(), self.namespaces(), api, ListParams::default()).await?;
+        for object in found.objects.into_iter().filter_map(|object| object.0.ok()) {
+            let namespace = Namespace::new(object.namespace().unwrap_or_default());
+            let name = AccessName { namespace, name: object.name_any() };
+            hub.accesses.insert(name, object.status.unwrap_or_default());
+        }
+        Ok(())
     }
 
     async fn fleet(&self, hub: &mut Observed) -> Result<(), HubError> {

@@ -12,7 +12,7 @@ use serde_json::json;
 pub(crate) fn shown(object: Result<DynamicObject, Unreadable>) -> ObservedObject {
     match object {
         Ok(object) => ObservedObject::read(&object.metadata, Some(&object.data)),
-        // No decision depends on the status, so the spec suffices.
+        // No write depends on the status, so the spec suffices.
         Err(unreadable) => {
             let spec = unreadable.spec.map(|spec| json!({ "spec": spec }));
             ObservedObject::read(&unreadable.metadata, spec.as_ref())
@@ -46,6 +46,11 @@ impl<K: Clone + Ord, W: Ord> ObjectCache<K, W> {
     /// Whether the object of this key is ours.
     pub(crate) fn is_ours(&self, key: &K) -> bool {
         self.objects.get(key).is_some_and(|found| found.is_ours)
+    }
+
+    /// Whether this process has created an object of this key that no watch has shown yet.
+    pub(crate) fn is_created(&self, key: &K) -> bool {
+        self.created.contains_key(key)
     }
 
     /// Every key with an object of ours.
@@ -148,7 +153,8 @@ mod tests {
 
     fn settings() -> AccessSettings {
         AccessSettings {
-            consumers: "[]".parse().unwrap(),
+            consumers: hub_core::consumer_access::Consumers::default(),
+            permissions: None,
             account_namespace: Some("agents".into()),
             protected: ProtectedNamespaces::none(),
             installation: "hub-addons".into(),
@@ -156,7 +162,6 @@ mod tests {
             hub_openshift_id: None,
             provider: "open-cluster-management".to_owned(),
             own_provider: String::new(),
-            withdraws: false,
         }
     }
 

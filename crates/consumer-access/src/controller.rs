@@ -1,20 +1,22 @@
 //! The controller.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, join, join_all};
+use futures::future::{BoxFuture, join_all, join3};
 use hub_core::consumer_access::AccessSettings;
 use hub_core::fleet::{Fleet, Touched};
 use hub_process::controller::{Controller, FleetKind};
 use hub_process::process::Shared;
 use hub_runtime::host::Watches;
 use hub_runtime::reconciler;
+use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use crate::integrations::{Integration, IntegrationStore};
+use crate::objects::AccessObjects;
+use crate::status::StatusWriter;
 use crate::store::{CONTROLLER, Store};
-use crate::watches;
 use crate::writes::AccessWriter;
 
 /// The feature gate that starts it.
@@ -23,18 +25,28 @@ pub const GATE: &str = "ClusterProfileConsumers";
 /// Maintains accounts of consumers and their permissions.
 pub struct ConsumerAccess {
     store: Arc<Store>,
-    /// The objects by which applications find their clusters, for each integration that a consumer declares.
+    /// The objects by which applications find their clusters.
     integrations: Vec<Arc<IntegrationStore>>,
+    objects: Arc<AccessObjects>,
 }
 
 impl ConsumerAccess {
     #[must_use]
     pub fn new(shared: &Shared, settings: AccessSettings) -> Self {
-        let declared = Integration::ALL.into_iter().filter(|integration| integration.is_declared(&settings));
-        let integrations = declared
-            .map(|integration| IntegrationStore::new(integration, shared, settings.clone()))
-            .collect();
-        Self { store: Store::new(shared, settings), integrations }
+        let settings = Arc::new(RwLock::new(settings));
+        let store = Store::new(shared, &settings);
+        let new = |integration| IntegrationStore::new(integration, shared, &settings);
+        let integrations: Vec<_> = Integration::ALL.into_iter().map(new).collect();
+        let objects = Arc::new(AccessObjects {
+            host: Arc::clone(&shared.host),
+            settings,
+            fleet: shared.fleet.clone(),
+            store: Arc::clone(&store),
+            integrations: integrations.clone(),
+            watches: OnceLock::new(),
+            placements: Mutex::default(),
+        });
+        Self { store, integrations, objects }
     }
 }
 
@@ -48,10 +60,11 @@ impl Controller for ConsumerAccess {
     }
 
     fn watch(&self, watches: &Watches) {
-        watches::watch(&self.store, watches);
+        self.store.watch(watches);
         for integration in &self.integrations {
             integration.watch(watches);
         }
+        self.objects.watch(watches);
     }
 
     fn begin(&self) {
@@ -75,6 +88,7 @@ impl Controller for ConsumerAccess {
             .iter()
             .map(|store| reconciler::run(Arc::clone(store), stop.clone()))
             .collect::<Vec<_>>();
-        join(access, join_all(integrations)).map(drop).boxed()
+        let statuses = reconciler::run(Arc::new(StatusWriter(Arc::clone(&self.store))), stop);
+        join3(access, statuses, join_all(integrations)).map(drop).boxed()
     }
 }

@@ -13,8 +13,8 @@ mod published;
 mod tests;
 mod writes;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
 
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::consumer_access::{
@@ -26,17 +26,18 @@ use hub_core::grant::Grant;
 use hub_core::priority::Priority;
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
-use hub_runtime::host::{Host, Watches};
+use hub_runtime::host::{HeldWatch, Host, Watches};
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::Read;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLockReadGuard};
 use serde_json::json;
 
 use self::published::{PROFILES, PublishedSink};
 use crate::cache::{ObjectCache, shown};
+use crate::store::Settings;
 
 /// An application that finds its clusters by objects of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,14 +54,6 @@ impl Integration {
         match self {
             Self::MultiKueue => "consumer-access-kueue",
             Self::ArgoCd => "consumer-access-argocd",
-        }
-    }
-
-    /// Whether a consumer declares it.
-    pub(crate) fn is_declared(self, settings: &AccessSettings) -> bool {
-        match self {
-            Self::MultiKueue => settings.multi_kueue().is_some(),
-            Self::ArgoCd => settings.argo_cds().next().is_some(),
         }
     }
 
@@ -111,11 +104,14 @@ pub(crate) struct IntegrationStore {
     integration: Integration,
     host: Arc<Host>,
     reporter: Reporter,
-    settings: AccessSettings,
+    settings: Settings,
     manager: ManagerName,
     work: Arc<Work<IntegrationKey>>,
     fleet: FleetCache,
     state: Mutex<IntegrationState>,
+    /// The watches in each namespace with cluster Secrets, by the access provider that these use.
+    held: Mutex<BTreeMap<Namespace, (String, [HeldWatch; 2])>>,
+    watches: OnceLock<Watches>,
 }
 
 #[derive(Default)]
@@ -139,7 +135,7 @@ fn watch_of_profiles(namespace: &Namespace) -> IntegrationWatch {
 }
 
 impl IntegrationStore {
-    pub(crate) fn new(integration: Integration, shared: &Shared, settings: AccessSettings) -> Arc<Self> {
+    pub(crate) fn new(integration: Integration, shared: &Shared, settings: &Settings) -> Arc<Self> {
         let host = Arc::clone(&shared.host);
         for key in integration.examples() {
             host.metrics.declare_written(key.kind().1);
@@ -147,38 +143,79 @@ impl IntegrationStore {
         Arc::new(Self {
             integration,
             reporter: host.reporter(integration.controller()),
-            settings,
+            settings: Arc::clone(settings),
             manager: shared.manager.clone(),
             work: Work::new(&host, integration.controller()),
             fleet: shared.fleet.clone(),
             host,
             state: Mutex::default(),
+            held: Mutex::default(),
+            watches: OnceLock::new(),
         })
     }
 
-    /// Starts the watches.
+    fn settings(&self) -> RwLockReadGuard<'_, AccessSettings> {
+        self.settings.read_recursive()
+    }
+
+    /// Starts the watches: for Kueue at once, since what exists may have to end; for Argo CD as objects ask for them.
     pub(crate) fn watch(self: &Arc<Self>, watches: &Watches) {
-        match self.integration {
-            Integration::MultiKueue => {
-                for example in self.integration.examples() {
-                    let watch = Watch::dynamic(example.kind().1, &api_resource(&example), None);
-                    let sink = ObjectSink { store: Arc::clone(self), example };
-                    watches.watch(watch.optional().expected(), sink);
-                }
+        let _ = self.watches.set(watches.clone());
+        if self.integration == Integration::MultiKueue {
+            for example in self.integration.examples() {
+                let watch = Watch::dynamic(example.kind().1, &api_resource(&example), None);
+                let sink = ObjectSink { store: Arc::clone(self), example };
+                watches.watch(watch.optional().expected(), sink);
             }
-            Integration::ArgoCd => {
-                let marks = self.settings.marks().into_iter().chain([CLUSTER_SECRET]);
-                let marks: Vec<_> = marks.map(|(key, value)| format!("{key}={value}")).collect();
-                for consumer in self.settings.argo_cds() {
-                    let namespace = consumer.namespace.as_str();
-                    let key = ProfileKey { namespace: consumer.namespace.clone(), cluster: "".into() };
-                    let example = IntegrationKey::ClusterSecret(key);
-                    let sink = ObjectSink { store: Arc::clone(self), example };
-                    let secrets = Watch::dynamic("secrets", &api_resource(&sink.example), Some(namespace));
-                    watches.watch(secrets.labelled(marks.join(",")).optional(), sink);
-                    PublishedSink::watch(self, watches, consumer);
-                }
-            }
+        }
+    }
+
+    /// Watches the cluster Secrets and the profiles in a namespace whose consumer gets such Secrets. The watches stay:
+    /// what exists may have to end.
+    fn watch_secrets(self: &Arc<Self>, namespace: &Namespace) {
+        let settings = self.settings();
+        let (Some(consumer), Some(watches)) = (settings.consumers.argo_cd(namespace), self.watches.get())
+        else {
+            return;
+        };
+        let provider = settings.provider_of(consumer).to_owned();
+        let mut held = self.held.lock();
+        if held.get(namespace).is_some_and(|(watched, _)| *watched == provider) {
+            return;
+        }
+        held.remove(namespace);
+        let marks = settings.marks().into_iter().chain([CLUSTER_SECRET]);
+        let marks: Vec<_> = marks.map(|(key, value)| format!("{key}={value}")).collect();
+        let key = ProfileKey { namespace: namespace.clone(), cluster: "".into() };
+        let sink = ObjectSink { store: Arc::clone(self), example: IntegrationKey::ClusterSecret(key) };
+        let secrets = Watch::dynamic("secrets", &api_resource(&sink.example), Some(namespace.as_str()));
+        let secrets = watches.watch_while_held(secrets.labelled(marks.join(",")).late(), sink);
+        let profiles = PublishedSink::watch(self, watches, namespace, &provider);
+        held.insert(namespace.clone(), (provider, [secrets, profiles]));
+    }
+
+    /// Queues what a change of the objects in these namespaces affects.
+    pub(crate) fn objects_changed(self: &Arc<Self>, namespaces: &BTreeSet<Namespace>) {
+        if self.integration == Integration::ArgoCd {
+            namespaces.iter().for_each(|namespace| self.watch_secrets(namespace));
+        }
+        if !self.host.is_working() {
+            return;
+        }
+        let fleet = self.fleet.read();
+        if self.integration == Integration::MultiKueue {
+            // The namespace of Kueue itself may have changed, and lists may have lost their object.
+            let existing: Vec<_> = self.state.lock().objects.ours().cloned().collect();
+            existing.into_iter().for_each(|key| self.queue(&fleet, key));
+            let kueue =
+                self.settings().consumers.multi_kueue().map(|consumer| consumer.namespace().clone()).next();
+            self.fleet_changed(&fleet, &Touched::Namespaces(kueue.into_iter().collect()));
+        } else {
+            let ours: Vec<_> = self.state.lock().objects.ours().cloned().collect();
+            let is_concerned =
+                |key: &IntegrationKey| key.namespace().is_some_and(|it| namespaces.contains(it));
+            ours.into_iter().filter(is_concerned).for_each(|key| self.queue(&fleet, key));
+            self.fleet_changed(&fleet, &Touched::Namespaces(namespaces.clone()));
         }
     }
 
@@ -196,24 +233,25 @@ impl IntegrationStore {
 
     /// Queues an object. Revocations and MultiKueueConfigs go first; a MultiKueueConfig is a single write.
     fn queue(&self, fleet: &Fleet, key: IntegrationKey) {
+        let settings = self.settings();
         let priority_of = |grant: Grant| {
             let exists = self.state.lock().objects.is_ours(&key);
             Priority::of_profile(grant, exists)
         };
         let priority = match &key {
-            IntegrationKey::MultiKueueCluster(cluster) => {
-                priority_of(self.settings.kueue_grant(fleet, cluster))
-            }
-            IntegrationKey::ClusterSecret(key) => priority_of(self.settings.argo_cd_grant(fleet, key)),
+            IntegrationKey::MultiKueueCluster(cluster) => priority_of(settings.kueue_grant(fleet, cluster)),
+            IntegrationKey::ClusterSecret(key) => priority_of(settings.argo_cd_grant(fleet, key)),
             IntegrationKey::MultiKueueConfig(_) => Priority::End,
         };
         self.work.add_with(key, priority);
     }
 
     /// Queues what exists or should exist.
-    fn queue_everything(&self, fleet: &Fleet) {
-        let namespaces = self.settings.consumers.iter().map(|consumer| consumer.namespace.clone());
-        self.fleet_changed(fleet, &Touched::Namespaces(namespaces.collect()));
+    pub(crate) fn queue_everything(&self, fleet: &Fleet) {
+        let existing: Vec<_> = self.state.lock().objects.ours().cloned().collect();
+        existing.into_iter().for_each(|key| self.queue(fleet, key));
+        let namespaces = self.settings().consumers.names().map(|name| name.namespace.clone()).collect();
+        self.fleet_changed(fleet, &Touched::Namespaces(namespaces));
     }
 
     /// Records that the list of a watch is complete.
@@ -231,11 +269,30 @@ impl IntegrationStore {
 
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        let existing = || self.state.lock().objects.ours().cloned().collect();
-        let concerned = self.settings.integrations_concerned(fleet, touched, existing);
+        let settings = self.settings();
+        let existing = |cluster: Option<&ClusterName>| match cluster {
+            None => self.state.lock().objects.ours().cloned().collect(),
+            Some(cluster) => self.of_cluster(&settings, cluster),
+        };
+        let concerned = settings.integrations_concerned(fleet, touched, existing);
         for key in concerned.into_iter().filter(|key| self.integration.has(key)) {
             self.queue(fleet, key);
         }
+    }
+
+    /// The objects of ours of a cluster.
+    fn of_cluster(&self, settings: &AccessSettings, cluster: &ClusterName) -> Vec<IntegrationKey> {
+        let secret = |namespace: &Namespace| {
+            IntegrationKey::ClusterSecret(ProfileKey {
+                namespace: namespace.clone(),
+                cluster: cluster.clone(),
+            })
+        };
+        let mut keys: Vec<_> = settings.consumers.argo_cd_namespaces().map(secret).collect();
+        keys.push(IntegrationKey::MultiKueueCluster(cluster.clone()));
+        let state = self.state.lock();
+        keys.retain(|key| state.objects.is_ours(key));
+        keys
     }
 
     /// Queues an object that has changed; for a MultiKueueCluster also the MultiKueueConfigs, which list it.
@@ -245,7 +302,8 @@ impl IntegrationStore {
         }
         let fleet = self.fleet.read();
         if matches!(key, IntegrationKey::MultiKueueCluster(_)) {
-            for config in self.settings.multi_kueue_configs() {
+            let configs: Vec<_> = self.settings().multi_kueue_configs().collect();
+            for config in configs {
                 self.queue(&fleet, config);
             }
         }
@@ -255,8 +313,8 @@ impl IntegrationStore {
     /// Whether an object of ours exists whose cluster is not granted.
     fn is_ended(&self, fleet: &Fleet, state: &IntegrationState, key: &IntegrationKey) -> bool {
         let grant = match key {
-            IntegrationKey::MultiKueueCluster(cluster) => self.settings.kueue_grant(fleet, cluster),
-            IntegrationKey::ClusterSecret(key) => self.settings.argo_cd_grant(fleet, key),
+            IntegrationKey::MultiKueueCluster(cluster) => self.settings().kueue_grant(fleet, cluster),
+            IntegrationKey::ClusterSecret(key) => self.settings().argo_cd_grant(fleet, key),
             IntegrationKey::MultiKueueConfig(_) => return false,
         };
         grant == Grant::Refused && state.objects.is_ours(key)
@@ -265,24 +323,24 @@ impl IntegrationStore {
     /// The next write; `None` until what it depends on is listed, and while that is out of date, unless the grant has
     /// ended.
     fn plan_next(&self, key: &IntegrationKey, read: Option<&Read>) -> Option<IntegrationPlan> {
-        let fleet = self.fleet.read();
+        let (fleet, settings) = (self.fleet.read(), self.settings());
         let state = self.state.lock();
         if !self.is_listed(&state, key.namespace()) && !self.is_ended(&fleet, &state, key) {
             return None;
         }
         let found = read.and_then(|read| serde_json::from_str(read.object.as_deref()?).ok());
-        let found = found.map(|object| state.objects.as_read(&self.settings, key, self::read(key, &object)));
+        let found = found.map(|object| state.objects.as_read(&settings, key, self::read(key, &object)));
         let observed = |of: &IntegrationKey| match read {
             Some(_) if of == key => found.as_ref(),
             _ => state.objects.get(of),
         };
         Some(match key {
             IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => {
-                self.settings.plan_kueue(&fleet, key, observed)
+                settings.plan_kueue(&fleet, key, observed)
             }
             IntegrationKey::ClusterSecret(profile) => {
                 let published = state.published.get(profile);
-                self.settings.plan_cluster_secret(&fleet, profile, observed(key), published)
+                settings.plan_cluster_secret(&fleet, profile, observed(key), published)
             }
         })
     }
@@ -315,7 +373,9 @@ impl Sink<DynamicObject> for ObjectSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
         let Some(key) = self.key(key) else { return };
         let object = object.map_or_else(|unreadable| shown(Err(unreadable)), |object| read(&key, &object));
-        self.store.state.lock().objects.show(&self.store.settings, &key, object, false);
+        let settings = self.store.settings();
+        self.store.state.lock().objects.show(&settings, &key, object, false);
+        drop(settings);
         self.store.changed(key);
     }
 

@@ -1,14 +1,15 @@
-//! Maintains the access that a platform team declares for applications: on each cluster that is granted to the
-//! namespace of an application, its account and the account's permissions.
+//! Maintains the access that ClusterAccesses ask for: on each cluster that is granted to the namespace of an application
+//! and that its object selects, its account and the account's permissions.
 //!
 //! - **Watches** ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding and the metadata of the namespace
-//!   kube-system (through [`FleetCache`](hub_process::fleet_cache::FleetCache)), ManagedServiceAccounts, and
-//!   ManifestWorks with the names of its own: others can contain Secrets. Where a consumer declares the kind of its
-//!   permissions, also ClusterPermissions with these names. Unless the namespace of accounts is configured, also the
+//!   kube-system (through [`FleetCache`](hub_process::fleet_cache::FleetCache)), ClusterAccesses, the
+//!   PlacementDecisions of the Placements that they refer to, ManagedServiceAccounts, and ManifestWorks with the names of
+//!   its own: others can contain Secrets. Where the kind of permissions is configured, also ClusterPermissions with these
+//!   names. Unless the namespace of accounts is configured, also the
 //!   ManagedClusterAddOns that show it.
-//! - **Writes** a ManagedServiceAccount that opts in to copies in the application's namespace alone, and a ManifestWork
+//! - **Writes** the statuses of ClusterAccesses, a ManagedServiceAccount that opts in to copies in the application's namespace alone, and a ManifestWork
 //!   or ClusterPermission that binds the declared ClusterRoles to it: two writes for a cluster, and none while nothing
-//!   changes. Where a consumer declares MultiKueueConfigs, it also watches and writes MultiKueueClusters and
+//!   changes. It also watches and writes MultiKueueClusters and
 //!   MultiKueueConfigs; where one asks for cluster Secrets of Argo CD, it watches the ClusterProfiles in the namespace
 //!   of that consumer, and watches and writes these Secrets there.
 //! - **Guarantees** that both exist exactly where a binding grants the cluster, that the account is deleted before its
@@ -19,9 +20,11 @@
 mod cache;
 mod controller;
 mod integrations;
+mod objects;
+mod status;
 mod store;
 mod watches;
 mod writes;
 
 pub use controller::{ConsumerAccess, GATE};
-pub use hub_core::consumer_access::{AccessSettings, Consumers};
+pub use hub_core::consumer_access::{AccessRules, AccessSettings, Consumers, PermissionKind};

@@ -4,12 +4,13 @@
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::access::Known;
 use hub_core::consumer_access::{
-    AccessKind, AccessPlan, AccessSettings, FoundObject, ObservedAccess, ObservedObject,
+    AccessKind, AccessPlan, AccessSettings, Changed, FoundObject, KnownAccounts, ObservedAccess,
+    ObservedObject,
 };
 use hub_core::finding::Subject;
 use hub_core::fleet::{Fleet, Touched};
@@ -18,14 +19,16 @@ use hub_core::priority::Priority;
 use hub_core::version::Version;
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
-use hub_runtime::host::Host;
+use hub_runtime::host::{HeldWatch, Host, Watches};
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
 use hub_runtime::written::Written;
 use kube::api::{ApiResource, GroupVersionKind};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::cache::ObjectCache;
+use crate::status::Statuses;
+use crate::watches;
 
 /// The name of this loop in logs and metrics.
 pub(crate) const CONTROLLER: &str = "consumer-access";
@@ -54,6 +57,9 @@ pub(crate) fn subject(kind: AccessKind, key: &AccountKey) -> Subject {
     }
 }
 
+/// The settings, with the consumers that the objects declare. Guards are short, and taken after that of the fleet.
+pub(crate) type Settings = Arc<RwLock<AccessSettings>>;
+
 /// The key of an object of an account.
 pub(crate) type AccessKey = (AccessKind, AccountKey);
 
@@ -61,20 +67,30 @@ pub(crate) type AccessKey = (AccessKind, AccountKey);
 pub(crate) struct Store {
     pub(crate) host: Arc<Host>,
     pub(crate) reporter: Reporter,
-    pub(crate) settings: AccessSettings,
+    settings: Settings,
     pub(crate) work: Arc<Work<AccountKey>>,
     /// What our writes have left of each object: a key of the queue has several objects.
     pub(crate) written: Written<AccessKey>,
-    fleet: FleetCache,
-    state: Mutex<AccessState>,
+    /// The statuses of the objects that ask for accounts.
+    pub(crate) statuses: Statuses,
+    pub(crate) fleet: FleetCache,
+    pub(crate) state: Mutex<AccessState>,
+    /// The watches on permissions: of the accounts that consumers use, and of those that exist.
+    held: Mutex<BTreeMap<WatchName, HeldWatch>>,
+    watches: OnceLock<Watches>,
+    this: Weak<Self>,
 }
 
 #[derive(Default)]
-struct AccessState {
-    objects: ObjectCache<AccessKey, WatchName>,
+pub(crate) struct AccessState {
+    pub(crate) objects: ObjectCache<AccessKey, WatchName>,
+    /// The accounts with an object or a finding.
+    known: KnownAccounts,
     /// The namespace of the addon managed-serviceaccount on each cluster that shows one, and whether all are known.
     agents: BTreeMap<ClusterName, Namespace>,
     knows_agents: bool,
+    /// The watches that cannot read their objects.
+    unread: BTreeSet<WatchName>,
     /// The accounts with findings: the end of the grant alone may resolve them.
     noted: BTreeSet<AccountKey>,
 }
@@ -94,15 +110,23 @@ impl AccessState {
         AccessKind::ALL.into_iter().filter_map(found).collect()
     }
 
-    /// Whether an account has an object or a finding.
-    fn concerns(&self, key: &AccountKey) -> bool {
-        self.noted.contains(key)
-            || AccessKind::ALL.iter().any(|kind| self.objects.get(&(*kind, key.clone())).is_some())
+    /// Whether an account has a finding, or an object that matters: of a declared account any, else one of ours.
+    fn concerns(&self, key: &AccountKey, is_declared: bool) -> bool {
+        let has_object = |kind| {
+            let object = (kind, key.clone());
+            let exists = self.objects.get(&object).is_some();
+            (exists && is_declared) || self.objects.is_ours(&object) || self.objects.is_created(&object)
+        };
+        self.noted.contains(key) || AccessKind::ALL.into_iter().any(has_object)
     }
 
-    /// The keys with an object of ours.
-    fn keys(&self) -> BTreeSet<AccountKey> {
-        self.objects.ours().map(|(_, account)| account.clone()).collect()
+    /// Records what is known of an account after a change.
+    fn refresh(&mut self, key: &AccountKey, is_declared: bool) {
+        if self.concerns(key, is_declared) {
+            self.known.insert(key);
+        } else {
+            self.known.remove(key);
+        }
     }
 }
 
@@ -115,35 +139,92 @@ fn watch_of((kind, account): &AccessKey) -> WatchName {
 }
 
 impl Store {
-    pub(crate) fn new(shared: &Shared, settings: AccessSettings) -> Arc<Self> {
+    pub(crate) fn new(shared: &Shared, settings: &Settings) -> Arc<Self> {
         let host = Arc::clone(&shared.host);
-        let consumers = &settings.consumers;
-        let permissions =
-            consumers.accounts().flat_map(|account| consumers.permission_kinds(account)).copied();
-        for kind in permissions.chain([AccessKind::Account, AccessKind::ManifestWork]) {
-            host.metrics.declare_written(resource(kind));
+        let kinds = settings.read().permission_kinds();
+        for kind in [AccessKind::Account, AccessKind::ManifestWork].iter().chain(kinds) {
+            host.metrics.declare_written(resource(*kind));
         }
         let (work, fleet) = (Work::new(&host, CONTROLLER), shared.fleet.clone());
-        Arc::new(Self {
+        Arc::new_cyclic(|this| Self {
             reporter: host.reporter(CONTROLLER),
+            statuses: Statuses::new(&host),
             host,
-            settings,
+            settings: Arc::clone(settings),
             work,
             written: Written::default(),
             fleet,
             state: Mutex::default(),
+            held: Mutex::default(),
+            watches: OnceLock::new(),
+            this: Weak::clone(this),
         })
+    }
+
+    /// The settings. A caller may hold a guard already.
+    pub(crate) fn settings(&self) -> RwLockReadGuard<'_, AccessSettings> {
+        self.settings.read_recursive()
+    }
+
+    /// Starts the watches, and those that objects need as they come.
+    pub(crate) fn watch(self: &Arc<Self>, watches: &Watches) {
+        watches::watch(self, watches);
+        let _ = self.watches.set(watches.clone());
+    }
+
+    /// Watches the permissions of an account while a consumer uses it, or it exists.
+    fn follow(&self, account: &AccountName) {
+        let (Some(watches), Some(this)) = (self.watches.get(), self.this.upgrade()) else { return };
+        let settings = self.settings();
+        let is_followed = settings.consumers.contains(account) || self.state.lock().known.contains(account);
+        for kind in settings.permission_kinds() {
+            let name = (*kind, Some(account.clone()));
+            let mut held = self.held.lock();
+            if is_followed {
+                held.entry(name)
+                    .or_insert_with(|| watches::watch_permissions(&this, watches, *kind, account));
+                continue;
+            }
+            let mut state = self.state.lock();
+            // The first list may show what the account has left.
+            if state.objects.is_listed(&name) && held.remove(&name).is_some() {
+                drop(held);
+                state.objects.unlist(&name, |object| watch_of(object) == name);
+                state.unread.remove(&name);
+            }
+        }
+    }
+
+    /// Queues what a change of objects affects.
+    pub(crate) fn objects_changed(&self, changed: &Changed) {
+        changed.values().flatten().for_each(|account| self.follow(account));
+        if !self.host.is_working() {
+            return;
+        }
+        let (fleet, settings) = (self.fleet.read(), self.settings());
+        let keys = settings.concerned_by(&fleet, changed, &self.state.lock().known);
+        keys.into_iter().for_each(|key| self.queue_if_needed(&fleet, key));
+        changed.keys().for_each(|name| self.statuses.mark(name));
+    }
+
+    /// Queues an account on every cluster.
+    fn queue_account(&self, account: &AccountName) {
+        let settings = self.settings();
+        let namespaces = settings.consumers.of(account).map(|consumer| consumer.namespace().clone());
+        self.fleet_changed(&self.fleet.read(), &Touched::Namespaces(namespaces.collect()));
+        let known = self.state.lock().known.of(account);
+        known.into_iter().for_each(|key| self.changed(key));
     }
 
     /// Queues every account of ours that exists or should exist.
     pub(crate) fn queue_everything(&self) {
-        let fleet = self.fleet.read();
+        let (fleet, settings) = (self.fleet.read(), self.settings());
         // In the head of the loop, the lock would be held while keys are queued.
-        let known = self.state.lock().keys();
+        let known: Vec<_> = self.state.lock().known.keys().collect();
         for key in known {
             self.queue(&fleet, key);
         }
-        let namespaces = self.settings.consumers.iter().map(|consumer| consumer.namespace.clone());
+        let namespaces = settings.consumers.names().map(|name| name.namespace.clone());
         self.fleet_changed(&fleet, &Touched::Namespaces(namespaces.collect()));
     }
 
@@ -165,34 +246,41 @@ impl Store {
         !self.needs(watch)
     }
 
-    /// Whether the consumers of a watch need its kind: that of accounts always, that of permissions if they declare it.
+    /// Whether consumers need the kind of a watch: that of accounts always, that of permissions if it is configured.
     pub(crate) fn needs(&self, (kind, account): &WatchName) -> bool {
-        account.as_ref().is_none_or(|account| self.settings.consumers.permission_kind(account) == *kind)
+        account.is_none() || self.settings().permission_kind() == *kind
     }
 
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        for key in self.settings.concerned(fleet, touched, || self.state.lock().keys()) {
+        let settings = self.settings();
+        let keys = settings.concerned(fleet, touched, &self.state.lock().known);
+        for key in keys {
             self.queue_if_needed(fleet, key);
         }
+        self.statuses.fleet_changed(&settings, touched);
     }
 
     /// Queues a key, unless it is refused and has neither object nor finding, and no attempt for it is under way.
     fn queue_if_needed(&self, fleet: &Fleet, key: AccountKey) {
-        let exists = self.state.lock().concerns(&key) || self.settings.excludes_local_cluster(fleet, &key);
-        if exists || self.settings.grant(fleet, &key) != Grant::Refused || self.work.holds(&key) {
+        let settings = self.settings();
+        let is_declared = settings.consumers.contains(&key.account);
+        let exists =
+            self.state.lock().concerns(&key, is_declared) || settings.excludes_local_cluster(fleet, &key);
+        if exists || settings.grant(fleet, &key) != Grant::Refused || self.work.holds(&key) {
             self.queue(fleet, key);
         }
     }
 
     fn queue(&self, fleet: &Fleet, key: AccountKey) {
+        let settings = self.settings();
         let exists = self.state.lock().objects.get(&(AccessKind::Account, key.clone())).is_some();
-        let mut grants = self.settings.consumers.of(&key.account).iter();
-        // If several consumers use an account, one of them may have lost its grant.
-        let is_refused = grants.any(|it| self.settings.grant_to(fleet, it, &key.cluster) == Grant::Refused);
-        let grant = if is_refused && exists { Grant::Refused } else { self.settings.grant(fleet, &key) };
-        let priority = Priority::of_profile(grant, exists);
-        self.work.add_with(key, priority);
+        let users = settings.users(fleet, &key);
+        // If several consumers share the account, one of them may have lost its grant.
+        let is_shared = users.first().is_some_and(|consumer| consumer.is_own());
+        let grant = if is_shared && exists { Grant::Refused } else { settings.grant(fleet, &key) };
+        users.iter().for_each(|consumer| self.statuses.mark(&consumer.name));
+        self.work.add_with(key, Priority::of_profile(grant, exists));
     }
 
     fn changed(&self, key: AccountKey) {
@@ -206,6 +294,7 @@ impl Store {
         let mut state = self.state.lock();
         let was_listed = state.objects.is_listed(watch);
         state.objects.end_list(watch.clone());
+        state.unread.remove(watch);
         drop(state);
         // A repeated list need not queue more: the sink was called for each object that it shows or no longer shows.
         if was_listed || !self.host.is_working() {
@@ -213,9 +302,8 @@ impl Store {
         }
         match &watch.1 {
             Some(account) => {
-                let consumers = self.settings.consumers.of(account).iter();
-                let namespaces = consumers.map(|consumer| consumer.namespace.clone()).collect();
-                self.fleet_changed(&self.fleet.read(), &Touched::Namespaces(namespaces));
+                self.queue_account(account);
+                self.follow(account);
             }
             None => self.queue_everything(),
         }
@@ -230,11 +318,7 @@ impl Store {
         };
         drop(state);
         if before.as_ref() != namespace && self.host.is_working() {
-            let accounts = self.settings.consumers.accounts();
-            let keys =
-                accounts.map(|account| AccountKey { cluster: cluster.clone(), account: account.clone() });
-            let fleet = self.fleet.read();
-            keys.for_each(|key| self.queue_if_needed(&fleet, key));
+            self.fleet_changed(&self.fleet.read(), &Touched::Cluster(cluster.clone()));
         }
     }
 
@@ -253,18 +337,27 @@ impl Store {
 
     /// Records that the objects of a watch cannot be read: what is known of them is out of date.
     pub(crate) fn unread(&self, watch: &WatchName) {
-        self.state.lock().objects.unlist(watch, |_| false);
+        let mut state = self.state.lock();
+        state.objects.unlist(watch, |_| false);
+        state.unread.insert(watch.clone());
+        drop(state);
+        self.settings().consumers.names().for_each(|name| self.statuses.mark(name));
     }
 
     /// Records an object that a watch shows.
     pub(crate) fn show(&self, key: &AccessKey, object: ObservedObject) {
-        let (_, account) = key;
-        let is_declared = self.settings.consumers.contains(&account.account);
+        let (kind, account) = key;
+        let settings = self.settings();
+        let is_declared = settings.consumers.contains(&account.account);
         let mut state = self.state.lock();
-        state.objects.show(&self.settings, key, object, is_declared);
-        let matters = is_declared || state.objects.is_ours(key);
+        state.objects.show(&settings, key, object, is_declared);
+        state.refresh(account, is_declared);
+        let is_ours = state.objects.is_ours(key);
         drop(state);
-        if matters {
+        if *kind == AccessKind::Account && is_ours && !is_declared {
+            self.follow(&account.account);
+        }
+        if is_declared || is_ours {
             self.changed(account.clone());
         }
     }
@@ -272,9 +365,11 @@ impl Store {
     /// Records that a watch shows the end of an object.
     pub(crate) fn ended(&self, key: &AccessKey) {
         let (_, account) = key;
+        let is_declared = self.settings().consumers.contains(&account.account);
         let mut state = self.state.lock();
-        let matters = self.settings.consumers.contains(&account.account) || state.objects.is_ours(key);
+        let matters = is_declared || state.objects.is_ours(key);
         let ended = state.objects.ended(key);
+        state.refresh(account, is_declared);
         drop(state);
         if let Some(uid) = ended {
             self.written.ended(key, &uid);
@@ -282,11 +377,16 @@ impl Store {
         if matters {
             self.changed(account.clone());
         }
+        if !is_declared && matters {
+            self.follow(&account.account);
+        }
     }
 
     /// Records that this process has created the object with this uid.
     pub(crate) fn created(&self, key: &AccessKey, uid: &str) {
-        self.state.lock().objects.created(key, uid);
+        let mut state = self.state.lock();
+        state.objects.created(key, uid);
+        state.known.insert(&key.1);
     }
 
     pub(crate) fn known(&self, key: &AccessKey) -> Option<Version> {
@@ -303,21 +403,36 @@ impl Store {
         self.state.lock().objects.unseen(key, left)
     }
 
+    /// Whether the accounts and the permissions of one are listed; `None` while their first lists are under way.
+    pub(crate) fn is_listed(&self, state: &AccessState, account: &AccountName) -> Option<bool> {
+        let permissions = (self.settings().permission_kind(), Some(account.clone()));
+        let watches = [(AccessKind::Account, None), permissions];
+        let mut unlisted = watches.iter().filter(|watch| !state.objects.is_listed(watch)).peekable();
+        if unlisted.peek().is_none() {
+            return Some(true);
+        }
+        unlisted.all(|watch| state.unread.contains(watch)).then_some(false)
+    }
+
     /// Records whether an account has findings.
     pub(crate) fn set_has_findings(&self, key: &AccountKey, has_findings: bool) {
+        let is_declared = self.settings().consumers.contains(&key.account);
         let mut state = self.state.lock();
         if has_findings {
             state.noted.insert(key.clone());
         } else {
             state.noted.remove(key);
         }
+        state.refresh(key, is_declared);
+        drop(state);
+        if !is_declared {
+            self.follow(&key.account);
+        }
     }
 
     /// Plans the next write that is not blocked, and returns the observed objects with it; objects that were just read
     /// replace the cached ones. `None` until the list of accounts is complete, and while it is out of date, unless the
-    /// grant of an account that is known has ended: an account is deleted before its permissions. The permissions of an
-    /// account whose consumer is no longer declared are not watched: they are garbage-collected with the account.
-    /// Permissions that cannot be listed delay only their own creation and that of their accounts.
+    /// grant of an account that is known has ended: an account is deleted before its permissions. Permissions that cannot be listed delay only their own creation and that of their accounts.
     pub(crate) fn plan(
         &self,
         key: &AccountKey,
@@ -325,16 +440,15 @@ impl Store {
         unseen: &BTreeMap<AccessKind, String>,
         blocked: BTreeSet<(AccessKind, &'static str)>,
     ) -> Option<(ObservedAccess, AccessPlan)> {
-        let fleet = self.fleet.read();
+        let (fleet, settings) = (self.fleet.read(), self.settings());
         let state = self.state.lock();
-        let kinds = self.settings.consumers.permission_kinds(&key.account);
+        let kinds = settings.permission_kinds();
         let watched = kinds.iter().copied().chain([AccessKind::Account]);
         let unlisted: BTreeSet<_> =
             watched.filter(|kind| !state.objects.is_listed(&watch_of(&(*kind, key.clone())))).collect();
         let mut objects = state.objects(key);
-        let has_ended = || {
-            objects.contains_key(&AccessKind::Account) && self.settings.grant(&fleet, key) == Grant::Refused
-        };
+        let has_ended =
+            || objects.contains_key(&AccessKind::Account) && settings.grant(&fleet, key) == Grant::Refused;
         if unlisted.contains(&AccessKind::Account) && !has_ended() {
             return None;
         }
@@ -342,13 +456,12 @@ impl Store {
         for (kind, object) in read {
             objects.remove(kind);
             let object_key = (*kind, key.clone());
-            let found =
-                object.clone().map(|object| state.objects.as_read(&self.settings, &object_key, object));
+            let found = object.clone().map(|object| state.objects.as_read(&settings, &object_key, object));
             objects.extend(found.map(|found| (*kind, found)));
         }
         let unseen = unseen.clone();
         let observed = ObservedAccess { objects, unseen, unlisted, agent_namespace, blocked };
-        let plan = self.settings.plan(&fleet, key, &observed);
+        let plan = settings.plan(&fleet, key, &observed);
         Some((observed, plan))
     }
 }

@@ -1,12 +1,13 @@
 //! The watches: all ManagedServiceAccounts, to see also those of other owners and of consumers that are no longer
-//! declared, and the ManifestWorks and ClusterPermissions with the name of each account's permissions.
+//! declared, and the ManifestWorks and ClusterPermissions with the name of each account's permissions: while a consumer
+//! uses the account, or it exists.
 
 use std::sync::Arc;
 
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
-use hub_api::names::{AccountKey, ClusterName, Namespace, is_dns_label};
+use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, is_dns_label};
 use hub_core::consumer_access::{AccessKind, permissions_name};
-use hub_runtime::host::Watches;
+use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::DynamicObject;
 
@@ -16,25 +17,32 @@ use crate::store::{AccessKey, Store, WatchName, api_resource, resource};
 /// The name of the addon that creates accounts on clusters.
 const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
 
-/// Starts the watches.
+/// Starts the watches that do not depend on objects.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
-    let of_kind = |kind| Watch::dynamic(resource(kind), &api_resource(kind), None);
-    let sink = |watch| ObjectSink { store: Arc::clone(store), watch };
-    let accounts = of_kind(AccessKind::Account).optional().expected();
-    watches.watch(accounts, sink((AccessKind::Account, None)));
-    if store.settings.account_namespace.is_none() {
+    let accounts = (AccessKind::Account, None);
+    let sink = ObjectSink { store: Arc::clone(store), watch: accounts };
+    watches.watch(of_kind(AccessKind::Account).optional().expected(), sink);
+    if store.settings().account_namespace.is_none() {
         let addons = Watch::<ManagedClusterAddOn>::all("managedclusteraddons").named(MANAGED_SERVICE_ACCOUNT);
         watches.watch(addons.optional(), AgentSink(Arc::clone(store)));
     }
-    let consumers = &store.settings.consumers;
-    for account in consumers.accounts() {
-        for kind in consumers.permission_kinds(account).iter().copied() {
-            let watch = (kind, Some(account.clone()));
-            let permissions = of_kind(kind).named(permissions_name(account)).late();
-            let permissions = if store.needs(&watch) { permissions.expected() } else { permissions };
-            watches.watch(permissions, sink(watch));
-        }
-    }
+}
+
+/// Watches the permissions of an account.
+pub(crate) fn watch_permissions(
+    store: &Arc<Store>,
+    watches: &Watches,
+    kind: AccessKind,
+    account: &AccountName,
+) -> HeldWatch {
+    let watch = (kind, Some(account.clone()));
+    let permissions = of_kind(kind).named(permissions_name(account)).late();
+    let permissions = if store.needs(&watch) { permissions.expected() } else { permissions };
+    watches.watch_while_held(permissions, ObjectSink { store: Arc::clone(store), watch })
+}
+
+fn of_kind(kind: AccessKind) -> Watch<DynamicObject> {
+    Watch::dynamic(resource(kind), &api_resource(kind), None)
 }
 
 /// Receives the addons whose agents create the accounts on the clusters.

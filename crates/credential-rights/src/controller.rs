@@ -47,10 +47,7 @@ impl Controller for CredentialRights {
         match touched {
             Touched::Nothing => {}
             Touched::Cluster(cluster) => self.store.cluster_changed(fleet, cluster),
-            Touched::Namespaces(namespaces) => {
-                self.store.namespaces_changed(namespaces);
-                self.store.queue_consumers(|role| namespaces.contains(&role.namespace));
-            }
+            Touched::Namespaces(namespaces) => self.store.namespaces_changed(namespaces),
         }
     }
 

@@ -2,13 +2,14 @@
 //!
 //! - **Watches** ManagedCluster, ManagedClusterSet and ManagedClusterSetBinding (through
 //!   [`FleetCache`](hub_process::fleet_cache::FleetCache)), the metadata of ManagedServiceAccounts that opt in,
-//!   RoleBindings with the name of its own, each ClusterRole that it grants, by name, and the Lease of the syncer; and
-//!   the Role of each consumer that follows the grant, by name and in its namespace.
+//!   RoleBindings with the name of its own, each ClusterRole that it grants, by name, the Lease of the syncer,
+//!   ClusterAccesses, and by label the Roles and RoleBindings of applications.
 //! - **Writes** a RoleBinding of one role in each namespace with a binding in effect, and the names in the only rule of
-//!   the other role. The RoleBindings are garbage-collected with their role. To the Role of a consumer that follows the
-//!   grant it writes the names of the copies that the namespace is granted, unless the Role has another owner.
+//!   the other role. The RoleBindings are garbage-collected with their role. For each ClusterAccess whose tokens are
+//!   copied, it writes a Role with the names of the copies that the namespace is granted, and a RoleBinding of its
+//!   ServiceAccounts, unless they have another owner.
 //! - **Guarantees** that it needs no permission for Secrets itself (it has `bind` on one role and `escalate` on the
-//!   other, and on the Role of each consumer that follows the grant:
+//!   other, and on the Roles of applications:
 //!   <https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping>),
 //!   that an incomplete list removes no permission, and that a permission which is no longer needed stays until the
 //!   syncer has run for long enough to clean up. [`hub_core::rights`] and [`hub_core::consumer_role`] make the

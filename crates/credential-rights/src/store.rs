@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::access::Known;
-use hub_core::consumer_role::{ConsumerRole, ObservedConsumerRole};
+use hub_core::action::Action;
+use hub_core::consumer_access::{AccessName, Changed, Consumers};
+use hub_core::consumer_role::{self, AskingAccounts, ConsumerRole, ObservedConsumerRole, RoleKind};
 use hub_core::credential::account::Scope;
 use hub_core::finding::Finding;
 use hub_core::fleet::Fleet;
 use hub_core::grant;
 use hub_core::observed_lease::ObservedLease;
 use hub_core::priority::Priority;
-use hub_core::rights::{
-    Cleared, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings, RulesAction,
-};
+use hub_core::rights::{Cleared, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings};
 use hub_core::token_names::token_names;
 use hub_core::version::Version;
 use hub_process::fleet_cache::FleetCache;
@@ -27,6 +27,7 @@ use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
 use k8s_openapi::api::coordination::v1::Lease;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::time::Instant;
 
 /// The name of this loop in logs and metrics.
@@ -43,7 +44,7 @@ pub(crate) enum RightsKey {
     Tokens,
     /// The permission for copies in a namespace.
     Copies(Namespace),
-    /// A consumer's permission for the copies that its namespace is granted.
+    /// An application's permission for the copies that its namespace is granted.
     Consumer(ConsumerRole),
 }
 
@@ -52,7 +53,7 @@ impl hub_runtime::queue::Key for RightsKey {
         match self {
             Self::Tokens => "".into(),
             Self::Copies(namespace) => namespace.clone(),
-            Self::Consumer(role) => role.namespace.clone(),
+            Self::Consumer(role) => role.access.namespace.clone(),
         }
     }
 }
@@ -62,7 +63,7 @@ impl fmt::Display for RightsKey {
         match self {
             Self::Tokens => f.write_str("tokens"),
             Self::Copies(namespace) => write!(f, "copies in {namespace}"),
-            Self::Consumer(role) => role.subject().fmt(f),
+            Self::Consumer(role) => role.fmt(f),
         }
     }
 }
@@ -79,7 +80,7 @@ pub(crate) struct Store {
 #[derive(Default)]
 pub(crate) struct RightsState {
     /// The accounts that opt in, with the namespaces that they name, and whether the list is complete.
-    accounts: BTreeMap<AccountKey, Scope>,
+    accounts: AskingAccounts,
     all_accounts: bool,
     /// Whether each cluster with such accounts was granted to any namespace when it last changed. A change of a binding
     /// or a set clears this.
@@ -88,8 +89,11 @@ pub(crate) struct RightsState {
     pub(crate) tokens_role: Known<ObservedTokensRole>,
     /// The uid of the role for copies.
     copies_role: Known<String>,
-    /// The Roles of consumers that follow the grant; a missing one is unknown.
-    pub(crate) consumer_roles: BTreeMap<ConsumerRole, Known<ObservedConsumerRole>>,
+    /// The ClusterAccesses, and the Roles and RoleBindings of those whose tokens are copied.
+    consumers: Consumers,
+    consumer_roles: BTreeMap<ConsumerRole, ObservedConsumerRole>,
+    /// The kinds of these whose list is complete.
+    listed_roles: BTreeSet<RoleKind>,
     needs: Needs,
     /// The syncer's Lease, and the time of its last observation.
     lease: ObservedLease,
@@ -99,8 +103,14 @@ pub(crate) struct RightsState {
 impl RightsState {
     /// Whether an account on a cluster opts in.
     fn asks(&self, cluster: &ClusterName) -> bool {
+        self.accounts_on(cluster).next().is_some()
+    }
+
+    /// The accounts on a cluster that opt in.
+    fn accounts_on<'a>(&'a self, cluster: &'a ClusterName) -> impl Iterator<Item = &'a AccountKey> {
         let first = AccountKey { cluster: cluster.clone(), account: "".into() };
-        self.accounts.range(first..).next().is_some_and(|(account, _)| account.cluster == *cluster)
+        let accounts = self.accounts.range(first..).map(|(account, _)| account);
+        accounts.take_while(move |account| account.cluster == *cluster)
     }
 
     /// Records whether a cluster is granted to any namespace, if its accounts opt in; returns whether that may have
@@ -120,18 +130,20 @@ impl Store {
         let host = &shared.host;
         host.metrics.declare_written(BINDINGS);
         host.metrics.declare_written(CLUSTER_ROLES);
-        if !settings.consumer_roles.is_empty() {
+        if settings.access_rules.is_some() {
             host.metrics.declare_written(ROLES);
         }
         let (work, fleet) = (Work::new(host, CONTROLLER), shared.fleet.clone());
-        Arc::new(Self { reporter: host.reporter(CONTROLLER), settings, work, fleet, state: Mutex::default() })
+        let consumers = Consumers::new(settings.access_rules.clone().unwrap_or_default());
+        let state = Mutex::new(RightsState { consumers, ..RightsState::default() });
+        Arc::new(Self { reporter: host.reporter(CONTROLLER), settings, work, fleet, state })
     }
 
     /// Queues everything.
     pub(crate) fn begin(&self) {
         self.add(RightsKey::Tokens);
         self.queue_bindings();
-        self.queue_consumers(|_| true);
+        self.queue_all_roles();
     }
 
     /// Queues a permission before all other work: there are few of them, and credentials wait for them.
@@ -143,10 +155,66 @@ impl Store {
         keys.into_iter().for_each(|key| self.add(key));
     }
 
-    /// Queues the Roles of consumers that satisfy a condition.
-    pub(crate) fn queue_consumers(&self, concerned: impl Fn(&ConsumerRole) -> bool) {
-        let roles = self.settings.consumer_roles.iter().filter(|role| concerned(role));
-        self.add_all(roles.cloned().map(RightsKey::Consumer));
+    /// Queues the Role and the RoleBinding of ClusterAccesses.
+    fn queue_roles(&self, names: impl IntoIterator<Item = AccessName>) {
+        let roles = names.into_iter().flat_map(|name| ConsumerRole::both(&name));
+        self.add_all(roles.map(RightsKey::Consumer));
+    }
+
+    fn queue_all_roles(&self) {
+        let names: Vec<_> = self.state.lock().consumers.names().cloned().collect();
+        self.queue_roles(names);
+    }
+
+    /// Queues the Roles in a namespace.
+    fn queue_roles_in(&self, namespace: &Namespace) {
+        let names: Vec<_> = self.state.lock().consumers.names_in(namespace).cloned().collect();
+        self.queue_roles(names);
+    }
+
+    /// Queues the Roles that may name the copy of an account.
+    fn queue_roles_of(&self, account: &AccountKey) {
+        let names = consumer_role::concerned(&self.state.lock().consumers, account);
+        self.queue_roles(names);
+    }
+
+    /// Records a change of ClusterAccesses.
+    pub(crate) fn change_objects(&self, change: impl FnOnce(&mut Consumers) -> Changed) {
+        let changed = change(&mut self.state.lock().consumers);
+        self.queue_roles(changed.into_keys());
+    }
+
+    /// Records whether all ClusterAccesses are known.
+    pub(crate) fn objects_read(&self, is_read: bool) {
+        if self.state.lock().consumers.set_read(is_read) && is_read {
+            self.queue_all_roles();
+        }
+    }
+
+    /// Records the Role or the RoleBinding of a ClusterAccess, or that there is none.
+    pub(crate) fn set_consumer_role(&self, role: &ConsumerRole, observed: Option<ObservedConsumerRole>) {
+        let key = RightsKey::Consumer(role.clone());
+        if observed.is_none() {
+            self.ended(&key);
+        }
+        let mut state = self.state.lock();
+        match observed {
+            Some(observed) => state.consumer_roles.insert(role.clone(), observed),
+            None => state.consumer_roles.remove(role),
+        };
+        drop(state);
+        self.add(key);
+    }
+
+    /// Records whether all Roles, or all RoleBindings, of ClusterAccesses are known.
+    pub(crate) fn roles_listed(&self, kind: RoleKind, is_listed: bool) {
+        let mut state = self.state.lock();
+        let is_new =
+            if is_listed { state.listed_roles.insert(kind) } else { state.listed_roles.remove(&kind) };
+        drop(state);
+        if is_new && is_listed {
+            self.queue_all_roles();
+        }
     }
 
     /// Records that the bindings of these namespaces, or their sets, have changed.
@@ -154,6 +222,7 @@ impl Store {
         self.state.lock().granted.clear();
         for namespace in namespaces {
             self.add(RightsKey::Copies(namespace.clone()));
+            self.queue_roles_in(namespace);
         }
         self.add(RightsKey::Tokens);
     }
@@ -162,6 +231,7 @@ impl Store {
     pub(crate) fn cluster_changed(&self, fleet: &Fleet, cluster: &ClusterName) {
         let mut state = self.state.lock();
         let asks = state.asks(cluster);
+        let accounts: Vec<_> = state.accounts_on(cluster).cloned().collect();
         // The names are computed from every account of the hub, and a cluster changes often.
         let is_moved = state.grant_changed(fleet, cluster);
         drop(state);
@@ -170,17 +240,18 @@ impl Store {
         }
         // The namespace of a cluster is protected while the cluster exists.
         self.add(RightsKey::Copies(cluster.as_str().into()));
-        self.queue_consumers(|role| asks || role.namespace.as_str() == cluster.as_str());
+        accounts.iter().for_each(|account| self.queue_roles_of(account));
+        self.queue_roles_in(&cluster.as_str().into());
     }
 
     /// Records an account that opts in, with the namespaces that it names.
     pub(crate) fn add_account(&self, account: AccountKey, scope: Scope) {
-        let before = self.state.lock().accounts.insert(account, scope.clone());
+        let before = self.state.lock().accounts.insert(account.clone(), scope.clone());
         if before.is_none() {
             self.add(RightsKey::Tokens);
         }
         if before != Some(scope) {
-            self.queue_consumers(|_| true);
+            self.queue_roles_of(&account);
         }
     }
 
@@ -188,14 +259,14 @@ impl Store {
     pub(crate) fn remove_account(&self, account: &AccountKey) {
         self.state.lock().accounts.remove(account);
         self.add(RightsKey::Tokens);
-        self.queue_consumers(|_| true);
+        self.queue_roles_of(account);
     }
 
     /// Records that the list of accounts is complete.
     pub(crate) fn accounts_listed(&self) {
         self.state.lock().all_accounts = true;
         self.add(RightsKey::Tokens);
-        self.queue_consumers(|_| true);
+        self.queue_all_roles();
     }
 
     /// Records that the accounts cannot be read.
@@ -238,17 +309,21 @@ impl Store {
         self.queue_bindings();
     }
 
-    /// Plans the next write to a consumer's Role.
+    /// Plans the next write to the Role or the RoleBinding of a ClusterAccess.
     pub(crate) fn plan_consumer(
         &self,
         role: &ConsumerRole,
         read: Option<&Known<ObservedConsumerRole>>,
-    ) -> Result<RulesAction, Finding> {
+    ) -> Result<Action<Value, Value>, Finding> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
-        let observed = read.or_else(|| state.consumer_roles.get(role)).unwrap_or(&Known::Unknown);
+        let shown = match state.consumer_roles.get(role) {
+            Some(observed) => Known::Present(observed.clone()),
+            None if state.listed_roles.contains(&role.kind) => Known::Absent,
+            None => Known::Unknown,
+        };
         let accounts = state.all_accounts.then_some(&state.accounts);
-        role.plan(&self.settings, &fleet, accounts, observed)
+        role.plan(&self.settings, &fleet, &state.consumers, accounts, read.unwrap_or(&shown))
     }
 
     /// The version of the object of this key.
@@ -259,9 +334,7 @@ impl Store {
             RightsKey::Copies(namespace) => {
                 state.bindings.get(namespace).map(|binding| binding.version.clone())
             }
-            RightsKey::Consumer(role) => {
-                state.consumer_roles.get(role)?.present().map(|role| role.version.clone())
-            }
+            RightsKey::Consumer(role) => state.consumer_roles.get(role).map(|role| role.version.clone()),
         }
     }
 

@@ -1,17 +1,18 @@
 //! The watches: accounts that opt in, our RoleBindings, the role that they bind, the role for tokens, the Lease of the
-//! syncer, and the Roles of consumers that follow the grant.
+//! syncer, the ClusterAccesses, and the Roles and RoleBindings of applications.
 
 #[cfg(test)]
 mod tests;
 
-use std::future::pending;
 use std::sync::Arc;
 
+use hub_api::cluster_access::{CLUSTER_ACCESSES, ClusterAccess};
 use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::access::Known;
-use hub_core::consumer_role::{ConsumerRole, ObservedConsumerRole};
+use hub_core::consumer_access::AccessName;
+use hub_core::consumer_role::{CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole, RoleKind};
 use hub_core::credential::account::Scope;
 use hub_core::rights::{ObservedRoleBinding, ObservedTokensRole};
 use hub_runtime::host::Watches;
@@ -41,17 +42,77 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     // Without this watch no permission is withdrawn, and everything else works.
     let lease = Watch::<Lease>::all("leases (syncer)").in_namespace(settings.namespace.as_str());
     watches.watch(lease.named(LEASE).optional(), LeaseSink(Arc::clone(store)));
-    // The namespace of a consumer has another owner, who can remove the permission for its Role: the process does
-    // not wait for this watch.
-    let held = settings.consumer_roles.iter().map(|role| {
-        let watch = Watch::<Role>::all("roles (consumers)").in_namespace(role.namespace.as_str());
-        watches.watch_while_held(watch.named(&role.name).late(), consumer_role(store, role))
-    });
-    let held: Vec<_> = held.collect();
-    watches.spawn("the watches on consumers' Roles", async move {
-        let _held = held;
-        pending::<()>().await;
-    });
+    if settings.access_rules.is_none() {
+        return;
+    }
+    // Without these watches, applications get no Roles, and everything else works.
+    watches.watch(Watch::<ClusterAccess>::all(CLUSTER_ACCESSES).optional(), AccessSink(Arc::clone(store)));
+    let labels = CONSUMER_LABELS.map(|(key, value)| format!("{key}={value}")).join(",");
+    let sink = |kind| ConsumerRoleSink { store: Arc::clone(store), kind };
+    let roles = Watch::<Role>::all("roles (applications)").labelled(labels.as_str());
+    watches.watch(roles.optional(), sink(RoleKind::Role));
+    let bindings = Watch::<RoleBinding>::all("rolebindings (applications)").labelled(labels);
+    watches.watch(bindings.optional(), sink(RoleKind::RoleBinding));
+}
+
+/// Receives the ClusterAccesses.
+struct AccessSink(Arc<Store>);
+
+fn name_of(key: &ObjectKey) -> AccessName {
+    AccessName { namespace: Namespace::new(key.namespace.clone()), name: key.name.to_string() }
+}
+
+impl Sink<ClusterAccess> for AccessSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<ClusterAccess, Unreadable>) {
+        self.0.change_objects(|consumers| consumers.apply(&name_of(key), object));
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.0.change_objects(|consumers| consumers.remove(&name_of(key)));
+    }
+
+    fn listed(&mut self) {
+        self.0.objects_read(true);
+    }
+
+    fn unread(&mut self) {
+        self.0.objects_read(false);
+    }
+}
+
+/// Receives the Roles, or the RoleBindings, of ClusterAccesses.
+struct ConsumerRoleSink {
+    store: Arc<Store>,
+    kind: RoleKind,
+}
+
+impl ConsumerRoleSink {
+    fn set(&self, key: &ObjectKey, observed: Option<ObservedConsumerRole>) {
+        let namespace = Namespace::new(key.namespace.clone());
+        if let Some(role) = ConsumerRole::named(self.kind, &namespace, &key.name) {
+            self.store.set_consumer_role(&role, observed);
+        }
+    }
+}
+
+impl<K: Into<ObservedConsumerRole>> Sink<K> for ConsumerRoleSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<K, Unreadable>) {
+        // The last readable state stays in use.
+        let Ok(object) = object else { return };
+        self.set(key, Some(object.into()));
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.set(key, None);
+    }
+
+    fn listed(&mut self) {
+        self.store.roles_listed(self.kind, true);
+    }
+
+    fn unread(&mut self) {
+        self.store.roles_listed(self.kind, false);
+    }
 }
 
 struct LeaseSink(Arc<Store>);
@@ -122,15 +183,6 @@ impl Sink<RoleBinding> for RoleBindingSink {
 fn tokens_role(store: &Arc<Store>) -> RoleSink<ObservedTokensRole> {
     let set = Box::new(|state: &mut RightsState, observed| state.tokens_role = observed);
     RoleSink { store: Arc::clone(store), key: RightsKey::Tokens, set }
-}
-
-fn consumer_role(store: &Arc<Store>, role: &ConsumerRole) -> RoleSink<ObservedConsumerRole> {
-    let key = RightsKey::Consumer(role.clone());
-    let role = role.clone();
-    let set = Box::new(move |state: &mut RightsState, observed| {
-        state.consumer_roles.insert(role.clone(), observed);
-    });
-    RoleSink { store: Arc::clone(store), key, set }
 }
 
 /// Stores the observed role.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hub_core::access::Known;
 use hub_core::action::Action;
+use hub_core::consumer_role::RoleKind;
 use hub_core::finding::{Finding, Reason};
 use hub_core::rights::{MissingRole, plan_tokens};
 use hub_core::version::Version;
@@ -21,7 +22,7 @@ use crate::store::{BINDINGS, CLUSTER_ROLES, ROLES, RightsKey, Store};
 
 /// Why there is no write.
 pub(crate) enum NoPlan {
-    /// A finding to report on a consumer's Role.
+    /// A finding to report on an application's Role.
     Finding(Finding),
     /// The ClusterRole does not exist.
     MissingRole,
@@ -49,14 +50,16 @@ impl Store {
                 Ok(action.map_err(missing)?.map(|binding| json!(binding), |never| match never {}))
             }
             RightsKey::Consumer(role) => {
-                let read = read.map(as_read::<Role, _>);
-                let action = self.plan_consumer(role, read.as_ref()).map_err(NoPlan::Finding)?;
-                Ok(action.map(|never| match never {}, |rules| json!({ "rules": rules })))
+                let read = read.map(|read| match role.kind {
+                    RoleKind::Role => as_read::<Role, _>(read),
+                    RoleKind::RoleBinding => as_read::<RoleBinding, _>(read),
+                });
+                self.plan_consumer(role, read.as_ref()).map_err(NoPlan::Finding)
             }
         }
     }
 
-    /// Reports a finding on a consumer's Role, or that there is none.
+    /// Reports a finding on an application's Role, or that there is none.
     fn report(&self, key: &RightsKey, finding: Option<Finding>) {
         if let RightsKey::Consumer(role) = key {
             let uid = self.known(key).map(|version| version.uid);
@@ -85,7 +88,13 @@ impl Objects for Store {
                 Target::of::<RoleBinding>(BINDINGS, &(), Some(namespace.as_str()), &settings.copies_role)
             }
             RightsKey::Consumer(role) => {
-                Target::of::<Role>(ROLES, &(), Some(role.namespace.as_str()), &role.name)
+                let namespace = Some(role.access.namespace.as_str());
+                match role.kind {
+                    RoleKind::Role => Target::of::<Role>(ROLES, &(), namespace, &role.name()),
+                    RoleKind::RoleBinding => {
+                        Target::of::<RoleBinding>(BINDINGS, &(), namespace, &role.name())
+                    }
+                }
             }
         }
     }
@@ -116,9 +125,13 @@ impl Objects for Store {
 
     fn failed(&self, key: &RightsKey, _: &Option<NoPlan>, error: &WriteError) -> Option<Outcome> {
         let is_over = matches!(error.category, Category::NamespaceNotFound | Category::NamespaceTerminating);
-        // The copies are deleted with their namespace: no copy needs a permission in a new one of that name.
-        let RightsKey::Copies(namespace) = key else { return None };
-        (error.verb == "create" && is_over && self.namespace_ended(namespace)).then_some(Outcome::Done)
+        let is_ended = match key {
+            // The copies are deleted with their namespace: no copy needs a permission in a new one of that name.
+            RightsKey::Copies(namespace) => is_over && self.namespace_ended(namespace),
+            RightsKey::Consumer(_) => is_over,
+            RightsKey::Tokens => false,
+        };
+        (error.verb == "create" && is_ended).then_some(Outcome::Done)
     }
 
     fn refused(&self, key: &RightsKey, _: &Option<NoPlan>, error: &WriteError) {

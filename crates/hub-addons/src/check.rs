@@ -28,8 +28,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// How many of the objects that are left are named.
 const SHOWN: usize = 5;
 
-/// The kinds that consumer access creates on the hub: group, version and kind.
-const EQUIPMENT: [(&str, &str, &str); 5] = [
+const CLUSTER_ACCESS: (&str, &str, &str) = ("access.open-cluster-management.io", "v1alpha1", "ClusterAccess");
+
+/// The kinds that declare access, and those that consumer access creates on the hub: group, version and kind.
+const EQUIPMENT: [(&str, &str, &str); 6] = [
+    CLUSTER_ACCESS,
     ("authentication.open-cluster-management.io", "v1beta1", "ManagedServiceAccount"),
     ("work.open-cluster-management.io", "v1", "ManifestWork"),
     ("rbac.open-cluster-management.io", "v1alpha1", "ClusterPermission"),
@@ -80,10 +83,13 @@ pub async fn check(args: &CheckArgs) -> Result<(String, Option<String>), Connect
 async fn look(client: &Client, args: &CheckArgs) -> Expectations {
     let mut report = Expectations::default();
     if let Some(installation) = &args.expect_withdrawn {
-        for (group, version, kind) in EQUIPMENT {
+        for gvk @ (group, version, kind) in EQUIPMENT {
             let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-            let result = withdrawn(client, &kind, installation).await;
-            report.0.push((kind.plural, result));
+            let (component, controller) = COMPONENT;
+            let labels = format!("{component}={controller},{INSTALLATION}={installation}");
+            let params = ListParams::default();
+            let params = if gvk == CLUSTER_ACCESS { params } else { params.labels(&labels) };
+            report.0.push((kind.plural.clone(), withdrawn(client, &kind, &params).await));
         }
     }
     if let Some(provider) = &args.expect_server {
@@ -103,11 +109,9 @@ async fn look(client: &Client, args: &CheckArgs) -> Expectations {
     report
 }
 
-async fn withdrawn(client: &Client, kind: &ApiResource, installation: &str) -> Result<String, String> {
+async fn withdrawn(client: &Client, kind: &ApiResource, params: &ListParams) -> Result<String, String> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), kind);
-    let (component, controller) = COMPONENT;
-    let labels = format!("{component}={controller},{INSTALLATION}={installation}");
-    match api.list_metadata(&ListParams::default().labels(&labels)).await {
+    match api.list_metadata(params).await {
         Ok(list) if list.items.is_empty() => Ok("none is left".to_owned()),
         Ok(list) => {
             let name = |object: &PartialObjectMeta<DynamicObject>| {
@@ -116,7 +120,7 @@ async fn withdrawn(client: &Client, kind: &ApiResource, installation: &str) -> R
             let shown = list.items.iter().take(SHOWN).map(name).collect::<Vec<_>>().join(", ");
             let more = if list.items.len() > SHOWN { ", …" } else { "" };
             Err(format!(
-                "{} are left ({shown}{more}): set consumerAccess.withdraw=true, wait until none is left, and uninstall again",
+                "{} are left ({shown}{more}): delete every ClusterAccess, wait until none is left, and uninstall again",
                 list.items.len()
             ))
         }

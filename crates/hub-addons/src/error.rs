@@ -18,12 +18,6 @@ pub enum RunError {
         credential_rights::GATE
     )]
     NoRightsSubject,
-    /// A gate is enabled without a declaration.
-    #[error(
-        "the feature gate {} requires --consumers, the declaration of what each consumer gets on its clusters",
-        consumer_access::GATE
-    )]
-    NoConsumers,
     /// Two controllers would write the same entry.
     #[error("{flags} are both {name:?}: the names must differ")]
     OneProviderName { flags: String, name: String },

@@ -27,9 +27,6 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let is_on = |gate| args.feature_gates.is_on(gate);
     let rights =
         is_on(credential_rights::GATE).then(|| args.rights().ok_or(RunError::NoRightsSubject)).transpose()?;
-    if is_on(consumer_access::GATE) && args.consumers.consumers.is_none() {
-        return Err(RunError::NoConsumers);
-    }
     if args.feature_gates.none_is_on() {
         return Err(RunError::NothingToRun);
     }
@@ -59,7 +56,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let config = connect::config(args.kubeconfig.as_deref()).await?;
     let hub = config.cluster_url.clone();
     let namespace = args.leader_election_namespace.as_ref().unwrap_or(&config.default_namespace);
-    let access_settings = args.consumer_access(namespace).filter(|_| is_on(consumer_access::GATE));
+    let access_settings = is_on(consumer_access::GATE).then(|| args.consumer_access(namespace));
     let lease = args.leader_election_id.clone().unwrap_or_else(|| args.feature_gates.lease().to_owned());
     let candidate = Candidate { namespace: namespace.clone(), lease, identity: identity() };
     let client = connect::client(config, args.kubeconfig.as_deref()).await?;

@@ -8,10 +8,11 @@ use std::str::FromStr;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
-    JSONSchemaPropsOrBool,
+    JSONSchemaPropsOrBool, ValidationRule,
 };
 use kube::CustomResourceExt;
 
+use crate::cluster_access::ClusterAccess;
 use crate::cluster_profile::ClusterProfile;
 use crate::managed_cluster::ManagedCluster;
 use crate::managed_cluster_addon::ManagedClusterAddOn;
@@ -77,7 +78,30 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         finished(ManagedServiceAccount::crd(), Spec::Optional),
         finished(ManifestWork::crd(), Spec::Optional),
         cluster_profile(Flavour::Map),
+        cluster_access(),
     ]
+}
+
+/// The CRD of ClusterAccess.
+#[must_use]
+pub fn cluster_access() -> CustomResourceDefinition {
+    let mut crd = finished(ClusterAccess::crd(), Spec::Required);
+    for version in &mut crd.spec.versions {
+        version.additional_printer_columns = Some(columns([
+            ("Identity", "string", ".spec.identity"),
+            ("Clusters", "integer", ".status.clusters.selected"),
+            ("Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ]));
+    }
+    for root in roots(&mut crd) {
+        root.x_kubernetes_validations = Some(vec![ValidationRule {
+            rule: "self.metadata.name.size() <= 63".to_owned(),
+            message: Some("The name of a ClusterAccess has at most 63 characters.".to_owned()),
+            ..ValidationRule::default()
+        }]);
+    }
+    crd
 }
 
 /// The CRD of ClusterProfile.
@@ -206,7 +230,7 @@ mod tests {
     /// <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>
     #[test]
     fn every_schema_is_structural() {
-        const ALLOWED: [&str; 15] = [
+        const ALLOWED: [&str; 16] = [
             "type",
             "description",
             "required",
@@ -217,6 +241,7 @@ mod tests {
             "minimum",
             "minLength",
             "maxLength",
+            "minItems",
             "maxItems",
             "x-kubernetes-preserve-unknown-fields",
             "x-kubernetes-list-type",

@@ -11,6 +11,7 @@
 //! | [`manifest_work`] | `ManifestWork`, `work.open-cluster-management.io/v1` | permissions of consumers on clusters |
 //! | [`secret`] | `Secret`, `v1`, in a type that never prints its data | copies of tokens |
 //! | [`workloads`] | `Deployment`, `apps/v1`, and `Pod`, `v1`, with the fields that the commands read | the Pod of a test |
+//! | [`cluster_access`] | `ClusterAccess`, `access.open-cluster-management.io/v1alpha1` | its status |
 //! | [`cluster_profile`] | `ClusterProfile`, `multicluster.x-k8s.io/v1alpha1` and `…/v1alpha2` | yes |
 //!
 //! [`crds`] generates the `CustomResourceDefinition`s of these kinds, [`names`] has validated identifiers and
@@ -27,6 +28,7 @@
 //!
 //! `upstream_crds` of `hub-addons` compares all of this with upstream's own CRDs.
 
+pub mod cluster_access;
 pub mod cluster_profile;
 pub mod crds;
 pub mod labels;

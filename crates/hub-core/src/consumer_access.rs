@@ -1,6 +1,6 @@
-//! The access that a platform team declares once for an application. Each cluster that is granted to the application's
-//! namespace gets a ManagedServiceAccount, and a ManifestWork (or, if declared, a ClusterPermission) that binds the
-//! declared ClusterRoles to it. If declared, Kueue also gets a MultiKueueCluster for each of these clusters and a
+//! The access that a ClusterAccess asks for in the namespace of an application. Each cluster that is granted to the
+//! namespace, and that the object selects, gets a ManagedServiceAccount, and a ManifestWork (or, if configured, a
+//! ClusterPermission) that binds the ClusterRoles to it. If declared, Kueue also gets a MultiKueueCluster for each of these clusters and a
 //! MultiKueueConfig that lists them, and Argo CD a cluster Secret for each.
 //!
 //! For an application with an identity of its own, the ClusterRoles are bound to its [users](crate::own_identity)
@@ -8,16 +8,15 @@
 //! applications share that account on a cluster, and one object with the permissions of all: an application has its
 //! part there while it is granted the cluster.
 //!
-//! - **The binding is the only authority.** The declaration says what an application gets on a cluster, never on which
-//!   one: [`grant::decide`](crate::grant::decide) does.
+//! - **The binding is the only authority.** The object says what an application gets on a cluster, and can leave
+//!   clusters out; which ones there are, [`grant::decide`](crate::grant::decide) says.
 //! - **The account comes first.** It is created before its permissions and deleted before them. Permissions without an
 //!   account have no user, and an application whose account is gone is refused with a clear 401. A finalizer that
 //!   delays the deletion of the account does not delay that of its permissions.
 //! - **Permissions are bound only to an account of ours.** They are not created for, and are deleted beside, an account
 //!   of another owner with the same name.
-//! - **One kind of permissions replaces the other without a gap.** If a consumer declares its kind, permissions of the
-//!   other kind exist until those of the declared kind are applied on the cluster. Until then, they follow the
-//!   declaration.
+//! - **One kind of permissions replaces the other without a gap.** If the kind is configured, permissions of the
+//!   other kind exist until those of this kind are applied on the cluster. Until then, they follow the objects.
 //! - **One failure delays nothing else.** A failed write of one kind does not stop the writes of another kind, and
 //!   permissions that cannot be listed stop only creates. What has been revoked is removed from existing permissions
 //!   before new ones are created.
@@ -34,7 +33,7 @@
 pub(crate) mod applied;
 mod argo_cd;
 mod concerned;
-mod declaration;
+mod consumers;
 mod desired;
 mod integration;
 mod kind;
@@ -42,12 +41,15 @@ mod kueue;
 mod observed;
 mod permissions;
 mod plan;
+mod status;
 
 pub use argo_cd::{CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_of_secret, cluster_secret_name};
-pub use declaration::{
-    ArgoCd, BoundClusterRole, Consumer, Consumers, Identity, InvalidConsumers, PermissionKind, Rotation,
+pub use concerned::KnownAccounts;
+pub use consumers::{
+    AccessName, AccessRules, ArgoCd, BoundClusterRole, Changed, Consumer, Consumers, DeclaredAccess,
+    Identity, NotAccepted, PlacementName, Rotation,
 };
-pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION};
+pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, PermissionKind};
 pub use integration::{IntegrationAction, IntegrationKey, IntegrationPlan};
 pub use kind::{AccessKind, permissions_name};
 pub use kueue::{KUEUE_API, MAX_CLUSTERS};

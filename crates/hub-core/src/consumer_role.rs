@@ -1,164 +1,274 @@
-//! The permissions of a consumer whose Role follows the grant: to read, by name, each copy of its ManagedServiceAccount
-//! that its namespace is granted.
+//! The permissions of an application whose tokens are copied: a Role that names each copy of its ManagedServiceAccount
+//! that its namespace is granted, and a RoleBinding of its ServiceAccounts. Both have an owner reference to the
+//! ClusterAccess, so they are garbage-collected with it.
 //!
 //! As with the copies themselves, the plan removes a name from the Role only if the grant is known to be refused; if in
 //! doubt, the name is kept. If the copies of two accounts share a name, no Role contains it: only the Secret records
 //! which of the two tokens it contains, and the controller that writes the Role has no permission to read Secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::str::FromStr;
+use std::fmt;
 
-use hub_api::labels;
-use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, is_dns_label, is_dns_subdomain};
-use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
+use hub_api::labels::{self, MANAGED_BY};
+use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
 
 use crate::access::Known;
+use crate::action::Action;
+use crate::consumer_access::{AccessName, Consumer, Consumers};
 use crate::credential::account::{self, Scope};
 use crate::finding::{Finding, Reason, Subject};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
-use crate::rights::{PermissionSettings, RulesAction, secret_rules};
+use crate::rights::{PermissionSettings, secret_rules};
 use crate::version::Version;
 
-/// The labels of the Roles that the chart creates for consumers. A Role without them has another owner.
+/// The labels of these Roles and RoleBindings. One without them has another owner.
 pub const CONSUMER_LABELS: [(&str, &str); 2] =
-    [("app.kubernetes.io/part-of", "hub-addons"), ("app.kubernetes.io/component", "consumer")];
+    [MANAGED_BY, ("app.kubernetes.io/component", "cluster-access")];
 
-/// A Role that follows the grant of its namespace.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConsumerRole {
-    pub namespace: Namespace,
-    pub name: String,
-    /// The account whose copies it names.
-    pub account: AccountName,
+/// The prefix of their names, followed by the name of the ClusterAccess.
+const PREFIX: &str = "hub-addons-cluster-access-";
+
+/// Annotation of a Role: the account whose copies it names, by which an admission policy limits the names.
+const ACCOUNT: &str = "authentication.open-cluster-management.io/managed-serviceaccount";
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// The accounts that opt in to copies, with the namespaces that they name.
+pub type AskingAccounts = BTreeMap<AccountKey, Scope>;
+
+/// A Role or a RoleBinding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RoleKind {
+    Role,
+    RoleBinding,
 }
 
-impl FromStr for ConsumerRole {
-    type Err = String;
+/// The Role or the RoleBinding of a ClusterAccess.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConsumerRole {
+    pub kind: RoleKind,
+    pub access: AccessName,
+}
 
-    /// Reads `NAMESPACE/ROLE/ACCOUNT`. The name of a Role can be any path segment: anything but `.`, `..`, `/` and `%`.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parts: Vec<&str> = text.split('/').collect();
-        let is_role = |role: &str| !["", ".", ".."].contains(&role) && !role.contains('%');
-        match parts[..] {
-            [namespace, role, account]
-                if is_dns_label(namespace) && is_role(role) && is_dns_subdomain(account) =>
-            {
-                Ok(Self { namespace: namespace.into(), name: role.to_owned(), account: account.into() })
-            }
-            _ => Err(format!("expected NAMESPACE/ROLE/MANAGEDSERVICEACCOUNT, got {text:?}")),
-        }
+impl fmt::Display for ConsumerRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {}/{}", self.kind, self.access.namespace, self.name())
     }
 }
 
-/// The state of a consumer's Role on the API server.
+/// Its state on the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedConsumerRole {
     pub version: Version,
-    pub rules: Vec<PolicyRule>,
     /// Whether it carries [`CONSUMER_LABELS`].
-    pub is_ours: bool,
+    is_ours: bool,
+    owner: Option<String>,
+    rules: Vec<PolicyRule>,
+    subjects: Value,
+}
+
+impl ObservedConsumerRole {
+    fn read(metadata: &ObjectMeta, rules: Vec<PolicyRule>, subjects: Value) -> Self {
+        Self {
+            version: Version::of(metadata),
+            is_ours: CONSUMER_LABELS.into_iter().all(|label| labels::has(metadata, label)),
+            owner: metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).next(),
+            rules,
+            subjects,
+        }
+    }
 }
 
 impl From<Role> for ObservedConsumerRole {
     fn from(role: Role) -> Self {
-        Self {
-            version: Version::of(&role.metadata),
-            is_ours: CONSUMER_LABELS.into_iter().all(|label| labels::has(&role.metadata, label)),
-            rules: role.rules.unwrap_or_default(),
-        }
+        Self::read(&role.metadata, role.rules.unwrap_or_default(), Value::Null)
+    }
+}
+
+impl From<RoleBinding> for ObservedConsumerRole {
+    fn from(binding: RoleBinding) -> Self {
+        Self::read(&binding.metadata, Vec::new(), json!(binding.subjects.unwrap_or_default()))
     }
 }
 
 impl ConsumerRole {
-    /// The Role as the subject of a finding.
+    /// Both objects of a ClusterAccess.
     #[must_use]
-    pub fn subject(&self) -> Subject {
-        Subject::Role(self.namespace.clone(), self.name.clone())
+    pub fn both(access: &AccessName) -> [Self; 2] {
+        [RoleKind::Role, RoleKind::RoleBinding].map(|kind| Self { kind, access: access.clone() })
     }
 
-    /// Plans the next write to the Role. `accounts` are those that opt in to copies, with their scopes; `None` until
-    /// their list is complete.
+    /// The object of this name in a namespace.
+    #[must_use]
+    pub fn named(kind: RoleKind, namespace: &Namespace, name: &str) -> Option<Self> {
+        let name = name.strip_prefix(PREFIX)?.to_owned();
+        Some(Self { kind, access: AccessName { namespace: namespace.clone(), name } })
+    }
+
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{PREFIX}{}", self.access.name)
+    }
+
+    /// The subject of a finding.
+    #[must_use]
+    pub fn subject(&self) -> Subject {
+        Subject::Role(self.access.namespace.clone(), self.name())
+    }
+
+    /// Plans the next write. `accounts` is `None` until their list is complete.
     ///
     /// # Errors
     ///
-    /// The Role does not exist, or is not one of the chart: a person must act.
+    /// The object has another owner: a person must act.
     pub fn plan(
         &self,
         settings: &PermissionSettings,
         fleet: &Fleet,
-        accounts: Option<&BTreeMap<AccountKey, Scope>>,
+        consumers: &Consumers,
+        accounts: Option<&AskingAccounts>,
         role: &Known<ObservedConsumerRole>,
-    ) -> Result<RulesAction, Finding> {
-        let role = match role {
-            Known::Unknown => return Ok(RulesAction::Nothing),
-            Known::Absent => {
-                let message =
-                    "does not exist, so the consumer cannot read its credentials: install the chart again";
-                return Err(Finding::new(Reason::MissingRole, message));
-            }
-            Known::Present(role) => role,
+    ) -> Result<Action<Value, Value>, Finding> {
+        let (Some(accounts), Some(object)) = (accounts, consumers.object(&self.access)) else {
+            return Ok(Action::Nothing);
         };
-        if !role.is_ours {
-            let [part_of, component] = CONSUMER_LABELS.map(|(key, value)| format!("{key}={value}"));
-            let message = format!(
-                "is not changed, since it does not have the labels {part_of} and {component} of the chart's Roles for \
-                 consumers: delete it and install the chart again"
-            );
-            return Err(Finding::new(Reason::ForeignRole, message));
+        let consumer = consumers.get(&self.access).filter(|consumer| !consumer.is_own());
+        let observed = match role {
+            Known::Unknown => return Ok(Action::Nothing),
+            Known::Absent => None,
+            Known::Present(role) if role.is_ours => Some(role),
+            Known::Present(_) if consumer.is_none() => return Ok(Action::Nothing),
+            Known::Present(_) => {
+                let [managed_by, component] = CONSUMER_LABELS.map(|(key, value)| format!("{key}={value}"));
+                let message = format!(
+                    "is not changed, since it does not have the labels {managed_by} and {component}, so the application \
+                     cannot read its credentials: rename or delete it"
+                );
+                return Err(Finding::new(Reason::ForeignRole, message));
+            }
+        };
+        let uid = &object.version.uid;
+        let rules = || {
+            let before = observed.map(|role| role.rules.as_slice()).unwrap_or_default();
+            let rules = consumer.map(|consumer| rules(settings, fleet, consumer, accounts, before));
+            // Without a consumer, it names nothing.
+            rules.unwrap_or_default()
+        };
+        let subjects = || {
+            let accounts = consumer.iter().flat_map(|consumer| &consumer.service_accounts);
+            let namespace = self.access.namespace.as_str();
+            let subjects = accounts
+                .map(|name| json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace }));
+            subjects.collect::<Value>()
+        };
+        let (field, content, is_same) = match self.kind {
+            RoleKind::Role => {
+                let rules = rules();
+                ("rules", json!(rules), observed.is_some_and(|role| role.rules == rules))
+            }
+            RoleKind::RoleBinding => {
+                let subjects = subjects();
+                let is_same = observed.is_some_and(|binding| binding.subjects == subjects);
+                ("subjects", subjects, is_same)
+            }
+        };
+        let labels: BTreeMap<_, _> = CONSUMER_LABELS.into_iter().collect();
+        let owners = json!([{
+            "apiVersion": "access.open-cluster-management.io/v1alpha1", "kind": "ClusterAccess",
+            "name": self.access.name, "uid": uid,
+        }]);
+        let mut metadata = json!({ "labels": labels, "ownerReferences": owners });
+        if let Some(consumer) = consumer.filter(|_| self.kind == RoleKind::Role) {
+            metadata["annotations"] = json!({ (ACCOUNT): consumer.account.as_str() });
         }
-        Ok(match accounts.map(|accounts| self.rules(settings, fleet, accounts, &role.rules)) {
-            Some(rules) if rules != role.rules => RulesAction::Patch(role.version.clone(), rules),
-            _ => RulesAction::Nothing,
+        let mut body = json!({ "metadata": metadata, (field): content });
+        Ok(match observed {
+            None if consumer.is_none() || !consumers.is_read() || !fleet.is_read() => Action::Nothing,
+            None => {
+                body["apiVersion"] = format!("{RBAC}/v1").into();
+                body["kind"] = format!("{:?}", self.kind).into();
+                body["metadata"]["name"] = self.name().into();
+                if self.kind == RoleKind::RoleBinding {
+                    body["roleRef"] = json!({ "apiGroup": RBAC, "kind": "Role", "name": self.name() });
+                }
+                Action::Create(body)
+            }
+            Some(role) if is_same && role.owner.as_ref() == Some(uid) => Action::Nothing,
+            Some(role) => Action::Patch(role.version.clone(), body),
         })
     }
+}
 
-    /// The rules of the Role.
-    fn rules(
-        &self,
-        settings: &PermissionSettings,
-        fleet: &Fleet,
-        accounts: &BTreeMap<AccountKey, Scope>,
-        observed: &[PolicyRule],
-    ) -> Vec<PolicyRule> {
-        let before: BTreeSet<&str> = observed
-            .iter()
-            .flat_map(|rule| rule.resource_names.iter().flatten())
-            .map(String::as_str)
-            .collect();
-        let grant = |key: &AccountKey, scope: &Scope| self.grant(settings, fleet, key, scope);
-        let mut names = BTreeMap::new();
-        for (key, scope) in accounts.iter().filter(|(key, _)| key.account == self.account) {
-            names.insert(key.copy_name(), grant(key, scope));
-        }
-        for (key, scope) in accounts.iter().filter(|(key, _)| key.account != self.account) {
-            if let Some(own) = names.get_mut(&key.copy_name()) {
-                *own = match (*own, grant(key, scope)) {
-                    (Grant::Refused, _) | (_, Grant::Granted) => Grant::Refused,
-                    (_, Grant::Unknown) => Grant::Unknown,
-                    (own, Grant::Refused) => own,
-                };
-            }
-        }
-        names.retain(|name, grant| match grant {
-            Grant::Granted => true,
-            Grant::Refused => false,
-            Grant::Unknown => before.contains(name.as_str()),
-        });
-        secret_rules(&["get"], names.into_keys().collect())
-    }
+/// The accounts whose copies can have this name: the name of a copy does not say where that of the cluster ends.
+pub fn accounts_of_copy(name: &str) -> impl Iterator<Item = AccountKey> {
+    name.match_indices('-')
+        .map(|(dash, _)| AccountKey { cluster: name[..dash].into(), account: name[dash + 1..].into() })
+}
 
-    /// Whether the namespace may get the copy of an account that opts in to copies.
-    fn grant(&self, settings: &PermissionSettings, fleet: &Fleet, key: &AccountKey, scope: &Scope) -> Grant {
-        let is_offered = match scope {
-            Scope::EveryGrantedNamespace => !settings.require_namespaces,
-            Scope::Only { namespaces, .. } => namespaces.contains(&self.namespace),
-            Scope::TooLong => false,
-        };
-        let is_protected = || settings.protected.protection(fleet, &self.namespace).is_some();
-        if !is_offered || !account::can_have_copies(key) || is_protected() {
-            return Grant::Refused;
+/// The rules of a Role.
+fn rules(
+    settings: &PermissionSettings,
+    fleet: &Fleet,
+    consumer: &Consumer,
+    accounts: &AskingAccounts,
+    observed: &[PolicyRule],
+) -> Vec<PolicyRule> {
+    let before: BTreeSet<&str> =
+        observed.iter().flat_map(|rule| rule.resource_names.iter().flatten()).map(String::as_str).collect();
+    let namespace = consumer.namespace();
+    let suffix = format!("-{}", consumer.account);
+    let known = before.iter().filter_map(|name| name.strip_suffix(suffix.as_str())).map(ClusterName::from);
+    let clusters: BTreeSet<_> = fleet.candidates_in(namespace).cloned().chain(known).collect();
+    let mut names = Vec::new();
+    for cluster in clusters {
+        let key = AccountKey { cluster, account: consumer.account.clone() };
+        let Some(scope) = accounts.get(&key) else { continue };
+        let name = key.copy_name();
+        let mut grant = is_granted(settings, fleet, namespace, &key, scope);
+        for other in accounts_of_copy(&name).filter(|other| *other != key) {
+            let Some(scope) = accounts.get(&other) else { continue };
+            grant = match (grant, is_granted(settings, fleet, namespace, &other, scope)) {
+                (Grant::Refused, _) | (_, Grant::Granted) => Grant::Refused,
+                (_, Grant::Unknown) => Grant::Unknown,
+                (own, Grant::Refused) => own,
+            };
         }
-        grant::decide(fleet, &ProfileKey { namespace: self.namespace.clone(), cluster: key.cluster.clone() })
+        if grant == Grant::Granted || grant == Grant::Unknown && before.contains(name.as_str()) {
+            names.push(name);
+        }
     }
+    names.sort();
+    secret_rules(&["get"], names)
+}
+
+/// Whether a namespace may get the copy of an account that opts in to copies.
+fn is_granted(
+    settings: &PermissionSettings,
+    fleet: &Fleet,
+    namespace: &Namespace,
+    key: &AccountKey,
+    scope: &Scope,
+) -> Grant {
+    let is_offered = match scope {
+        Scope::EveryGrantedNamespace => !settings.require_namespaces,
+        Scope::Only { namespaces, .. } => namespaces.contains(namespace),
+        Scope::TooLong => false,
+    };
+    let is_protected = || settings.protected.protection(fleet, namespace).is_some();
+    if !is_offered || !account::can_have_copies(key) || is_protected() {
+        return Grant::Refused;
+    }
+    grant::decide(fleet, &ProfileKey { namespace: namespace.clone(), cluster: key.cluster.clone() })
+}
+
+/// The ClusterAccesses whose Roles an account concerns: those of accounts whose copies can have the name of its copy.
+#[must_use]
+pub fn concerned(consumers: &Consumers, key: &AccountKey) -> BTreeSet<AccessName> {
+    let accounts =
+        accounts_of_copy(&key.copy_name()).map(|key| key.account).collect::<BTreeSet<AccountName>>();
+    accounts.iter().flat_map(|account| consumers.of(account)).map(|consumer| consumer.name.clone()).collect()
 }

@@ -3,6 +3,7 @@
 //!
 //! | step | decision |
 //! |---|---|
+//! | [`Step::ClusterAccess`] | the status of each ClusterAccess of the namespace |
 //! | [`Step::Controllers`] | who holds the Leases, and whether OCM's own gate is on beside them |
 //! | [`Step::Binding`], [`Step::ClusterSet`] | [`crate::grant`] |
 //! | [`Step::Profile`] | [`crate::profile::plan`] of [`crate::project::desired`] |
@@ -32,6 +33,7 @@ pub mod observed;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use hub_api::cluster_access::{ACCEPTED, READY};
 use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey};
 use serde::{Deserialize, Serialize};
 use strum::{EnumMessage, VariantArray};
@@ -56,6 +58,8 @@ pub enum Status {
 /// The steps that an application depends on, in this order. The comments are the texts of `docs/reference.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, EnumMessage, VariantArray)]
 pub enum Step {
+    /// The ClusterAccesses of the namespace are accepted, and the cluster is ready for them.
+    ClusterAccess,
     /// Processes hold the Leases of the controllers and can read every kind that they need, and OCM's own gates are not
     /// enabled beside them.
     Controllers,
@@ -92,6 +96,7 @@ impl Step {
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
+            Self::ClusterAccess => "cluster access",
             Self::Controllers => "controllers",
             Self::Binding => "binding",
             Self::ClusterSet => "cluster set",
@@ -413,6 +418,7 @@ pub(crate) struct Pair<'a> {
 
 impl Pair<'_> {
     fn steps(&self, findings: &mut Findings) {
+        self.cluster_access_steps(findings);
         let may_be_granted = self.grant_steps(findings);
         let has_profile = self.profile_steps(findings);
         if !may_be_granted {
@@ -425,6 +431,29 @@ impl Pair<'_> {
             let server = self.server_step();
             access.into_iter().chain(server).chain(own_identity).for_each(|finding| findings.add(finding));
             self.credential_steps(has_own_identity, findings);
+        }
+    }
+
+    /// What the ClusterAccesses of the namespace report about the cluster.
+    fn cluster_access_steps(&self, findings: &mut Findings) {
+        for (name, status) in
+            self.hub.accesses.iter().filter(|(name, _)| name.namespace == self.key.namespace)
+        {
+            let object = Object::namespaced("ClusterAccess", &name.namespace, &name.name);
+            let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
+            let step = |code| self.finding(Step::ClusterAccess, code, object.clone());
+            let lacks = status.not_ready.iter().find(|it| it.cluster == self.key.cluster.as_str());
+            if let Some(accepted) = condition(ACCEPTED).filter(|accepted| accepted.status != "True") {
+                let value = format!("{}: {}", accepted.reason, accepted.message);
+                findings.add(
+                    step(Code::AccessNotAccepted).field("status.conditions[Accepted]", value).fix_by_get(),
+                );
+            } else if let Some(lacks) = lacks {
+                let value = format!("{}: {}", lacks.reason, lacks.message);
+                findings.add(step(Code::AccessNotReady).field("status.notReady", value).fix_by_get());
+            } else if condition(READY).is_some_and(|ready| ready.status == "True") {
+                findings.add(step(Code::AccessReady).field("status.conditions[Ready]", "True"));
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 use hub_api::names::{AccountKey, ClusterName, ClusterSetName, Namespace, ProfileKey};
 use strum::{Display, EnumMessage, EnumProperty, IntoStaticStr, VariantArray};
 
-use crate::consumer_access::IntegrationKey;
+use crate::consumer_access::{AccessName, IntegrationKey};
 
 /// The object of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
@@ -45,6 +45,8 @@ pub enum Subject {
     /// An `APIService`: for a kind that is built in, and has no CRD.
     #[strum(to_string = "APIService {0}")]
     ApiService(String),
+    #[strum(to_string = "ClusterAccess {0}")]
+    ClusterAccess(AccessName),
     /// An object of Kueue, which may not exist.
     #[strum(to_string = "{0}")]
     Kueue(IntegrationKey),
@@ -208,16 +210,11 @@ pub enum Reason {
     /// Find the controller that owns the finalizer.
     #[strum(props(object = "Secret"))]
     CopyTerminating,
-    /// A Role of another owner has the name of the Role of a consumer with `follow: true`.
+    /// A Role or a RoleBinding of another owner has the name of that by which an application reads its copied tokens.
     ///
-    /// Delete it, and upgrade the release.
+    /// Rename or delete it.
     #[strum(props(object = "Role"))]
     ForeignRole,
-    /// The Role of a consumer with `follow: true` does not exist.
-    ///
-    /// Upgrade the release.
-    #[strum(props(object = "Role"))]
-    MissingRole,
     /// A ManagedServiceAccount of another owner has the name of a consumer's account, so the consumer has no access to
     /// the cluster.
     ///
@@ -227,8 +224,7 @@ pub enum Reason {
     /// The account of a consumer is being deleted, and a finalizer holds it.
     ///
     /// Find the controller that owns the finalizer. Where the cluster is granted, a new account is created when it is
-    /// gone. Otherwise its permissions on the cluster are deleted if the consumer is still declared, and end with the
-    /// account if not: the message reports which.
+    /// gone. Otherwise its permissions on the cluster are deleted: the message reports what remains of them.
     #[strum(props(object = "ManagedServiceAccount"))]
     AccountTerminating,
     /// The namespace of a consumer is granted the hub itself (`local-cluster`), where the consumer gets no account: its
@@ -247,6 +243,11 @@ pub enum Reason {
     /// Rename or delete it.
     #[strum(props(object = "ClusterPermission"))]
     ForeignClusterPermission,
+    /// A ClusterAccess, or a part of it, is not accepted: the condition `Accepted` has the same reason and message.
+    ///
+    /// Correct the object, or the older one that has what it asks for.
+    #[strum(props(object = "ClusterAccess"))]
+    AccessNotAccepted,
     /// The cluster has not applied the permissions of a consumer's account.
     ///
     /// The message is that of the work agent or of cluster-permission. If the account or the ManagedClusterAddOn was

@@ -13,7 +13,7 @@
 //! 6. [`profile`] joins what all owners of a profile desire and plans the next write;
 //! 7. [`credential`] decides where the token of a cluster's account is copied, and plans the next write;
 //! 8. [`rights`] decides the syncer's permissions for Secrets, and [`token_names`] by which names;
-//! 9. [`consumer_role`] decides which copies a consumer may read whose Role follows the grant;
+//! 9. [`consumer_role`] decides which copies an application may read;
 //! 10. [`consumer_access`] decides which account and permissions a declared consumer has on a cluster;
 //! 11. [`protected`] lists the namespaces of the hub itself, which receive none of this;
 //! 12. [`finding`] defines the findings that are reported to people;

@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use crate::access::Known;
 use crate::action::Action;
-use crate::consumer_role::ConsumerRole;
+use crate::consumer_access::AccessRules;
 use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 
@@ -45,8 +45,8 @@ pub struct PermissionSettings {
     /// Whether an account without the annotation that names namespaces opts in to no copy, as in the settings of the
     /// syncer.
     pub require_namespaces: bool,
-    /// The Roles of consumers that follow the grant.
-    pub consumer_roles: Vec<ConsumerRole>,
+    /// What ClusterAccesses may ask for, as in the settings of consumer access; without it, applications get no Roles.
+    pub access_rules: Option<AccessRules>,
     /// For how long the syncer has to show that nothing is left to delete in a namespace before a permission there that
     /// it no longer needs is withdrawn.
     pub grace: Duration,
@@ -382,7 +382,7 @@ mod tests {
             tokens_role: "tokens".to_owned(),
             protected: ProtectedNamespaces::default(),
             require_namespaces: false,
-            consumer_roles: Vec::new(),
+            access_rules: None,
             grace: GRACE,
         }
     }

@@ -1,32 +1,32 @@
-//! The consumers that the processes declare, the objects of their access, and the kinds of these objects.
+//! The ClusterAccesses, the objects of their access, and the kinds of these objects.
 
-use consumer_access::AccessSettings;
-use hub_core::consumer_role::ConsumerRole;
+use consumer_access::{AccessRules, AccessSettings, Consumers, PermissionKind};
 use hub_core::protected::ProtectedNamespaces;
 use serde_json::{Value, json};
 
-use crate::hub::{HOME, NAMESPACES, path};
+use crate::hub::{HOME, api_version, path};
 use crate::model::{Request, Server};
+use crate::oracle::granted;
 
-/// The application in a namespace, and what it gets on each cluster that is granted to it.
+/// What a ClusterAccess asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Consumer {
     pub namespace: &'static str,
     /// The name of its account; of an own identity, that of the user server's, which several share.
     pub account: &'static str,
-    /// Its name, if its identity is its own.
-    pub own: Option<&'static str>,
-    /// The kind of the object with its permissions.
-    pub permissions: Permissions,
+    /// Whether its identity is its own.
+    pub own: bool,
     /// Its ClusterRoles, each with the namespace on the cluster in which it is bound; empty for the whole cluster.
     pub roles: &'static [(&'static str, &'static str)],
-    /// The MultiKueueConfigs that it declares.
+    /// The MultiKueueConfigs that it asks for.
     pub kueue: &'static [KueueList],
     /// Whether it asks for cluster Secrets of Argo CD.
     pub argo_cd: bool,
+    /// Whether it follows the decisions of a Placement.
+    pub placed: bool,
 }
 
-/// A MultiKueueConfig that a consumer declares.
+/// A MultiKueueConfig that a consumer asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KueueList {
     pub name: &'static str,
@@ -44,9 +44,10 @@ impl KueueList {
 }
 
 /// The kinds that give an account permissions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Permissions {
     /// A ManifestWork.
+    #[default]
     Work,
     ClusterPermission,
 }
@@ -71,78 +72,63 @@ impl Permissions {
     }
 }
 
-/// The declarations that processes can have, one after the other. Each has the names of accounts that tenants create, too.
-pub const DECLARATIONS: [&[Consumer]; 4] = [
-    &[
-        Consumer {
-            namespace: "team",
-            account: "c",
-            own: None,
-            permissions: Permissions::Work,
-            roles: &[("view", "")],
-            kueue: &[],
-            argo_cd: true,
-        },
-        Consumer {
-            namespace: "other",
-            account: "b-c",
-            own: None,
-            permissions: Permissions::ClusterPermission,
-            roles: &[("view", ""), ("edit", "jobs")],
-            kueue: &[KueueList { name: KUEUE_CONFIG, prod: false }],
-            argo_cd: false,
-        },
-    ],
-    &[
-        Consumer {
-            namespace: "team",
-            account: "c",
-            own: None,
-            permissions: Permissions::ClusterPermission,
-            roles: &[("edit", "jobs")],
-            kueue: &[KueueList { name: KUEUE_CONFIG, prod: false }, KueueList { name: "prod", prod: true }],
-            argo_cd: false,
-        },
-        Consumer {
-            namespace: "other",
-            account: "b-c",
-            own: None,
-            permissions: Permissions::Work,
-            roles: &[("view", "")],
-            kueue: &[],
-            argo_cd: true,
-        },
-    ],
-    &[Consumer {
+/// The account of the user server.
+pub const USER_SERVER: &str = "user-server";
+/// Every account that a consumer can have. The first two are names of accounts that tenants create, too.
+pub const ALL_ACCOUNTS: [&str; 3] = ["c", "b-c", USER_SERVER];
+
+const ALL_CLUSTERS: &[KueueList] = &[KueueList { name: KUEUE_CONFIG, prod: false }];
+const PROD: KueueList = KueueList { name: "prod", prod: true };
+const NOTHING: Consumer = Consumer {
+    namespace: "team",
+    account: "c",
+    own: false,
+    roles: &[],
+    kueue: &[],
+    argo_cd: false,
+    placed: false,
+};
+
+/// What objects can ask for. The first two exist at the start.
+pub const VARIANTS: [Consumer; 8] = [
+    Consumer { roles: &[("view", "")], argo_cd: true, ..NOTHING },
+    Consumer {
         namespace: "other",
-        account: "c",
-        own: None,
-        permissions: Permissions::Work,
+        account: "b-c",
+        roles: &[("view", ""), ("edit", "jobs")],
+        kueue: ALL_CLUSTERS,
+        ..NOTHING
+    },
+    Consumer {
         roles: &[("edit", "jobs")],
-        kueue: &[KueueList { name: KUEUE_CONFIG, prod: true }],
+        kueue: &[KueueList { name: KUEUE_CONFIG, prod: false }, PROD],
         argo_cd: true,
-    }],
-    &[
-        Consumer {
-            namespace: "team",
-            account: "c",
-            own: Some("one"),
-            permissions: Permissions::Work,
-            roles: &[("view", ""), ("edit", "jobs")],
-            kueue: &[KueueList { name: KUEUE_CONFIG, prod: false }],
-            argo_cd: false,
-        },
-        Consumer {
-            namespace: "other",
-            account: "c",
-            own: Some("two"),
-            permissions: Permissions::Work,
-            roles: &[("edit", "jobs")],
-            kueue: &[],
-            argo_cd: false,
-        },
-    ],
+        ..NOTHING
+    },
+    Consumer { namespace: "other", account: "b-c", roles: &[("view", "")], placed: true, ..NOTHING },
+    Consumer { namespace: "other", roles: &[("edit", "jobs")], kueue: &[PROD], argo_cd: true, ..NOTHING },
+    Consumer {
+        account: USER_SERVER,
+        own: true,
+        roles: &[("view", ""), ("edit", "jobs")],
+        kueue: ALL_CLUSTERS,
+        ..NOTHING
+    },
+    Consumer { namespace: "other", account: USER_SERVER, own: true, roles: &[("edit", "jobs")], ..NOTHING },
+    Consumer {
+        namespace: "other",
+        account: USER_SERVER,
+        own: true,
+        roles: &[("view", "")],
+        placed: true,
+        ..NOTHING
+    },
 ];
+
+/// The label of an object with its variant.
+const VARIANT: &str = "variant";
+/// The Placement that consumers follow, and the label of its decisions.
+const PLACEMENT: (&str, &str) = ("cluster.open-cluster-management.io/placement", "gpus");
 
 impl Consumer {
     /// The user that its ServiceAccount is on a cluster.
@@ -150,8 +136,100 @@ impl Consumer {
     pub fn user(&self) -> String {
         format!("cluster:hub:system:serviceaccount:{}:app", self.namespace)
     }
+
+    /// Whether its Placement, if it has one, has decided for a cluster.
+    fn selects(&self, server: &Server, cluster: &str) -> bool {
+        let decisions = server.objects_of(DECISIONS).filter(|it| {
+            let metadata = &it["metadata"];
+            metadata["namespace"] == self.namespace && metadata["labels"][PLACEMENT.0] == PLACEMENT.1
+        });
+        let mut clusters =
+            decisions.flat_map(|it| it["status"]["decisions"].as_array().cloned().unwrap_or_default());
+        !self.placed || clusters.any(|decision| decision["clusterName"] == cluster)
+    }
+
+    /// Whether it has access to a cluster; `None` if a selector cannot be read.
+    #[must_use]
+    pub fn granted(&self, server: &Server, cluster: &str) -> Option<bool> {
+        if self.selects(server, cluster) { granted(server, self.namespace, cluster) } else { Some(false) }
+    }
 }
 
+/// The object without the nulls by which a patch removes fields.
+#[must_use]
+pub fn without_nulls(object: &Value) -> Value {
+    match object {
+        Value::Object(fields) => {
+            let present = fields.iter().filter(|(_, value)| !value.is_null());
+            present
+                .map(|(key, value)| (key.clone(), without_nulls(value)))
+                .collect::<serde_json::Map<_, _>>()
+                .into()
+        }
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        other => other.clone(),
+    }
+}
+
+/// The object of a variant, as a patch: its namespace, its name, and itself.
+#[must_use]
+pub fn object(index: usize) -> (&'static str, &'static str, Value) {
+    let consumer = VARIANTS[index];
+    let list = |list: &KueueList| {
+        let selector = list.prod.then(|| json!({ "matchLabels": { "env": "prod" } }));
+        without_nulls(&json!({ "name": list.name, "selector": selector }))
+    };
+    let roles = consumer.roles.iter().map(|(role, namespace)| match *namespace {
+        "" => json!({ "clusterRole": role }),
+        namespace => json!({ "clusterRole": role, "namespaces": [namespace] }),
+    });
+    let kueue = json!({ "configs": consumer.kueue.iter().map(list).collect::<Vec<_>>() });
+    let spec = json!({
+        "identity": if consumer.own { "Own" } else { "Copy" },
+        "serviceAccountNames": ["app"],
+        "rotation": (!consumer.own).then(|| json!({ "validity": VALIDITY })),
+        "permissions": roles.collect::<Vec<_>>(),
+        "clusters": { "placementRef": consumer.placed.then(|| json!({ "name": PLACEMENT.1 })) },
+        "argoCD": consumer.argo_cd.then(|| json!({})),
+        "multiKueue": (!consumer.kueue.is_empty()).then_some(kueue),
+    });
+    let labels = json!({ (VARIANT): index.to_string() });
+    (consumer.namespace, consumer.account, json!({ "metadata": { "labels": labels }, "spec": spec }))
+}
+
+/// The consumers of the objects that exist, each with what no older object has.
+#[must_use]
+pub fn declared(server: &Server) -> Vec<Consumer> {
+    let read = |object: &std::sync::Arc<Value>| {
+        let metadata = &object["metadata"];
+        let index: usize = metadata["labels"][VARIANT].as_str()?.parse().ok()?;
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
+        Some(([text("creationTimestamp"), text("namespace"), text("name")], *VARIANTS.get(index)?))
+    };
+    let mut objects: Vec<_> = server.objects_of(ACCESSES).filter_map(read).collect();
+    objects.sort_by(|one, other| one.0.cmp(&other.0));
+    let all = || objects.iter().map(|(_, consumer)| consumer);
+    let kueue = all().find(|consumer| !consumer.kueue.is_empty()).map(|consumer| consumer.namespace);
+    let mut found: Vec<Consumer> = Vec::new();
+    for consumer in all() {
+        if !consumer.own && found.iter().any(|it| it.account == consumer.account) {
+            continue;
+        }
+        let mut consumer = *consumer;
+        if kueue != Some(consumer.namespace) {
+            consumer.kueue = &[];
+        }
+        let is_first = |it: &Consumer| it.argo_cd && it.namespace == consumer.namespace;
+        consumer.argo_cd &= all().find(|it| is_first(it)).is_some_and(|it| it.account == consumer.account);
+        found.push(consumer);
+    }
+    found
+}
+
+/// The plural of ClusterAccesses.
+pub const ACCESSES: &str = "clusteraccesses";
+/// The plural of PlacementDecisions.
+pub const DECISIONS: &str = "placementdecisions";
 /// The plural of accounts.
 pub const ACCOUNTS: &str = "managedserviceaccounts";
 /// The plural of ManifestWorks.
@@ -171,15 +249,12 @@ pub const KINDS: [(&str, &str); 5] = [
     (KUEUE_CONFIGS, "MultiKueueConfig"),
 ];
 
-/// The MultiKueueConfig that every declaration has.
+/// The MultiKueueConfig of most.
 pub const KUEUE_CONFIG: &str = "clusters";
 /// The declared validity of tokens.
 pub const VALIDITY: &str = "24h0m0s";
-/// The Role on the hub, in the namespace of a consumer, that lists its copies.
-pub const ROLE: &str = "consumer";
-/// The labels of these Roles.
-const ROLE_LABELS: [(&str, &str); 2] =
-    [("app.kubernetes.io/part-of", "hub-addons"), ("app.kubernetes.io/component", "consumer")];
+/// The prefix of the Roles on the hub, in the namespaces of consumers, that list their copies.
+pub const ROLE: &str = "hub-addons-cluster-access-";
 /// The labels of every object of consumer access.
 pub const MARKS: [(&str, &str); 3] = [
     ("app.kubernetes.io/managed-by", "hub-addons"),
@@ -204,36 +279,21 @@ pub fn place(plural: &str, cluster: &str, account: &str) -> (String, String) {
     }
 }
 
-/// The settings of consumer access.
+/// What objects may ask for.
 #[must_use]
-pub fn settings(declared: &[Consumer]) -> Option<AccessSettings> {
-    let list = |list: &KueueList| {
-        let selector = list.prod.then(|| json!({ "matchLabels": { "env": "prod" } }));
-        json!({ "name": list.name, "clusterSelector": selector })
-    };
-    let consumer = |consumer: &Consumer| {
-        let roles = consumer.roles.iter().map(|(role, namespace)| match *namespace {
-            "" => json!({ "name": role }),
-            namespace => json!({ "name": role, "namespaces": [namespace] }),
-        });
-        let own = consumer.own.map(|_| json!(["app"]));
-        json!({
-            "namespace": consumer.namespace, "managedServiceAccount": consumer.account,
-            "identity": if own.is_some() { "own" } else { "account" },
-            "name": consumer.own, "serviceAccounts": own,
-            "clusterRoles": roles.collect::<Vec<_>>(),
-            "rotation": consumer.own.is_none().then(|| json!({ "validity": VALIDITY })),
-            "permissions": match consumer.permissions {
-                Permissions::Work => "ManifestWork",
-                Permissions::ClusterPermission => "ClusterPermission",
-            },
-            "argoCD": consumer.argo_cd.then(|| json!({})),
-            "multiKueueConfigs": consumer.kueue.iter().map(list).collect::<Vec<_>>(),
-        })
-    };
-    let consumers = declared.iter().map(consumer).collect::<Value>();
-    Some(AccessSettings {
-        consumers: consumers.to_string().parse().ok()?,
+pub fn rules() -> AccessRules {
+    AccessRules { user_server: Some(USER_SERVER.into()), grants_permissions: true }
+}
+
+/// The settings of consumer access, with the kind of permissions.
+#[must_use]
+pub fn settings(permissions: Permissions) -> AccessSettings {
+    AccessSettings {
+        consumers: Consumers::new(rules()),
+        permissions: Some(match permissions {
+            Permissions::Work => PermissionKind::ManifestWork,
+            Permissions::ClusterPermission => PermissionKind::ClusterPermission,
+        }),
         account_namespace: None,
         protected: ProtectedNamespaces::default(),
         installation: HOME.into(),
@@ -241,37 +301,24 @@ pub fn settings(declared: &[Consumer]) -> Option<AccessSettings> {
         hub_openshift_id: None,
         provider: "open-cluster-management".to_owned(),
         own_provider: "open-cluster-management-own-identity".to_owned(),
-        withdraws: false,
-    })
-}
-
-/// The Roles on the hub that follow the grants of consumers.
-#[must_use]
-pub fn roles(declared: &[Consumer]) -> Vec<ConsumerRole> {
-    let role = |consumer: &Consumer| ConsumerRole {
-        namespace: consumer.namespace.into(),
-        name: ROLE.to_owned(),
-        account: consumer.account.into(),
-    };
-    declared.iter().filter(|consumer| consumer.own.is_none()).map(role).collect()
-}
-
-/// Creates the Roles of consumers, as the chart does.
-pub fn install_roles(server: &mut Server) {
-    for namespace in NAMESPACES {
-        let labels: serde_json::Map<_, _> =
-            ROLE_LABELS.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();
-        let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": { "name": ROLE, "labels": labels }, "rules": [],
-        });
-        server.handle(&Request::new("POST", &path("roles", namespace, "")).with(&role));
     }
 }
 
-/// The CRDs of ClusterPermission and of Kueue, with the fields and rules that consumer access depends on.
+/// Creates the objects of the first two variants.
+pub fn install_objects(server: &mut Server) {
+    for index in 0..2 {
+        let (namespace, name, object) = object(index);
+        let mut object = without_nulls(&object);
+        object["apiVersion"] = api_version(ACCESSES).into();
+        object["kind"] = "ClusterAccess".into();
+        object["metadata"]["name"] = name.into();
+        server.handle(&Request::new("POST", &path(ACCESSES, namespace, "")).with(&object));
+    }
+}
+
+/// The CRDs of PlacementDecision, of ClusterPermission and of Kueue, with the fields and rules that consumer access depends on.
 #[must_use]
-pub fn crds() -> [Value; 3] {
+pub fn crds() -> [Value; 4] {
     let name = json!({ "type": "string", "minLength": 1, "maxLength": 256 });
     let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     let bindings = json!({ "type": "array", "items": any });
@@ -284,7 +331,9 @@ pub fn crds() -> [Value; 3] {
     });
     let permission = ("rbac.open-cluster-management.io", "v1alpha1", "Namespaced");
     let kueue = ("kueue.x-k8s.io", "v1beta2", "Cluster");
+    let placement = ("cluster.open-cluster-management.io", "v1beta1", "Namespaced");
     [
+        crd(placement, (DECISIONS, "PlacementDecision"), &any),
         crd(
             permission,
             KINDS[2],

@@ -70,6 +70,8 @@ pub fn path(plural: &str, namespace: &str, name: &str) -> String {
         "managedclusters" => CLUSTER_API,
         "managedclustersets" | "managedclustersetbindings" => SET_API,
         "managedserviceaccounts" => ACCOUNT_API,
+        "clusteraccesses" => "/apis/access.open-cluster-management.io/v1alpha1",
+        "placementdecisions" => "/apis/cluster.open-cluster-management.io/v1beta1",
         "managedclusteraddons" => ADDON_API,
         "managedproxyconfigurations" => PROXY_API,
         "manifestworks" => WORK_API,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 pub use self::consumer::is_marked;
-use crate::consumers::{Consumer, KINDS, ROLE};
+use crate::consumers::{ACCESSES, KINDS, Permissions, ROLE};
 use crate::hub::{
     CLUSTER_NAME_LABEL, CONDITION_SYNCED, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, SET_LABEL,
 };
@@ -48,8 +48,9 @@ pub struct Monitor {
     /// The uid and the version of each state that a restore of etcd has undone. If the object gets that version again, a
     /// process cannot tell the new state from the one that it knows.
     pub undone: BTreeSet<(String, String)>,
-    /// The consumers that the processes declare.
-    pub declared: &'static [Consumer],
+    /// Whether there are consumers, and the kind of objects that gives them permissions.
+    pub has_consumers: bool,
+    pub permissions: Permissions,
     /// Whether the API server has refused to delete an account or to show what it is now, or has not served accounts.
     pub is_account_refused: bool,
     /// The plurals whose CRD was removed, whether or not it has returned.
@@ -107,7 +108,7 @@ impl Monitor {
     pub fn take_over(&mut self, before: &Self) {
         self.abandoned = before.made.keys().cloned().collect();
         self.made.clone_from(&before.made);
-        self.declared = before.declared;
+        (self.has_consumers, self.permissions) = (before.has_consumers, before.permissions);
         self.disputed.clone_from(&before.disputed);
         self.permission_deleted.clone_from(&before.permission_deleted);
     }
@@ -191,7 +192,7 @@ impl Monitor {
                 if plural == "secrets" && is_marked(made) {
                     self.count("consumers: cluster Secrets created");
                 }
-                if plural == "rolebindings" {
+                if plural == "rolebindings" && !name_of(made).starts_with(ROLE) {
                     self.permission_deleted.remove(&change.key.namespace);
                 }
                 self.made.insert(uid_of(made).to_owned(), process);
@@ -278,9 +279,14 @@ impl Monitor {
                 }
                 _ => Ok(()),
             },
-            "clusterroles" | "roles" => match (before, after) {
+            "roles" if after.is_some_and(|role| name_of(role).starts_with(ROLE)) => Ok(()),
+            ACCESSES => match (before, after) {
+                (Some(before), Some(after)) if before["spec"] == after["spec"] => Ok(()),
+                _ => Err("more than the status of an object is written".to_owned()),
+            },
+            "clusterroles" => match (before, after) {
                 (Some(before), Some(after))
-                    if ["tokens", ROLE].contains(&name_of(before)) && others(before) == others(after) =>
+                    if name_of(before) == "tokens" && others(before) == others(after) =>
                 {
                     Ok(())
                 }

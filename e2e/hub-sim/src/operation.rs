@@ -65,7 +65,11 @@ pub enum Operation {
     Install(Index, Option<Index>),
     /// On an object of the access to a cluster: its cluster, its account, and its kind.
     Object(Index, Index, Index, ObjectTenant),
-    /// The declaration changes, and every process starts again.
+    /// A team applies or deletes the ClusterAccess of a variant.
+    Access(Index, bool),
+    /// The Placement of a namespace decides for the clusters with these bits.
+    Decide(Index, u8),
+    /// The kind of permissions changes, and every process starts again.
     Declare(Index),
     /// An application opens a request from its namespace to a cluster, by its own identity.
     Request(Index, Index),
@@ -282,6 +286,8 @@ impl Others {
             O::Agents => {
                 self.agents();
             }
+            O::Access(variant, is_applied) => self.access(variant, is_applied),
+            O::Decide(namespace, clusters) => self.decide(at(&NAMESPACES, namespace), clusters),
             O::Install(cluster, namespace) => self.install(at(&CLUSTERS, cluster), namespace),
             O::Object(cluster, account, kind, what) => {
                 self.object(at(&CLUSTERS, cluster), at(&ACCOUNTS, account), kind, what);

@@ -375,11 +375,11 @@ pub fn unreported(server: &Server, monitor: &Monitor, namespace: &str) -> Vec<St
 }
 
 /// Whether an object of ours is one that no process can recognize.
-pub(crate) fn is_lost(monitor: &Monitor, plural: &str, object: &Value) -> bool {
+pub(crate) fn is_lost(server: &Server, monitor: &Monitor, plural: &str, object: &Value) -> bool {
     match plural {
         "clusterprofiles" => false,
         "secrets" => is_lost_copy(monitor, object),
-        _ => consumer::is_lost(monitor, plural, object),
+        _ => consumer::is_lost(server, monitor, plural, object),
     }
 }
 

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use user_server::Admission;
 
 use crate::actor::Actor;
-use crate::consumers::{self, Consumer};
+use crate::consumers::{self, Permissions};
 use crate::hub::{COPIES_ROLE, HOME, MANAGER, SYNCER_ACCOUNT, TOKENS_ROLE};
 use crate::model::Request;
 use crate::monitor::ProcessId;
@@ -129,14 +129,14 @@ pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
                     let candidate = (identity.clone(), gates.lease());
                     world.lock().monitor.candidates.insert(process, candidate);
                 }
-                let declared = world.lock().monitor.declared;
+                let permissions = world.lock().monitor.permissions;
                 let built = build(
                     &world,
                     process,
                     setup(&world, process, identity, gates, means),
                     gates,
                     means,
-                    declared,
+                    permissions,
                 );
                 let controllers = built.controllers.clone();
                 let annotations = move || {
@@ -225,7 +225,7 @@ fn build(
     setup: Setup,
     gates: Gates,
     means: Means,
-    declared: &[Consumer],
+    permissions: Permissions,
 ) -> Process {
     let manager = ManagerName::default();
     let projector = || ProjectionSettings { manager: manager.clone(), ..ProjectionSettings::default() };
@@ -253,7 +253,7 @@ fn build(
         tokens_role: TOKENS_ROLE.to_owned(),
         protected: ProtectedNamespaces::default(),
         require_namespaces: false,
-        consumer_roles: consumers::roles(declared),
+        access_rules: Some(consumers::rules()),
         grace: GRACE,
     };
     let user_server = |shared: &Shared, protected| UserServer {
@@ -266,7 +266,7 @@ fn build(
         .add(gates.provisioner.then(provisioner), Provisioner::new)
         .add(gates.syncer.then(syncer), Syncer::new)
         .add(gates.rights.then(rights), CredentialRights::new)
-        .add(consumers::settings(declared).filter(|_| gates.consumers), ConsumerAccess::new)
+        .add(gates.consumers.then(|| consumers::settings(permissions)), ConsumerAccess::new)
         .add(gates.admission.then(ProtectedNamespaces::default), user_server)
 }
 

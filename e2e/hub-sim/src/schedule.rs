@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use self::requests::OpenRequest;
-use crate::consumers::{self, DECLARATIONS, KINDS};
+use crate::consumers::{self, KINDS, Permissions};
 use crate::hub;
 use crate::model::{Request, Server};
 use crate::monitor::{Counts, ProcessId};
@@ -58,7 +58,7 @@ pub struct Setting {
     pub means: Means,
     /// The maximum number of objects in one page of a list; 0 for no maximum.
     pub page: usize,
-    /// Whether consumers are declared: first those of the first declaration.
+    /// Whether there are consumers: first those of the first two variants.
     pub consumers: bool,
     /// Whether there is a user server, in a process of its own.
     pub user_server: bool,
@@ -123,7 +123,7 @@ impl Hubs {
         let mut server = server.clone();
         server.page = setting.page;
         if setting.consumers {
-            consumers::install_roles(&mut server);
+            consumers::install_objects(&mut server);
         }
         Some(server)
     }
@@ -307,9 +307,7 @@ impl<'a> Run<'a> {
         let second = schedule.operations.iter().any(|(operation, _)| *operation == Operation::Start(1));
         world.lock().monitor.limited_secrets = schedule.setting.means.granted;
         world.lock().monitor.two_leaders = second && !schedule.setting.means.leases;
-        if schedule.setting.consumers {
-            world.lock().monitor.declared = DECLARATIONS[0];
-        }
+        world.lock().monitor.has_consumers = schedule.setting.consumers;
         let others = Others::new(&world);
         Self {
             schedule,
@@ -369,7 +367,7 @@ impl<'a> Run<'a> {
                     self.world.crash_at(*process, crash_point(after, committed));
                 }
             }
-            Operation::Declare(declaration) => self.declare(declaration),
+            Operation::Declare(kind) => self.declare(kind),
             Operation::Request(namespace, cluster) => self.request(namespace, cluster),
             Operation::Wait(milliseconds) => sleep(Duration::from_millis(milliseconds.into())).await,
             operation => self.others.perform(operation),
@@ -388,13 +386,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Changes the declaration of consumers, which is a flag of the processes: they start again.
-    fn declare(&mut self, declaration: u8) {
+    /// Changes the kind of permissions, which is a flag of the processes: they start again.
+    fn declare(&mut self, kind: u8) {
         if !self.schedule.setting.consumers {
             return;
         }
-        let declared = DECLARATIONS[usize::from(declaration) % DECLARATIONS.len()];
-        self.world.lock().monitor.declared = declared;
+        let kind = if kind.is_multiple_of(2) { Permissions::Work } else { Permissions::ClusterPermission };
+        self.world.lock().monitor.permissions = kind;
         for replica in [0, 1] {
             let before = std::mem::take(&mut self.replicas[usize::from(replica)]);
             for process in &before {
@@ -553,7 +551,7 @@ impl<'a> Run<'a> {
             for object in server.objects_of(plural) {
                 let held = object["metadata"]["finalizers"].is_array();
                 let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-                let is_lost = oracle::is_lost(&self.world.lock().monitor, plural, object);
+                let is_lost = oracle::is_lost(&server, &self.world.lock().monitor, plural, object);
                 let (namespace, name) = (metadata("namespace"), metadata("name"));
                 if is_lost {
                     let what = if plural == "secrets" { "copy" } else { plural };

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use hub_core::entry::{Caller, Refusal};
 use hub_sim::actor::Actor;
 use hub_sim::certificates::{ONE, TWO};
-use hub_sim::consumers::DECLARATIONS;
+use hub_sim::consumers::Permissions;
 use hub_sim::hub::{COPIES_ROLE, MANAGER, PROFILES};
 use hub_sim::monitor::ProcessId;
 use hub_sim::operation::{ObjectTenant, Operation as O, Others, ProfileTenant, SecretTenant};
@@ -41,14 +41,14 @@ impl Stage {
         Self::with(Setting::PLAIN)
     }
 
-    /// Consumers are declared as in the first declaration.
+    /// The first two variants of consumers exist.
     fn with_consumers() -> Self {
         Self::with_consumers_and(Setting::PLAIN.means)
     }
 
     fn with_consumers_and(means: Means) -> Self {
         let stage = Self::with(Setting { consumers: true, means, ..Setting::PLAIN });
-        stage.world.lock().monitor.declared = DECLARATIONS[0];
+        stage.world.lock().monitor.has_consumers = true;
         stage
     }
 
@@ -181,13 +181,13 @@ async fn the_role_for_copies_is_bound_again_as_soon_as_it_exists_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cluster_permissions_that_cannot_be_listed_are_reported_and_delay_only_those_who_declare_them() {
+async fn cluster_permissions_that_cannot_be_listed_are_reported_and_delay_accounts_for_them() {
     let stage = Stage::with_consumers();
+    stage.world.lock().monitor.permissions = Permissions::ClusterPermission;
     stage.world.lock().network.forbidden.push(("GET", "clusterpermissions"));
     stage.start(Gates { consumers: true, ..Gates::ALL });
     sleep(2 * MINUTE).await;
     assert_eq!(stage.told("KindUnreadable"), 1);
-    assert!(stage.exists("managedserviceaccounts", "a", "c"));
     assert!(!stage.exists("managedserviceaccounts", "a-b", "b-c"));
     stage.perform([O::Permit]);
     sleep(10 * MINUTE).await;
@@ -197,15 +197,15 @@ async fn cluster_permissions_that_cannot_be_listed_are_reported_and_delay_only_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn cluster_permissions_that_the_hub_does_not_serve_are_reported_only_if_a_consumer_declares_them() {
-    for (declaration, told) in [(0, 1), (2, 0)] {
+async fn cluster_permissions_that_the_hub_does_not_serve_are_reported_only_if_they_are_configured() {
+    for (kind, told) in [(Permissions::ClusterPermission, 1), (Permissions::Work, 0)] {
         let stage = Stage::with_consumers();
-        stage.world.lock().monitor.declared = DECLARATIONS[declaration];
+        stage.world.lock().monitor.permissions = kind;
         // The CRD of ClusterPermission.
         stage.perform([O::RemoveCrd(2), O::Collect]);
         stage.start(Gates { consumers: true, ..Gates::ALL });
         sleep(2 * MINUTE).await;
-        assert_eq!(stage.told("KindUnreadable"), told, "{declaration}");
+        assert_eq!(stage.told("KindUnreadable"), told, "{kind:?}");
     }
 }
 
@@ -283,7 +283,7 @@ async fn an_object_of_a_consumer_whose_creation_got_no_response_is_no_refused_wr
         stage.perform([O::MoveCluster(1, None)]);
         stage
     };
-    for path in ["/managedserviceaccounts", "/clusterpermissions", "/multikueueclusters"] {
+    for path in ["/managedserviceaccounts", "/manifestworks", "/multikueueclusters"] {
         let gates = Gates { consumers: true, ..Gates::NONE };
         let stage = a_create_without_a_response(stage, gates, O::MoveCluster(1, Some(1)), path).await;
         assert_eq!(stage.told("WriteRefused"), 0, "{path}");

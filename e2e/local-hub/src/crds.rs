@@ -41,6 +41,9 @@ const OCM_CRDS: [&str; 7] = [
     "manifestworks.work.open-cluster-management.io",
 ];
 
+/// This project's own kind.
+const CLUSTER_ACCESS: &str = "clusteraccesses.access.open-cluster-management.io";
+
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Which CRDs a hub starts with.
@@ -122,9 +125,10 @@ fn all_in(directory: &Path, flavour: Flavour) -> Result<Vec<CustomResourceDefini
     } else {
         found.extend(read(&profiles)?);
     }
+    found.insert(CLUSTER_ACCESS.to_owned(), hub_api::crds::cluster_access());
     OCM_CRDS
         .into_iter()
-        .chain([CLUSTER_PROFILE])
+        .chain([CLUSTER_PROFILE, CLUSTER_ACCESS])
         .map(|name| {
             found.remove(name).ok_or_else(|| {
                 HubError::Failed(format!("unknown CRD {name:?}; known are those in {}", directory.display()))

@@ -295,6 +295,13 @@ pub fn bound(namespace: &str, set: &str) -> Object {
     binding.condition("Bound", "True", "ClusterSetBound", "")
 }
 
+/// A ClusterAccess.
+#[must_use]
+pub fn cluster_access(namespace: &str, name: &str, spec: &Value) -> Object {
+    let gvk = ("access.open-cluster-management.io", "v1alpha1", "ClusterAccess");
+    Object::new(gvk, "clusteraccesses", Some(namespace), name).field("spec", spec.clone())
+}
+
 /// A ManagedClusterSetBinding with the status of the registration controller if the set does not exist.
 #[must_use]
 pub fn unbound(namespace: &str, set: &str) -> Object {

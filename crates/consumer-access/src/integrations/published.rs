@@ -5,9 +5,9 @@ use std::sync::Arc;
 use hub_api::cluster_profile::ProfileVersion;
 use hub_api::names::{Namespace, ProfileKey};
 use hub_core::access::is_ours;
-use hub_core::consumer_access::{Consumer, IntegrationKey, PublishedCluster};
+use hub_core::consumer_access::{IntegrationKey, PublishedCluster};
 use hub_core::profile::ObservedProfile;
-use hub_runtime::host::Watches;
+use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::DynamicObject;
 
@@ -24,12 +24,17 @@ pub(super) struct PublishedSink {
 }
 
 impl PublishedSink {
-    /// Watches the profiles in the namespace of a consumer, in v1alpha1.
-    pub(super) fn watch(store: &Arc<IntegrationStore>, watches: &Watches, consumer: &Consumer) {
-        let (namespace, provider) = (&consumer.namespace, store.settings.provider_of(consumer).to_owned());
-        let sink = Self { store: Arc::clone(store), namespace: namespace.clone(), provider };
+    /// Watches the profiles in a namespace, in v1alpha1.
+    pub(super) fn watch(
+        store: &Arc<IntegrationStore>,
+        watches: &Watches,
+        namespace: &Namespace,
+        provider: &str,
+    ) -> HeldWatch {
+        let sink =
+            Self { store: Arc::clone(store), namespace: namespace.clone(), provider: provider.to_owned() };
         let kind = ProfileVersion::V1alpha1.resource();
-        watches.watch(Watch::dynamic(PROFILES, &kind, Some(namespace.as_str())).optional(), sink);
+        watches.watch_while_held(Watch::dynamic(PROFILES, &kind, Some(namespace.as_str())).late(), sink)
     }
 
     fn set(&self, key: &ObjectKey, published: Option<PublishedCluster>) {

@@ -3,12 +3,12 @@
 use super::*;
 use crate::store::tests::{shared_store, store_of};
 
-fn kueue(shared: &Shared, settings: AccessSettings) -> Arc<IntegrationStore> {
+fn kueue(shared: &Shared, settings: &Settings) -> Arc<IntegrationStore> {
     IntegrationStore::new(Integration::MultiKueue, shared, settings)
 }
 
 fn config(store: &IntegrationStore) -> IntegrationKey {
-    store.settings.multi_kueue_configs().next().expect("a declared MultiKueueConfig")
+    store.settings().multi_kueue_configs().next().expect("a declared MultiKueueConfig")
 }
 
 fn sinks(store: &Arc<IntegrationStore>) -> [ObjectSink; 2] {
@@ -32,12 +32,11 @@ async fn nothing_is_planned_before_both_lists_are_complete() {
 #[tokio::test]
 async fn cluster_secrets_wait_for_the_lists_of_their_own_namespace() {
     let own = |namespace: &str| {
-        json!({
-            "namespace": namespace, "name": namespace, "identity": "own", "serviceAccounts": ["argocd"],
-            "managedServiceAccount": "user-server", "argoCD": {},
-        })
+        json!({ "namespace": namespace, "name": "argocd", "spec": {
+            "identity": "Own", "serviceAccountNames": ["argocd"], "argoCD": {},
+        } })
     };
-    let store = store_of(&json!([own("one"), own("two")]).to_string(), |shared, settings| {
+    let store = store_of(&json!([own("one"), own("two")]), |shared, settings| {
         IntegrationStore::new(Integration::ArgoCd, shared, settings)
     });
     let secret_in = |namespace: &str| {

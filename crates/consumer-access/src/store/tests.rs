@@ -2,33 +2,49 @@
 
 use std::time::Duration;
 
+use hub_core::consumer_access::{AccessName, AccessRules, Consumers, PermissionKind};
 use hub_core::protected::ProtectedNamespaces;
 use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
 use kube::api::ObjectMeta;
 use kube::{Client, Config};
+use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::ConsumerAccess;
 
-/// Two consumers with permissions of each kind.
-const CONSUMERS: &str = r#"[
-    { "namespace": "team", "managedServiceAccount": "app", "permissions": "ClusterPermission", "clusterRoles": [{ "name": "view" }] },
-    { "namespace": "other", "managedServiceAccount": "jobs", "permissions": "ClusterPermission", "clusterRoles": [{ "name": "view" }],
-      "multiKueueConfig": "multikueue" }
-]"#;
-
-/// The state of a process that sends no request, with them.
-pub(crate) fn shared_store<S>(new: impl Fn(&Shared, AccessSettings) -> S) -> S {
-    store_of(CONSUMERS, new)
+/// Two objects, one of them for Kueue.
+pub(crate) fn declared() -> Value {
+    let access = |namespace: &str, name: &str, kueue: Option<Value>| {
+        json!({ "namespace": namespace, "name": name, "spec": {
+            "identity": "Copy", "serviceAccountNames": ["app"], "permissions": [{ "clusterRole": "view" }], "multiKueue": kueue,
+        } })
+    };
+    let configs = json!({ "configs": [{ "name": "multikueue" }] });
+    json!([access("team", "app", None), access("other", "jobs", Some(configs))])
 }
 
-/// The same with other consumers.
-pub(crate) fn store_of<S>(consumers: &str, new: impl Fn(&Shared, AccessSettings) -> S) -> S {
+/// The state of a process that sends no request, with them and permissions of each kind.
+pub(crate) fn shared_store<S>(new: impl Fn(&Shared, &Settings) -> S) -> S {
+    store_of(&declared(), new)
+}
+
+/// The same with other objects.
+pub(crate) fn store_of<S>(objects: &Value, new: impl Fn(&Shared, &Settings) -> S) -> S {
+    let rules = AccessRules { user_server: Some("user-server".into()), grants_permissions: true };
+    let mut consumers = Consumers::new(rules);
+    consumers.set_read(true);
+    for object in objects.as_array().unwrap() {
+        let text = |field: &str| object[field].as_str().unwrap();
+        let name = AccessName { namespace: text("namespace").into(), name: text("name").to_owned() };
+        let object = json!({ "metadata": { "name": name.name }, "spec": object["spec"] });
+        consumers.apply(&name, Ok(serde_json::from_value(object).unwrap()));
+    }
     let settings = AccessSettings {
-        consumers: consumers.parse().unwrap(),
+        consumers,
+        permissions: Some(PermissionKind::ClusterPermission),
         account_namespace: Some("agents".into()),
         protected: ProtectedNamespaces::none(),
         installation: "hub-addons".into(),
@@ -36,12 +52,11 @@ pub(crate) fn store_of<S>(consumers: &str, new: impl Fn(&Shared, AccessSettings)
         hub_openshift_id: None,
         provider: "open-cluster-management".to_owned(),
         own_provider: String::new(),
-        withdraws: false,
     };
     let client = Client::try_from(Config::new("http://localhost:1".parse().unwrap())).unwrap();
     let mut store = None;
     let _ = Process::new(Setup::new(client)).add(Some(settings), |shared, settings| {
-        store = Some(new(shared, settings.clone()));
+        store = Some(new(shared, &Arc::new(RwLock::new(settings.clone()))));
         ConsumerAccess::new(shared, settings)
     });
     store.unwrap()
@@ -93,7 +108,7 @@ async fn a_kind_that_is_not_served_ends_the_objects_of_that_watch() {
     let store = shared_store(Store::new);
     list(&store);
     for account in ["app", "jobs"] {
-        store.show(&(PERMISSION, key(account)), object(&store.settings, "one", "5"));
+        store.show(&(PERMISSION, key(account)), object(&store.settings(), "one", "5"));
     }
     assert!(!store.not_served(&watch(PERMISSION, "app")), "a consumer declares it");
     assert_eq!((versions(&store, "app").len(), versions(&store, "jobs").len()), (0, 1));
@@ -119,7 +134,7 @@ async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() 
         std::mem::take(&mut *seen.lock())
     };
     assert_eq!(queued().await, [""; 0]);
-    store.show(&(AccessKind::Account, key("app")), object(&store.settings, "one", "5"));
+    store.show(&(AccessKind::Account, key("app")), object(&store.settings(), "one", "5"));
     assert_eq!(queued().await, ["c1/app"]);
     store.ended(&(AccessKind::Account, key("app")));
     assert_eq!(queued().await, [""; 0]);

@@ -18,12 +18,21 @@ use super::*;
 use crate::CredentialRights;
 use crate::store::RightsKey;
 
-/// The permissions that every change of the accounts queues.
-const ALL_ROLES: [&str; 2] = ["Role c1/own", "Role team/app"];
+/// The permissions of the object in a namespace and with a name.
+fn roles_of(of: &str) -> [String; 2] {
+    let (namespace, name) = of.split_once('/').unwrap();
+    ["Role", "RoleBinding"].map(|kind| format!("{kind} {namespace}/hub-addons-cluster-access-{name}"))
+}
 
-/// The Roles of two consumers, one of them in the namespace of a cluster.
+/// These keys, sorted.
+fn all(roles: &[&str], others: &[&str]) -> Vec<String> {
+    let others = others.iter().map(ToString::to_string);
+    let mut all: Vec<_> = roles.iter().flat_map(|of| roles_of(of)).chain(others).collect();
+    all.sort();
+    all
+}
+
 fn settings() -> PermissionSettings {
-    let consumer = |text: &str| text.parse::<ConsumerRole>().unwrap();
     PermissionSettings {
         namespace: "addons".into(),
         service_account: "syncer".to_owned(),
@@ -31,7 +40,7 @@ fn settings() -> PermissionSettings {
         tokens_role: "tokens".to_owned(),
         protected: ProtectedNamespaces::default(),
         require_namespaces: false,
-        consumer_roles: vec![consumer("team/app/app"), consumer("c1/own/own")],
+        access_rules: Some(hub_core::consumer_access::AccessRules::default()),
         grace: GRACE,
     }
 }
@@ -44,7 +53,24 @@ fn store() -> Arc<Store> {
         store = Some(Store::new(shared, settings.clone()));
         CredentialRights::new(shared, settings)
     });
-    store.unwrap()
+    let store = store.unwrap();
+    // One of them is in the namespace of a cluster.
+    for (namespace, name) in [("team", "app"), ("c1", "own")] {
+        let object = json!({
+            "metadata": { "name": name, "namespace": namespace, "uid": name },
+            "spec": { "identity": "Copy", "serviceAccountNames": ["app"] },
+        });
+        let key = ObjectKey { namespace: namespace.into(), name: name.into() };
+        AccessSink(Arc::clone(&store)).apply(&key, Ok(serde_json::from_value(object).unwrap()));
+    }
+    store
+}
+
+/// The state without anything queued.
+async fn idle() -> Arc<Store> {
+    let store = store();
+    assert_eq!(queued(&store).await, all(&["team/app", "c1/own"], &[]));
+    store
 }
 
 /// What is queued, sorted. Afterwards nothing is queued.
@@ -109,15 +135,19 @@ fn in_team() -> ObjectKey {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_concerns_the_tokens_only_if_an_account_there_opts_in() {
-    let (store, fleet) = (store(), Fleet::default());
+    let (store, fleet) = (idle().await, Fleet::default());
     store.cluster_changed(&fleet, &"c2".into());
     assert_eq!(queued(&store).await, ["copies in c2"]);
     store.cluster_changed(&fleet, &"c1".into());
-    assert_eq!(queued(&store).await, ["Role c1/own", "copies in c1"], "the namespace of a Role");
+    assert_eq!(queued(&store).await, all(&["c1/own"], &["copies in c1"]), "the namespace of a Role");
     store.add_account(account("c2", "app"), Scope::read(None));
     queued(&store).await;
     store.cluster_changed(&fleet, &"c2".into());
-    assert_eq!(queued(&store).await, [&ALL_ROLES[..], &["copies in c2", "tokens"]].concat());
+    assert_eq!(
+        queued(&store).await,
+        all(&["team/app"], &["copies in c2", "tokens"]),
+        "the Role of the account"
+    );
     for other in ["c", "c20", "c3"] {
         store.cluster_changed(&fleet, &other.into());
         assert_eq!(queued(&store).await, [format!("copies in {other}")]);
@@ -126,22 +156,27 @@ async fn a_cluster_concerns_the_tokens_only_if_an_account_there_opts_in() {
 
 #[tokio::test(start_paused = true)]
 async fn an_account_concerns_the_tokens_when_it_is_new_and_the_roles_when_its_scope_changes() {
-    let store = store();
+    let store = idle().await;
     store.add_account(account("c1", "app"), Scope::read(None));
-    assert_eq!(queued(&store).await, [&ALL_ROLES[..], &["tokens"]].concat());
+    assert_eq!(queued(&store).await, all(&["team/app"], &["tokens"]));
     store.add_account(account("c1", "app"), Scope::read(None));
     assert_eq!(queued(&store).await, [""; 0]);
     store.add_account(account("c1", "app"), Scope::read(Some("team")));
-    assert_eq!(queued(&store).await, ALL_ROLES);
+    assert_eq!(queued(&store).await, all(&["team/app"], &[]));
     store.remove_account(&account("c1", "app"));
-    assert_eq!(queued(&store).await, [&ALL_ROLES[..], &["tokens"]].concat());
+    assert_eq!(queued(&store).await, all(&["team/app"], &["tokens"]));
+    store.add_account(account("c1", "other"), Scope::read(None));
+    assert_eq!(queued(&store).await, ["tokens"], "no object asks for its copies");
+    // The copy of `b-app` of the cluster `a` has the name of that of `app` of `a-b`.
+    store.add_account(account("a", "b-app"), Scope::read(None));
+    assert_eq!(queued(&store).await, all(&["team/app"], &["tokens"]));
     store.accounts_listed();
-    assert_eq!(queued(&store).await, [&ALL_ROLES[..], &["tokens"]].concat());
+    assert_eq!(queued(&store).await, all(&["team/app", "c1/own"], &["tokens"]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all_of_them() {
-    let (store, team) = (store(), Namespace::from("team"));
+    let (store, team) = (idle().await, Namespace::from("team"));
     let mut bindings = RoleBindingSink { store: Arc::clone(&store) };
     bindings.apply(&in_team(), Ok(binding(1)));
     assert_eq!(queued(&store).await, ["copies in team"]);
@@ -173,7 +208,7 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
 
 #[tokio::test(start_paused = true)]
 async fn a_role_that_a_list_does_not_show_is_missing() {
-    let store = store();
+    let store = idle().await;
     let mut tokens = tokens_role(&store);
     list::<ClusterRole>(&mut tokens, false);
     assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], Known::Absent));
@@ -185,26 +220,31 @@ async fn a_role_that_a_list_does_not_show_is_missing() {
     assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], Known::Absent));
     list::<ClusterRole>(&mut tokens, false);
     assert_eq!(queued(&store).await, ["tokens"], "it was shown before it was deleted");
+}
 
-    let consumer = settings().consumer_roles[0].clone();
-    let shown = |store: &Store| store.known(&RightsKey::Consumer(consumer.clone())).map(|it| it.uid);
-    let mut of_consumer = consumer_role(&store, &consumer);
-    list::<Role>(&mut of_consumer, false);
-    assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], None));
-    of_consumer.apply(&in_team(), Ok(role(1)));
-    list::<Role>(&mut of_consumer, true);
+#[tokio::test(start_paused = true)]
+async fn the_role_of_an_application_is_absent_when_the_list_does_not_show_it() {
+    let store = idle().await;
+    let key = ObjectKey { namespace: "team".into(), name: "hub-addons-cluster-access-app".into() };
+    let mut roles = ConsumerRoleSink { store: Arc::clone(&store), kind: RoleKind::Role };
+    let of_app = ConsumerRole::named(RoleKind::Role, &"team".into(), &key.name).unwrap();
+    let shown = |store: &Store| store.known(&RightsKey::Consumer(of_app.clone())).map(|it| it.uid);
+    list::<Role>(&mut roles, false);
+    assert_eq!((queued(&store).await, shown(&store)), (all(&["team/app", "c1/own"], &[]), None));
+    roles.apply(&key, Ok(role(1)));
     let uid = Some("uid of app".to_owned());
-    assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], uid));
-    Sink::<Role>::delete(&mut of_consumer, &in_team());
-    assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], None));
-    list::<Role>(&mut of_consumer, false);
-    assert_eq!(queued(&store).await, ["Role team/app"], "it was shown before it was deleted");
+    assert_eq!((queued(&store).await, shown(&store)), (vec![of_app.to_string()], uid));
+    Sink::<Role>::delete(&mut roles, &key);
+    assert_eq!((queued(&store).await, shown(&store)), (vec![of_app.to_string()], None));
+    let other = ObjectKey { namespace: "team".into(), name: "another".into() };
+    roles.apply(&other, Ok(role(1)));
+    assert_eq!(queued(&store).await, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_grace_of_a_permission_passes_only_while_one_lease_of_the_syncer_is_renewed() {
     for is_recreated in [false, true] {
-        let (store, team) = (store(), Namespace::from("team"));
+        let (store, team) = (idle().await, Namespace::from("team"));
         let ours = settings().binding(&team, "uid of the role");
         store.set_binding(&team, Some(ObservedRoleBinding::read(&ours.metadata.clone(), Some(ours))));
         assert!(store.has_permission(&team), "it exists, and is not needed any more");

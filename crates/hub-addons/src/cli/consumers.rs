@@ -5,33 +5,38 @@
 )]
 
 use clap::{ArgAction, Args};
-use consumer_access::{AccessSettings, Consumers};
-use hub_api::names::{Namespace, is_dns_label};
+use consumer_access::{AccessRules, AccessSettings, Consumers, PermissionKind};
+use hub_api::names::{AccountName, Namespace, is_dns_label, is_dns_subdomain};
 
 use super::RunArgs;
 
-/// What consumers get on the clusters that their namespaces are granted.
+/// What ClusterAccesses may ask for, and what they get on the clusters that their namespaces are granted.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Access of consumers (gate ClusterProfileConsumers)")]
+#[command(next_help_heading = "Access of applications (gate ClusterProfileConsumers)")]
 pub struct ConsumersArgs {
-    /// The consumers, as a JSON list of {"namespace", "managedServiceAccount", "clusterRoles": [{"name",
-    /// "namespaces"}], "permissions", "rotation": {"enabled", "validity"}, "multiKueueConfig", "multiKueueConfigs":
-    /// [{"name", "clusterSelector"}], "argoCD": {"command"}}. On each cluster that is granted to the namespace, the
-    /// account gets the ClusterRoles, in the whole cluster or in the namespaces, by a ManifestWork or, with
-    /// "permissions": "ClusterPermission", by a ClusterPermission. With "identity": "own", "name" and "serviceAccounts"
-    /// take the place of "rotation", and "managedServiceAccount" is that of the user server: the users that these
-    /// ServiceAccounts of the namespace are on the cluster get the ClusterRoles, and the account may act as them. For Kueue, one consumer can name the MultiKueueConfig
-    /// that lists its clusters, or several, each with a selector of their labels. With "argoCD", each cluster has a
-    /// cluster Secret of Argo CD in the namespace
-    #[arg(long, value_name = "JSON")]
-    pub consumers: Option<Consumers>,
+    /// ManagedServiceAccount of the user server on each cluster, for ClusterAccesses with the identity Own. Without it,
+    /// they are not accepted. The gate ClusterProfileCredRights needs the same value
+    #[arg(long, value_name = "NAME", value_parser = account)]
+    pub user_server_account: Option<AccountName>,
+
+    /// Give ClusterAccesses the ClusterRoles that they ask for; otherwise, those that ask are not accepted. Requires an
+    /// admission policy by which their authors may ask only for what they may bind, as the chart has it. The gate
+    /// ClusterProfileCredRights needs the same value
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub grant_permissions: bool,
+
+    /// Kind of the objects that give permissions on clusters: ManifestWork, or ClusterPermission, which requires the
+    /// controller cluster-permission. Objects of the other kind are then replaced without a gap; by default
+    /// ManifestWork, and objects of the other kind are not read
+    #[arg(long, value_name = "KIND")]
+    pub consumer_permissions: Option<PermissionKind>,
 
     /// Namespace of the accounts on every cluster; by default that of the addon managed-serviceaccount, as its
     /// ManagedClusterAddOn for each cluster shows it
     #[arg(long, value_name = "NAMESPACE", value_parser = namespace)]
     pub consumer_account_namespace: Option<Namespace>,
 
-    /// Also give consumers access to the hub itself where it is a managed cluster (local-cluster): their ClusterRoles
+    /// Also give applications access to the hub itself where it is a managed cluster (local-cluster): their ClusterRoles
     /// are then permissions on the hub
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub consumer_local_cluster: bool,
@@ -39,10 +44,6 @@ pub struct ConsumersArgs {
     /// ID of the hub on OpenShift (spec.clusterID of its ClusterVersion), by which it is recognized as a managed cluster
     #[arg(long, value_name = "ID")]
     pub hub_openshift_id: Option<String>,
-
-    /// Withdraw the access of every consumer, as before an uninstallation
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub withdraw_consumers: bool,
 }
 
 /// Parses the name of a namespace.
@@ -50,12 +51,31 @@ fn namespace(text: &str) -> Result<Namespace, String> {
     if is_dns_label(text) { Ok(text.into()) } else { Err("must be a DNS label".to_owned()) }
 }
 
+/// Parses the name of an account, which is part of longer names.
+fn account(text: &str) -> Result<AccountName, String> {
+    const MOST: usize = 200;
+    let is_valid = is_dns_subdomain(text) && text.len() <= MOST;
+    if is_valid {
+        Ok(text.into())
+    } else {
+        Err(format!("must be a DNS subdomain of at most {MOST} characters"))
+    }
+}
+
 impl RunArgs {
-    /// The settings of consumer access, if consumers are declared. `leases` is the namespace of the Lease, which
-    /// distinguishes installations.
-    pub fn consumer_access(&self, leases: &str) -> Option<AccessSettings> {
-        Some(AccessSettings {
-            consumers: self.consumers.consumers.clone()?,
+    /// What ClusterAccesses may ask for.
+    pub fn access_rules(&self) -> AccessRules {
+        AccessRules {
+            user_server: self.consumers.user_server_account.clone(),
+            grants_permissions: self.consumers.grant_permissions,
+        }
+    }
+
+    /// The settings of consumer access. `leases` is the namespace of the Lease, which distinguishes installations.
+    pub fn consumer_access(&self, leases: &str) -> AccessSettings {
+        AccessSettings {
+            consumers: Consumers::new(self.access_rules()),
+            permissions: self.consumers.consumer_permissions,
             account_namespace: self.consumers.consumer_account_namespace.clone(),
             protected: self.protected_namespaces.clone(),
             installation: leases.into(),
@@ -63,7 +83,6 @@ impl RunArgs {
             hub_openshift_id: self.consumers.hub_openshift_id.clone(),
             provider: self.access.access_provider_name.clone(),
             own_provider: self.access.own_identity_provider_name.clone(),
-            withdraws: self.consumers.withdraw_consumers,
-        })
+        }
     }
 }

@@ -18,7 +18,6 @@ use futures::FutureExt as _;
 use hub_api::names::{ManagerName, Namespace, is_dns_label};
 use hub_core::access;
 use hub_core::claim_allow_list::ClaimAllowList;
-use hub_core::consumer_role::ConsumerRole;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::label_allow_list::LabelAllowList;
 use hub_core::project::ProjectionSettings;
@@ -48,10 +47,10 @@ pub struct RunArgs {
     ///
     /// ClusterProfileCredRights (default false): credential rights maintains the permissions for Secrets, by namespace
     /// and by name, of the credential syncer, which then runs in another process with
-    /// --credential-secret-access=granted.
+    /// --credential-secret-access=granted; and with --cluster-access of applications.
     ///
-    /// ClusterProfileConsumers (default false, alpha): consumer access maintains the ManagedServiceAccount of each
-    /// consumer in --consumers, and its permissions, on the clusters that the consumer's namespace is granted.
+    /// ClusterProfileConsumers (default false, alpha): consumer access maintains, on the clusters that a namespace
+    /// is granted, the ManagedServiceAccount and the permissions that a ClusterAccess there asks for.
     ///
     /// ClusterProfileDirectAccessProvider (default false): direct access publishes a second access provider with the
     /// cluster's own API server.
@@ -186,11 +185,10 @@ pub struct RightsArgs {
     #[arg(long, value_name = "NAME", default_value = "hub-addons-tokens")]
     pub credential_rights_tokens_role: String,
 
-    /// Roles of consumers whose one rule names the copies of a ManagedServiceAccount that are granted to their
-    /// namespace, as the grant changes: NAMESPACE/ROLE/MANAGEDSERVICEACCOUNT,...; they have to exist, with the labels
-    /// of the chart
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub credential_rights_follow: Vec<ConsumerRole>,
+    /// Maintain a Role and a RoleBinding for each ClusterAccess with the identity Copy, by which its ServiceAccounts read
+    /// the tokens that are copied for it
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub cluster_access: bool,
 
     /// How long the Lease of the syncer has to show that nothing is left to delete in a namespace, before a permission
     /// there that is no longer needed is withdrawn. Without --leader-elect it has no Lease, and the permission stays
@@ -302,7 +300,7 @@ impl RunArgs {
             tokens_role: self.rights.credential_rights_tokens_role.clone(),
             protected: self.protected_namespaces.clone(),
             require_namespaces: self.require_sync_namespaces,
-            consumer_roles: self.rights.credential_rights_follow.clone(),
+            access_rules: self.rights.cluster_access.then(|| self.access_rules()),
             grace: self.rights.credential_rights_grace,
         })
     }

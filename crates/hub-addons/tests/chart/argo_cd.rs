@@ -7,18 +7,16 @@ use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
-use crate::consumers::{COMPONENT, allowed, marks, refused};
+use crate::consumers::{COMPONENT, allowed, declare, marks, refused};
 use crate::support::chart::{Attempt, RELEASE, install, start, user};
 use crate::support::world::{self, get, merge, merge_status, profile_of};
 use crate::support::{Hub, SOON};
 
-const DECLARED: [&str; 5] = [
+const ENABLED: [&str; 3] = [
     // Whoever plays Open Cluster Management here also writes what the policies protect.
     "policies.clusterManagers.users={ocm}",
-    "consumers.app.namespace=team",
-    "consumers.app.serviceAccountName=app",
-    "consumers.app.managedServiceAccount=app",
-    "consumers.app.access.argoCD.command=/plug-ins/cp-creds",
+    "consumerAccess.enabled=true",
+    "consumerAccess.argoCDNamespaces={team}",
 ];
 const OURS: &str = "'hub-addons-consumers-argocd'";
 const OTHERS: &str = "'hub-addons-cluster-secrets'";
@@ -27,7 +25,10 @@ const MANAGER: &str = "open-cluster-management";
 async fn hub(builder: local_hub::HubBuilder) -> Hub {
     let hub = Hub::start(builder, Vec::new()).await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")]).await;
-    install(&hub, &DECLARED).await;
+    install(&hub, &ENABLED).await;
+    let argo_cd = json!({ "command": "/plug-ins/cp-creds" });
+    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "argoCD": argo_cd });
+    declare(&hub, ocm::cluster_access("team", "app", &spec)).await;
     hub
 }
 
@@ -69,7 +70,7 @@ fn secret(cluster: &str) -> Object {
 }
 
 #[tokio::test]
-async fn consumer_access_is_held_to_its_own_cluster_secrets_in_the_namespaces_of_consumers() {
+async fn consumer_access_is_held_to_its_own_cluster_secrets_in_the_namespaces_of_argo_cd() {
     use Attempt::{Create, Delete, Patch};
     let hub = hub(LocalHub::builder().without_controller_manager()).await;
     let labels = "its labels and its name";
@@ -83,7 +84,7 @@ async fn consumer_access_is_held_to_its_own_cluster_secrets_in_the_namespaces_of
     let cases = vec![
         (
             Create(secret_in("other", "hub-addons-cluster-c1", data("c1", &server("c1"), &config("c1")))),
-            "in namespaces of",
+            "in the namespaces of Argo CD",
         ),
         (Create(secret_in("team", "mine", data("c1", &server("c1"), &config("c1")))), labels),
         (
@@ -102,7 +103,7 @@ async fn consumer_access_is_held_to_its_own_cluster_secrets_in_the_namespaces_of
         (Delete(theirs), "only change and delete cluster Secrets"),
         (
             Patch(secret("c2"), json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
-            "must not change owners",
+            "must have no owner but its ClusterAccess",
         ),
     ];
     refused(&hub, &user(COMPONENT), cases, OURS).await;

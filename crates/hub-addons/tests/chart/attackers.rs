@@ -16,7 +16,8 @@ use local_hub::eventually;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
-use crate::consumers::{self, DECLARED, our_account_on, our_work_on};
+use crate::consumers::{self, ENABLED, our_account_on, our_work_on};
+use crate::follow;
 use crate::policies::copy;
 use crate::support::chart::Attempt::{self, Create, Delete, Patch, PatchStatus};
 use crate::support::chart::{MASTERS, NAMESPACE, RELEASE, install, opaque, role_binding, user};
@@ -24,16 +25,17 @@ use crate::support::credentials::{SYNCED_FROM, profile};
 use crate::support::world::ensure_namespace;
 use crate::support::{Hub, SOON};
 
-const RBAC: &str = "rbac.authorization.k8s.io";
+pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";
+const ACCESS: &str = "access.open-cluster-management.io";
 /// What RBAC says to a request for which there is no permission.
-const NO_PERMISSION: &str = "forbidden: User";
+pub(crate) const NO_PERMISSION: &str = "forbidden: User";
 const LABELS: &str = "policies.protectClusterSets.enabled=true";
 
 /// A hub where `team` is granted `c1`, with an account, permissions, a profile and a copy as the chart's processes create
 /// them. No process runs.
 async fn hub() -> Hub {
     let hub = consumers::hub().await;
-    install(&hub, &[&DECLARED[..], &[LABELS]].concat()).await;
+    install(&hub, &[&ENABLED[..], &[LABELS]].concat()).await;
     for cluster in ["c1", "c2"] {
         ensure_namespace(&hub.ocm, cluster).await;
         ManagedCluster::named(cluster).in_set("s").create(&hub.ocm).await.unwrap();
@@ -41,7 +43,7 @@ async fn hub() -> Hub {
     ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
     for (component, objects) in [
         ("consumers", vec![our_account_on("c1", "app", |_| {}), our_work_on("c1", |_| {})]),
-        ("profiles", vec![profile("team", "c1")]),
+        ("profiles", vec![profile("team", "c1"), follow::ours(&follow::role())]),
         ("credentials", vec![copy("team", "app", |_| {})]),
     ] {
         let client = hub.client_like(&user(component), MASTERS).await.unwrap();
@@ -53,18 +55,18 @@ async fn hub() -> Hub {
 }
 
 /// Binds a role with these rules, in a namespace or, without one, on the whole hub.
-async fn permit(hub: &Hub, namespace: Option<&str>, name: &str, rules: Value, subject: Value) {
+pub(crate) async fn permit(hub: &Hub, namespace: Option<&str>, name: &str, rules: Value, subject: Value) {
     let role = Object::new((RBAC, "v1", "ClusterRole"), "clusterroles", None, name).field("rules", rules);
     bind(hub, namespace, name, subject).await;
     role.create(&hub.ocm).await.unwrap();
 }
 
-async fn bind(hub: &Hub, namespace: Option<&str>, role: &str, subject: Value) {
+pub(crate) async fn bind(hub: &Hub, namespace: Option<&str>, role: &str, subject: Value) {
     let (kind, plural) = match namespace {
         Some(_) => ("RoleBinding", "rolebindings"),
         None => ("ClusterRoleBinding", "clusterrolebindings"),
     };
-    let name = format!("attacker-{}", role.replace(':', "-"));
+    let name = format!("{}-{role}", subject["name"].as_str().unwrap()).replace(':', "-");
     Object::new((RBAC, "v1", kind), plural, namespace, &name)
         .field("roleRef", json!({ "apiGroup": RBAC, "kind": "ClusterRole", "name": role }))
         .field("subjects", json!([subject]))
@@ -74,7 +76,7 @@ async fn bind(hub: &Hub, namespace: Option<&str>, role: &str, subject: Value) {
 }
 
 /// Each attempt is refused with these words, or allowed where there are none.
-async fn attempts(client: &Client, cases: Vec<(Attempt, &str)>) {
+pub(crate) async fn attempts(client: &Client, cases: Vec<(Attempt, &str)>) {
     for (attempt, words) in cases {
         // A policy or a role that is new takes the API server a moment.
         eventually(&format!("{attempt:?} ends with {words:?}"), SOON, async || {
@@ -176,10 +178,12 @@ async fn a_tenant_who_administers_a_bound_namespace_gains_nothing_around_the_con
             .field("subjects", json!([{ "apiGroup": RBAC, "kind": "User", "name": "eve" }]))
     };
     let token = copy("team", "app", |_| {});
-    let follows = format!("{RELEASE}:cp-creds:app:app");
+    let follows = "hub-addons-cluster-access-app";
     let copies = format!("{RELEASE}-credentials-copies");
     let reserved = "only credential rights may create and change RoleBindings with the name";
     let unchanged = "only the credential syncer may change a copy of a token";
+    let mine =
+        ocm::cluster_access("team", "mine", &json!({ "identity": "Copy", "serviceAccountNames": ["app"] }));
     let escalation = "attempting to grant RBAC permissions not currently held";
     attempts(
         &eve,
@@ -201,13 +205,14 @@ async fn a_tenant_who_administers_a_bound_namespace_gains_nothing_around_the_con
             (Create(role_binding("team", &copies)), reserved),
             // To have the permissions that a consumer's Role is about to get, or those of our processes.
             (
-                Create(to_eve("follow", "Role", &follows)),
-                "must only be bound to the ServiceAccount of that consumer",
+                Create(to_eve("follow", "Role", follows)),
+                "only credential rights may bind the Role of a ClusterAccess",
             ),
             (Create(to_eve("profiles", "ClusterRole", "hub-addons-profiles")), escalation),
             (Create(to_eve("consumers", "ClusterRole", "hub-addons-consumers")), escalation),
             // Who administers the namespace already reads its Secrets: this adds nothing.
             (Create(to_eve("copies", "ClusterRole", &copies)), ""),
+            (Create(mine), NO_PERMISSION),
             // To lead consumers elsewhere, and to be granted clusters.
             (Create(profile("team", "c2")), NO_PERMISSION),
             (PatchStatus(profile("team", "c1"), json!({ "accessProviders": [] })), NO_PERMISSION),
@@ -235,7 +240,6 @@ const BEYOND: &[(&str, &str, &str, &str, &str)] = &[
     ("create", RBAC, "clusterroles", "", ""),
     ("bind", RBAC, "clusterroles", "", "cluster-admin"),
     ("escalate", RBAC, "clusterroles", "", "view"),
-    ("escalate", RBAC, "roles", "kube-system", ""),
     ("patch", "admissionregistration.k8s.io", "validatingadmissionpolicies", "", "hub-addons-profiles"),
     (
         "delete",
@@ -248,9 +252,10 @@ const BEYOND: &[(&str, &str, &str, &str, &str)] = &[
     ("patch", "cluster.open-cluster-management.io", "managedclusters", "", "c1"),
     ("create", "cluster.open-cluster-management.io", "managedclustersetbindings", "team", ""),
     ("create", "cluster.open-cluster-management.io", "managedclustersets/bind", "", "s"),
-    ("list", "work.open-cluster-management.io", "manifestworks", "c1", ""),
     ("execute-as", "work.open-cluster-management.io", "manifestworks", "c1", ""),
-    ("patch", "authentication.open-cluster-management.io", "managedserviceaccounts", "c1", "another"),
+    ("create", ACCESS, "clusteraccesses", "team", ""),
+    ("patch", ACCESS, "clusteraccesses", "team", "app"),
+    ("bind", ACCESS, "clusterroles", "", "view"),
 ];
 
 #[tokio::test]

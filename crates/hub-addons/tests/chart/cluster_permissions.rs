@@ -7,30 +7,25 @@ use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
-use crate::consumers::{COMPONENT, OTHERS, allowed, is_missed, marks, owner, refused, work};
+use crate::consumers::{COMPONENT, OTHERS, allowed, declare, is_missed, marks, owner, refused, work};
 use crate::support::chart::{Attempt, RELEASE, helm, install, install_arguments, run, start, user};
 use crate::support::cluster_permission::{applied, cluster_permission, install_cluster_permission};
 use crate::support::world::{self, get, merge, merge_status};
 use crate::support::{Hub, SOON};
 
-const DECLARED: [&str; 8] = [
+const ENABLED: [&str; 4] = [
     // Whoever plays Open Cluster Management here also edits what the policies protect.
     "policies.clusterManagers.users={ocm}",
-    "consumers.app.namespace=team",
-    "consumers.app.serviceAccountName=app",
-    "consumers.app.managedServiceAccount=app",
-    "consumers.app.access.permissions=ClusterPermission",
-    "consumers.app.access.clusterRoles[0].name=view",
-    "consumers.app.access.clusterRoles[1].name=edit",
+    "consumerAccess.enabled=true",
+    "consumerAccess.permissions=ClusterPermission",
     "consumerAccess.allowedClusterRoles={view,edit}",
 ];
-const IN_JOBS: &str = "consumers.app.access.clusterRoles[1].namespaces={jobs}";
 const POLICY: &str = "'hub-addons-consumers-clusterpermissions'";
 
 // What the policy says about fields, subjects, ClusterRoles, bindings and owners.
 const NOTHING_BUT: &str = "must contain nothing but roleBindings";
 const ACCOUNT: &str = "only grant permissions to the account";
-const DECLARED_ROLES: &str = "only bind the ClusterRoles that the consumer declares";
+const ALLOWED_ROLES: &str = "only bind the ClusterRoles in consumerAccess.allowedClusterRoles";
 const KINDS: &str = "only bindings with the name of its account";
 const OWNED: &str = "must be owned by its account";
 
@@ -38,7 +33,10 @@ async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s")]).await;
     install_cluster_permission(&hub).await;
-    install(&hub, &[&DECLARED[..], &[IN_JOBS]].concat()).await;
+    install(&hub, &ENABLED).await;
+    let permissions = json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["jobs"] }]);
+    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions });
+    declare(&hub, ocm::cluster_access("team", "app", &spec)).await;
     hub
 }
 
@@ -97,7 +95,7 @@ fn escalations(right: &Object) -> Vec<(Attempt, &'static str)> {
                 KINDS,
             ),
             (changed(field, |it| it["subject"]["name"] = json!("eve")), ACCOUNT),
-            (changed(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), DECLARED_ROLES),
+            (changed(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), ALLOWED_ROLES),
         ]);
     }
     let spec = |patch: Value| Patch(right.clone(), json!({ "spec": patch }));
@@ -117,14 +115,13 @@ fn escalations(right: &Object) -> Vec<(Attempt, &'static str)> {
 }
 
 #[tokio::test]
-async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_cluster_permission() {
+async fn consumer_access_is_held_to_bindings_of_allowed_cluster_roles_in_a_cluster_permission() {
     use Attempt::{Create, Delete, Patch};
     let hub = hub().await;
-    let names = "for the accounts of consumers that declare permissions";
+    let names = "with the names of its accounts";
     let own = "only change and delete ClusterPermissions that it has created";
     let fresh = |edit: fn(&mut Value)| Create(ours(edit));
     let mut cases = vec![
-        (fresh(|it| it["metadata"]["name"] = json!("hub-addons-consumer-eve")), names),
         (fresh(|it| it["metadata"]["labels"] = json!({})), "must have its labels"),
         (fresh(|it| it["metadata"]["ownerReferences"] = json!([])), OWNED),
         (fresh(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), OWNED),
@@ -135,11 +132,8 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_clus
         (fresh(|it| it["spec"]["validate"] = json!(true)), NOTHING_BUT),
         // Wherever a label says.
         (bound("roleBindings", |it| it["namespaceSelector"] = json!({ "matchLabels": { "a": "b" } })), KINDS),
-        // Where it is not declared.
-        (fresh(|it| it["spec"]["clusterRoleBindings"][0] = binding("edit", None)), DECLARED_ROLES),
-        (fresh(|it| it["spec"]["roleBindings"][0] = binding("edit", None)), DECLARED_ROLES),
-        (fresh(|it| it["spec"]["roleBindings"][0] = binding("view", Some("jobs"))), DECLARED_ROLES),
-        (fresh(|it| it["spec"]["roleBindings"][0]["namespace"] = json!("kube-system")), DECLARED_ROLES),
+        // A binding in the whole cluster that looks like one in a namespace.
+        (fresh(|it| it["spec"]["roleBindings"][0] = binding("edit", None)), ALLOWED_ROLES),
     ];
     for field in ["clusterRoleBindings", "roleBindings"] {
         let subject =
@@ -149,9 +143,9 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_clus
             (bound(field, |it| it["name"] = json!("cluster-admin")), KINDS),
             (bound(field, |it| it["name"] = Value::Null), KINDS),
             (bound(field, |it| it["subjects"] = eve), KINDS),
-            (bound(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), DECLARED_ROLES),
-            (bound(field, |it| it["roleRef"]["kind"] = json!("Role")), DECLARED_ROLES),
-            (bound(field, |it| it["roleRef"]["apiGroup"] = Value::Null), DECLARED_ROLES),
+            (bound(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), ALLOWED_ROLES),
+            (bound(field, |it| it["roleRef"]["kind"] = json!("Role")), ALLOWED_ROLES),
+            (bound(field, |it| it["roleRef"]["apiGroup"] = Value::Null), ALLOWED_ROLES),
             (subject("name", "eve"), ACCOUNT),
             (subject("kind", "User"), ACCOUNT),
             (subject("kind", "Group"), ACCOUNT),
@@ -163,7 +157,11 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_clus
     refused(&hub, &user(COMPONENT), cases, POLICY).await;
     let right = ours(|_| {});
     allowed(&hub, &user(COMPONENT), vec![Create(right.clone())]).await;
-    let theirs = cluster_permission("team", "eve").field("spec", json!({}));
+    let gvk = ("rbac.open-cluster-management.io", "v1alpha1", "ClusterPermission");
+    let foreign = |namespace: &str| {
+        Object::new(gvk, "clusterpermissions", Some(namespace), "theirs").field("spec", json!({}))
+    };
+    let theirs = foreign("team");
     let bare = cluster_permission("team", "app").field("spec", json!({}));
     world::create(&hub.ocm, [right.clone(), theirs.clone(), bare.clone()]).await;
     let marked = json!({ "metadata": { "labels": marks() } });
@@ -189,7 +187,7 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_clus
     }
     refused(&hub, "eve", cases, OTHERS).await;
     let attempts = vec![
-        Create(cluster_permission("default", "mine").field("spec", json!({}))),
+        Create(foreign("default")),
         Patch(theirs, metadata(json!({ "labels": { "theirs": "1" } }))),
         Patch(right.clone(), metadata(json!({ "annotations": { "theirs": "1" } }))),
         Attempt::PatchStatus(right.clone(), applied("True")),
@@ -204,15 +202,15 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_clus
 #[tokio::test]
 async fn the_kind_of_permissions_is_not_removed_from_the_values_while_cluster_permissions_exist() {
     let hub = hub().await;
-    let kind = "consumers.app.access.permissions=ClusterPermission";
-    let bare: Vec<&str> = DECLARED.into_iter().filter(|value| *value != kind).chain([IN_JOBS]).collect();
+    let bare: Vec<&str> =
+        ENABLED.into_iter().filter(|value| !value.ends_with("=ClusterPermission")).collect();
     let ours = ours(|_| {});
     let theirs = cluster_permission("team", "app").field("spec", json!({}));
     world::create(&hub.ocm, [ours.clone(), theirs]).await;
     let ended = run(helm(), Some(&hub), &install_arguments(&bare)).await;
     let words = "the ClusterPermission hub-addons-consumer-app exists in the namespace default";
     assert!(ended.code != Some(0) && ended.stderr.contains(words), "{}", ended.stderr);
-    let back = [&bare[..], &["consumers.app.access.permissions=ManifestWork"]].concat();
+    let back = [&bare[..], &["consumerAccess.permissions=ManifestWork"]].concat();
     install(&hub, &back).await;
     world::delete(&hub.ocm, &ours).await;
     install(&hub, &bare).await;

@@ -1,5 +1,5 @@
-//! Access that the values declare for a consumer: what is maintained for it, with which permissions, and what a process
-//! with these permissions cannot do.
+//! Access that a ClusterAccess declares: what is maintained for it, with which permissions, and what a process with these
+//! permissions cannot do.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,23 +14,19 @@ use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::{
-    Attempt, MASTERS, NAMESPACE, RELEASE, install, refused_writes, start, start_all, user,
+    Attempt, MASTERS, NAMESPACE, RELEASE, helm, install, install_arguments, refused_writes, run, start,
+    start_all, user,
 };
 use crate::support::credentials::{copied, copy, withdrawn};
 use crate::support::kueue::{install_kueue, multi_kueue_cluster, multi_kueue_config};
+use crate::support::placement::{decision, decisions, install_placement_decisions};
 use crate::support::world::{self, get, merge, told};
 use crate::support::{Hub, SOON};
 
-pub(crate) const DECLARED: [&str; 9] = [
+pub(crate) const ENABLED: [&str; 3] = [
     // Whoever plays Open Cluster Management here also edits what the policies protect.
     "policies.clusterManagers.users={ocm}",
-    "consumers.app.namespace=team",
-    "consumers.app.serviceAccountName=app",
-    "consumers.app.managedServiceAccount=app",
-    "consumers.app.access.clusterRoles[0].name=view",
-    "consumers.app.access.clusterRoles[1].name=edit",
-    "consumers.app.access.clusterRoles[1].namespaces={jobs}",
-    "consumers.app.access.multiKueueConfig=multikueue",
+    "consumerAccess.enabled=true",
     "consumerAccess.allowedClusterRoles={view,edit}",
 ];
 pub(crate) const COMPONENT: &str = "consumers";
@@ -52,12 +48,29 @@ fn role(kind: &'static str, resource: &'static str, namespace: Option<&str>, nam
     Object::new(("rbac.authorization.k8s.io", "v1", kind), resource, namespace, name)
 }
 
+/// The ClusterAccess of these tests.
+fn declared() -> Object {
+    let spec = json!({
+        "identity": "Copy", "serviceAccountNames": ["app"],
+        "permissions": [{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["jobs"] }],
+        "multiKueue": { "configs": [{ "name": "multikueue" }] },
+    });
+    ocm::cluster_access("team", "app", &spec)
+}
+
 pub(crate) async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")]).await;
     install_kueue(&hub).await;
-    install(&hub, &DECLARED).await;
+    install(&hub, &ENABLED).await;
+    declare(&hub, declared()).await;
     hub
+}
+
+/// Creates a ClusterAccess. The API server serves the kind a moment after the chart has installed it.
+pub(crate) async fn declare(hub: &Hub, access: Object) {
+    let create = async || access.create(&hub.ocm).await.map_err(|error| format!("{error:?}"));
+    eventually(&format!("{access} exists"), SOON, create).await;
 }
 
 async fn joins(hub: &Hub, cluster: &str) {
@@ -126,14 +139,14 @@ async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_othe
     for process in running {
         process.stop().await;
     }
-    install(&hub, &DECLARED).await;
+    install(&hub, &ENABLED).await;
     let mark = hub.audit().mark().await.unwrap();
     let running = start_all(&hub, &["profiles", "credentials", COMPONENT]).await;
     joins(&hub, "c2").await;
     equipped(&hub, "c2").await;
     queued(&hub, "c2").await;
     let writes = hub.audit().since(&mark).await.unwrap().of_user(&user(COMPONENT)).writes();
-    let writes = writes.matching(|request| request.resource != "leases");
+    let writes = writes.matching(|request| !["leases", "clusteraccesses"].contains(&&*request.resource));
     assert_eq!(writes.len(), 4, "account, permissions, MultiKueueCluster and MultiKueueConfig: {writes}");
 
     // The grant ends.
@@ -159,40 +172,31 @@ async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_othe
 }
 
 #[tokio::test]
-async fn the_last_access_is_withdrawn_and_all_of_it_before_an_uninstallation() {
-    let hub = Hub::start(LocalHub::builder(), Vec::new()).await;
-    world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")]).await;
-    install(&hub, &DECLARED).await;
+async fn what_is_no_longer_declared_is_withdrawn_and_nothing_disables_the_withdrawal() {
+    let hub = hub().await;
+    ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
     joins(&hub, "c1").await;
     let process = start(&hub, COMPONENT).await;
     equipped(&hub, "c1").await;
-    process.stop().await;
-    let withdrawn = async |values: &[&str], note: &str| {
-        let notes = install(&hub, values).await;
-        assert!(notes.contains(note), "{notes}");
-        let process = start(&hub, COMPONENT).await;
-        world::gone(&hub.ocm, &account("c1", "app")).await;
-        world::gone(&hub.ocm, &work("c1", "app")).await;
-        let refused = refused_writes(&hub, COMPONENT).await;
-        assert!(refused.is_empty(), "{refused}");
-        process.stop().await;
-    };
-    let all = [&DECLARED[..], &["consumerAccess.withdraw=true"]].concat();
-    withdrawn(&all, "the release can be uninstalled").await;
+    queued(&hub, "c1").await;
+    let disabled = ["consumerAccess.enabled=false"];
+    let ended = run(helm(), Some(&hub), &install_arguments(&disabled)).await;
+    let words = "there are ClusterAccess objects (team/app): delete them first";
+    assert!(ended.code != Some(0) && ended.stderr.contains(words), "{}", ended.stderr);
 
-    let notes = install(&hub, &DECLARED).await;
-    assert!(notes.contains("before you uninstall the release, set consumerAccess.withdraw=true"), "{notes}");
-    let process = start(&hub, COMPONENT).await;
-    equipped(&hub, "c1").await;
+    world::delete(&hub.ocm, &declared()).await;
+    world::gone(&hub.ocm, &account("c1", "app")).await;
+    world::gone(&hub.ocm, &work("c1", "app")).await;
+    world::gone(&hub.ocm, &multi_kueue_cluster("c1")).await;
+    world::gone(&hub.ocm, &multi_kueue_config("multikueue")).await;
+    let refused_writes = refused_writes(&hub, COMPONENT).await;
+    assert!(refused_writes.is_empty(), "{refused_writes}");
     process.stop().await;
-    // No value mentions a consumer any more.
-    withdrawn(&DECLARED[..1], "set consumerAccess.enabled=false to remove it").await;
+    install(&hub, &disabled).await;
     let gvk = ("apps", "v1", "Deployment");
     let deployment = Object::new(gvk, "deployments", Some("addons"), "hub-addons-consumers");
-    assert!(get(&hub.ocm, &deployment).await.is_some());
-    install(&hub, &["consumerAccess.enabled=false"]).await;
     assert_eq!(get(&hub.ocm, &deployment).await, None);
-    // Labels that are set now would make the object ours as soon as a consumer is declared.
+    // Labels that are set now would make the object ours as soon as consumer access is enabled.
     let words = "only consumer access may create";
     let forged = [our_account("app", |_| {}), our_work(|_| {})].map(|it| (Attempt::Create(it), words));
     refused(&hub, "eve", forged.into(), OTHERS).await;
@@ -219,6 +223,13 @@ impl Life<'_> {
         format!("{what}-{}", self.round)
     }
 
+    /// An object whose Placement decides for the cluster that joins.
+    fn placed(&self) -> Object {
+        let clusters = json!({ "placementRef": { "name": self.cluster("placement") } });
+        let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "clusters": clusters });
+        ocm::cluster_access("team", &self.cluster("placed"), &spec)
+    }
+
     async fn prepare(&self) {
         let foreign = self.cluster("foreign");
         world::ensure_namespace(&self.hub.ocm, &foreign).await;
@@ -235,7 +246,7 @@ impl Life<'_> {
         if self.lists_anew {
             world::delete(&self.hub.ocm, &multi_kueue_config("multikueue")).await;
         }
-        // One of ours by its labels, which the values have named before.
+        // One of ours by its labels, which an object has named before.
         let clusters = json!({ "clusters": ["retired"] });
         let labels = json!({ "name": self.retired().name(), "labels": marks() });
         let retired = self.retired().field("metadata", labels).field("spec", clusters);
@@ -248,6 +259,7 @@ impl Life<'_> {
 
     /// Frees places in the MultiKueueConfig.
     async fn ends(&self) {
+        world::delete(&self.hub.ocm, &self.placed()).await;
         for cluster in ["edited", "joins", "foreign", "late"] {
             world::delete(&self.hub.ocm, &ManagedCluster::named(&self.cluster(cluster)).into()).await;
         }
@@ -269,6 +281,9 @@ impl Life<'_> {
         for cluster in ["joins", "foreign"] {
             joins(self.hub, &self.cluster(cluster)).await;
         }
+        let decision = decision("team", &self.cluster("placement"));
+        world::create(&self.hub.ocm, [decision.clone(), self.placed()]).await;
+        world::merge_status(&self.hub.ocm, &decision, &decisions(&[&self.cluster("joins")])).await;
         let set = self.cluster("set");
         world::create(&self.hub.ocm, [ocm::cluster_set(&set), ocm::bound("team", &set)]).await;
         let late = self.cluster("late");
@@ -292,6 +307,8 @@ impl Life<'_> {
             ("account", shown(account(&joins, "app")).await.is_object()),
             ("permissions", shown(work(&joins, "app")).await.is_object()),
             ("account of the late cluster", shown(account(&late, "app")).await.is_object()),
+            ("account by a Placement", shown(account(&joins, self.placed().name())).await.is_object()),
+            ("status", shown(self.placed()).await["status"]["observedGeneration"] == 1),
             ("repair of the account", validity == "8640h0m0s"),
             ("repair of the permissions", manifests.as_array().is_some_and(|list| list.len() == 2)),
             ("end of the account", shown(account(&leaves, "app")).await.is_null()),
@@ -312,6 +329,7 @@ impl Life<'_> {
 #[tokio::test]
 async fn each_permission_of_consumer_access_is_missed() {
     let hub = hub().await;
+    install_placement_decisions(&hub).await;
     ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
     let mut round = 0;
     for role in roles() {
@@ -370,7 +388,8 @@ pub(crate) async fn is_missed(
     happens().await;
     eventually(&format!("{verb} {resource} is missed"), SOON, async || {
         let requests = hub.audit().since(&mark).await.unwrap().of_user(&user(COMPONENT));
-        requests.count(|it| it.code == 403 && it.verb == verb && it.resource == resource) > 0
+        let is_asked = |name: &str, sub: &str| [name, sub].join("/").trim_end_matches('/') == resource;
+        requests.count(|it| it.code == 403 && it.verb == verb && is_asked(&it.resource, &it.subresource)) > 0
     })
     .await;
     // A watch that is refused is replaced by lists.
@@ -487,13 +506,12 @@ pub(crate) async fn allowed(hub: &Hub, who: &str, attempts: Vec<Attempt>) {
 }
 
 #[tokio::test]
-async fn consumer_access_is_held_to_accounts_with_declared_names_and_namespaces() {
+async fn consumer_access_is_held_to_accounts_whose_tokens_go_to_one_unprotected_namespace() {
     use Attempt::{Create, Delete, Patch};
     let hub = hub().await;
-    let names = "names that consumers declare";
     let labels = "must have its labels";
-    let limited = "must be limited to the namespace";
-    let validity = "must have the validity";
+    let limited = "must be limited to one namespace";
+    let rotation = "may only write the rotation";
     let own = "only change and delete ManagedServiceAccounts that it has created";
     let bare = "must not set owners and finalizers";
     let annotated = |namespaces: &str| {
@@ -504,32 +522,31 @@ async fn consumer_access_is_held_to_accounts_with_declared_names_and_namespaces(
     let owner = json!([{ "apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "1" }]);
     let ours = our_account("app", |_| {});
     let foreign = account("team", "app");
-    let retired = our_account("retired", |_| {});
     let annotations = json!({ ocm::SYNC_NAMESPACES_ANNOTATION: "team" });
     let taken = json!({ "metadata": { "labels": marks(), "annotations": annotations } });
     allowed(&hub, &user(COMPONENT), vec![Create(ours.clone())]).await;
-    world::create(&hub.ocm, [ours.clone(), foreign.clone(), retired.clone()]).await;
+    world::create(&hub.ocm, [ours.clone(), foreign.clone()]).await;
     let fresh = |edit: fn(&mut Value)| Create(our_account("app", edit));
     let cases = vec![
-        (Create(our_account("eve", |_| {})), names),
         (fresh(|it| it["metadata"]["labels"] = json!({})), labels),
         (fresh(|it| it["metadata"]["labels"]["hub-addons/installation"] = json!("elsewhere")), labels),
         (fresh(|it| it["metadata"]["annotations"] = json!({})), limited),
-        (Create(annotated("other")), limited),
+        (Create(annotated("")), limited),
         (Create(annotated("team,other")), limited),
-        (fresh(|it| it["spec"]["rotation"]["validity"] = json!("87600h")), validity),
-        (fresh(|it| it["spec"]["ttlSecondsAfterCreation"] = json!(1)), validity),
+        (Create(annotated("kube-system")), limited),
+        (Create(annotated("open-cluster-management-hub")), limited),
+        (Create(annotated("addons")), limited),
+        (fresh(|it| it["spec"]["ttlSecondsAfterCreation"] = json!(1)), rotation),
         (Create(our_account("app", |it| it["metadata"]["ownerReferences"] = owner)), bare),
         (fresh(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), bare),
         (Patch(ours.clone(), json!({ "metadata": { "annotations": null } })), limited),
         (Patch(ours.clone(), json!({ "metadata": { "labels": null } })), labels),
         (Patch(foreign.clone(), taken), own),
-        (Patch(retired.clone(), json!({ "metadata": { "annotations": null } })), names),
         (Delete(foreign), own),
     ];
     refused(&hub, &user(COMPONENT), cases, ACCOUNTS).await;
     let rotates = json!({ "spec": { "rotation": { "enabled": false } } });
-    allowed(&hub, &user(COMPONENT), vec![Patch(ours.clone(), rotates), Delete(ours), Delete(retired)]).await;
+    allowed(&hub, &user(COMPONENT), vec![Patch(ours.clone(), rotates), Delete(ours)]).await;
 }
 
 #[tokio::test]
@@ -618,7 +635,7 @@ async fn consumer_access_is_held_to_give_nothing_on_the_hub_itself_whatever_its_
     let gvk = ("config.openshift.io", "v1", "ClusterVersion");
     let version = Object::new(gvk, "clusterversions", None, "version");
     version.field("spec", json!({ "clusterID": "the-hub" })).create(&hub.ocm).await.unwrap();
-    install(&hub, &DECLARED).await;
+    install(&hub, &ENABLED).await;
     let deployment =
         Object::new(("apps", "v1", "Deployment"), "deployments", Some(NAMESPACE), "hub-addons-consumers");
     let deployment = get(&hub.ocm, &deployment).await.unwrap();
@@ -637,13 +654,13 @@ async fn consumer_access_is_held_to_give_nothing_on_the_hub_itself_whatever_its_
 }
 
 #[tokio::test]
-async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_to_its_own_account() {
+async fn consumer_access_is_held_to_bindings_of_allowed_cluster_roles_to_its_own_account() {
     use Attempt::{Create, Delete, Patch};
     let hub = hub().await;
-    let names = "for the accounts that consumers declare";
+    let names = "with the names of its accounts";
     let nothing_but = "must contain nothing but manifests";
     let kinds = "only RoleBindings and ClusterRoleBindings";
-    let declared = "only bind the ClusterRoles that the consumer declares";
+    let allowed_roles = "only bind the ClusterRoles in consumerAccess.allowedClusterRoles";
     let account = "only grant permissions to the account";
     let own = "only change and delete ManifestWorks that it has created";
     let owned = "must be owned by its account";
@@ -659,7 +676,7 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_to_its_ow
         json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "a", "namespace": "b" } });
     let fresh = |edit: fn(&mut Value)| Create(our_work(edit));
     let cases = vec![
-        (fresh(|it| it["metadata"]["name"] = json!("hub-addons-consumer-eve")), names),
+        (fresh(|it| it["metadata"]["name"] = json!("eve")), names),
         (fresh(|it| it["metadata"]["labels"] = json!({})), "must have its labels"),
         (fresh(|it| it["metadata"]["ownerReferences"] = json!([])), owned),
         (fresh(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), owned),
@@ -672,11 +689,10 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_to_its_ow
         (bound(|it| it["metadata"]["name"] = json!("cluster-admin")), kinds),
         (bound(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), kinds),
         // Other permissions.
-        (applying(&binding("ClusterRoleBinding", None, "cluster-admin")), declared),
-        (applying(&binding("ClusterRoleBinding", None, "edit")), declared),
-        (applying(&binding("RoleBinding", Some("kube-system"), "edit")), declared),
-        (bound(|it| it["roleRef"]["kind"] = json!("Role")), declared),
-        (bound(|it| it["roleRef"] = json!({})), declared),
+        (applying(&binding("ClusterRoleBinding", None, "cluster-admin")), allowed_roles),
+        (applying(&binding("RoleBinding", Some("jobs"), "admin")), allowed_roles),
+        (bound(|it| it["roleRef"]["kind"] = json!("Role")), allowed_roles),
+        (bound(|it| it["roleRef"] = json!({})), allowed_roles),
         // Other subjects.
         (subject("User", "app", AGENTS), account),
         (subject("Group", "system:authenticated", AGENTS), account),
@@ -695,7 +711,8 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_to_its_ow
     let ours = our_work(|_| {});
     allowed(&hub, &user(COMPONENT), vec![Create(ours.clone())]).await;
     let empty = json!({ "workload": { "manifests": [] } });
-    let theirs = work("team", "eve").field("spec", empty.clone());
+    let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
+    let theirs = Object::new(gvk, "manifestworks", Some("team"), "eve").field("spec", empty.clone());
     let bare = work("team", "app").field("spec", empty.clone());
     world::create(&hub.ocm, [ours.clone(), theirs.clone(), bare.clone()]).await;
     let marked = json!({ "metadata": { "labels": marks() } });
@@ -718,8 +735,10 @@ async fn no_other_user_marks_or_changes_what_consumer_access_maintains() {
     let hub = hub().await;
     let (ours, permissions) = (our_account("app", |_| {}), our_work(|_| {}));
     let held = our_account("held", |it| it["metadata"]["finalizers"] = json!(["example.com/hold"]));
-    let (foreign, other_work) = (account("team", "app"), work("team", "eve"));
-    let foreign_work = other_work.field("spec", json!({ "workload": { "manifests": [] } }));
+    let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
+    let foreign = account("team", "app");
+    let foreign_work = Object::new(gvk, "manifestworks", Some("team"), "eve")
+        .field("spec", json!({ "workload": { "manifests": [] } }));
     let all = [&ours, &permissions, &held, &foreign, &foreign_work];
     world::create(&hub.ocm, all.map(Clone::clone)).await;
     let reserved = work("team", "app").field("spec", json!({ "workload": { "manifests": [] } }));

@@ -11,16 +11,18 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::support::chart::{NAMESPACE, REGISTRY, RELEASE, chart, helm, repository, run};
-use crate::support::credentials::{copied, name_of, token};
+use crate::support::chart::{helm, install_arguments, repository, run, start_all};
+use crate::support::credentials::{copied, name_of};
 use crate::support::examples::{CLUSTERS, directory, documents};
+use crate::support::kueue::install_kueue;
 use crate::support::shown::sees;
-use crate::support::{Addons, Hub, SOON, rights, world};
+use crate::support::{Hub, SOON, world};
 use cp_creds::cli::{self, Arguments, Command, Source};
-use hub_core::access::{DEFAULT_PROVIDER, USER_SERVER};
+use hub_core::access::DEFAULT_PROVIDER;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
+use local_hub::ocm::ServiceAccountToken;
 use local_hub::{LocalHub, eventually, ocm};
 use serde_json::Value;
 
@@ -33,10 +35,6 @@ fn files(example: &str) -> BTreeSet<String> {
     let entries = fs::read_dir(directory(example)).unwrap().map(Result::unwrap);
     let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
     files.map(|entry| entry.file_name().into_string().unwrap()).collect()
-}
-
-fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {
-    documents.iter().filter(|document| document["kind"] == kind).collect()
 }
 
 fn name(object: &Value) -> &str {
@@ -149,25 +147,11 @@ fn every_call_of_the_plugin_in_a_document_binds_the_token_to_its_server() {
             assert!(is_bound, "{}: {call}", file.display());
         }
     }
-    assert!(calls >= 10, "{calls}");
+    assert!(calls >= 9, "{calls}");
 }
 
 #[test]
-fn a_cluster_secret_leads_where_a_profile_does() {
-    let secret = &documents("argocd", "cluster-secret.yaml")[0];
-    let values: Value =
-        serde_saphyr::from_str(&fs::read_to_string(chart().join("values.yaml")).unwrap()).unwrap();
-    let (service, port) = USER_SERVER;
-    // Where Open Cluster Management's own chart installs it.
-    let home = "open-cluster-management-addon";
-    let server = format!("https://{service}.{home}:{port}/{}", CLUSTERS[0]);
-    assert_eq!(secret["stringData"]["server"], server.as_str());
-    let config: Value = serde_json::from_str(secret["stringData"]["config"].as_str().unwrap()).unwrap();
-    let readme = fs::read_to_string(directory("README.md")).unwrap();
-    let placeholder = config["tlsClientConfig"]["caData"].as_str().unwrap();
-    assert!(readme.contains(&format!("sed \"s|{placeholder}|")), "the README fills it in");
-    assert_eq!(values["accessProvider"]["name"], DEFAULT_PROVIDER);
-
+fn the_cluster_profile_controller_reads_the_file_of_providers() {
     let providers = &documents("argocd", "providers.yaml")[0];
     let controller = &documents("argocd", "controller-values.yaml")[0]["controller"];
     let (volume, mount) = (&controller["extraVolumes"][0], &controller["extraVolumeMounts"][0]);
@@ -180,11 +164,9 @@ fn a_cluster_secret_leads_where_a_profile_does() {
 
 #[tokio::test]
 async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
-    let rules = [rights::projector(), rights::syncer()].concat();
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
-    let gates = "--feature-gates=ClusterProfileAccessProvider=false";
-    // No controller sets the condition Bound here.
-    let addons = Addons::start(&hub, &[gates, "--compute-bound"]).await;
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    install_kueue(&hub).await;
+    world::create(&hub.ocm, EXAMPLES.map(|(_, namespace, _)| ocm::namespace(namespace))).await;
     for cluster in CLUSTERS {
         let managed = EXAMPLES.iter().fold(ocm::ManagedCluster::named(cluster), |managed, (example, ..)| {
             managed.label(example, "true")
@@ -194,40 +176,42 @@ async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
     }
     let kubectl = hub.kubectl_with(&hub.kubeconfig_for("admin").unwrap()).unwrap();
     for (example, namespace, account) in EXAMPLES {
-        world::create(&hub.ocm, [ocm::namespace(namespace)]).await;
-        let objects = files(example).into_iter().filter(|file| {
-            let kinds = ["ManagedClusterSet", "ConfigMap", "Secret"];
-            kinds.iter().any(|kind| !of_kind(&documents(example, file), kind).is_empty())
-        });
-        for file in objects {
-            let path = directory(example).join(file).display().to_string();
-            let arguments = ["apply", "--server-side", "--validate=strict", "--filename", &path];
-            let output = kubectl.run(&arguments).await.unwrap();
-            assert!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+        let values = directory(example).join("values.yaml").display().to_string();
+        // No controller sets the condition Bound here.
+        let more = ["--values", &values, "--set=computeBound=true"].map(str::to_owned);
+        let arguments = [install_arguments(&[]), more.into()].concat();
+        let ended = run(helm(), Some(&hub.hub), &arguments).await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        for file in ["grant.yaml", "access.yaml", "cluster-role.yaml"] {
+            // Kueue has no AdmissionChecks here.
+            let objects = documents(example, file).into_iter().filter(|it| it["kind"] != "AdmissionCheck");
+            for (index, object) in objects.enumerate() {
+                let path = hub.directory().join(format!("{example}-{index}-{file}"));
+                fs::write(&path, object.to_string()).unwrap();
+                let arguments = ["apply", "--server-side", "--validate=strict", "--filename"];
+                let arguments = [&arguments[..], &[path.to_str().unwrap()]].concat();
+                eventually(&format!("{} is applied", path.display()), SOON, async || {
+                    let output = kubectl.run(&arguments).await.unwrap();
+                    if output.status.success() {
+                        Ok(())
+                    } else {
+                        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+                    }
+                })
+                .await;
+            }
         }
+        let running = start_all(&hub, &["profiles", "credentials", "consumers"]).await;
         sees(&hub.ocm, namespace, &CLUSTERS).await;
-        let tokens = CLUSTERS.map(|cluster| token(cluster, account));
+        let tokens = CLUSTERS.map(|cluster| ServiceAccountToken::of(cluster, account));
         for token in &tokens {
-            token.report(&hub.ocm).await.unwrap();
+            let report = async || token.report(&hub.ocm).await.map_err(|error| format!("{error:?}"));
+            eventually("the agent reports the token of the account", SOON, report).await;
             copied(&hub.ocm, namespace, token).await;
         }
-
-        let values = directory(example).join("values.yaml").display().to_string();
-        let into = format!("--namespace={NAMESPACE}");
-        let chart = chart().display().to_string();
-        let only = "--show-only=templates/consumers.yaml";
-        let template = ["template", RELEASE, &chart, &into, REGISTRY, "--values", &values, only];
-        let ended = run(helm(), None, &template).await;
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        let rights = hub.directory().join(format!("{example}.yaml"));
-        fs::write(&rights, &ended.stdout).unwrap();
-        let output = kubectl.run(&["apply", "--server-side", "--filename", rights.to_str().unwrap()]).await;
-        let output = output.unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let values = &documents(example, "values.yaml")[0]["consumers"];
-        for consumer in values.as_object().unwrap().values() {
-            let account = consumer["serviceAccountName"].as_str().unwrap();
-            let user = format!("system:serviceaccount:{namespace}:{account}");
+        let access = &documents(example, "access.yaml")[0]["spec"];
+        for account in access["serviceAccountNames"].as_array().unwrap() {
+            let user = format!("system:serviceaccount:{namespace}:{}", account.as_str().unwrap());
             let secrets: Api<Secret> = Api::namespaced(hub.client_like(&user, &[]).await.unwrap(), namespace);
             for token in &tokens {
                 let copy = name_of(token);
@@ -238,6 +222,8 @@ async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
             }
             assert!(secrets.list(&ListParams::default()).await.is_err(), "{user} may read only those");
         }
+        for process in running {
+            process.stop().await;
+        }
     }
-    addons.stop().await;
 }

@@ -1,5 +1,5 @@
-//! A consumer's Role that follows the grant: it names exactly the copies that its namespace is granted, loses names
-//! when grants end, and is the only Role that the component writes.
+//! The Role of an application: it names exactly the copies that its namespace is granted, loses names when grants end, and is
+//! bound to the ServiceAccounts of its ClusterAccess alone.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -9,38 +9,52 @@ use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
-use crate::support::chart::{Attempt, MASTERS, install, start, start_all, user};
+use crate::consumers::{allowed, declare, refused};
+use crate::support::chart::{Attempt, install, start, start_all, user};
 use crate::support::credentials::{copied, narrow, token};
 use crate::support::shown::sees;
 use crate::support::world::{self, get, merge, told};
 use crate::support::{Hub, SOON};
 
-const FOLLOWS: [&str; 4] = [
-    "consumers.app.namespace=team",
-    "consumers.app.serviceAccountName=app",
-    "consumers.app.managedServiceAccount=app",
-    "consumers.app.follow=true",
-];
+const ENABLED: &str = "consumerAccess.enabled=true";
 const FOREIGN: &str = "hub_addons_findings{reason=\"ForeignRole\"}";
-const MISSING: &str = "hub_addons_findings{reason=\"MissingRole\"}";
 
 fn rbac(kind: &'static str, resource: &'static str, name: &str) -> Object {
     Object::new(("rbac.authorization.k8s.io", "v1", kind), resource, Some("team"), name)
 }
 
-/// The consumer's Role.
-fn role() -> Object {
-    rbac("Role", "roles", "hub-addons:cp-creds:app:app")
+/// The application's Role.
+pub(crate) fn role() -> Object {
+    rbac("Role", "roles", "hub-addons-cluster-access-app")
 }
 
-/// A RoleBinding of the consumer's Role.
-fn bound_to(kind: &str, subject: &str) -> Object {
+fn binding() -> Object {
+    rbac("RoleBinding", "rolebindings", "hub-addons-cluster-access-app")
+}
+
+/// What the component writes, but for rules, subjects and the Role that is bound.
+pub(crate) fn ours(object: &Object) -> Object {
+    let owner = json!({
+        "apiVersion": "access.open-cluster-management.io/v1alpha1", "kind": "ClusterAccess", "name": "app", "uid": "1",
+    });
+    let metadata = json!({
+        "name": object.name(), "namespace": object.namespace(), "ownerReferences": [owner],
+        "labels": {
+            "app.kubernetes.io/managed-by": "hub-addons", "app.kubernetes.io/component": "cluster-access",
+        },
+        "annotations": { "authentication.open-cluster-management.io/managed-serviceaccount": "app" },
+    });
+    object.clone().field("metadata", metadata)
+}
+
+/// A RoleBinding of a Role of the namespace.
+fn binds(binding: Object, role: &str, kind: &str, subject: &str) -> Object {
     let subject = match kind {
         "ServiceAccount" => json!({ "kind": kind, "name": subject, "namespace": "team" }),
         _ => json!({ "kind": kind, "name": subject, "apiGroup": "rbac.authorization.k8s.io" }),
     };
-    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role().name() });
-    rbac("RoleBinding", "rolebindings", "another").field("roleRef", role).field("subjects", json!([subject]))
+    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role });
+    binding.field("roleRef", role).field("subjects", json!([subject]))
 }
 
 /// The rule that lets the consumer read these copies.
@@ -65,10 +79,17 @@ async fn names(hub: &Hub, copies: &[&str]) {
     .await;
 }
 
+fn application(more: &Value) -> Object {
+    let mut spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"] });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    ocm::cluster_access("team", "app", &spec)
+}
+
 async fn hub(values: &[&str]) -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s")]).await;
-    install(&hub, &[&FOLLOWS[..], values].concat()).await;
+    install(&hub, &[&[ENABLED], values].concat()).await;
+    declare(&hub, application(&json!({}))).await;
     hub
 }
 
@@ -111,7 +132,7 @@ async fn a_role_names_what_is_granted_as_it_changes() {
     for process in running {
         process.stop().await;
     }
-    install(&hub, &FOLLOWS).await;
+    install(&hub, &[ENABLED]).await;
     let mark = hub.audit().mark().await.unwrap();
     let running = start_all(&hub, &["profiles", "credentials"]).await;
     ManagedCluster::named("c3").in_set("s").create(&hub.ocm).await.unwrap();
@@ -132,94 +153,97 @@ async fn a_role_names_what_is_granted_as_it_changes() {
 #[tokio::test]
 async fn a_role_of_another_owner_is_reported_and_left_alone() {
     let hub = hub(&[]).await;
-    let ours = get(&hub.ocm, &role()).await.unwrap()["metadata"]["labels"].clone();
-    let theirs = role().field("rules", rules_of(&["mine"]));
-    world::delete(&hub.ocm, &role()).await;
-    theirs.create(&hub.ocm).await.unwrap();
+    role().field("rules", rules_of(&["mine"])).create(&hub.ocm).await.unwrap();
     let before = version(&hub).await;
     joins(&hub, "c1").await;
     ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
     let addons = start(&hub, "profiles").await;
     addons.works().await;
-    let note = told(&hub.ocm, &role(), "ForeignRole").await;
-    assert!(note.contains("is not changed"), "{note}");
+    told(&hub.ocm, &role(), "ForeignRole").await;
     addons.measures(FOREIGN, 1.0).await;
     // Another cluster would change the Role, and the projector has already reacted to the cluster.
     joins(&hub, "c2").await;
     sees(&hub.ocm, "team", &["c1", "c2"]).await;
     assert_eq!(version(&hub).await, before);
-    assert_eq!(get(&hub.ocm, &role()).await.unwrap()["rules"], rules_of(&["mine"]));
-
-    // A deleted Role is reported. With the labels of the chart, the Role follows again.
     world::delete(&hub.ocm, &role()).await;
-    told(&hub.ocm, &role(), "MissingRole").await;
-    addons.measures(FOREIGN, 0.0).await;
-    addons.measures(MISSING, 1.0).await;
-    role()
-        .field("metadata", json!({ "name": role().name(), "namespace": "team", "labels": ours }))
-        .create(&hub.ocm)
-        .await
-        .unwrap();
     names(&hub, &["c1-app", "c2-app"]).await;
-    addons.measures(MISSING, 0.0).await;
+    addons.measures(FOREIGN, 0.0).await;
     addons.stop().await;
 }
 
 #[tokio::test]
-async fn who_keeps_a_role_is_held_to_copies_of_its_account_and_nobody_else_is_bound_to_it() {
+async fn who_keeps_a_role_is_held_to_its_cluster_access_and_nobody_else_binds_it() {
+    use Attempt::{Create, Delete, Patch};
     const ROLES: &str = "'hub-addons-profiles-roles'";
+    const ACCESSES: &str = "'hub-addons-profiles-accesses'";
     const CONSUMERS: &str = "'hub-addons-profiles-consumers'";
     let hub = hub(&[]).await;
-    let keeper = hub.client_like(&user("profiles"), MASTERS).await.unwrap();
-    let refused = async |attempt: Attempt, policy: &str| {
-        eventually(&format!("{attempt:?} is refused"), SOON, async || {
-            let refusal = attempt.by(&keeper).await.err().unwrap_or_default();
-            if refusal.contains(policy) { Ok(()) } else { Err(refusal) }
-        })
-        .await;
-    };
+    let keeper = user("profiles");
     let with = |verbs: &[&str], resource: &str| json!({ "apiGroups": [""], "resources": [resource], "verbs": verbs, "resourceNames": ["c1-app"] });
-    let copy = rules_of(&["c1-app"]);
-    for rules in [
-        json!([with(&["get", "list"], "secrets")]),
-        json!([with(&["get"], "configmaps")]),
-        json!([with(&["get"], "secrets"), with(&["get"], "secrets")]),
-        json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] }]),
-        rules_of(&["c1-other"]),
-        rules_of(&["c1-app", "signing-key"]),
-    ] {
-        refused(Attempt::Patch(role(), json!({ "rules": rules })), ROLES).await;
-    }
-    let labels = json!({ "metadata": { "labels": { "app.kubernetes.io/component": "theirs" } } });
-    refused(Attempt::Patch(role(), labels.clone()), ROLES).await;
-    refused(Attempt::Delete(role()), ROLES).await;
-    assert_eq!(Attempt::Patch(role(), json!({ "rules": copy })).by(&keeper).await, Ok(()));
-    let other = rbac("Role", "roles", "theirs").field("rules", json!([]));
-    refused(Attempt::Create(other.clone()), ROLES).await;
-    other.create(&hub.ocm).await.unwrap();
-    refused(Attempt::Patch(other, json!({ "rules": copy })), ROLES).await;
+    let rules = |rules: Value| Patch(role(), json!({ "rules": rules }));
+    let metadata = |patch: Value| Patch(role(), json!({ "metadata": patch }));
+    let account = |name: &str| json!({ "annotations": { "authentication.open-cluster-management.io/managed-serviceaccount": name } });
+    let app = binds(ours(&binding()), role().name(), "ServiceAccount", "app");
+    let to = |role: &str, subject: &str| Create(binds(ours(&binding()), role, "ServiceAccount", subject));
+    let theirs = rbac("Role", "roles", "theirs").field("rules", json!([]));
+    let system =
+        Object::new(("rbac.authorization.k8s.io", "v1", "Role"), "roles", Some("kube-system"), role().name());
+    allowed(&hub, &keeper, vec![Create(ours(&role())), Create(app.clone())]).await;
+    world::create(&hub.ocm, [ours(&role()), theirs.clone()]).await;
+    let cases = vec![
+        (rules(json!([with(&["get", "list"], "secrets")])), "only grant an application get on copies"),
+        (rules(json!([with(&["get"], "configmaps")])), "only grant an application get on copies"),
+        (
+            rules(json!([with(&["get"], "secrets"), with(&["get"], "secrets")])),
+            "only grant an application get",
+        ),
+        (
+            rules(json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] }])),
+            "only grant an application",
+        ),
+        (rules(rules_of(&["c1-other"])), "only grant an application get on copies"),
+        (rules(rules_of(&["c1-app", "signing-key"])), "only grant an application get on copies"),
+        (metadata(json!({ "labels": { "app.kubernetes.io/component": "theirs" } })), "that have its labels"),
+        (metadata(json!({ "ownerReferences": null })), "must be owned by its ClusterAccess"),
+        (metadata(json!({ "finalizers": ["example.com/hold"] })), "must be owned by its ClusterAccess"),
+        (Delete(role()), "only create and change"),
+        (Create(rbac("Role", "roles", "another").field("rules", json!([]))), "only create and change"),
+        (Patch(theirs, json!({ "rules": rules_of(&["c1-app"]) })), "only create and change"),
+        (Create(ours(&system)), "protected namespaces"),
+        (
+            Create(binds(ours(&binding()), role().name(), "User", "app")),
+            "only bind ServiceAccounts of the namespace",
+        ),
+        (to("theirs", "app"), "only bind ServiceAccounts of the namespace to the Role of a ClusterAccess"),
+    ];
+    refused(&hub, &keeper, cases, ROLES).await;
+    let cases = vec![
+        (metadata(account("other")), "must name the ManagedServiceAccount of its ClusterAccess"),
+        (to(role().name(), "other"), "only bind the ServiceAccounts that the ClusterAccess lists"),
+    ];
+    refused(&hub, &keeper, cases, ACCESSES).await;
+    allowed(&hub, &keeper, vec![rules(rules_of(&["c1-app"]))]).await;
 
     // A user who may create RoleBindings could bind an empty Role without having any of its later permissions.
-    let eve = hub.client_like("eve", MASTERS).await.unwrap();
-    for (kind, subject) in [("User", "eve"), ("Group", "system:authenticated"), ("ServiceAccount", "other")] {
-        let attempt = Attempt::Create(bound_to(kind, subject));
-        eventually(&format!("{subject} is not bound"), SOON, async || {
-            let refusal = attempt.by(&eve).await.err().unwrap_or_default();
-            if refusal.contains(CONSUMERS) { Ok(()) } else { Err(refusal) }
-        })
+    let another = |kind: &str, subject: &str| {
+        Create(binds(rbac("RoleBinding", "rolebindings", "another"), role().name(), kind, subject))
+    };
+    let words = "only credential rights may bind the Role of a ClusterAccess";
+    let cases = [("User", "eve"), ("Group", "system:authenticated"), ("ServiceAccount", "other")];
+    refused(&hub, "eve", cases.map(|(kind, subject)| (another(kind, subject), words)).into(), CONSUMERS)
         .await;
-    }
-    assert_eq!(Attempt::Create(bound_to("ServiceAccount", "app")).by(&eve).await, Ok(()));
 
     // A Role that has lost its labels is another owner's.
-    merge(&hub.ocm, &role(), &labels).await;
-    refused(Attempt::Patch(role(), json!({ "rules": copy })), ROLES).await;
+    merge(&hub.ocm, &role(), &json!({ "metadata": { "labels": null } })).await;
+    refused(&hub, &keeper, vec![(rules(rules_of(&["c1-app"])), "that have its labels")], ROLES).await;
 }
 
 #[tokio::test]
-async fn a_copy_of_an_account_whose_name_ends_like_that_of_the_consumer_is_not_granted() {
-    let hub = hub(&["consumers.app.managedServiceAccount=kueue"]).await;
-    let role = rbac("Role", "roles", "hub-addons:cp-creds:app:kueue");
+async fn a_copy_of_an_account_whose_name_ends_like_that_of_the_application_is_not_granted() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s")]).await;
+    install(&hub, &[ENABLED]).await;
+    declare(&hub, application(&json!({ "managedServiceAccountName": "kueue" }))).await;
     let running = start_all(&hub, &["profiles", "credentials"]).await;
     ManagedCluster::named("c").in_set("s").create(&hub.ocm).await.unwrap();
     for account in ["kueue", "x-kueue"] {
@@ -229,24 +253,16 @@ async fn a_copy_of_an_account_whose_name_ends_like_that_of_the_consumer_is_not_g
     for account in ["kueue", "x-kueue"] {
         copied(&hub.ocm, "team", &token("c", account)).await;
     }
+    names(&hub, &["c-kueue"]).await;
     for process in running {
         process.stop().await;
     }
-    let keeper = hub.client_like(&user("profiles"), MASTERS).await.unwrap();
-    let patch = |copies| Attempt::Patch(role.clone(), json!({ "rules": rules_of(copies) }));
-    eventually("the copy of x-kueue is refused", SOON, async || {
-        let refusal = patch(&["c-kueue", "c-x-kueue"]).by(&keeper).await.err().unwrap_or_default();
-        if refusal.contains("'hub-addons-profiles-copies'") { Ok(()) } else { Err(refusal) }
-    })
-    .await;
-    // Nor a Secret that is no copy.
     crate::support::credentials::secret("team", "db-kueue").create(&hub.ocm).await.unwrap();
-    eventually("the Secret of the team is refused", SOON, async || {
-        let refusal = patch(&["c-kueue", "db-kueue"]).by(&keeper).await.err().unwrap_or_default();
-        if refusal.contains("'hub-addons-profiles-copies'") { Ok(()) } else { Err(refusal) }
-    })
-    .await;
-    for copies in [&["c-kueue"][..], &[], &["c-kueue", "later-kueue"]] {
-        assert_eq!(patch(copies).by(&keeper).await, Ok(()));
-    }
+    let patch = |copies| Attempt::Patch(role(), json!({ "rules": rules_of(copies) }));
+    let words = "a Secret that is not a copy of its ManagedServiceAccount";
+    // Nor a Secret that is no copy.
+    let cases = vec![(patch(&["c-kueue", "c-x-kueue"]), words), (patch(&["c-kueue", "db-kueue"]), words)];
+    refused(&hub, &user("profiles"), cases, "'hub-addons-profiles-copies'").await;
+    let copies = [&["c-kueue"][..], &[], &["c-kueue", "later-kueue"]].map(patch);
+    allowed(&hub, &user("profiles"), copies.into()).await;
 }

@@ -87,7 +87,15 @@ fn called(exec: &Value, cluster: Option<&str>) {
     assert_eq!(exec["command"], "/plugins/cp-creds");
 }
 
+/// The API server takes these fields of a ClusterAccess.
+async fn declared(hub: &Hub, fields: &Value) {
+    let mut spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"] });
+    spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    ocm::cluster_access("team", "part", &spec).create(&hub.ocm).await.unwrap();
+}
+
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "one arm for each kind of block")]
 async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     let namespaces = ["argocd", "kueue-system", "fleet-operator", "team", "cluster1"].map(ocm::namespace);
@@ -123,6 +131,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                     assert!(revision.is_none_or(|it| *it == version()), "{guide}: {revision:?}");
                 }
                 "OCIRepository" => assert_eq!(value["spec"]["ref"]["tag"], version()),
+                "part of a ClusterAccess" => declared(&hub, &value).await,
                 "user of a kubeconfig" => called(&value["exec"], None),
                 "values of the chart argo-cd" => {
                     for component in ["controller", "server"] {
@@ -165,6 +174,8 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                 }
                 "ConfigMap"
                 | "Role"
+                | "ClusterRole"
+                | "ClusterAccess"
                 | "ManagedClusterSet"
                 | "ManagedClusterSetBinding"
                 | "ManagedServiceAccount" => {
@@ -188,7 +199,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
             seen.push(kind);
         }
     }
-    assert_eq!(seen.len(), 32, "{seen:?}");
+    assert_eq!(seen.len(), 33, "{seen:?}");
 }
 
 /// The version of the chart.

@@ -307,44 +307,23 @@ async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
 
 #[tokio::test]
 async fn values_that_contradict_each_other_are_explained() {
-    let app =
-        "consumers.app.namespace=a,consumers.app.serviceAccountName=a,consumers.app.managedServiceAccount=a";
-    let listed = format!("{app},consumers.app.clusters={{c1}}");
-    let twice = listed.replace(".app.", ".other.");
-    let follows = format!("{app},consumers.app.follow=true");
-    let two_ways = format!("{listed},consumers.app.allSecretsInNamespace=true");
-    let access = format!("{app},consumers.app.access.clusterRoles[0].name=view");
-    let bare = format!("{app},consumers.app.access.rotation.enabled=true");
-    let other_access =
-        bare.replace(".app.", ".other.").replace("=a,consumers.other.service", "=b,consumers.other.service");
-    let of_length =
-        |length: usize| format!("{bare},consumers.app.managedServiceAccount={}", "a".repeat(length));
-    let (long, too_long) = (of_length(228), of_length(234));
-    let by_permission = "consumers.app.access.permissions=ClusterPermission";
     for (values, words) in [
-        // The names of the permissions are longer.
-        (&[&*too_long][..], "/consumers/app/managedServiceAccount"),
-        (&[&long, by_permission], "/consumers/app/managedServiceAccount"),
-        (&[&*access], "names the ClusterRole view, which consumerAccess.allowedClusterRoles does not list"),
-        (&["policies.enabled=false"], "credential rights needs policies.enabled"),
+        (&["policies.enabled=false"][..], "credential rights needs policies.enabled"),
         (&["policies.validationActions={Warn,Audit}"], "credential rights needs policies.enabled"),
-        (&[&bare, "policies.enabled=false"], "needs policies.enabled"),
-        (&[&bare, "policies.validationActions={Audit}"], "needs policies.enabled"),
         (&["consumerAccess.enabled=true", "policies.enabled=false"], "needs policies.enabled"),
         (
-            &[&bare, "consumerAccess.enabled=false"],
-            "consumers.app.access is set and consumerAccess.enabled is false",
+            &[
+                "consumerAccess.enabled=true",
+                "credentials.acceptUnpinnedRights=true",
+                "policies.validationActions={Audit}",
+            ],
+            "consumerAccess.acceptUnguardedPermissions=true to accept it",
         ),
-        (&[&bare, &other_access], "both declare the ManagedServiceAccount a"),
-        (&[&bare, "consumers.app.namespace=kube-app"], "receives no credentials"),
         (
-            &[&bare, "consumers.app.clusters={c1}", "consumers.app.namespace=kube-app"],
-            "access is in namespace",
+            &["consumerAccess.enabled=true", "credentials.secretAccess=cluster"],
+            "consumerAccess.enabled needs credentials.secretAccess=granted",
         ),
-        (&[&bare, "credentials.secretAccess=cluster"], "follow needs credential rights"),
-        (&["featureGates.clusterProfileConsumers=true"], "write consumers.NAME.access"),
-        (&["consumers.app.access.roles={a}"], "'roles' not allowed"),
-        (&["rbac.create=false", &listed], "consumers (app) requires Roles, and rbac.create is false"),
+        (&["featureGates.clusterProfileConsumers=true"], "write consumerAccess.enabled"),
         (&["serviceAccount.create=false", "serviceAccount.annotations.a=b"], "annotate yours"),
         (&["image.registry="], "set image.registry to its name"),
         (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
@@ -359,18 +338,9 @@ async fn values_that_contradict_each_other_are_explained() {
             &["extraVolumeMounts[0].name=a", "extraVolumeMounts[0].mountPath=/a"],
             "which is not in extraVolumes",
         ),
-        (&[&listed, &twice], "consumers.other repeats consumers.app (a/a/a)"),
-        (&[&two_ways], "sets clusters and allSecretsInNamespace: choose one"),
-        (&[app], "names no clusters"),
-        (&[&listed, "consumers.app.follow=true"], "sets clusters and follow: choose one"),
-        (&[&follows, "credentials.secretAccess=cluster"], "follow needs credential rights"),
-        (&[&follows, "featureGates.clusterProfileCredSyncer=false"], "follow needs credential rights"),
-        (&[&follows, "rbac.create=false"], "requires Roles, and rbac.create is false"),
-        (&[&follows, "consumers.app.namespace=kube-app"], "receives no credentials"),
-        (&[&follows, "credentials.protectedNamespaces={a}"], "receives no credentials"),
         // As values were called before.
         (&["replicas=3"], "write replicaCount"),
-        (&["consumers[0].namespace=a"], "write consumers as a map"),
+        (&["consumers.app.namespace=a"], "create ClusterAccess objects"),
         // What is misspelt, or of another kind.
         (&["updateStrategy.maxSurge=1"], "'maxSurge' not allowed"),
         (&["podSecurityContext.runAsUsr=1"], "'runAsUsr' not allowed"),
@@ -389,31 +359,6 @@ async fn values_that_contradict_each_other_are_explained() {
         (&["monitoring.prometheusRule.runbookUrl=wiki"], "/monitoring/prometheusRule/runbookUrl"),
         (&["networkPolicy.dnsPorts={}"], "/networkPolicy/dnsPorts"),
         (&["networkPolicy.dns=true"], "'dns' not allowed"),
-    ] {
-        let told = refusal(values).await;
-        assert!(told.contains(words), "{values:?}: {told}");
-    }
-}
-
-#[tokio::test]
-async fn declarations_of_multi_kueue_configs_that_contradict_each_other_are_explained() {
-    let app =
-        "consumers.app.namespace=a,consumers.app.serviceAccountName=a,consumers.app.managedServiceAccount=a";
-    let queued = format!("{app},consumers.app.access.multiKueueConfig=a");
-    let grouped = format!(
-        "{app},consumers.app.access.multiKueueConfigs[0].name=b,consumers.app.access.multiKueueConfigs[0]"
-    );
-    let grouped = format!("{grouped}.clusterSelector.matchLabels.tier=gpu");
-    let other_queued = queued.replace(".app.", ".other.").replace("=a", "=b");
-    for (values, words) in [
-        (&[&*queued, &*other_queued][..], "only one consumer can set it"),
-        (&[&grouped, &other_queued], "only one consumer can set it"),
-        (&[&grouped, "consumers.app.access.multiKueueConfig=a"], "set one"),
-        (
-            &[&*grouped.replace(".clusterSelector.matchLabels.tier=gpu", ".clusterSelector.labels.tier=gpu")],
-            "'labels' not allowed",
-        ),
-        (&["consumers.app.access.multiKueueConfig=A_B"], "/consumers/app/access/multiKueueConfig"),
     ] {
         let told = refusal(values).await;
         assert!(told.contains(words), "{values:?}: {told}");
@@ -439,11 +384,9 @@ async fn a_name_may_look_like_a_number() {
                 "ca": format!("configmap/{number}/{number}/{number}"),
             },
         },
-        "consumers": {
-            number: {
-                "namespace": number, "serviceAccountName": number, "managedServiceAccount": number,
-                "clusters": [number],
-            },
+        "consumerAccess": {
+            "enabled": true, "allowedClusterRoles": [number], "argoCDNamespaces": [number],
+            "localClusters": [number], "hubOpenShiftId": number, "accountNamespace": number,
         },
         "policies": {
             "clusterManagers": {
@@ -472,8 +415,8 @@ async fn a_name_may_look_like_a_number() {
             .await;
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let role = ("rbac.authorization.k8s.io", "v1", "Role");
-    let role = Object::new(role, "roles", Some(number), "1e5:cp-creds:1e5:1e5");
-    assert_eq!(get(&hub.ocm, &role).await.unwrap()["rules"][0]["resourceNames"], json!(["1e5-1e5"]));
+    let role = Object::new(role, "roles", Some(number), "1e5-consumers-argocd");
+    assert!(get(&hub.ocm, &role).await.is_some());
 }
 
 fn crd() -> Object {

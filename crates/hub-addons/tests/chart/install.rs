@@ -76,11 +76,15 @@ async fn of_the_release(hub: &Hub) -> BTreeMap<String, Vec<String>> {
     found
 }
 
+const ACCESS_CRD: &str = "clusteraccesses.access.open-cluster-management.io";
+
 #[tokio::test]
 async fn a_missing_crd_is_installed_and_stays_when_the_release_is_uninstalled() {
-    let builder = LocalHub::builder().without_controller_manager().without_crds([CRD]);
+    let builder = LocalHub::builder().without_controller_manager().without_crds([CRD, ACCESS_CRD]);
     let hub = Hub::start(builder, Vec::new()).await;
     ocm::namespace("proxy").create(&hub.ocm).await.unwrap();
+    // Kept, with its objects, also if the release no longer uses it.
+    install(&hub, &[PROXY, "consumerAccess.enabled=true"]).await;
     install(&hub, &[PROXY]).await;
     let made = get(&hub.ocm, &crd()).await.unwrap();
     let lists = |crd: &Value| {
@@ -101,7 +105,8 @@ async fn a_missing_crd_is_installed_and_stays_when_the_release_is_uninstalled() 
 
     uninstall(&hub).await;
     let left = of_the_release(&hub).await;
-    assert_eq!(left, BTreeMap::from([("CustomResourceDefinition".to_owned(), vec![CRD.to_owned()])]));
+    let crds = [ACCESS_CRD, CRD].map(str::to_owned).to_vec();
+    assert_eq!(left, BTreeMap::from([("CustomResourceDefinition".to_owned(), crds)]));
     assert!(get(&hub.ocm, &theirs).await.is_some(), "it took the profiles along");
     install(&hub, &[PROXY]).await;
 
@@ -408,14 +413,8 @@ async fn a_namespace_that_is_missing_is_reported_before_anything_is_applied() {
             "there is no namespace nowhere",
         ),
         (
-            &[
-                PROXY,
-                "consumers.app.namespace=nowhere",
-                "consumers.app.serviceAccountName=app",
-                "consumers.app.managedServiceAccount=app",
-                "consumers.app.clusters={c1}",
-            ],
-            "there is no namespace nowhere, which consumers.app names",
+            &[PROXY, "consumerAccess.enabled=true", "consumerAccess.argoCDNamespaces={nowhere}"],
+            "there is no namespace nowhere, which consumerAccess.argoCDNamespaces names",
         ),
     ] {
         let refusal = refused(&hub, values).await;
@@ -439,34 +438,4 @@ async fn a_misspelt_gate_is_reported_before_anything_is_applied() {
         }
     }
     assert_eq!(of_the_release(&hub).await, BTreeMap::new());
-}
-
-#[tokio::test]
-async fn a_consumer_may_get_the_copies_that_it_is_given_and_no_other() {
-    let hub = hub().await;
-    ocm::namespace("team").create(&hub.ocm).await.unwrap();
-    let values = [
-        PROXY,
-        "consumers.app.namespace=team",
-        "consumers.app.serviceAccountName=app",
-        "consumers.app.managedServiceAccount=reader",
-        "consumers.app.clusters={c1,c2}",
-    ];
-    install(&hub, &values).await;
-    let account = hub.service_account("team", "app").await.unwrap();
-    let client = account.client().await.unwrap();
-    let may = async |namespace: &str, name: &str| {
-        let found = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await;
-        !matches!(found, Err(kube::Error::Api(status)) if status.code == 403)
-    };
-    eventually("its rights are in force", SOON, async || may("team", "c1-reader").await).await;
-    for (namespace, name, right) in [
-        ("team", "c2-reader", true),
-        ("team", "c3-reader", false),
-        ("team", "c1-writer", false),
-        ("default", "c1-reader", false),
-    ] {
-        assert_eq!(may(namespace, name).await, right, "{namespace}/{name}");
-    }
-    assert!(Api::<Secret>::namespaced(client, "team").list(&ListParams::default()).await.is_err());
 }

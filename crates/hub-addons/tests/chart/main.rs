@@ -7,6 +7,7 @@ mod support;
 
 mod argo_cd;
 mod attackers;
+mod authors;
 mod cluster_permissions;
 mod consumers;
 mod examples;

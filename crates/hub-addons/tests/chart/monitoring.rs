@@ -26,14 +26,11 @@ use user_server::UserServerMetrics;
 const ALERTS: &str = "monitoring.prometheusRule.enabled=true";
 /// Every gate is on.
 const ALL: &[&str] = &[ALERTS, "featureGates.clusterProfileDirectAccessProvider=true"];
-/// The same, a consumer whose access is maintained, and the user server.
+/// The same, consumer access, and the user server.
 const WITH_CONSUMER: &[&str] = &[
     ALERTS,
     "featureGates.clusterProfileDirectAccessProvider=true",
-    "consumers.app.namespace=team",
-    "consumers.app.serviceAccountName=app",
-    "consumers.app.managedServiceAccount=app",
-    "consumers.app.access.rotation.enabled=true",
+    "consumerAccess.enabled=true",
     "userServer.enabled=true",
 ];
 /// What the metrics of the user server alone begin with.
@@ -145,7 +142,7 @@ async fn an_alert_is_there_with_the_gate_that_it_is_about_and_looks_where_it_run
 }
 
 #[tokio::test]
-async fn alerts_about_consumers_are_there_with_a_consumer_and_look_where_its_controllers_run() {
+async fn alerts_about_applications_are_there_with_consumer_access_and_look_where_its_controllers_run() {
     let without = alerts(ALL).await.iter().map(Alert::name).collect::<BTreeSet<_>>();
     let with = alerts(WITH_CONSUMER).await;
     let looks = |alert: &Alert| {

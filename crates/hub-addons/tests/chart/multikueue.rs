@@ -1,24 +1,22 @@
 //! What consumer access may write for Kueue, and what other users may not.
 
-use local_hub::LocalHub;
-use local_hub::ocm::{self, Object};
+use local_hub::ocm::Object;
 use serde_json::{Value, json};
 
 use crate::consumers::{COMPONENT, OTHERS, allowed, hub, marks, refused};
-use crate::support::chart::{Attempt, install, user};
-use crate::support::kueue::{install_kueue, multi_kueue_cluster, multi_kueue_config};
-use crate::support::{Hub, world};
+use crate::support::chart::{Attempt, user};
+use crate::support::kueue::{multi_kueue_cluster, multi_kueue_config};
+use crate::support::world;
 
 const KUEUE: &str = "'hub-addons-consumers-multikueue'";
 
 #[tokio::test]
-async fn consumer_access_is_held_to_clusters_with_their_own_profiles_and_to_the_declared_list() {
+async fn consumer_access_is_held_to_clusters_with_their_own_profiles_and_to_what_it_has_created() {
     use Attempt::{Create, Delete, Patch};
     let hub = hub().await;
     let labels = "must have its labels";
     let own = "only change and delete objects of Kueue that it has created";
     let profile = "must refer to the ClusterProfile of its own name";
-    let declared = "only write the MultiKueueConfigs that a consumer declares";
     let bare = "must not change owners and finalizers";
     let to = |profile: &str| json!({ "clusterSource": { "clusterProfileRef": { "name": profile } } });
     let marked = |object: Object, spec: Value| {
@@ -27,18 +25,15 @@ async fn consumer_access_is_held_to_clusters_with_their_own_profiles_and_to_the_
     };
     let ours = marked(multi_kueue_cluster("c1"), to("c1"));
     let list = marked(multi_kueue_config("multikueue"), json!({ "clusters": ["c1"] }));
-    let retired = marked(multi_kueue_config("retired"), json!({ "clusters": ["c1"] }));
     let theirs = multi_kueue_cluster("theirs").field("spec", to("theirs"));
     allowed(&hub, &user(COMPONENT), vec![Create(ours.clone()), Create(list.clone())]).await;
-    world::create(&hub.ocm, [ours.clone(), list.clone(), retired.clone(), theirs.clone()]).await;
+    world::create(&hub.ocm, [ours.clone(), list.clone(), theirs.clone()]).await;
     let kubeconfig = json!({ "clusterSource": { "kubeConfig": { "location": "a" } } });
     let held = json!({ "metadata": { "finalizers": ["example.com/hold"] } });
     let cases = vec![
         (Create(multi_kueue_cluster("c2").field("spec", to("c2"))), labels),
         (Create(marked(multi_kueue_cluster("c2"), to("c1"))), profile),
         (Create(marked(multi_kueue_cluster("c2"), kubeconfig)), profile),
-        (Create(marked(multi_kueue_config("eve"), json!({ "clusters": ["c1"] }))), declared),
-        (Patch(retired.clone(), json!({ "spec": { "clusters": ["c2"] } })), declared),
         (Patch(ours.clone(), json!({ "metadata": { "labels": null } })), labels),
         (Patch(ours.clone(), json!({ "spec": to("c2") })), profile),
         (Patch(ours.clone(), held.clone()), bare),
@@ -47,8 +42,7 @@ async fn consumer_access_is_held_to_clusters_with_their_own_profiles_and_to_the_
     ];
     refused(&hub, &user(COMPONENT), cases, KUEUE).await;
     let more = json!({ "spec": { "clusters": ["c1", "c2"] } });
-    let attempts =
-        vec![Patch(list.clone(), more.clone()), Delete(list.clone()), Delete(retired), Delete(ours.clone())];
+    let attempts = vec![Patch(list.clone(), more.clone()), Delete(list.clone()), Delete(ours.clone())];
     allowed(&hub, &user(COMPONENT), attempts).await;
 
     let change = "only consumer access may set or remove its labels";
@@ -70,39 +64,4 @@ async fn consumer_access_is_held_to_clusters_with_their_own_profiles_and_to_the_
         Delete(theirs),
     ];
     allowed(&hub, "eve", attempts).await;
-}
-
-#[tokio::test]
-async fn consumer_access_may_write_each_of_several_declared_lists() {
-    use Attempt::{Create, Patch};
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
-    world::create(&hub.ocm, [ocm::namespace("team")]).await;
-    install_kueue(&hub).await;
-    let of_app = ["namespace=team", "serviceAccountName=app", "managedServiceAccount=app"];
-    let lists = [
-        "access.multiKueueConfigs[0].name=gpu",
-        "access.multiKueueConfigs[0].clusterSelector.matchLabels.tier=gpu",
-        "access.multiKueueConfigs[1].name=cpu",
-        "access.multiKueueConfigs[1].clusterSelector.matchLabels.tier=cpu",
-    ];
-    let values: Vec<String> =
-        of_app.into_iter().chain(lists).map(|value| format!("consumers.app.{value}")).collect();
-    let mut values: Vec<&str> = values.iter().map(String::as_str).collect();
-    values.push("policies.clusterManagers.users={ocm}");
-    install(&hub, &values).await;
-    let list = |name: &str| {
-        let config = multi_kueue_config(name);
-        config
-            .field("metadata", json!({ "name": name, "labels": marks() }))
-            .field("spec", json!({ "clusters": ["c1"] }))
-    };
-    world::create(&hub.ocm, [list("cpu"), list("other")]).await;
-    let more = json!({ "spec": { "clusters": ["c1", "c2"] } });
-    allowed(&hub, &user(COMPONENT), vec![Create(list("gpu")), Patch(list("cpu"), more.clone())]).await;
-    let declared = "only write the MultiKueueConfigs that a consumer declares";
-    refused(&hub, &user(COMPONENT), vec![(Create(list("eve")), declared)], KUEUE).await;
-    // RBAC names the lists, too.
-    let client = hub.client_like(&user(COMPONENT), &[]).await.unwrap();
-    let refusal = Patch(list("other"), more).by(&client).await.unwrap_err();
-    assert!(refusal.contains("cannot patch resource"), "{refusal}");
 }

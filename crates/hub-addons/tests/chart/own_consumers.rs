@@ -1,4 +1,4 @@
-//! Consumers with an identity of their own: what the values give them, and what a process with the permissions of consumer
+//! Applications with an identity of their own: what they are given, and what a process with the permissions of consumer
 //! access cannot give to the user server.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
@@ -7,36 +7,22 @@ use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
-use crate::consumers::{COMPONENT, account, allowed, marks, refused, work};
-use crate::support::chart::{
-    Attempt, REGISTRY, RELEASE, chart, helm, install, refused_writes, run, start, user,
-};
+use crate::consumers::{COMPONENT, account, allowed, declare, marks, refused, work};
+use crate::support::chart::{Attempt, install, refused_writes, start, user};
 use crate::support::cluster_permission::{cluster_permission, install_cluster_permission};
 use crate::support::world::{self, get, merge};
 use crate::support::{Hub, SOON};
 
 const SERVER: &str = "hub-addons-user-server";
-const DECLARED: [&str; 13] = [
+const OWN: [&str; 4] = [
     // Whoever plays Open Cluster Management here also edits what the policies protect.
     "policies.clusterManagers.users={ocm}",
     "userServer.enabled=true",
-    "consumers.kueue.namespace=team",
-    "consumers.kueue.identity=own",
-    "consumers.kueue.serviceAccountNames={manager}",
-    "consumers.kueue.access.clusterRoles[0].name=view",
-    "consumers.kueue.access.clusterRoles[1].name=edit",
-    "consumers.kueue.access.clusterRoles[1].namespaces={jobs}",
-    "consumers.argocd.namespace=other",
-    "consumers.argocd.identity=own",
-    "consumers.argocd.serviceAccountNames={server,controller}",
-    "consumers.argocd.access.clusterRoles[0].name=edit",
+    "consumerAccess.enabled=true",
     "consumerAccess.allowedClusterRoles={view,edit}",
 ];
 /// The same by ClusterPermissions.
-const BY_PERMISSIONS: [&str; 2] = [
-    "consumers.kueue.access.permissions=ClusterPermission",
-    "consumers.argocd.access.permissions=ClusterPermission",
-];
+const BY_PERMISSIONS: [&str; 1] = ["consumerAccess.permissions=ClusterPermission"];
 
 async fn hub(more: &[&str]) -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
@@ -44,7 +30,13 @@ async fn hub(more: &[&str]) -> Hub {
     world::create(&hub.ocm, namespaces).await;
     ocm::cluster_set("s").create(&hub.ocm).await.unwrap();
     install_cluster_permission(&hub).await;
-    install(&hub, &[&DECLARED[..], more].concat()).await;
+    install(&hub, &[&OWN[..], more].concat()).await;
+    let own = |accounts: Value, permissions: Value| json!({ "identity": "Own", "serviceAccountNames": accounts, "permissions": permissions });
+    let permissions = json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["jobs"] }]);
+    declare(&hub, ocm::cluster_access("team", "kueue", &own(json!(["manager"]), permissions))).await;
+    let permissions = json!([{ "clusterRole": "edit" }]);
+    declare(&hub, ocm::cluster_access("other", "argocd", &own(json!(["server", "controller"]), permissions)))
+        .await;
     hub
 }
 
@@ -157,10 +149,10 @@ fn ours(edit: impl FnOnce([&mut Value; 3])) -> Object {
 
 #[tokio::test]
 async fn the_user_server_is_given_no_other_user_and_no_other_role_by_manifest_works() {
-    use Attempt::{Create, Delete, Patch};
+    use Attempt::{Create, Delete};
     let hub = hub(&[]).await;
-    let impersonates = "may impersonate only the users that consumers declare";
-    let binds = "only bind the ClusterRoles that a consumer declares";
+    let impersonates = "may impersonate only ServiceAccounts of the hub";
+    let binds = "only bind the ClusterRoles in consumerAccess.allowedClusterRoles";
     let contains = "must contain only bindings, and the ClusterRole";
     let create = |edit: fn([&mut Value; 3])| Create(ours(edit));
     let role = |edit: fn(&mut Value)| Create(ours(|[_, role, _]| edit(&mut role["rules"])));
@@ -170,6 +162,12 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_manifest_wo
     let cases = vec![
         (role(|it| it[0]["resourceNames"] = json!([])), impersonates),
         (role(|it| it[0]["resourceNames"] = json!(["system:admin"])), impersonates),
+        (
+            role(|it| {
+                it[0]["resourceNames"] = json!(["cluster:hub:system:serviceaccount:kube-system:admin"]);
+            }),
+            impersonates,
+        ),
         (role(|it| drop(it[0].as_object_mut().unwrap().remove("resourceNames"))), impersonates),
         (role(|it| it[0]["resources"] = json!(["groups"])), impersonates),
         (role(|it| it[0]["resources"] = json!(["*"])), impersonates),
@@ -187,9 +185,10 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_manifest_wo
         (create(|[.., acts]| acts["subjects"][0]["namespace"] = json!("kube-system")), binds),
         (create(|[.., acts]| acts["roleRef"]["name"] = json!("cluster-admin")), binds),
         (binding(|it| it["roleRef"]["name"] = json!("cluster-admin")), binds),
-        (binding(|it| it["roleRef"]["name"] = json!("edit")), binds),
-        (binding(|it| it["subjects"] = json!([user_of("other", "server")])), binds),
-        (binding(|it| it["subjects"] = json!([user_of("team", "eve")])), binds),
+        (binding(|it| it["roleRef"] = json!({})), binds),
+        (binding(|it| it["subjects"] = json!([user_of("kube-system", "server")])), binds),
+        (binding(|it| it["subjects"] = json!([user_of("team", "eve:admin")])), binds),
+        (binding(|it| it["subjects"][0]["name"] = json!("admin")), binds),
         (binding(|it| it["subjects"] = json!([])), binds),
         (binding(|it| it["subjects"][0]["kind"] = json!("Group")), binds),
         (binding(|it| it["metadata"]["name"] = json!("cluster-admin")), contains),
@@ -212,8 +211,8 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_manifest_wo
     ];
     refused(&hub, &user(COMPONENT), cases, "'hub-addons-consumers-own-manifestworks'").await;
     let works = "'hub-addons-consumers-manifestworks'";
-    let other = permissions(work("default", "other"), &json!({}), |_| {});
-    refused(&hub, &user(COMPONENT), vec![(Create(other), "that consumers declare")], works).await;
+    let other = permissions(ours(|_| {}), &json!({}), |it| it["metadata"]["name"] = json!("other"));
+    refused(&hub, &user(COMPONENT), vec![(Create(other), "with the names of its accounts")], works).await;
     let labelled = create(|[_, role, _]| {
         role["metadata"]["labels"] = json!({ "app.kubernetes.io/managed-by": "hub-addons" });
     });
@@ -234,15 +233,12 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_manifest_wo
     let asks = server(|it| it["labels"][ocm::SYNC_LABEL] = json!("true"));
     let limited = server(|it| it["annotations"] = json!({ ocm::SYNC_NAMESPACES_ANNOTATION: "team" }));
     let cases = vec![
-        (Create(asks), "must not have the label for copies"),
-        (Create(limited), "must be limited to the namespace of its consumer"),
+        (Create(asks), "must not have the label and the annotation for copies"),
+        (Create(limited), "must not have the label and the annotation for copies"),
     ];
     refused(&hub, &user(COMPONENT), cases, accounts).await;
     let plain = server(|_| {});
-    allowed(&hub, &user(COMPONENT), vec![Create(plain.clone())]).await;
-    plain.create(&hub.ocm).await.unwrap();
-    let long = Patch(plain, json!({ "spec": { "rotation": { "validity": "8640h0m0s" } } }));
-    refused(&hub, &user(COMPONENT), vec![(long, "must have the validity")], accounts).await;
+    allowed(&hub, &user(COMPONENT), vec![Create(plain)]).await;
 }
 
 #[tokio::test]
@@ -250,8 +246,8 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_cluster_per
     use Attempt::Create;
     let hub = hub(&BY_PERMISSIONS).await;
     let policy = "'hub-addons-consumers-own-clusterpermissions'";
-    let impersonates = "may impersonate only the users that consumers declare";
-    let binds = "only bind the ClusterRoles that a consumer declares";
+    let impersonates = "may impersonate only ServiceAccounts of the hub";
+    let binds = "only bind the ClusterRoles in consumerAccess.allowedClusterRoles";
     let acts = "only the account of the user server may impersonate";
     let of = |edit: fn(&mut Value)| {
         let server = json!({
@@ -284,60 +280,11 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_cluster_per
         (of(|it| it["clusterRoleBinding"]["subject"] = user_of("team", "manager")), acts),
         (of(|it| it["clusterRoleBinding"]["roleRef"] = role_ref("cluster-admin")), acts),
         (of(|it| it["clusterRoleBindings"][0]["roleRef"]["name"] = json!("cluster-admin")), binds),
-        (of(|it| it["clusterRoleBindings"][0]["roleRef"]["name"] = json!("edit")), binds),
-        (of(|it| it["clusterRoleBindings"][0]["subjects"][0] = user_of("team", "eve")), binds),
+        (of(|it| it["clusterRoleBindings"][0]["subjects"][0] = user_of("kube-system", "eve")), binds),
         (of(|it| it["clusterRoleBindings"][0]["subject"] = user_of("team", "manager")), binds),
-        (of(|it| it["roleBindings"][0]["namespace"] = json!("kube-system")), binds),
         (of(|it| it["roleBindings"][0]["namespace"] = Value::Null), binds),
         (of(|it| it["roles"] = json!([])), "must contain nothing but bindings"),
     ];
     refused(&hub, &user(COMPONENT), cases, policy).await;
     allowed(&hub, &user(COMPONENT), vec![of(|_| {})]).await;
-}
-
-/// Why the chart is not rendered with these values.
-async fn refusal(values: &[&str]) -> String {
-    let chart = chart().display().to_string();
-    let mut arguments = ["template", RELEASE, &chart, REGISTRY].map(str::to_owned).to_vec();
-    arguments.extend(values.iter().map(|value| format!("--set={value}")));
-    let ended = run(helm(), None, &arguments).await;
-    assert_ne!(ended.code, Some(0), "{values:?} are accepted");
-    ended.stderr
-}
-
-#[tokio::test]
-async fn values_of_an_own_identity_that_do_not_belong_together_are_refused() {
-    for (value, words) in [
-        ("userServer.enabled=false", "userServer.enabled is false"),
-        ("userServer.namespaces={other}", "userServer.namespaces does not list its namespace team"),
-        ("consumers.kueue.serviceAccountName=manager", "serviceAccountName"),
-        ("consumers.kueue.managedServiceAccount=kueue", "managedServiceAccount"),
-        ("consumers.kueue.follow=true", "follow"),
-        ("consumers.kueue.access.rotation.validity=24h", "rotation"),
-        ("consumers.kueue.access.permissions=ClusterPermission", "declare different permissions"),
-        ("consumers.kueue.identity=account", "serviceAccountName"),
-        ("consumers.kueue.identity=owner", "identity"),
-        ("consumers.kueue.access.clusterRoles[0].name=cluster-admin", "allowedClusterRoles does not list"),
-    ] {
-        let values = [&DECLARED[..], &[value]].concat();
-        let error = refusal(&values).await;
-        assert!(error.contains(words), "{value}: {error}");
-    }
-    let named = [
-        "consumers.Kueue.namespace=team",
-        "consumers.Kueue.identity=own",
-        "consumers.Kueue.serviceAccountNames={manager}",
-        "consumers.Kueue.access.permissions=ManifestWork",
-    ];
-    let error = refusal(&[&DECLARED[..1], &named].concat()).await;
-    assert!(error.contains("must consist of lower-case letters"), "{error}");
-    let taken = [
-        "consumers.app.namespace=team",
-        "consumers.app.serviceAccountName=app",
-        "consumers.app.managedServiceAccount=hub-addons-user-server",
-        "consumers.app.access.clusterRoles[0].name=view",
-    ];
-    let values = [&DECLARED[..], &taken].concat();
-    let error = refusal(&values).await;
-    assert!(error.contains("which is that of the user server"), "{error}");
 }

@@ -656,10 +656,11 @@ async fn no_other_user_claims_our_names_where_v1alpha2_alone_is_served() {
 #[tokio::test]
 async fn no_expression_has_a_warning() {
     let direct = "featureGates.clusterProfileDirectAccessProvider=true";
-    let follows = "consumers.app.namespace=default,consumers.app.serviceAccountName=app,\
-                   consumers.app.managedServiceAccount=app,consumers.app.follow=true";
+    let access = "consumerAccess.enabled=true,consumerAccess.argoCDNamespaces={default},\
+                  consumerAccess.permissions=ClusterPermission,consumerAccess.allowedClusterRoles={view}";
+    let own = "userServer.enabled=true,userServer.proxyServer.namespace=proxy";
     let labels = "policies.protectClusterSets.enabled=true";
-    let hub = installed(LocalHub::builder(), &[direct, follows, labels], &[]).await;
+    let hub = installed(LocalHub::builder(), &[direct, access, own, labels], &[]).await;
     let mut known = warnings(&hub).await;
     install(&hub, &["accessProvider.clusterProxy.namespace=proxy", "profiles.split=true", direct]).await;
     known.extend(warnings(&hub).await);

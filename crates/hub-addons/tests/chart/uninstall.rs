@@ -1,4 +1,4 @@
-//! `helm uninstall`: its hook fails while accounts of consumers are left. No Job runs here, so this test runs its
+//! `helm uninstall`: its hook fails while access is declared or accounts are left. No Job runs here, so this test runs its
 //! container.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
@@ -10,18 +10,14 @@ use local_hub::ocm::{self, Object};
 use local_hub::{LocalHub, eventually};
 use serde_json::json;
 
+use crate::consumers::declare;
 use crate::support::chart::{NAMESPACE, RELEASE, helm, install, run};
 use crate::support::command::{Ended, hub_addons};
 use crate::support::world::{self, get};
 use crate::support::{Hub, SOON};
 
 const HOOK: &str = "hub-addons-uninstall";
-const CONSUMER: [&str; 4] = [
-    "consumers.app.namespace=team",
-    "consumers.app.serviceAccountName=app",
-    "consumers.app.managedServiceAccount=app",
-    "consumers.app.access.rotation.enabled=true",
-];
+const ENABLED: &str = "consumerAccess.enabled=true";
 
 /// Runs `helm uninstall` and the container of its Job.
 async fn uninstall(hub: &Hub) -> (Ended, Ended) {
@@ -57,10 +53,10 @@ async fn uninstall(hub: &Hub) -> (Ended, Ended) {
 }
 
 #[tokio::test]
-async fn an_uninstallation_stops_while_consumers_have_access_to_clusters() {
+async fn an_uninstallation_stops_while_applications_have_access_to_clusters() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     world::create(&hub.ocm, ["team", "c1"].map(ocm::namespace)).await;
-    install(&hub, &CONSUMER).await;
+    install(&hub, &[ENABLED]).await;
     let mark = |object: Object, installation: &str| {
         object
             .label("app.kubernetes.io/component", "consumer-access")
@@ -69,21 +65,27 @@ async fn an_uninstallation_stops_while_consumers_have_access_to_clusters() {
     let (left, other) =
         (ocm::managed_service_account("c1", "app"), ocm::managed_service_account("c1", "other"));
     // Besides the chart's own account, only a cluster manager may set the labels.
-    let values = [&CONSUMER[..], &["policies.clusterManagers.users={ocm}"]].concat();
-    install(&hub, &values).await;
+    install(&hub, &[ENABLED, "policies.clusterManagers.users={ocm}"]).await;
     eventually("the account is there", SOON, async || mark(left.clone(), NAMESPACE).create(&hub.ocm).await)
         .await;
     world::create(&hub.ocm, [mark(other, "elsewhere")]).await;
+    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"] });
+    let declared = ocm::cluster_access("team", "app", &spec);
+    declare(&hub, declared.clone()).await;
 
     let (helm, command) = uninstall(&hub).await;
     assert_eq!((helm.code == Some(0), command.code), (false, Some(1)), "{}", command.stdout);
-    let told = "1 are left (c1/app): set consumerAccess.withdraw=true";
-    assert!(command.stdout.contains(told), "{}", command.stdout);
+    for left in ["1 are left (team/app): delete every ClusterAccess", "1 are left (c1/app)"] {
+        assert!(command.stdout.contains(left), "{}", command.stdout);
+    }
     let deployment =
         Object::new(("apps", "v1", "Deployment"), "deployments", Some(NAMESPACE), "hub-addons-consumers");
     assert!(get(&hub.ocm, &deployment).await.is_some(), "the controller that withdraws still runs");
 
     world::delete(&hub.ocm, &left).await;
+    let (helm, command) = uninstall(&hub).await;
+    assert_eq!((helm.code == Some(0), command.code), (false, Some(1)), "{}", command.stdout);
+    world::delete(&hub.ocm, &declared).await;
     let (helm, command) = uninstall(&hub).await;
     assert_eq!((helm.code, command.code), (Some(0), Some(0)), "{}{}", helm.stderr, command.stdout);
     assert!(get(&hub.ocm, &deployment).await.is_none());

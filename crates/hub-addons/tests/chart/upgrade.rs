@@ -122,7 +122,7 @@ async fn renamed_values_are_refused_before_anything_changes() {
         (
             "--set=consumers[0].namespace=team,consumers[0].serviceAccountName=app,\
              consumers[0].managedServiceAccount=app,consumers[0].clusters={c1}",
-            "write consumers as a map",
+            "create ClusterAccess objects",
         ),
         ("--set=replicas=3", "write replicaCount"),
     ] {

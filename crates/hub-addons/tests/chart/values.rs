@@ -48,7 +48,7 @@ async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
 
 #[tokio::test]
 async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
-    let cases: [(&[&str], &str); 58] = [
+    let cases: [(&[&str], &str); 57] = [
         (&["replica=3"], "'replica' not allowed"),
         (&["featureGate.clusterProfile=true"], "write featureGates'"),
         (&["featureGates.clusterProfile=yes"], "got string, want boolean"),
@@ -69,8 +69,8 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["accessProvider.static.server=http://a/{cluster}"], "/accessProvider/static/server"),
         (&["accessProvider.static.ca=Secret/a/b/c"], "/accessProvider/static/ca"),
         (&["accessProvider.direct.nam=a"], "'nam' not allowed"),
-        (&["consumers.app.namespace=a"], "missing properties 'serviceAccountName', 'managedServiceAccount'"),
-        (&["consumers.app.name=a"], "'name' not allowed"),
+        (&["consumerAccess.permissions=Role"], "'ManifestWork', 'ClusterPermission'"),
+        (&["consumerAccess.withdraw=true"], "'withdraw' not allowed"),
         (&["crds.enabled=maybe"], "/crds/enabled"),
         (&["consumerAccess.enabled=maybe"], "/consumerAccess/enabled"),
         (&["crds.clusterProfileLists=set"], "'map', 'atomic', 'v1alpha2'"),
@@ -132,14 +132,6 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
                 "image.digest=sha256:0123456789012345678901234567890123456789012345678901234567890123",
             ],
             "image.tag would have no effect beside image.digest",
-        ),
-        (
-            &[
-                "consumers.app.namespace=a",
-                "consumers.app.serviceAccountName=a",
-                "consumers.app.managedServiceAccount=a",
-            ],
-            "names no clusters",
         ),
     ];
     for (values, words) in cases {

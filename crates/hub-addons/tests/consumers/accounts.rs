@@ -9,7 +9,7 @@ use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{HubBuilder, LocalHub, Requests, eventually};
 use serde_json::{Value, json};
 
-use crate::support::command::{hub_addons, kubectl_clusterprofile};
+use crate::support::command::kubectl_clusterprofile;
 use crate::support::world::{self, get, merge, told};
 use crate::support::{Addons, Hub, SOON, USER, rights};
 
@@ -18,13 +18,12 @@ const GATE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessPro
 const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access\"}";
 const TEAM: &str = "team";
 
-fn declared() -> String {
-    let roles = json!([{ "name": "view" }, { "name": "edit", "namespaces": ["jobs"] }]);
-    json!([{ "namespace": TEAM, "managedServiceAccount": "app", "clusterRoles": roles }]).to_string()
-}
+const PERMIT: &str = "--grant-permissions";
 
-fn consumers(declared: &str) -> String {
-    format!("--consumers={declared}")
+fn access(namespace: &str, name: &str) -> Object {
+    let roles = json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["jobs"] }]);
+    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": roles });
+    ocm::cluster_access(namespace, name, &spec)
 }
 
 fn account(cluster: &str) -> Object {
@@ -44,6 +43,7 @@ async fn cluster(client: &Client, name: &str, set: &str) {
 async fn hub_with(builder: HubBuilder) -> Hub {
     let hub = Hub::start(builder, rights::consumer_access(&["app"])).await;
     world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("s"), ocm::cluster_set("other")]).await;
+    world::create(&hub.ocm, [access(TEAM, "app")]).await;
     hub
 }
 
@@ -52,7 +52,7 @@ async fn hub() -> Hub {
 }
 
 async fn start(hub: &Hub) -> Addons {
-    Addons::beside(hub, &[GATE, &consumers(&declared())]).await
+    Addons::beside(hub, &[GATE, PERMIT]).await
 }
 
 /// Waits until a cluster has the account and its permissions.
@@ -69,13 +69,16 @@ async fn bare(client: &Client, cluster: &str) {
     world::gone(client, &work(cluster)).await;
 }
 
-/// The program's writes, except those for its Lease and Events.
+/// The program's writes, except those for its Lease, Events and statuses.
 fn writes(requests: &Requests) -> Requests {
     writes_of(requests, USER)
 }
 
 fn writes_of(requests: &Requests, user: &str) -> Requests {
-    requests.of_user(user).writes().matching(|request| !["leases", "events"].contains(&&*request.resource))
+    requests
+        .of_user(user)
+        .writes()
+        .matching(|request| !["leases", "events", "clusteraccesses"].contains(&&*request.resource))
 }
 
 fn targets(requests: &Requests) -> Vec<String> {
@@ -247,8 +250,7 @@ async fn the_hub_itself_is_excluded_until_it_is_included() {
     addons.measures("hub_addons_findings{reason=\"LocalClusterExcluded\"}", 1.0).await;
     addons.stop().await;
 
-    let declared = consumers(&declared());
-    let addons = Addons::beside(&hub, &[GATE, &declared, "--consumer-local-cluster"]).await;
+    let addons = Addons::beside(&hub, &[GATE, PERMIT, "--consumer-local-cluster"]).await;
     equipped(&hub.ocm, "hub").await;
     addons.stop().await;
     // What was created while it was included is withdrawn.
@@ -344,7 +346,7 @@ async fn without_one_list_nothing_is_created_and_at_most_the_account_withdrawn()
         let user = format!("without-{resource}");
         hub.grant(&user, fewer).await.unwrap();
         let mark = hub.audit().mark().await.unwrap();
-        let addons = Addons::launch(&hub, "without", &user, &[GATE, &consumers(&declared())]).await;
+        let addons = Addons::launch(&hub, "without", &user, &[GATE, PERMIT]).await;
         addons.works().await;
         // The list is refused twice: everything that the first refusal could lead to has happened.
         eventually("the list is refused", SOON, async || {
@@ -380,7 +382,7 @@ async fn an_account_that_may_not_be_deleted_loses_its_permissions_and_is_deleted
         rule.verbs.retain(|verb| verb != "delete");
     }
     hub.grant(KEEPER, fewer).await.unwrap();
-    let addons = Addons::launch(&hub, KEEPER, KEEPER, &[GATE, &consumers(&declared())]).await;
+    let addons = Addons::launch(&hub, KEEPER, KEEPER, &[GATE, PERMIT]).await;
     equipped(&hub.ocm, "c1").await;
     world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
     world::gone(&hub.ocm, &work("c1")).await;
@@ -412,7 +414,7 @@ async fn an_account_is_deleted_as_soon_as_it_may_although_its_permissions_may_no
         rules
     };
     hub.grant(KEEPER, without_deletes(&["managedserviceaccounts", "manifestworks"])).await.unwrap();
-    let addons = Addons::launch(&hub, KEEPER, KEEPER, &[GATE, &consumers(&declared())]).await;
+    let addons = Addons::launch(&hub, KEEPER, KEEPER, &[GATE, PERMIT]).await;
     equipped(&hub.ocm, "c1").await;
     world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
     told(&hub.ocm, &account("c1"), "WriteRefused").await;
@@ -453,40 +455,221 @@ async fn permissions_that_cannot_be_read_are_recreated() {
 }
 
 #[tokio::test]
-async fn a_consumer_that_is_no_longer_declared_loses_its_accounts_and_their_permissions() {
-    // The permissions are garbage-collected: without a declaration, no permission to read them is needed.
-    let hub = hub_with(LocalHub::builder()).await;
-    cluster(&hub.ocm, "c1", "s").await;
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let addons = start(&hub).await;
-    equipped(&hub.ocm, "c1").await;
-    addons.stop().await;
-    let _addons = Addons::beside(&hub, &[GATE, "--consumers=[]"]).await;
-    bare(&hub.ocm, "c1").await;
-}
-
-#[tokio::test]
-async fn all_access_is_withdrawn_the_account_first() {
+async fn an_object_that_was_deleted_while_nothing_ran_loses_its_accounts_and_then_their_permissions() {
     let hub = hub().await;
     cluster(&hub.ocm, "c1", "s").await;
     ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
     let addons = start(&hub).await;
     equipped(&hub.ocm, "c1").await;
     addons.stop().await;
+    world::delete(&hub.ocm, &access(TEAM, "app")).await;
     let mark = hub.audit().mark().await.unwrap();
-    let _addons = Addons::beside(&hub, &[GATE, &consumers(&declared()), "--withdraw-consumers"]).await;
+    let addons = start(&hub).await;
     bare(&hub.ocm, "c1").await;
+    addons.measures(IDLE, 0.0).await;
     let writes = writes(&hub.audit().since(&mark).await.unwrap());
     assert_eq!(targets(&writes), ["delete managedserviceaccounts c1", "delete manifestworks c1"]);
+    // Created again, it has everything again.
+    world::create(&hub.ocm, [access(TEAM, "app")]).await;
+    equipped(&hub.ocm, "c1").await;
 }
 
 #[tokio::test]
-async fn two_consumers_with_one_account_are_refused_before_anything_is_written() {
-    let of = |namespace: &str| json!({ "namespace": namespace, "managedServiceAccount": "app" });
-    let both = consumers(&json!([of("a"), of("b")]).to_string());
-    let ended = hub_addons(&["run", GATE, &both], &[]).await;
-    assert_ne!(ended.code, Some(0));
-    assert!(ended.stderr.contains("both declare the ManagedServiceAccount app"), "{}", ended.stderr);
-    let ended = hub_addons(&["run", GATE], &[]).await;
-    assert!(ended.stderr.contains("requires --consumers"), "{}", ended.stderr);
+async fn a_namespace_that_goes_takes_the_object_and_the_access_with_it() {
+    let hub = hub_with(LocalHub::builder()).await;
+    cluster(&hub.ocm, "c1", "s").await;
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let _addons = start(&hub).await;
+    equipped(&hub.ocm, "c1").await;
+    world::delete(&hub.ocm, &ocm::namespace(TEAM)).await;
+    bare(&hub.ocm, "c1").await;
+    world::gone(&hub.ocm, &ocm::namespace(TEAM)).await;
+}
+
+/// Waits until a condition of an object has this status and reason, and returns the object.
+async fn shows(client: &Client, access: &Object, kind: &str, expected: [&str; 2]) -> Value {
+    eventually(&format!("{access} is {kind} {expected:?}"), SOON, async || {
+        let shown = get(client, access).await.unwrap_or_default()["status"].clone();
+        let conditions = shown["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|it| it["type"] == kind).cloned().unwrap_or_default();
+        if [&found["status"], &found["reason"]] == expected { Ok(()) } else { Err(shown.to_string()) }
+    })
+    .await;
+    get(client, access).await.unwrap()
+}
+
+#[tokio::test]
+async fn of_two_objects_that_ask_for_one_account_the_second_has_it_when_the_first_is_gone() {
+    let hub = hub().await;
+    cluster(&hub.ocm, "c1", "s").await;
+    // If both are created in one second, the name decides.
+    let second = access("zebra", "app");
+    world::create(
+        &hub.ocm,
+        [ocm::namespace("zebra"), second.clone(), ocm::bound(TEAM, "s"), ocm::bound("zebra", "s")],
+    )
+    .await;
+    let _addons = start(&hub).await;
+    let (owner, _) = equipped(&hub.ocm, "c1").await;
+    assert_eq!(owner["metadata"]["annotations"][ocm::SYNC_NAMESPACES_ANNOTATION], TEAM);
+    shows(&hub.ocm, &second, "Accepted", ["False", "Conflict"]).await;
+    let note = told(&hub.ocm, &second, "AccessNotAccepted").await;
+    assert!(note.contains("team/app"), "{note}");
+    world::delete(&hub.ocm, &access(TEAM, "app")).await;
+    shows(&hub.ocm, &second, "Accepted", ["True", "Accepted"]).await;
+    eventually("the account is that of the second", SOON, async || {
+        let shown = get(&hub.ocm, &account("c1")).await.unwrap_or_default();
+        let of = &shown["metadata"]["annotations"][ocm::SYNC_NAMESPACES_ANNOTATION];
+        if of == "zebra" { Ok(()) } else { Err(shown.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_status_names_what_is_missing_until_every_cluster_is_ready() {
+    let hub = hub().await;
+    let object = access(TEAM, "app");
+    let addons = start(&hub).await;
+    shows(&hub.ocm, &object, "Ready", ["False", "NoCluster"]).await;
+    for name in ["c1", "c2"] {
+        cluster(&hub.ocm, name, "s").await;
+    }
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let shown = shows(&hub.ocm, &object, "Ready", ["False", "ClustersNotReady"]).await;
+    assert_eq!(
+        shown["status"]["clusters"],
+        json!({ "granted": 2, "selected": 2, "ready": 0, "notGranted": 0 })
+    );
+    let condition = json!({ "conditions": [{
+        "type": "Applied", "status": "True", "reason": "Applied", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }] });
+    for name in ["c1", "c2"] {
+        equipped(&hub.ocm, name).await;
+        let token =
+            json!({ "tokenSecretRef": { "name": "app", "lastRefreshTimestamp": "2026-01-01T00:00:00Z" } });
+        world::merge_status(&hub.ocm, &account(name), &token).await;
+        world::merge_status(&hub.ocm, &work(name), &condition).await;
+    }
+    let shown = shows(&hub.ocm, &object, "Ready", ["True", "Ready"]).await;
+    assert_eq!(shown["status"]["clusters"]["ready"], 2);
+    assert_eq!(shown["status"].get("notReady"), None);
+    addons.stop().await;
+    // A restart writes no status.
+    let mark = hub.audit().mark().await.unwrap();
+    let addons = start(&hub).await;
+    addons.measures("hub_addons_queue_depth{controller=\"consumer-access-status\"}", 0.0).await;
+    let requests = hub.audit().since(&mark).await.unwrap().of_user(USER).writes();
+    assert_eq!(requests.count(|it| it.resource == "clusteraccesses"), 0, "{requests}");
+}
+
+#[tokio::test]
+async fn a_placement_narrows_the_grant_and_grants_nothing() {
+    let hub = hub().await;
+    let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let crd = json!({
+        "metadata": { "name": "placementdecisions.cluster.open-cluster-management.io" },
+        "spec": {
+            "group": "cluster.open-cluster-management.io", "scope": "Namespaced",
+            "names": { "kind": "PlacementDecision", "plural": "placementdecisions" },
+            "versions": [{
+                "name": "v1beta1", "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": { "status": any } } },
+            }],
+        },
+    });
+    hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
+    for (name, set) in [("c1", "s"), ("c2", "s"), ("c3", "other")] {
+        cluster(&hub.ocm, name, set).await;
+    }
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let object = access(TEAM, "app");
+    merge(&hub.ocm, &object, &json!({ "spec": { "clusters": { "placementRef": { "name": "gpus" } } } }))
+        .await;
+    let gvk = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
+    let decision = Object::new(gvk, "placementdecisions", Some(TEAM), "gpus-1")
+        .label("cluster.open-cluster-management.io/placement", "gpus");
+    let decides = async |clusters: &[&str]| {
+        let list: Vec<_> = clusters.iter().map(|name| json!({ "clusterName": name, "reason": "" })).collect();
+        world::merge_status(&hub.ocm, &decision, &json!({ "decisions": list })).await;
+    };
+    world::create(&hub.ocm, [decision.clone()]).await;
+    decides(&["c1", "c3"]).await;
+    let addons = start(&hub).await;
+    equipped(&hub.ocm, "c1").await;
+    let counts = async |expected: Value| {
+        eventually(&format!("the status counts {expected}"), SOON, async || {
+            let shown = get(&hub.ocm, &object).await.unwrap()["status"]["clusters"].clone();
+            if shown == expected { Ok(()) } else { Err(shown.to_string()) }
+        })
+        .await;
+    };
+    counts(json!({ "granted": 2, "selected": 1, "ready": 0, "notGranted": 1 })).await;
+    decides(&["c2"]).await;
+    bare(&hub.ocm, "c1").await;
+    equipped(&hub.ocm, "c2").await;
+    counts(json!({ "granted": 2, "selected": 1, "ready": 0, "notGranted": 0 })).await;
+    world::delete(&hub.ocm, &decision).await;
+    bare(&hub.ocm, "c2").await;
+    addons.measures(IDLE, 0.0).await;
+    assert_eq!((get(&hub.ocm, &account("c1")).await, get(&hub.ocm, &account("c3")).await), (None, None));
+}
+
+#[tokio::test]
+async fn the_schema_rejects_what_could_not_be_used_with_a_sentence() {
+    let hub = hub().await;
+    let valid = json!({ "identity": "Copy", "serviceAccountNames": ["app"] });
+    for (patch, words) in [
+        (json!({ "identity": "Other" }), "Unsupported value"),
+        (json!({ "serviceAccountNames": [] }), "at least 1 items"),
+        (json!({ "serviceAccountNames": ["a:b"] }), "should match"),
+        (
+            json!({ "identity": "Own", "managedServiceAccountName": "x" }),
+            "Only an application with the identity Copy",
+        ),
+        (json!({ "identity": "Own", "rotation": {} }), "has a token to rotate."),
+        (
+            json!({ "argoCD": { "ownToken": "/x" } }),
+            "Only an application with the identity Own has an ownToken.",
+        ),
+        (json!({ "rotation": { "validity": "9m" } }), "A token is valid for at least 10m."),
+        (json!({ "rotation": { "validity": "PT24H" } }), "should match"),
+        (json!({ "permissions": [{ "clusterRole": "a/b" }] }), "should match"),
+        (json!({ "permissions": [{ "clusterRole": ".." }] }), "This is not a valid name of a ClusterRole."),
+        (
+            json!({ "permissions": [{ "clusterRole": "a" }, { "clusterRole": "a", "namespaces": ["b"] }] }),
+            "Duplicate value",
+        ),
+        (json!({ "permissions": [{ "clusterRole": "a", "namespaces": ["*"] }] }), "should match"),
+        (json!({ "multiKueue": { "configs": [] } }), "at least 1 items"),
+    ] {
+        let spec = extended(&valid, &patch);
+        let error = cause(&ocm::cluster_access(TEAM, "odd", &spec).create(&hub.ocm).await.unwrap_err());
+        assert!(error.contains(words), "{patch}: {error}");
+    }
+    let long = "a".repeat(64);
+    let error = cause(&ocm::cluster_access(TEAM, &long, &valid).create(&hub.ocm).await.unwrap_err());
+    assert!(error.contains("at most 63 characters."), "{error}");
+    let refused = async |patch: Value, words: &str| {
+        let object = access(TEAM, "app");
+        let params = kube::api::PatchParams::default();
+        let patched = object.api(&hub.ocm).patch("app", &params, &kube::api::Patch::Merge(&patch)).await;
+        let error = patched.unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    };
+    refused(json!({ "spec": { "identity": "Own" } }), "The identity cannot change").await;
+    refused(
+        json!({ "spec": { "managedServiceAccountName": "x" } }),
+        "The managedServiceAccountName cannot change",
+    )
+    .await;
+}
+
+fn cause(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), cause)
+}
+
+fn extended(base: &Value, patch: &Value) -> Value {
+    let mut spec = base.clone();
+    spec.as_object_mut().unwrap().extend(patch.as_object().unwrap().clone());
+    spec
 }

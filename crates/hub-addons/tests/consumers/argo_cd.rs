@@ -30,8 +30,9 @@ async fn hub(flavour: Flavour) -> Hub {
 }
 
 async fn start(hub: &Hub) -> Addons {
-    let declared = json!([{ "namespace": ARGO_CD, "managedServiceAccount": "argocd", "argoCD": {} }]);
-    Addons::beside(hub, &[GATE, &format!("--consumers={declared}")]).await
+    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["argocd"], "argoCD": {} });
+    world::ensure(&hub.ocm, &ocm::cluster_access(ARGO_CD, "argocd", &spec)).await;
+    Addons::beside(hub, &[GATE]).await
 }
 
 fn profile(cluster: &str) -> Object {

@@ -27,19 +27,19 @@ async fn hub() -> Hub {
     hub
 }
 
-/// A consumer, with the kind of its permissions if one is given.
-fn consumer(account: &str, kind: Option<&str>) -> Value {
-    let roles = json!([{ "name": "view" }, { "name": "edit", "namespaces": ["jobs"] }]);
-    let mut declared = json!({ "namespace": TEAM, "managedServiceAccount": account, "clusterRoles": roles });
-    if let Some(kind) = kind {
-        declared["permissions"] = json!(kind);
-    }
-    declared
+fn access() -> Object {
+    let roles = json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["jobs"] }]);
+    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": roles });
+    ocm::cluster_access(TEAM, "app", &spec)
 }
 
+/// Starts the program with a kind of permissions if one is given.
 async fn start(hub: &Hub, kind: Option<&str>) -> Addons {
-    let declared = format!("--consumers={}", json!([consumer("app", kind)]));
-    Addons::beside(hub, &[GATE, &declared]).await
+    world::ensure(&hub.ocm, &access()).await;
+    let kind = kind.map(|kind| format!("--consumer-permissions={kind}"));
+    let mut arguments = vec![GATE, "--grant-permissions"];
+    arguments.extend(kind.as_deref());
+    Addons::beside(hub, &arguments).await
 }
 
 async fn cluster(client: &Client, name: &str) {
@@ -67,7 +67,7 @@ async fn exists(client: &Client, object: &Object) -> Value {
 /// The program's writes since a mark, except those for its Lease and Events.
 async fn writes(hub: &Hub, mark: &Mark) -> Vec<String> {
     let requests = hub.audit().since(mark).await.unwrap().of_user(USER).writes();
-    let requests = requests.matching(|it| !["leases", "events"].contains(&&*it.resource));
+    let requests = requests.matching(|it| !["leases", "events", "clusteraccesses"].contains(&&*it.resource));
     requests.iter().map(|it| format!("{} {} {}", it.verb, it.resource, it.namespace)).collect()
 }
 
@@ -180,17 +180,16 @@ async fn permissions_that_are_not_applied_are_reported() {
 }
 
 #[tokio::test]
-async fn a_hub_without_the_kind_is_reported_and_delays_neither_other_consumers_nor_the_end_of_permissions() {
+async fn a_hub_without_the_kind_is_reported_and_does_not_delay_the_end_of_permissions() {
     const NOT_LISTED: &str = "hub_addons_findings{reason=\"KindUnreadable\"}";
     let hub = hub().await;
     cluster(&hub.ocm, "c1").await;
     let addons = start(&hub, None).await;
     exists(&hub.ocm, &work("c1")).await;
     addons.stop().await;
-    let mut fewer = consumer("app", Some("ClusterPermission"));
-    fewer["clusterRoles"] = json!([{ "name": "edit", "namespaces": ["jobs"] }]);
-    let declared = json!([fewer, consumer("other", Some("ManifestWork"))]);
-    let addons = Addons::beside(&hub, &[GATE, &format!("--consumers={declared}")]).await;
+    let fewer = json!([{ "clusterRole": "edit", "namespaces": ["jobs"] }]);
+    merge(&hub.ocm, &access(), &json!({ "spec": { "permissions": fewer } })).await;
+    let addons = start(&hub, Some("ClusterPermission")).await;
     let crd = Object::new(
         ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
         "customresourcedefinitions",
@@ -205,7 +204,6 @@ async fn a_hub_without_the_kind_is_reported_and_delays_neither_other_consumers_n
     })
     .await;
     cluster(&hub.ocm, "c2").await;
-    exists(&hub.ocm, &ocm::managed_service_account("c2", "other")).await;
     addons.measures(IDLE, 0.0).await;
     assert_eq!(get(&hub.ocm, &account("c2")).await, None, "an account without permissions is of no use");
 
@@ -217,11 +215,8 @@ async fn a_hub_without_the_kind_is_reported_and_delays_neither_other_consumers_n
     hub.remove_crd(CRD).await.unwrap();
     addons.measures(NOT_LISTED, 1.0).await;
     cluster(&hub.ocm, "c3").await;
-    exists(&hub.ocm, &ocm::managed_service_account("c3", "other")).await;
     world::delete(&hub.ocm, &ManagedCluster::named("c2").into()).await;
-    for account in [account("c2"), ocm::managed_service_account("c2", "other")] {
-        world::gone(&hub.ocm, &account).await;
-    }
+    world::gone(&hub.ocm, &account("c2")).await;
     addons.measures(IDLE, 0.0).await;
     assert_eq!(get(&hub.ocm, &account("c3")).await, None);
     install_cluster_permission(&hub).await;
@@ -231,7 +226,7 @@ async fn a_hub_without_the_kind_is_reported_and_delays_neither_other_consumers_n
 }
 
 #[tokio::test]
-async fn a_hub_without_the_kind_is_no_finding_where_no_consumer_declares_it() {
+async fn a_hub_without_the_kind_is_no_finding_where_another_one_is_configured() {
     let hub = hub().await;
     cluster(&hub.ocm, "c1").await;
     let addons = start(&hub, Some("ManifestWork")).await;

@@ -25,14 +25,14 @@ async fn hub() -> Hub {
 }
 
 async fn start(hub: &Hub) -> Addons {
-    start_with(hub, &json!({ "multiKueueConfig": "multikueue" })).await
+    start_with(hub, &json!([{ "name": "multikueue" }])).await
 }
 
-async fn start_with(hub: &Hub, lists: &Value) -> Addons {
-    let mut consumer = json!({ "namespace": KUEUE, "managedServiceAccount": "multikueue" });
-    consumer.as_object_mut().unwrap().extend(lists.as_object().cloned().unwrap_or_default());
-    let declared = json!([consumer]);
-    Addons::beside(hub, &[GATE, &format!("--consumers={declared}")]).await
+async fn start_with(hub: &Hub, configs: &Value) -> Addons {
+    let kueue = json!({ "configs": configs });
+    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["kueue"], "multiKueue": kueue });
+    world::ensure(&hub.ocm, &ocm::cluster_access(KUEUE, "multikueue", &spec)).await;
+    Addons::beside(hub, &[GATE]).await
 }
 
 async fn cluster(client: &Client, name: &str) {
@@ -197,8 +197,9 @@ async fn several_lists_divide_the_granted_clusters_by_their_labels() {
     label("c1", "gpu").await;
     label("c2", "cpu").await;
     ocm::bound(KUEUE, "s").create(&hub.ocm).await.unwrap();
-    let list = |name: &str, tier: &str| json!({ "name": name, "clusterSelector": { "matchLabels": { "tier": tier } } });
-    let lists = json!({ "multiKueueConfigs": [list("multikueue", "gpu"), list("cpu", "cpu")] });
+    let list =
+        |name: &str, tier: &str| json!({ "name": name, "selector": { "matchLabels": { "tier": tier } } });
+    let lists = json!([list("multikueue", "gpu"), list("cpu", "cpu")]);
     let addons = start_with(&hub, &lists).await;
     listed(&hub.ocm, &["c1"]).await;
     let of_cpu = async || {

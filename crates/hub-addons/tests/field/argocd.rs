@@ -177,11 +177,12 @@ async fn argo_cd_reads_the_secret_that_consumer_access_writes_and_reaches_the_cl
     hub.grant(WRITER, [rights::consumer_access(&[application.account()]), rights::argo_cd()].concat())
         .await
         .unwrap();
-    let declared = json!([{
-        "namespace": application.namespace(), "managedServiceAccount": application.account(),
+    let spec = json!({
+        "identity": "Copy", "serviceAccountNames": ["argocd"], "managedServiceAccountName": application.account(),
         "argoCD": { "command": cp_creds() },
-    }]);
-    let arguments = [GATE, "--leader-elect=false", &format!("--consumers={declared}")];
+    });
+    create(&stage.ocm, [ocm::cluster_access(application.namespace(), "argocd", &spec)]).await;
+    let arguments = [GATE, "--leader-elect=false"];
     let _process = Addons::launch(hub, "argocd-own", WRITER, &arguments).await;
     let name = "hub-addons-cluster-one";
     let secret = Object::new(("", "v1", "Secret"), "secrets", Some(application.namespace()), name);

@@ -83,11 +83,12 @@ pub async fn install(stage: &Stage) {
 async fn consumer_access(stage: &Stage, application: &Application) -> Addons {
     let gates = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
                  ClusterProfileConsumers=true";
-    let consumer = json!({
-        "namespace": KUEUE, "managedServiceAccount": application.account(), "multiKueueConfig": "multikueue",
+    let spec = json!({
+        "identity": "Copy", "serviceAccountNames": ["kueue"], "managedServiceAccountName": application.account(),
+        "multiKueue": { "configs": [{ "name": "multikueue" }] },
     });
-    let declared = format!("--consumers={}", json!([consumer]));
-    Addons::launch(&stage.chain.hub, "consumers", UPSTREAM, &[gates, &declared]).await
+    create(&stage.ocm, [ocm::cluster_access(KUEUE, "kueue", &spec)]).await;
+    Addons::launch(&stage.chain.hub, "consumers", UPSTREAM, &[gates]).await
 }
 
 /// Starts Kueue with an access provider, and the plugin that it runs for it.

@@ -114,8 +114,8 @@ impl Scene {
         self.application_that(namespace, read).await
     }
 
-    /// An application whose permissions on the clusters consumer access maintains: a ClusterRole of these rules, as it is
-    /// declared, with more fields of the declaration.
+    /// An application whose permissions on the clusters consumer access maintains: a ClusterRole of these rules, by a
+    /// ClusterAccess with more fields.
     async fn declared(
         &self,
         namespace: &str,
@@ -129,21 +129,23 @@ impl Scene {
             let role = rbac("ClusterRole", None, "application").field("rules", json!(may_do));
             role.create(&client).await.unwrap();
         }
-        let mut consumer = json!({
-            "identity": "own", "namespace": namespace, "name": namespace, "serviceAccounts": ["application"],
-            "managedServiceAccount": ACCOUNT, "clusterRoles": [{ "name": "application" }],
+        let mut spec = json!({
+            "identity": "Own", "serviceAccountNames": ["application"],
+            "permissions": [{ "clusterRole": "application" }],
         });
-        consumer.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let process = self.consumer_access(&[&consumer]).await;
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        world::create(&self.tunnel.stage.ocm, [ocm::cluster_access(namespace, namespace, &spec)]).await;
+        let process = self.consumer_access().await;
         (Application { scene: self, access, token }, process)
     }
 
-    /// Consumer access with these declarations, in a process of its own.
-    async fn consumer_access(&self, consumers: &[&Value]) -> Addons {
+    /// Consumer access, in a process of its own.
+    async fn consumer_access(&self) -> Addons {
         let arguments = [
             "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
              ClusterProfileConsumers=true",
-            &format!("--consumers={}", json!(consumers)),
+            "--grant-permissions",
+            &format!("--user-server-account={ACCOUNT}"),
         ];
         Addons::launch(&self.tunnel.stage.chain.hub, "consumers", UPSTREAM, &arguments).await
     }
@@ -485,7 +487,7 @@ async fn multikueue_reaches_its_clusters_by_its_own_identity_and_without_a_secre
     let stage = &scene.tunnel.stage;
     publish(&scene).await;
     kueue::install(stage).await;
-    let lists = json!({ "multiKueueConfig": "multikueue" });
+    let lists = json!({ "multiKueue": { "configs": [{ "name": "multikueue" }] } });
     let (application, _consumers) = scene.declared(KUEUE, kueue::permissions(), &lists).await;
     let binding = stage.bind(KUEUE, &CLUSTERS).await;
     for cluster in CLUSTERS {

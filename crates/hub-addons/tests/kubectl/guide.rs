@@ -27,7 +27,8 @@ fn of_shell(guide: &str) -> impl Iterator<Item = Block> {
 }
 
 /// What Open Cluster Management does: its registration controller reports that the binding is bound, and the agent
-/// reports the token. Ends when both are done.
+/// reports the token; and what the chart's controllers do with the ClusterAccess, which other tests show. Ends when all is
+/// done.
 async fn managed(stage: &Stage, cluster: &str) {
     let view = vec![may(&["list"], "namespaces")];
     stage.cluster(cluster).grant_service_account(agent::NAMESPACE, NAME, view).await.unwrap();
@@ -38,8 +39,28 @@ async fn managed(stage: &Stage, cluster: &str) {
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     });
     world::merge_status(&stage.ocm, &binding, &json!({ "conditions": [bound] })).await;
-    created(stage, &ocm::managed_service_account(cluster, NAME)).await;
+    let access = ocm::cluster_access(NAME, NAME, &json!({}));
+    created(stage, &access).await;
+    let account = ocm::managed_service_account(cluster, NAME).label(ocm::SYNC_LABEL, "true");
+    let rbac = |kind, plural| {
+        let gvk = ("rbac.authorization.k8s.io", "v1", kind);
+        ocm::Object::new(gvk, plural, Some(NAME), "hub-addons-cluster-access-reports")
+    };
+    let copy = format!("{cluster}-{NAME}");
+    let may_get = json!({
+        "apiGroups": [""], "resources": ["secrets"], "resourceNames": [copy], "verbs": ["get"],
+    });
+    let role = rbac("Role", "roles").field("rules", json!([may_get]));
+    let to = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role.name() });
+    let subject = json!({ "kind": "ServiceAccount", "name": NAME, "namespace": NAME });
+    let bound = rbac("RoleBinding", "rolebindings").field("roleRef", to).field("subjects", json!([subject]));
+    world::create(&stage.ocm, [account, role, bound]).await;
     stage.agent(cluster).await.report(NAME, Duration::from_hours(1)).await.unwrap();
+    created(stage, &ocm::Object::new(("", "v1", "Secret"), "secrets", Some(NAME), &copy)).await;
+    let condition = |kind: &str| json!({ "type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    let conditions =
+        json!({ "observedGeneration": 1, "conditions": [condition("Accepted"), condition("Ready")] });
+    world::merge_status(&stage.ocm, &access, &conditions).await;
 }
 
 async fn created(stage: &Stage, object: &ocm::Object) {

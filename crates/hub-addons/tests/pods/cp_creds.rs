@@ -1,5 +1,5 @@
 //! The plugin in an application's Pod: installed as in `deploy/examples`, with the token of the Pod's own
-//! ServiceAccount and the permissions that the chart renders for consumers, on a hub with the chart.
+//! ServiceAccount, which may read the copies of its tokens and nothing else, on a hub with the chart.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +42,7 @@ struct Example {
 }
 
 impl Example {
-    /// A hub with the example's grant, and the chart installed with its values. `None` if Pods cannot run.
+    /// A hub with the example's grant, and the chart. `None` if Pods cannot run.
     async fn start() -> Option<Self> {
         let (image, plugin) = (image().await?, plugin_image().await?);
         let patch = &documents(EXAMPLE, "plugin.yaml")[0]["spec"]["template"]["spec"];
@@ -60,7 +60,7 @@ impl Example {
         assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
         let tokens = CLUSTERS.map(|cluster| token(cluster, MSA));
         for token in &tokens {
-            token.report(&client).await.unwrap();
+            token.create(&client).await.unwrap();
         }
         install(&hub).await;
         for token in &tokens {
@@ -149,23 +149,29 @@ impl Example {
     }
 }
 
-/// Installs the chart with the example's values, and those that this hub needs.
+/// Installs the chart with the values that this hub needs, and permits the application to read its copies. In one of the
+/// namespaces, it has the permission without the grant.
 async fn install(hub: &Cluster) {
-    let mut arguments = chart::install_arguments(&[
+    let arguments = chart::install_arguments(&[
         "image.tag=test,replicaCount=1,computeBound=true",
         "accessProvider.source=static,accessProvider.static.server=https://cluster-proxy-addon-user.open-cluster-management-addon:9092/{cluster}",
         // A certificate that every namespace has.
         &format!("accessProvider.static.ca=configmap/{APPLICATION}/kube-root-ca.crt/ca.crt"),
-        // The permission without the grant.
-        &format!("consumers.unbound.namespace={UNBOUND},consumers.unbound.serviceAccountName={ACCOUNT}"),
-        &format!(
-            "consumers.unbound.managedServiceAccount={MSA},consumers.unbound.clusters={{{}}}",
-            CLUSTERS.join(",")
-        ),
     ]);
-    arguments.push(format!("--values={}", directory(EXAMPLE).join("values.yaml").display()));
     let ended = chart::run(chart::helm(), Some(hub), &arguments).await;
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    for namespace in [APPLICATION, UNBOUND] {
+        let named = CLUSTERS.map(|cluster| format!("--resource-name={cluster}-{MSA}"));
+        let account = format!("--serviceaccount={namespace}:{ACCOUNT}");
+        let role = ["create", "role", "copies", "--namespace", namespace, "--verb=get", "--resource=secrets"];
+        let role = [&role[..], &named.each_ref().map(String::as_str)].concat();
+        let binding =
+            ["create", "rolebinding", "copies", "--namespace", namespace, "--role=copies", &account];
+        for arguments in [&role[..], &binding] {
+            let done = hub.kubectl(arguments).await.unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        }
+    }
     let deployments: Api<Deployment> = Api::namespaced(hub.client_as("admin").await.unwrap(), NAMESPACE);
     eventually("what is installed is available", PATIENCE, async || {
         let list = deployments.list(&ListParams::default()).await.map_err(|error| error.to_string())?;

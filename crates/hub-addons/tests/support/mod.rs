@@ -23,6 +23,7 @@ pub mod inventory;
 pub mod kueue;
 pub mod nodes;
 pub mod oracle;
+pub mod placement;
 pub mod plugin;
 pub mod pods;
 pub mod proxy;

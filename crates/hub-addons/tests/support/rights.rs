@@ -6,6 +6,7 @@ const CLUSTER: &str = "cluster.open-cluster-management.io";
 const PROFILE: &str = "multicluster.x-k8s.io";
 const RBAC: &str = "rbac.authorization.k8s.io";
 const WORK: &str = "work.open-cluster-management.io";
+const ACCESS: &str = "access.open-cluster-management.io";
 const ACCOUNT: &str = "authentication.open-cluster-management.io";
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
@@ -144,6 +145,9 @@ pub fn consumer_access(accounts: &[&str]) -> Vec<PolicyRule> {
             rule("addon.open-cluster-management.io", &["managedclusteraddons"], &["list", "watch"]),
             "managed-serviceaccount",
         ),
+        rule(ACCESS, &["clusteraccesses"], &["list", "watch"]),
+        rule(ACCESS, &["clusteraccesses/status"], &["patch"]),
+        rule(CLUSTER, &["placementdecisions"], &["list", "watch"]),
         rule(ACCOUNT, &["managedserviceaccounts"], &["create", "delete", "list", "patch", "watch"]),
         rule(WORK, &["manifestworks"], &["create"]),
         PolicyRule {

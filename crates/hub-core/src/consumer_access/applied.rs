@@ -61,6 +61,12 @@ impl Applied {
     }
 }
 
+/// The message of a condition that is false.
+pub(crate) fn failure(object: &Value, kind: &str) -> Option<String> {
+    let condition = condition(&object["status"]["conditions"], kind)?;
+    (condition["status"] == "False").then(|| shortened(condition["message"].as_str().unwrap_or_default()))
+}
+
 /// Every binding of a ClusterPermission.
 pub(crate) fn bindings(permission: &Value) -> impl Iterator<Item = &Value> {
     BINDINGS.into_iter().flat_map(|(field, _)| entries(&permission["spec"][field]))

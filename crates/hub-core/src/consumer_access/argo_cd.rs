@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hub_api::names::{ClusterName, Namespace, ProfileKey};
+use hub_api::names::{ClusterName, ProfileKey};
 use serde_json::{Value, json};
 
-use super::declaration::Consumer;
+use super::consumers::Consumer;
 use super::desired::AccessSettings;
 use super::integration::{IntegrationAction, IntegrationPlan};
 use super::observed::{FoundObject, ObservedObject};
@@ -77,28 +77,20 @@ pub fn cluster_of_secret(name: &str) -> Option<ClusterName> {
 }
 
 impl AccessSettings {
-    /// The consumer in a namespace that asks for cluster Secrets.
-    #[must_use]
-    pub fn argo_cd(&self, namespace: &Namespace) -> Option<&Consumer> {
-        self.consumers.iter().find(|consumer| consumer.argo_cd.is_some() && consumer.namespace == *namespace)
-    }
-
     /// The access provider by which a consumer reaches its clusters.
     #[must_use]
     pub fn provider_of(&self, consumer: &Consumer) -> &str {
         if consumer.is_own() { &self.own_provider } else { &self.provider }
     }
 
-    /// Every consumer that asks for cluster Secrets.
-    pub fn argo_cds(&self) -> impl Iterator<Item = &Consumer> {
-        self.consumers.iter().filter(|consumer| consumer.argo_cd.is_some())
-    }
-
     /// Whether a cluster should have a Secret in a namespace.
     #[must_use]
     pub fn argo_cd_grant(&self, fleet: &Fleet, key: &ProfileKey) -> Grant {
-        self.argo_cd(&key.namespace)
-            .map_or(Grant::Refused, |consumer| self.grant_to(fleet, consumer, &key.cluster))
+        match self.consumers.argo_cd(&key.namespace) {
+            Some(consumer) => self.grant_to(fleet, consumer, &key.cluster),
+            None if self.consumers.is_complete() => Grant::Refused,
+            None => Grant::Unknown,
+        }
     }
 
     /// Plans the next write to the Secret of a cluster. The caller must not call this before the Secrets and the
@@ -118,7 +110,7 @@ impl AccessSettings {
         if found.is_some() && ours.is_none() && grant == Grant::Granted {
             findings.push(foreign_cluster_secret());
         }
-        let desired = self.argo_cd(&key.namespace).zip(published);
+        let desired = self.consumers.argo_cd(&key.namespace).zip(published);
         let desired =
             desired.map(|(consumer, published)| Desired::of(self, consumer, &key.cluster, published));
         let action = match (grant, ours, desired) {
@@ -148,6 +140,8 @@ fn foreign_cluster_secret() -> Finding {
 
 /// What a Secret should contain. Other keys, labels and annotations are those of Argo CD's users.
 struct Desired {
+    /// The ClusterAccess, with which the Secret is garbage-collected.
+    owners: Value,
     labels: BTreeMap<String, String>,
     copied: String,
     /// Argo CD's fields, as text.
@@ -175,7 +169,7 @@ impl Desired {
             // Before 3.5, Argo CD passes no cluster to the plugin.
             None => vec![
                 format!("--managed-serviceaccount={}", consumer.account),
-                format!("--namespace={}", consumer.namespace),
+                format!("--namespace={}", consumer.namespace()),
                 format!("--cluster-name={cluster}"),
             ],
         };
@@ -183,7 +177,13 @@ impl Desired {
             "execProviderConfig": { "apiVersion": EXEC_API, "command": command, "args": arguments },
             "tlsClientConfig": { "caData": published.ca },
         });
+        let name = &consumer.name;
+        let uid = settings.consumers.object(name).map(|object| object.version.uid.as_str());
+        let owners = json!([{
+            "apiVersion": "access.open-cluster-management.io/v1alpha1", "kind": "ClusterAccess", "name": name.name, "uid": uid,
+        }]);
         Self {
+            owners,
             copied: keys.join(","),
             fields: BTreeMap::from([
                 ("name", cluster.to_string()),
@@ -209,7 +209,7 @@ impl Desired {
             "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
             "metadata": {
                 "name": cluster_secret_name(cluster), "labels": self.labels,
-                "annotations": { PROFILE_LABELS: self.copied },
+                "annotations": { PROFILE_LABELS: self.copied }, "ownerReferences": self.owners,
             },
             "data": self.data(),
         })
@@ -222,14 +222,18 @@ impl Desired {
         let ended: BTreeSet<&str> =
             copied.split(',').filter(|key| is_label(key) && !self.labels.contains_key(*key)).collect();
         let has_labels = self.labels.iter().all(|(key, value)| object.labels.get(key) == Some(value));
-        if has_labels && ended.is_empty() && copied == self.copied && self.is_contained_in(object) {
+        let is_owned = object.owners == self.owners;
+        if has_labels && is_owned && ended.is_empty() && copied == self.copied && self.is_contained_in(object)
+        {
             return None;
         }
         let mut labels: BTreeMap<&str, Value> =
             self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str().into())).collect();
         labels.extend(ended.into_iter().map(|key| (key, Value::Null)));
         Some(json!({
-            "metadata": { "labels": labels, "annotations": { PROFILE_LABELS: self.copied } },
+            "metadata": {
+                "labels": labels, "annotations": { PROFILE_LABELS: self.copied }, "ownerReferences": self.owners,
+            },
             "data": self.data(),
         }))
     }

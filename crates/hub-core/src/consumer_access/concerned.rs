@@ -1,73 +1,155 @@
-//! Which objects a change of the fleet may affect: a superset of those whose plan it changes.
+//! Which objects a change may affect: a superset of those whose plan it changes. The cost is that of what it concerns:
+//! the consumers in the namespaces that can be granted a cluster, and the clusters that can be granted to a namespace.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use hub_api::names::{AccountKey, ClusterName, Namespace, ProfileKey};
+use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
 
-use super::declaration::Consumer;
+use super::consumers::{AccessName, Changed, Consumer};
 use super::desired::AccessSettings;
 use super::integration::IntegrationKey;
 use crate::fleet::{Fleet, Touched};
+use crate::nested;
+
+/// The accounts that have an object or a finding, by cluster and by name.
+#[derive(Debug, Default)]
+pub struct KnownAccounts {
+    on: BTreeMap<ClusterName, BTreeSet<AccountName>>,
+    of: BTreeMap<AccountName, BTreeSet<ClusterName>>,
+}
+
+impl KnownAccounts {
+    pub fn insert(&mut self, key: &AccountKey) {
+        self.on.entry(key.cluster.clone()).or_default().insert(key.account.clone());
+        self.of.entry(key.account.clone()).or_default().insert(key.cluster.clone());
+    }
+
+    pub fn remove(&mut self, key: &AccountKey) {
+        nested::remove_value(&mut self.on, &key.cluster, &key.account);
+        nested::remove_value(&mut self.of, &key.account, &key.cluster);
+    }
+
+    #[must_use]
+    pub fn contains(&self, account: &AccountName) -> bool {
+        self.of.contains_key(account)
+    }
+
+    /// An account on every cluster where it is known.
+    #[must_use]
+    pub fn of(&self, account: &AccountName) -> Vec<AccountKey> {
+        let on = |cluster: &ClusterName| AccountKey { cluster: cluster.clone(), account: account.clone() };
+        self.of.get(account).into_iter().flatten().map(on).collect()
+    }
+
+    /// Every account.
+    pub fn keys(&self) -> impl Iterator<Item = AccountKey> {
+        let on = |(cluster, accounts): (&ClusterName, &BTreeSet<AccountName>)| {
+            let key =
+                |account: &AccountName| AccountKey { cluster: cluster.clone(), account: account.clone() };
+            accounts.iter().map(key).collect::<Vec<_>>()
+        };
+        self.on.iter().flat_map(on)
+    }
+}
 
 impl AccessSettings {
-    /// The accounts that a change of the fleet may affect. `existing` returns those with an object of ours; it is
-    /// called only if the change may affect accounts on every cluster.
+    /// The accounts that a change of the fleet may affect.
     #[must_use]
-    pub fn concerned(
+    pub fn concerned(&self, fleet: &Fleet, touched: &Touched, known: &KnownAccounts) -> BTreeSet<AccountKey> {
+        let mut keys = BTreeSet::new();
+        let (cluster, namespaces) = match touched {
+            Touched::Nothing => return keys,
+            // The namespace of a cluster is protected while the cluster exists.
+            Touched::Cluster(cluster) => (Some(cluster), BTreeSet::from([cluster.as_str().into()])),
+            Touched::Namespaces(namespaces) => (None, namespaces.clone()),
+        };
+        if let Some(cluster) = cluster {
+            let on =
+                |account: &AccountName| AccountKey { cluster: cluster.clone(), account: account.clone() };
+            keys.extend(known.on.get(cluster).into_iter().flatten().map(on));
+            let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
+            let consumers =
+                candidates.into_iter().flat_map(|namespace| self.consumers.in_namespace(namespace));
+            keys.extend(consumers.map(|consumer| on(&consumer.account)));
+        }
+        let mut accounts = BTreeSet::new();
+        for consumer in namespaces.iter().flat_map(|namespace| self.consumers.in_namespace(namespace)) {
+            accounts.insert(&consumer.account);
+            keys.extend(of_candidates(fleet, consumer.namespace(), &consumer.account));
+        }
+        for account in accounts {
+            keys.extend(known.of(account));
+        }
+        keys
+    }
+
+    /// The accounts that a change of objects may affect.
+    #[must_use]
+    pub fn concerned_by(
         &self,
         fleet: &Fleet,
-        touched: &Touched,
-        existing: impl FnOnce() -> BTreeSet<AccountKey>,
+        changed: &Changed,
+        known: &KnownAccounts,
     ) -> BTreeSet<AccountKey> {
-        let on = |consumer: &Consumer, cluster: &ClusterName| AccountKey {
-            cluster: cluster.clone(),
-            account: consumer.account.clone(),
-        };
         let mut keys = BTreeSet::new();
-        if let Touched::Cluster(cluster) = touched {
-            keys.extend(self.consumers.iter().map(|consumer| on(consumer, cluster)));
-        }
-        let mut everywhere =
-            self.consumers.iter().filter(|it| touches_all(touched, &it.namespace)).peekable();
-        if everywhere.peek().is_some() {
-            let existing = existing();
-            for consumer in everywhere {
-                keys.extend(fleet.cluster_names().map(|cluster| on(consumer, cluster)));
-                keys.extend(existing.iter().filter(|key| key.account == consumer.account).cloned());
+        for (AccessName { namespace, .. }, accounts) in changed {
+            for account in accounts {
+                keys.extend(of_candidates(fleet, namespace, account));
+                // The account of the user server has parts of many objects, and this one has changed where it counts.
+                if !self.consumers.of(account).next().is_some_and(Consumer::is_own) {
+                    keys.extend(known.of(account));
+                }
             }
         }
         keys
     }
 
-    /// The objects of integrations that a change of the fleet may affect. `existing` returns those of ours; it is
-    /// called only if the change may affect all of them.
+    /// The objects of integrations that a change of the fleet may affect. `existing` returns those of ours: of a cluster,
+    /// or all.
     #[must_use]
     pub fn integrations_concerned(
         &self,
         fleet: &Fleet,
         touched: &Touched,
-        existing: impl FnOnce() -> BTreeSet<IntegrationKey>,
+        existing: impl Fn(Option<&ClusterName>) -> Vec<IntegrationKey>,
     ) -> BTreeSet<IntegrationKey> {
-        let kueue = self.multi_kueue().map(|consumer| &consumer.namespace);
-        let namespaces: Vec<_> = self.argo_cds().map(|consumer| &consumer.namespace).collect();
-        let of_cluster = |cluster: &ClusterName| -> Vec<IntegrationKey> {
-            let secret = |namespace: &&Namespace| {
-                let (namespace, cluster) = ((*namespace).clone(), cluster.clone());
-                IntegrationKey::ClusterSecret(ProfileKey { namespace, cluster })
-            };
-            let of_kueue = kueue.map(|_| IntegrationKey::MultiKueueCluster(cluster.clone()));
-            of_kueue.into_iter().chain(namespaces.iter().map(secret)).collect()
+        let secret = |namespace: &Namespace, cluster: &ClusterName| {
+            IntegrationKey::ClusterSecret(ProfileKey {
+                namespace: namespace.clone(),
+                cluster: cluster.clone(),
+            })
         };
-        let mut keys: BTreeSet<_> = match touched {
-            _ if kueue.iter().chain(&namespaces).any(|namespace| touches_all(touched, namespace)) => {
-                existing().into_iter().chain(fleet.cluster_names().flat_map(of_cluster)).collect()
+        let mut keys = BTreeSet::new();
+        let kueue = self.consumers.multi_kueue().next().map(Consumer::namespace);
+        if let Some(namespace) = kueue.filter(|namespace| touches_all(touched, namespace)) {
+            keys.extend(existing(None).into_iter().filter(|key| key.namespace().is_none()));
+            keys.extend(fleet.candidates_in(namespace).cloned().map(IntegrationKey::MultiKueueCluster));
+            keys.extend(self.multi_kueue_configs());
+        }
+        for namespace in
+            self.consumers.argo_cd_namespaces().filter(|namespace| touches_all(touched, namespace))
+        {
+            keys.extend(existing(None).into_iter().filter(|key| key.namespace() == Some(namespace)));
+            keys.extend(fleet.candidates_in(namespace).map(|cluster| secret(namespace, cluster)));
+        }
+        if let Touched::Cluster(cluster) = touched {
+            keys.extend(existing(Some(cluster)));
+            if kueue.is_some() {
+                keys.insert(IntegrationKey::MultiKueueCluster(cluster.clone()));
+                keys.extend(self.multi_kueue_configs());
             }
-            Touched::Cluster(cluster) => of_cluster(cluster).into_iter().collect(),
-            Touched::Nothing | Touched::Namespaces(_) => return BTreeSet::new(),
-        };
-        keys.extend(self.multi_kueue_configs());
+            let candidates = fleet.candidates_for(cluster);
+            let candidates = candidates.filter(|namespace| self.consumers.argo_cd(namespace).is_some());
+            keys.extend(candidates.map(|namespace| secret(namespace, cluster)));
+        }
         keys
     }
+}
+
+/// An account on the clusters that can be granted to a namespace.
+fn of_candidates(fleet: &Fleet, namespace: &Namespace, account: &AccountName) -> Vec<AccountKey> {
+    let on = |cluster: &ClusterName| AccountKey { cluster: cluster.clone(), account: account.clone() };
+    fleet.candidates_in(namespace).map(on).collect()
 }
 
 /// Whether a change may affect every decision about a namespace. The namespace of a cluster is protected while the

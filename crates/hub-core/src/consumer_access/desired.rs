@@ -1,12 +1,13 @@
 //! The account and the permissions that a consumer should have on a cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels::{self, MANAGED_BY};
 use hub_api::names::{AccountKey, ClusterName, Namespace, ProfileKey};
 use serde_json::{Map, Value, json};
+use strum::{EnumString, VariantNames};
 
-use super::declaration::{Consumer, Consumers, Identity, Rotation};
+use super::consumers::{Consumer, Consumers, Identity, Rotation};
 use super::kind::AccessKind;
 use super::permissions::Permissions;
 use crate::credential::account::can_have_copies;
@@ -33,10 +34,13 @@ pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
 pub(super) const AUTHENTICATION: &str = "authentication.open-cluster-management.io";
 
 /// Which consumers get access, and what identifies it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AccessSettings {
-    /// The declared consumers.
+    /// The consumers that the objects declare.
     pub consumers: Consumers,
+    /// The kind of object that gives permissions, if it is configured: then one of the other kind may exist from before,
+    /// and is replaced.
+    pub permissions: Option<PermissionKind>,
     /// The namespace of the accounts on each cluster, if it is not that of the addon managed-serviceaccount there.
     pub account_namespace: Option<Namespace>,
     /// The namespaces that get no access, even if a set is bound there.
@@ -52,8 +56,15 @@ pub struct AccessSettings {
     pub provider: String,
     /// The name of the access provider for applications with an identity of their own.
     pub own_provider: String,
-    /// Whether all access is withdrawn, as before an uninstallation.
-    pub withdraws: bool,
+}
+
+/// The kinds of objects that give permissions on a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, VariantNames)]
+pub enum PermissionKind {
+    /// Every hub of Open Cluster Management has it.
+    ManifestWork,
+    /// Requires the controller cluster-permission (<https://github.com/open-cluster-management-io/cluster-permission>).
+    ClusterPermission,
 }
 
 impl AccessSettings {
@@ -67,7 +78,7 @@ impl AccessSettings {
     /// namespace is not protected, and the cluster is not the hub itself, unless the settings include the hub.
     #[must_use]
     pub fn grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
-        if self.withdraws || self.excludes(fleet, &key.cluster) {
+        if self.is_excluded(fleet, &key.cluster) {
             return Grant::Refused;
         }
         self.declared_grant(fleet, key)
@@ -76,7 +87,7 @@ impl AccessSettings {
     /// Like [`Self::grant`], for one consumer.
     #[must_use]
     pub fn grant_to(&self, fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Grant {
-        if self.withdraws || self.excludes(fleet, cluster) {
+        if self.is_excluded(fleet, cluster) {
             return Grant::Refused;
         }
         self.declared_grant_to(fleet, consumer, cluster)
@@ -85,32 +96,98 @@ impl AccessSettings {
     /// Whether an account is refused only because its cluster is the hub itself.
     #[must_use]
     pub fn excludes_local_cluster(&self, fleet: &Fleet, key: &AccountKey) -> bool {
-        let is_excluded = !self.withdraws && self.excludes(fleet, &key.cluster);
-        is_excluded && self.declared_grant(fleet, key) == Grant::Granted
+        self.is_excluded(fleet, &key.cluster) && self.declared_grant(fleet, key) == Grant::Granted
     }
 
-    fn excludes(&self, fleet: &Fleet, cluster: &ClusterName) -> bool {
+    pub(super) fn is_excluded(&self, fleet: &Fleet, cluster: &ClusterName) -> bool {
         let has_our_id =
             self.hub_openshift_id.as_deref().is_some_and(|id| fleet.has_openshift_id(cluster, id));
         !self.includes_local_cluster && (has_our_id || fleet.is_hub(cluster))
     }
 
+    /// The kind of object that gives permissions: a ManifestWork unless another one is configured.
+    #[must_use]
+    pub fn permission_kind(&self) -> AccessKind {
+        match self.permissions {
+            None | Some(PermissionKind::ManifestWork) => AccessKind::ManifestWork,
+            Some(PermissionKind::ClusterPermission) => AccessKind::ClusterPermission,
+        }
+    }
+
+    /// The kinds of objects that may give permissions.
+    #[must_use]
+    pub fn permission_kinds(&self) -> &'static [AccessKind] {
+        if self.permissions.is_some() { &AccessKind::PERMISSIONS } else { &[AccessKind::ManifestWork] }
+    }
+
+    /// The consumers of an account that may be granted its cluster. The applications that share the account of the user
+    /// server are many, and each has few clusters.
+    #[must_use]
+    pub fn users<'a>(&'a self, fleet: &Fleet, key: &AccountKey) -> Vec<&'a Consumer> {
+        let is_shared = self.consumers.of(&key.account).next().is_some_and(Consumer::is_own);
+        if !is_shared || !fleet.knows_selections() {
+            return self.consumers.of(&key.account).collect();
+        }
+        let namespaces: BTreeSet<_> = fleet.candidates_for(&key.cluster).collect();
+        let mut users = Vec::new();
+        for namespace in namespaces {
+            users.extend(self.consumers.in_namespace(namespace).filter(|it| it.account == key.account));
+        }
+        users
+    }
+
     fn declared_grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
-        let consumers = self.consumers.of(&key.account).iter();
+        if !self.consumers.contains(&key.account) {
+            // One that is not known yet may ask for it.
+            return if self.consumers.is_complete() { Grant::Refused } else { Grant::Unknown };
+        }
+        let users = self.users(fleet, key).into_iter();
         let grants: Vec<Grant> =
-            consumers.map(|consumer| self.declared_grant_to(fleet, consumer, &key.cluster)).collect();
+            users.map(|consumer| self.declared_grant_to(fleet, consumer, &key.cluster)).collect();
         let strongest = [Grant::Granted, Grant::Unknown].into_iter().find(|grant| grants.contains(grant));
         strongest.unwrap_or(Grant::Refused)
     }
 
     fn declared_grant_to(&self, fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Grant {
+        let grant = self.bound_grant(fleet, consumer, cluster);
+        match self.is_selected(fleet, consumer, cluster) {
+            Some(false) => Grant::Refused,
+            Some(true) if self.consumers.is_read() || grant == Grant::Refused => grant,
+            _ if grant == Grant::Refused => Grant::Refused,
+            // What the object asks for may have changed.
+            _ => Grant::Unknown,
+        }
+    }
+
+    /// Whether the namespace of a consumer is granted a cluster, whichever clusters the object selects.
+    pub(super) fn bound_grant(&self, fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Grant {
         let account = AccountKey { cluster: cluster.clone(), account: consumer.account.clone() };
-        let is_protected = self.protected.protection(fleet, &consumer.namespace).is_some();
+        let is_protected = self.protected.protection(fleet, consumer.namespace()).is_some();
         if is_protected || (!consumer.is_own() && !can_have_copies(&account)) {
             return Grant::Refused;
         }
-        let key = ProfileKey { namespace: consumer.namespace.clone(), cluster: account.cluster };
+        let key = ProfileKey { namespace: consumer.namespace().clone(), cluster: account.cluster };
         grant::decide(fleet, &key)
+    }
+
+    /// Whether an object selects a cluster; `None` if that is unknown.
+    pub(super) fn is_selected(
+        &self,
+        fleet: &Fleet,
+        consumer: &Consumer,
+        cluster: &ClusterName,
+    ) -> Option<bool> {
+        let by_labels = match &consumer.selector {
+            Ok(None) => Some(true),
+            Ok(Some(_)) if !fleet.knows_selections() => None,
+            Ok(Some(selector)) => Some(fleet.cluster(cluster).is_some_and(|it| selector.matches(&it.labels))),
+            Err(_) => None,
+        };
+        match (by_labels, self.consumers.is_decided(consumer, cluster)) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            _ => None,
+        }
     }
 
     /// The desired account. The token of the user server's account is copied to no namespace.
@@ -120,11 +197,11 @@ impl AccessSettings {
         let rotation = match &consumer.identity {
             Identity::Account(Rotation { enabled, validity }) => {
                 labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), labels::TRUE.into());
-                let namespace = consumer.namespace.as_str().into();
+                let namespace = consumer.namespace().as_str().into();
                 annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), namespace);
                 json!({ "enabled": enabled, "validity": validity })
             }
-            Identity::Own { .. } => {
+            Identity::Own => {
                 // Removed if present: they would have the token copied.
                 labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), Value::Null);
                 annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), Value::Null);

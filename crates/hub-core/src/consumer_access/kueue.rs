@@ -1,4 +1,4 @@
-//! Kueue's MultiKueue: MultiKueueClusters for the clusters of the consumer that declares MultiKueueConfigs, and the
+//! Kueue's MultiKueue: MultiKueueClusters for the clusters of the consumers that declare MultiKueueConfigs, and the
 //! MultiKueueConfigs that list them.
 //!
 //! - A MultiKueueConfig lists the clusters whose ManagedCluster has the labels that it selects; without a selector,
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use hub_api::names::ClusterName;
 use serde_json::{Value, json};
 
-use super::declaration::Consumer;
+use super::consumers::Consumer;
 use super::desired::AccessSettings;
 use super::integration::{IntegrationAction, IntegrationKey, IntegrationPlan};
 use super::observed::{FoundObject, ObservedObject};
@@ -35,15 +35,9 @@ const MOST_NAMED: usize = 10;
 pub const KUEUE_API: (&str, &str) = ("kueue.x-k8s.io", "v1beta2");
 
 impl AccessSettings {
-    /// The consumer that declares MultiKueueConfigs.
-    #[must_use]
-    pub fn multi_kueue(&self) -> Option<&Consumer> {
-        self.consumers.iter().find(|consumer| !consumer.multi_kueue_configs.is_empty())
-    }
-
     /// The declared MultiKueueConfigs.
     pub fn multi_kueue_configs(&self) -> impl Iterator<Item = IntegrationKey> {
-        let configs = self.multi_kueue().into_iter().flat_map(|consumer| consumer.multi_kueue_configs.keys());
+        let configs = self.consumers.multi_kueue().flat_map(|consumer| consumer.multi_kueue_configs.keys());
         configs.cloned().map(IntegrationKey::MultiKueueConfig)
     }
 
@@ -67,14 +61,18 @@ impl AccessSettings {
                 ((grant != Grant::Refused).then_some(spec), grant)
             }
             IntegrationKey::MultiKueueConfig(name) => {
-                let selector = self.multi_kueue().and_then(|consumer| consumer.multi_kueue_configs.get(name));
+                let consumer = self.consumers.with_config(name);
                 // What an unreadable list contains is unknown, so a cluster in doubt may be in it.
                 let is_unreadable = ours.is_some_and(|object| clusters_of(object).is_none());
-                if selector.is_some() && is_unreadable && self.is_in_doubt(fleet) {
+                let is_in_doubt = match consumer {
+                    Some(consumer) => is_unreadable && self.is_in_doubt(fleet, consumer, name),
+                    None => !self.consumers.is_complete(),
+                };
+                if is_in_doubt {
                     return IntegrationPlan { action: IntegrationAction::Nothing, findings };
                 }
-                let listed = |selector| self.listed(fleet, selector, ours, &observed);
-                let mut clusters = selector.map(listed).unwrap_or_default();
+                let listed = |consumer| self.listed(fleet, consumer, name, ours, &observed);
+                let mut clusters = consumer.map(listed).unwrap_or_default();
                 let left_out = clusters.split_off(clusters.len().min(MAX_CLUSTERS));
                 if !left_out.is_empty() && (found.is_none() || ours.is_some()) {
                     findings.push(full(&left_out));
@@ -91,7 +89,7 @@ impl AccessSettings {
         let action = match (desired, ours) {
             (Some(_), None) if found.is_some() => {
                 let message = "belongs to another owner: it is not changed; rename or delete it, or remove the \
-                               MultiKueueConfig from the consumer";
+                               MultiKueueConfig from the ClusterAccess";
                 findings.push(Finding::new(Reason::ForeignKueueObject, message));
                 IntegrationAction::Nothing
             }
@@ -113,19 +111,36 @@ impl AccessSettings {
         found.is_ours && found.object.is_marked(self)
     }
 
-    /// Whether the grant of any cluster is unknown.
-    fn is_in_doubt(&self, fleet: &Fleet) -> bool {
-        fleet.cluster_names().any(|name| self.kueue_grant(fleet, name) == Grant::Unknown)
+    /// Whether the grant of any cluster to a MultiKueueConfig is unknown.
+    fn is_in_doubt(&self, fleet: &Fleet, consumer: &Consumer, config: &str) -> bool {
+        fleet.cluster_names().any(|name| self.config_grant(fleet, consumer, config, name) == Grant::Unknown)
     }
 
-    /// Whether the consumer that declares MultiKueueConfigs is granted a cluster that one of them selects.
+    /// Whether a consumer is granted a cluster that its MultiKueueConfig selects.
+    fn config_grant(&self, fleet: &Fleet, consumer: &Consumer, config: &str, cluster: &ClusterName) -> Grant {
+        let grant = self.grant_to(fleet, consumer, cluster);
+        match consumer.multi_kueue_configs.get(config) {
+            Some(Err(_)) if grant == Grant::Granted => Grant::Unknown,
+            Some(Ok(selector)) if !is_selected(fleet, selector, cluster) => Grant::Refused,
+            Some(_) => grant,
+            None => Grant::Refused,
+        }
+    }
+
+    /// Whether a MultiKueueConfig may list a cluster.
     #[must_use]
     pub fn kueue_grant(&self, fleet: &Fleet, cluster: &ClusterName) -> Grant {
-        let Some(consumer) = self.multi_kueue() else { return Grant::Refused };
-        if !consumer.multi_kueue_configs.values().any(|selector| is_selected(fleet, selector, cluster)) {
-            return Grant::Refused;
+        let mut strongest = if self.consumers.is_complete() { Grant::Refused } else { Grant::Unknown };
+        for consumer in self.consumers.multi_kueue() {
+            for config in consumer.multi_kueue_configs.keys() {
+                match self.config_grant(fleet, consumer, config, cluster) {
+                    Grant::Granted => return Grant::Granted,
+                    Grant::Unknown => strongest = Grant::Unknown,
+                    Grant::Refused => {}
+                }
+            }
         }
-        self.grant_to(fleet, consumer, cluster)
+        strongest
     }
 
     /// The clusters that a MultiKueueConfig should list, of those that it selects: granted ones, and ones in doubt that
@@ -134,19 +149,17 @@ impl AccessSettings {
     fn listed<'a>(
         &self,
         fleet: &Fleet,
-        selector: &ClusterSelector,
+        consumer: &Consumer,
+        name: &str,
         config: Option<&ObservedObject>,
         observed: &impl Fn(&IntegrationKey) -> Option<&'a FoundObject>,
     ) -> Vec<String> {
         let listed = config.and_then(clusters_of);
         let position = |name: &str| listed.into_iter().flatten().position(|it| it == name);
-        let is_wanted = |name: &ClusterName| {
-            if !is_selected(fleet, selector, name) {
-                return false;
-            }
-            let found = observed(&IntegrationKey::MultiKueueCluster(name.clone()));
-            match (self.kueue_grant(fleet, name), found) {
-                (Grant::Unknown, _) if position(name.as_str()).is_none() => false,
+        let is_wanted = |cluster: &ClusterName| {
+            let found = observed(&IntegrationKey::MultiKueueCluster(cluster.clone()));
+            match (self.config_grant(fleet, consumer, name, cluster), found) {
+                (Grant::Unknown, _) if position(cluster.as_str()).is_none() => false,
                 (Grant::Granted | Grant::Unknown, found) => found.is_none_or(|found| self.is_ours(found)),
                 (Grant::Refused, _) => false,
             }

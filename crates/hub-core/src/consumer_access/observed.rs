@@ -7,11 +7,12 @@ use hub_api::names::{AccountKey, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
-use super::applied::Applied;
-use super::declaration::{Consumer, duration};
+use super::applied::{self, Applied};
+use super::consumers::{Consumer, duration};
 use super::desired::{AccessSettings, DEFAULT_ACCOUNT_NAMESPACE, Desired};
 use super::kind::AccessKind;
 use crate::access::Known;
+use crate::credential::account::CONDITION_SYNCED;
 use crate::version::Version;
 
 /// A ManagedServiceAccount, ManifestWork or ClusterPermission with a name of ours.
@@ -21,11 +22,14 @@ pub struct ObservedObject {
     pub is_deleting: bool,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
-    owners: Value,
+    pub(super) owners: Value,
     /// The spec, or the data of a Secret; `None` if it cannot be read.
     pub(super) spec: Option<Map<String, Value>>,
     /// What its status reports.
     pub(super) applied: Applied,
+    /// Of an account: whether its token is reported, and why copies of it are missing.
+    pub(super) has_token: bool,
+    pub(super) copy_missing: Option<String>,
 }
 
 impl ObservedObject {
@@ -43,6 +47,8 @@ impl ObservedObject {
             owners: owners.and_then(|owners| serde_json::to_value(owners).ok()).unwrap_or_default(),
             spec: data.map(|data| data["spec"].as_object().cloned().unwrap_or_default()),
             applied: data.map(read).unwrap_or_default(),
+            has_token: data.is_some_and(|data| data["status"]["tokenSecretRef"]["name"].is_string()),
+            copy_missing: data.and_then(|data| applied::failure(data, CONDITION_SYNCED)),
         }
     }
 
@@ -156,17 +162,27 @@ impl ObservedAccess {
 
     /// The object of a kind, if it exists, and whether it is ours or another owner's.
     pub(super) fn ours(&self, settings: &AccessSettings, key: &AccountKey, kind: AccessKind) -> Owned<'_> {
-        match self.objects.get(&kind) {
+        settings.owned(key, kind, self.objects.get(&kind))
+    }
+}
+
+impl AccessSettings {
+    /// An object, and whether it is ours or another owner's.
+    pub(super) fn owned<'a>(
+        &self,
+        key: &AccountKey,
+        kind: AccessKind,
+        found: Option<&'a FoundObject>,
+    ) -> Owned<'a> {
+        match found {
             None => Owned::Absent,
-            Some(FoundObject { object, is_ours: true }) if settings.may_change(key, kind, object) => {
+            Some(FoundObject { object, is_ours: true }) if self.may_change(key, kind, object) => {
                 Owned::Ours(object)
             }
             Some(_) => Owned::Foreign,
         }
     }
-}
 
-impl AccessSettings {
     /// Whether the current content of an object identifies it as ours. The admission policies of the chart, which know
     /// no history, allow changes and deletes by the same rule: it is marked; or, so that lost labels are restored, it
     /// is an account that is limited to the namespace of its consumer, the account of the user server, or the
@@ -176,10 +192,10 @@ impl AccessSettings {
             AccessKind::Account if !consumer.is_own() => object
                 .annotations
                 .get(labels::SYNC_TO_NAMESPACES)
-                .is_some_and(|namespaces| namespaces == consumer.namespace.as_str()),
+                .is_some_and(|namespaces| namespaces == consumer.namespace().as_str()),
             AccessKind::Account | AccessKind::ManifestWork | AccessKind::ClusterPermission => true,
         };
-        object.is_marked(self) || self.consumers.of(&key.account).iter().any(is_recognized)
+        object.is_marked(self) || self.consumers.of(&key.account).any(is_recognized)
     }
 }
 

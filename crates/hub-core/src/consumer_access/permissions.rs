@@ -8,7 +8,7 @@ use hub_api::labels::MANAGED_BY;
 use hub_api::names::{AccountName, Namespace};
 use serde_json::{Map, Value, json};
 
-use super::declaration::{Consumer, Identity};
+use super::consumers::Consumer;
 use super::desired::{AUTHENTICATION, RBAC};
 use super::kind::AccessKind;
 use super::observed::ObservedObject;
@@ -84,6 +84,27 @@ impl Given {
     }
 }
 
+/// Whether an object with permissions binds every ClusterRole of a consumer with an identity of its own.
+pub(super) fn has_part(consumer: &Consumer, kind: AccessKind, object: &ObservedObject) -> bool {
+    let Some(spec) = &object.spec else { return false };
+    let lists = ["clusterRoleBindings", "roleBindings"].map(|field| spec.get(field));
+    let (prefix, lists) = if kind == AccessKind::ClusterPermission {
+        (IN_PERMISSION[1], lists.to_vec())
+    } else {
+        (IN_WORK[1], vec![spec.get("workload").and_then(|work| work.get("manifests"))])
+    };
+    let bindings = lists.into_iter().flatten().filter_map(Value::as_array).flatten();
+    let names: BTreeSet<&str> =
+        bindings.filter_map(|it| it["name"].as_str().or_else(|| it["metadata"]["name"].as_str())).collect();
+    let name = own_name(consumer);
+    consumer.cluster_roles.iter().all(|role| names.contains(&*format!("{prefix}{name}:{}", role.name)))
+}
+
+/// What the bindings of a consumer with an identity of its own are named after.
+fn own_name(consumer: &Consumer) -> String {
+    format!("{}:{}", consumer.namespace(), consumer.name.name)
+}
+
 impl<'a> Permissions<'a> {
     pub(super) fn new(account: &'a AccountName) -> Self {
         Self { account, bindings: Vec::new(), users: BTreeSet::new(), groups: BTreeSet::new() }
@@ -114,12 +135,12 @@ impl<'a> Permissions<'a> {
         is_bound: impl Fn(&Binding<'_>) -> bool,
         is_impersonated: impl Fn(&String) -> bool,
     ) {
-        let (name, users) = match &consumer.identity {
-            Identity::Account(_) => (consumer.account.as_str(), None),
-            Identity::Own { name, service_accounts } => {
-                let user = |account: &String| own_identity::user(&consumer.namespace, account);
-                (name.as_str(), Some(service_accounts.iter().map(user).collect::<Vec<_>>()))
-            }
+        let (name, users) = if consumer.is_own() {
+            let user = |account: &String| own_identity::user(consumer.namespace(), account);
+            let users = consumer.service_accounts.iter().map(user).collect::<Vec<_>>();
+            (own_name(consumer), Some(users))
+        } else {
+            (consumer.account.to_string(), None)
         };
         for role in &consumer.cluster_roles {
             let in_namespaces = role.namespaces.iter().map(Some);
@@ -134,7 +155,7 @@ impl<'a> Permissions<'a> {
         }
         if let Some(users) = users {
             self.users.extend(users.into_iter().filter(&is_impersonated));
-            let groups = own_identity::groups(&consumer.namespace);
+            let groups = own_identity::groups(consumer.namespace());
             self.groups.extend(groups.into_iter().filter(&is_impersonated));
         }
     }

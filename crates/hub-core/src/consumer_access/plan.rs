@@ -101,11 +101,6 @@ impl AccessSettings {
 
     /// What remains of the permissions of an account whose deletion a finalizer delays.
     fn remaining(&self, key: &AccountKey, observed: &ObservedAccess) -> &'static str {
-        // Without a declaration, the process may not read them.
-        if !self.consumers.contains(&key.account) {
-            return "its consumer is no longer declared, so its permissions on the cluster end only with it: remove the \
-                    finalizer";
-        }
         let ours = AccessKind::PERMISSIONS.map(|kind| observed.ours(self, key, kind));
         if ours.iter().any(|found| matches!(found, Owned::Ours(permissions) if !permissions.is_deleting)) {
             "its permissions still exist"
@@ -129,9 +124,9 @@ impl AccessSettings {
         observed: &ObservedAccess,
         findings: &mut Notes,
     ) -> Vec<Write> {
-        let Some(consumer) = self.consumers.of(&key.account).first() else { return Vec::new() };
+        let Some(consumer) = self.consumers.of(&key.account).next() else { return Vec::new() };
         // An account is of no use without permissions, and permissions that are not listed may exist already.
-        let is_listed = !observed.unlisted.contains(&self.consumers.permission_kind(&key.account));
+        let is_listed = !observed.unlisted.contains(&self.permission_kind());
         let may_create = grant == Grant::Granted && is_listed;
         let account = observed.ours(self, key, AccessKind::Account);
         let first = step(AccessKind::Account, key, may_create, &account, &self.account(consumer));
@@ -153,7 +148,7 @@ impl AccessSettings {
                 let whose = if consumer.is_own() {
                     "user server".to_owned()
                 } else {
-                    format!("consumer in namespace {}", consumer.namespace)
+                    format!("consumer in namespace {}", consumer.namespace())
                 };
                 let message = format!(
                     "has the name of the account of the {whose}, and another owner: it is not changed, and gives no access \
@@ -184,7 +179,7 @@ impl AccessSettings {
         }
         let mut permissions = Permissions::new(&key.account);
         let mut is_certain = true;
-        for consumer in self.consumers.of(&key.account) {
+        for consumer in self.users(fleet, key) {
             match self.grant_to(fleet, consumer, &key.cluster) {
                 Grant::Refused => {}
                 Grant::Unknown if consumer.is_own() => {
@@ -207,7 +202,7 @@ impl AccessSettings {
         uid: &str,
         findings: &mut Notes,
     ) -> Vec<Write> {
-        let kind = self.consumers.permission_kind(&key.account);
+        let kind = self.permission_kind();
         let (wanted, is_certain) = self.permissions_of(fleet, key, observed);
         // An object that cannot be read may contain permissions that a consumer in doubt has to keep.
         if !is_certain {

@@ -23,6 +23,12 @@ pub enum Code {
     /// You do not have permission to read an object of the step, or the hub does not serve its kind.
     #[strum(message = "you are not allowed to read it, or the hub does not serve it")]
     NotReadable,
+    #[strum(message = "the application reaches every cluster that the object selects")]
+    AccessReady,
+    #[strum(message = "the application does not reach the cluster yet")]
+    AccessNotReady,
+    #[strum(message = "the object, or a part of it, is not accepted")]
+    AccessNotAccepted,
     #[strum(message = "a process holds the Lease")]
     ControllerLeads,
     /// No Lease names the controller in its annotation `hub-addons/controllers`. This is a problem if one of its writes is pending, or if no controller has a
@@ -209,7 +215,8 @@ impl Code {
     pub(super) fn mark(&self) -> Status {
         match self {
             Self::TokenRecipients => Status::Info,
-            Self::ControllerLeads
+            Self::AccessReady
+            | Self::ControllerLeads
             | Self::Grant(Verdict::Granted)
             | Self::ProfileUpToDate
             | Self::AccessPublished

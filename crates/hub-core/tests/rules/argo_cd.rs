@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hub_api::names::ProfileKey;
 use hub_core::consumer_access::{
-    AccessSettings, Consumers, FoundObject, IntegrationAction, IntegrationPlan, ObservedObject,
-    PROFILE_LABELS, PublishedCluster,
+    AccessSettings, FoundObject, IntegrationAction, IntegrationPlan, ObservedObject, PROFILE_LABELS,
+    PublishedCluster,
 };
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
@@ -22,7 +22,7 @@ use crate::support::consumer_access::settings_of;
 use crate::support::{binding, broken, exclusive, fleet, member, with};
 
 fn settings() -> AccessSettings {
-    settings_of(&json!([{ "namespace": "team", "managedServiceAccount": "app", "argoCD": {} }]))
+    settings_of(&json!([{ "namespace": "team", "name": "app", "argoCD": {} }]))
 }
 
 fn key() -> ProfileKey {
@@ -120,8 +120,8 @@ fn of_an_own_identity_the_plugin_returns_the_projected_token() {
         (json!({ "ownToken": "/run/token" }), "/run/token"),
     ] {
         let settings = settings_of(&json!([{
-            "namespace": "team", "identity": "own", "managedServiceAccount": "user-server", "name": "argocd",
-            "serviceAccounts": ["server"], "argoCD": argo_cd,
+            "namespace": "team", "identity": "Own", "name": "argocd", "serviceAccountNames": ["server"],
+            "argoCD": argo_cd,
         }]));
         let consumer = settings.consumers.iter().next().unwrap();
         assert_eq!(settings.provider_of(consumer), settings.own_provider);
@@ -143,8 +143,8 @@ fn the_grant_decides_whether_it_exists_and_a_doubt_changes_nothing() {
     for (fleet, found) in [(doubting(), None), (refusing(), None), (doubting(), Some(&object))] {
         assert_eq!(plan(&fleet, found, usual().as_ref()).action, IntegrationAction::Nothing);
     }
-    let withdrawing = AccessSettings { withdraws: true, ..settings() };
-    let plan = withdrawing.plan_cluster_secret(&granting(), &key(), Some(&seen(&object)), usual().as_ref());
+    let without = settings_of(&json!([{ "namespace": "team", "name": "app" }]));
+    let plan = without.plan_cluster_secret(&granting(), &key(), Some(&seen(&object)), usual().as_ref());
     assert!(matches!(plan.action, IntegrationAction::Delete(_)));
 }
 
@@ -234,13 +234,4 @@ fn a_secret_of_another_owner_is_reported_and_left_alone() {
         [Reason::ForeignClusterSecret]
     );
     assert_eq!(plan(&refusing(), Some(&theirs), usual().as_ref()).action, IntegrationAction::Nothing);
-}
-
-#[test]
-fn two_consumers_of_a_namespace_cannot_both_have_cluster_secrets() {
-    let of = |account: &str| json!({ "namespace": "team", "managedServiceAccount": account, "argoCD": {} });
-    let error = json!([of("a"), of("b")]).to_string().parse::<Consumers>().unwrap_err().to_string();
-    assert!(error.contains("two consumers of the namespace team declare argoCD"), "{error}");
-    let unknown = with(of("a"), &json!({ "argoCD": { "path": "x" } }));
-    assert!(json!([unknown]).to_string().parse::<Consumers>().is_err());
 }

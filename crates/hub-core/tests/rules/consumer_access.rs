@@ -7,9 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::AccountKey;
 use hub_core::access::Known;
-use hub_core::consumer_access::{
-    AccessAction, AccessKind, AccessSettings, Consumers, FoundObject, InvalidConsumers, ObservedObject,
-};
+use hub_core::consumer_access::{AccessAction, AccessKind, AccessSettings, FoundObject, ObservedObject};
 use hub_core::explain::observed::AccountPermission;
 use hub_core::finding::Reason;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
@@ -155,16 +153,6 @@ fn a_validity_is_compared_as_a_duration_and_not_as_a_text() {
 }
 
 #[test]
-fn a_withdrawal_of_all_access_is_that_of_each_grant() {
-    let mut world = settled();
-    let settings = AccessSettings { withdraws: true, ..settings() };
-    world.settle(&settings, &granted());
-    assert_eq!(world.writes(), ["delete Account", "delete ManifestWork"]);
-    world.settle(&settings, &granted());
-    assert!(world.writes().is_empty());
-}
-
-#[test]
 fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
     let of = |name: &str, label: Option<&str>| {
         let labels = json!({ "metadata": { "labels": { "local-cluster": label } } });
@@ -247,7 +235,7 @@ fn permissions_are_for_the_account_where_the_addon_on_the_cluster_shows_it() {
     }
     assert_eq!(world.writes(), ["create ManifestWork", "patch ManifestWork"]);
     // What is no longer declared ends all the same.
-    let fewer = json!([with(declared()[0].clone(), &json!({ "clusterRoles": [{ "name": "view" }] }))]);
+    let fewer = json!([with(declared()[0].clone(), &json!({ "permissions": [{ "clusterRole": "view" }] }))]);
     let fewer = AccessSettings { account_namespace: None, ..settings_of(&fewer) };
     world.settle(&fewer, &granted());
     assert_eq!(world.writes(), ["patch ManifestWork"]);
@@ -281,14 +269,13 @@ fn of_an_account_that_a_finalizer_holds_what_remains_of_its_permissions_is_repor
         assert_eq!(reasons(&plan), [Reason::AccountTerminating]);
         plan.findings[&AccessKind::Account][0].message.clone()
     };
-    let undeclared = settings_of(&json!([]));
     let permissions = || Some(object_of(AccessKind::ManifestWork));
     for (settings, fleet, permissions, words) in [
         (settings(), refused(), permissions(), "its permissions are deleted"),
         (settings(), refused(), Some(held(AccessKind::ManifestWork)), "its permissions are being deleted"),
         (settings(), refused(), Some(foreign(AccessKind::ManifestWork)), "its permissions are deleted"),
         (settings(), granted(), permissions(), "a new account is created"),
-        (undeclared, granted(), None, "its permissions on the cluster end only with it"),
+        (settings_of(&json!([])), granted(), permissions(), "its permissions are deleted"),
     ] {
         let said = said(&settings, &fleet, permissions);
         assert!(said.contains(words), "{said}");
@@ -472,63 +459,13 @@ fn a_doubt_creates_and_deletes_nothing_and_keeps_what_exists_up_to_date() {
 
 #[test]
 fn a_consumer_without_cluster_roles_has_an_account_and_no_permissions() {
-    let bare = settings_of(&json!([{ "namespace": "team", "managedServiceAccount": "app" }]));
+    let bare = settings_of(&json!([{ "namespace": "team", "name": "app" }]));
     let mut world = World::default();
     world.settle(&bare, &granted());
     assert_eq!(world.writes(), ["create Account"]);
     let mut world = settled();
     world.settle(&bare, &granted());
     assert_eq!(world.writes(), ["patch Account", "delete ManifestWork"], "the validity is the default");
-}
-
-#[test]
-fn two_consumers_with_one_account_are_refused_and_both_are_named() {
-    let of = |namespace: &str| json!({ "namespace": namespace, "managedServiceAccount": "app" });
-    let error = json!([of("a"), of("b")]).to_string().parse::<Consumers>().unwrap_err();
-    assert!(matches!(error, InvalidConsumers::SharedAccount { .. }), "{error}");
-    for name in ["namespaces a and b", "ManagedServiceAccount app"] {
-        assert!(error.to_string().contains(name), "{error}");
-    }
-}
-
-#[test]
-fn a_declaration_that_is_not_valid_is_refused_as_a_whole() {
-    let valid = declared()[0].clone();
-    assert!(json!([valid]).to_string().parse::<Consumers>().is_ok());
-    for (patch, words) in [
-        (json!({ "namespace": "Team" }), "\"Team\" is not a valid namespace"),
-        (json!({ "namespace": null }), "missing field `namespace`"),
-        (json!({ "managedServiceAccount": "a/b" }), "name of a ManagedServiceAccount"),
-        (json!({ "managedServiceAccount": "a".repeat(250) }), "name of a ManagedServiceAccount"),
-        (json!({ "clusterRoles": [{ "name": "../admin" }] }), "name of a ClusterRole"),
-        (json!({ "clusterRoles": [{ "name": "" }] }), "name of a ClusterRole"),
-        (json!({ "clusterRoles": [{ "name": "a", "namespaces": ["*"] }] }), "namespace of a ClusterRole"),
-        (json!({ "clusterRoles": [{ "name": "a" }, { "name": "a", "namespaces": ["b"] }] }), "twice"),
-        (json!({ "clusterRoles": [{ "name": "edit", "namespaces": [] }] }), "an empty list of namespaces"),
-        (json!({ "permissions": "Account" }), "unknown variant `Account`"),
-        (json!({ "rotation": { "validity": "9m" } }), "at least 10m"),
-        (json!({ "rotation": { "validity": "long" } }), "at least 10m"),
-        (json!({ "rotation": { "validity": "24 hours" } }), "at least 10m"),
-        (json!({ "rotation": { "validity": "PT24H" } }), "at least 10m"),
-        (json!({ "rotations": {} }), "unknown field `rotations`"),
-    ] {
-        let declared = json!([with(valid.clone(), &patch)]).to_string();
-        let error = declared.parse::<Consumers>().unwrap_err().to_string();
-        assert!(error.contains(words), "{patch}: {error}");
-    }
-}
-
-#[test]
-fn an_account_has_a_name_that_leaves_room_for_those_of_its_permissions() {
-    for (kind, most) in [(None, 233), (Some("ManifestWork"), 233), (Some("ClusterPermission"), 227)] {
-        let parsed = |length: usize| {
-            let patch = json!({ "managedServiceAccount": "a".repeat(length), "permissions": kind });
-            json!([with(declared()[0].clone(), &patch)]).to_string().parse::<Consumers>()
-        };
-        assert!(parsed(most).is_ok(), "{kind:?}");
-        let error = parsed(most + 1).unwrap_err().to_string();
-        assert!(error.contains("name of a ManagedServiceAccount"), "{kind:?}: {error}");
-    }
 }
 
 proptest! {

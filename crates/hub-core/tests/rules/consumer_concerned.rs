@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use hub_api::names::AccountKey;
-use hub_core::consumer_access::{AccessSettings, IntegrationKey};
+use hub_api::names::{AccountKey, ClusterName};
+use hub_core::consumer_access::{AccessSettings, IntegrationKey, KnownAccounts};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
 use proptest::prelude::*;
@@ -18,9 +18,9 @@ use crate::support::{arrive, binding, cases, exclusive, fleet, member};
 /// Two consumers in namespaces of their own, and one in the namespace of a cluster.
 fn settings() -> AccessSettings {
     settings_of(&json!([
-        { "namespace": "blues", "managedServiceAccount": "jobs", "multiKueueConfig": "multikueue" },
-        { "namespace": "reds", "managedServiceAccount": "apps" },
-        { "namespace": "b", "managedServiceAccount": "own" },
+        { "namespace": "blues", "name": "jobs", "multiKueue": { "configs": [{ "name": "multikueue" }] } },
+        { "namespace": "reds", "name": "apps" },
+        { "namespace": "b", "name": "own" },
     ]))
 }
 
@@ -33,20 +33,25 @@ fn namespaces(names: &[&str]) -> Touched {
     Touched::Namespaces(names.iter().map(|name| (*name).into()).collect())
 }
 
+fn known(keys: impl IntoIterator<Item = AccountKey>) -> KnownAccounts {
+    let mut known = KnownAccounts::default();
+    keys.into_iter().for_each(|key| known.insert(&key));
+    known
+}
+
 /// The accounts that a change concerns where `gone`, which is no longer a cluster, has an account of each consumer.
 fn accounts(touched: &Touched) -> Vec<String> {
     let settings = settings();
-    let existing = || {
-        let on_gone = |account: &str| AccountKey { cluster: "gone".into(), account: account.into() };
-        ["jobs", "apps", "own"].map(on_gone).into()
-    };
-    settings.concerned(&hub(), touched, existing).iter().map(ToString::to_string).collect()
+    let on_gone = |account: &str| AccountKey { cluster: "gone".into(), account: account.into() };
+    let known = known(["jobs", "apps", "own"].map(on_gone));
+    settings.concerned(&hub(), touched, &known).iter().map(ToString::to_string).collect()
 }
 
 #[test]
 fn a_cluster_concerns_the_account_of_each_consumer_and_all_of_the_one_in_its_namespace() {
     assert_eq!(accounts(&Touched::Cluster("a".into())), ["a/apps", "a/jobs", "a/own"]);
-    assert_eq!(accounts(&Touched::Cluster("new".into())), ["new/apps", "new/jobs", "new/own"]);
+    assert_eq!(accounts(&Touched::Cluster("new".into())), [""; 0], "no set selects it");
+    assert_eq!(accounts(&Touched::Cluster("gone".into())), ["gone/apps", "gone/jobs", "gone/own"]);
     assert_eq!(accounts(&Touched::Cluster("b".into())), ["a/own", "b/apps", "b/jobs", "b/own", "gone/own"]);
 }
 
@@ -63,11 +68,12 @@ fn a_namespace_concerns_the_accounts_of_its_consumer_on_every_cluster_that_is_or
 
 /// The objects of Kueue that a change concerns where those of `gone` and of an earlier list exist.
 fn of_kueue(settings: &AccessSettings, touched: &Touched) -> Vec<String> {
-    let existing = || {
-        BTreeSet::from([
+    let existing = |cluster: Option<&ClusterName>| match cluster {
+        Some(_) => Vec::new(),
+        None => vec![
             IntegrationKey::MultiKueueCluster("gone".into()),
             IntegrationKey::MultiKueueConfig("earlier".to_owned()),
-        ])
+        ],
     };
     settings.integrations_concerned(&hub(), touched, existing).iter().map(IntegrationKey::name).collect()
 }
@@ -82,10 +88,11 @@ fn a_cluster_concerns_its_object_of_kueue_and_the_list() {
 fn the_namespace_of_the_consumer_concerns_every_object_of_kueue_also_as_the_name_of_a_cluster() {
     let all = ["a", "b", "gone", "earlier", "multikueue"];
     assert_eq!(of_kueue(&settings(), &namespaces(&["blues"])), all);
-    assert_eq!(of_kueue(&settings(), &Touched::Cluster("blues".into())), all);
+    let with_its_own = ["a", "b", "blues", "gone", "earlier", "multikueue"];
+    assert_eq!(of_kueue(&settings(), &Touched::Cluster("blues".into())), with_its_own);
     assert_eq!(of_kueue(&settings(), &namespaces(&["reds", "b"])), [""; 0]);
     assert_eq!(of_kueue(&settings(), &Touched::Nothing), [""; 0]);
-    let without = settings_of(&json!([{ "namespace": "blues", "managedServiceAccount": "jobs" }]));
+    let without = settings_of(&json!([{ "namespace": "blues", "name": "jobs" }]));
     assert_eq!(of_kueue(&without, &namespaces(&["blues"])), [""; 0]);
 }
 
@@ -96,9 +103,9 @@ fn a_cluster_that_joins_under_the_name_of_a_consumers_namespace_changes_all_of_i
     assert_eq!(settings.grant(&fleet, &key), Grant::Granted);
     let touched = arrive(&mut fleet, &member("blues", "prod"));
     assert_eq!(settings.grant(&fleet, &key), Grant::Refused, "its namespace is protected");
-    assert!(settings.concerned(&fleet, &touched, BTreeSet::new).contains(&key));
+    assert!(settings.concerned(&fleet, &touched, &KnownAccounts::default()).contains(&key));
     let cluster = IntegrationKey::MultiKueueCluster("a".into());
-    assert!(settings.integrations_concerned(&fleet, &touched, BTreeSet::new).contains(&cluster));
+    assert!(settings.integrations_concerned(&fleet, &touched, |_| Vec::new()).contains(&cluster));
 }
 
 /// The grant of each account, and of each object of Kueue.
@@ -131,10 +138,12 @@ proptest! {
             // Where a grant was anything but refused, the object exists.
             let granted = |grant: Grant| grant != Grant::Refused;
             let accounts = before.iter().filter(|(_, grant, _)| granted(*grant));
-            let accounts = settings.concerned(&fleet, &touched, || accounts.map(|(key, ..)| key.clone()).collect());
+            let known = known(accounts.map(|(key, ..)| key.clone()));
+            let accounts = settings.concerned(&fleet, &touched, &known);
             let clusters = before.iter().filter(|(_, _, grant)| granted(*grant));
-            let clusters = clusters.map(|(key, ..)| IntegrationKey::MultiKueueCluster(key.cluster.clone()));
-            let of_kueue = settings.integrations_concerned(&fleet, &touched, || clusters.collect());
+            let existing: Vec<_> =
+                clusters.map(|(key, ..)| IntegrationKey::MultiKueueCluster(key.cluster.clone())).collect();
+            let of_kueue = settings.integrations_concerned(&fleet, &touched, |_| existing.clone());
             for (was, is) in before.iter().zip(&after) {
                 let key = &is.0;
                 prop_assert!(was.1 == is.1 || accounts.contains(key), "{key} is not concerned by {step:?}");

@@ -2,22 +2,23 @@
 
 #![cfg(test)]
 
-use std::collections::BTreeMap;
-
 use hub_api::names::AccountKey;
 use hub_core::access::Known;
-use hub_core::consumer_role::{CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole};
+use hub_core::action::Action;
+use hub_core::consumer_access::{AccessName, Consumers};
+use hub_core::consumer_role::{
+    AskingAccounts as Accounts, CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole, RoleKind,
+};
 use hub_core::credential::account::Scope;
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
 use hub_core::rights::PermissionSettings;
-use hub_core::rights::RulesAction;
-use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
 
+use crate::support::consumer_access::consumers_of;
 use crate::support::{binding, broken, exclusive, fleet, member, settings_of_permissions as settings};
-
-type Accounts = BTreeMap<AccountKey, Scope>;
 
 /// Accounts by cluster, name and annotation.
 fn accounts<const N: usize>(of: [(&str, &str, Option<&str>); N]) -> Accounts {
@@ -27,8 +28,23 @@ fn accounts<const N: usize>(of: [(&str, &str, Option<&str>); N]) -> Accounts {
     of.into_iter().map(account).collect()
 }
 
-fn follower() -> ConsumerRole {
-    "team/reader/app".parse().unwrap()
+fn role_of(kind: RoleKind) -> ConsumerRole {
+    ConsumerRole { kind, access: AccessName { namespace: "team".into(), name: "reader".to_owned() } }
+}
+
+/// An object that asks for copies of the tokens of `account`.
+fn asking_for(account: &str) -> Consumers {
+    consumers_of(&json!([{
+        "namespace": "team", "name": "reader", "managedServiceAccountName": account,
+        "serviceAccountNames": ["worker", "app"],
+    }]))
+}
+
+fn owner() -> Value {
+    json!({
+        "apiVersion": "access.open-cluster-management.io/v1alpha1", "kind": "ClusterAccess", "name": "reader",
+        "uid": "uid of team/reader",
+    })
 }
 
 fn role(rules: &[PolicyRule]) -> Role {
@@ -37,6 +53,7 @@ fn role(rules: &[PolicyRule]) -> Role {
         uid: Some("u1".to_owned()),
         resource_version: Some("7".to_owned()),
         labels: Some(labels.into()),
+        owner_references: serde_json::from_value(json!([owner()])).unwrap(),
         ..ObjectMeta::default()
     };
     Role { metadata, rules: Some(rules.to_vec()) }
@@ -44,28 +61,29 @@ fn role(rules: &[PolicyRule]) -> Role {
 
 /// The rules of the Role after the next write, given the observed rules.
 fn rules(fleet: &Fleet, accounts: &Accounts, observed: &[PolicyRule]) -> Vec<PolicyRule> {
-    rules_with(&settings(), fleet, accounts, observed)
+    rules_with(&settings(), &asking_for("app"), fleet, accounts, observed)
 }
 
 fn rules_with(
     settings: &PermissionSettings,
+    consumers: &Consumers,
     fleet: &Fleet,
     accounts: &Accounts,
     observed: &[PolicyRule],
 ) -> Vec<PolicyRule> {
     let plan = |rules: &[PolicyRule]| {
         let observed: ObservedConsumerRole = role(rules).into();
-        follower().plan(settings, fleet, Some(accounts), &Known::Present(observed))
+        role_of(RoleKind::Role).plan(settings, fleet, consumers, Some(accounts), &Known::Present(observed))
     };
     let after = match plan(observed) {
-        Ok(RulesAction::Patch(version, rules)) => {
+        Ok(Action::Patch(version, patch)) => {
             assert_eq!((version.uid.as_str(), version.resource_version.as_str()), ("u1", "7"));
-            rules
+            serde_json::from_value(patch["rules"].clone()).unwrap()
         }
         Ok(_) => observed.to_vec(),
         Err(finding) => panic!("{finding:?}"),
     };
-    assert_eq!(plan(&after), Ok(RulesAction::Nothing), "one write settles it");
+    assert_eq!(plan(&after), Ok(Action::Nothing), "one write settles it");
     after
 }
 
@@ -102,7 +120,7 @@ fn an_annotation_narrows_a_role_as_it_narrows_copies() {
     assert_eq!(names(&rules(&fleet, &narrowed, &[])), ["c2-app"]);
     let mixed = accounts([("c1", "app", None), ("c2", "app", Some("team"))]);
     let required = PermissionSettings { require_namespaces: true, ..settings() };
-    assert_eq!(names(&rules_with(&required, &fleet, &mixed, &[])), ["c2-app"]);
+    assert_eq!(names(&rules_with(&required, &asking_for("app"), &fleet, &mixed, &[])), ["c2-app"]);
 }
 
 #[test]
@@ -115,7 +133,8 @@ fn without_a_name_there_is_no_rule_and_not_one_for_all() {
     assert_eq!(rules(&unbound, &asking, &before), []);
     assert_eq!(rules(&bound, &Accounts::new(), &before), []);
     let long = ["a".repeat(60), "b".repeat(60), "c".repeat(60), "d".repeat(60), "e".repeat(60)].join(".");
-    assert_eq!(rules(&bound, &accounts([("c1", &long, None)]), &[]), []);
+    let consumers = asking_for(&long);
+    assert_eq!(rules_with(&settings(), &consumers, &bound, &accounts([("c1", &long, None)]), &[]), []);
 }
 
 #[test]
@@ -124,7 +143,7 @@ fn a_protected_namespace_is_granted_nothing() {
     let asking = accounts([("c1", "app", None)]);
     let protected = PermissionSettings { protected: "team".parse().unwrap(), ..settings() };
     let before = rules(&fleet, &asking, &[]);
-    assert_eq!(rules_with(&protected, &fleet, &asking, &before), []);
+    assert_eq!(rules_with(&protected, &asking_for("app"), &fleet, &asking, &before), []);
 }
 
 #[test]
@@ -138,8 +157,14 @@ fn a_doubt_keeps_a_name_and_adds_none() {
     assert_eq!(rules(&doubtful, &accounts, &before), before);
     assert_eq!(rules(&doubtful, &accounts, &[]), []);
     let observed: ObservedConsumerRole = role(&before).into();
-    let plan = follower().plan(&settings(), &clear, None, &Known::Present(observed));
-    assert_eq!(plan, Ok(RulesAction::Nothing), "a list of accounts that is not complete removes nothing");
+    let plan = role_of(RoleKind::Role).plan(
+        &settings(),
+        &clear,
+        &asking_for("app"),
+        None,
+        &Known::Present(observed),
+    );
+    assert_eq!(plan, Ok(Action::Nothing), "a list of accounts that is not complete removes nothing");
 }
 
 #[test]
@@ -158,43 +183,56 @@ fn a_name_that_two_accounts_share_is_in_no_role() {
 }
 
 #[test]
-fn a_role_of_another_owner_is_reported_and_left_alone_and_so_is_one_that_is_missing() {
+fn a_role_of_another_owner_is_reported_and_left_alone_and_one_that_is_missing_is_created() {
     let fleet = fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")]);
     let asking = accounts([("c1", "app", None)]);
-    let reason = |role: Known<ObservedConsumerRole>| match follower().plan(
-        &settings(),
-        &fleet,
-        Some(&asking),
-        &role,
-    ) {
-        Err(finding) => Some(finding.reason),
-        Ok(RulesAction::Nothing) => None,
-        Ok(_) => panic!("a write"),
+    let consumers = asking_for("app");
+    let plan = |kind, role: Known<ObservedConsumerRole>| {
+        role_of(kind).plan(&settings(), &fleet, &consumers, Some(&asking), &role)
     };
     for (key, _) in CONSUMER_LABELS {
         let mut theirs = role(&[]);
         theirs.metadata.labels.as_mut().unwrap().remove(key);
-        assert_eq!(reason(Known::Present(theirs.into())), Some(Reason::ForeignRole), "without {key}");
+        let reason = plan(RoleKind::Role, Known::Present(theirs.into())).unwrap_err().reason;
+        assert_eq!(reason, Reason::ForeignRole, "without {key}");
     }
-    assert_eq!(reason(Known::Absent), Some(Reason::MissingRole));
-    assert_eq!(reason(Known::Unknown), None);
+    assert_eq!(plan(RoleKind::Role, Known::Unknown), Ok(Action::Nothing));
+    let Ok(Action::Create(created)) = plan(RoleKind::Role, Known::Absent) else { panic!("no Role") };
+    assert_eq!(created["metadata"]["name"], "hub-addons-cluster-access-reader");
+    assert_eq!(created["metadata"]["ownerReferences"], json!([owner()]));
+    assert_eq!(created["rules"][0]["resourceNames"], json!(["c1-app"]));
+    let Ok(Action::Create(created)) = plan(RoleKind::RoleBinding, Known::Absent) else {
+        panic!("no RoleBinding")
+    };
+    let of = |name: &str| json!({ "kind": "ServiceAccount", "name": name, "namespace": "team" });
+    assert_eq!(created["subjects"], json!([of("app"), of("worker")]));
+    assert_eq!(
+        (&created["roleRef"]["kind"], &created["roleRef"]["name"]),
+        (&json!("Role"), &json!("hub-addons-cluster-access-reader"))
+    );
+    let mut bound: RoleBinding = serde_json::from_value(created).unwrap();
+    bound.metadata.uid = Some("u2".to_owned());
+    assert_eq!(plan(RoleKind::RoleBinding, Known::Present(bound.clone().into())), Ok(Action::Nothing));
+    bound.subjects = None;
+    assert!(matches!(plan(RoleKind::RoleBinding, Known::Present(bound.into())), Ok(Action::Patch(..))));
 }
 
 #[test]
-fn a_role_that_follows_is_given_by_namespace_name_and_account() {
-    let follower: ConsumerRole = "team/hub-addons:cp-creds:app:reader/reader".parse().unwrap();
-    assert_eq!(follower.name, "hub-addons:cp-creds:app:reader");
-    let wrong = [
-        "",
-        "team",
-        "team/role",
-        "team/role/",
-        "team//reader",
-        "Team/role/reader",
-        "a/b/c/d",
-        "team/../reader",
-    ];
-    for wrong in wrong {
-        assert!(wrong.parse::<ConsumerRole>().unwrap_err().contains("NAMESPACE/ROLE"), "{wrong}");
+fn an_object_without_copies_gets_no_role_and_an_earlier_one_names_nothing() {
+    let fleet = fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")]);
+    let asking = accounts([("c1", "app", None)]);
+    let before = rules(&fleet, &asking, &[]);
+    let older = json!({ "namespace": "other", "name": "app" });
+    let reader =
+        json!({ "namespace": "team", "name": "reader", "managedServiceAccountName": "app", "created": 1 });
+    let own = json!({ "namespace": "team", "name": "reader", "identity": "Own" });
+    for objects in [json!([older, reader]), json!([own])] {
+        let consumers = consumers_of(&objects);
+        assert_eq!(rules_with(&settings(), &consumers, &fleet, &asking, &before), [], "{objects}");
+        let plan = |kind| role_of(kind).plan(&settings(), &fleet, &consumers, Some(&asking), &Known::Absent);
+        assert_eq!(
+            (plan(RoleKind::Role), plan(RoleKind::RoleBinding)),
+            (Ok(Action::Nothing), Ok(Action::Nothing))
+        );
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_core::consumer_access::{
-    AccessSettings, Consumers, FoundObject, IntegrationAction, IntegrationKey, MAX_CLUSTERS, ObservedObject,
+    AccessSettings, FoundObject, IntegrationAction, IntegrationKey, MAX_CLUSTERS, ObservedObject,
 };
 use hub_core::finding::{Finding, Reason};
 use hub_core::fleet::Fleet;
@@ -19,8 +19,8 @@ use crate::support::consumer_access::settings_of;
 use crate::support::{binding, broken, cases, deleting, exclusive, fleet, member, with};
 
 fn declaring(config: Option<&str>) -> AccessSettings {
-    let consumer = json!({ "namespace": "team", "managedServiceAccount": "app", "multiKueueConfig": config });
-    settings_of(&json!([consumer]))
+    let kueue = config.map(|config| json!({ "configs": [{ "name": config }] }));
+    settings_of(&json!([{ "namespace": "team", "name": "app", "multiKueue": kueue }]))
 }
 
 fn settings() -> AccessSettings {
@@ -172,13 +172,12 @@ fn each_granted_cluster_takes_one_write_and_the_list_of_all_one_more() {
 
 #[test]
 fn what_is_no_longer_granted_or_declared_is_deleted_and_an_empty_list_with_it() {
-    let withdrawn = AccessSettings { withdraws: true, ..settings() };
     let protected = AccessSettings { protected: "team".parse().unwrap(), ..settings() };
     let unbound = fleet([member("a", "prod"), member("b", "prod"), exclusive("prod")]);
     let both = || granting(&["a", "b"]);
     for (what, settings, fleet) in [
         ("unbound", settings(), unbound),
-        ("withdrawn", withdrawn, both()),
+        ("no object", settings_of(&json!([])), both()),
         ("protected", protected, both()),
         ("not declared", declaring(None), both()),
     ] {
@@ -327,11 +326,11 @@ fn tiers(clusters: &[(&str, &str)]) -> Fleet {
 fn by_tier() -> AccessSettings {
     let list = |name: &str, tiers: &[&str]| {
         let expression = json!({ "key": "tier", "operator": "In", "values": tiers });
-        json!({ "name": name, "clusterSelector": { "matchExpressions": [expression] } })
+        json!({ "name": name, "selector": { "matchExpressions": [expression] } })
     };
     settings_of(&json!([{
-        "namespace": "team", "managedServiceAccount": "app",
-        "multiKueueConfigs": [list("gpu", &["gpu"]), list("any", &["gpu", "cpu"])],
+        "namespace": "team", "name": "app",
+        "multiKueue": { "configs": [list("gpu", &["gpu"]), list("any", &["gpu", "cpu"])] },
     }]))
 }
 
@@ -377,34 +376,6 @@ fn each_list_has_its_own_limit() {
         world.objects.keys().filter(|key| matches!(key, IntegrationKey::MultiKueueCluster(_))).count(),
         names.len()
     );
-}
-
-#[test]
-fn a_selector_that_is_not_valid_and_a_list_twice_are_refused() {
-    let parse = |configs: Value| {
-        let consumer =
-            json!([{ "namespace": "a", "managedServiceAccount": "a", "multiKueueConfigs": configs }]);
-        consumer.to_string().parse::<Consumers>().unwrap_err().to_string()
-    };
-    let selected = |selector: Value| json!([{ "name": "gpu", "clusterSelector": selector }]);
-    let operator = json!({ "matchExpressions": [{ "key": "tier", "operator": "Is", "values": ["gpu"] }] });
-    let why = parse(selected(operator));
-    assert!(why.contains("MultiKueueConfig gpu") && why.contains("\"Is\""), "{why}");
-    let why = parse(selected(json!({ "matchLabel": { "tier": "gpu" } })));
-    assert!(why.contains("matchLabel"), "{why}");
-    let why = parse(json!([{ "name": "gpu" }, { "name": "gpu" }]));
-    assert!(why.contains("gpu twice"), "{why}");
-}
-
-#[test]
-fn two_consumers_with_multi_kueue_configs_are_refused() {
-    let of =
-        |name: &str| json!({ "namespace": name, "managedServiceAccount": name, "multiKueueConfig": "x" });
-    let error = json!([of("a"), of("b")]).to_string().parse::<Consumers>().unwrap_err().to_string();
-    assert!(error.contains("accounts a and b both declare a MultiKueueConfig"), "{error}");
-    let wrong = with(of("a"), &json!({ "multiKueueConfig": "A/B" }));
-    let error = json!([wrong]).to_string().parse::<Consumers>().unwrap_err().to_string();
-    assert!(error.contains("not a valid name of a MultiKueueConfig"), "{error}");
 }
 
 proptest! {

@@ -6,6 +6,7 @@ mod support;
 
 mod access;
 mod argo_cd;
+mod cluster_access;
 mod concerned;
 mod consumer_access;
 mod consumer_concerned;

@@ -2,7 +2,7 @@
 //! exactly where its namespace is granted the cluster, and keeps it while that is in doubt.
 
 use hub_api::names::AccountKey;
-use hub_core::consumer_access::{AccessKind, AccessSettings, Consumers};
+use hub_core::consumer_access::{AccessKind, AccessSettings};
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
@@ -20,14 +20,14 @@ const SYNC: &str = "authentication.open-cluster-management.io/sync-to-clusterpro
 
 /// Kueue with one ServiceAccount and Argo CD with two.
 fn declared() -> Value {
-    let own = json!({ "identity": "own", "managedServiceAccount": "user-server" });
+    let own = json!({ "identity": "Own" });
     let kueue = json!({
-        "namespace": "kueue-system", "name": "kueue", "serviceAccounts": ["manager"],
-        "clusterRoles": [{ "name": "view" }, { "name": "edit", "namespaces": ["a", "b"] }],
+        "namespace": "kueue-system", "name": "app", "serviceAccountNames": ["manager"],
+        "permissions": [{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["a", "b"] }],
     });
     let argo_cd = json!({
-        "namespace": "argocd", "name": "argocd", "serviceAccounts": ["server", "controller"],
-        "clusterRoles": [{ "name": "edit" }],
+        "namespace": "argocd", "name": "app", "serviceAccountNames": ["server", "controller"],
+        "permissions": [{ "clusterRole": "edit" }],
     });
     json!([with(own.clone(), &kueue), with(own, &argo_cd)])
 }
@@ -36,10 +36,9 @@ fn settings() -> AccessSettings {
     settings_of(&declared())
 }
 
-/// The settings with a patch of each consumer.
-fn settings_with(patch: &Value) -> AccessSettings {
-    let consumers = declared().as_array().unwrap().iter().map(|it| with(it.clone(), patch)).collect();
-    settings_of(&consumers)
+/// The settings with a configured kind of permissions.
+fn settings_with(kind: &str) -> AccessSettings {
+    AccessSettings { permissions: Some(kind.parse().unwrap()), ..settings() }
 }
 
 fn key() -> AccountKey {
@@ -112,8 +111,7 @@ const ARGO_CD: &str = "edit in * to controller and server";
 
 #[test]
 fn a_granted_cluster_takes_one_account_whose_token_is_not_copied_and_one_object_for_all_applications() {
-    for (permissions, kind) in [(Value::Null, WORK), (json!("ClusterPermission"), PERMISSION)] {
-        let settings = settings_with(&json!({ "permissions": permissions }));
+    for (settings, kind) in [(settings(), WORK), (settings_with("ClusterPermission"), PERMISSION)] {
         let mut world = World::default();
         let plan = world.settle_at(&settings, &both(), &key());
         assert_eq!(world.writes(), ["create Account".to_owned(), format!("create {kind:?}")]);
@@ -176,7 +174,7 @@ fn only_the_account_itself_is_bound_to_the_role_by_which_it_impersonates() {
     let account = json!([{ "kind": "ServiceAccount", "name": "user-server", "namespace": agents }]);
     assert_eq!(binding["subjects"], account);
 
-    let settings = settings_with(&json!({ "permissions": "ClusterPermission" }));
+    let settings = settings_with("ClusterPermission");
     let mut world = World::default();
     world.settle_at(&settings, &both(), &key());
     let binding = &world.objects[&PERMISSION]["spec"]["clusterRoleBinding"];
@@ -206,10 +204,8 @@ fn an_application_that_is_no_longer_granted_or_declared_loses_its_part_in_one_wr
 
 #[test]
 fn the_account_and_all_permissions_end_with_the_last_grant() {
-    let withdrawn = AccessSettings { withdraws: true, ..settings() };
     let refused = || grants(Grant::Refused, Grant::Refused);
-    for (settings, fleet) in [(settings(), refused()), (withdrawn, both()), (settings_of(&json!([])), both())]
-    {
+    for (settings, fleet) in [(settings(), refused()), (settings_of(&json!([])), both())] {
         let mut world = World::default();
         world.settle_at(&self::settings(), &both(), &key());
         world.writes();
@@ -231,7 +227,7 @@ fn nothing_is_created_for_an_application_in_doubt() {
 
 #[test]
 fn an_application_in_doubt_keeps_what_it_has_where_the_kind_of_permissions_changes() {
-    let by_permission = settings_with(&json!({ "permissions": "ClusterPermission" }));
+    let by_permission = settings_with("ClusterPermission");
     let mut world = World::default();
     world.settle_at(&settings(), &both(), &key());
     world.settle_at(&by_permission, &grants(Grant::Granted, Grant::Unknown), &key());
@@ -262,37 +258,6 @@ fn an_account_of_another_owner_gets_no_permissions() {
     assert_eq!(reasons(&plan), [Reason::ForeignAccount]);
 }
 
-#[test]
-fn an_own_identity_that_is_not_valid_is_refused_with_its_cause() {
-    for (patch, words) in [
-        (json!({ "rotation": { "validity": "24h" } }), "has the identity own: rotation cannot be set"),
-        (json!({ "name": null }), "name is required"),
-        (json!({ "name": "Kueue" }), "\"Kueue\" is not a valid name of a consumer"),
-        (json!({ "serviceAccounts": null }), "serviceAccounts must name its ServiceAccounts"),
-        (json!({ "serviceAccounts": [] }), "serviceAccounts must name its ServiceAccounts"),
-        (json!({ "serviceAccounts": ["a:b"] }), "\"a:b\" is not a valid name of a ServiceAccount"),
-        (json!({ "serviceAccounts": ["*"] }), "\"*\" is not a valid name of a ServiceAccount"),
-        (
-            json!({ "identity": "account" }),
-            "has the identity account: name and serviceAccounts cannot be set",
-        ),
-        (json!({ "identity": "owner" }), "unknown variant `owner`"),
-        (json!({ "name": "argocd" }), "two consumers have the name argocd"),
-        (
-            json!({ "name": "argocd", "managedServiceAccount": "another" }),
-            "two consumers have the name argocd",
-        ),
-        (json!({ "permissions": "ClusterPermission" }), "declare different permissions"),
-    ] {
-        let declared = json!([with(declared()[0].clone(), &patch), declared()[1]]).to_string();
-        let error = declared.parse::<Consumers>().unwrap_err().to_string();
-        assert!(error.contains(words), "{patch}: {error}");
-    }
-    let account = json!({ "namespace": "team", "managedServiceAccount": "user-server" });
-    let error = json!([declared()[0], account]).to_string().parse::<Consumers>().unwrap_err().to_string();
-    assert!(error.contains("both declare the ManagedServiceAccount user-server"), "{error}");
-}
-
 proptest! {
     #![proptest_config(cases(512))]
 
@@ -305,7 +270,7 @@ proptest! {
         let mut has = [false, false];
         for (kueue, argo_cd, by_permission) in steps {
             let permissions = if by_permission { "ClusterPermission" } else { "ManifestWork" };
-            let settings = settings_with(&json!({ "permissions": permissions }));
+            let settings = settings_with(permissions);
             let now = [GRANTS[kueue], GRANTS[argo_cd]];
             world.settle_at(&settings, &grants(now[0], now[1]), &key());
             let exists = now.contains(&Grant::Granted) || world.objects.contains_key(&ACCOUNT);

@@ -158,8 +158,9 @@ fn while_cluster_permissions_are_not_listed_only_they_and_accounts_for_them_are_
     world.settle(&settings, &granted());
     assert_eq!(world.writes(), ["delete ManifestWork"], "beside an account of another owner");
     let (_, mut world) = unlisted(PERMISSION, before(PERMISSION));
-    let none = json!({ "permissions": "ClusterPermission", "clusterRoles": [] });
-    world.settle(&settings_of(&json!([with(declared()[0].clone(), &none)])), &granted());
+    let none = with(declared()[0].clone(), &json!({ "permissions": [] }));
+    let permissions = settings.permissions;
+    world.settle(&AccessSettings { permissions, ..settings_of(&json!([none])) }, &granted());
     assert_eq!(world.writes(), ["delete ManifestWork"]);
 }
 

@@ -32,8 +32,9 @@ pub fn other(kind: AccessKind) -> AccessKind {
 
 /// The settings of a consumer that no longer declares the ClusterRole edit.
 pub fn with_fewer_roles(kind: AccessKind) -> AccessSettings {
-    let fewer = json!({ "permissions": format!("{kind:?}"), "clusterRoles": [{ "name": "view" }] });
-    settings_of(&json!([with(declared()[0].clone(), &fewer)]))
+    let fewer = json!({ "permissions": [{ "clusterRole": "view" }] });
+    let permissions = Some(format!("{kind:?}").parse().unwrap());
+    AccessSettings { permissions, ..settings_of(&json!([with(declared()[0].clone(), &fewer)])) }
 }
 
 /// What the status of an object of a kind reports about the declared bindings.
@@ -154,8 +155,9 @@ fn permissions_that_are_being_replaced_follow_the_declaration() {
         let text = world.objects[&before]["spec"].to_string();
         assert!(text.contains("view") && !text.contains("edit"), "{text}");
         // Without any ClusterRole, no permissions of either kind.
-        let none = json!({ "permissions": format!("{kind:?}"), "clusterRoles": [] });
-        world.settle(&settings_of(&json!([with(declared()[0].clone(), &none)])), &granted());
+        let none = with(declared()[0].clone(), &json!({ "permissions": [] }));
+        let permissions = Some(format!("{kind:?}").parse().unwrap());
+        world.settle(&AccessSettings { permissions, ..settings_of(&json!([none])) }, &granted());
         assert_eq!(world.writes(), ["delete ManifestWork", "delete ClusterPermission"]);
     }
 }
@@ -330,14 +332,13 @@ fn a_rejection_by_cluster_permission_that_is_over_is_not_a_finding() {
 }
 
 #[test]
-fn cluster_permissions_are_watched_where_a_consumer_declares_its_kind() {
+fn cluster_permissions_are_watched_where_the_kind_is_configured() {
     for (settings, wanted, all) in [
         (settings(), WORK, &[WORK][..]),
         (settings_by("ManifestWork"), WORK, &[WORK, PERMISSION]),
         (settings_by("ClusterPermission"), PERMISSION, &[WORK, PERMISSION]),
     ] {
-        let (consumers, account) = (&settings.consumers, &"app".into());
-        assert_eq!((consumers.permission_kind(account), consumers.permission_kinds(account)), (wanted, all));
+        assert_eq!((settings.permission_kind(), settings.permission_kinds()), (wanted, all));
     }
 }
 

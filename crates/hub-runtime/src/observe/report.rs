@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::ExponentialBackoff;
+use hub_api::cluster_access::ClusterAccess;
 use hub_api::cluster_profile::{ClusterProfile, ProfileVersion};
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_set::ManagedClusterSet;
@@ -315,6 +316,7 @@ fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> 
             let (group, version, kind) = AccessKind::ClusterPermission.gvk();
             of(format!("{group}/{version}"), kind, Some(cluster.as_str()), name)
         }
+        Subject::ClusterAccess(name) => to::<ClusterAccess>(Some(name.namespace.as_str()), &name.name),
         Subject::Crd(name) => to::<CustomResourceDefinition>(None, name),
         Subject::ApiService(name) => of("apiregistration.k8s.io/v1".to_owned(), "APIService", None, name),
         Subject::Kueue(key) => {

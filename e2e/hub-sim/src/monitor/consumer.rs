@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Monitor, judge_account};
 use crate::consumers::{
-    ACCOUNTS, CLUSTER_PERMISSIONS, Consumer, KINDS, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, WORKS,
+    ACCOUNTS, ALL_ACCOUNTS, CLUSTER_PERMISSIONS, KINDS, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, WORKS,
     permissions_name,
 };
 use crate::hub::{ASK_LABEL, CONDITION_SYNCED, SCOPE_ANNOTATION, path};
@@ -19,15 +19,6 @@ pub fn is_marked(object: &Value) -> bool {
 }
 
 impl Monitor {
-    /// The declared consumer with an object of this name.
-    fn consumer(&self, plural: &str, name: &str) -> Option<&Consumer> {
-        let is_it = |it: &&Consumer| match plural {
-            ACCOUNTS => it.account == name,
-            _ => permissions_name(it.account) == name,
-        };
-        self.declared.iter().find(is_it)
-    }
-
     /// Whether a process has created an object, and it still has our labels.
     fn is_ours(&self, object: &Value) -> bool {
         self.made.contains_key(uid_of(object)) && is_marked(object)
@@ -94,8 +85,12 @@ impl Monitor {
             _ => self.count("consumers: permissions created"),
         }
         let owner = object["metadata"]["ownerReferences"][0]["uid"].as_str().unwrap_or_default();
-        if self.consumer(plural, name_of(object)).is_none() {
-            Err("an object of a consumer that is not declared is created".to_owned())
+        let is_it = |account: &&str| match plural {
+            ACCOUNTS => *account == name_of(object),
+            _ => permissions_name(account) == name_of(object),
+        };
+        if !ALL_ACCOUNTS.iter().any(is_it) {
+            Err("an object of no consumer is created".to_owned())
         } else if plural != ACCOUNTS && !self.made.contains_key(owner) {
             Err("permissions are bound to an account of another owner".to_owned())
         } else {

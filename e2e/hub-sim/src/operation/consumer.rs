@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::{Index, ObjectTenant, Others, at};
 use crate::consumers::{
-    ACCOUNTS, CLUSTER_PERMISSIONS, KINDS, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, WORKS, place,
+    self, ACCESSES, ACCOUNTS, CLUSTER_PERMISSIONS, DECISIONS, KINDS, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS,
+    VARIANTS, WORKS, place,
 };
-use crate::hub::{condition, path};
+use crate::hub::{CLUSTERS, condition, path};
 use crate::model::{is_terminating, uid_of};
 use crate::oracle::is_of_an_earlier;
 
@@ -24,6 +25,32 @@ impl Others {
         self.ocm.create(kind, "ManagedClusterAddOn", cluster, name, &json!({ "spec": {} }));
         let status = json!({ "namespace": at(&AGENT_NAMESPACES, namespace) });
         self.agent.patch_status(kind, cluster, name, &status);
+    }
+
+    /// Applies or deletes the ClusterAccess of a variant.
+    pub(super) fn access(&self, variant: Index, is_applied: bool) {
+        let (namespace, name, object) = consumers::object(usize::from(variant) % VARIANTS.len());
+        if !is_applied {
+            return self.tenant.delete(ACCESSES, namespace, name);
+        }
+        let created = consumers::without_nulls(&object);
+        self.tenant.create(ACCESSES, "ClusterAccess", namespace, name, &created);
+        self.tenant.patch(ACCESSES, namespace, name, &object);
+    }
+
+    /// The Placement of a namespace decides for the clusters with these bits, or its decision is deleted.
+    pub(super) fn decide(&self, namespace: &str, clusters: u8) {
+        const NAME: &str = "gpus-decision-1";
+        if clusters == 0 {
+            return self.ocm.delete(DECISIONS, namespace, NAME);
+        }
+        let decided = CLUSTERS.iter().enumerate().filter(|(bit, _)| clusters >> bit & 1 == 1);
+        let decisions: Vec<_> =
+            decided.map(|(_, name)| json!({ "clusterName": name, "reason": "" })).collect();
+        let labels = json!({ "cluster.open-cluster-management.io/placement": "gpus" });
+        let object = json!({ "metadata": { "labels": labels }, "spec": {} });
+        self.ocm.create(DECISIONS, "PlacementDecision", namespace, NAME, &object);
+        self.ocm.patch_status(DECISIONS, namespace, NAME, &json!({ "decisions": decisions }));
     }
 
     pub(super) fn object(&self, cluster: &str, account: &str, kind: Index, what: ObjectTenant) {

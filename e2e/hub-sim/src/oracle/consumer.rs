@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use super::{accounts_of, asks, expect, granted, is_open, is_serving_ended};
 use crate::consumers::{
-    ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, ROLE, VALIDITY, WORKS, permissions_name,
+    ACCOUNTS, ALL_ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, ROLE, VALIDITY, WORKS, declared,
+    permissions_name,
 };
-use crate::hub::{self, ASK_LABEL, CLUSTERS, MANAGER, MANAGER_LABEL, SCOPE_ANNOTATION};
+use crate::hub::{ASK_LABEL, CLUSTERS, MANAGER, MANAGER_LABEL, SCOPE_ANNOTATION};
 use crate::model::{Server, is_terminating, uid_of};
 use crate::monitor::{Monitor, is_marked};
 use crate::operation::applied;
@@ -43,20 +44,20 @@ fn owned<'a>(server: &'a Server, monitor: &Monitor, plural: &str, namespace: &st
     match server.object(plural, namespace, name) {
         None => Owned::Absent,
         Some(object) if !monitor.made.contains_key(uid_of(object)) => Owned::Foreign { is_lost: false },
-        Some(object) if is_lost(monitor, plural, object) => Owned::Foreign { is_lost: true },
+        Some(object) if is_lost(server, monitor, plural, object) => Owned::Foreign { is_lost: true },
         Some(object) => Owned::Ours(object),
     }
 }
 
 /// Whether an object of ours lacks what identifies it. While its creator lives, it recognizes an account also by the
 /// namespace that it is limited to, and permissions by their name.
-pub(super) fn is_lost(monitor: &Monitor, plural: &str, object: &Value) -> bool {
+pub(super) fn is_lost(server: &Server, monitor: &Monitor, plural: &str, object: &Value) -> bool {
     let scope = object["metadata"]["annotations"][SCOPE_ANNOTATION].as_str();
     let is_recognized = match plural {
         ACCOUNTS => {
             let name = &object["metadata"]["name"];
-            let is_it = |it: &Consumer| it.own.is_some() || scope == Some(it.namespace);
-            monitor.declared.iter().any(|it| name == it.account && is_it(it))
+            let is_it = |it: &Consumer| it.own || scope == Some(it.namespace);
+            declared(server).iter().any(|it| name == it.account && is_it(it))
         }
         KUEUE_CLUSTERS | KUEUE_CONFIGS | "secrets" => false,
         _ => true,
@@ -67,27 +68,26 @@ pub(super) fn is_lost(monitor: &Monitor, plural: &str, object: &Value) -> bool {
 
 pub(super) fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
     let mut wrong = Vec::new();
-    if monitor.declared.is_empty() {
+    if !monitor.has_consumers {
         return wrong;
     }
+    let declared = declared(server);
     for cluster in CLUSTERS {
-        for account in hub::ACCOUNTS {
-            let consumers: Vec<_> = monitor.declared.iter().filter(|it| it.account == account).collect();
+        for account in ALL_ACCOUNTS {
+            let consumers: Vec<_> = declared.iter().filter(|it| it.account == account).collect();
             if let Err(why) = check_access(server, monitor, cluster, account, &consumers) {
                 wrong.push(format!("access of {account} to {cluster}: {why}"));
             }
         }
     }
-    for consumer in monitor.declared {
-        if consumer.own.is_none()
+    if let Err(why) = check_kueue(server, monitor, &declared) {
+        wrong.push(format!("Kueue's objects: {why}"));
+    }
+    for consumer in &declared {
+        if !consumer.own
             && let Err(why) = check_role(server, consumer)
         {
-            wrong.push(format!("Role {}/{ROLE}: {why}", consumer.namespace));
-        }
-        if !consumer.kueue.is_empty()
-            && let Err(why) = check_kueue(server, monitor, consumer)
-        {
-            wrong.push(format!("Kueue's objects for {}: {why}", consumer.namespace));
+            wrong.push(format!("Role {}/{ROLE}{}: {why}", consumer.namespace, consumer.account));
         }
         if consumer.argo_cd {
             wrong.extend(CLUSTERS.into_iter().filter_map(|cluster| {
@@ -102,8 +102,12 @@ pub(super) fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
 /// The accounts of ours on clusters that are not granted to a consumer with that account.
 pub(super) fn without_grant(server: &Server, monitor: &Monitor) -> Vec<String> {
     let mut found = Vec::new();
-    for (cluster, name) in CLUSTERS.into_iter().flat_map(|cluster| hub::ACCOUNTS.map(|it| (cluster, it))) {
-        let consumers: Vec<_> = monitor.declared.iter().filter(|it| it.account == name).collect();
+    if !monitor.has_consumers {
+        return found;
+    }
+    let declared = declared(server);
+    for (cluster, name) in CLUSTERS.into_iter().flat_map(|cluster| ALL_ACCOUNTS.map(|it| (cluster, it))) {
+        let consumers: Vec<_> = declared.iter().filter(|it| it.account == name).collect();
         let granted = granted_to_any(server, &consumers, cluster);
         let account = owned(server, monitor, ACCOUNTS, cluster, name);
         if granted == Some(false) && matches!(account, Owned::Ours(account) if !is_terminating(account)) {
@@ -115,7 +119,7 @@ pub(super) fn without_grant(server: &Server, monitor: &Monitor) -> Vec<String> {
 
 /// Whether a cluster is granted to one of these consumers: `None` if that is in doubt.
 fn granted_to_any(server: &Server, consumers: &[&Consumer], cluster: &str) -> Option<bool> {
-    let grants: Vec<_> = consumers.iter().map(|it| granted(server, it.namespace, cluster)).collect();
+    let grants: Vec<_> = consumers.iter().map(|it| it.granted(server, cluster)).collect();
     let is_doubtful = grants.contains(&None);
     let is_granted = grants.contains(&Some(true));
     if is_granted || !is_doubtful { Some(is_granted) } else { None }
@@ -159,7 +163,7 @@ fn check_access(
 fn check_account(account: &Value, consumer: &Consumer) -> Result<(), String> {
     let metadata = &account["metadata"];
     expect(&is_marked(account).into(), &true.into(), "labels of our objects")?;
-    if consumer.own.is_some() {
+    if consumer.own {
         expect(&metadata["labels"][ASK_LABEL], &Value::Null, "label")?;
         expect(&metadata["annotations"][SCOPE_ANNOTATION], &Value::Null, "annotation")?;
     } else {
@@ -177,13 +181,13 @@ fn check_permissions(
     consumers: &[&Consumer],
 ) -> Result<(), String> {
     let Some(consumer) = consumers.first() else { return Ok(()) };
-    let (plural, name) = (consumer.permissions.plural(), permissions_name(consumer.account));
+    let (plural, name) = (monitor.permissions.plural(), permissions_name(consumer.account));
     let agents = agent_namespace(server, cluster);
     let check = |plural: &str, object: &Value| {
         expect(&is_marked(object).into(), &true.into(), "labels of permissions")?;
         expect(&object["metadata"]["ownerReferences"][0]["uid"], &uid_of(account).into(), "owner")?;
-        if consumer.own.is_some() {
-            return check_own(server, cluster, object, consumers, &agents);
+        if consumer.own {
+            return check_own(server, plural, cluster, object, consumers, &agents);
         }
         let wanted =
             consumer.roles.iter().map(|(role, namespace)| ((*role).to_owned(), (*namespace).to_owned()));
@@ -203,7 +207,7 @@ fn check_permissions(
         }
         Owned::Ours(_) | Owned::Foreign { .. } => false,
     };
-    let other = consumer.permissions.other();
+    let other = monitor.permissions.other();
     match owned(server, monitor, other, cluster, &name) {
         Owned::Ours(object) if !is_terminating(object) && is_applied => {
             Err(format!("its former permissions exist: {object}"))
@@ -217,11 +221,16 @@ fn check_permissions(
 /// In doubt, a part may be there or not.
 fn check_own(
     server: &Server,
+    plural: &str,
     cluster: &str,
     object: &Value,
     consumers: &[&Consumer],
     agents: &str,
 ) -> Result<(), String> {
+    // In a ClusterPermission, the parts are elsewhere; the tables of rules compare the two.
+    if plural != WORKS {
+        return Ok(());
+    }
     let mut found = BTreeSet::new();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for manifest in object["spec"]["workload"]["manifests"].as_array().into_iter().flatten() {
@@ -249,7 +258,7 @@ fn check_own(
             roles.map(|(role, namespace)| format!("{role} in {namespace:?} for  {user}")).collect();
         part.insert(format!("may act as {user}"));
         part.insert(format!("may act as {everybody}:{}", consumer.namespace));
-        match granted(server, consumer.namespace, cluster) {
+        match consumer.granted(server, cluster) {
             Some(true) => {
                 wanted.extend(part.iter().cloned());
                 allowed.extend(part);
@@ -301,9 +310,12 @@ fn bound(
 /// account, it is not listed.
 fn check_role(server: &Server, consumer: &Consumer) -> Result<(), String> {
     let namespace = consumer.namespace;
-    let Some(role) = server.object("roles", namespace, ROLE).filter(|_| is_open(server, namespace)) else {
+    if !is_open(server, namespace) {
         return Ok(());
-    };
+    }
+    let nothing = std::sync::Arc::new(Value::Null);
+    let name = format!("{ROLE}{}", consumer.account);
+    let role = server.object("roles", namespace, &name).unwrap_or(&nothing);
     let gets = |cluster: &str, account: &str| {
         let account = server.object(ACCOUNTS, cluster, account);
         if account.is_some_and(|account| asks(account, namespace)) {
@@ -333,7 +345,7 @@ fn check_role(server: &Server, consumer: &Consumer) -> Result<(), String> {
 
 /// Each granted cluster that a MultiKueueConfig selects has a MultiKueueCluster, and each MultiKueueConfig lists those that
 /// it selects and that no other owner has created.
-fn check_kueue(server: &Server, monitor: &Monitor, consumer: &Consumer) -> Result<(), String> {
+fn check_kueue(server: &Server, monitor: &Monitor, declared: &[Consumer]) -> Result<(), String> {
     let mut wanted = BTreeSet::new();
     // Whether a process knows a MultiKueueCluster that was marked again as its own is open, and so is whether it lists it.
     let is_open = |cluster: &str| {
@@ -342,32 +354,40 @@ fn check_kueue(server: &Server, monitor: &Monitor, consumer: &Consumer) -> Resul
     };
     for cluster in CLUSTERS {
         let found = owned(server, monitor, KUEUE_CLUSTERS, "", cluster);
-        let is_selected = consumer.kueue.iter().any(|list| list.selects(server, cluster));
-        let granted = granted(server, consumer.namespace, cluster);
-        match (granted.map(|granted| granted && is_selected), found) {
-            (None, _) => return Ok(()),
-            (Some(true), Owned::Absent) if !is_serving_ended(server, KUEUE_CLUSTERS) => {
+        let grants = declared.iter().filter(|it| it.kueue.iter().any(|list| list.selects(server, cluster)));
+        let grants: Vec<_> = grants.map(|it| it.granted(server, cluster)).collect();
+        if grants.contains(&None) {
+            return Ok(());
+        }
+        match (grants.contains(&Some(true)), found) {
+            (true, Owned::Absent) if !is_serving_ended(server, KUEUE_CLUSTERS) => {
                 return Err(format!("the MultiKueueCluster {cluster} is missing"));
             }
-            (Some(true), Owned::Ours(object)) => {
+            (true, Owned::Ours(object)) => {
                 wanted.insert(cluster);
                 if !is_terminating(object) {
                     let found = &object["spec"]["clusterSource"]["clusterProfileRef"]["name"];
                     expect(found, &cluster.into(), "profile of a MultiKueueCluster")?;
                 }
             }
-            (Some(true), Owned::Absent) => {
+            (true, Owned::Absent) => {
                 wanted.insert(cluster);
             }
-            (Some(false), Owned::Ours(object)) if !is_terminating(object) => {
+            (false, Owned::Ours(object)) if !is_terminating(object) => {
                 return Err(format!("the MultiKueueCluster {cluster} exists without a grant"));
             }
-            (Some(_), _) => {}
+            _ => {}
         }
     }
-    for list in consumer.kueue {
-        let wanted: BTreeSet<&str> =
-            wanted.iter().copied().filter(|cluster| list.selects(server, cluster)).collect();
+    let mut seen = BTreeSet::new();
+    for (consumer, list) in declared.iter().flat_map(|it| it.kueue.iter().map(move |list| (it, list))) {
+        // Of two objects that ask for one list, the older one has it.
+        if !seen.insert(list.name) {
+            continue;
+        }
+        let is_wanted =
+            |cluster: &&str| list.selects(server, cluster) && consumer.granted(server, cluster) == Some(true);
+        let wanted: BTreeSet<&str> = wanted.iter().copied().filter(is_wanted).collect();
         match owned(server, monitor, KUEUE_CONFIGS, "", list.name) {
             Owned::Absent if !wanted.is_empty() => {
                 return Err(format!("the MultiKueueConfig {} is missing", list.name));
@@ -396,7 +416,7 @@ fn check_cluster_secret(
     let name = cluster_secret_name(&cluster.into());
     let found = owned(server, monitor, "secrets", consumer.namespace, &name);
     let published = published(server, consumer.namespace, cluster);
-    match (granted(server, consumer.namespace, cluster), found, published) {
+    match (consumer.granted(server, cluster), found, published) {
         (Some(true), Owned::Absent, Some(_)) => Err("is missing".to_owned()),
         (Some(true), Owned::Ours(secret), Some((url, anchors))) if !is_terminating(secret) => {
             expect(&text(secret, "server").into(), &url.into(), "server")?;
@@ -433,13 +453,14 @@ fn text(secret: &Value, key: &str) -> String {
 
 /// The outputs of consumer access, without what differs between any two runs.
 pub(super) fn outputs(server: &Server, monitor: &Monitor, outputs: &mut BTreeMap<String, Value>) {
-    for consumer in monitor.declared {
+    let declared = declared(server);
+    for consumer in declared.iter().filter(|_| monitor.has_consumers) {
         for cluster in CLUSTERS {
-            if granted(server, consumer.namespace, cluster) != Some(true) {
+            if consumer.granted(server, cluster) != Some(true) {
                 continue;
             }
-            let sharers = monitor.declared.iter().filter(|it| it.account == consumer.account);
-            if sharers.map(|it| granted(server, it.namespace, cluster)).any(|granted| granted.is_none()) {
+            let sharers = declared.iter().filter(|it| it.account == consumer.account);
+            if sharers.map(|it| it.granted(server, cluster)).any(|granted| granted.is_none()) {
                 // What is there depends on what was there.
                 continue;
             }
@@ -451,7 +472,7 @@ pub(super) fn outputs(server: &Server, monitor: &Monitor, outputs: &mut BTreeMap
                 continue;
             }
             outputs.insert(format!("account {cluster}/{}", consumer.account), account["spec"].clone());
-            let plural = consumer.permissions.plural();
+            let plural = monitor.permissions.plural();
             // Permissions that a finalizer keeps end with their account.
             if let Owned::Ours(object) = owned(server, monitor, plural, cluster, &name)
                 && !is_terminating(object)
@@ -465,10 +486,10 @@ pub(super) fn outputs(server: &Server, monitor: &Monitor, outputs: &mut BTreeMap
     for object in server.objects_of(KUEUE_CLUSTERS).filter(is_ours).filter(|it| !is_terminating(it)) {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let is_wanted = |consumer: &Consumer| {
-            granted(server, consumer.namespace, name) == Some(true)
+            consumer.granted(server, name) == Some(true)
                 && consumer.kueue.iter().any(|list| list.selects(server, name))
         };
-        if monitor.declared.iter().any(is_wanted) {
+        if declared.iter().any(is_wanted) {
             outputs.insert(format!("MultiKueueCluster {name}"), object["spec"].clone());
         }
     }

@@ -5,22 +5,14 @@
 use std::pin::pin;
 
 use local_hub::{Kubectl, eventually, ocm};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{ACCOUNT, AUDIENCE, Application, HOUR, Scene, publish, rbac, sees};
 use crate::support::chain::{CLUSTERS, lists, may};
-use crate::support::{Addons, SOON, pods, world};
+use crate::support::{SOON, pods, world};
 
 /// The namespace, the account, and the ClusterRole on the clusters.
 const NAME: &str = "changing";
-
-/// Consumer access with these declarations, in place of the process before.
-async fn declare(scene: &Scene, before: Option<Addons>, consumers: &[&Value]) -> Addons {
-    if let Some(before) = before {
-        before.stop().await;
-    }
-    scene.consumer_access(consumers).await
-}
 
 /// An application that works without a pause until something has happened, on each of its clusters.
 async fn works_until(kubectls: &[Kubectl], happened: impl Future<Output = ()>) {
@@ -54,21 +46,23 @@ async fn an_application_changes_to_its_own_identity_and_back_without_an_interrup
         let rules = json!([may(&["list", "watch"], "namespaces")]);
         rbac("ClusterRole", None, NAME).field("rules", rules).create(&client).await.unwrap();
     }
-    let roles = json!([{ "name": NAME }]);
-    let by_copies = json!({ "namespace": NAME, "managedServiceAccount": NAME, "clusterRoles": roles });
-    let by_own = json!({
-        "identity": "own", "namespace": NAME, "name": "changing-own", "serviceAccounts": ["application"],
-        "managedServiceAccount": ACCOUNT, "clusterRoles": roles,
-    });
+    let access = |name: &str, identity: &str| {
+        let roles = json!([{ "clusterRole": NAME }]);
+        let spec =
+            json!({ "identity": identity, "serviceAccountNames": ["application"], "permissions": roles });
+        ocm::cluster_access(NAME, name, &spec)
+    };
+    let (by_copies, by_own) = (access(NAME, "Copy"), access("changing-own", "Own"));
     let with_copies = stage.application(NAME, NAME).await;
-    let access = scene.hub().service_account(NAME, "application").await.unwrap();
-    let token = access.token_for(AUDIENCE, HOUR).await.unwrap().expose().to_owned();
-    let own = Application { scene: &scene, access, token };
+    let service_account = scene.hub().service_account(NAME, "application").await.unwrap();
+    let token = service_account.token_for(AUDIENCE, HOUR).await.unwrap().expose().to_owned();
+    let own = Application { scene: &scene, access: service_account, token };
     let owns = CLUSTERS.map(|cluster| own.kubectl(cluster));
     stage.bind(NAME, &CLUSTERS).await;
     sees(&stage.ocm, NAME, &CLUSTERS).await;
 
-    let consumers = declare(&scene, None, &[&by_copies]).await;
+    world::create(&stage.ocm, [by_copies.clone()]).await;
+    let _consumers = scene.consumer_access().await;
     let copies_act = async || {
         for cluster in CLUSTERS {
             scene.agents_apply(cluster, NAME, NAME).await;
@@ -81,9 +75,8 @@ async fn an_application_changes_to_its_own_identity_and_back_without_an_interrup
     }
 
     // Both at the same time.
-    let mut running = None;
     let both = async {
-        running = Some(declare(&scene, Some(consumers), &[&by_copies, &by_own]).await);
+        world::create(&stage.ocm, [by_own.clone()]).await;
         for (cluster, kubectl) in CLUSTERS.iter().zip(&owns) {
             scene.agents_act(cluster, &own).await;
             lists(kubectl, cluster).await;
@@ -93,7 +86,7 @@ async fn an_application_changes_to_its_own_identity_and_back_without_an_interrup
 
     // Its own identity alone: the account, its permissions and the copies end.
     let account_ends = async {
-        running = Some(declare(&scene, running.take(), &[&by_own]).await);
+        world::delete(&stage.ocm, &by_copies).await;
         for cluster in CLUSTERS {
             world::gone(&stage.ocm, &ocm::managed_service_account(cluster, NAME)).await;
         }
@@ -103,7 +96,7 @@ async fn an_application_changes_to_its_own_identity_and_back_without_an_interrup
 
     // And back.
     let both = async {
-        running = Some(declare(&scene, running.take(), &[&by_copies, &by_own]).await);
+        world::create(&stage.ocm, [by_copies.clone()]).await;
         copies_act().await;
         copied.clear();
         for cluster in CLUSTERS {
@@ -112,7 +105,7 @@ async fn an_application_changes_to_its_own_identity_and_back_without_an_interrup
     };
     works_until(&owns, Box::pin(both)).await;
     let own_ends = async {
-        running = Some(declare(&scene, running.take(), &[&by_copies]).await);
+        world::delete(&stage.ocm, &by_own).await;
         for cluster in CLUSTERS {
             world::gone(&stage.ocm, &ocm::managed_service_account(cluster, ACCOUNT)).await;
         }

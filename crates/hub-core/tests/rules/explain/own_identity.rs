@@ -124,3 +124,36 @@ fn a_cluster_that_the_tunnel_cannot_lead_to_by_its_name_is_no_cluster_for_own_id
     let expected = (Step::OwnIdentity, "ClusterNameNotRoutable".to_owned(), Status::Problem);
     assert_eq!(results(&odd, &one("team", "2107au"))[..1], [expected]);
 }
+
+#[test]
+fn an_explanation_begins_with_the_object_that_asks_for_the_access() {
+    let condition = |kind: &str, status: &str, reason: &str| json!({ "type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": "2026-05-01T12:00:00Z" });
+    let missing = json!([{ "cluster": "c1", "reason": "TokenMissing", "message": "no token" }]);
+    for (status, expected) in [
+        (
+            json!({ "conditions": [condition("Accepted", "True", "Accepted"), condition("Ready", "True", "Ready")] }),
+            ("AccessReady", Status::Ok),
+        ),
+        (
+            json!({ "conditions": [condition("Accepted", "True", "Accepted")], "notReady": missing }),
+            ("AccessNotReady", Status::Problem),
+        ),
+        (
+            json!({ "conditions": [condition("Accepted", "False", "Conflict")] }),
+            ("AccessNotAccepted", Status::Problem),
+        ),
+    ] {
+        let mut hub = Scene::in_order().observed();
+        for namespace in ["team", "elsewhere"] {
+            let namespace = namespace.into();
+            let name = hub_core::consumer_access::AccessName { namespace, name: "app".to_owned() };
+            hub.accesses.insert(name, serde_json::from_value(status.clone()).unwrap());
+        }
+        let findings = explain(&hub, &one("team", "c1")).findings;
+        let steps: Vec<_> = findings.iter().filter(|finding| finding.step == Step::ClusterAccess).collect();
+        let [step] = steps[..] else { panic!("{steps:?}") };
+        assert_eq!((step.code.as_str(), step.mark), expected);
+        assert_eq!(step.object, Object::namespaced("ClusterAccess", "team", "app"));
+        assert_eq!(findings[0].step, Step::ClusterAccess, "{findings:?}");
+    }
+}

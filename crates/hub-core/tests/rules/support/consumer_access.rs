@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hub_api::cluster_access::ClusterAccess;
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::access::Known;
 use hub_core::consumer_access::{
-    AccessAction, AccessKind, AccessPlan, AccessSettings, DEFAULT_ACCOUNT_NAMESPACE, FoundObject,
-    ObservedAccess, ObservedObject,
+    AccessAction, AccessKind, AccessName, AccessPlan, AccessRules, AccessSettings, Consumers,
+    DEFAULT_ACCOUNT_NAMESPACE, FoundObject, ObservedAccess, ObservedObject,
 };
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
@@ -19,15 +20,45 @@ use super::{binding, broken, deleting, exclusive, fleet, member, with};
 
 pub fn declared() -> Value {
     json!([{
-        "namespace": "team", "managedServiceAccount": "app",
-        "clusterRoles": [{ "name": "view" }, { "name": "edit", "namespaces": ["a", "b"] }],
+        "namespace": "team", "name": "app",
+        "permissions": [{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["a", "b"] }],
         "rotation": { "validity": "720h" },
     }])
 }
 
-pub fn settings_of(consumers: &Value) -> AccessSettings {
+/// A ClusterAccess from its namespace, its name, the fields of its spec that matter, and the minute of its creation.
+pub fn access(fields: &Value) -> (AccessName, ClusterAccess) {
+    let defaults = json!({ "identity": "Copy", "serviceAccountNames": ["app"] });
+    let text = |field: &str| fields[field].as_str().unwrap().to_owned();
+    let (namespace, name) = (text("namespace"), text("name"));
+    let metadata = json!({
+        "namespace": namespace, "name": name, "uid": format!("uid of {namespace}/{name}"), "resourceVersion": "1",
+        "generation": 3,
+        "creationTimestamp": format!("2026-05-01T12:{:02}:00Z", fields["created"].as_u64().unwrap_or_default()),
+    });
+    let place = json!({ "namespace": null, "name": null, "created": null, "status": null });
+    let object = json!({
+        "metadata": metadata, "spec": with(with(defaults, fields), &place), "status": fields["status"],
+    });
+    let name = AccessName { namespace: namespace.as_str().into(), name };
+    (name, serde_json::from_value(object).unwrap())
+}
+
+/// What these objects declare, where the account of the user server is `user-server`.
+pub fn consumers_of(objects: &Value) -> Consumers {
+    let rules = AccessRules { user_server: Some("user-server".into()), grants_permissions: true };
+    let mut consumers = Consumers::new(rules);
+    consumers.set_read(true);
+    for (name, object) in objects.as_array().unwrap().iter().map(access) {
+        consumers.apply(&name, Ok(object));
+    }
+    consumers
+}
+
+pub fn settings_of(objects: &Value) -> AccessSettings {
     AccessSettings {
-        consumers: consumers.to_string().parse().unwrap(),
+        consumers: consumers_of(objects),
+        permissions: None,
         account_namespace: Some(DEFAULT_ACCOUNT_NAMESPACE.into()),
         protected: ProtectedNamespaces::default(),
         installation: "addons".into(),
@@ -35,7 +66,6 @@ pub fn settings_of(consumers: &Value) -> AccessSettings {
         hub_openshift_id: None,
         provider: "open-cluster-management".to_owned(),
         own_provider: "open-cluster-management-own-identity".to_owned(),
-        withdraws: false,
     }
 }
 
@@ -43,9 +73,9 @@ pub fn settings() -> AccessSettings {
     settings_of(&declared())
 }
 
-/// The settings of a consumer that declares the kind of its permissions.
+/// The settings with a configured kind of permissions.
 pub fn settings_by(kind: &str) -> AccessSettings {
-    settings_of(&json!([with(declared()[0].clone(), &json!({ "permissions": kind }))]))
+    AccessSettings { permissions: Some(kind.parse().unwrap()), ..settings() }
 }
 
 pub fn key() -> AccountKey {

@@ -44,7 +44,7 @@ pub fn settings_of_permissions() -> PermissionSettings {
         tokens_role: "tokens".to_owned(),
         protected: ProtectedNamespaces::default(),
         require_namespaces: false,
-        consumer_roles: Vec::new(),
+        access_rules: None,
         grace: GRACE,
     }
 }

@@ -1,0 +1,536 @@
+//! The consumers: what each ClusterAccess asks for, and which object has what two of them ask for.
+//!
+//! - A schema validates the objects, so nearly every one that exists is accepted. One that is not gives nothing, and
+//!   its condition `Accepted` says why.
+//! - Of two objects that ask for one account, one MultiKueueConfig or the cluster Secrets of a namespace, the older one
+//!   has it. Kueue reads the profiles of one namespace: that of the oldest object that asks for a MultiKueueConfig.
+//! - An object whose selector cannot be used, or whose Placement cannot be read, is in doubt: it keeps what it has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use hub_api::Unreadable;
+use hub_api::cluster_access::{ClusterAccess, ClusterAccessStatus, IdentityKind};
+use hub_api::names::{AccountName, ClusterName, Namespace};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use crate::nested;
+use crate::selector::{ClusterSelector, SelectorError};
+use crate::version::Version;
+
+/// The validity of tokens if none is declared: the default of ManagedServiceAccount.
+const DEFAULT_VALIDITY: &str = "8640h0m0s";
+/// Where the guides install `cp-creds`.
+const DEFAULT_COMMAND: &str = "/plugins/cp-creds";
+/// Where the guides mount the projected token.
+const DEFAULT_OWN_TOKEN: &str = "/var/run/secrets/hub-addons/token";
+
+/// The namespace and the name of a ClusterAccess.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AccessName {
+    pub namespace: Namespace,
+    pub name: String,
+}
+
+impl fmt::Display for AccessName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What the objects may ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccessRules {
+    /// The account of the user server; without it, no application has an identity of its own.
+    pub user_server: Option<AccountName>,
+    /// Whether objects may ask for ClusterRoles: an admission policy checks their authors.
+    pub grants_permissions: bool,
+}
+
+/// An application and what it is on each cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Consumer {
+    /// The object that asks for it.
+    pub name: AccessName,
+    /// The account on each cluster that it uses: its own, or that of the user server.
+    pub account: AccountName,
+    /// As whom it reaches clusters.
+    pub identity: Identity,
+    /// The names of its ServiceAccounts on the hub.
+    pub service_accounts: BTreeSet<String>,
+    /// The labels of its clusters; without a selector, all. `Err` if the selector cannot be used.
+    pub selector: Result<Option<ClusterSelector>, SelectorError>,
+    /// The Placement that decides for its clusters.
+    pub placement: Option<String>,
+    /// Its permissions.
+    pub cluster_roles: Vec<BoundClusterRole>,
+    /// For Kueue: the MultiKueueConfigs that list its clusters, by name.
+    pub multi_kueue_configs: BTreeMap<String, Result<ClusterSelector, SelectorError>>,
+    /// For Argo CD: how its cluster Secrets call the plugin, if it gets them.
+    pub argo_cd: Option<ArgoCd>,
+}
+
+/// As whom an application reaches its clusters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// An account on each cluster, whose token is copied.
+    Account(Rotation),
+    /// Its own: the account is that of the user server, which acts as the [users](crate::own_identity::user) of its
+    /// ServiceAccounts.
+    Own,
+}
+
+/// Argo CD's cluster Secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArgoCd {
+    /// The path of `cp-creds` in Argo CD's Pods.
+    pub command: String,
+    /// The path of the projected token there, if its identity is its own.
+    pub own_token: String,
+}
+
+/// A ClusterRole that an application has on each cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoundClusterRole {
+    pub name: String,
+    /// The namespaces on the cluster in which it is bound; if empty, it is bound in the whole cluster.
+    pub namespaces: BTreeSet<Namespace>,
+}
+
+/// How tokens of an account are issued: `spec.rotation` of a ManagedServiceAccount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rotation {
+    /// Whether the agent renews the token before it expires.
+    pub enabled: bool,
+    /// How long a token is valid, as Go writes durations.
+    pub validity: String,
+}
+
+/// Why an object, or a part of it, is not accepted: the reason and the message of its condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotAccepted {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// A ClusterAccess.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeclaredAccess {
+    pub version: Version,
+    pub generation: Option<i64>,
+    /// `metadata.creationTimestamp`: of two objects that ask for one thing, the older has it.
+    pub created: Option<Timestamp>,
+    pub consumer: Result<Consumer, NotAccepted>,
+    /// What its status reports.
+    pub status: ClusterAccessStatus,
+}
+
+/// What only one object can have.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Claim {
+    Account(AccountName),
+    /// Kueue's objects, for one namespace.
+    Kueue,
+    MultiKueueConfig(String),
+    ClusterSecrets(Namespace),
+}
+
+/// The decisions of a Placement: the clusters in each PlacementDecision.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Decisions {
+    slices: BTreeMap<String, BTreeSet<ClusterName>>,
+    is_read: bool,
+}
+
+/// A Placement, by namespace and name.
+pub type PlacementName = (Namespace, String);
+
+/// Every ClusterAccess.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Consumers {
+    rules: AccessRules,
+    /// Whether all objects are known: the list is complete, and not out of date.
+    is_read: bool,
+    /// The objects that cannot be decoded and were not read before.
+    unreadable: BTreeSet<AccessName>,
+    objects: BTreeMap<AccessName, DeclaredAccess>,
+    /// The objects that ask for a thing, the oldest first.
+    claims: BTreeMap<Claim, BTreeSet<(Option<Timestamp>, AccessName)>>,
+    decisions: BTreeMap<PlacementName, Decisions>,
+}
+
+/// The names of objects whose consumers have changed, and their accounts.
+pub type Changed = BTreeMap<AccessName, BTreeSet<AccountName>>;
+
+impl Consumers {
+    #[must_use]
+    pub fn new(rules: AccessRules) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
+    /// Records whether all objects are known.
+    pub fn set_read(&mut self, is_read: bool) -> bool {
+        std::mem::replace(&mut self.is_read, is_read) != is_read
+    }
+
+    /// Records an object. Returns the objects whose consumers change with it.
+    pub fn apply(&mut self, name: &AccessName, object: Result<ClusterAccess, Unreadable>) -> Changed {
+        let Ok(object) = object else {
+            // The last readable state stays in use.
+            if !self.objects.contains_key(name) {
+                self.unreadable.insert(name.clone());
+            }
+            return Changed::new();
+        };
+        self.unreadable.remove(name);
+        let after = DeclaredAccess::read(&self.rules, name, object);
+        let before = self.objects.get(name);
+        if before.is_some_and(|before| before.consumer == after.consumer && before.created == after.created) {
+            self.objects.insert(name.clone(), after);
+            return Changed::new();
+        }
+        let mut changed = self.remove(name);
+        for claim in after.claims() {
+            self.claims.entry(claim).or_default().insert((after.created, name.clone()));
+        }
+        self.concern(&mut changed, name, &after);
+        self.objects.insert(name.clone(), after);
+        changed
+    }
+
+    /// Records that an object is gone. Returns the objects whose consumers change with it.
+    pub fn remove(&mut self, name: &AccessName) -> Changed {
+        self.unreadable.remove(name);
+        let mut changed = Changed::new();
+        let Some(before) = self.objects.remove(name) else { return changed };
+        self.concern(&mut changed, name, &before);
+        for claim in before.claims() {
+            nested::remove_value(&mut self.claims, &claim, &(before.created, name.clone()));
+        }
+        changed
+    }
+
+    /// Adds an object, and those that ask for something that it asks for.
+    fn concern(&self, changed: &mut Changed, name: &AccessName, object: &DeclaredAccess) {
+        let accounts = changed.entry(name.clone()).or_default();
+        accounts.extend(object.consumer.as_ref().ok().map(|consumer| consumer.account.clone()));
+        for claim in object.claims() {
+            let is_shared =
+                matches!(&claim, Claim::Account(account) if self.rules.user_server.as_ref() == Some(account));
+            for (_, rival) in self.claims.get(&claim).into_iter().flatten().filter(|_| !is_shared) {
+                let consumer = self.objects.get(rival).and_then(|object| object.consumer.as_ref().ok());
+                let accounts = changed.entry(rival.clone()).or_default();
+                accounts.extend(consumer.map(|consumer| consumer.account.clone()));
+            }
+        }
+    }
+
+    #[must_use]
+    pub fn object(&self, name: &AccessName) -> Option<&DeclaredAccess> {
+        self.objects.get(name)
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &AccessName> {
+        self.objects.keys()
+    }
+
+    /// The names of the objects in a namespace.
+    pub fn names_in(&self, namespace: &Namespace) -> impl Iterator<Item = &AccessName> {
+        let namespace = namespace.clone();
+        let first = AccessName { namespace: namespace.clone(), name: String::new() };
+        let names = self.objects.range(first..).map(|(name, _)| name);
+        names.take_while(move |name| name.namespace == namespace)
+    }
+
+    /// Whether what no known object asks for is asked for by none.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_read && self.unreadable.is_empty()
+    }
+
+    /// Whether the objects are not out of date.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.is_read
+    }
+
+    /// The consumer of an object, if that is accepted and has its account.
+    #[must_use]
+    pub fn get(&self, name: &AccessName) -> Option<&Consumer> {
+        let consumer = self.objects.get(name)?.consumer.as_ref().ok()?;
+        (consumer.is_own() || self.has(&Claim::Account(consumer.account.clone()), name)).then_some(consumer)
+    }
+
+    /// Whether an object is the one that has this.
+    fn has(&self, claim: &Claim, name: &AccessName) -> bool {
+        self.owner(claim).is_some_and(|owner| owner == name)
+    }
+
+    fn owner(&self, claim: &Claim) -> Option<&AccessName> {
+        self.claims.get(claim)?.first().map(|(_, name)| name)
+    }
+
+    /// Every consumer.
+    pub fn iter(&self) -> impl Iterator<Item = &Consumer> {
+        self.objects.keys().filter_map(|name| self.get(name))
+    }
+
+    /// The consumers in a namespace.
+    pub fn in_namespace(&self, namespace: &Namespace) -> impl Iterator<Item = &Consumer> {
+        self.names_in(namespace).filter_map(|name| self.get(name))
+    }
+
+    /// The consumers that use this account: several share that of the user server.
+    pub fn of<'a>(&'a self, account: &AccountName) -> impl Iterator<Item = &'a Consumer> + use<'a> {
+        let claims = self.claims.get(&Claim::Account(account.clone()));
+        claims.into_iter().flatten().filter_map(|(_, name)| self.get(name))
+    }
+
+    /// Whether a consumer uses this account.
+    #[must_use]
+    pub fn contains(&self, account: &AccountName) -> bool {
+        self.of(account).next().is_some()
+    }
+
+    /// The accounts of all consumers.
+    pub fn accounts(&self) -> impl Iterator<Item = &AccountName> {
+        self.claims.keys().filter_map(|claim| match claim {
+            Claim::Account(account) => Some(account),
+            _ => None,
+        })
+    }
+
+    /// The consumers whose clusters Kueue lists: all in one namespace.
+    pub fn multi_kueue(&self) -> impl Iterator<Item = &Consumer> {
+        let namespace = self.owner(&Claim::Kueue).map(|owner| &owner.namespace);
+        let consumers = namespace.into_iter().flat_map(|namespace| self.in_namespace(namespace));
+        consumers.filter(|consumer| !consumer.multi_kueue_configs.is_empty())
+    }
+
+    /// The consumer that has this MultiKueueConfig.
+    #[must_use]
+    pub fn with_config(&self, config: &str) -> Option<&Consumer> {
+        // A claim in another namespace counts for nothing.
+        self.multi_kueue().filter(|consumer| consumer.multi_kueue_configs.contains_key(config)).min_by_key(
+            |consumer| (self.objects.get(&consumer.name).and_then(|it| it.created), &consumer.name),
+        )
+    }
+
+    /// The consumer in a namespace that gets cluster Secrets of Argo CD.
+    #[must_use]
+    pub fn argo_cd(&self, namespace: &Namespace) -> Option<&Consumer> {
+        self.get(self.owner(&Claim::ClusterSecrets(namespace.clone()))?)
+    }
+
+    /// The namespaces with cluster Secrets of Argo CD.
+    pub fn argo_cd_namespaces(&self) -> impl Iterator<Item = &Namespace> {
+        self.claims.keys().filter_map(|claim| match claim {
+            Claim::ClusterSecrets(namespace) => Some(namespace),
+            _ => None,
+        })
+    }
+
+    /// What keeps an object from having everything that it asks for.
+    #[must_use]
+    pub fn not_accepted(&self, name: &AccessName) -> Option<NotAccepted> {
+        let consumer = match &self.objects.get(name)?.consumer {
+            Ok(consumer) => consumer,
+            Err(error) => return Some(error.clone()),
+        };
+        let lost = |claim: &Claim| self.owner(claim).filter(|owner| *owner != name);
+        let conflict = |what: String, owner: &AccessName| {
+            let message = format!("{what} belongs to the ClusterAccess {owner}, which is older.");
+            Some(NotAccepted { reason: "Conflict", message })
+        };
+        if !consumer.is_own()
+            && let Some(owner) = lost(&Claim::Account(consumer.account.clone()))
+        {
+            return conflict(format!("The ManagedServiceAccount {}", consumer.account), owner);
+        }
+        let selectors = consumer.multi_kueue_configs.values().filter_map(|selector| selector.as_ref().err());
+        if let Some(error) = consumer.selector.as_ref().err().into_iter().chain(selectors).next() {
+            let message = format!("A selector is not valid: {error}. What exists is kept.");
+            return Some(NotAccepted { reason: "InvalidSelector", message });
+        }
+        if !consumer.multi_kueue_configs.is_empty()
+            && let Some(owner) = lost(&Claim::Kueue).filter(|owner| owner.namespace != name.namespace)
+        {
+            return conflict("Kueue reads the profiles of one namespace, which".to_owned(), owner);
+        }
+        for config in consumer.multi_kueue_configs.keys() {
+            if let Some(owner) = self.with_config(config).filter(|owner| owner.name != *name) {
+                return conflict(format!("The MultiKueueConfig {config}"), &owner.name);
+            }
+        }
+        let secrets = Claim::ClusterSecrets(name.namespace.clone());
+        match lost(&secrets).filter(|_| consumer.argo_cd.is_some()) {
+            Some(owner) => conflict("The cluster Secrets of this namespace".to_owned(), owner),
+            None => None,
+        }
+    }
+
+    /// The Placements that objects refer to.
+    #[must_use]
+    pub fn placements(&self) -> BTreeSet<PlacementName> {
+        let consumers = self.objects.values().filter_map(|object| object.consumer.as_ref().ok());
+        consumers.filter_map(Consumer::placement_name).collect()
+    }
+
+    /// Whether the Placement of a consumer has decided for a cluster; `None` if that is unknown.
+    pub(super) fn is_decided(&self, consumer: &Consumer, cluster: &ClusterName) -> Option<bool> {
+        let Some(placement) = consumer.placement_name() else { return Some(true) };
+        let decisions = self.decisions.get(&placement).filter(|decisions| decisions.is_read)?;
+        Some(decisions.slices.values().any(|slice| slice.contains(cluster)))
+    }
+
+    /// Whether the decisions of the Placement of a consumer were neither read nor found to be unreadable yet.
+    #[must_use]
+    pub fn awaits_decisions(&self, consumer: &Consumer) -> bool {
+        consumer.placement_name().is_some_and(|placement| !self.decisions.contains_key(&placement))
+    }
+
+    /// The clusters that the Placement of a consumer has decided for.
+    pub(super) fn decided(&self, consumer: &Consumer) -> BTreeSet<&ClusterName> {
+        let decisions = consumer.placement_name().and_then(|placement| self.decisions.get(&placement));
+        decisions.into_iter().flat_map(|it| it.slices.values().flatten()).collect()
+    }
+
+    /// Records the clusters in one PlacementDecision of a Placement. Returns those that it adds or removes.
+    pub fn set_decision(
+        &mut self,
+        placement: &PlacementName,
+        slice: &str,
+        clusters: BTreeSet<ClusterName>,
+    ) -> BTreeSet<ClusterName> {
+        let decisions = self.decisions.entry(placement.clone()).or_default();
+        let before = decisions.slices.remove(slice).unwrap_or_default();
+        let changed = before.symmetric_difference(&clusters).cloned().collect();
+        if !clusters.is_empty() {
+            decisions.slices.insert(slice.to_owned(), clusters);
+        }
+        changed
+    }
+
+    /// Records whether the decisions of a Placement are known.
+    pub fn set_decisions_read(&mut self, placement: &PlacementName, is_read: bool) {
+        self.decisions.entry(placement.clone()).or_default().is_read = is_read;
+    }
+
+    /// Drops what is known of Placements that no object refers to.
+    pub fn forget_decisions(&mut self, used: &BTreeSet<PlacementName>) {
+        self.decisions.retain(|placement, _| used.contains(placement));
+    }
+}
+
+impl DeclaredAccess {
+    fn read(rules: &AccessRules, name: &AccessName, object: ClusterAccess) -> Self {
+        let metadata = &object.metadata;
+        Self {
+            version: Version::of(metadata),
+            generation: metadata.generation,
+            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            consumer: Consumer::read(rules, name, &object),
+            status: object.status.unwrap_or_default(),
+        }
+    }
+
+    /// What it asks for.
+    fn claims(&self) -> Vec<Claim> {
+        let Ok(consumer) = &self.consumer else { return Vec::new() };
+        let mut claims = vec![Claim::Account(consumer.account.clone())];
+        if !consumer.multi_kueue_configs.is_empty() {
+            claims.push(Claim::Kueue);
+        }
+        claims.extend(consumer.multi_kueue_configs.keys().cloned().map(Claim::MultiKueueConfig));
+        if consumer.argo_cd.is_some() {
+            claims.push(Claim::ClusterSecrets(consumer.name.namespace.clone()));
+        }
+        claims
+    }
+}
+
+impl Consumer {
+    fn read(rules: &AccessRules, name: &AccessName, object: &ClusterAccess) -> Result<Self, NotAccepted> {
+        let spec = &object.spec;
+        let refused = |reason, message: &str| Err(NotAccepted { reason, message: message.to_owned() });
+        if !spec.permissions.is_empty() && !rules.grants_permissions {
+            return refused(
+                "PermissionsNotGuarded",
+                "The platform gives no permissions through ClusterAccesses, since no admission policy checks who asks.",
+            );
+        }
+        let (account, identity) = match (spec.identity, &rules.user_server) {
+            (IdentityKind::Own, None) => {
+                return refused("OwnIdentityUnavailable", "The platform has no user server.");
+            }
+            (IdentityKind::Own, Some(account)) => (account.clone(), Identity::Own),
+            (IdentityKind::Copy, user_server) => {
+                let account = spec.managed_service_account_name.as_deref().unwrap_or(&name.name).into();
+                if user_server.as_ref() == Some(&account) {
+                    return refused(
+                        "ReservedAccount",
+                        "This ManagedServiceAccount is that of the user server.",
+                    );
+                }
+                let rotation = spec.rotation.clone().unwrap_or_default();
+                let validity = rotation.validity.unwrap_or_else(|| DEFAULT_VALIDITY.to_owned());
+                let enabled = rotation.enabled.unwrap_or(true);
+                (account, Identity::Account(Rotation { enabled, validity }))
+            }
+        };
+        let configs = spec.multi_kueue.iter().flat_map(|kueue| &kueue.configs);
+        let all = LabelSelector::default();
+        Ok(Self {
+            name: name.clone(),
+            account,
+            identity,
+            service_accounts: spec.service_account_names.iter().cloned().collect(),
+            selector: spec.clusters.selector.as_ref().map(ClusterSelector::of_labels).transpose(),
+            placement: spec.clusters.placement_ref.as_ref().map(|placement| placement.name.clone()),
+            cluster_roles: spec
+                .permissions
+                .iter()
+                .map(|role| BoundClusterRole {
+                    name: role.cluster_role.clone(),
+                    namespaces: role.namespaces.iter().map(|name| name.as_str().into()).collect(),
+                })
+                .collect(),
+            multi_kueue_configs: configs
+                .map(|config| {
+                    let selector = ClusterSelector::of_labels(config.selector.as_ref().unwrap_or(&all));
+                    (config.name.clone(), selector)
+                })
+                .collect(),
+            argo_cd: spec.argo_cd.as_ref().map(|argo_cd| ArgoCd {
+                command: argo_cd.command.clone().unwrap_or_else(|| DEFAULT_COMMAND.to_owned()),
+                own_token: argo_cd.own_token.clone().unwrap_or_else(|| DEFAULT_OWN_TOKEN.to_owned()),
+            }),
+        })
+    }
+
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.name.namespace
+    }
+
+    /// Whether it reaches clusters by its own identity.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.identity == Identity::Own
+    }
+
+    /// The Placement that it refers to.
+    #[must_use]
+    pub fn placement_name(&self) -> Option<PlacementName> {
+        Some((self.namespace().clone(), self.placement.clone()?))
+    }
+}
+
+/// A duration as Go writes it, the text of a `metav1.Duration`; `None` if it is not one.
+///
+/// jiff also reads other formats, none of which consists of these characters alone.
+pub(super) fn duration(text: &str) -> Option<SignedDuration> {
+    let is_of_go = |char: char| char.is_ascii_digit() || "+-.hmsun\u{b5}\u{3bc}".contains(char);
+    text.chars().all(is_of_go).then(|| text.parse().ok()).flatten()
+}

@@ -1,0 +1,200 @@
+//! The status of a ClusterAccess: what it is granted and selects, and cluster by cluster what is missing.
+
+use std::collections::BTreeSet;
+
+use hub_api::cluster_access::{
+    ACCEPTED, ClusterAccessStatus, ClusterCounts, MOST_NOT_READY, NotReady, READY,
+};
+use hub_api::names::{AccountKey, ClusterName};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::consumers::{AccessName, Consumer, NotAccepted};
+use super::desired::AccessSettings;
+use super::kind::AccessKind;
+use super::observed::{FoundObject, Owned};
+use super::permissions::has_part;
+use crate::fleet::Fleet;
+use crate::grant::Grant;
+
+impl AccessSettings {
+    /// The status that an object should have, and the clusters that it is about; `None` if there is no such object.
+    /// `observed` returns an object of an account, as of now if accounts and permissions `are_listed`.
+    #[must_use]
+    pub fn status<'a>(
+        &self,
+        fleet: &Fleet,
+        name: &AccessName,
+        are_listed: bool,
+        observed: impl Fn(AccessKind, &AccountKey) -> Option<&'a FoundObject>,
+        now: Timestamp,
+    ) -> Option<(ClusterAccessStatus, BTreeSet<ClusterName>)> {
+        let object = self.consumers.object(name)?;
+        let consumer = self.consumers.get(name);
+        let is_protected = self.protected.protection(fleet, &name.namespace).is_some();
+        let not_accepted = self.consumers.not_accepted(name).or_else(|| {
+            let message = "This namespace gets no access to clusters.".to_owned();
+            is_protected.then_some(NotAccepted { reason: "ProtectedNamespace", message })
+        });
+        let mut counts = ClusterCounts::default();
+        let (mut granted, mut unknown, mut not_ready) = (BTreeSet::new(), 0, Vec::new());
+        if let Some(consumer) = consumer {
+            let candidates: BTreeSet<_> = fleet.candidates_in(&name.namespace).collect();
+            for cluster in candidates {
+                match self.bound_grant(fleet, consumer, cluster) {
+                    _ if self.is_excluded(fleet, cluster) => continue,
+                    Grant::Refused => continue,
+                    Grant::Granted => counts.granted += 1,
+                    Grant::Unknown => {}
+                }
+                granted.insert(cluster.clone());
+                match self.grant_to(fleet, consumer, cluster) {
+                    Grant::Refused => continue,
+                    Grant::Unknown => unknown += 1,
+                    Grant::Granted => counts.selected += 1,
+                }
+                let key = AccountKey { cluster: cluster.clone(), account: consumer.account.clone() };
+                let missing =
+                    self.missing(consumer, &key, |kind| self.owned(&key, kind, observed(kind, &key)));
+                not_ready.extend(missing.map(|(reason, message)| NotReady {
+                    cluster: cluster.to_string(),
+                    reason: reason.to_owned(),
+                    message,
+                }));
+            }
+            let decided = self.consumers.decided(consumer);
+            counts.not_granted = count(decided.iter().filter(|cluster| !granted.contains(**cluster)).count());
+        }
+        let missing = not_ready.len();
+        counts.ready = (counts.selected + unknown - count(missing)).min(counts.selected).max(0);
+        not_ready.truncate(MOST_NOT_READY);
+        let ready = match consumer {
+            None => ("False", "NotAccepted", "This object is not accepted, and gives no access.".to_owned()),
+            Some(_) if !are_listed => (
+                "Unknown",
+                "Unknown",
+                "The accounts or their permissions cannot be read: see the log of the controller.".to_owned(),
+            ),
+            Some(_) if unknown > 0 => (
+                "Unknown",
+                "Unknown",
+                format!("Whether {unknown} clusters are granted or selected is not known."),
+            ),
+            Some(_) if counts.granted == 0 => (
+                "False",
+                "NoCluster",
+                "No cluster is granted to this namespace: bind a ManagedClusterSet.".to_owned(),
+            ),
+            Some(_) if counts.selected == 0 => (
+                "False",
+                "NoCluster",
+                "This object selects no cluster that is granted to this namespace.".to_owned(),
+            ),
+            Some(_) if missing > 0 => {
+                let first = not_ready.first().map(|it| format!("{}: {}", it.cluster, it.message));
+                let first = first.unwrap_or_default();
+                (
+                    "False",
+                    "ClustersNotReady",
+                    format!("{missing} of {} clusters are not ready. {first}", counts.selected),
+                )
+            }
+            Some(_) => ("True", "Ready", format!("{} clusters are ready.", counts.selected)),
+        };
+        let accepted = match not_accepted {
+            Some(NotAccepted { reason, message }) => ("False", reason, message),
+            None => ("True", "Accepted", "The whole object is in effect.".to_owned()),
+        };
+        let condition = |type_: &str, (status, reason, message): (&str, &str, String)| {
+            let before = object.status.conditions.iter().find(|it| it.type_ == type_ && it.status == status);
+            Condition {
+                type_: type_.to_owned(),
+                status: status.to_owned(),
+                reason: reason.to_owned(),
+                message,
+                observed_generation: object.generation,
+                last_transition_time: before
+                    .map_or_else(|| Time(to_the_second(now)), |before| before.last_transition_time.clone()),
+            }
+        };
+        let more = missing.saturating_sub(MOST_NOT_READY);
+        let status = ClusterAccessStatus {
+            observed_generation: object.generation,
+            conditions: vec![condition(ACCEPTED, accepted), condition(READY, ready)],
+            clusters: Some(counts),
+            not_ready,
+            more_not_ready: (more > 0).then(|| count(more)),
+        };
+        Some((status, granted))
+    }
+
+    /// What a consumer lacks on a cluster: a reason and a message.
+    fn missing<'a>(
+        &self,
+        consumer: &Consumer,
+        key: &AccountKey,
+        observed: impl Fn(AccessKind) -> Owned<'a>,
+    ) -> Option<(&'static str, String)> {
+        let account = match observed(AccessKind::Account) {
+            Owned::Ours(account) => account,
+            Owned::Absent => {
+                return Some(("AccountMissing", format!("The ManagedServiceAccount {key} does not exist.")));
+            }
+            Owned::Foreign => {
+                let message =
+                    format!("The ManagedServiceAccount {key} has another owner: rename or delete it.");
+                return Some(("AccountConflict", message));
+            }
+        };
+        if account.is_deleting {
+            let message =
+                format!("The ManagedServiceAccount {key} is being deleted and waits for a finalizer.");
+            return Some(("AccountTerminating", message));
+        }
+        if !account.has_token {
+            let message = format!(
+                "The ManagedServiceAccount {key} has no token: check the addon managed-serviceaccount of the cluster."
+            );
+            return Some(("TokenMissing", message));
+        }
+        if consumer.is_own() || !consumer.cluster_roles.is_empty() {
+            let found = AccessKind::PERMISSIONS.map(|kind| (kind, observed(kind)));
+            let name = format!("{}/{}", key.cluster, AccessKind::ManifestWork.name(key));
+            let is_there = |(kind, found): &(AccessKind, Owned<'_>)| {
+                matches!(found, Owned::Ours(object) if object.applied.is_applied
+                    && (!consumer.is_own() || has_part(consumer, *kind, object)))
+            };
+            if !found.iter().any(is_there) {
+                let kind = self.permission_kind();
+                let what = kind.gvk().2;
+                return Some(match observed(kind) {
+                    Owned::Absent => ("PermissionsMissing", format!("The {what} {name} does not exist.")),
+                    Owned::Foreign => {
+                        let message = format!("The {what} {name} has another owner: rename or delete it.");
+                        ("PermissionsConflict", message)
+                    }
+                    Owned::Ours(object) => {
+                        let why = object.applied.failure.as_ref().map(|why| format!(": {why}"));
+                        let message = format!(
+                            "The cluster has not applied the {what} {name}{}.",
+                            why.unwrap_or_default()
+                        );
+                        ("PermissionsNotApplied", message)
+                    }
+                });
+            }
+        }
+        let copy = account.copy_missing.as_ref().filter(|_| !consumer.is_own());
+        copy.map(|why| {
+            ("CopyMissing", format!("The token of the ManagedServiceAccount {key} is not copied: {why}."))
+        })
+    }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn to_the_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}

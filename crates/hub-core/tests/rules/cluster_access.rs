@@ -1,0 +1,299 @@
+//! What a ClusterAccess asks for: which object has what two of them ask for, which clusters one selects, and its status.
+
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+
+use hub_api::cluster_access::ClusterAccessStatus;
+use hub_api::names::{AccountKey, ClusterName};
+use hub_core::consumer_access::{
+    AccessKind, AccessName, AccessRules, AccessSettings, Consumers, IntegrationKey,
+};
+use hub_core::fleet::Fleet;
+use hub_core::grant::Grant;
+use serde_json::{Value, json};
+
+use crate::support::consumer_access::{
+    World, access, consumers_of, doubtful, foreign, granted, key, refused, settings, settings_of, settled,
+};
+use crate::support::{binding, deleting, exclusive, fleet, member, with};
+
+fn named(namespace: &str, name: &str) -> AccessName {
+    AccessName { namespace: namespace.into(), name: name.to_owned() }
+}
+
+/// The reason for which an object is not accepted.
+fn reason(consumers: &Consumers, namespace: &str, name: &str) -> Option<&'static str> {
+    consumers.not_accepted(&named(namespace, name)).map(|not_accepted| not_accepted.reason)
+}
+
+#[test]
+fn of_two_objects_that_ask_for_one_account_the_older_has_it() {
+    let of = |namespace: &str, name: &str, created: u64| json!({ "namespace": namespace, "name": name, "created": created, "managedServiceAccountName": "app" });
+    for (objects, owner) in [
+        (json!([of("a", "x", 1), of("b", "y", 0)]), ("b", "y")),
+        (json!([of("b", "y", 0), of("a", "x", 1)]), ("b", "y")),
+        (json!([of("b", "x", 0), of("a", "y", 0)]), ("a", "y")),
+        (json!([of("a", "y", 0), of("a", "x", 0)]), ("a", "x")),
+    ] {
+        let mut consumers = consumers_of(&objects);
+        let users: Vec<_> = consumers.of(&"app".into()).map(|consumer| consumer.name.clone()).collect();
+        assert_eq!(users, [named(owner.0, owner.1)], "{objects}");
+        let names: Vec<_> = consumers.names().cloned().collect();
+        let loser = names.iter().find(|name| **name != users[0]).unwrap();
+        let why = consumers.not_accepted(loser).unwrap();
+        assert_eq!(why.reason, "Conflict");
+        assert!(why.message.contains(&format!("{}/{}", owner.0, owner.1)), "{why:?}");
+        assert_eq!(consumers.not_accepted(&users[0]), None);
+        // When it is gone, the other one has it.
+        let changed = consumers.remove(&users[0]);
+        assert_eq!(changed.keys().collect::<BTreeSet<_>>(), names.iter().collect(), "both are concerned");
+        let users: Vec<_> = consumers.of(&"app".into()).map(|consumer| &consumer.name).collect();
+        assert_eq!(users, [loser]);
+        assert_eq!(consumers.not_accepted(loser), None);
+    }
+}
+
+#[test]
+fn kueue_lists_clusters_for_one_namespace_and_a_list_has_one_object() {
+    let of = |namespace: &str, name: &str, created: u64, config: &str| {
+        let kueue = json!({ "configs": [{ "name": config }] });
+        json!({ "namespace": namespace, "name": name, "created": created, "multiKueue": kueue })
+    };
+    let objects = json!([
+        of("kueue", "one", 1, "gpu"),
+        of("kueue", "two", 2, "gpu"),
+        of("kueue", "three", 3, "cpu"),
+        of("team", "app", 4, "mine"),
+    ]);
+    let settings = settings_of(&objects);
+    let configs: BTreeSet<_> = settings.multi_kueue_configs().map(|config| config.name()).collect();
+    assert_eq!(configs, ["cpu", "gpu"].map(str::to_owned).into());
+    assert_eq!(settings.consumers.with_config("gpu").unwrap().name, named("kueue", "one"));
+    assert_eq!(settings.consumers.with_config("mine"), None);
+    for (namespace, name, expected) in [
+        ("kueue", "one", None),
+        ("kueue", "two", Some("Conflict")),
+        ("kueue", "three", None),
+        ("team", "app", Some("Conflict")),
+    ] {
+        assert_eq!(reason(&settings.consumers, namespace, name), expected, "{namespace}/{name}");
+    }
+    // Without the objects there, the other namespace has it.
+    let settings = settings_of(&json!([objects[3]]));
+    assert!(settings.consumers.with_config("mine").is_some());
+}
+
+#[test]
+fn the_cluster_secrets_of_a_namespace_have_one_object() {
+    let of = |name: &str, created: u64| json!({ "namespace": "argocd", "name": name, "created": created, "argoCD": {} });
+    let consumers = consumers_of(&json!([of("b", 0), of("a", 1)]));
+    assert_eq!(consumers.argo_cd(&"argocd".into()).unwrap().name, named("argocd", "b"));
+    assert_eq!(reason(&consumers, "argocd", "a"), Some("Conflict"));
+    assert_eq!(consumers.iter().count(), 2, "the rest of the object is in effect");
+}
+
+#[test]
+fn an_object_gives_nothing_that_the_platform_does_not_offer() {
+    let own = json!({ "namespace": "team", "name": "app", "identity": "Own" });
+    let reserved = json!({ "namespace": "team", "name": "user-server" });
+    let roles = json!({ "namespace": "team", "name": "app", "permissions": [{ "clusterRole": "view" }] });
+    let all = AccessRules { user_server: Some("user-server".into()), grants_permissions: true };
+    for (object, rules, expected) in [
+        (&own, AccessRules { user_server: None, ..all.clone() }, Some("OwnIdentityUnavailable")),
+        (&own, all.clone(), None),
+        (&reserved, all.clone(), Some("ReservedAccount")),
+        (&roles, AccessRules { grants_permissions: false, ..all.clone() }, Some("PermissionsNotGuarded")),
+        (&roles, all, None),
+    ] {
+        let mut consumers = Consumers::new(rules);
+        consumers.set_read(true);
+        let (name, access) = access(object);
+        consumers.apply(&name, Ok(access));
+        assert_eq!(consumers.not_accepted(&name).map(|it| it.reason), expected, "{object}");
+        assert_eq!(consumers.get(&name).is_some(), expected.is_none(), "{object}");
+    }
+}
+
+#[test]
+fn what_no_object_asks_for_stays_while_objects_are_unknown() {
+    let mut settings = settings_of(&json!([]));
+    settings.consumers.set_read(false);
+    let mut world = settled();
+    world.settle(&settings, &granted());
+    assert!(world.writes().is_empty());
+    assert_eq!(settings.kueue_grant(&granted(), &"c1".into()), Grant::Unknown);
+    // What exists is kept up to date, and nothing is created.
+    let mut settings = self::settings();
+    settings.consumers.set_read(false);
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown);
+    assert_eq!(settings.grant(&refused(), &key()), Grant::Refused, "the binding is known");
+    settings.consumers.set_read(true);
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Granted);
+}
+
+#[test]
+fn an_object_that_cannot_be_decoded_keeps_what_it_had() {
+    let mut settings = settings();
+    let unreadable = || hub_api::Unreadable { metadata: Box::default(), spec: None, error: "odd".to_owned() };
+    let changed = settings.consumers.apply(&named("team", "app"), Err(unreadable()));
+    assert!(changed.is_empty());
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Granted);
+    // As after a restart: what it asks for is not known.
+    let mut settings = settings_of(&json!([]));
+    settings.consumers.apply(&named("team", "app"), Err(unreadable()));
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown);
+    settings.consumers.remove(&named("team", "app"));
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Refused);
+}
+
+/// The settings with an object that selects clusters like this.
+fn selecting(clusters: &Value) -> AccessSettings {
+    settings_of(&json!([{
+        "namespace": "team", "name": "app", "clusters": clusters, "argoCD": {}, "multiKueue": { "configs": [{ "name": "x" }] },
+    }]))
+}
+
+fn labelled(env: &str) -> Fleet {
+    let cluster = with(member("c1", "prod"), &json!({ "metadata": { "labels": { "env": env } } }));
+    fleet([cluster, exclusive("prod"), binding("team", "prod")])
+}
+
+#[test]
+fn a_selector_narrows_what_the_binding_grants_and_one_that_is_not_valid_keeps_it() {
+    let settings = selecting(&json!({ "selector": { "matchLabels": { "env": "prod" } } }));
+    let secret = IntegrationKey::ClusterSecret(hub_api::names::ProfileKey {
+        namespace: "team".into(),
+        cluster: "c1".into(),
+    });
+    let grants = |settings: &AccessSettings, fleet: &Fleet| {
+        let IntegrationKey::ClusterSecret(secret) = &secret else { unreachable!() };
+        [
+            settings.grant(fleet, &key()),
+            settings.kueue_grant(fleet, &"c1".into()),
+            settings.argo_cd_grant(fleet, secret),
+        ]
+    };
+    assert_eq!(grants(&settings, &labelled("prod")), [Grant::Granted; 3]);
+    assert_eq!(grants(&settings, &labelled("dev")), [Grant::Refused; 3]);
+    assert_eq!(grants(&settings, &fleet([member("c1", "prod"), exclusive("prod")])), [Grant::Refused; 3]);
+    let odd = selecting(&json!({ "selector": { "matchExpressions": [{ "key": "env", "operator": "Is" }] } }));
+    assert_eq!(grants(&odd, &labelled("prod")), [Grant::Unknown; 3]);
+    assert_eq!(grants(&odd, &fleet([member("c1", "prod"), exclusive("prod")])), [Grant::Refused; 3]);
+    assert_eq!(reason(&odd.consumers, "team", "app"), Some("InvalidSelector"));
+}
+
+#[test]
+fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read() {
+    let mut settings = selecting(&json!({ "placementRef": { "name": "gpus" } }));
+    let placement = ("team".into(), "gpus".to_owned());
+    assert_eq!(settings.consumers.placements(), [placement.clone()].into());
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown);
+    assert_eq!(settings.grant(&refused(), &key()), Grant::Refused);
+    settings.consumers.set_decisions_read(&placement, true);
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Refused, "it has decided for no cluster");
+    let clusters =
+        |names: &[&str]| names.iter().map(|name| ClusterName::from(*name)).collect::<BTreeSet<_>>();
+    let decide = |settings: &mut AccessSettings, slice: &str, names: &[&str]| {
+        settings.consumers.set_decision(&placement, slice, clusters(names))
+    };
+    assert_eq!(decide(&mut settings, "gpus-1", &["c1", "other"]), clusters(&["c1", "other"]));
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Granted);
+    assert_eq!(settings.grant(&refused(), &key()), Grant::Refused, "a decision grants nothing");
+    // A decision moves to another slice.
+    assert_eq!(decide(&mut settings, "gpus-2", &["c1"]), clusters(&["c1"]));
+    assert_eq!(decide(&mut settings, "gpus-1", &["other"]), clusters(&["c1"]));
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Granted);
+    assert_eq!(decide(&mut settings, "gpus-2", &[]), clusters(&["c1"]));
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Refused);
+    settings.consumers.set_decisions_read(&("team".into(), "gpus".to_owned()), false);
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown);
+}
+
+/// The status of the object with these objects of its account.
+fn status(settings: &AccessSettings, fleet: &Fleet, world: &World) -> ClusterAccessStatus {
+    let mut found = world.clone();
+    found.observed(settings);
+    let observed = |kind: AccessKind, of: &AccountKey| found.found.get(&kind).filter(|_| *of == key());
+    let now = "2026-05-01T13:00:00Z".parse().unwrap();
+    let (status, _) = settings.status(fleet, &named("team", "app"), true, observed, now).unwrap();
+    status
+}
+
+/// The status and the reason of the condition Ready, and what is missing.
+fn ready(settings: &AccessSettings, fleet: &Fleet, world: &World) -> String {
+    let status = status(settings, fleet, world);
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+    let missing: Vec<_> =
+        status.not_ready.iter().map(|it| format!(" {}: {}", it.cluster, it.reason)).collect();
+    format!("{} {}{}", ready.status, ready.reason, missing.concat())
+}
+
+#[test]
+fn a_status_names_what_is_missing_where_until_nothing_is() {
+    let settings = settings();
+    let token = json!({ "status": { "tokenSecretRef": { "name": "app" } } });
+    let applied = |status: &str| json!({ "status": { "conditions": [{ "type": "Applied", "status": status, "message": "no" }] } });
+    let withheld = json!({ "status": { "conditions": [{ "type": "SyncedToClusterProfiles", "status": "False", "message": "no profile" }] } });
+    let (account, work) = (AccessKind::Account, AccessKind::ManifestWork);
+    let mut world = World::default();
+    assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: AccountMissing");
+    world.settle(&settings, &granted());
+    assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: TokenMissing");
+    world.edit(account, &token);
+    assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: PermissionsNotApplied");
+    world.edit(work, &applied("False"));
+    assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: PermissionsNotApplied");
+    assert!(status(&settings, &granted(), &world).not_ready[0].message.ends_with(": no."));
+    world.edit(work, &applied("True"));
+    assert_eq!(ready(&settings, &granted(), &world), "True Ready");
+    world.edit(account, &withheld);
+    assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: CopyMissing");
+    for (kind, reason) in [(account, "AccountConflict"), (work, "PermissionsConflict")] {
+        let mut world = settled();
+        world.edit(account, &token);
+        world.found.clear();
+        world.objects.insert(kind, foreign(kind));
+        assert_eq!(ready(&settings, &granted(), &world), format!("False ClustersNotReady c1: {reason}"));
+    }
+    let mut going = settled();
+    let object = going.objects.remove(&account).unwrap();
+    going.objects.insert(account, deleting(object));
+    assert_eq!(ready(&settings, &granted(), &going), "False ClustersNotReady c1: AccountTerminating");
+    assert_eq!(ready(&settings, &refused(), &World::default()), "False NoCluster");
+    assert_eq!(ready(&settings, &doubtful(), &World::default()), "Unknown Unknown c1: AccountMissing");
+}
+
+#[test]
+fn a_status_counts_clusters_and_keeps_the_time_of_a_condition() {
+    let names: Vec<String> = (0..30).map(|number| format!("c{number:02}")).collect();
+    let clusters = names.iter().map(|name| {
+        let env = if name < &"c25".to_owned() { "prod" } else { "dev" };
+        with(member(name, "prod"), &json!({ "metadata": { "labels": { "env": env } } }))
+    });
+    let fleet = fleet(clusters.chain([exclusive("prod"), binding("team", "prod")]));
+    let condition = |kind: &str, status: &str| {
+        json!({
+            "type": kind, "status": status, "reason": "Earlier", "message": "", "lastTransitionTime": "2026-05-01T12:30:00Z",
+        })
+    };
+    let mut settings = settings_of(&json!([{
+        "namespace": "team", "name": "app", "status": { "conditions": [condition("Accepted", "True"), condition("Ready", "True")] },
+        "clusters": { "selector": { "matchLabels": { "env": "prod" } }, "placementRef": { "name": "gpus" } },
+    }]));
+    let placement = ("team".into(), "gpus".to_owned());
+    settings.consumers.set_decisions_read(&placement, true);
+    let decided = names.iter().map(String::as_str).chain(["elsewhere"]).map(ClusterName::from).collect();
+    settings.consumers.set_decision(&placement, "gpus-1", decided);
+    let status = status(&settings, &fleet, &World::default());
+    let counts = status.clusters.clone().unwrap();
+    assert_eq!((counts.granted, counts.selected, counts.ready, counts.not_granted), (30, 25, 0, 1));
+    assert_eq!((status.not_ready.len(), status.more_not_ready), (20, Some(5)));
+    assert_eq!(status.observed_generation, Some(3));
+    let since = |kind: &str| {
+        let condition = status.conditions.iter().find(|condition| condition.type_ == kind).unwrap();
+        (condition.status.as_str(), condition.last_transition_time.0.to_string())
+    };
+    assert_eq!(since("Accepted"), ("True", "2026-05-01T12:30:00Z".to_owned()));
+    assert_eq!(since("Ready"), ("False", "2026-05-01T13:00:00Z".to_owned()));
+}
