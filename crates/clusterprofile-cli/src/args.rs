@@ -26,6 +26,10 @@ use crate::CommandError;
 pub enum Command {
     /// List the clusters that namespaces can see
     List(ListArgs),
+    /// Create a ClusterAccess, which asks for access to the clusters that are granted to a namespace
+    ///
+    /// With --dry-run=client and an output format, prints what to commit.
+    Request(RequestArgs),
     /// Print why a namespace cannot see or reach a cluster
     ///
     /// Checks everything that an application depends on: binding, set, profile, access provider, account, token,
@@ -66,6 +70,10 @@ impl Command {
             Self::List(args) => &mut args.place,
             Self::Test(args) => &mut args.place,
             Self::Kubeconfig(args) => &mut args.place,
+            Self::Request(args) => {
+                args.namespace = Some(namespace.to_owned());
+                return Ok(());
+            }
             Self::Report(args) => {
                 args.namespace = vec![namespace.to_owned()];
                 return Ok(());
@@ -291,6 +299,72 @@ pub struct ExplainArgs {
     /// The settings of the controllers
     #[command(flatten)]
     pub setup: SetupArgs,
+}
+
+/// As whom an application reaches clusters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Identity {
+    /// As its own ServiceAccount.
+    Own,
+    /// As an account on each cluster, whose token is copied.
+    #[default]
+    Copy,
+}
+
+/// Whether something is only printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum DryRun {
+    /// It is created.
+    #[default]
+    None,
+    /// It is only printed.
+    Client,
+}
+
+/// The format of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RequestOutput {
+    /// For programs.
+    Json,
+    /// For programs and people.
+    Yaml,
+}
+
+/// The arguments of `request`.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct RequestArgs {
+    /// The name of the ClusterAccess, and of the account on each cluster; by default that of the namespace
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// The namespace; by default that of the context
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
+    pub namespace: Option<String>,
+
+    /// ServiceAccount of the application; can be repeated
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub service_account: Vec<String>,
+
+    /// ClusterRole that the application has on each cluster; can be repeated
+    #[arg(long, value_name = "NAME")]
+    pub cluster_role: Vec<String>,
+
+    /// As whom the application reaches clusters
+    #[arg(long, value_enum, default_value_t)]
+    pub identity: Identity,
+
+    /// Only clusters that this Placement of the namespace has decided for
+    #[arg(long, value_name = "NAME")]
+    pub placement: Option<String>,
+
+    /// Print the object without creating it
+    #[arg(long, value_enum, default_value_t)]
+    pub dry_run: DryRun,
+
+    /// Print the object in this format
+    #[arg(long, short, value_enum)]
+    pub output: Option<RequestOutput>,
 }
 
 /// The format of a report.

@@ -1,8 +1,9 @@
-//! The commands of `kubectl clusterprofile`: they show which clusters a
-//! namespace can see, why it cannot see or reach a cluster, and how to reach it.
+//! The commands of `kubectl clusterprofile`: they show which clusters a namespace can see, why it cannot see or reach a
+//! cluster, and how to reach it.
 //!
-//! The commands read the hub and write nothing, except `test --in-cluster`, which creates a Pod and deletes it. They
-//! use the decisions of the controllers ([`hub_core::explain`]), and never print a token.
+//! The commands read the hub and write nothing, except `request`, which creates a ClusterAccess, and `test --in-cluster`,
+//! which creates a Pod and deletes it. They use the decisions of the controllers ([`hub_core::explain`]), and never print
+//! a token.
 
 mod account;
 pub mod args;
@@ -17,6 +18,7 @@ mod output;
 mod read;
 mod release;
 mod report;
+mod request;
 mod requests;
 mod table;
 
@@ -29,6 +31,7 @@ use crate::explain::explain;
 use crate::kubeconfig::kubeconfig;
 use crate::list::list;
 use crate::report::report;
+use crate::request::request;
 
 pub use crate::hub::{Hub, HubError, describe};
 pub use crate::requests::profile_version;
@@ -80,6 +83,7 @@ pub async fn run(command: args::Command, hub: &Hub) -> Result<Conclusion, Comman
     let conclusion = match command {
         args::Command::List(args) => list(hub, &args, out).await?,
         args::Command::Explain(args) => explain(hub, &args, out).await?,
+        args::Command::Request(args) => request(hub, &args, out).await?,
         args::Command::Report(args) => report(hub, &args, out).await?,
         args::Command::Test(mut args) => {
             args.target = args.place.target(&hub.namespace)?;

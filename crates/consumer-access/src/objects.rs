@@ -1,6 +1,7 @@
 //! The ClusterAccesses, and the decisions of the Placements that they refer to.
 //!
-//! - A Placement's decisions are watched by its label in its namespace, while an object refers to it.
+//! - A Placement's decisions are watched by its label in its namespace, while an object refers to it: those of Open
+//!   Cluster Management, and those of SIG Multicluster where the hub serves the kind.
 //! - What cannot be read is unknown: what objects have given stays, and nothing is created.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,20 +9,34 @@ use std::sync::{Arc, OnceLock};
 
 use hub_api::cluster_access::{CLUSTER_ACCESSES, ClusterAccess};
 use hub_api::names::{ClusterName, Namespace};
-use hub_core::consumer_access::{AccessName, Changed, PlacementName};
+use hub_core::access::Known;
+use hub_core::consumer_access::{AccessName, Changed, DecisionKind, PlacementName};
 use hub_core::fleet::Touched;
 use hub_process::fleet_cache::FleetCache;
 use hub_runtime::host::{HeldWatch, Host, Watches};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use crate::integrations::IntegrationStore;
 use crate::store::{Settings, Store};
 
-const DECISIONS: &str = "placementdecisions";
-/// The label of a PlacementDecision with the name of its Placement.
-const PLACEMENT: &str = "cluster.open-cluster-management.io/placement";
+/// The name of the watch on a kind of decisions, the API of the kind, and the label with the name of the Placement.
+const fn watch_of(kind: DecisionKind) -> (&'static str, (&'static str, &'static str), &'static str) {
+    match kind {
+        DecisionKind::Ocm => (
+            "placementdecisions",
+            ("cluster.open-cluster-management.io", "v1beta1"),
+            "cluster.open-cluster-management.io/placement",
+        ),
+        DecisionKind::Sig => (
+            "placementdecisions (SIG Multicluster)",
+            ("multicluster.x-k8s.io", "v1alpha1"),
+            "multicluster.x-k8s.io/placement-key",
+        ),
+    }
+}
 
 /// Receives what the watches show, and passes on what it changes.
 pub(crate) struct AccessObjects {
@@ -31,7 +46,7 @@ pub(crate) struct AccessObjects {
     pub(crate) store: Arc<Store>,
     pub(crate) integrations: Vec<Arc<IntegrationStore>>,
     pub(crate) watches: OnceLock<Watches>,
-    pub(crate) placements: Mutex<BTreeMap<PlacementName, HeldWatch>>,
+    pub(crate) placements: Mutex<BTreeMap<PlacementName, [HeldWatch; 2]>>,
 }
 
 impl AccessObjects {
@@ -63,17 +78,26 @@ impl AccessObjects {
         }
         held.retain(|placement, _| used.contains(placement));
         self.settings.write().consumers.forget_decisions(&used);
-        let kind =
-            GroupVersionKind::gvk("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
-        let kind = ApiResource::from_gvk_with_plural(&kind, DECISIONS);
         for placement in used {
-            held.entry(placement).or_insert_with_key(|(namespace, name)| {
-                let watch = Watch::dynamic(DECISIONS, &kind, Some(namespace.as_str()));
-                let placement = (namespace.clone(), name.clone());
-                let sink = DecisionSink { objects: Arc::clone(self), placement };
-                watches.watch_while_held(watch.labelled(format!("{PLACEMENT}={name}")).late(), sink)
+            held.entry(placement).or_insert_with_key(|placement| {
+                DecisionKind::ALL.map(|kind| self.watch_decisions(watches, kind, placement))
             });
         }
+    }
+
+    fn watch_decisions(
+        self: &Arc<Self>,
+        watches: &Watches,
+        kind: DecisionKind,
+        placement: &PlacementName,
+    ) -> HeldWatch {
+        let (resource, (group, version), label) = watch_of(kind);
+        let gvk = GroupVersionKind::gvk(group, version, "PlacementDecision");
+        let api = ApiResource::from_gvk_with_plural(&gvk, "placementdecisions");
+        let (namespace, name) = placement;
+        let watch = Watch::dynamic(resource, &api, Some(namespace.as_str()));
+        let sink = DecisionSink { objects: Arc::clone(self), kind, placement: placement.clone() };
+        watches.watch_while_held(watch.labelled(format!("{label}={name}")).late(), sink)
     }
 
     /// Passes on that decisions have changed: for these clusters, or for all that are granted to the namespace.
@@ -143,32 +167,55 @@ impl Sink<ClusterAccess> for ObjectSink {
 /// Receives the decisions of a Placement.
 struct DecisionSink {
     objects: Arc<AccessObjects>,
+    kind: DecisionKind,
     placement: PlacementName,
 }
 
 impl DecisionSink {
     fn set(&self, key: &ObjectKey, clusters: BTreeSet<ClusterName>) {
         let mut settings = self.objects.settings.write();
-        let changed = settings.consumers.set_decision(&self.placement, &key.name, clusters);
+        let changed = settings.consumers.set_decision(&self.placement, (self.kind, &key.name), clusters);
         drop(settings);
         if !changed.is_empty() {
             self.objects.decided(&self.placement, Some(changed));
         }
     }
 
-    fn set_read(&self, is_read: bool) {
-        self.objects.settings.write().consumers.set_decisions_read(&self.placement, is_read);
-        self.objects.decided(&self.placement, None);
+    fn set_listed(&self, listed: Known<()>) {
+        let mut settings = self.objects.settings.write();
+        let is_new = settings.consumers.set_decisions(&self.placement, self.kind, listed);
+        drop(settings);
+        if is_new {
+            self.objects.decided(&self.placement, None);
+        }
     }
+}
+
+/// The name of the cluster of a decision. That of SIG Multicluster is about a ClusterProfile, which has the name of its
+/// cluster.
+fn decided_cluster<'a>(kind: DecisionKind, namespace: &str, decision: &'a Value) -> Option<&'a str> {
+    let name = match kind {
+        DecisionKind::Ocm => &decision["clusterName"],
+        DecisionKind::Sig => {
+            let profile = &decision["clusterProfileRef"];
+            let of = profile["namespace"].as_str().unwrap_or_default();
+            if of.is_empty() || of == namespace { &profile["name"] } else { &Value::Null }
+        }
+    };
+    name.as_str().filter(|name| !name.is_empty())
 }
 
 impl Sink<DynamicObject> for DecisionSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
         // The last readable decisions stay in use.
         let Ok(object) = object else { return };
-        let decisions = object.data["status"]["decisions"].as_array().into_iter().flatten();
-        let names = decisions.filter_map(|decision| decision["clusterName"].as_str());
-        self.set(key, names.filter(|name| !name.is_empty()).map(ClusterName::from).collect());
+        let decisions = match self.kind {
+            DecisionKind::Ocm => &object.data["status"]["decisions"],
+            DecisionKind::Sig => &object.data["decisions"],
+        };
+        let decisions = decisions.as_array().into_iter().flatten();
+        let names = decisions.filter_map(|decision| decided_cluster(self.kind, &key.namespace, decision));
+        self.set(key, names.map(ClusterName::from).collect());
     }
 
     fn delete(&mut self, key: &ObjectKey) {
@@ -176,19 +223,19 @@ impl Sink<DynamicObject> for DecisionSink {
     }
 
     fn listed(&mut self) {
-        self.set_read(true);
+        self.set_listed(Known::Present(()));
     }
 
     fn unread(&mut self) {
-        self.set_read(false);
+        self.set_listed(Known::Unknown);
     }
 
     fn refused(&mut self) {
-        self.set_read(false);
+        self.set_listed(Known::Unknown);
     }
 
     fn not_served(&mut self) -> bool {
-        self.set_read(false);
-        false
+        self.set_listed(Known::Absent);
+        self.kind == DecisionKind::Sig
     }
 }

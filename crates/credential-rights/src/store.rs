@@ -82,9 +82,9 @@ pub(crate) struct RightsState {
     /// The accounts that opt in, with the namespaces that they name, and whether the list is complete.
     accounts: AskingAccounts,
     all_accounts: bool,
-    /// Whether each cluster with such accounts was granted to any namespace when it last changed. A change of a binding
-    /// or a set clears this.
-    granted: BTreeMap<ClusterName, bool>,
+    /// A digest of the grants of each cluster with such accounts, when it last changed. A change of a binding or a set
+    /// clears this.
+    granted: BTreeMap<ClusterName, u64>,
     bindings: BTreeMap<Namespace, ObservedRoleBinding>,
     pub(crate) tokens_role: Known<ObservedTokensRole>,
     /// The uid of the role for copies.
@@ -113,15 +113,14 @@ impl RightsState {
         accounts.take_while(move |account| account.cluster == *cluster)
     }
 
-    /// Records whether a cluster is granted to any namespace, if its accounts opt in; returns whether that may have
-    /// changed.
+    /// Records to which namespaces a cluster is granted, if its accounts opt in; returns whether that may have changed.
     fn grant_changed(&mut self, fleet: &Fleet, cluster: &ClusterName) -> bool {
         if fleet.cluster(cluster).is_none() || !self.asks(cluster) {
             self.granted.remove(cluster);
             return true;
         }
-        let is_granted = grant::is_anywhere(fleet, cluster);
-        self.granted.insert(cluster.clone(), is_granted) != Some(is_granted)
+        let grants = grant::digest(fleet, cluster);
+        self.granted.insert(cluster.clone(), grants) != Some(grants)
     }
 }
 
@@ -230,17 +229,17 @@ impl Store {
     /// Records a change of a cluster: whether it exists, and in which set, decides whether its accounts count.
     pub(crate) fn cluster_changed(&self, fleet: &Fleet, cluster: &ClusterName) {
         let mut state = self.state.lock();
-        let asks = state.asks(cluster);
         let accounts: Vec<_> = state.accounts_on(cluster).cloned().collect();
-        // The names are computed from every account of the hub, and a cluster changes often.
+        // The names are computed from every account of the hub, a Role from every cluster of its account, and a cluster
+        // changes often.
         let is_moved = state.grant_changed(fleet, cluster);
         drop(state);
-        if asks && is_moved {
+        if is_moved && !accounts.is_empty() {
             self.add(RightsKey::Tokens);
+            accounts.iter().for_each(|account| self.queue_roles_of(account));
         }
         // The namespace of a cluster is protected while the cluster exists.
         self.add(RightsKey::Copies(cluster.as_str().into()));
-        accounts.iter().for_each(|account| self.queue_roles_of(account));
         self.queue_roles_in(&cluster.as_str().into());
     }
 

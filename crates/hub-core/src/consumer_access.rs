@@ -1,7 +1,7 @@
 //! The access that a ClusterAccess asks for in the namespace of an application. Each cluster that is granted to the
 //! namespace, and that the object selects, gets a ManagedServiceAccount, and a ManifestWork (or, if configured, a
-//! ClusterPermission) that binds the ClusterRoles to it. If declared, Kueue also gets a MultiKueueCluster for each of these clusters and a
-//! MultiKueueConfig that lists them, and Argo CD a cluster Secret for each.
+//! ClusterPermission) that binds the ClusterRoles to it. If declared, Kueue also gets a MultiKueueCluster for each of these
+//! clusters and MultiKueueConfigs that list them, and Argo CD a cluster Secret for each.
 //!
 //! For an application with an identity of its own, the ClusterRoles are bound to its [users](crate::own_identity)
 //! instead. The account is then that of the user server, which may impersonate exactly these users. All such
@@ -15,11 +15,10 @@
 //!   delays the deletion of the account does not delay that of its permissions.
 //! - **Permissions are bound only to an account of ours.** They are not created for, and are deleted beside, an account
 //!   of another owner with the same name.
-//! - **One kind of permissions replaces the other without a gap.** If the kind is configured, permissions of the
-//!   other kind exist until those of this kind are applied on the cluster. Until then, they follow the objects.
+//! - **The platform chooses the kind of permissions.** If it is configured, what has our marks and is of the other kind
+//!   is deleted when that of this kind exists; no one waits until the cluster has applied it.
 //! - **One failure delays nothing else.** A failed write of one kind does not stop the writes of another kind, and
-//!   permissions that cannot be listed stop only creates. What has been revoked is removed from existing permissions
-//!   before new ones are created.
+//!   permissions that cannot be listed stop only creates.
 //! - **The hub itself is excluded** unless the settings include it: ClusterRoles that are bound there are permissions
 //!   on the hub.
 //! - **Unknown is not empty.** A grant in doubt creates nothing, and deletes nothing but permissions that are bound to
@@ -46,8 +45,8 @@ mod status;
 pub use argo_cd::{CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_of_secret, cluster_secret_name};
 pub use concerned::KnownAccounts;
 pub use consumers::{
-    AccessName, AccessRules, ArgoCd, BoundClusterRole, Changed, Consumer, Consumers, DeclaredAccess,
-    Identity, NotAccepted, PlacementName, Rotation,
+    AccessName, AccessRules, ArgoCd, BoundClusterRole, Changed, Consumer, Consumers, DecisionKind,
+    DeclaredAccess, Identity, NotAccepted, PlacementName, Rotation,
 };
 pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, PermissionKind};
 pub use integration::{IntegrationAction, IntegrationKey, IntegrationPlan};

@@ -3,8 +3,8 @@
 //!
 //! | step | decision |
 //! |---|---|
-//! | [`Step::ClusterAccess`] | the status of each ClusterAccess of the namespace |
 //! | [`Step::Controllers`] | who holds the Leases, and whether OCM's own gate is on beside them |
+//! | [`Step::ClusterAccess`] | the status of each ClusterAccess of the namespace |
 //! | [`Step::Binding`], [`Step::ClusterSet`] | [`crate::grant`] |
 //! | [`Step::Profile`] | [`crate::profile::plan`] of [`crate::project::desired`] |
 //! | [`Step::AccessProvider`] | [`AccessIndex::offer`](crate::access::AccessIndex::offer) |
@@ -58,11 +58,11 @@ pub enum Status {
 /// The steps that an application depends on, in this order. The comments are the texts of `docs/reference.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, EnumMessage, VariantArray)]
 pub enum Step {
-    /// The ClusterAccesses of the namespace are accepted, and the cluster is ready for them.
-    ClusterAccess,
     /// Processes hold the Leases of the controllers and can read every kind that they need, and OCM's own gates are not
     /// enabled beside them.
     Controllers,
+    /// The ClusterAccesses of the namespace are accepted, and the cluster is ready for them.
+    ClusterAccess,
     /// A ManagedClusterSetBinding of the namespace is in force.
     Binding,
     /// Its ManagedClusterSet exists and selects the cluster.

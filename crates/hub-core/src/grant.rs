@@ -10,6 +10,7 @@
 //! read ([`Fleet::set_read`]), nothing is granted: what was granted is unknown, and ends only by what the other kinds show.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
 use strum::{Display, VariantArray};
@@ -18,7 +19,7 @@ use crate::effort;
 use crate::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster};
 
 /// Whether a namespace may see a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Grant {
     /// At least one binding grants it.
     Granted,
@@ -126,6 +127,18 @@ pub fn clusters_of<'a>(fleet: &'a Fleet, namespace: &Namespace) -> BTreeSet<&'a 
 #[must_use]
 pub fn is_anywhere(fleet: &Fleet, cluster: &ClusterName) -> bool {
     possible_namespaces(fleet, cluster).next().is_some()
+}
+
+/// A digest of the decisions of all namespaces about a cluster: it differs if one of them does.
+#[must_use]
+pub fn digest(fleet: &Fleet, cluster: &ClusterName) -> u64 {
+    let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
+    let mut digest = DefaultHasher::new();
+    for namespace in candidates {
+        let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+        (namespace, decide(fleet, &key)).hash(&mut digest);
+    }
+    digest.finish()
 }
 
 /// The decision of each binding of the namespace about the cluster.

@@ -55,8 +55,6 @@ pub struct Monitor {
     pub is_account_refused: bool,
     /// The plurals whose CRD was removed, whether or not it has returned.
     pub removed_crds: BTreeSet<&'static str>,
-    /// The uids and the paths of permissions that agents have applied.
-    pub applied: BTreeSet<String>,
     /// Writes that changed something, except Events and Leases.
     pub writes: u64,
     /// A line for each request, in order. Two runs with the same seed have the same lines.

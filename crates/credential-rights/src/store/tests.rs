@@ -1,4 +1,4 @@
-//! Which changes of a cluster concern the names of tokens.
+//! Which changes of a cluster concern the names of tokens and the Roles.
 
 use hub_api::managed_cluster::ManagedCluster;
 use hub_core::fleet::{BindingTerms, BoundSource, ObservedBinding, ObservedCluster, ObservedClusterSet};
@@ -18,12 +18,16 @@ fn cluster(set: &str, version: &str) -> ObservedCluster {
 }
 
 #[test]
-fn a_new_version_of_a_cluster_does_not_concern_the_names_of_tokens_and_a_grant_does() {
+fn a_new_version_of_a_cluster_concerns_neither_tokens_nor_roles_and_a_grant_does() {
     let (mut fleet, mut state) = (Fleet::new(BoundSource::Status), RightsState::default());
-    let (name, set): (ClusterName, hub_api::names::ClusterSetName) = ("c1".into(), "blue".into());
-    let terms = Ok(BindingTerms { cluster_set: set.clone(), bound: true });
-    fleet.apply_set(set.clone(), ObservedClusterSet { uid: None, selector: Ok(ClusterSelector::Exclusive) });
-    fleet.apply_binding("team".into(), set, ObservedBinding { uid: None, terms });
+    let name: ClusterName = "c1".into();
+    for (namespace, set) in [("team", "blue"), ("other", "green")] {
+        let set: hub_api::names::ClusterSetName = set.into();
+        let terms = Ok(BindingTerms { cluster_set: set.clone(), bound: true });
+        let selector = Ok(ClusterSelector::Exclusive);
+        fleet.apply_set(set.clone(), ObservedClusterSet { uid: None, selector });
+        fleet.apply_binding(namespace.into(), set, ObservedBinding { uid: None, terms });
+    }
     fleet.apply_cluster(name.clone(), cluster("blue", "v1.34.0"));
     assert!(state.grant_changed(&fleet, &name) && state.granted.is_empty(), "no account opts in");
     state
@@ -35,6 +39,7 @@ fn a_new_version_of_a_cluster_does_not_concern_the_names_of_tokens_and_a_grant_d
         ("red", "v1.35.0", true),
         ("red", "v1.36.0", false),
         ("blue", "v1.36.0", true),
+        ("green", "v1.36.0", true),
     ] {
         fleet.apply_cluster(name.clone(), cluster(set, version));
         assert_eq!(state.grant_changed(&fleet, &name), is_moved, "{set} {version}");

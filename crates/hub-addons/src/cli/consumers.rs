@@ -26,8 +26,8 @@ pub struct ConsumersArgs {
     pub grant_permissions: bool,
 
     /// Kind of the objects that give permissions on clusters: ManifestWork, or ClusterPermission, which requires the
-    /// controller cluster-permission. Objects of the other kind are then replaced without a gap; by default
-    /// ManifestWork, and objects of the other kind are not read
+    /// controller cluster-permission. What exists of the other kind is then deleted; by default ManifestWork, and objects
+    /// of the other kind are not read
     #[arg(long, value_name = "KIND")]
     pub consumer_permissions: Option<PermissionKind>,
 

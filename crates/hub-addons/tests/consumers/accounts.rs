@@ -565,19 +565,25 @@ async fn the_status_names_what_is_missing_until_every_cluster_is_ready() {
 #[tokio::test]
 async fn a_placement_narrows_the_grant_and_grants_nothing() {
     let hub = hub().await;
-    let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let crd = json!({
-        "metadata": { "name": "placementdecisions.cluster.open-cluster-management.io" },
-        "spec": {
-            "group": "cluster.open-cluster-management.io", "scope": "Namespaced",
-            "names": { "kind": "PlacementDecision", "plural": "placementdecisions" },
-            "versions": [{
-                "name": "v1beta1", "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": { "type": "object", "properties": { "status": any } } },
-            }],
-        },
-    });
-    hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
+    const OCM: (&str, &str, &str) = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
+    const SIG: (&str, &str, &str) = ("multicluster.x-k8s.io", "v1alpha1", "PlacementDecision");
+    for (group, version, kind) in [OCM, SIG] {
+        let approved = json!({ "api-approved.kubernetes.io": "unapproved, for a test" });
+        let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let crd = json!({
+            "metadata": { "name": format!("placementdecisions.{group}"), "annotations": approved },
+            "spec": {
+                "group": group, "scope": "Namespaced",
+                "names": { "kind": kind, "plural": "placementdecisions" },
+                "versions": [{
+                    "name": version, "served": true, "storage": true,
+                    "subresources": if group == OCM.0 { json!({ "status": {} }) } else { Value::Null },
+                    "schema": { "openAPIV3Schema": any },
+                }],
+            },
+        });
+        hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
+    }
     for (name, set) in [("c1", "s"), ("c2", "s"), ("c3", "other")] {
         cluster(&hub.ocm, name, set).await;
     }
@@ -585,8 +591,7 @@ async fn a_placement_narrows_the_grant_and_grants_nothing() {
     let object = access(TEAM, "app");
     merge(&hub.ocm, &object, &json!({ "spec": { "clusters": { "placementRef": { "name": "gpus" } } } }))
         .await;
-    let gvk = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
-    let decision = Object::new(gvk, "placementdecisions", Some(TEAM), "gpus-1")
+    let decision = Object::new(OCM, "placementdecisions", Some(TEAM), "gpus-1")
         .label("cluster.open-cluster-management.io/placement", "gpus");
     let decides = async |clusters: &[&str]| {
         let list: Vec<_> = clusters.iter().map(|name| json!({ "clusterName": name, "reason": "" })).collect();
@@ -608,7 +613,22 @@ async fn a_placement_narrows_the_grant_and_grants_nothing() {
     bare(&hub.ocm, "c1").await;
     equipped(&hub.ocm, "c2").await;
     counts(json!({ "granted": 2, "selected": 1, "ready": 0, "notGranted": 0 })).await;
+    // SIG Multicluster's kind refers to profiles, in this namespace unless it names another one.
+    let theirs = [
+        json!({ "clusterProfileRef": { "name": "c1", "namespace": "elsewhere" } }),
+        json!({ "clusterProfileRef": { "name": "c2" } }),
+    ];
+    let theirs = Object::new(SIG, "placementdecisions", Some(TEAM), "gpus-of-another")
+        .label("multicluster.x-k8s.io/placement-key", "gpus")
+        .field("decisions", json!(theirs));
+    world::create(&hub.ocm, [theirs.clone()]).await;
+    decides(&["c1", "c3"]).await;
+    equipped(&hub.ocm, "c1").await;
+    counts(json!({ "granted": 2, "selected": 2, "ready": 0, "notGranted": 1 })).await;
     world::delete(&hub.ocm, &decision).await;
+    bare(&hub.ocm, "c1").await;
+    equipped(&hub.ocm, "c2").await;
+    world::delete(&hub.ocm, &theirs).await;
     bare(&hub.ocm, "c2").await;
     addons.measures(IDLE, 0.0).await;
     assert_eq!((get(&hub.ocm, &account("c1")).await, get(&hub.ocm, &account("c3")).await), (None, None));

@@ -220,3 +220,27 @@ async fn kubectl_completes_commands_namespaces_clusters_and_accounts() {
     let (none, directive) = completed(&kubectl, &["list", "--kubeconfig", ""]).await;
     assert_eq!((none, &*directive), (Vec::new(), ":0"), "the shell completes files");
 }
+
+#[tokio::test]
+async fn a_cluster_access_is_printed_or_created() {
+    let hub = hub().await;
+    let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
+    let request = ["request", "kueue", "--namespace=team", "--service-account=manager", "--placement=gpus"];
+    let request = [&request[..], &["--cluster-role=view", "--cluster-role=edit"]].concat();
+    let printed = run(&kubectl, &[&request[..], &["--dry-run=client", "--output=yaml"]].concat()).await;
+    let printed: Value = serde_saphyr::from_str(&printed.stdout).unwrap();
+    let spec = json!({
+        "identity": "Copy", "serviceAccountNames": ["manager"], "clusters": { "placementRef": { "name": "gpus" } },
+        "permissions": [{ "clusterRole": "view" }, { "clusterRole": "edit" }],
+    });
+    let object = ocm::cluster_access("team", "kueue", &spec);
+    assert_eq!(printed["spec"], spec);
+    assert_eq!(world::get(&hub.ocm, &object).await, None);
+    let ended = run(&kubectl, &request).await;
+    assert_eq!(ended.stdout, "clusteraccess.access.open-cluster-management.io/kueue created\n", "{ended:?}");
+    let created = world::get(&hub.ocm, &object).await.unwrap();
+    assert_eq!(created["spec"]["serviceAccountNames"], spec["serviceAccountNames"]);
+    // A second one of the name is refused; the namespace can come first.
+    let again = ["request", "kueue", "--service-account=manager"];
+    ends(&kubectl, &["--namespace=team"], &again, 2, "already exists").await;
+}

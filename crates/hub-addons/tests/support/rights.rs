@@ -148,6 +148,7 @@ pub fn consumer_access(accounts: &[&str]) -> Vec<PolicyRule> {
         rule(ACCESS, &["clusteraccesses"], &["list", "watch"]),
         rule(ACCESS, &["clusteraccesses/status"], &["patch"]),
         rule(CLUSTER, &["placementdecisions"], &["list", "watch"]),
+        rule("multicluster.x-k8s.io", &["placementdecisions"], &["list", "watch"]),
         rule(ACCOUNT, &["managedserviceaccounts"], &["create", "delete", "list", "patch", "watch"]),
         rule(WORK, &["manifestworks"], &["create"]),
         PolicyRule {

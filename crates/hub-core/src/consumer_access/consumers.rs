@@ -15,7 +15,9 @@ use hub_api::names::{AccountName, ClusterName, Namespace};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+use crate::access::Known;
 use crate::nested;
+use crate::own_identity;
 use crate::selector::{ClusterSelector, SelectorError};
 use crate::version::Version;
 
@@ -136,11 +138,39 @@ enum Claim {
     ClusterSecrets(Namespace),
 }
 
+/// The kinds of objects with decisions of Placements. Where the hub serves both, a decision of either counts: Open Cluster
+/// Management copies its own to those of SIG Multicluster, which other schedulers can write, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DecisionKind {
+    /// `cluster.open-cluster-management.io/v1beta1`.
+    Ocm,
+    /// `multicluster.x-k8s.io/v1alpha1`.
+    Sig,
+}
+
+impl DecisionKind {
+    pub const ALL: [Self; 2] = [Self::Ocm, Self::Sig];
+}
+
 /// The decisions of a Placement: the clusters in each PlacementDecision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Decisions {
-    slices: BTreeMap<String, BTreeSet<ClusterName>>,
-    is_read: bool,
+    slices: BTreeMap<(DecisionKind, String), BTreeSet<ClusterName>>,
+    /// Whether each kind is listed: absent if the hub does not serve it.
+    kinds: BTreeMap<DecisionKind, Known<()>>,
+}
+
+impl Decisions {
+    /// Whether nothing of a kind was read, or found to be unreadable, yet.
+    fn are_awaited(&self) -> bool {
+        self.kinds.len() < DecisionKind::ALL.len()
+    }
+
+    /// Whether all decisions are known.
+    fn are_read(&self) -> bool {
+        let is_any = |known| self.kinds.values().any(|kind| *kind == known);
+        !self.are_awaited() && is_any(Known::Present(())) && !is_any(Known::Unknown)
+    }
 }
 
 /// A Placement, by namespace and name.
@@ -380,14 +410,15 @@ impl Consumers {
     /// Whether the Placement of a consumer has decided for a cluster; `None` if that is unknown.
     pub(super) fn is_decided(&self, consumer: &Consumer, cluster: &ClusterName) -> Option<bool> {
         let Some(placement) = consumer.placement_name() else { return Some(true) };
-        let decisions = self.decisions.get(&placement).filter(|decisions| decisions.is_read)?;
+        let decisions = self.decisions.get(&placement).filter(|decisions| decisions.are_read())?;
         Some(decisions.slices.values().any(|slice| slice.contains(cluster)))
     }
 
     /// Whether the decisions of the Placement of a consumer were neither read nor found to be unreadable yet.
     #[must_use]
     pub fn awaits_decisions(&self, consumer: &Consumer) -> bool {
-        consumer.placement_name().is_some_and(|placement| !self.decisions.contains_key(&placement))
+        let decisions = consumer.placement_name().map(|placement| self.decisions.get(&placement));
+        decisions.is_some_and(|decisions| decisions.is_none_or(Decisions::are_awaited))
     }
 
     /// The clusters that the Placement of a consumer has decided for.
@@ -400,21 +431,32 @@ impl Consumers {
     pub fn set_decision(
         &mut self,
         placement: &PlacementName,
-        slice: &str,
+        (kind, slice): (DecisionKind, &str),
         clusters: BTreeSet<ClusterName>,
     ) -> BTreeSet<ClusterName> {
         let decisions = self.decisions.entry(placement.clone()).or_default();
-        let before = decisions.slices.remove(slice).unwrap_or_default();
+        let slice = (kind, slice.to_owned());
+        let before = decisions.slices.remove(&slice).unwrap_or_default();
         let changed = before.symmetric_difference(&clusters).cloned().collect();
         if !clusters.is_empty() {
-            decisions.slices.insert(slice.to_owned(), clusters);
+            decisions.slices.insert(slice, clusters);
         }
         changed
     }
 
-    /// Records whether the decisions of a Placement are known.
-    pub fn set_decisions_read(&mut self, placement: &PlacementName, is_read: bool) {
-        self.decisions.entry(placement.clone()).or_default().is_read = is_read;
+    /// Records whether the decisions of a Placement in one kind are listed: absent if the hub does not serve the kind.
+    /// Returns whether this is new.
+    pub fn set_decisions(
+        &mut self,
+        placement: &PlacementName,
+        kind: DecisionKind,
+        listed: Known<()>,
+    ) -> bool {
+        let decisions = self.decisions.entry(placement.clone()).or_default();
+        if listed == Known::Absent {
+            decisions.slices.retain(|(of, _), _| *of != kind);
+        }
+        decisions.kinds.insert(kind, listed.clone()) != Some(listed)
     }
 
     /// Drops what is known of Placements that no object refers to.
@@ -467,7 +509,7 @@ impl Consumer {
             (IdentityKind::Own, Some(account)) => (account.clone(), Identity::Own),
             (IdentityKind::Copy, user_server) => {
                 let account = spec.managed_service_account_name.as_deref().unwrap_or(&name.name).into();
-                if user_server.as_ref() == Some(&account) {
+                if own_identity::is_reserved(&account) || user_server.as_ref() == Some(&account) {
                     return refused(
                         "ReservedAccount",
                         "This ManagedServiceAccount is that of the user server.",

@@ -39,7 +39,7 @@ pub struct AccessSettings {
     /// The consumers that the objects declare.
     pub consumers: Consumers,
     /// The kind of object that gives permissions, if it is configured: then one of the other kind may exist from before,
-    /// and is replaced.
+    /// and ends.
     pub permissions: Option<PermissionKind>,
     /// The namespace of the accounts on each cluster, if it is not that of the addon managed-serviceaccount there.
     pub account_namespace: Option<Namespace>,

@@ -135,7 +135,7 @@ impl AccessSettings {
             Owned::Absent => None,
             Owned::Ours(account) if !account.is_deleting => {
                 let uid = &account.version.uid;
-                actions.extend(self.permit(fleet, key, (grant, may_create), observed, uid, findings));
+                actions.extend(self.permit(fleet, key, may_create, observed, uid, findings));
                 None
             }
             Owned::Ours(_) => {
@@ -197,7 +197,7 @@ impl AccessSettings {
         &self,
         fleet: &Fleet,
         key: &AccountKey,
-        (grant, may_create): (Grant, bool),
+        may_create: bool,
         observed: &ObservedAccess,
         uid: &str,
         findings: &mut Notes,
@@ -212,11 +212,9 @@ impl AccessSettings {
             return self.end_permissions(key, observed).into();
         }
         let namespace = observed.account_namespace(self);
-        let of_account = |kind| self.permissions(kind, &wanted, uid, namespace);
         // A ManifestWork cannot be built while the namespace of the account is unknown.
-        let desired = of_account(kind);
-        let permissions = observed.ours(self, key, kind);
-        let finding = match &permissions {
+        let of_account = |kind| self.permissions(kind, &wanted, uid, namespace);
+        let finding = match observed.ours(self, key, kind) {
             Owned::Absent => None,
             Owned::Foreign => {
                 let message = format!(
@@ -237,24 +235,18 @@ impl AccessSettings {
             }),
         };
         findings.extend(finding.map(|finding| (kind, vec![finding])));
-        let replaces = |object: &ObservedObject| {
-            let is_desired = desired.as_ref().is_some_and(|desired| object.has(desired));
-            object.applied.is_applied && !object.is_deleting && is_desired
-        };
-        let is_replaced =
-            grant == Grant::Granted && matches!(&permissions, Owned::Ours(object) if replaces(object));
-        let others = AccessKind::PERMISSIONS.into_iter().filter(|other| *other != kind);
-        let former = others.filter_map(|other| {
-            if is_replaced {
-                return Some(self.delete(key, observed, other));
-            }
-            // Until then, the former permissions follow the declaration, before new ones are created: what is revoked
-            // ends even if the new ones cannot be written. A former object that cannot be read is kept, so that the
-            // account has permissions.
-            step(other, key, false, &observed.ours(self, key, other), &of_account(other)?)
+        let is_there = of_account(kind).is_some_and(|desired| {
+            matches!(observed.ours(self, key, kind), Owned::Ours(object) if !object.is_deleting && object.has(&desired))
         });
-        let new = desired.as_ref().and_then(|desired| step(kind, key, may_create, &permissions, desired));
-        former.chain(new).collect()
+        let write = |it| {
+            // One of the other kind is from before the kind was configured, and what a consumer in doubt keeps may be
+            // in it alone.
+            if it != kind && may_create && is_there {
+                return Some(self.delete(key, observed, it));
+            }
+            step(it, key, may_create && it == kind, &observed.ours(self, key, it), &of_account(it)?)
+        };
+        AccessKind::PERMISSIONS.into_iter().filter_map(write).collect()
     }
 }
 

@@ -158,30 +158,24 @@ impl AccessSettings {
             return Some(("TokenMissing", message));
         }
         if consumer.is_own() || !consumer.cluster_roles.is_empty() {
-            let found = AccessKind::PERMISSIONS.map(|kind| (kind, observed(kind)));
-            let name = format!("{}/{}", key.cluster, AccessKind::ManifestWork.name(key));
-            let is_there = |(kind, found): &(AccessKind, Owned<'_>)| {
-                matches!(found, Owned::Ours(object) if object.applied.is_applied
-                    && (!consumer.is_own() || has_part(consumer, *kind, object)))
-            };
-            if !found.iter().any(is_there) {
-                let kind = self.permission_kind();
-                let what = kind.gvk().2;
-                return Some(match observed(kind) {
-                    Owned::Absent => ("PermissionsMissing", format!("The {what} {name} does not exist.")),
-                    Owned::Foreign => {
-                        let message = format!("The {what} {name} has another owner: rename or delete it.");
-                        ("PermissionsConflict", message)
-                    }
-                    Owned::Ours(object) => {
-                        let why = object.applied.failure.as_ref().map(|why| format!(": {why}"));
-                        let message = format!(
-                            "The cluster has not applied the {what} {name}{}.",
-                            why.unwrap_or_default()
-                        );
-                        ("PermissionsNotApplied", message)
-                    }
-                });
+            let kind = self.permission_kind();
+            let what = format!("{} {}/{}", kind.gvk().2, key.cluster, kind.name(key));
+            match observed(kind) {
+                Owned::Absent => return Some(("PermissionsMissing", format!("The {what} does not exist."))),
+                Owned::Foreign => {
+                    let message = format!("The {what} has another owner: rename or delete it.");
+                    return Some(("PermissionsConflict", message));
+                }
+                Owned::Ours(object)
+                    if !object.applied.is_applied
+                        || (consumer.is_own() && !has_part(consumer, kind, object)) =>
+                {
+                    let why = object.applied.failure.as_ref().map(|why| format!(": {why}"));
+                    let message =
+                        format!("The cluster has not applied the {what}{}.", why.unwrap_or_default());
+                    return Some(("PermissionsNotApplied", message));
+                }
+                Owned::Ours(_) => {}
             }
         }
         let copy = account.copy_missing.as_ref().filter(|_| !consumer.is_own());

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 
 use hub_api::cluster_access::ClusterAccessStatus;
 use hub_api::names::{AccountKey, ClusterName};
+use hub_core::access::Known;
 use hub_core::consumer_access::{
-    AccessKind, AccessName, AccessRules, AccessSettings, Consumers, IntegrationKey,
+    AccessKind, AccessName, AccessRules, AccessSettings, Consumers, DecisionKind, IntegrationKey,
 };
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
@@ -97,12 +98,14 @@ fn the_cluster_secrets_of_a_namespace_have_one_object() {
 fn an_object_gives_nothing_that_the_platform_does_not_offer() {
     let own = json!({ "namespace": "team", "name": "app", "identity": "Own" });
     let reserved = json!({ "namespace": "team", "name": "user-server" });
+    let never_copied = json!({ "namespace": "team", "name": "hub-addons-user-server-2" });
     let roles = json!({ "namespace": "team", "name": "app", "permissions": [{ "clusterRole": "view" }] });
     let all = AccessRules { user_server: Some("user-server".into()), grants_permissions: true };
     for (object, rules, expected) in [
         (&own, AccessRules { user_server: None, ..all.clone() }, Some("OwnIdentityUnavailable")),
         (&own, all.clone(), None),
         (&reserved, all.clone(), Some("ReservedAccount")),
+        (&never_copied, all.clone(), Some("ReservedAccount")),
         (&roles, AccessRules { grants_permissions: false, ..all.clone() }, Some("PermissionsNotGuarded")),
         (&roles, all, None),
     ] {
@@ -190,12 +193,19 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
     assert_eq!(settings.consumers.placements(), [placement.clone()].into());
     assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown);
     assert_eq!(settings.grant(&refused(), &key()), Grant::Refused);
-    settings.consumers.set_decisions_read(&placement, true);
-    assert_eq!(settings.grant(&granted(), &key()), Grant::Refused, "it has decided for no cluster");
+    let know = |settings: &mut AccessSettings, of_ocm: Known<()>, of_sig: Known<()>| {
+        settings.consumers.set_decisions(&placement, DecisionKind::Ocm, of_ocm);
+        settings.consumers.set_decisions(&placement, DecisionKind::Sig, of_sig);
+        settings.grant(&granted(), &key())
+    };
+    settings.consumers.set_decisions(&placement, DecisionKind::Ocm, Known::Present(()));
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown, "the other kind may have one");
+    let decided = know(&mut settings, Known::Present(()), Known::Absent);
+    assert_eq!(decided, Grant::Refused, "it has decided for no cluster");
     let clusters =
         |names: &[&str]| names.iter().map(|name| ClusterName::from(*name)).collect::<BTreeSet<_>>();
     let decide = |settings: &mut AccessSettings, slice: &str, names: &[&str]| {
-        settings.consumers.set_decision(&placement, slice, clusters(names))
+        settings.consumers.set_decision(&placement, (DecisionKind::Ocm, slice), clusters(names))
     };
     assert_eq!(decide(&mut settings, "gpus-1", &["c1", "other"]), clusters(&["c1", "other"]));
     assert_eq!(settings.grant(&granted(), &key()), Grant::Granted);
@@ -206,8 +216,17 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
     assert_eq!(settings.grant(&granted(), &key()), Grant::Granted);
     assert_eq!(decide(&mut settings, "gpus-2", &[]), clusters(&["c1"]));
     assert_eq!(settings.grant(&granted(), &key()), Grant::Refused);
-    settings.consumers.set_decisions_read(&("team".into(), "gpus".to_owned()), false);
-    assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown);
+    // A hub serves one kind or both; a decision of either counts.
+    for of_ocm in [Known::Present(()), Known::Absent] {
+        assert_eq!(know(&mut settings, of_ocm.clone(), Known::Present(())), Grant::Refused);
+        settings.consumers.set_decision(&placement, (DecisionKind::Sig, "gpus-1"), clusters(&["c1"]));
+        assert_eq!(know(&mut settings, of_ocm.clone(), Known::Present(())), Grant::Granted);
+        assert_eq!(know(&mut settings, of_ocm, Known::Unknown), Grant::Unknown);
+        assert_eq!(know(&mut settings, Known::Present(()), Known::Absent), Grant::Refused);
+    }
+    for unread in [Known::Unknown, Known::Absent] {
+        assert_eq!(know(&mut settings, unread, Known::Absent), Grant::Unknown);
+    }
 }
 
 /// The status of the object with these objects of its account.
@@ -282,9 +301,11 @@ fn a_status_counts_clusters_and_keeps_the_time_of_a_condition() {
         "clusters": { "selector": { "matchLabels": { "env": "prod" } }, "placementRef": { "name": "gpus" } },
     }]));
     let placement = ("team".into(), "gpus".to_owned());
-    settings.consumers.set_decisions_read(&placement, true);
+    for kind in DecisionKind::ALL {
+        settings.consumers.set_decisions(&placement, kind, Known::Present(()));
+    }
     let decided = names.iter().map(String::as_str).chain(["elsewhere"]).map(ClusterName::from).collect();
-    settings.consumers.set_decision(&placement, "gpus-1", decided);
+    settings.consumers.set_decision(&placement, (DecisionKind::Ocm, "gpus-1"), decided);
     let status = status(&settings, &fleet, &World::default());
     let counts = status.clusters.clone().unwrap();
     assert_eq!((counts.granted, counts.selected, counts.ready, counts.not_granted), (30, 25, 0, 1));

@@ -230,9 +230,11 @@ fn an_application_in_doubt_keeps_what_it_has_where_the_kind_of_permissions_chang
     let by_permission = settings_with("ClusterPermission");
     let mut world = World::default();
     world.settle_at(&settings(), &both(), &key());
+    let work = world.objects[&WORK].clone();
     world.settle_at(&by_permission, &grants(Grant::Granted, Grant::Unknown), &key());
-    assert_eq!(bound(PERMISSION, &world.objects[&PERMISSION]), bound(WORK, &world.objects[&WORK]));
-    let wanted = impersonated(WORK, &world.objects[&WORK]);
+    assert!(!world.objects.contains_key(&WORK));
+    assert_eq!(bound(PERMISSION, &world.objects[&PERMISSION]), bound(WORK, &work));
+    let wanted = impersonated(WORK, &work);
     assert_eq!(impersonated(PERMISSION, &world.objects[&PERMISSION]), wanted);
 }
 

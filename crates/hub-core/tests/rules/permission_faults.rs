@@ -2,11 +2,11 @@
 
 #![cfg(test)]
 
-use hub_core::consumer_access::{AccessAction, AccessKind, AccessSettings, FoundObject, ObservedObject};
+use hub_core::consumer_access::{AccessKind, AccessSettings, FoundObject, ObservedObject};
 use hub_core::finding::Reason;
 use serde_json::json;
 
-use crate::permission_kinds::{PERMISSION, WORK, kinds, other, reports, with_fewer_roles};
+use crate::permission_kinds::{PERMISSION, WORK, both_kinds, kinds, other, with_fewer_roles};
 use crate::support::consumer_access::{
     World, declared, doubtful, foreign, granted, key, object_of, reasons, refused, settings_by, settings_of,
     settled_by,
@@ -30,42 +30,18 @@ fn has_edit(world: &World, kind: AccessKind) -> bool {
 }
 
 #[test]
-fn what_is_revoked_ends_although_permissions_of_the_declared_kind_cannot_be_created_or_changed() {
+fn what_is_revoked_ends_although_another_object_cannot_be_written() {
     for (kind, settings) in kinds() {
         let former = other(kind);
         let mut world = refusing(&[format!("create {kind:?}")], before(kind));
-        world.settle(&settings, &granted());
-        assert_eq!(world.writes(), [format!("create {kind:?}, refused")]);
         world.settle(&with_fewer_roles(kind), &granted());
-        assert_eq!(world.writes(), [format!("patch {former:?}"), format!("create {kind:?}, refused")]);
         assert!(!has_edit(&world, former), "{kind:?}");
-        // As with a CRD that does not know all of its fields.
-        let mut world = refusing(&[format!("patch {kind:?}")], before(kind));
-        world.settle(&settings, &granted());
-        world.edit(kind, &json!({ "spec": { "clusterRoleBindings": null, "workload": null } }));
-        world.writes();
-        world.settle(&with_fewer_roles(kind), &granted());
-        assert_eq!(world.writes(), [format!("patch {former:?}"), format!("patch {kind:?}, refused")]);
-        assert!(!has_edit(&world, former), "{kind:?}");
-    }
-}
-
-#[test]
-fn what_is_revoked_ends_although_the_account_or_the_other_permissions_cannot_be_changed() {
-    for (kind, _) in kinds() {
-        let former = other(kind);
-        let mut world = refusing(&["patch Account".to_owned()], before(kind));
+        let mut world = refusing(&["patch Account".to_owned()], settled_by(&settings));
         world.edit(ACCOUNT, &json!({ "spec": { "rotation": { "validity": "1h" } } }));
         world.settle(&with_fewer_roles(kind), &granted());
-        let expected = ["patch Account, refused", &format!("patch {former:?}"), &format!("create {kind:?}")];
-        assert_eq!(world.writes(), expected);
-        assert!(!has_edit(&world, former) && !has_edit(&world, kind), "{kind:?}");
-        let mut world = before(kind);
-        world.settle(&settings_by(&format!("{kind:?}")), &granted());
-        world.writes();
-        let mut world = refusing(&[format!("patch {former:?}")], world);
+        assert_eq!(world.writes(), ["patch Account, refused", &format!("patch {kind:?}")]);
+        let mut world = refusing(&[format!("delete {former:?}")], both_kinds());
         world.settle(&with_fewer_roles(kind), &granted());
-        assert_eq!(world.writes(), [format!("patch {former:?}, refused"), format!("patch {kind:?}")]);
         assert!(!has_edit(&world, kind), "{kind:?}");
     }
 }
@@ -73,55 +49,12 @@ fn what_is_revoked_ends_although_the_account_or_the_other_permissions_cannot_be_
 #[test]
 fn an_object_that_cannot_be_deleted_keeps_no_other_one() {
     for kept in AccessKind::ALL {
-        let mut world = before(PERMISSION);
-        world.settle(&settings_by("ClusterPermission"), &granted());
-        world.writes();
-        let mut world = refusing(&[format!("delete {kept:?}")], world);
+        let mut world = refusing(&[format!("delete {kept:?}")], both_kinds());
         world.settle(&settings_by("ClusterPermission"), &refused());
         assert_eq!(world.objects.keys().copied().collect::<Vec<_>>(), [kept]);
         let expected = AccessKind::ALL
             .map(|kind| format!("delete {kind:?}{}", if kind == kept { ", refused" } else { "" }));
         assert_eq!(world.writes(), expected);
-    }
-}
-
-#[test]
-fn permissions_of_the_former_kind_stay_while_those_of_the_declared_kind_cannot_be_brought_up_to_date() {
-    for (kind, settings) in kinds() {
-        let former = other(kind);
-        let mut world = refusing(&[format!("patch {kind:?}")], before(kind));
-        world.settle(&settings, &granted());
-        let edited = json!({ "spec": { "more": true } });
-        world.edit(kind, &with(reports(kind, "True"), &edited));
-        world.writes();
-        world.settle(&settings, &granted());
-        assert_eq!(world.writes(), [format!("patch {kind:?}, refused")]);
-        world.refuses.clear();
-        world.settle(&settings, &granted());
-        assert_eq!(world.writes(), [format!("patch {kind:?}"), format!("delete {former:?}")]);
-    }
-}
-
-#[test]
-fn permissions_of_the_former_kind_that_cannot_be_read_are_deleted_when_they_are_replaced() {
-    for (kind, settings) in kinds() {
-        let former = other(kind);
-        let mut world = before(kind);
-        world.settle(&settings, &granted());
-        let plan = |world: &mut World| {
-            let metadata = serde_json::from_value(world.objects[&former]["metadata"].clone()).unwrap();
-            let mut observed = world.observed(&settings);
-            let unreadable = FoundObject::created(ObservedObject::read(&metadata, None));
-            observed.objects.insert(former, unreadable);
-            settings.plan(&granted(), &key(), &observed)
-        };
-        let waiting = plan(&mut world);
-        assert_eq!(waiting.write, None, "the account has no others");
-        assert_eq!(reasons(&waiting), [Reason::Unreadable]);
-        world.edit(kind, &reports(kind, "True"));
-        assert!(
-            matches!(plan(&mut world).write, Some((deleted, AccessAction::Delete(_))) if deleted == former)
-        );
     }
 }
 

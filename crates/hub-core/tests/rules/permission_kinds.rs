@@ -1,10 +1,9 @@
-//! The permissions of a consumer are in an object of the kind that it declares. One kind replaces the other without a gap.
+//! The permissions of a consumer are in an object of the kind that is configured. What exists of the other kind ends.
 
 #![cfg(test)]
 
 use std::collections::BTreeSet;
 
-use hub_core::access::Known;
 use hub_core::consumer_access::{AccessAction, AccessKind, AccessSettings, FoundObject, ObservedAccess};
 use hub_core::explain::observed::AccountPermission;
 use hub_core::finding::Reason;
@@ -28,6 +27,15 @@ pub fn kinds() -> [(AccessKind, AccessSettings); 2] {
 
 pub fn other(kind: AccessKind) -> AccessKind {
     if kind == WORK { PERMISSION } else { WORK }
+}
+
+/// An access with permissions of both kinds.
+pub fn both_kinds() -> World {
+    let mut world = settled_by(&settings_by("ClusterPermission"));
+    let work = settled_by(&settings_by("ManifestWork"));
+    world.objects.insert(WORK, work.objects[&WORK].clone());
+    world.found.insert(WORK, work.found[&WORK].clone());
+    world
 }
 
 /// The settings of a consumer that no longer declares the ClusterRole edit.
@@ -117,58 +125,27 @@ fn an_edit_of_a_cluster_permission_is_undone() {
 }
 
 #[test]
-fn the_permissions_of_one_kind_end_when_those_of_the_other_are_applied() {
+fn the_permissions_of_one_kind_end_when_the_other_is_configured() {
     for (kind, settings) in kinds() {
         let before = other(kind);
         let mut world = settled_by(&settings_by(&format!("{before:?}")));
+        // In doubt, nothing is created, and what exists stays and follows the declaration.
+        world.settle(&settings, &doubtful());
+        assert!(world.writes().is_empty(), "{kind:?}");
+        let mut in_doubt = world.clone();
+        in_doubt.settle(&with_fewer_roles(kind), &doubtful());
+        assert_eq!(in_doubt.writes(), [format!("patch {before:?}")]);
         world.settle(&settings, &granted());
-        assert_eq!(world.writes(), [format!("create {kind:?}")]);
-        // An object of that kind is not applied by being there, nor by what is reported of an earlier version of it.
+        assert_eq!(world.writes(), [format!("create {kind:?}"), format!("delete {before:?}")]);
         world.edit(kind, &reports(kind, "False"));
         let plan = world.settle(&settings, &granted());
         assert_eq!(reasons(&plan), [Reason::PermissionsNotApplied], "{kind:?}");
-        world.edit(kind, &reports(kind, "Unknown"));
-        world.settle(&settings, &granted());
-        let mut outdated = reports(kind, "True");
-        outdated["status"]["conditions"][0]["observedGeneration"] = json!(1);
-        world.edit(kind, &with(outdated, &json!({ "metadata": { "generation": 2 } })));
-        world.settle(&settings, &granted());
-        world.edit(kind, &reports(kind, "True"));
-        world.settle(&settings, &doubtful());
-        assert!(world.writes().is_empty(), "{kind:?}: {:?}", world.objects);
-        world.settle(&settings, &granted());
-        assert_eq!(world.writes(), [format!("delete {before:?}")]);
-        // Its deletion by hand is repaired, and nothing else follows.
-        world.objects.remove(&kind);
-        world.settle(&settings, &granted());
-        assert_eq!(world.writes(), [format!("create {kind:?}")]);
-    }
-}
-
-#[test]
-fn permissions_that_are_being_replaced_follow_the_declaration() {
-    for (kind, _) in kinds() {
-        let before = other(kind);
-        let mut world = settled_by(&settings_by(&format!("{before:?}")));
-        world.settle(&with_fewer_roles(kind), &granted());
-        assert_eq!(world.writes(), [format!("patch {before:?}"), format!("create {kind:?}")]);
-        let text = world.objects[&before]["spec"].to_string();
-        assert!(text.contains("view") && !text.contains("edit"), "{text}");
         // Without any ClusterRole, no permissions of either kind.
         let none = with(declared()[0].clone(), &json!({ "permissions": [] }));
         let permissions = Some(format!("{kind:?}").parse().unwrap());
         world.settle(&AccessSettings { permissions, ..settings_of(&json!([none])) }, &granted());
-        assert_eq!(world.writes(), ["delete ManifestWork", "delete ClusterPermission"]);
+        assert_eq!(world.writes(), [format!("delete {kind:?}")]);
     }
-}
-
-#[test]
-fn permissions_that_are_being_replaced_follow_the_declaration_also_while_new_ones_cannot_be_built() {
-    let (before, kind) = (AccessKind::ClusterPermission, AccessKind::ManifestWork);
-    let mut world = settled_by(&settings_by(&format!("{before:?}")));
-    world.agent_namespace = Known::Unknown;
-    world.settle(&AccessSettings { account_namespace: None, ..with_fewer_roles(kind) }, &granted());
-    assert_eq!(world.writes(), ["patch ClusterPermission"]);
 }
 
 #[test]
@@ -198,10 +175,8 @@ fn with_the_grant_what_no_watch_has_shown_yet_ends_by_its_uid_and_the_account_fi
 
 #[test]
 fn with_the_grant_the_account_ends_and_then_the_permissions_of_both_kinds() {
-    for (kind, settings) in kinds() {
-        let mut world = settled_by(&settings_by(&format!("{:?}", other(kind))));
-        world.settle(&settings, &granted());
-        world.writes();
+    for (_, settings) in kinds() {
+        let mut world = both_kinds();
         world.settle(&settings, &refused());
         assert_eq!(world.writes(), ["delete Account", "delete ManifestWork", "delete ClusterPermission"]);
         assert!(world.objects.is_empty());
@@ -209,12 +184,11 @@ fn with_the_grant_the_account_ends_and_then_the_permissions_of_both_kinds() {
 }
 
 #[test]
-fn permissions_of_another_owner_are_reported_left_alone_and_replace_nothing() {
+fn permissions_of_another_owner_are_reported_and_left_alone() {
     for (kind, settings) in kinds() {
         let before = other(kind);
-        let mut world = settled_by(&settings_by(&format!("{before:?}")));
-        let theirs = with(foreign(kind), &reports(kind, "True"));
-        world.objects.insert(kind, theirs.clone());
+        let mut world = settled_by(&settings);
+        world.objects.insert(kind, foreign(kind));
         let plan = world.settle(&settings, &granted());
         assert!(world.writes().is_empty());
         let reason = match kind {
@@ -222,7 +196,7 @@ fn permissions_of_another_owner_are_reported_left_alone_and_replace_nothing() {
             _ => Reason::ForeignManifestWork,
         };
         assert_eq!(reasons(&plan), [reason]);
-        // Of the kind that is replaced, an object of another owner is none of our business.
+        // Of the other kind, an object of another owner is none of our business.
         let mut world = settled_by(&settings);
         world.objects.insert(before, foreign(before));
         world.edit(kind, &reports(kind, "True"));
@@ -288,14 +262,8 @@ fn a_cluster_permission_is_applied_when_its_status_lists_each_binding_as_applied
         (listing(json!({ "roleBindings": [edit("a"), edit("c")] })), false),
         (listing(json!({ "roleBindings": [edit("b"), edit("a"), edit("c")] })), true),
     ] {
-        let mut world = settled_by(&settings_by("ManifestWork"));
-        world.settle(&settings, &granted());
-        world.writes();
+        let mut world = settled_by(&settings);
         world.edit(PERMISSION, &status);
-        world.settle(&settings, &granted());
-        let expected: &[&str] = if is_applied { &["delete ManifestWork"] } else { &[] };
-        assert_eq!(world.writes(), expected, "{status}");
-        // The same for explain.
         let explained = AccountPermission::of_cluster_permission(&world.objects[&PERMISSION]);
         assert!(explained.iter().all(|it| it.is_applied == is_applied), "{status}");
     }
@@ -350,7 +318,6 @@ proptest! {
         account in past(AccessKind::Account),
         work in past(WORK),
         permission in past(PERMISSION),
-        are_applied in any::<[bool; 2]>(),
         declared in 0_usize..2,
         grant in 0_usize..3,
     ) {
@@ -364,11 +331,6 @@ proptest! {
                 world.found.insert(kind, FoundObject::created(observe(&object)));
             }
             world.objects.insert(kind, object);
-        }
-        for (kind, is_applied) in [WORK, PERMISSION].into_iter().zip(are_applied) {
-            if is_applied && world.objects.contains_key(&kind) {
-                world.edit(kind, &reports(kind, "True"));
-            }
         }
         world.observed(&settings);
         let before = world.clone();
@@ -396,16 +358,7 @@ proptest! {
             Grant::Refused => prop_assert!(!stays(WORK) && !stays(PERMISSION), "{}", writes),
             Grant::Granted if stays(AccessKind::Account) && recognized => {
                 prop_assert!(world.objects.contains_key(&kind), "{}", writes);
-                // Two of ours remain only while those that are declared are not applied.
-                let is_applied = before.objects.get(&kind).is_some_and(|it| it["status"].is_object());
-                if stays(kind) && stays(other(kind)) {
-                    prop_assert!(!is_applied, "{}", writes);
-                }
-                // What had permissions keeps some.
-                let had = [WORK, PERMISSION].into_iter().any(|kind| {
-                    exists(&before, kind) && before.found[&kind].is_ours
-                });
-                prop_assert!(!had || stays(kind) || stays(other(kind)), "{}", writes);
+                prop_assert!(!stays(kind) || !stays(other(kind)), "{}", writes);
             }
             Grant::Granted => {}
             Grant::Unknown => prop_assert!(!writes.contains("create"), "{}", writes),

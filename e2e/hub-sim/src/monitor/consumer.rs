@@ -9,7 +9,7 @@ use crate::consumers::{
     ACCOUNTS, ALL_ACCOUNTS, CLUSTER_PERMISSIONS, KINDS, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, WORKS,
     permissions_name,
 };
-use crate::hub::{ASK_LABEL, CONDITION_SYNCED, SCOPE_ANNOTATION, path};
+use crate::hub::{ASK_LABEL, CONDITION_SYNCED, SCOPE_ANNOTATION};
 use crate::model::{Change, Server, is_terminating, name_of, uid_of};
 
 /// Whether an object has the labels by which processes recognize their own.
@@ -117,14 +117,10 @@ impl Monitor {
         });
         let other = if plural == WORKS { CLUSTER_PERMISSIONS } else { WORKS };
         let successor = server.object(other, cluster, name_of(object));
-        let is_applied = |it: &Value| self.is_ours(it) && self.applied.contains(uid_of(it));
-        // Others that were applied can end with their CRD while the request is on its way, and the CRD can return.
+        // Others can end with their CRD while the request is on its way, and the CRD can return.
         let may_have_ended = self.removed_crds.contains(other);
-        let were_applied = self.applied.contains(&path(other, cluster, name_of(object)));
-        if stands && !(may_have_ended && were_applied) && !successor.is_some_and(|it| is_applied(it)) {
-            return Err(
-                "permissions are deleted before their account, or before others are applied".to_owned()
-            );
+        if stands && !may_have_ended && !successor.is_some_and(|it| self.is_ours(it)) {
+            return Err("permissions are deleted before their account, or before others exist".to_owned());
         }
         Ok(())
     }

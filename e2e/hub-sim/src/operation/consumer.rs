@@ -10,7 +10,7 @@ use crate::consumers::{
     self, ACCESSES, ACCOUNTS, CLUSTER_PERMISSIONS, DECISIONS, KINDS, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS,
     VARIANTS, WORKS, place,
 };
-use crate::hub::{CLUSTERS, condition, path};
+use crate::hub::{CLUSTERS, condition};
 use crate::model::{is_terminating, uid_of};
 use crate::oracle::is_of_an_earlier;
 
@@ -116,10 +116,6 @@ impl Others {
 
     fn apply(&self, plural: &str, object: &Value, status: &str) {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-        if status == "True" {
-            let applied = [uid_of(object).to_owned(), path(plural, text("namespace"), text("name"))];
-            self.world.lock().monitor.applied.extend(applied);
-        }
         let condition = |kind: &str| {
             let mut condition = condition(kind, status, "Simulated");
             condition["observedGeneration"] = object["metadata"]["generation"].clone();

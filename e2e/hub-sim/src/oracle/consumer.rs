@@ -16,7 +16,6 @@ use crate::consumers::{
 use crate::hub::{ASK_LABEL, CLUSTERS, MANAGER, MANAGER_LABEL, SCOPE_ANNOTATION};
 use crate::model::{Server, is_terminating, uid_of};
 use crate::monitor::{Monitor, is_marked};
-use crate::operation::applied;
 
 /// Where the agent creates the ServiceAccounts of ManagedServiceAccounts on a cluster, unless its addon shows another
 /// namespace.
@@ -198,18 +197,18 @@ fn check_permissions(
             Err(format!("{plural}: expected {wanted:?}, got {object}"))
         }
     };
-    let is_applied = match owned(server, monitor, plural, cluster, &name) {
+    let is_there = match owned(server, monitor, plural, cluster, &name) {
         Owned::Absent if is_serving_ended(server, plural) => false,
         Owned::Absent => return Err("its permissions are missing".to_owned()),
         Owned::Ours(object) if !is_terminating(object) => {
             check(plural, object)?;
-            applied(plural, object) == Some(true)
+            true
         }
         Owned::Ours(_) | Owned::Foreign { .. } => false,
     };
     let other = monitor.permissions.other();
     match owned(server, monitor, other, cluster, &name) {
-        Owned::Ours(object) if !is_terminating(object) && is_applied => {
+        Owned::Ours(object) if !is_terminating(object) && is_there => {
             Err(format!("its former permissions exist: {object}"))
         }
         Owned::Ours(object) if !is_terminating(object) => check(other, object),
