@@ -279,6 +279,7 @@ fn owner(kind: &str, version: &str, name: &str) -> Value {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "one table of what is tried")]
 async fn the_syncer_is_held_to_its_own_kind_of_secret() {
     let policies = ["credentials-secrets", "credentials-accounts", "access-providers"];
     let values = ["credentials.secretAccess=cluster", "policies.clusterManagers.users={ocm}"];

@@ -20,8 +20,9 @@ const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access\"}";
 const TEAM: &str = "team";
 
 async fn hub() -> Hub {
-    let rules =
-        [rights::consumer_access(&["app", "other"]), rights::cluster_permissions(&["app", "other"])].concat();
+    let accounts = ["app", "other"];
+    let rules = [rights::consumer_access(&accounts), rights::cluster_permissions(&accounts), rights::kueue()];
+    let rules = rules.concat();
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("s"), ocm::bound(TEAM, "s")]).await;
     hub

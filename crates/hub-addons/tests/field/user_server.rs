@@ -104,8 +104,7 @@ impl Stage {
         }
         let relay = Relay::before(SocketAddr::from(([127, 0, 0, 1], clients))).await;
         let (server, address) = start(&hub, access.kubeconfig(), &certificates, relay.address, more).await;
-        let _agents = running;
-        Self { server, _proxy: proxy, address, authority, relay, token, _agents, hub, permission }
+        Self { server, _proxy: proxy, address, authority, relay, token, _agents: running, hub, permission }
     }
 
     /// The response of a cluster, and whether it is what an honest one responds.

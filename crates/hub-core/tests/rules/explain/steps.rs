@@ -68,7 +68,7 @@ fn once_the_server_is_stated_an_entry_that_leads_elsewhere_is_a_problem() {
     };
     assert_eq!(leading_to("https://proxy.example/c1").observing(configured).trouble(), []);
     let wrong = leading_to("https://another.example/c1").observing(configured);
-    assert_eq!(wrong.trouble(), [outdated.clone()]);
+    assert_eq!(wrong.trouble(), std::slice::from_ref(&outdated));
     let none = Scene::in_order().profile(&json!({ "status": { "accessProviders": null } }));
     assert_eq!(none.observing(configured).trouble(), [outdated]);
 }
