@@ -125,17 +125,14 @@ pub enum Reason {
     /// A kind could be neither listed nor watched for a minute. What depends on it is unknown: what exists stays, and
     /// nothing is created. The user server responds with 503, and closes open connections after five more minutes.
     ///
-    /// The message names the kind, the time and the category of the error, and the log of the controller contains the
-    /// error: look for a missing permission, a CRD that is not served, or an object that etcd cannot return.
-    /// When the kind can be read again, everything converges. Of consumers: without ManagedServiceAccounts, their access
-    /// stays as it is; without their ManifestWorks or ClusterPermissions, they get no account on further clusters; without
-    /// ManagedClusterAddOns, no permissions there, unless `--consumer-account-namespace` is set.
+    /// The message names the kind, the time and the category of the error, and the log of the controller has the error:
+    /// look for a missing permission, a CRD that is not served, or an object that etcd cannot return.
     #[strum(props(object = "CustomResourceDefinition, APIService"))]
     KindUnreadable,
     /// The API server refuses a write to the object, the write keeps failing, or another client undoes it again and again.
     ///
-    /// The message contains the response: look for a quota, a webhook, a policy or a missing permission; or for the other
-    /// client, in the managedFields of the object.
+    /// The message contains the response: look for a quota, a webhook, a policy, a missing permission, or the other
+    /// client in the managedFields of the object.
     #[strum(props(object = "any"))]
     WriteRefused,
     /// The hub has no ManagedProxyConfiguration: cluster-proxy is not installed.
@@ -155,14 +152,14 @@ pub enum Reason {
     /// Have another controller remove an entry; ours follows at once.
     #[strum(props(object = "ClusterProfile"))]
     TooManyAccessProviders,
-    /// The profile has no access provider for applications with an identity of their own, because the tunnel of
-    /// cluster-proxy carries no requests to a cluster of this name.
+    /// The profile has no access provider for own identities, because the tunnel of cluster-proxy carries no requests
+    /// to a cluster of this name.
     ///
     /// Register the cluster by a name that begins with a letter and contains no dot, or give its applications tokens.
     #[strum(props(object = "ClusterProfile"))]
     ClusterNameNotRoutable,
-    /// The accounts of the user server on two clusters have a CA in common, so that either cluster can receive requests for
-    /// the other one, with the token of its account.
+    /// Two clusters have a CA in common, so that either can receive requests of the user server for the other one, with
+    /// the token of its account.
     ///
     /// Give each cluster a CA of its own, or run the user server with `--refuse-shared-authorities`.
     #[strum(props(object = "ManagedCluster"))]
@@ -230,7 +227,7 @@ pub enum Reason {
     /// The namespace of a consumer is granted the hub itself (`local-cluster`), where the consumer gets no account: its
     /// ClusterRoles would be permissions on the hub.
     ///
-    /// No action is needed if that is intended. Otherwise run with `--consumer-local-cluster`.
+    /// To give it an account there, run with `--consumer-local-cluster`.
     #[strum(props(object = "ManagedServiceAccount"))]
     LocalClusterExcluded,
     /// A ManifestWork of another owner has the name of the permissions of a consumer's account.

@@ -77,23 +77,23 @@ pub struct RunArgs {
     #[arg(long, default_value = "", hide_default_value = true)]
     pub propagate_claims: ClaimAllowList,
 
-    /// On a hub without Open Cluster Management: treat a ManagedClusterSetBinding as bound if its set exists, since no
-    /// controller writes its condition `Bound`
+    /// On a hub without Open Cluster Management: treat a ManagedClusterSetBinding as bound if its set exists. No
+    /// controller writes its condition `Bound` there
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub compute_bound: bool,
 
     /// Copy the token of a ManagedServiceAccount only to the namespaces in its annotation
-    /// authentication.open-cluster-management.io/sync-to-namespaces, and to none if it has no such annotation
+    /// authentication.open-cluster-management.io/sync-to-namespaces. Without the annotation, it is copied to none
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub require_sync_namespaces: bool,
 
-    /// Namespaces that receive neither credentials nor permissions, even if a set is bound there, as NAME,PREFIX*; the
-    /// namespaces of joined clusters are always included. Include the namespace of this program
+    /// Namespaces that receive neither credentials nor permissions, as NAME,PREFIX*; those of joined clusters are
+    /// always included. This holds even if a set is bound there. Include the namespace of this program
     #[arg(long, value_name = "NAMESPACES", default_value = protected::DEFAULT)]
     pub protected_namespaces: ProtectedNamespaces,
 
-    /// Copy tokens that were reported before their ManagedCluster was created, and would otherwise be treated as those
-    /// of an earlier cluster of the same name; for a hub that was restored from a backup
+    /// Copy tokens that were reported before their ManagedCluster was created, for a hub that was restored from a
+    /// backup. Otherwise, they are treated as those of an earlier cluster of the same name
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub trust_restored_tokens: bool,
 
@@ -143,13 +143,13 @@ pub struct HostArgs {
     #[arg(long, default_value = ":8080")]
     pub metrics_bind_address: Listen,
 
-    /// Serve /metrics over TLS, to clients whose bearer token the hub authenticates and authorizes to get /metrics
-    /// (RBAC: nonResourceURLs); requires permission to create TokenReviews and SubjectAccessReviews
+    /// Serve /metrics over TLS, to clients that the hub authenticates by their bearer token and authorizes to get
+    /// /metrics (RBAC: nonResourceURLs). Requires permission to create TokenReviews and SubjectAccessReviews
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub metrics_secure: bool,
 
-    /// With --metrics-secure: directory of tls.crt and tls.key, which are reloaded when they change; by default the
-    /// certificate is self-signed
+    /// With --metrics-secure: directory of tls.crt and tls.key; by default the certificate is self-signed. The files
+    /// are reloaded when they change
     #[arg(long, value_name = "DIRECTORY")]
     pub metrics_certificate_directory: Option<PathBuf>,
 
@@ -171,12 +171,12 @@ pub struct HostArgs {
 #[command(next_help_heading = "Permissions of the credential syncer (gate ClusterProfileCredRights)")]
 #[allow(clippy::struct_field_names, reason = "these are the names of the flags")]
 pub struct RightsArgs {
-    /// ServiceAccount of the credential syncer, as NAMESPACE/NAME; its Lease hub-addons-credential-syncer is expected in the
-    /// same namespace
+    /// ServiceAccount of the credential syncer, as NAMESPACE/NAME. Its Lease hub-addons-credential-syncer is expected
+    /// in the same namespace
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_account)]
     pub credential_rights_subject: Option<ObjectName>,
 
-    /// ClusterRole for copies; a RoleBinding of the same name binds it in every namespace with a bound
+    /// ClusterRole for copies. A RoleBinding of the same name binds it in every namespace with a bound
     /// ManagedClusterSetBinding, and the syncer determines its permissions from it
     #[arg(long, value_name = "NAME", default_value = "hub-addons-copies")]
     pub credential_rights_copies_role: String,
@@ -231,18 +231,18 @@ pub struct AccessArgs {
     pub access_provider_server: Option<ServerTemplate>,
 
     /// The server's CA certificates, as configmap/NAMESPACE/NAME/KEY or secret/NAMESPACE/NAME/KEY; by default the
-    /// serving certificate of cluster-proxy's user server, whose Secret also contains its private key
+    /// serving certificate of cluster-proxy's user server. Its Secret also contains its private key
     #[arg(long, value_name = "REFERENCE", required_if_eq("access_provider_source", "static"))]
     pub access_provider_ca: Option<CaReference>,
 
-    /// How long to publish replaced trust anchors together with the new ones, as 10m or 0, since servers reload their
-    /// certificate with a delay; it ends earlier when TLS handshakes show the new certificate, and is extended while they
-    /// show the old one
+    /// How long to publish replaced trust anchors together with the new ones, as 10m or 0. Servers reload their
+    /// certificate with a delay; the time ends earlier when TLS handshakes show the new certificate, and is extended
+    /// while they show the old one
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "10m")]
     pub ca_overlap: Duration,
 
-    /// How often to check by a TLS handshake that the published server presents a certificate that names it and that the
-    /// published trust anchors verify, as 2m; 0 switches these checks off
+    /// How often to check the certificate of the published server by a TLS handshake, as 2m; 0 switches these checks
+    /// off. It must name the server, and the published trust anchors must verify it
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "2m")]
     pub server_check_interval: Duration,
 

@@ -33,8 +33,8 @@ pub struct UserServerArgs {
     #[arg(long, value_name = "DIRECTORY")]
     pub certificate_directory: Option<PathBuf>,
 
-    /// Without a directory: the Secret in which the user server keeps its certificate authority, and the ConfigMap of the
-    /// same name in which it publishes the authority's certificates (ca.crt). Both must exist
+    /// Without a directory: the Secret of its own certificate authority, and the ConfigMap of the same name in which it
+    /// publishes ca.crt. Both must exist
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = authority, requires = "serving_names")]
     pub authority: Option<(Namespace, String)>,
 
@@ -65,8 +65,8 @@ pub struct UserServerArgs {
     #[arg(long, value_name = "NUMBER", default_value = "500")]
     pub max_requests_per_namespace: NonZeroUsize,
 
-    /// How many connections without an admitted request are kept, a quarter of them from one address or IPv6 network of
-    /// 64 bits; beyond that, the oldest are closed
+    /// How many connections without an admitted request are kept, a quarter of them from one address. IPv6 networks of
+    /// 64 bits count as one address; beyond the number, the oldest are closed
     #[arg(long, value_name = "NUMBER", default_value = "1000")]
     pub max_idle_connections: NonZeroUsize,
 
@@ -75,8 +75,8 @@ pub struct UserServerArgs {
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub refuse_shared_authorities: bool,
 
-    /// Write each request to standard output, as a line of JSON with the user, the cluster, the method, the path without
-    /// its query, and the status code
+    /// Write each request to standard output, as a line of JSON. It has the user, the cluster, the method, the path
+    /// without its query, and the status code
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub access_log: bool,
 

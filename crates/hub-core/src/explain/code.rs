@@ -38,9 +38,8 @@ pub enum Code {
     /// No process holds the Lease, or the holder no longer renews it.
     #[strum(message = "no process leads, so no changes are written")]
     ControllerNotLeading,
-    /// The process that holds the Lease could neither list nor watch a kind for a minute: what depends on it is kept as it
-    /// is, and nothing is created. The annotation of the Lease names each such kind, since when, and the category of the
-    /// error.
+    /// The process that holds the Lease could neither list nor watch a kind for a minute: what depends on it is kept as
+    /// it is, and nothing is created.
     #[strum(
         message = "the process that leads cannot read a kind, so what depends on it is unknown: what exists stays, \
                        and nothing is created"
@@ -137,9 +136,8 @@ pub enum Code {
     #[strum(message = "the permissions of the account are not applied on the cluster yet")]
     PermissionsNotApplied,
     /// A ManifestWork or ClusterPermission that consumer access maintains exists, although its account is withdrawn, or
-    /// left after the grant. If the account is gone, the object does not show for which namespace it was: it is a
-    /// problem of the cluster, reported once without a namespace, and unknown if the question names namespaces. Found
-    /// only for clusters that the question names: `explain NAMESPACE/CLUSTER`, or `explain --managed-cluster CLUSTER`.
+    /// left after the grant. If the account is gone, it is a problem of the cluster, reported once without a namespace,
+    /// and unknown if the question names namespaces. Found only for clusters that the question names.
     #[strum(message = "permissions of a consumer's account exist, although the account has to have \
                        none: their deletion is refused or delayed, or consumer access does not run")]
     PermissionsNotWithdrawn,
@@ -148,8 +146,8 @@ pub enum Code {
     PermissionsUnknown,
     #[strum(message = "the cluster accepts applications of the namespace by their own identity")]
     OwnIdentityAccepted,
-    /// cluster-proxy runs with `enableKubeApiProxy: false`, as the multicluster engine does: its agents do not connect
-    /// under the names of their clusters, so the user server cannot reach a cluster. Use copies of tokens.
+    /// cluster-proxy runs with `enableKubeApiProxy: false`, as the multicluster engine does, so the user server cannot
+    /// reach a cluster. Use copies of tokens.
     #[strum(message = "the user server cannot reach the clusters, since the agents of cluster-proxy do not \
                        connect under their names (enableKubeApiProxy=false, as the multicluster engine \
                        sets): use copies of tokens")]
