@@ -73,8 +73,8 @@ variables=("CC_$underscored=$compiler")
 flags=(
   # Rust's own linker, since it merges functions whose code is the same: a tenth of the program.
   "-Clink-arg=-B$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/gcc-ld"
-  -Clink-arg=-fuse-ld=lld
-  -Clink-arg=-Wl,--icf=all
+  "-Clink-arg=-fuse-ld=lld"
+  "-Clink-arg=-Wl,--icf=all"
   # A twentieth of the size of the relocations; musl applies them since 1.2.4. A linker that cannot pack them ignores it.
   "-Clink-arg=-Wl,-z,pack-relative-relocs"
   "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
