@@ -1,21 +1,22 @@
 //! The connections to the API servers of clusters.
 //!
-//! Ordinary requests and watches share connections with HTTP/2: a connection takes as many streams as every server of
-//! HTTP/2 should allow, and another one is opened for more. A request that switches protocols has a connection of its
-//! own. Each connection is one tunnel, and TLS in it is verified by the CA of the account.
+//! Ordinary requests and watches of one namespace share connections with HTTP/2: a connection takes as many streams as
+//! every server of HTTP/2 should allow, and another one is opened for more. No two namespaces share one, since an API
+//! server ends a connection whose client resets many streams, and everything on it. A request that switches protocols
+//! has a connection of its own. Each connection is one tunnel, and TLS in it is verified by the CA of the account.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use hub_api::names::ClusterName;
+use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use konnectivity::{Budget, Dialer, Tunnel};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -46,18 +47,22 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// PINGs to an API server, which notice a tunnel that delivers nothing.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a connection stays open without a new stream. Each namespace has its own to each cluster that it uses, so they
+/// must not add up.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
 /// How long no connection is tried after one has failed: the requests that wait for it fail with it.
 const FAILED_FOR: Duration = Duration::from_secs(1);
 
 /// The connections to all clusters.
 pub(crate) struct Clusters {
     dialer: Dialer,
-    by_name: Mutex<HashMap<ClusterName, Arc<Cluster>>>,
+    pools: Mutex<HashMap<ClusterName, HashMap<Namespace, Arc<Pool>>>>,
     metrics: UserServerMetrics,
 }
 
+/// The connections from one namespace to one cluster.
 #[derive(Default)]
-struct Cluster {
+struct Pool {
     connections: Mutex<Vec<Connection>>,
     /// Held while a connection is opened; when and why the last attempt has failed.
     opening: tokio::sync::Mutex<Option<(Instant, String)>>,
@@ -70,6 +75,8 @@ struct Connection {
     doubt: CancellationToken,
     /// Each open stream has a clone.
     streams: Arc<()>,
+    /// When the last stream was opened.
+    used: Instant,
 }
 
 /// One stream of a connection.
@@ -79,7 +86,7 @@ pub(crate) struct Slot {
     pub(crate) stream: Arc<()>,
 }
 
-impl Cluster {
+impl Pool {
     /// A stream on a connection with this TLS configuration, if one has room. Drops connections that are closed or in
     /// doubt or have another TLS configuration, and all idle ones but one; streams that are open on them go on.
     fn take(&self, tls: &Arc<ClientConfig>) -> Option<Slot> {
@@ -91,7 +98,18 @@ impl Cluster {
             let is_current = !is_over && Arc::ptr_eq(&connection.tls, tls);
             is_current && !(is_idle && std::mem::replace(&mut is_one_idle, true))
         });
-        connections.iter().find(|connection| connection.open_streams() < STREAMS).map(Connection::take)
+        connections.iter_mut().find(|connection| connection.open_streams() < STREAMS).map(Connection::take)
+    }
+
+    /// Drops connections that have not been used for long.
+    fn drop_idle(&self) {
+        let mut connections = self.connections.lock();
+        connections.retain(|it| it.open_streams() > 0 || it.used.elapsed() < IDLE_TIMEOUT);
+    }
+
+    /// Whether it has no connection and opens none.
+    fn is_unused(this: &Arc<Self>) -> bool {
+        Arc::strong_count(this) == 1 && this.connections.lock().is_empty()
     }
 }
 
@@ -101,30 +119,41 @@ impl Connection {
         Arc::strong_count(&self.streams) - 1
     }
 
-    fn take(&self) -> Slot {
+    fn take(&mut self) -> Slot {
+        self.used = Instant::now();
         Slot { sender: self.sender.clone(), stream: Arc::clone(&self.streams) }
     }
 }
 
 impl Clusters {
     pub(crate) fn new(dialer: Dialer, metrics: UserServerMetrics) -> Self {
-        Self { dialer, by_name: Mutex::default(), metrics }
+        Self { dialer, pools: Mutex::default(), metrics }
     }
 
     /// Forgets the connections to a cluster on which there is no account any more.
     pub(crate) fn forget(&self, cluster: &ClusterName) {
-        self.by_name.lock().remove(cluster);
+        self.pools.lock().remove(cluster);
     }
 
-    /// A stream to the API server of a cluster, or why it cannot be reached.
-    pub(crate) async fn stream(&self, name: &ClusterName, account: &Account) -> Result<Slot, String> {
-        let cluster = Arc::clone(self.by_name.lock().entry(name.clone()).or_default());
-        if let Some(slot) = cluster.take(&account.tls) {
+    fn pool(&self, key: &ProfileKey) -> Arc<Pool> {
+        let mut pools = self.pools.lock();
+        let of_cluster = pools.entry(key.cluster.clone()).or_default();
+        if let Some(pool) = of_cluster.get(&key.namespace) {
+            return Arc::clone(pool);
+        }
+        of_cluster.retain(|_, pool| !Pool::is_unused(pool));
+        Arc::clone(of_cluster.entry(key.namespace.clone()).or_default())
+    }
+
+    /// A stream from a namespace to the API server of a cluster, or why that cannot be reached.
+    pub(crate) async fn stream(&self, key: &ProfileKey, account: &Account) -> Result<Slot, String> {
+        let pool = self.pool(key);
+        if let Some(slot) = pool.take(&account.tls) {
             return Ok(slot);
         }
-        let mut failed = cluster.opening.lock().await;
+        let mut failed = pool.opening.lock().await;
         // Another request may have opened a connection meanwhile.
-        if let Some(slot) = cluster.take(&account.tls) {
+        if let Some(slot) = pool.take(&account.tls) {
             return Ok(slot);
         }
         if let Some((at, cause)) = &*failed
@@ -132,11 +161,11 @@ impl Clusters {
         {
             return Err(cause.clone());
         }
-        match self.connect(name, &account.tls).await {
-            Ok(connection) => {
+        match self.connect(&key.cluster, &account.tls, Arc::downgrade(&pool)).await {
+            Ok(mut connection) => {
                 *failed = None;
                 let slot = connection.take();
-                cluster.connections.lock().push(connection);
+                pool.connections.lock().push(connection);
                 Ok(slot)
             }
             Err(cause) => {
@@ -146,7 +175,12 @@ impl Clusters {
         }
     }
 
-    async fn connect(&self, name: &ClusterName, tls: &Arc<ClientConfig>) -> Result<Connection, String> {
+    async fn connect(
+        &self,
+        name: &ClusterName,
+        tls: &Arc<ClientConfig>,
+        pool: Weak<Pool>,
+    ) -> Result<Connection, String> {
         // HTTP/2 flow control limits what waits to be read, so it does not wait in the tunnel.
         let stream = self.dial(name, Arc::clone(tls), &Budget::default()).await?;
         let doubt = stream.get_ref().0.doubt();
@@ -162,12 +196,24 @@ impl Clusters {
             handshake.await.map_err(|error| format!("its API server does not speak HTTP/2: {error}"))?;
         let (counted, name) = (Counted::new(&self.metrics.tunnels), name.clone());
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(cluster = %name, "a connection has ended: {error}");
+            // Once its pool has dropped it and its last stream has ended, it ends.
+            let dropping = async {
+                loop {
+                    sleep(IDLE_TIMEOUT).await;
+                    if let Some(pool) = pool.upgrade() {
+                        pool.drop_idle();
+                    }
+                }
+            };
+            tokio::select! {
+                ended = connection => if let Err(error) = ended {
+                    tracing::debug!(cluster = %name, "a connection has ended: {error}");
+                },
+                () = dropping => {}
             }
             drop(counted);
         });
-        Ok(Connection { tls: Arc::clone(tls), sender, doubt, streams: Arc::default() })
+        Ok(Connection { tls: Arc::clone(tls), sender, doubt, streams: Arc::default(), used: Instant::now() })
     }
 
     /// A connection for one request, which can switch protocols. What its client does not read counts in this budget.

@@ -175,7 +175,7 @@ impl Entry {
             let mut is_second = false;
             loop {
                 let begun = Instant::now();
-                let mut slot = self.clusters.stream(&route.cluster, &account).await?;
+                let mut slot = self.clusters.stream(&open.session.key, &account).await?;
                 self.metrics.hop(Hop::Tunnel, begun.elapsed());
                 request.body_mut().sent_in(Arc::clone(&slot.stream));
                 let begun = Instant::now();

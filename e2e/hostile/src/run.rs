@@ -36,9 +36,7 @@ pub struct Report {
     /// The requests that it repeated after a 503: the hub, whose thread is one of this machine, had not reviewed its token
     /// within seconds.
     pub repeated: usize,
-    /// The rounds with a 502 since the connection to the cluster, which namespaces share, had ended.
-    pub cut: usize,
-    /// The other rounds in which it had not what it asked for.
+    /// The rounds in which it had not what it asked for.
     pub failed: Vec<String>,
     /// The most memory that the program had, in KiB: its own, without the pages of its file.
     pub memory: u64,
@@ -104,10 +102,8 @@ pub async fn run(program: &Path, period: Duration) -> Report {
         if begun.elapsed() > period {
             break;
         }
-        match honest(&client, round, &mut report).await {
-            Ok(()) => {}
-            Err(error) if error.contains("cannot be reached: http2 error") => report.cut += 1,
-            Err(error) => report.failed.push(format!("round {round}: {error}")),
+        if let Err(error) = honest(&client, round, &mut report).await {
+            report.failed.push(format!("round {round}: {error}"));
         }
         report.memory = report.memory.max(memory(pid));
     }

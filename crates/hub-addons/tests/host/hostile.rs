@@ -23,7 +23,5 @@ async fn an_honest_tenant_is_served_while_hostile_clients_and_clusters_do_all_th
     let report = hostile::run::run(Path::new(&program), Duration::from_secs(seconds)).await;
     println!("{report:#?}");
     assert!(report.failed.is_empty() && !report.requests.0.is_empty(), "{report:#?}");
-    // Namespaces share the connection to a cluster, whose API server ends it if too many streams are reset.
-    assert!(report.cut <= 1 + report.requests.0.len() / 1000, "{report:#?}");
     assert!(report.memory < limit, "{report:#?}");
 }
