@@ -52,10 +52,7 @@ impl Trouble {
     pub(super) fn meet(&mut self, error: &WatchError) -> Duration {
         let (category, resource) = (error.category(), self.resource);
         self.metrics.watch_error(resource, category);
-        let is_repeated = self.category == Some(category);
-        if let Some(before) = self.category.replace(category).filter(|_| !is_repeated) {
-            self.logged.lock().remove(&self.name(before));
-        }
+        let is_repeated = self.category.replace(category) == Some(category);
         if error.is_history_gone() {
             self.expired += 1;
             if !is_repeated {
@@ -98,7 +95,11 @@ impl Trouble {
         self.backoff = fresh();
         self.expired = 0;
         let Some(category) = self.category.take() else { return };
-        if self.logged.lock().remove(&self.name(category)) {
+        let mut logged = self.logged.lock();
+        let before = logged.len();
+        // An outage of the API server is over for all.
+        logged.retain(|(resource, _)| !resource.is_empty() && *resource != self.resource);
+        if logged.len() < before {
             info!(resource = self.resource, after = category.as_str(), "watching {} again", self.resource);
         }
     }
@@ -114,12 +115,13 @@ mod tests {
 
     use super::*;
 
+    fn status(code: u16, reason: &str) -> WatchError {
+        let status = json!({ "status": "Failure", "code": code, "reason": reason, "message": "" });
+        WatchError::Status(Box::new(serde_json::from_value(status).unwrap()))
+    }
+
     #[test]
     fn a_history_that_is_gone_is_listed_soon_though_there_was_trouble_before() {
-        let status = |code, reason: &str| {
-            let status = json!({ "status": "Failure", "code": code, "reason": reason, "message": "" });
-            WatchError::Status(Box::new(serde_json::from_value(status).unwrap()))
-        };
         let mut trouble = Trouble::new("things", Metrics::new("test"), Logged::default());
         let (unavailable, expired) = (status(503, "ServiceUnavailable"), status(410, "Expired"));
         let last = (0..10).map(|_| trouble.meet(&unavailable)).last().unwrap();
@@ -133,23 +135,31 @@ mod tests {
 
     #[test]
     fn an_outage_is_logged_once_and_another_failure_once_for_each_resource() {
-        let failed = |code| {
-            let status = json!({ "status": "Failure", "code": code, "reason": "", "message": "" });
-            WatchError::List(kube::Error::Api(Box::new(serde_json::from_value(status).unwrap())))
-        };
         let logged = Logged::default();
         let of = |resource| Trouble::new(resource, Metrics::new("test"), Arc::clone(&logged));
         let mut watches: Vec<_> = (0..300).map(|number| of(["one", "two"][number % 2])).collect();
         for watch in &mut watches {
-            watch.meet(&failed(503));
+            watch.meet(&status(503, "ServiceUnavailable"));
         }
         assert_eq!(logged.lock().len(), 1);
         for watch in &mut watches {
-            watch.meet(&failed(403));
+            watch.meet(&status(403, "Forbidden"));
         }
         let resources: Vec<_> = logged.lock().iter().map(|(resource, _)| *resource).collect();
-        assert_eq!(resources, ["one", "two"]);
+        assert_eq!(resources, ["", "one", "two"]);
         watches.iter_mut().for_each(Trouble::end);
+        assert!(logged.lock().is_empty());
+    }
+
+    #[test]
+    fn the_end_of_an_outage_is_logged_whatever_else_failed_after_it() {
+        let logged = Logged::default();
+        let mut watch = Trouble::new("things", Metrics::new("test"), Arc::clone(&logged));
+        watch.meet(&status(503, "ServiceUnavailable"));
+        // As a list from an API server that has just started: that is not logged as a failure of its own.
+        watch.meet(&status(410, "Expired"));
+        assert_eq!(logged.lock().len(), 1, "what `end` logs the end of");
+        watch.end();
         assert!(logged.lock().is_empty());
     }
 }
