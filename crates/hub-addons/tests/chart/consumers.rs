@@ -329,7 +329,7 @@ impl Life<'_> {
 #[tokio::test]
 async fn each_permission_of_consumer_access_is_missed() {
     let hub = hub().await;
-    install_placement_decisions(&hub).await;
+    install_placement_decisions(&hub, "v1alpha1").await;
     ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
     let mut round = 0;
     for role in roles() {

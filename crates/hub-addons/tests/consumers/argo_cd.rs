@@ -176,3 +176,19 @@ async fn a_secret_of_another_owner_is_reported_and_its_end_noticed() {
     world::delete(&hub.ocm, &secret("c1")).await;
     leads(&hub.ocm, "c1", "anchors").await;
 }
+
+#[tokio::test]
+async fn a_cluster_secret_of_another_name_for_the_same_cluster_delays_ours_until_it_is_gone() {
+    let hub = hub(Flavour::Map).await;
+    let theirs = Object::new(("", "v1", "Secret"), "secrets", Some(ARGO_CD), "of-gitopscluster")
+        .label("argocd.argoproj.io/secret-type", "cluster")
+        .field("stringData", json!({ "name": "c1", "server": "https://elsewhere" }));
+    world::create(&hub.ocm, [theirs.clone()]).await;
+    joins(&hub.ocm, "c1").await;
+    let _addons = start(&hub).await;
+    let note = told(&hub.ocm, &secret("c1"), "ForeignClusterSecret").await;
+    assert!(note.contains("Secret of-gitopscluster"), "{note}");
+    assert_eq!(get(&hub.ocm, &secret("c1")).await, None);
+    world::delete(&hub.ocm, &theirs).await;
+    leads(&hub.ocm, "c1", "anchors").await;
+}
