@@ -12,14 +12,11 @@
 # Then it prints how many crashes at a write were tried (e2e/hub-sim/tests/crashes.rs), and how many requests were compared
 # with a real API server (tests/validation).
 #
-# usage: hack/robustness.sh real [--seconds N] [--seed S]
+# usage: hack/robustness.sh real
 #
-# Runs the real program on a real API server instead: kills it before and after each of its writes, fails its requests,
-# kills and stops the API server and etcd under load, and fills the namespace of a tenant with large Secrets. Prints a
-# table of the results, and fails at the first test that does not converge.
-#
-#   --seconds  how long one request in ten fails (default 600)
-#   --seed     seed of the faults, and of the operations meanwhile (default 1)
+# Runs the real program on a real API server instead: kills, stops and restores the API server and etcd under load, and
+# fills the namespace of a tenant with large Secrets. Prints a table of the results, and fails at the first test that does
+# not converge.
 #
 # usage: hack/robustness.sh fuzz [--seconds N]
 #
@@ -76,15 +73,7 @@ if [ "${1-}" = fuzz ]; then
 fi
 if [ "${1-}" = real ]; then
   shift
-  while [ $# -gt 0 ]; do
-    case $1 in
-      --seconds) export BAD_DAYS_FAULT_SECONDS=$2 ;;
-      --seed) export BAD_DAYS_SEED=$2 ;;
-      *) usage >&2; exit 2 ;;
-    esac
-    shift 2
-  done
-  export BAD_DAYS_FAULT_SECONDS=${BAD_DAYS_FAULT_SECONDS:-600} BAD_DAYS_LARGE_SECRETS=1 RUST_TEST_THREADS=1
+  export BAD_DAYS_LARGE_SECRETS=1 RUST_TEST_THREADS=1
   log=$(mktemp)
   trap 'rm -f "$log"' EXIT
   # Built as hack/test.sh builds it, with the whole workspace: with other features Cargo compiles the dependencies again.

@@ -148,7 +148,7 @@ check_rules() { rules --skip atomic --skip v1alpha2; }
 rules() {
   cargo_test --test projector -- grants:: ownership:: "$@"
   cargo_test --test access -- entry:: sources:: "$@"
-  cargo_test --test credentials -- authority:: revocation:: names:: source:: "$@"
+  cargo_test --test credentials -- authority:: revocation:: hostile:: "$@"
   cargo_test --test chain -- "$@"
   cargo_test --test chart -- policies:: "$@"
 }
@@ -174,7 +174,7 @@ check_field() {
   # Where OCM's own controller decides which bindings are bound; without the tests that write its condition themselves.
   local by_hand=(--skip only_a_binding_that_is_bound_grants --skip a_precondition_end)
   HUB_ADDONS_REGISTRATION=1 cargo_test --test projector -- grants:: "${by_hand[@]}"
-  HUB_ADDONS_REGISTRATION=1 cargo_test --test credentials -- authority:: revocation:: "${by_hand[@]}"
+  HUB_ADDONS_REGISTRATION=1 cargo_test --test credentials -- revocation:: "${by_hand[@]}"
   hack/demo.sh --field >"$work/demo-field" 2>&1 || if grep -q '^demo: --field runs' "$work/demo-field"; then
     skip "the demo with upstream's programs: $(sed -n 's/^demo: //p' "$work/demo-field")"
   else
@@ -205,7 +205,7 @@ check_installed() {
   installed pods --skip memory::the_largest
   installed projector grants::
   installed access entry::
-  installed credentials authority:: revocation::
+  installed credentials revocation::
   installed chain
 }
 check_installed-all() {

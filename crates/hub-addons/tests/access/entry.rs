@@ -14,41 +14,6 @@ use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 on_each_flavour!(entries_of_others_keep_every_field);
 
-/// Whether there is a null, an empty string or an empty list anywhere.
-fn has_nothing_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::String(text) => !text.is_empty(),
-        Value::Array(list) => !list.is_empty() && list.iter().all(has_nothing_empty),
-        Value::Object(fields) => !fields.is_empty() && fields.values().all(has_nothing_empty),
-        _ => true,
-    }
-}
-
-#[tokio::test]
-async fn the_entry_says_how_to_reach_the_cluster_and_no_more() {
-    let hub = hub(Flavour::Map).await;
-    let authority = Authority::new("authority");
-    install(&hub, &authority, &["c1", "c2"]).await;
-    project(&hub, &["c1", "c2", "c3"]).await;
-    let addons = provisioner(&hub, &[]).await;
-    for cluster in ["c1", "c2"] {
-        let shown = publishes(&hub, cluster, HOME, &[&authority]).await;
-        let ours = provider(&shown, NAME);
-        assert!(has_nothing_empty(ours), "{ours:#}");
-        assert_eq!(
-            ours["cluster"]["server"],
-            format!("https://cluster-proxy-addon-user.proxy:9092/{cluster}")
-        );
-        assert_eq!(shown["status"]["version"]["kubernetes"], "v1.36.3", "the projector's part is left alone");
-        assert_eq!(shown["status"]["conditions"], Value::Null, "{shown:#}");
-    }
-    let without = publishes_nothing(&hub, "c3").await;
-    assert_eq!(without["status"]["accessProviders"], Value::Null, "c3 does not have the addon");
-    addons.measures(&proxy::state("cluster_proxy", "published"), 2.0).await;
-    addons.measures(&proxy::state("cluster_proxy", "no_addon"), 1.0).await;
-}
-
 #[tokio::test]
 async fn the_name_is_what_the_administrator_says() {
     let hub = hub(Flavour::Map).await;

@@ -5,8 +5,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod anchors;
-mod changes;
 mod cost;
 mod entry;
 mod server;

@@ -34,7 +34,7 @@ async fn published(server: &UserServer, secret: &ServingCertificate, arguments: 
     project(&hub, &["c1"]).await;
     let server = format!("--access-provider-server={}", server.url_of("{cluster}"));
     let ca = format!("--access-provider-ca=secret/{HOME}/cluster-proxy-user-serving-cert/tls.crt");
-    let source = ["--access-provider-source=static", &server, &ca, "--server-check-interval=1s"];
+    let source = [server.as_str(), &ca, "--server-check-interval=1s"];
     let addons = provisioner(&hub, &[&source, arguments].concat()).await;
     (hub, addons)
 }

@@ -13,7 +13,6 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::{Flavour, LocalHub, ocm};
 use serde_json::{Value, json};
 
-const STATIC: &str = "--access-provider-source=static";
 const SERVER: &str = "--access-provider-server=https://{cluster}.proxy.example:8443";
 const DIRECT: &str = "open-cluster-management-direct";
 
@@ -49,7 +48,7 @@ async fn a_static_source(holder: &dyn Fn(&str) -> ocm::Object, resource: &str, r
     // Neither a configuration nor an addon is needed.
     project(&hub, &["c1", "c2"]).await;
     let mark = hub.audit().mark().await.unwrap();
-    let arguments = [proxy::ALONE, STATIC, SERVER, reference, "--ca-overlap=6s"];
+    let arguments = [proxy::ALONE, SERVER, reference, "--ca-overlap=6s"];
     let addons = Addons::start(&hub, &arguments).await;
     for cluster in ["c1", "c2"] {
         shows_static(&hub, cluster, &[&a]).await;

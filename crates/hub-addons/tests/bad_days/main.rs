@@ -1,15 +1,11 @@
-//! Tests of the real program on a real API server: the process is killed at each of its writes, its requests fail, and
-//! the API server and etcd are killed and stopped under load. `hack/robustness.sh real` runs the long form and prints
-//! the results as a table.
+//! The real program on a real API server that is killed, stopped and restored under load, with its etcd.
+//! `hack/robustness.sh real` prints the results as a table.
 
 #![cfg(test)]
 
 #[path = "../support/mod.rs"]
 mod support;
 
-mod crashes;
-mod faults;
 mod load;
-mod order;
 mod outages;
 mod stage;

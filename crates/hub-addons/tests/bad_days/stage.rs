@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use kube::Client;
-use kube::api::DeleteParams;
-use local_hub::ocm::{self, ManagedCluster, Object, ServiceAccountToken};
+use local_hub::ocm::{self, ManagedCluster, ServiceAccountToken};
 use local_hub::{HubBuilder, HubError, eventually};
 
 use crate::support::oracle::deviations;
@@ -57,14 +56,4 @@ pub fn token(cluster: &str) -> ServiceAccountToken {
 /// Replaces the proxy's certificate by that of another authority.
 pub async fn renews_certificate(client: &Client) -> Result<(), HubError> {
     serving(HOME, &Authority::new("next").chain()).update(client).await
-}
-
-/// Deletes a cluster and everything in its namespace.
-pub async fn forget(client: &Client, cluster_name: &str) {
-    let token = token(cluster_name);
-    let source = Object::new(("", "v1", "Secret"), "secrets", Some(cluster_name), "app");
-    for object in [cluster(cluster_name, "").into(), token.account(), source, addon(cluster_name)] {
-        // Some of the objects may not exist any more.
-        let _ = object.api(client).delete(object.name(), &DeleteParams::background()).await;
-    }
 }

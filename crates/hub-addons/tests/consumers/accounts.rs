@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{HubBuilder, LocalHub, Requests, eventually};
 use serde_json::{Value, json};
 
-use crate::support::command::kubectl_clusterprofile;
 use crate::support::placement::{decision, decisions, install_placement_decisions, sig_decision};
 use crate::support::world::{self, get, merge, told};
 use crate::support::{Addons, Hub, SOON, USER, rights};
@@ -190,41 +188,6 @@ async fn a_tenant_who_edits_bindings_gets_nothing_that_is_not_granted() {
 }
 
 #[tokio::test]
-async fn objects_of_other_owners_are_reported_and_left_alone() {
-    let hub = hub().await;
-    for name in ["c1", "c2"] {
-        cluster(&hub.ocm, name, "s").await;
-    }
-    let manifest =
-        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a", "namespace": "b" } });
-    let theirs = work("c2").field("spec", json!({ "workload": { "manifests": [manifest] } }));
-    world::create(&hub.ocm, [account("c1"), theirs]).await;
-    let before = (get(&hub.ocm, &account("c1")).await, get(&hub.ocm, &work("c2")).await);
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let addons = start(&hub).await;
-    let note = told(&hub.ocm, &account("c1"), "ForeignAccount").await;
-    assert!(note.contains("namespace team"), "{note}");
-    told(&hub.ocm, &work("c2"), "ForeignManifestWork").await;
-    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
-    world::gone(&hub.ocm, &account("c2")).await;
-    addons.measures(IDLE, 0.0).await;
-    assert_eq!((get(&hub.ocm, &account("c1")).await, get(&hub.ocm, &work("c2")).await), before);
-    assert_eq!(get(&hub.ocm, &work("c1")).await, None, "no permissions for an account of another owner");
-
-    // When they are gone, ours take their place.
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    world::delete(&hub.ocm, &account("c1")).await;
-    world::delete(&hub.ocm, &work("c2")).await;
-    for name in ["c1", "c2"] {
-        let (_, permissions) = equipped(&hub.ocm, name).await;
-        assert_eq!(permissions["metadata"]["labels"]["app.kubernetes.io/component"], "consumer-access");
-    }
-    for reason in ["ForeignAccount", "ForeignManifestWork"] {
-        addons.measures(&format!("hub_addons_findings{{reason=\"{reason}\"}}"), 0.0).await;
-    }
-}
-
-#[tokio::test]
 async fn the_hub_itself_is_excluded_until_it_is_included() {
     let hub = hub().await;
     cluster(&hub.ocm, "c1", "s").await;
@@ -261,221 +224,6 @@ async fn the_hub_itself_is_excluded_until_it_is_included() {
 }
 
 #[tokio::test]
-async fn an_account_that_is_marked_later_is_neither_adopted_nor_deleted() {
-    let hub = hub().await;
-    cluster(&hub.ocm, "c1", "s").await;
-    cluster(&hub.ocm, "c2", "s").await;
-    account("c1").create(&hub.ocm).await.unwrap();
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let addons = start(&hub).await;
-    told(&hub.ocm, &account("c1"), "ForeignAccount").await;
-    // It gets everything that ours have.
-    let (ours, _) = equipped(&hub.ocm, "c2").await;
-    let (labels, annotations) = (&ours["metadata"]["labels"], &ours["metadata"]["annotations"]);
-    let marked =
-        json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": ours["spec"] });
-    merge(&hub.ocm, &account("c1"), &marked).await;
-    let theirs = get(&hub.ocm, &account("c1")).await;
-    cluster(&hub.ocm, "c3", "s").await;
-    equipped(&hub.ocm, "c3").await;
-    assert_eq!(get(&hub.ocm, &work("c1")).await, None, "no permissions are bound to it");
-    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
-    bare(&hub.ocm, "c2").await;
-    bare(&hub.ocm, "c3").await;
-    addons.measures(IDLE, 0.0).await;
-    assert_eq!(get(&hub.ocm, &account("c1")).await, theirs);
-}
-
-#[tokio::test]
-async fn an_edit_by_hand_is_undone_and_permissions_that_are_not_applied_are_reported() {
-    let hub = hub().await;
-    cluster(&hub.ocm, "c1", "s").await;
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let addons = start(&hub).await;
-    let (right, permissions) = equipped(&hub.ocm, "c1").await;
-    let restored = async |object: &Object, patch: Value, right: &Value| {
-        merge(&hub.ocm, object, &patch).await;
-        eventually(&format!("{patch} is undone"), SOON, async || {
-            let now = get(&hub.ocm, object).await.unwrap();
-            let same = now["spec"] == right["spec"]
-                && now["metadata"]["labels"] == right["metadata"]["labels"]
-                && now["metadata"]["annotations"] == right["metadata"]["annotations"];
-            if same { Ok(()) } else { Err(now.to_string()) }
-        })
-        .await;
-    };
-    let everywhere = json!({ ocm::SYNC_NAMESPACES_ANNOTATION: null });
-    restored(&account("c1"), json!({ "metadata": { "annotations": everywhere } }), &right).await;
-    restored(&account("c1"), json!({ "metadata": { "labels": null } }), &right).await;
-    restored(&account("c1"), json!({ "spec": { "ttlSecondsAfterCreation": 60 } }), &right).await;
-    let empty = json!({ "spec": { "workload": { "manifests": [] } } });
-    restored(&work("c1"), empty, &permissions).await;
-    restored(&work("c1"), json!({ "metadata": { "labels": null } }), &permissions).await;
-    world::delete(&hub.ocm, &work("c1")).await;
-    equipped(&hub.ocm, "c1").await;
-
-    let condition = |status: &str| {
-        json!({ "conditions": [{
-            "type": "Applied", "status": status, "reason": "AppliedManifestWorkFailed",
-            "message": "clusterroles \"view\" not found", "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }] })
-    };
-    world::merge_status(&hub.ocm, &work("c1"), &condition("False")).await;
-    let note = told(&hub.ocm, &work("c1"), "PermissionsNotApplied").await;
-    assert!(note.contains("not found"), "{note}");
-    world::merge_status(&hub.ocm, &work("c1"), &condition("True")).await;
-    addons.measures("hub_addons_findings{reason=\"PermissionsNotApplied\"}", 0.0).await;
-}
-
-#[tokio::test]
-async fn without_one_list_nothing_is_created_and_at_most_the_account_withdrawn() {
-    const KINDS: [&str; 2] = ["managedserviceaccounts", "manifestworks"];
-    let builder = LocalHub::builder().without_controller_manager();
-    let hub = hub_with(KINDS.iter().fold(builder, |it, kind| it.user(format!("without-{kind}"), &[]))).await;
-    cluster(&hub.ocm, "c1", "s").await;
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let addons = start(&hub).await;
-    equipped(&hub.ocm, "c1").await;
-    addons.stop().await;
-    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
-    for resource in KINDS {
-        let mut fewer = rights::consumer_access(&["app"]);
-        for rule in fewer.iter_mut().filter(|rule| rule.resources.iter().flatten().any(|it| it == resource)) {
-            rule.verbs.retain(|verb| verb != "list");
-        }
-        let fewer = fewer.into_iter().filter(|rule| !rule.verbs.is_empty()).collect();
-        let user = format!("without-{resource}");
-        hub.grant(&user, fewer).await.unwrap();
-        let mark = hub.audit().mark().await.unwrap();
-        let addons = Addons::launch(&hub, "without", &user, &[GATE, PERMIT]).await;
-        addons.works().await;
-        // The list is refused twice: everything that the first refusal could lead to has happened.
-        eventually("the list is refused", SOON, async || {
-            let requests = hub.audit().since(&mark).await.unwrap().of_user(&user);
-            requests.count(|it| it.code == 403 && it.resource == resource && it.verb == "list") > 1
-        })
-        .await;
-        // An account is withdrawn with its grant even while its permissions are unknown.
-        let expected: &[&str] = if resource == "manifestworks" {
-            world::gone(&hub.ocm, &account("c1")).await;
-            &["delete managedserviceaccounts c1"]
-        } else {
-            &[]
-        };
-        let requests = hub.audit().since(&mark).await.unwrap();
-        assert_eq!(targets(&writes_of(&requests, &user)), expected);
-        addons.stop().await;
-    }
-    let _addons = start(&hub).await;
-    bare(&hub.ocm, "c1").await;
-}
-
-#[tokio::test]
-async fn an_account_that_may_not_be_deleted_loses_its_permissions_and_is_deleted_as_soon_as_it_may() {
-    const KEEPER: &str = "keeper";
-    let hub = hub_with(LocalHub::builder().without_controller_manager().user(KEEPER, &[])).await;
-    cluster(&hub.ocm, "c1", "s").await;
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let accounts =
-        |rule: &PolicyRule| rule.resources.iter().flatten().any(|it| it == "managedserviceaccounts");
-    let mut fewer = rights::consumer_access(&["app"]);
-    for rule in fewer.iter_mut().filter(|rule| accounts(rule)) {
-        rule.verbs.retain(|verb| verb != "delete");
-    }
-    hub.grant(KEEPER, fewer).await.unwrap();
-    let addons = Addons::launch(&hub, KEEPER, KEEPER, &[GATE, PERMIT]).await;
-    equipped(&hub.ocm, "c1").await;
-    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
-    world::gone(&hub.ocm, &work("c1")).await;
-    let note = told(&hub.ocm, &account("c1"), "WriteRefused").await;
-    assert!(note.contains("delete"), "{note}");
-    assert!(get(&hub.ocm, &account("c1")).await.is_some());
-    let hub_of = format!("--kubeconfig={}", hub.kubeconfig_for("admin").unwrap().display());
-    let ended = kubectl_clusterprofile(&["explain", "team/c1", &hub_of, "-o", "json"]).await;
-    assert!(ended.stdout.contains("AccountNotWithdrawn"), "{}{}", ended.stdout, ended.stderr);
-
-    hub.grant(KEEPER, rights::consumer_access(&["app"])).await.unwrap();
-    bare(&hub.ocm, "c1").await;
-    addons.measures("hub_addons_findings{reason=\"WriteRefused\"}", 0.0).await;
-}
-
-#[tokio::test]
-async fn an_account_is_deleted_as_soon_as_it_may_although_its_permissions_may_not() {
-    const KEEPER: &str = "keeper";
-    let hub = hub_with(LocalHub::builder().without_controller_manager().user(KEEPER, &[])).await;
-    cluster(&hub.ocm, "c1", "s").await;
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let without_deletes = |resources: &[&str]| {
-        let mut rules = rights::consumer_access(&["app"]);
-        let concerned =
-            |rule: &PolicyRule| rule.resources.iter().flatten().any(|it| resources.contains(&&**it));
-        for rule in rules.iter_mut().filter(|rule| concerned(rule)) {
-            rule.verbs.retain(|verb| verb != "delete");
-        }
-        rules
-    };
-    hub.grant(KEEPER, without_deletes(&["managedserviceaccounts", "manifestworks"])).await.unwrap();
-    let addons = Addons::launch(&hub, KEEPER, KEEPER, &[GATE, PERMIT]).await;
-    equipped(&hub.ocm, "c1").await;
-    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
-    told(&hub.ocm, &account("c1"), "WriteRefused").await;
-    told(&hub.ocm, &work("c1"), "WriteRefused").await;
-    hub.grant(KEEPER, without_deletes(&["manifestworks"])).await.unwrap();
-    world::gone(&hub.ocm, &account("c1")).await;
-    assert!(get(&hub.ocm, &work("c1")).await.is_some());
-    hub.grant(KEEPER, without_deletes(&[])).await.unwrap();
-    bare(&hub.ocm, "c1").await;
-    addons.measures("hub_addons_findings{reason=\"WriteRefused\"}", 0.0).await;
-}
-
-#[tokio::test]
-async fn permissions_that_cannot_be_read_are_recreated() {
-    let hub = hub().await;
-    cluster(&hub.ocm, "c1", "s").await;
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let addons = start(&hub).await;
-    let (account, permissions) = equipped(&hub.ocm, "c1").await;
-    // A manifest of another user that nests so deep that it hides what the object contains.
-    let deep = format!("{}1{}", r#"{"a":"#.repeat(150), "}".repeat(150));
-    let manifest = format!(
-        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"a","namespace":"b"}},"data":{deep}}}"#
-    );
-    let patch = format!(r#"{{"spec":{{"workload":{{"manifests":[{manifest}]}}}}}}"#);
-    let name = "hub-addons-consumer-app";
-    let patch = ["patch", "manifestworks", name, "--namespace=c1", "--type=merge", "--patch", &patch];
-    let output = hub.kubectl(&patch).await.unwrap();
-    assert!(output.status.success(), "{output:?}");
-    eventually("the permissions are those that are declared", SOON, async || {
-        let work = work("c1").api(&hub.ocm).get(name).await.map_err(|error| error.to_string())?;
-        if work.data["spec"] == permissions["spec"] { Ok(()) } else { Err(work.data.to_string()) }
-    })
-    .await;
-    addons.measures(IDLE, 0.0).await;
-    let (now, _) = equipped(&hub.ocm, "c1").await;
-    assert_eq!(now, account, "the account is not affected");
-}
-
-#[tokio::test]
-async fn an_object_that_was_deleted_while_nothing_ran_loses_its_accounts_and_then_their_permissions() {
-    let hub = hub().await;
-    cluster(&hub.ocm, "c1", "s").await;
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let addons = start(&hub).await;
-    equipped(&hub.ocm, "c1").await;
-    addons.stop().await;
-    world::delete(&hub.ocm, &access(TEAM, "app")).await;
-    let mark = hub.audit().mark().await.unwrap();
-    let addons = start(&hub).await;
-    bare(&hub.ocm, "c1").await;
-    addons.measures(IDLE, 0.0).await;
-    let writes = writes(&hub.audit().since(&mark).await.unwrap());
-    assert_eq!(targets(&writes), ["delete managedserviceaccounts c1", "delete manifestworks c1"]);
-    // Created again, it has everything again.
-    world::create(&hub.ocm, [access(TEAM, "app")]).await;
-    equipped(&hub.ocm, "c1").await;
-}
-
-#[tokio::test]
 async fn a_namespace_that_goes_takes_the_object_and_the_access_with_it() {
     let hub = hub_with(LocalHub::builder()).await;
     cluster(&hub.ocm, "c1", "s").await;
@@ -497,33 +245,6 @@ async fn shows(client: &Client, access: &Object, kind: &str, expected: [&str; 2]
     })
     .await;
     get(client, access).await.unwrap()
-}
-
-#[tokio::test]
-async fn of_two_objects_that_ask_for_one_account_the_second_has_it_when_the_first_is_gone() {
-    let hub = hub().await;
-    cluster(&hub.ocm, "c1", "s").await;
-    // If both are created in one second, the name decides.
-    let second = access("zebra", "app");
-    world::create(
-        &hub.ocm,
-        [ocm::namespace("zebra"), second.clone(), ocm::bound(TEAM, "s"), ocm::bound("zebra", "s")],
-    )
-    .await;
-    let _addons = start(&hub).await;
-    let (owner, _) = equipped(&hub.ocm, "c1").await;
-    assert_eq!(owner["metadata"]["annotations"][ocm::SYNC_NAMESPACES_ANNOTATION], TEAM);
-    shows(&hub.ocm, &second, "Accepted", ["False", "Conflict"]).await;
-    let note = told(&hub.ocm, &second, "AccessNotAccepted").await;
-    assert!(note.contains("team/app"), "{note}");
-    world::delete(&hub.ocm, &access(TEAM, "app")).await;
-    shows(&hub.ocm, &second, "Accepted", ["True", "Accepted"]).await;
-    eventually("the account is that of the second", SOON, async || {
-        let shown = get(&hub.ocm, &account("c1")).await.unwrap_or_default();
-        let of = &shown["metadata"]["annotations"][ocm::SYNC_NAMESPACES_ANNOTATION];
-        if of == "zebra" { Ok(()) } else { Err(shown.to_string()) }
-    })
-    .await;
 }
 
 #[tokio::test]

@@ -9,10 +9,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::Client;
 use local_hub::ocm::{self, ManagedCluster, Object};
-use local_hub::{Flavour, LocalHub, Mark, eventually};
+use local_hub::{LocalHub, Mark, eventually};
 use serde_json::{Value, json};
 
-use crate::support::world::{self, get, merge, merge_status, profile_of, told};
+use crate::support::world::{self, get, merge, merge_status, profile_of};
 use crate::support::{Addons, Hub, SOON, USER, rights};
 
 const GATE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
@@ -21,10 +21,9 @@ const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access-argocd\"
 const ARGO_CD: &str = "argocd";
 const MANAGER: &str = "open-cluster-management";
 
-async fn hub(flavour: Flavour) -> Hub {
+async fn hub() -> Hub {
     let rules = [rights::consumer_access(&["argocd"]), rights::argo_cd()].concat();
-    let builder = LocalHub::builder().without_controller_manager().flavour(flavour);
-    let hub = Hub::start(builder, rules).await;
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     world::create(&hub.ocm, [ocm::namespace(ARGO_CD), ocm::cluster_set("s"), ocm::bound(ARGO_CD, "s")]).await;
     hub
 }
@@ -83,8 +82,9 @@ async fn writes(hub: &Hub, mark: &Mark) -> Vec<String> {
     requests.iter().map(|it| format!("{} {}", it.verb, it.name)).collect()
 }
 
-async fn a_cluster_secret_follows_the_grant_and_the_profile_on(flavour: Flavour) {
-    let hub = hub(flavour).await;
+#[tokio::test]
+async fn a_cluster_secret_follows_the_grant_and_the_profile() {
+    let hub = hub().await;
     for cluster in ["c1", "c2"] {
         joins(&hub.ocm, cluster).await;
     }
@@ -146,33 +146,4 @@ async fn a_cluster_secret_follows_the_grant_and_the_profile_on(flavour: Flavour)
         world::gone(&hub.ocm, &secret(cluster)).await;
     }
     addons.stop().await;
-}
-
-#[tokio::test]
-async fn a_cluster_secret_follows_the_grant_and_the_profile() {
-    a_cluster_secret_follows_the_grant_and_the_profile_on(Flavour::Map).await;
-}
-
-#[tokio::test]
-async fn a_cluster_secret_follows_the_grant_and_the_profile_with_atomic_lists() {
-    a_cluster_secret_follows_the_grant_and_the_profile_on(Flavour::Atomic).await;
-}
-
-#[tokio::test]
-async fn a_cluster_secret_follows_the_grant_and_the_profile_with_v1alpha2() {
-    a_cluster_secret_follows_the_grant_and_the_profile_on(Flavour::V1alpha2).await;
-}
-
-#[tokio::test]
-async fn a_secret_of_another_owner_is_reported_and_its_end_noticed() {
-    let hub = hub(Flavour::Map).await;
-    let theirs = secret("c1").field("stringData", json!({ "config": "theirs" }));
-    world::create(&hub.ocm, [theirs]).await;
-    joins(&hub.ocm, "c1").await;
-    let _addons = start(&hub).await;
-    let note = told(&hub.ocm, &secret("c1"), "ForeignClusterSecret").await;
-    assert!(note.contains("belongs to another owner"), "{note}");
-    assert_eq!(fields(&get(&hub.ocm, &secret("c1")).await.unwrap())["config"], "theirs");
-    world::delete(&hub.ocm, &secret("c1")).await;
-    leads(&hub.ocm, "c1", "anchors").await;
 }

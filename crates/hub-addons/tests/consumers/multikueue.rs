@@ -115,33 +115,6 @@ async fn each_granted_cluster_takes_one_write_the_list_one_more_and_a_restart_no
 }
 
 #[tokio::test]
-async fn objects_of_other_owners_and_a_full_list_are_reported() {
-    let hub = hub().await;
-    install_kueue(&hub).await;
-    let theirs = |location: &str| json!({ "clusterSource": { "kubeConfig": { "location": location } } });
-    multi_kueue_cluster("c10").field("spec", theirs("a")).create(&hub.ocm).await.unwrap();
-    let names: Vec<String> = (10..32).map(|index| format!("c{index}")).collect();
-    for name in &names {
-        cluster(&hub.ocm, name).await;
-    }
-    ocm::bound(KUEUE, "s").create(&hub.ocm).await.unwrap();
-    let addons = start(&hub).await;
-    let expected: Vec<&str> = names[1..21].iter().map(String::as_str).collect();
-    listed(&hub.ocm, &expected).await;
-    told(&hub.ocm, &multi_kueue_cluster("c10"), "ForeignKueueObject").await;
-    let note = told(&hub.ocm, &multi_kueue_config("multikueue"), "MultiKueueConfigFull").await;
-    assert!(note.contains("not c31"), "{note}");
-    world::delete(&hub.ocm, &ManagedCluster::named("c12").into()).await;
-    addons.measures("hub_addons_findings{reason=\"MultiKueueConfigFull\"}", 0.0).await;
-    world::delete(&hub.ocm, &ocm::bound(KUEUE, "s")).await;
-    world::gone(&hub.ocm, &multi_kueue_config("multikueue")).await;
-    world::gone(&hub.ocm, &multi_kueue_cluster("c31")).await;
-    addons.measures(IDLE, 0.0).await;
-    let kept: Value = get(&hub.ocm, &multi_kueue_cluster("c10")).await.unwrap();
-    assert_eq!(kept["spec"]["clusterSource"]["kubeConfig"]["location"], "a");
-}
-
-#[tokio::test]
 async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_picked_up_when_it_comes() {
     let hub = hub().await;
     cluster(&hub.ocm, "c1").await;
@@ -181,41 +154,4 @@ async fn while_a_cluster_has_the_name_of_the_consumers_namespace_the_consumer_ha
     world::gone(&hub.ocm, &ocm::managed_service_account("c1", "multikueue")).await;
     world::delete(&hub.ocm, &of_that_name.into()).await;
     listed(&hub.ocm, &["c1"]).await;
-}
-
-#[tokio::test]
-async fn several_lists_divide_the_granted_clusters_by_their_labels() {
-    let hub = hub().await;
-    install_kueue(&hub).await;
-    for name in ["c1", "c2", "c3"] {
-        cluster(&hub.ocm, name).await;
-    }
-    let label = async |cluster: &str, tier: &str| {
-        let patch = json!({ "metadata": { "labels": { "tier": tier } } });
-        merge(&hub.ocm, &ManagedCluster::named(cluster).into(), &patch).await;
-    };
-    label("c1", "gpu").await;
-    label("c2", "cpu").await;
-    ocm::bound(KUEUE, "s").create(&hub.ocm).await.unwrap();
-    let list =
-        |name: &str, tier: &str| json!({ "name": name, "selector": { "matchLabels": { "tier": tier } } });
-    let lists = json!([list("multikueue", "gpu"), list("cpu", "cpu")]);
-    let addons = start_with(&hub, &lists).await;
-    listed(&hub.ocm, &["c1"]).await;
-    let of_cpu = async || {
-        get(&hub.ocm, &multi_kueue_config("cpu")).await.unwrap_or_default()["spec"]["clusters"].clone()
-    };
-    eventually("the other list", SOON, async || of_cpu().await == json!(["c2"])).await;
-    assert!(get(&hub.ocm, &multi_kueue_cluster("c3")).await.is_none(), "no list selects it");
-
-    // A cluster joins, one moves, and a list without clusters ends.
-    let mark = hub.audit().mark().await.unwrap();
-    label("c2", "gpu").await;
-    label("c3", "gpu").await;
-    listed(&hub.ocm, &["c1", "c2", "c3"]).await;
-    world::gone(&hub.ocm, &multi_kueue_config("cpu")).await;
-    addons.measures(IDLE, 0.0).await;
-    let writes = writes(&hub, &mark).await;
-    assert!(writes.contains(&"create multikueueclusters c3".to_owned()), "{writes:?}");
-    assert!(!writes.iter().any(|write| write.ends_with("multikueueclusters c2")), "it stays: {writes:?}");
 }

@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
+use crate::support::SOON;
 use crate::support::credentials::{
-    collected_scene, copied, profile, rotated, secrets, source, team, token, withdrawn,
+    collected_scene, copied, profile, rotated, source, team, token, withdrawn,
 };
-use crate::support::shown::{names, sees};
-use crate::support::world::{create, delete, events, get, gone};
-use crate::support::{Addons, Hub, SOON, rights};
-use local_hub::{LocalHub, eventually, ocm};
+use crate::support::world::{create, delete, get, gone};
+use local_hub::{eventually, ocm};
 
 #[tokio::test]
 async fn a_recreated_namespace_gets_its_copies() {
@@ -57,37 +56,4 @@ async fn a_profile_recreated_at_once_owns_the_copy_again_though_others_collect_i
         delete(&scene.ocm, &token.account()).await;
         gone(&scene.ocm, &source(&token)).await;
     }
-}
-
-#[tokio::test]
-async fn beside_the_projector_a_cluster_that_comes_gets_profile_and_token() {
-    let mut rules = rights::both();
-    rules.extend(rights::syncer());
-    let hub = Hub::start(LocalHub::builder(), rules).await;
-    let addons = Addons::start(&hub, &[]).await;
-    let fleet = ocm::Fleet::of(10, 2);
-    fleet.create(&hub.ocm).await.unwrap();
-    let tokens: Vec<_> = fleet.clusters.iter().map(|cluster| token(cluster, "app")).collect();
-    ocm::create_tokens(&hub.ocm, tokens.clone()).await.unwrap();
-    for namespace in &fleet.namespaces {
-        for token in &tokens {
-            copied(&hub.ocm, namespace, token).await;
-        }
-    }
-    // A profile that is deleted manually is recreated, and so is the copy.
-    delete(&hub.ocm, &profile("fleet-00", "cluster-0003")).await;
-    copied(&hub.ocm, "fleet-00", &tokens[3]).await;
-    eventually("profile and copy are there", SOON, async || {
-        names(&hub.ocm, "fleet-00").await.len() == 10 && secrets(&hub.ocm, "fleet-00").await.len() == 10
-    })
-    .await;
-    copied(&hub.ocm, "fleet-00", &tokens[3]).await;
-    delete(&hub.ocm, &ocm::bound("fleet-01", "fleet")).await;
-    for token in &tokens {
-        withdrawn(&hub.ocm, "fleet-01", token).await;
-    }
-    sees(&hub.ocm, "fleet-01", &[]).await;
-    assert_eq!(secrets(&hub.ocm, "fleet-00").await.len(), 10);
-    assert!(events(&hub.ocm, &tokens[0].account(), "CredentialWithheld").await.is_empty());
-    addons.stop().await;
 }

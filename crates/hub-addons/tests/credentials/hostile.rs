@@ -7,15 +7,12 @@
     reason = "clippy takes only functions marked as tests for tests"
 )]
 
-use std::collections::BTreeMap;
-
 use crate::support::SOON;
 use crate::support::credentials::{
-    OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM, caught_up, content, copied, copy, hub, name_of, profile,
-    rotated, scene, secret, syncer, team, token, withdrawn, withheld,
+    OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM, caught_up, copied, copy, hub, name_of, profile, rotated,
+    scene, secret, syncer, team, token, withdrawn, withheld,
 };
-use crate::support::world::{create, delete, get, merge, merge_status};
-use k8s_openapi::ByteString;
+use crate::support::world::{create, delete, get, merge};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -159,40 +156,6 @@ async fn a_secret_prepared_while_no_syncer_ran_never_gets_a_token() {
     assert_ne!(uid(&shown), uid(&before));
     assert_eq!(shown["metadata"]["annotations"].as_object().unwrap().len(), 3, "{shown}");
     addons.stop().await;
-}
-
-/// A quota without room for a Secret, with the status that the quota controller would write.
-async fn fill_quota(client: &Client, namespace: &str) -> Object {
-    let quota = Object::new(("", "v1", "ResourceQuota"), "resourcequotas", Some(namespace), "none")
-        .field("spec", json!({ "hard": { "secrets": "0" } }));
-    quota.create(client).await.unwrap();
-    merge_status(client, &quota, &json!({ "hard": { "secrets": "0" }, "used": { "secrets": "0" } })).await;
-    eventually("the quota is enforced", SOON, async || {
-        let probe: BTreeMap<String, ByteString> = BTreeMap::new();
-        let probe = secret(namespace, "probe").field("data", json!(probe));
-        let params = PostParams { dry_run: true, ..PostParams::default() };
-        match probe.api(client).create(&params, &probe.parse().unwrap()).await {
-            Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
-    quota
-}
-
-#[tokio::test]
-async fn a_create_that_a_quota_refuses_is_reported_and_made_up_for_when_there_is_room() {
-    let scene = scene(Flavour::Map).await;
-    team(&scene.ocm, "full", &["full-1"]).await;
-    let quota = fill_quota(&scene.ocm, "full").await;
-    let token = token("full-1", "app");
-    token.create(&scene.ocm).await.unwrap();
-    let message = withheld(&scene.ocm, &token, "WriteRefused").await;
-    assert!(message.starts_with("full: the API server refuses the write"), "{message}");
-    scene.shared.addons.measures_at_least("hub_addons_credentials{state=\"write_refused\"}", 1.0).await;
-    delete(&scene.ocm, &quota).await;
-    copied(&scene.ocm, "full", &token).await;
-    content(&scene.ocm, &token).await;
 }
 
 #[tokio::test]

@@ -2,50 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use crate::support::credentials::{
-    cluster, copied, copy, hub, rotated, secrets, syncer, team, token, withdrawn, withheld,
-};
+use crate::support::credentials::{cluster, copied, copy, rotated, secrets, token, withdrawn, withheld};
 use crate::support::shown::sees;
 use crate::support::world::{create, delete, get, told};
 use crate::support::{Addons, Hub, SOON, USER, rights};
 use local_hub::ocm;
 use local_hub::{LocalHub, eventually};
 use std::time::Duration;
-
-#[tokio::test]
-async fn without_the_kind_of_accounts_the_others_work_and_nothing_is_deleted() {
-    const KIND: &str = "managedserviceaccounts.authentication.open-cluster-management.io";
-    let hub = hub().await;
-    let (team_a, app, leaving) = ("kind", token("kind-1", "app"), token("kind-0", "app"));
-    let addons = syncer(&hub, &[]).await;
-    team(&hub.ocm, team_a, &["kind-0", "kind-1"]).await;
-    ocm::create_tokens(&hub.ocm, [app.clone(), leaving.clone()]).await.unwrap();
-    copied(&hub.ocm, team_a, &leaving).await;
-    let before = copied(&hub.ocm, team_a, &app).await;
-    addons.stop().await;
-    // The Secrets stay, since nothing is garbage-collected here.
-    hub.remove_crd(KIND).await.unwrap();
-
-    hub.grant(USER, rights::projector()).await.unwrap();
-    let addons = Addons::start(&hub, &["--feature-gates=ClusterProfileAccessProvider=false"]).await;
-    let waiting = addons.lines_with("waiting for the CustomResourceDefinition of managedserviceaccounts");
-    assert_eq!(waiting, addons.processes(), "each says it once");
-    assert_eq!(addons.probe("/readyz").await.0, 200);
-    create(&hub.ocm, [cluster("kind-2", team_a)]).await;
-    sees(&hub.ocm, team_a, &["kind-0", "kind-1", "kind-2"]).await;
-    // Known facts still apply: a deleted cluster. The other copy was checked before.
-    delete(&hub.ocm, &cluster("kind-0", team_a)).await;
-    withdrawn(&hub.ocm, team_a, &leaving).await;
-    assert_eq!(get(&hub.ocm, &copy(team_a, &app)).await, Some(before));
-
-    hub.install_crd(&hub.crd(KIND).unwrap()).await.unwrap();
-    let token = token("kind-2", "app");
-    token.create(&hub.ocm).await.unwrap();
-    copied(&hub.ocm, team_a, &token).await;
-    // Now it is known that this account does not exist.
-    withdrawn(&hub.ocm, team_a, &app).await;
-    addons.stop().await;
-}
 
 /// Bindings can no longer be read: what rests on them is unknown after a minute.
 #[tokio::test]

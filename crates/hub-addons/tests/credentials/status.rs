@@ -3,14 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 use crate::support::credentials::{
-    QUEUE, SYNCER, cluster, condition, content, copied, hub, label, narrow, profile, rotated, scene, source,
-    syncer, team, token, withdrawn, withheld,
+    QUEUE, SYNCER, copied, hub, profile, rotated, source, syncer, team, token, withdrawn,
 };
-use crate::support::world::{create, delete, get, merge, told};
+use crate::support::world::{create, delete, merge};
 use crate::support::{Addons, Hub, SOON, rights};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use local_hub::{Flavour, LocalHub, eventually, ocm};
+use local_hub::{LocalHub, eventually, ocm};
 use serde_json::json;
 
 const EXPIRY: &str = "hub_addons_next_token_expiry_seconds{}";
@@ -18,55 +17,6 @@ const SYNCS: &str = "hub_addons_credential_sync_seconds_count";
 
 fn counted(state: &str) -> String {
     format!("hub_addons_credentials{{state=\"{state}\"}}")
-}
-
-#[tokio::test]
-async fn an_account_says_why_its_token_is_missing_until_it_is_there() {
-    let scene = scene(Flavour::Map).await;
-    team(&scene.ocm, "why", &["why-1", "why-2"]).await;
-    let [granted, silent, elsewhere, invalid] =
-        ["granted", "silent", "elsewhere", "invalid"].map(|account| token("why-1", account));
-    let (nowhere, unprofiled) = (token("why-nowhere", "app"), token("why-2", "app"));
-    let invalid = invalid.annotation(ocm::SYNC_NAMESPACES_ANNOTATION, "why,NOT-ONE");
-    let elsewhere = elsewhere.annotation(ocm::SYNC_NAMESPACES_ANNOTATION, "why,why-elsewhere");
-    delete(&scene.ocm, &profile("why", "why-2")).await;
-    create(&scene.ocm, [cluster("why-nowhere", "nobody-binds")]).await;
-    let all = [&granted, &elsewhere, &invalid, &nowhere, &unprofiled];
-    ocm::create_tokens(&scene.ocm, all.map(Clone::clone)).await.unwrap();
-    silent.account().create(&scene.ocm).await.unwrap();
-
-    let message = withheld(&scene.ocm, &nowhere, "NotGranted").await;
-    assert!(message.contains("no ManagedClusterSetBinding"), "{message}");
-    let message = withheld(&scene.ocm, &elsewhere, "NotGranted").await;
-    assert!(message.starts_with("why-elsewhere: "), "{message}");
-    withheld(&scene.ocm, &invalid, "InvalidNamespace").await;
-    let message = withheld(&scene.ocm, &silent, "NoToken").await;
-    assert!(message.starts_with("why: "), "{message}");
-    withheld(&scene.ocm, &unprofiled, "NoProfile").await;
-    let note = told(&scene.ocm, &silent.account(), "CredentialWithheld").await;
-    assert!(note.starts_with("NoToken: why: "), "{note}");
-    for token in [&granted, &elsewhere, &invalid] {
-        copied(&scene.ocm, "why", token).await;
-    }
-    assert!(condition(&scene.ocm, &granted).await.is_null());
-
-    // A changed reason is not a transition.
-    let since = condition(&scene.ocm, &silent).await["lastTransitionTime"].clone();
-    let uid = get(&scene.ocm, &silent.account()).await.unwrap()["metadata"]["uid"].clone();
-    silent.clone().token(b"").secret(uid.as_str().unwrap()).create(&scene.ocm).await.unwrap();
-    withheld(&scene.ocm, &silent, "UnusableToken").await;
-    assert_eq!(condition(&scene.ocm, &silent).await["lastTransitionTime"], since);
-    silent.report(&scene.ocm).await.unwrap();
-    profile("why", "why-2").create(&scene.ocm).await.unwrap();
-    narrow(&scene.ocm, &elsewhere, Some("why")).await;
-    narrow(&scene.ocm, &invalid, None).await;
-    label(&scene.ocm, &nowhere, None).await;
-    for token in [&silent, &unprofiled, &elsewhere, &invalid, &nowhere] {
-        content(&scene.ocm, token).await;
-    }
-    for token in [&silent, &unprofiled] {
-        copied(&scene.ocm, "why", token).await;
-    }
 }
 
 #[tokio::test]

@@ -1,19 +1,15 @@
-//! Watches in rare failures, on real hubs: a restored etcd, an object that no client library decodes, and deletions
-//! while no watch is open.
+//! Watches in rare failures, on real hubs: a restored etcd, and an API server that was away.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::ocm::{self, ManagedCluster};
 use local_hub::{LocalHub, eventually};
 
-use crate::support::credentials::{self, copied, label, token, withdrawn};
-use crate::support::shared::caught_up;
+use crate::support::credentials::{copied, label, token, withdrawn};
 use crate::support::shown::{profile, sees};
-use crate::support::world::{create, delete, get, profile_of};
+use crate::support::world::{create, delete};
 use crate::support::{Addons, Hub, SOON, rights};
 
-const MANAGER: &str = "open-cluster-management";
 const PROFILES_AND_COPIES: &str = "--feature-gates=ClusterProfileAccessProvider=false";
 /// An API server that is away for longer than a lease ends the leader, which another test covers.
 const ALONE: &str = "--leader-elect=false";
@@ -88,104 +84,6 @@ async fn a_hub_that_is_restored_to_an_older_state_is_followed_without_a_restart(
     delete(&hub.ocm, &ocm::bound("red", "red")).await;
     withdrawn(&hub.ocm, "red", &revoked).await;
     sees(&hub.ocm, "red", &[]).await;
-    addons.stop().await;
-}
-
-#[tokio::test]
-async fn a_profile_that_nests_too_deep_stops_nothing() {
-    let hub = hub().await;
-    let addons = Addons::start(&hub, &[PROFILES_AND_COPIES, ALONE]).await;
-    team_red(&hub, &["red-1"]).await;
-    shows_version(&hub, "red-1", "v1.30.0").await;
-    let app = token("red-1", "app");
-    app.create(&hub.ocm).await.unwrap();
-    copied(&hub.ocm, "red", &app).await;
-
-    let deep = format!("{}1{}", r#"{"a":"#.repeat(150), "}".repeat(150));
-    let patch = format!(
-        r#"{{"status":{{"accessProviders":[{{"name":"tenant","cluster":{{"server":"https://tenant.example.com",
-            "extensions":[{{"name":"deep","extension":{deep}}}]}}}}]}}}}"#
-    );
-    let kubectl = |arguments: &[&str]| {
-        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        let hub = &hub;
-        async move {
-            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            let output = hub.kubectl(&arguments).await.unwrap();
-            (output.status.success(), String::from_utf8(output.stdout).unwrap())
-        }
-    };
-    let resource = "clusterprofiles.multicluster.x-k8s.io";
-    let patched = kubectl(&[
-        "patch",
-        resource,
-        "red-1",
-        "-n",
-        "red",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        &patch,
-    ])
-    .await;
-    assert!(patched.0, "{}", patched.1);
-    // In an event, in a list after an outage, and in the first list of a process.
-    let unreadable = "hub_addons_findings{reason=\"Unreadable\"}";
-    addons.measures(unreadable, 1.0).await;
-    caught_up(&hub.ocm, "after-the-event").await;
-    hub.stop_api_server().await.unwrap();
-    hub.start_api_server().await.unwrap();
-    caught_up(&hub.ocm, "after-the-outage").await;
-    addons.stop().await;
-    let addons = Addons::start(&hub, &[PROFILES_AND_COPIES, ALONE]).await;
-    caught_up(&hub.ocm, "after-the-restart").await;
-    addons.measures(unreadable, 1.0).await;
-    let rotated = credentials::rotated(&app, 1);
-    rotated.report(&hub.ocm).await.unwrap();
-    copied(&hub.ocm, "red", &rotated).await;
-
-    // Its status is not written, and it is deleted with its grant like any other.
-    let shown = kubectl(&["get", resource, "red-1", "-n", "red", "-o", "jsonpath={.status}"]).await.1;
-    assert!(shown.contains("tenant.example.com") && shown.contains("v1.30.0"), "{shown}");
-    in_red("red-1").in_set("blue").update(&hub.ocm).await.unwrap();
-    withdrawn(&hub.ocm, "red", &rotated).await;
-    eventually("the profile is deleted", SOON, async || {
-        kubectl(&["get", resource, "-n", "red", "-o", "name"]).await == (true, String::new())
-    })
-    .await;
-    addons.stop().await;
-}
-
-/// Stops the API server until a watch has noticed.
-async fn outage(hub: &Hub, addons: &Addons, watch: &str) {
-    hub.stop_api_server().await.unwrap();
-    let noticed = format!("hub_addons_watch_errors_total{{resource=\"{watch}\",category=\"unavailable\"}}");
-    addons.measures_at_least(&noticed, 1.0).await;
-    hub.start_api_server().await.unwrap();
-}
-
-/// These rules without permission to watch a resource: the program lists it, and then sees no changes.
-fn without_watch(mut rules: Vec<PolicyRule>, resource: &str) -> Vec<PolicyRule> {
-    for rule in &mut rules {
-        if rule.resources.as_ref().is_some_and(|resources| resources.iter().any(|one| one == resource)) {
-            rule.verbs.retain(|verb| verb != "watch");
-        }
-    }
-    rules
-}
-
-#[tokio::test]
-async fn a_profile_that_we_made_and_that_is_deleted_while_no_watch_sees_it_is_made_again() {
-    let builder = LocalHub::builder().without_controller_manager();
-    let hub = Hub::start(builder, without_watch(rights::projector(), "clusterprofiles")).await;
-    let addons = hub.projector(&[ALONE]).await;
-    team_red(&hub, &["red-1"]).await;
-    shows_version(&hub, "red-1", "v1.30.0").await;
-    delete(&hub.ocm, &profile_of(MANAGER, "red", "red-1")).await;
-    assert_eq!(get(&hub.ocm, &profile_of(MANAGER, "red", "red-1")).await, None, "no watch saw it");
-    outage(&hub, &addons, "clusterprofiles").await;
-    sees(&hub.ocm, "red", &["red-1"]).await;
-    shows_version(&hub, "red-1", "v1.30.0").await;
     addons.stop().await;
 }
 

@@ -14,36 +14,6 @@ async fn run(arguments: &[&str]) -> Ended {
 }
 
 #[tokio::test]
-async fn wrong_flags_are_refused_with_what_would_be_right() {
-    const GATES: &str = "known gates: ClusterProfile (default true), ClusterProfileAccessProvider (default true), \
-                         ClusterProfileCredSyncer (default true), ClusterProfileDirectAccessProvider (default false)";
-    for (flag, hint) in [
-        ("--feature-gates=ClusterProfiles=true", GATES),
-        ("--feature-gates=ClusterProfile=yes", GATES),
-        ("--feature-gates=ClusterProfile", GATES),
-        ("--cluster-manager-name=a b", "label value"),
-        ("--access-provider-name=", "1 to 253 characters"),
-        ("--protected-namespaces=*", "is not a valid namespace name"),
-        ("--propagate-labels=*", "label key"),
-        ("--metrics-bind-address=localhost", "IP:PORT"),
-        ("--log-format=xml", "text, json"),
-        ("--log-level=loud=very", "--log-level"),
-        ("--leader-elect=perhaps", "true, false"),
-        ("--no-such-flag", "--no-such-flag"),
-    ] {
-        let ended = hub_addons(&["run", flag], &[]).await;
-        assert_eq!(ended.code, Some(2), "{flag}: {ended:?}");
-        // The help wraps lines as for a terminal.
-        let stderr = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(stderr.contains(hint), "{flag}: {stderr}");
-        assert_eq!(ended.stdout, "", "{flag}");
-    }
-    let ended = hub_addons(&["run"], &[("HUB_ADDONS_FEATURE_GATES", "Cluster=true")]).await;
-    assert_eq!(ended.code, Some(2));
-    assert!(ended.stderr.contains("unknown feature gate \"Cluster\""), "{}", ended.stderr);
-}
-
-#[tokio::test]
 async fn what_keeps_it_from_running_is_one_clear_line() {
     let directory = std::env::temp_dir().join(format!("hub-addons-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
@@ -64,7 +34,7 @@ async fn what_keeps_it_from_running_is_one_clear_line() {
         (
             vec![
                 "--feature-gates=ClusterProfileDirectAccessProvider=true".to_owned(),
-                "--direct-access-provider-name=open-cluster-management".to_owned(),
+                "--access-provider-name=open-cluster-management-direct".to_owned(),
             ],
             "the names must differ",
         ),

@@ -8,7 +8,6 @@ mod support;
 mod conformance;
 mod cost;
 mod grants;
-mod member_id;
 mod outages;
 mod ownership;
 mod versions;

@@ -4,10 +4,9 @@
 
 use crate::support::shared::{Stage, stage};
 use crate::support::shown::{profile, sees};
-use crate::support::world::{self, delete, events, get, gone, hold, let_go, merge, profile_of, told};
-use crate::support::{Addons, Hub, SOON, rights, user};
+use crate::support::world::{self, delete, events, get, hold, let_go, profile_of, told};
+use crate::support::{Addons, Hub, rights, user};
 use local_hub::Flavour;
-use local_hub::eventually;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
@@ -65,34 +64,6 @@ async fn a_terminating_profile_is_reported_and_recreated_once_it_is_gone() {
     .await;
     assert!(second["metadata"].get("deletionTimestamp").is_none());
     stage.shared.addons.measures("hub_addons_findings{reason=\"ProfileTerminating\"}", 0.0).await;
-}
-
-#[tokio::test]
-async fn a_profile_that_a_finalizer_keeps_after_its_grant_is_deleted_once_and_comes_back_with_the_grant() {
-    let stage = stage(Flavour::Map).await;
-    bind(&stage, "kept").await;
-    stage.create([cluster("kept")]).await;
-    let first = finished(&stage, "kept").await;
-    hold(&stage.ocm, &ours("kept"), ARGO).await;
-    delete(&stage.ocm, &ocm::bound("kept", "kept")).await;
-    eventually("the profile is being deleted", SOON, async || {
-        get(&stage.ocm, &ours("kept")).await.unwrap()["metadata"]["deletionTimestamp"].is_string()
-    })
-    .await;
-    // A change that queues it.
-    merge(&stage.ocm, &ours("kept"), &json!({ "metadata": { "annotations": { "a": "b" } } })).await;
-    stage.caught_up().await;
-    assert_eq!(stage.asked_in("kept").await.count(|request| request.verb == "delete"), 1);
-
-    stage.create([ocm::bound("kept", "kept")]).await;
-    stage.caught_up().await;
-    let_go(&stage.ocm, &ours("kept")).await;
-    profile(&stage.ocm, ("kept", "kept"), "is a new one", |profile| {
-        uid(profile) != uid(&first) && profile["status"].is_object()
-    })
-    .await;
-    delete(&stage.ocm, &ocm::bound("kept", "kept")).await;
-    gone(&stage.ocm, &ours("kept")).await;
 }
 
 #[tokio::test]

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -33,36 +32,16 @@ use crate::support::{SOON, world};
 const PATH: &str = "two/api/v1/namespaces";
 /// What no client may be told.
 const ELSEWHERE: &str = "elsewhere.example";
-/// The greatest frame of HTTP/2 that a peer must accept.
-const FRAME: usize = 16_384;
 
-/// What it does with connections, and with requests.
+/// What it does with requests. What it may do to connections is in `hostile`, against a server that it may attack for long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
-    /// It accepts a connection, and neither reads nor writes.
-    Silence,
-    /// It sends noise where TLS is expected.
-    Noise,
-    /// It sends noise where HTTP/2 is expected.
-    NoiseInTls,
-    /// It sends the body of a response without an end, whatever the client has asked it not to send.
-    Flood,
-    /// It sends a head without an end.
-    EndlessHead,
     /// It leads to another server.
     Redirect,
     /// It rejects the account.
     Unauthorized,
-    /// It sends a body without an end, as fast as the client reads.
-    EndlessBody,
     /// It reads requests, and does not respond.
     NoResponse,
-}
-
-impl Act {
-    /// Those that end in a refusal of the user server.
-    const REFUSED: [Self; 6] =
-        [Self::Silence, Self::Noise, Self::NoiseInTls, Self::EndlessHead, Self::Redirect, Self::Unauthorized];
 }
 
 /// The API server.
@@ -82,7 +61,7 @@ struct Inner {
     connections: Mutex<JoinSet<()>>,
 }
 
-type Body = UnsyncBoxBody<Bytes, Infallible>;
+type Body = Full<Bytes>;
 
 impl Compromised {
     async fn start() -> Self {
@@ -98,7 +77,7 @@ impl Compromised {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let inner = Arc::new(Inner {
-            act: Mutex::new(Act::Silence),
+            act: Mutex::new(Act::Unauthorized),
             acted: Mutex::default(),
             heads: Mutex::default(),
             connections: Mutex::default(),
@@ -135,75 +114,18 @@ impl Drop for Compromised {
 }
 
 impl Inner {
-    async fn connection(self: Arc<Self>, mut stream: TcpStream, acceptor: TlsAcceptor) {
-        let act = *self.act.lock();
-        match act {
-            Act::Silence => {
-                *self.acted.lock() += 1;
-                std::future::pending::<()>().await;
-            }
-            Act::Noise => {
-                *self.acted.lock() += 1;
-                noise(&mut stream).await;
-            }
-            _ => {
-                let Ok(mut stream) = acceptor.accept(stream).await else { return };
-                match act {
-                    Act::NoiseInTls => {
-                        *self.acted.lock() += 1;
-                        noise(&mut stream).await;
-                    }
-                    Act::Flood | Act::EndlessHead => {
-                        // An error means that the client has ended the connection.
-                        let _ = self.frames(&mut stream, act).await;
-                    }
-                    _ => {
-                        let service = service_fn(move |request| Arc::clone(&self).respond(request));
-                        let server = http2::Builder::new(TokioExecutor::new());
-                        let _ = server.serve_connection(TokioIo::new(stream), service).await;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Reads frames until the first head, and then sends what no server may send.
-    async fn frames(
-        &self,
-        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-        act: Act,
-    ) -> std::io::Result<()> {
-        stream.write_all(&frame(4, 0, 0, b"")).await?;
-        stream.read_exact(&mut [0; 24]).await?;
-        let id = loop {
-            let mut head = [0; 9];
-            stream.read_exact(&mut head).await?;
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-            stream.read_exact(&mut vec![0; length as usize]).await?;
-            if head[3] == 1 {
-                break u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-            }
-        };
-        *self.acted.lock() += 1;
-        if act == Act::Flood {
-            // The index of ":status: 200" in the static table of HPACK.
-            stream.write_all(&frame(1, 4, id, b"\x88")).await?;
-            loop {
-                stream.write_all(&frame(0, 0, id, &[b'x'; FRAME])).await?;
-            }
-        }
-        stream.write_all(&frame(1, 0, id, b"\x88")).await?;
-        // A field with the name "x" and 127 bytes, and no end of the head.
-        let field = [b"\x00\x01x\x7f\x00".as_slice(), &[b'x'; 127]].concat();
-        loop {
-            stream.write_all(&frame(9, 0, id, &field.repeat(100))).await?;
-        }
+    async fn connection(self: Arc<Self>, stream: TcpStream, acceptor: TlsAcceptor) {
+        let Ok(stream) = acceptor.accept(stream).await else { return };
+        let service = service_fn(move |request| Arc::clone(&self).respond(request));
+        let server = http2::Builder::new(TokioExecutor::new());
+        // An error means that the client has ended the connection.
+        let _ = server.serve_connection(TokioIo::new(stream), service).await;
     }
 
     async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
         self.heads.lock().push(request.headers().clone());
         *self.acted.lock() += 1;
-        let text = |text: &'static str| Full::new(Bytes::from_static(text.as_bytes())).boxed_unsync();
+        let text = |text: &'static str| Full::new(Bytes::from_static(text.as_bytes()));
         let act = *self.act.lock();
         let response = Response::builder();
         Ok(match act {
@@ -212,29 +134,10 @@ impl Inner {
                 let response = response.status(StatusCode::TEMPORARY_REDIRECT).header("location", location);
                 response.body(text(ELSEWHERE)).unwrap()
             }
-            Act::EndlessBody => {
-                let part = || Ok(Frame::data(Bytes::from_static(&[b'x'; FRAME])));
-                let body = StreamBody::new(futures::stream::repeat_with(part));
-                response.body(body.boxed_unsync()).unwrap()
-            }
             Act::NoResponse => std::future::pending().await,
-            _ => response.status(StatusCode::UNAUTHORIZED).body(text("")).unwrap(),
+            Act::Unauthorized => response.status(StatusCode::UNAUTHORIZED).body(text("")).unwrap(),
         })
     }
-}
-
-/// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-async fn noise(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
-    let noise: Vec<u8> =
-        (0..1_u32 << 16).map(|number| number.wrapping_mul(0x9e37_79b9).to_be_bytes()[0]).collect();
-    // The other side may end the connection first.
-    let _ = stream.write_all(&noise).await;
-    let _ = stream.read_to_end(&mut Vec::new()).await;
 }
 
 /// A connection to an API server through this records what passes, as an agent can.
@@ -312,30 +215,12 @@ pub async fn deceives_nobody(scene: &Scene, application: &Application<'_>, bindi
         })
         .await
     };
-    for act in Act::REFUSED {
+    for act in [Act::Redirect, Act::Unauthorized] {
         let (response, ()) = tokio::join!(response_to(act), lists(&kubectl, "one"));
         assert!(response.starts_with("HTTP/1.1 502 "), "{act:?}: {response}");
         assert!(response.contains("hub-addons user server: "), "{act:?}: {response}");
         assert!(!response.contains(ELSEWHERE) && !response.contains(token), "{act:?}: {response}");
     }
-    // What is sent in spite of the windows is not kept.
-    let response = response_to(Act::Flood).await;
-    assert!(response.len() < 1 << 20, "{} bytes", response.len());
-    lists(&kubectl, "one").await;
-
-    // Clients that do not read what has no end, and a cluster that does not respond.
-    compromised.act(Act::EndlessBody).await;
-    // A request may meet a connection that has just ended.
-    let unread = Mutex::new(Vec::new());
-    eventually("the cluster sends", SOON, async || {
-        let begun = application.raw().await.starts(PATH, token).await;
-        let mut unread = unread.lock();
-        unread.push(begun);
-        unread.len() >= 20 && compromised.has_acted()
-    })
-    .await;
-    lists(&kubectl, "one").await;
-    drop(unread);
     compromised.act(Act::NoResponse).await;
     let waiting = async {
         loop {
