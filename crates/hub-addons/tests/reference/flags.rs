@@ -1,5 +1,5 @@
-//! The tables of flags are what `--help` prints: names, defaults, and the first sentence of each text with the possible
-//! values.
+//! The tables of flags and gates are what `run --help` prints: names, defaults, and the first sentence of each text with
+//! the possible values.
 
 #![cfg(test)]
 
@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use super::plugin::{cp_creds, program};
 use super::table::{code, compare, sentence};
 
 /// A flag in the output of `--help`.
@@ -43,8 +42,8 @@ impl Flag {
     }
 }
 
-fn help(program: &Path, command: Option<&str>) -> String {
-    let output = Command::new(program).args(command).arg("--help").env("COLUMNS", "10000").output().unwrap();
+fn help(program: &Path) -> String {
+    let output = Command::new(program).args(["run", "--help"]).env("COLUMNS", "10000").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -91,79 +90,17 @@ fn compare_flags(heading: &str, actual: &[Flag]) {
     compare(heading, &actual.iter().map(row).collect::<Vec<_>>());
 }
 
-/// The subcommands in the output of `--help`.
-fn commands(help: &str) -> BTreeSet<String> {
-    let (_, list) = help.split_once("Commands:\n").unwrap();
-    let names = list.lines().take_while(|line| !line.is_empty()).filter_map(|line| {
-        let name = line.strip_prefix("  ")?.split(' ').next()?;
-        (!name.is_empty() && name != "help").then(|| name.to_owned())
-    });
-    names.collect()
-}
-
-/// The flags that all of these commands have.
-fn common<'a>(mut all: impl Iterator<Item = &'a Vec<Flag>>) -> Vec<Flag> {
-    let first = all.next().unwrap().clone();
-    all.fold(first, |common, flags| common.into_iter().filter(|flag| flags.contains(flag)).collect())
-}
-
-fn without(flags: &[Flag], others: &[Flag]) -> Vec<Flag> {
-    flags.iter().filter(|flag| !others.contains(flag)).cloned().collect()
-}
-
 #[test]
-fn every_flag_of_every_command_is_listed_as_the_help_shows_it() {
+fn every_flag_of_run_is_listed_as_the_help_shows_it() {
     let hub_addons = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
-    let kubectl_plugin = program("kubectl-clusterprofile");
-    let flags_of = |program: &Path, command: &str| flags(&help(program, Some(command)));
-    let of_plugin: Vec<_> = commands(&help(&kubectl_plugin, None))
-        .into_iter()
-        .map(|command| (flags_of(&kubectl_plugin, &command), command))
-        .filter(|(flags, _)| !flags.is_empty())
-        .collect();
-    let shared = common(of_plugin.iter().map(|(flags, _)| flags));
-    compare_flags("Flags of kubectl clusterprofile", &shared);
-    for (flags, command) in &of_plugin {
-        let own = without(flags, &shared);
-        if !own.is_empty() {
-            compare_flags(&format!("Flags of {command}"), &own);
-        }
-    }
-    for command in commands(&help(hub_addons, None)) {
-        let flags = flags_of(hub_addons, &command);
-        if !flags.is_empty() {
-            compare_flags(&format!("Flags of {command}"), &flags);
-        }
-    }
-}
-
-#[test]
-fn every_flag_of_cp_creds_is_listed_as_the_help_shows_it() {
-    let help = help(cp_creds(), None);
-    let (_, list) = help.split_once("\nflags:\n").unwrap();
-    let mut flags: Vec<Vec<String>> = Vec::new();
-    for line in list.lines().take_while(|line| !line.is_empty()) {
-        // `--timeout=DURATION   the timeout`, or the text is on the next lines.
-        if let Some(flag) = line.strip_prefix("  --") {
-            let (name, text) = flag.split_once("  ").unwrap_or((flag, ""));
-            let name = name.split('=').next().unwrap_or_default();
-            flags.push(vec![format!("`--{name}`"), text.to_owned()]);
-        } else if let Some(flag) = flags.last_mut() {
-            flag[1].push_str(line);
-        }
-    }
-    flags.retain(|flag| flag[0] != "`--version, --help`");
-    for flag in &mut flags {
-        flag[1] = sentence(&flag[1]);
-    }
-    compare("Flags of cp-creds", &flags);
+    compare_flags("Flags of run", &flags(&help(hub_addons)));
 }
 
 /// The help of `--feature-gates` has a paragraph for each: `NAME (default true): text`, or `(default false, alpha)`.
 #[test]
 fn every_feature_gate_is_listed_with_its_default() {
     let hub_addons = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
-    let help = help(hub_addons, Some("run"));
+    let help = help(hub_addons);
     let gates: Vec<_> = help
         .lines()
         .filter_map(|line| {
