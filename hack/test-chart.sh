@@ -9,7 +9,7 @@ for version in "" 3; do
   helm=$(hack/helm.sh "$version")
   for values in \
     crds.enabled=auto \
-    consumerAccess.enabled=true,credentials.secretAccess=cluster,profiles.split=true,featureGates.clusterProfileDirectAccessProvider=true \
+    consumerAccess.enabled=true,credentials.secretAccess=granted,featureGates.clusterProfileDirectAccessProvider=true \
     featureGates.clusterProfileCredSyncer=false,policies.enabled=false \
     featureGates.clusterProfile=false,featureGates.clusterProfileAccessProvider=false; do
     "$helm" lint --strict --quiet --set "$values" "$chart"

@@ -170,10 +170,9 @@ YAML
 # As a process, with all permissions on the hub.
 run_addons() {
   say "Running the addons"
-  printf '$ hub-addons run --access-provider-source=static …   (its log is in %s)\n' "$work/addons.log"
+  printf '$ hub-addons run --access-provider-server=… …   (its log is in %s)\n' "$work/addons.log"
   nohup "$hub_addons" run --kubeconfig "$KUBECONFIG" --cluster-manager-name "$manager" "${compute_bound[@]}" \
     --feature-gates "$gates" --leader-election-namespace "${prefix}argocd" \
-    --access-provider-source static \
     --access-provider-server "$proxy/{cluster}" \
     --access-provider-ca "configmap/${prefix}argocd/$ca/ca.crt" \
     --metrics-bind-address 127.0.0.1:0 --health-probe-bind-address 127.0.0.1:0 \

@@ -42,7 +42,7 @@
 {{- if $component.grants }}
 - --cluster-access=true
 {{- end }}
-- --grant-permissions={{ or (include "hub-addons.guarded" $root | eq "true") $values.consumerAccess.acceptUnguardedPermissions }}
+- --grant-permissions=true
 {{- if $values.userServer.enabled }}
 - --user-server-account={{ $values.userServer.account }}
 {{- end }}
@@ -70,22 +70,15 @@
 {{- if $ca.name }}
 - --access-provider-ca={{ $ca.kind }}/{{ $ca.namespace }}/{{ $ca.name }}/{{ $ca.key }}
 {{- end }}
-{{- if eq $access.source "static" }}
-- --access-provider-source=static
+{{- if $access.static.server }}
 - {{ printf "--access-provider-server=%s" $access.static.server | quote }}
 {{- else }}
-- --access-provider-source=cluster-proxy
 - --cluster-proxy-require-addon={{ $access.clusterProxy.requireAddon }}
 {{- end }}
 {{- end }}
-{{- if $component.direct }}
-- --direct-access-provider-name={{ $access.direct.name }}
-- --direct-allow-local={{ $access.direct.allowLocal }}
-{{- end }}
 {{- if $component.own }}
 {{- $ca := include "hub-addons.userServerCa" $root | fromJson }}
-- --own-identity-provider-name={{ $values.userServer.provider }}
-- {{ printf "--user-server-url=https://%s:%d/{cluster}" (include "hub-addons.userServer" $root) (int $values.userServer.port) | quote }}
+- {{ printf "--user-server-url=https://%s:9092/{cluster}" (include "hub-addons.userServer" $root) | quote }}
 - --user-server-ca={{ $ca.kind }}/{{ $root.Release.Namespace }}/{{ $ca.name }}/{{ $ca.key }}
 {{- with $values.userServer.namespaces }}
 - --own-identity-namespaces={{ join "," . }}
@@ -129,21 +122,16 @@
 - --authority={{ .Release.Namespace }}/{{ include "hub-addons.userServerAuthority" . }}
 - --serving-names={{ $name }},{{ $name }}.svc
 {{- end }}
-- --audience={{ $server.audience }}
 - --account={{ $server.account }}
 - {{ printf "--protected-namespaces=%s" (append .Values.credentials.protectedNamespaces .Release.Namespace | uniq | join ",") | quote }}
 - --compute-bound={{ .Values.computeBound }}
 - --max-requests-per-namespace={{ int $server.maxRequestsPerNamespace }}
-- --max-idle-connections={{ int $server.maxIdleConnections }}
 - --refuse-shared-authorities={{ $server.refuseSharedAuthorities }}
 - --access-log={{ $server.accessLog }}
 - --proxy-server-namespace={{ $proxy.namespace }}
 {{- with $proxy.host }}
 - --proxy-server-host={{ . }}
 {{- end }}
-- --proxy-server-port={{ int $proxy.port }}
-- --proxy-server-client-secret={{ $proxy.clientSecret }}
-- --proxy-server-ca-secret={{ $proxy.caSecret }}
 - --metrics-bind-address=:8080
 {{- if .Values.metrics.secure.enabled }}
 - --metrics-secure=true

@@ -16,10 +16,6 @@ it may write. So does the user server: it has credentials of every cluster, and 
 {{- $credentials := merge (dict "name" "credentials" "syncs" $gates.clusterProfileCredSyncer) $off -}}
 {{- $first := merge (dict "name" "profiles" "grants" $grants) $projector $access $off -}}
 {{- $candidates := list $first $credentials -}}
-{{- if .Values.profiles.split -}}
-{{- $first = merge (dict "name" "projector" "grants" $grants) $projector $off -}}
-{{- $candidates = list $first (merge (dict "name" "access") $access $off) $credentials -}}
-{{- end -}}
 {{- if not (or $first.projects $first.provisions $first.direct $first.own) -}}
 {{- $_ := set $first "name" "rights" -}}
 {{- end -}}
@@ -70,12 +66,11 @@ ClusterProfile={{ .projects }},ClusterProfileAccessProvider={{ .provisions }},Cl
 
 {{/* The Secret or ConfigMap with the CA of the user server's certificate, as JSON. */}}
 {{- define "hub-addons.userServerCa" -}}
-{{- $ca := .Values.userServer.ca -}}
-{{- if .Values.userServer.certificateSecret -}}
-{{- toJson (dict "kind" (ternary $ca.kind "secret" (ne $ca.name "")) "name" (default .Values.userServer.certificateSecret $ca.name) "key" $ca.key) -}}
-{{- else -}}
-{{- toJson (dict "kind" "configmap" "name" (include "hub-addons.userServerAuthority" .) "key" "ca.crt") -}}
-{{- end -}}
+{{- $server := .Values.userServer -}}
+{{- $own := printf "configmap/%s/ca.crt" (include "hub-addons.userServerAuthority" .) -}}
+{{- $given := default (printf "secret/%s/ca.crt" $server.certificateSecret) $server.ca -}}
+{{- $ca := splitList "/" (ternary $given $own (ne $server.certificateSecret "")) -}}
+{{- toJson (dict "kind" (index $ca 0) "name" (index $ca 1) "key" (index $ca 2)) -}}
 {{- end }}
 
 {{/* The labels of a component; takes a list of the root and the component. */}}

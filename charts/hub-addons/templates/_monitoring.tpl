@@ -35,12 +35,6 @@ and the values of the monitor.
 {{- $monitor := index . 1 -}}
 port: metrics
 path: /metrics
-{{- with $monitor.scrapeTimeout }}
-scrapeTimeout: {{ . }}
-{{- end }}
-{{- if $monitor.honorLabels }}
-honorLabels: true
-{{- end }}
 {{- with $monitor.authorization.credentials }}
 authorization:
   credentials:

@@ -52,6 +52,10 @@ annotations:
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default .Chart.AppVersion $image.tag }}{{ end }}
 {{- end }}
 
+{{/* The names of the other entries in status.accessProviders, which are the program's. */}}
+{{- define "hub-addons.directProvider" -}}open-cluster-management-direct{{- end }}
+{{- define "hub-addons.ownProvider" -}}open-cluster-management-own-identity{{- end }}
+
 {{/* A component's ServiceAccount; takes a list of the root and the component's name. */}}
 {{- define "hub-addons.account" -}}
 {{- $root := index . 0 -}}

@@ -40,7 +40,7 @@ subjects:
 {{/* The object with the trust anchors that the values name, as JSON; without a name, it is the serving certificate of cluster-proxy. */}}
 {{- define "hub-addons.namedCa" -}}
 {{- $access := .Values.accessProvider -}}
-{{- $ca := splitList "/" (ternary $access.static.ca $access.clusterProxy.ca (eq $access.source "static")) -}}
+{{- $ca := splitList "/" (ternary $access.static.ca $access.clusterProxy.ca (ne $access.static.server "")) -}}
 {{- if eq (len $ca) 4 -}}
 {{- toJson (dict "kind" (index $ca 0) "namespace" (index $ca 1) "name" (index $ca 2) "key" (index $ca 3)) -}}
 {{- else -}}

@@ -12,14 +12,15 @@ use hub_process::controller::{Controller, FleetKind, Owner};
 use hub_process::process::Shared;
 
 use crate::gauges::EntryGauges;
-use crate::settings::DirectSettings;
 
 /// The feature gate that starts direct access.
 pub const DIRECT_GATE: &str = "ClusterProfileDirectAccessProvider";
 
+/// The name of the entry. Consumers select a provider by name, so it differs from the proxy's.
+pub const DIRECT_PROVIDER: &str = "open-cluster-management-direct";
+
 pub struct Direct {
     shared: Shared,
-    settings: DirectSettings,
     gauges: EntryGauges,
     /// Whether clusters could be read when the fleet last changed.
     is_read: AtomicBool,
@@ -27,9 +28,9 @@ pub struct Direct {
 
 impl Direct {
     #[must_use]
-    pub fn new(shared: &Shared, settings: DirectSettings) -> Self {
+    pub fn new(shared: &Shared) -> Self {
         let gauges = EntryGauges::new("direct", shared.host.metrics.clone());
-        Self { shared: shared.clone(), settings, gauges, is_read: AtomicBool::new(true) }
+        Self { shared: shared.clone(), gauges, is_read: AtomicBool::new(true) }
     }
 }
 
@@ -47,7 +48,7 @@ impl Controller for Direct {
     }
 
     fn cluster_findings(&self, cluster: &ObservedCluster) -> Vec<Finding> {
-        access::endpoint_findings(cluster, self.settings.allow_local)
+        access::endpoint_findings(cluster)
     }
 
     fn begin(&self) {
@@ -67,17 +68,16 @@ impl Controller for Direct {
 
 impl Owner for Direct {
     fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Desired {
-        let DirectSettings { provider, allow_local } = &self.settings;
         let observed = observed.filter(|observed| access::is_ours(observed, &self.shared.manager));
         let offer = observed.map(|observed| {
             // Certificates are parsed later, without the lock of the fleet.
             let reported = access::reported_endpoints(&self.shared.fleet.read(), observed);
             reported.map_or_else(
                 |offer| offer,
-                |(cluster, endpoints)| access::offer_direct(provider, &cluster, &endpoints, *allow_local),
+                |(cluster, endpoints)| access::offer_direct(DIRECT_PROVIDER, &cluster, &endpoints),
             )
         });
         self.gauges.set(key, observed.zip(offer.as_ref()));
-        offer.map(|offer| offer.into_desired(provider)).unwrap_or_default()
+        offer.map(|offer| offer.into_desired(DIRECT_PROVIDER)).unwrap_or_default()
     }
 }

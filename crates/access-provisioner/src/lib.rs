@@ -19,7 +19,5 @@ mod store;
 mod watches;
 
 pub use controller::{GATE, OWN_IDENTITY_GATE, Provisioner};
-pub use direct::{DIRECT_GATE, Direct};
-pub use settings::{
-    DEFAULT_DIRECT_PROVIDER, DirectSettings, Handshake, ProvisionerSettings, Purpose, SourceSettings,
-};
+pub use direct::{DIRECT_GATE, DIRECT_PROVIDER, Direct};
+pub use settings::{Handshake, ProvisionerSettings, Purpose, SourceSettings};

@@ -56,18 +56,6 @@ impl Purpose {
     }
 }
 
-/// The default name of the entry. Consumers select a provider by name, so it differs from the proxy's.
-pub const DEFAULT_DIRECT_PROVIDER: &str = "open-cluster-management-direct";
-
-/// Settings of direct access.
-#[derive(Debug, Clone)]
-pub struct DirectSettings {
-    /// The name of the entry.
-    pub provider: String,
-    /// Whether loopback, link-local and metadata addresses may be published.
-    pub allow_local: bool,
-}
-
 /// The source of an entry's server and trust anchors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceSettings {

@@ -444,7 +444,7 @@ impl ReachArgs {
     /// The name of the access provider.
     pub(crate) fn provider(&self) -> &str {
         let default = match self.own_token {
-            Some(_) => access::DEFAULT_OWN_IDENTITY_PROVIDER,
+            Some(_) => access::OWN_IDENTITY_PROVIDER,
             None => access::DEFAULT_PROVIDER,
         };
         self.access_provider_name.as_deref().unwrap_or(default)

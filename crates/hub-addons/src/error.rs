@@ -19,8 +19,10 @@ pub enum RunError {
     )]
     NoRightsSubject,
     /// Two controllers would write the same entry.
-    #[error("{flags} are both {name:?}: the names must differ")]
-    OneProviderName { flags: String, name: String },
+    #[error(
+        "--access-provider-name={0:?} is the name of another access provider that is enabled: the names must differ"
+    )]
+    OneProviderName(String),
     /// A gate is enabled without where its entry leads.
     #[error(
         "the feature gate {} requires --user-server-url and --user-server-ca, where the user server is reached",

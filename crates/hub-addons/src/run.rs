@@ -1,12 +1,12 @@
 //! `hub-addons run`: from the command line to running controllers, and an orderly shutdown.
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 
-use access_provisioner::{Direct, Provisioner};
+use access_provisioner::{DIRECT_PROVIDER, Direct, Provisioner};
 use consumer_access::ConsumerAccess;
 use credential_rights::CredentialRights;
 use credential_syncer::Syncer;
+use hub_core::access::OWN_IDENTITY_PROVIDER;
 use hub_core::fleet::BoundSource;
 use hub_process::process::{Process, ProcessError, Setup};
 use hub_runtime::host::lease::Candidate;
@@ -34,21 +34,14 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let own_identity = is_on(access_provisioner::OWN_IDENTITY_GATE)
         .then(|| access.own_identity().ok_or(RunError::NoUserServer))
         .transpose()?;
-    let names = [
-        (is_on(access_provisioner::GATE), "--access-provider-name", &access.access_provider_name),
-        (
-            is_on(access_provisioner::DIRECT_GATE),
-            "--direct-access-provider-name",
-            &access.direct_access_provider_name,
-        ),
-        (own_identity.is_some(), "--own-identity-provider-name", &access.own_identity_provider_name),
+    let name = &access.access_provider_name;
+    let others = [
+        (is_on(access_provisioner::DIRECT_GATE), DIRECT_PROVIDER),
+        (own_identity.is_some(), OWN_IDENTITY_PROVIDER),
     ];
-    let mut used = BTreeMap::new();
-    for (_, flag, name) in names.into_iter().filter(|(is_used, ..)| *is_used) {
-        if let Some(other) = used.insert(name, flag) {
-            let flags = format!("{other} and {flag}");
-            return Err(RunError::OneProviderName { flags, name: name.clone() });
-        }
+    if is_on(access_provisioner::GATE) && others.into_iter().any(|(is_used, other)| is_used && name == other)
+    {
+        return Err(RunError::OneProviderName(name.clone()));
     }
     let signals = Signals::new().map_err(RunError::Signal)?;
     let (health, metrics) = (Health::default(), Metrics::new(env!("CARGO_PKG_VERSION")));
@@ -72,7 +65,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let process = Process::new(setup)
         .add(is_on(profile_projector::GATE).then(|| args.projector()), Projector::new)
         .add(is_on(access_provisioner::GATE).then(|| args.access.provisioner()), Provisioner::new)
-        .add(is_on(access_provisioner::DIRECT_GATE).then(|| args.access.direct()), Direct::new)
+        .add(is_on(access_provisioner::DIRECT_GATE).then_some(()), |shared, ()| Direct::new(shared))
         .add(own_identity, Provisioner::new)
         .add(is_on(credential_syncer::GATE).then(|| args.syncer()), Syncer::new)
         .add(rights, CredentialRights::new)

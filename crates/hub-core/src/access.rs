@@ -36,7 +36,7 @@ pub use self::server::{OverlapEnd, Presented, PublishedServer, ServerState, Sigh
 pub const DEFAULT_PROVIDER: &str = "open-cluster-management";
 
 /// The name of the provider for applications with an identity of their own.
-pub const DEFAULT_OWN_IDENTITY_PROVIDER: &str = "open-cluster-management-own-identity";
+pub const OWN_IDENTITY_PROVIDER: &str = "open-cluster-management-own-identity";
 
 /// The extension in which client-go and cluster-inventory-api pass an exec plugin its per-cluster configuration (client
 /// authentication API, `Cluster.config`).
@@ -280,14 +280,9 @@ pub fn reported_endpoints(
 /// Decides the entry with a cluster's own API server: its first endpoint that may be published. An endpoint without a
 /// CA bundle is not published, because clients would use the system's roots.
 #[must_use]
-pub fn offer_direct(
-    provider: &str,
-    cluster: &ClusterName,
-    endpoints: &[ClientConfig],
-    allow_local: bool,
-) -> Offer {
+pub fn offer_direct(provider: &str, cluster: &ClusterName, endpoints: &[ClientConfig]) -> Offer {
     let usable = endpoints.iter().find_map(|endpoint| {
-        let (url, bundle) = usable(endpoint, allow_local).ok()?;
+        let (url, bundle) = usable(endpoint).ok()?;
         // Consumers append paths that begin with a slash.
         let server = url.trim_end_matches('/').to_owned();
         Some(entry(provider, cluster, server, bundle.pem()))
@@ -297,11 +292,11 @@ pub fn offer_direct(
 
 /// The findings on a cluster's own endpoints that are not published.
 #[must_use]
-pub fn endpoint_findings(cluster: &ObservedCluster, allow_local: bool) -> Vec<Finding> {
+pub fn endpoint_findings(cluster: &ObservedCluster) -> Vec<Finding> {
     let endpoints = cluster.state.iter().flat_map(|state| state.endpoints.iter());
     endpoints
         .filter_map(|endpoint| {
-            let why = usable(endpoint, allow_local).err()?;
+            let why = usable(endpoint).err()?;
             let host = endpoint::shown(&endpoint.url);
             Some(Finding::new(
                 Reason::EndpointRefused,
@@ -312,10 +307,8 @@ pub fn endpoint_findings(cluster: &ObservedCluster, allow_local: bool) -> Vec<Fi
 }
 
 /// The URL and the CA of an endpoint, or why it is not published.
-fn usable(endpoint: &ClientConfig, allow_local: bool) -> Result<(String, TrustBundle), String> {
-    let checked =
-        if allow_local { endpoint::check(&endpoint.url) } else { endpoint::check_remote(&endpoint.url) };
-    let url = checked.map_err(|error| error.to_string())?;
+fn usable(endpoint: &ClientConfig) -> Result<(String, TrustBundle), String> {
+    let url = endpoint::check_remote(&endpoint.url).map_err(|error| error.to_string())?;
     let bundle = endpoint.ca_bundle.as_ref().ok_or("it has no caBundle")?;
     let bundle = TrustBundle::from_published(&bundle.0).map_err(|error| format!("caBundle: {error}"))?;
     Ok((url, bundle))

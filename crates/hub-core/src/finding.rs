@@ -183,8 +183,7 @@ pub enum Reason {
     ServerCheckFailed,
     /// The URL or the CA of the cluster's own API server cannot be published.
     ///
-    /// Correct `spec.managedClusterClientConfigs` of the ManagedCluster, or for a loopback or link-local address run with
-    /// `--direct-allow-local`. The message contains the reason.
+    /// Correct `spec.managedClusterClientConfigs` of the ManagedCluster. The message contains the reason.
     #[strum(props(object = "ManagedCluster"))]
     EndpointRefused,
     /// A copy of the account's token is missing.

@@ -7,6 +7,7 @@
 use clap::{ArgAction, Args};
 use consumer_access::{AccessRules, AccessSettings, Consumers, PermissionKind};
 use hub_api::names::{AccountName, Namespace, is_dns_label, is_dns_subdomain};
+use hub_core::access::OWN_IDENTITY_PROVIDER;
 
 use super::RunArgs;
 
@@ -82,7 +83,7 @@ impl RunArgs {
             includes_local_cluster: self.consumers.consumer_local_cluster,
             hub_openshift_id: self.consumers.hub_openshift_id.clone(),
             provider: self.access.access_provider_name.clone(),
-            own_provider: self.access.own_identity_provider_name.clone(),
+            own_provider: OWN_IDENTITY_PROVIDER.to_owned(),
         }
     }
 }

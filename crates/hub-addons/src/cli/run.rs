@@ -9,9 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access_provisioner::{
-    DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, Purpose, SourceSettings,
-};
+use access_provisioner::{ProvisionerSettings, Purpose, SourceSettings};
 use clap::{ArgAction, Args, ValueEnum};
 use credential_syncer::{SyncSettings, SyncerSettings};
 use futures::FutureExt as _;
@@ -218,21 +216,17 @@ pub struct AccessArgs {
     #[arg(long, value_name = "NAME", value_parser = provider_name, default_value = access::DEFAULT_PROVIDER)]
     pub access_provider_name: String,
 
-    /// Source of the server and its trust anchors
-    #[arg(long, value_enum, default_value_t = AccessSourceArg::ClusterProxy)]
-    pub access_provider_source: AccessSourceArg,
-
     /// Publish only for clusters with the ManagedClusterAddOn cluster-proxy
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub cluster_proxy_require_addon: bool,
 
-    /// With the source static: URL of the server, with {cluster} in place of the cluster's name
-    #[arg(long, value_name = "URL", required_if_eq("access_provider_source", "static"))]
+    /// URL of a server of your own, with {cluster} in place of the cluster's name; by default cluster-proxy's user server
+    #[arg(long, value_name = "URL", requires = "access_provider_ca")]
     pub access_provider_server: Option<ServerTemplate>,
 
     /// The server's CA certificates, as configmap/NAMESPACE/NAME/KEY or secret/NAMESPACE/NAME/KEY; by default the
     /// serving certificate of cluster-proxy's user server. Its Secret also contains its private key
-    #[arg(long, value_name = "REFERENCE", required_if_eq("access_provider_source", "static"))]
+    #[arg(long, value_name = "REFERENCE")]
     pub access_provider_ca: Option<CaReference>,
 
     /// How long to publish replaced trust anchors together with the new ones, as 10m or 0. Servers reload their
@@ -245,18 +239,6 @@ pub struct AccessArgs {
     /// off. It must name the server, and the published trust anchors must verify it
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "2m")]
     pub server_check_interval: Duration,
-
-    /// Name of the direct access provider (gate ClusterProfileDirectAccessProvider)
-    #[arg(long, value_name = "NAME", value_parser = provider_name, default_value = DEFAULT_DIRECT_PROVIDER)]
-    pub direct_access_provider_name: String,
-
-    /// Also publish direct endpoints with loopback, link-local and metadata addresses
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub direct_allow_local: bool,
-
-    /// Name of the access provider for applications with an identity of their own (gate ClusterProfileOwnIdentityProvider)
-    #[arg(long, value_name = "NAME", value_parser = provider_name, default_value = access::DEFAULT_OWN_IDENTITY_PROVIDER)]
-    pub own_identity_provider_name: String,
 
     /// URL of the user server, with {cluster} in place of the cluster's name
     #[arg(long, value_name = "URL")]
@@ -332,10 +314,8 @@ impl AccessArgs {
     /// The settings of the provisioner.
     pub fn provisioner(&self) -> ProvisionerSettings {
         let source = match (&self.access_provider_server, &self.access_provider_ca) {
-            // Clap requires both with the source static.
-            (Some(server), Some(ca)) if self.access_provider_source == AccessSourceArg::Static => {
-                SourceSettings::Static { server: server.clone(), ca: ca.clone() }
-            }
+            // Clap requires the second with the first.
+            (Some(server), Some(ca)) => SourceSettings::Static { server: server.clone(), ca: ca.clone() },
             _ => SourceSettings::ClusterProxy {
                 require_addon: self.cluster_proxy_require_addon,
                 ca: self.access_provider_ca.clone(),
@@ -356,30 +336,13 @@ impl AccessArgs {
         let (server, ca) = (self.user_server_url.clone()?, self.user_server_ca.clone()?);
         Some(ProvisionerSettings {
             purpose: Purpose::OwnIdentity(self.own_identity_namespaces.iter().cloned().collect()),
-            provider: self.own_identity_provider_name.clone(),
+            provider: access::OWN_IDENTITY_PROVIDER.to_owned(),
             source: SourceSettings::Static { server, ca },
             overlap: self.ca_overlap,
             check_interval: self.server_check_interval,
             handshake: Arc::new(|server| server_check::check(server).boxed()),
         })
     }
-
-    /// The settings of direct access.
-    pub fn direct(&self) -> DirectSettings {
-        DirectSettings {
-            provider: self.direct_access_provider_name.clone(),
-            allow_local: self.direct_allow_local,
-        }
-    }
-}
-
-/// The source of access providers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AccessSourceArg {
-    /// Open Cluster Management's cluster-proxy addon.
-    ClusterProxy,
-    /// The configured server and certificates.
-    Static,
 }
 
 /// Parses a duration, such as `10m`, `90s` or `0`.
@@ -451,12 +414,11 @@ mod tests {
             (&["--cluster-manager-name=a b"], "label value"),
             (&["--propagate-labels=*"], "label key"),
             (&["--access-provider-name="], "1 to 253 characters"),
-            (&["--direct-access-provider-name="], "1 to 253 characters"),
             (&["--metrics-bind-address=localhost"], "IP:PORT"),
             (&["--log-format=xml"], "json"),
             (&["--ca-overlap=10"], "10m"),
             (&["--ca-overlap=-1s"], "negative"),
-            (&["--access-provider-source=static"], "--access-provider-server"),
+            (&["--access-provider-server=https://proxy/{cluster}"], "--access-provider-ca"),
             (&["--access-provider-ca=secret/a"], "secret/NAMESPACE/NAME/KEY"),
         ] {
             let error = run(args).unwrap_err().to_string();

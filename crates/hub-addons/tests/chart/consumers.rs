@@ -14,12 +14,12 @@ use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::{
-    Attempt, MASTERS, NAMESPACE, RELEASE, helm, install, install_arguments, refused_writes, run, start,
-    start_all, user,
+    Attempt, MASTERS, NAMESPACE, helm, install, install_arguments, refused_writes, run, start, start_all,
+    user,
 };
 use crate::support::credentials::{copied, copy, withdrawn};
 use crate::support::kueue::{install_kueue, multi_kueue_cluster, multi_kueue_config};
-use crate::support::placement::{decision, decisions, install_placement_decisions};
+use crate::support::placement::install_placement_decisions;
 use crate::support::world::{self, get, merge, told};
 use crate::support::{Hub, SOON};
 
@@ -42,10 +42,6 @@ pub(crate) fn account(cluster: &str, name: &str) -> Object {
 pub(crate) fn work(cluster: &str, account: &str) -> Object {
     let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
     Object::new(gvk, "manifestworks", Some(cluster), &format!("hub-addons-consumer-{account}"))
-}
-
-fn role(kind: &'static str, resource: &'static str, namespace: Option<&str>, name: &str) -> Object {
-    Object::new(("rbac.authorization.k8s.io", "v1", kind), resource, namespace, name)
 }
 
 /// The ClusterAccess of these tests.
@@ -102,6 +98,7 @@ async fn queued(hub: &Hub, cluster: &str) {
 #[tokio::test]
 async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_other_namespace_does() {
     let hub = hub().await;
+    install_placement_decisions(&hub).await;
     let running = start_all(&hub, &["profiles", "credentials", COMPONENT]).await;
     joins(&hub, "c1").await;
     for namespace in ["team", "other"] {
@@ -201,210 +198,6 @@ async fn what_is_no_longer_declared_is_withdrawn_and_nothing_disables_the_withdr
     let forged = [our_account("app", |_| {}), our_work(|_| {})].map(|it| (Attempt::Create(it), words));
     refused(&hub, "eve", forged.into(), OTHERS).await;
     allowed(&hub, "eve", vec![Attempt::Create(account("default", "app"))]).await;
-}
-
-/// The Role and the ClusterRole of the component.
-fn roles() -> [Object; 2] {
-    let name = format!("{RELEASE}-{COMPONENT}");
-    [role("ClusterRole", "clusterroles", None, &name), role("Role", "roles", Some("addons"), &name)]
-}
-
-/// What consumer access does for a cluster that joins, for one that is edited, for one that leaves and for one with an
-/// account of another owner; each step that is missing.
-struct Life<'h> {
-    hub: &'h Hub,
-    round: usize,
-    /// Whether the MultiKueueConfig has to be created; else, it has to be changed.
-    lists_anew: bool,
-}
-
-impl Life<'_> {
-    fn cluster(&self, what: &str) -> String {
-        format!("{what}-{}", self.round)
-    }
-
-    /// An object whose Placement decides for the cluster that joins.
-    fn placed(&self) -> Object {
-        let clusters = json!({ "placementRef": { "name": self.cluster("placement") } });
-        let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "clusters": clusters });
-        ocm::cluster_access("team", &self.cluster("placed"), &spec)
-    }
-
-    async fn prepare(&self) {
-        let foreign = self.cluster("foreign");
-        world::ensure_namespace(&self.hub.ocm, &foreign).await;
-        account(&foreign, "app").create(&self.hub.ocm).await.unwrap();
-        for cluster in ["edited", "leaves"] {
-            joins(self.hub, &self.cluster(cluster)).await;
-        }
-        let process = start(self.hub, COMPONENT).await;
-        for cluster in ["edited", "leaves"] {
-            equipped(self.hub, &self.cluster(cluster)).await;
-            queued(self.hub, &self.cluster(cluster)).await;
-        }
-        process.stop().await;
-        if self.lists_anew {
-            world::delete(&self.hub.ocm, &multi_kueue_config("multikueue")).await;
-        }
-        // One of ours by its labels, which an object has named before.
-        let clusters = json!({ "clusters": ["retired"] });
-        let labels = json!({ "name": self.retired().name(), "labels": marks() });
-        let retired = self.retired().field("metadata", labels).field("spec", clusters);
-        retired.create(&self.hub.ocm).await.unwrap();
-    }
-
-    fn retired(&self) -> Object {
-        multi_kueue_config(&self.cluster("retired"))
-    }
-
-    /// Frees places in the MultiKueueConfig.
-    async fn ends(&self) {
-        world::delete(&self.hub.ocm, &self.placed()).await;
-        for cluster in ["edited", "joins", "foreign", "late"] {
-            world::delete(&self.hub.ocm, &ManagedCluster::named(&self.cluster(cluster)).into()).await;
-        }
-    }
-
-    /// Everything that it reacts to.
-    async fn happens(&self) {
-        let edited = self.cluster("edited");
-        for object in [account(&edited, "app"), work(&edited, "app")] {
-            let spec = match object.namespace() {
-                Some(_) if object.name() == "app" => json!({ "rotation": { "validity": "1h" } }),
-                _ => json!({ "workload": { "manifests": [] } }),
-            };
-            merge(&self.hub.ocm, &object, &json!({ "spec": spec })).await;
-        }
-        let astray = json!({ "clusterSource": { "clusterProfileRef": { "name": "other" } } });
-        merge(&self.hub.ocm, &multi_kueue_cluster(&edited), &json!({ "spec": astray })).await;
-        world::delete(&self.hub.ocm, &ManagedCluster::named(&self.cluster("leaves")).into()).await;
-        for cluster in ["joins", "foreign"] {
-            joins(self.hub, &self.cluster(cluster)).await;
-        }
-        let decision = decision("team", &self.cluster("placement"));
-        world::create(&self.hub.ocm, [decision.clone(), self.placed()]).await;
-        world::merge_status(&self.hub.ocm, &decision, &decisions(&[&self.cluster("joins")])).await;
-        let set = self.cluster("set");
-        world::create(&self.hub.ocm, [ocm::cluster_set(&set), ocm::bound("team", &set)]).await;
-        let late = self.cluster("late");
-        world::ensure_namespace(&self.hub.ocm, &late).await;
-        ManagedCluster::named(&late).in_set(&set).create(&self.hub.ocm).await.unwrap();
-    }
-
-    /// The steps that are missing.
-    async fn missing(&self) -> Vec<&'static str> {
-        let ocm = &self.hub.ocm;
-        let shown = async |object: Object| get(ocm, &object).await.unwrap_or_default();
-        let (joins, late) = (self.cluster("joins"), self.cluster("late"));
-        let (edited, leaves, foreign) =
-            (self.cluster("edited"), self.cluster("leaves"), self.cluster("foreign"));
-        let validity = shown(account(&edited, "app")).await["spec"]["rotation"]["validity"].clone();
-        let manifests = shown(work(&edited, "app")).await["spec"]["workload"]["manifests"].clone();
-        let events = world::events(ocm, &account(&foreign, "app"), "ForeignAccount").await;
-        let profile = shown(multi_kueue_cluster(&edited)).await["spec"]["clusterSource"].clone();
-        let listed = [is_queued(self.hub, &joins).await, is_queued(self.hub, &late).await];
-        [
-            ("account", shown(account(&joins, "app")).await.is_object()),
-            ("permissions", shown(work(&joins, "app")).await.is_object()),
-            ("account of the late cluster", shown(account(&late, "app")).await.is_object()),
-            ("account by a Placement", shown(account(&joins, self.placed().name())).await.is_object()),
-            ("status", shown(self.placed()).await["status"]["observedGeneration"] == 1),
-            ("repair of the account", validity == "8640h0m0s"),
-            ("repair of the permissions", manifests.as_array().is_some_and(|list| list.len() == 2)),
-            ("end of the account", shown(account(&leaves, "app")).await.is_null()),
-            ("end of the permissions", shown(work(&leaves, "app")).await.is_null()),
-            ("Event", !events.is_empty()),
-            ("MultiKueueCluster", shown(multi_kueue_cluster(&joins)).await.is_object()),
-            ("repair of the MultiKueueCluster", profile["clusterProfileRef"]["name"] == edited),
-            ("end of the MultiKueueCluster", shown(multi_kueue_cluster(&leaves)).await.is_null()),
-            ("MultiKueueConfig", listed == [true, true]),
-            ("end of the retired MultiKueueConfig", shown(self.retired()).await.is_null()),
-        ]
-        .into_iter()
-        .filter_map(|(what, is_there)| (!is_there).then_some(what))
-        .collect()
-    }
-}
-
-#[tokio::test]
-async fn each_permission_of_consumer_access_is_missed() {
-    let hub = hub().await;
-    install_placement_decisions(&hub).await;
-    ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
-    let mut round = 0;
-    for role in roles() {
-        let given = get(&hub.ocm, &role).await.unwrap()["rules"].clone();
-        for (index, rule) in given.as_array().unwrap().iter().enumerate() {
-            for verb in rule["verbs"].as_array().unwrap() {
-                for resource in rule["resources"].as_array().unwrap() {
-                    round += 1;
-                    let lists_anew = verb == "create" && resource == "multikueueconfigs";
-                    let life = Life { hub: &hub, round, lists_anew };
-                    life.prepare().await;
-                    // The rule without the verb for this resource, and the other resources as they are.
-                    let mut fewer = given.clone();
-                    let rest: Vec<&Value> =
-                        rule["resources"].as_array().unwrap().iter().filter(|it| *it != resource).collect();
-                    let mut kept = rule.clone();
-                    kept["verbs"].as_array_mut().unwrap().retain(|it| it != verb);
-                    kept["resources"] = json!([resource]);
-                    let mut others = rule.clone();
-                    others["resources"] = json!(rest);
-                    let rules = fewer.as_array_mut().unwrap();
-                    rules.remove(index);
-                    rules.extend([kept, others].into_iter().filter(|rule| {
-                        !rule["verbs"].as_array().unwrap().is_empty()
-                            && !rule["resources"].as_array().unwrap().is_empty()
-                    }));
-                    if resource == "leases" && verb == "create" {
-                        let lease = ("coordination.k8s.io", "v1", "Lease");
-                        let lease =
-                            Object::new(lease, "leases", Some("addons"), "hub-addons-consumer-access");
-                        world::delete(&hub.ocm, &lease).await;
-                    }
-                    let permission = (verb.as_str().unwrap(), resource.as_str().unwrap());
-                    let (happens, missing) = (async || life.happens().await, async || life.missing().await);
-                    is_missed(&hub, &role, permission, [&fewer, &given], happens, missing).await;
-                    life.ends().await;
-                }
-            }
-        }
-    }
-}
-
-/// Without a permission, by fewer rules of its role, the process is refused and something is missing, until it has the
-/// given ones.
-async fn is_missed(
-    hub: &Hub,
-    role: &Object,
-    (verb, resource): (&str, &str),
-    [fewer, given]: [&Value; 2],
-    happens: impl AsyncFnOnce(),
-    missing: impl AsyncFn() -> Vec<&'static str>,
-) {
-    merge(&hub.ocm, role, &json!({ "rules": fewer })).await;
-    let mark = hub.audit().mark().await.unwrap();
-    let process = start(hub, COMPONENT).await;
-    happens().await;
-    eventually(&format!("{verb} {resource} is missed"), SOON, async || {
-        let requests = hub.audit().since(&mark).await.unwrap().of_user(&user(COMPONENT));
-        let is_asked = |name: &str, sub: &str| [name, sub].join("/").trim_end_matches('/') == resource;
-        requests.count(|it| it.code == 403 && it.verb == verb && is_asked(&it.resource, &it.subresource)) > 0
-    })
-    .await;
-    // A watch that is refused is replaced by lists.
-    if verb != "watch" {
-        assert!(!missing().await.is_empty(), "nothing is missing without {verb} {resource}");
-    }
-    process.stop().await;
-    merge(&hub.ocm, role, &json!({ "rules": given })).await;
-    let process = start(hub, COMPONENT).await;
-    eventually(&format!("with {verb} {resource}, nothing is missing"), SOON, async || {
-        let missing = missing().await;
-        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
-    })
-    .await;
-    process.stop().await;
 }
 
 /// An account as consumer access creates it.

@@ -164,7 +164,7 @@ async fn what_is_not_the_charts_stays_when_it_changes_and_when_it_goes() {
     let before = users().await;
     for values in [
         &[PROXY, "credentials.secretAccess=cluster"][..],
-        &[PROXY, "profiles.split=true", "policies.enabled=false", "credentials.acceptUnpinnedRights=true"],
+        &[PROXY, "policies.enabled=false", "credentials.secretAccess=cluster"],
         &[PROXY, "featureGates.clusterProfileCredSyncer=false"],
         &[PROXY],
     ] {
@@ -208,7 +208,7 @@ async fn pods_are_taken_where_pod_security_is_restricted() {
     let hub = hub().await;
     let restricted = ocm::namespace(NAMESPACE).label("pod-security.kubernetes.io/enforce", "restricted");
     restricted.create(&hub.ocm).await.unwrap();
-    install(&hub, &[PROXY, "profiles.split=true"]).await;
+    install(&hub, &[PROXY, "consumerAccess.enabled=true"]).await;
     let deployments: Api<Deployment> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
     let pods: Api<Pod> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
     let deployments = deployments.list(&ListParams::default()).await.unwrap().items;
@@ -394,10 +394,9 @@ async fn notes_warn_of_problems_on_the_hub() {
     manager.create(&hub.ocm).await.unwrap();
     let notes = install(&hub, &[PROXY, "computeBound=true"]).await;
     assert!(notes.contains(theirs) && notes.contains("computeBound is on"), "{notes}");
-    let unpinned = ["policies.enabled=false", "credentials.acceptUnpinnedRights=true"];
+    let unpinned = ["policies.enabled=false", "credentials.secretAccess=cluster"];
     let notes = install(&hub, &[&[PROXY, "featureGates.clusterProfile=false"], &unpinned[..]].concat()).await;
     assert!(!notes.contains(theirs) && notes.contains("the admission policies are off"), "{notes}");
-    assert!(notes.contains("credential rights can give itself every Secret"), "{notes}");
 }
 
 #[tokio::test]
@@ -406,7 +405,6 @@ async fn a_namespace_that_is_missing_is_reported_before_anything_is_applied() {
     for (values, words) in [
         (
             &[
-                "accessProvider.source=static",
                 "accessProvider.static.server=https://proxy.example/{cluster}",
                 "accessProvider.static.ca=configmap/nowhere/ca/ca.crt",
             ][..],

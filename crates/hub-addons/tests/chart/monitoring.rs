@@ -57,9 +57,7 @@ fn gates() -> impl Iterator<Item = BTreeMap<&'static str, bool>> {
 
 #[tokio::test]
 async fn the_rules_are_what_prometheus_takes() {
-    for values in
-        [ALL, WITH_CONSUMER, &[ALERTS, "profiles.split=true"], &[ALERTS, "credentials.secretAccess=cluster"]]
-    {
+    for values in [ALL, WITH_CONSUMER, &[ALERTS, "credentials.secretAccess=cluster"]] {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("rules.yaml");
         fs::write(&file, rules(&rendered::groups(values).await)).unwrap();
@@ -93,51 +91,49 @@ async fn each_alert_fires_when_it_should_and_not_otherwise() {
 #[tokio::test]
 async fn an_alert_is_there_with_the_gate_that_it_is_about_and_looks_where_it_runs() {
     let owners = [
-        ("HubAddonsProfileBlocked", "clusterProfile", ["profiles", "projector"]),
-        ("HubAddonsTrustAnchorExpiry", "clusterProfileAccessProvider", ["profiles", "access"]),
-        ("HubAddonsServerCheck", "clusterProfileAccessProvider", ["profiles", "access"]),
-        ("HubAddonsServerCertificateExpiry", "clusterProfileAccessProvider", ["profiles", "access"]),
-        ("HubAddonsAccessProviderUnknown", "clusterProfileAccessProvider", ["profiles", "access"]),
-        ("HubAddonsEndpointRefused", "clusterProfileDirectAccessProvider", ["profiles", "access"]),
-        ("HubAddonsTokenExpiry", "clusterProfileCredSyncer", ["credentials"; 2]),
-        ("HubAddonsTokenExpired", "clusterProfileCredSyncer", ["credentials"; 2]),
-        ("HubAddonsSyncLag", "clusterProfileCredSyncer", ["credentials"; 2]),
-        ("HubAddonsCredentialsWithheld", "clusterProfileCredSyncer", ["credentials"; 2]),
+        ("HubAddonsProfileBlocked", "clusterProfile", "profiles"),
+        ("HubAddonsTrustAnchorExpiry", "clusterProfileAccessProvider", "profiles"),
+        ("HubAddonsServerCheck", "clusterProfileAccessProvider", "profiles"),
+        ("HubAddonsServerCertificateExpiry", "clusterProfileAccessProvider", "profiles"),
+        ("HubAddonsAccessProviderUnknown", "clusterProfileAccessProvider", "profiles"),
+        ("HubAddonsEndpointRefused", "clusterProfileDirectAccessProvider", "profiles"),
+        ("HubAddonsTokenExpiry", "clusterProfileCredSyncer", "credentials"),
+        ("HubAddonsTokenExpired", "clusterProfileCredSyncer", "credentials"),
+        ("HubAddonsSyncLag", "clusterProfileCredSyncer", "credentials"),
+        ("HubAddonsCredentialsWithheld", "clusterProfileCredSyncer", "credentials"),
     ];
     let known = alerts(ALL).await.iter().map(Alert::name).collect::<BTreeSet<_>>();
     let of_all = |alert: &&String| !owners.iter().any(|(owned, _, _)| owned == alert);
     let of_all: BTreeSet<_> = known.iter().filter(of_all).collect();
     assert_eq!(known.len(), of_all.len() + owners.len(), "an alert that is listed here is not rendered");
     for gates in gates() {
-        for split in [false, true] {
-            let mut values: Vec<_> =
-                gates.iter().map(|(gate, is_on)| format!("featureGates.{gate}={is_on}")).collect();
-            values.extend([ALERTS.to_owned(), format!("profiles.split={split}")]);
-            let values: Vec<_> = values.iter().map(String::as_str).collect();
-            let all = objects(&values).await;
-            let (rendered, jobs) = (alerts_of(&all), rendered::jobs(&all));
-            let names: BTreeSet<_> = rendered.iter().map(Alert::name).collect();
-            for (alert, gate, components) in owners {
-                assert_eq!(names.contains(alert), gates[gate], "{alert} with {values:?}");
-                for alert in rendered.iter().filter(|it| it.name() == alert) {
-                    let job = format!("hub-addons-{}", components[usize::from(split)]);
-                    for selector in Expression::parse(alert.expression()).selectors {
-                        assert_eq!(selector.values_of("job"), [job.as_str()], "{}", alert.name());
-                    }
+        let mut values: Vec<_> =
+            gates.iter().map(|(gate, is_on)| format!("featureGates.{gate}={is_on}")).collect();
+        values.push(ALERTS.to_owned());
+        let values: Vec<_> = values.iter().map(String::as_str).collect();
+        let all = objects(&values).await;
+        let (rendered, jobs) = (alerts_of(&all), rendered::jobs(&all));
+        let names: BTreeSet<_> = rendered.iter().map(Alert::name).collect();
+        for (alert, gate, component) in owners {
+            assert_eq!(names.contains(alert), gates[gate], "{alert} with {values:?}");
+            for alert in rendered.iter().filter(|it| it.name() == alert) {
+                let job = format!("hub-addons-{component}");
+                for selector in Expression::parse(alert.expression()).selectors {
+                    assert_eq!(selector.values_of("job"), [job.as_str()], "{}", alert.name());
                 }
             }
-            assert!(of_all.iter().all(|alert| names.contains(*alert)), "{names:?} with {values:?}");
-            // There are no alerts about what does not run, and every running component is covered.
-            let selectors = |alert: &Alert| Expression::parse(alert.expression()).selectors;
-            let looks: BTreeSet<String> = rendered
-                .iter()
-                .flat_map(selectors)
-                .flat_map(|selector| {
-                    selector.values_of("job").iter().map(ToString::to_string).collect::<Vec<_>>()
-                })
-                .collect();
-            assert_eq!(looks, jobs, "with {values:?}");
         }
+        assert!(of_all.iter().all(|alert| names.contains(*alert)), "{names:?} with {values:?}");
+        // There are no alerts about what does not run, and every running component is covered.
+        let selectors = |alert: &Alert| Expression::parse(alert.expression()).selectors;
+        let looks: BTreeSet<String> = rendered
+            .iter()
+            .flat_map(selectors)
+            .flat_map(|selector| {
+                selector.values_of("job").iter().map(ToString::to_string).collect::<Vec<_>>()
+            })
+            .collect();
+        assert_eq!(looks, jobs, "with {values:?}");
     }
 }
 
@@ -288,7 +284,7 @@ async fn every_query_of_the_dashboard_is_promql() {
 async fn the_monitor_scrapes_every_component_under_the_job_that_alerts_ask_for() {
     let monitored =
         ["monitoring.serviceMonitor.enabled=true", "monitoring.serviceMonitor.labels.team=platform"];
-    let all = objects(&[monitored[0], monitored[1], "profiles.split=true"]).await;
+    let all = objects(&[monitored[0], monitored[1], "consumerAccess.enabled=true"]).await;
     let of_kind = |kind: &str| all.iter().filter(|it| it["kind"] == kind).cloned().collect::<Vec<_>>();
     let monitors = of_kind("ServiceMonitor");
     let [monitor] = &monitors[..] else { panic!("{monitors:?}") };

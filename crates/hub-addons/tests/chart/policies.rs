@@ -49,7 +49,7 @@ fn lists(lists: Flavour) -> local_hub::HubBuilder {
 async fn judged(hub: &Hub, cases: Vec<Case>) {
     for (who, attempt, expected) in cases {
         let name = match who {
-            "profiles" | "projector" | "access" | "credentials" => user(who),
+            "profiles" | "credentials" => user(who),
             other => other.to_owned(),
         };
         let client = hub.client_like(&name, MASTERS).await.unwrap();
@@ -215,15 +215,25 @@ async fn the_writer_of_profiles_is_held_to_ours_where_v1alpha2_is_served() {
 }
 
 #[tokio::test]
-async fn where_two_processes_write_profiles_each_is_held_to_its_part() {
+async fn a_process_that_writes_a_part_of_profiles_is_held_to_it() {
     // The policies for others would refuse some of it as well.
-    let exempt = format!("policies.clusterManagers.users={{{},{}}}", user("projector"), user("access"));
-    let values = ["profiles.split=true", &exempt];
-    let hub = installed(lists(Flavour::Atomic), &values, &["projector", "access"]).await;
-    let (ours, _) = profiles(&hub).await;
+    let exempt = format!("policies.clusterManagers.users={{{},{}}}", user("projector"), user("profiles"));
     let foreign = provider("theirs", "https://theirs.example");
     let our = entry("https://cluster-proxy-addon-user.proxy:9092/c1", "c1");
-    let only_status = Some("this component may only write the status of profiles");
+    let version = json!({ "version": { "kubernetes": "v2" } });
+    let without = async |gate: &str| {
+        let off = format!("featureGates.{gate}=false");
+        let hub = installed(lists(Flavour::Atomic), &[&off, &exempt], &["profiles"]).await;
+        let (ours, _) = profiles(&hub).await;
+        (hub, ours)
+    };
+    let (hub, ours) = without("clusterProfileAccessProvider").await;
+    let others = Some("in the status, this component may only write version, properties, conditions");
+    let entries = PatchStatus(ours.clone(), json!({ "accessProviders": [our, foreign] }));
+    let cases = vec![("profiles", PatchStatus(ours, version.clone()), None), ("profiles", entries, others)];
+    judged(&hub, cases).await;
+
+    let (hub, ours) = without("clusterProfile").await;
     // The largest possible profile: its comparison must stay below the API server's cost limit for expressions.
     let much: Vec<_> =
         (0..700).map(|i| json!({ "name": format!("p{i}"), "value": "x".repeat(1024) })).collect();
@@ -231,32 +241,18 @@ async fn where_two_processes_write_profiles_each_is_held_to_its_part() {
     merge_status(&projector, &ours, &json!({ "properties": much })).await;
     let mut large = our.clone();
     large["cluster"]["certificate-authority-data"] = json!("QUFB".repeat(64 * 1024 / 3));
-    judged(
-        &hub,
-        vec![
-            ("projector", PatchStatus(ours.clone(), json!({ "version": { "kubernetes": "v2" } })), None),
-            (
-                "projector",
-                PatchStatus(ours.clone(), json!({ "accessProviders": [our, foreign] })),
-                Some("in the status, this component may only write version, properties, conditions"),
-            ),
-            ("access", PatchStatus(ours.clone(), json!({ "accessProviders": [large, foreign] })), None),
-            (
-                "access",
-                PatchStatus(ours.clone(), json!({ "version": { "kubernetes": "v2" } })),
-                Some("in the status, this component may only write accessProviders"),
-            ),
-            (
-                "access",
-                PatchStatus(ours.clone(), json!({ "conditions": null })),
-                Some("in the status, this component may only write accessProviders"),
-            ),
-            ("access", Create(credentials::profile("default", "c2")), only_status),
-            ("access", Patch(ours.clone(), labels(&json!({ "a": "b" }))), only_status),
-            ("access", Delete(ours), only_status),
-        ],
-    )
-    .await;
+    let only_status = Some("this component may only write the status of profiles");
+    let only_entries = Some("in the status, this component may only write accessProviders");
+    let cases = [
+        (PatchStatus(ours.clone(), json!({ "accessProviders": [large, foreign] })), None),
+        (PatchStatus(ours.clone(), version), only_entries),
+        (PatchStatus(ours.clone(), json!({ "conditions": null })), only_entries),
+        (Create(credentials::profile("default", "c2")), only_status),
+        (Patch(ours.clone(), labels(&json!({ "a": "b" }))), only_status),
+        (Delete(ours), only_status),
+    ];
+    judged(&hub, cases.into_iter().map(|(attempt, expected)| ("profiles", attempt, expected)).collect())
+        .await;
 }
 
 /// A Secret as the syncer creates it for an account of cluster `c1`, with edited metadata.
@@ -669,8 +665,6 @@ async fn no_expression_has_a_warning() {
     let labels = "policies.protectClusterSets.enabled=true";
     let hub = installed(LocalHub::builder(), &[direct, access, own, labels], &[]).await;
     let mut known = warnings(&hub).await;
-    install(&hub, &["accessProvider.clusterProxy.namespace=proxy", "profiles.split=true", direct]).await;
-    known.extend(warnings(&hub).await);
     assert!(known.len() > 10, "{known:?}");
     known.retain(|_, warnings| !warnings.is_empty());
     assert!(known.is_empty(), "{known:#?}");

@@ -26,7 +26,7 @@ const RECORD: &str = "RECORD";
 /// What differs most, under the name that records use.
 const VARIANTS: [(&str, &[&str]); 12] = [
     ("default", &[]),
-    ("every gate, split", &["profiles.split=true", "featureGates.clusterProfileDirectAccessProvider=true"]),
+    ("every gate", &["featureGates.clusterProfileDirectAccessProvider=true"]),
     ("rights to all Secrets, no policies", &["credentials.secretAccess=cluster", "policies.enabled=false"]),
     (
         "the projector alone",
@@ -37,7 +37,6 @@ const VARIANTS: [(&str, &[&str]); 12] = [
         &[
             "featureGates.clusterProfile=false",
             "featureGates.clusterProfileCredSyncer=false",
-            "accessProvider.source=static",
             "accessProvider.static.server=https://proxy.example/{cluster}",
             "accessProvider.static.ca=configmap/proxy/ca/ca.crt",
         ],
@@ -51,7 +50,7 @@ const VARIANTS: [(&str, &[&str]); 12] = [
         &[
             "userServer.enabled=true",
             "userServer.certificateSecret=user-server-tls",
-            "userServer.ca.name=user-server-ca",
+            "userServer.ca=configmap/user-server-ca/ca.crt",
             "userServer.namespaces={team}",
         ],
     ),
@@ -215,7 +214,6 @@ fn combinations() -> Vec<Vec<String>> {
         "featureGates.clusterProfileAccessProvider",
         "featureGates.clusterProfileCredSyncer",
         "featureGates.clusterProfileDirectAccessProvider",
-        "profiles.split",
     ];
     let all = (0..1 << switches.len()).flat_map(|bits: u32| {
         ["granted", "cluster"].map(|access| {
@@ -228,7 +226,7 @@ fn combinations() -> Vec<Vec<String>> {
     // Without a gate there is nothing to run; without the syncer it is one which Secrets it may touch.
     let is_on = |values: &[String], gate: usize| values[gate].ends_with("true");
     let sensible = |values: &Vec<String>| {
-        (0..4).any(|gate| is_on(values, gate)) && (is_on(values, 2) || values[5].ends_with("granted"))
+        (0..4).any(|gate| is_on(values, gate)) && (is_on(values, 2) || values[4].ends_with("granted"))
     };
     all.filter(sensible).collect()
 }
@@ -241,7 +239,7 @@ async fn rights_are_as_narrow_as_they_can_be_whatever_is_on() {
         Ok::<_, ()>(())
     });
     let count = judged.buffer_unordered(4).try_fold(0, |count, ()| async move { Ok(count + 1) }).await;
-    assert_eq!(count, Ok(46));
+    assert_eq!(count, Ok(23));
 }
 
 fn rights_are_narrow(values: &[&str], objects: &[Value]) {
@@ -373,8 +371,6 @@ async fn the_program_takes_the_arguments_of_every_deployment() {
         "accessProvider.name=mine",
         "accessProvider.caOverlap=0",
         "accessProvider.clusterProxy.requireAddon=false",
-        "accessProvider.direct.name=direct",
-        "accessProvider.direct.allowLocal=true",
         "featureGates.clusterProfileDirectAccessProvider=true",
         "log.format=json",
         "log.level=hub_runtime=debug",
@@ -425,12 +421,11 @@ async fn values_for_one_object_are_on_that_object_only() {
         "credentials.resources.limits.memory=2Gi",
         "podDisruptionBudget.maxUnavailable=50%",
         "topologySpreadConstraints[0].topologyKey=rack",
-        "terminationGracePeriodSeconds=60",
         "networkPolicy.apiServerPorts={8443}",
         "networkPolicy.apiServerCidrs={10.0.0.0/8}",
         "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus",
         "policies.validationActions={Warn,Audit}",
-        "credentials.acceptUnpinnedRights=true",
+        "credentials.secretAccess=cluster",
         "credentials.protectedNamespaces={vault,kube-*}",
     ];
     let objects = render("hub-addons", &values).await;
@@ -438,7 +433,6 @@ async fn values_for_one_object_are_on_that_object_only() {
         assert_eq!(deployment["spec"]["replicas"], 3);
         assert_eq!(pod(deployment)["containers"][0]["resources"]["limits"]["memory"], memory);
         assert_eq!(pod(deployment)["topologySpreadConstraints"], json!([{ "topologyKey": "rack" }]));
-        assert_eq!(pod(deployment)["terminationGracePeriodSeconds"], 60);
     }
     let budgets = of_kind(&objects, "PodDisruptionBudget");
     assert!(budgets.len() == 2 && budgets.iter().all(|it| it["spec"]["maxUnavailable"] == "50%"));

@@ -263,23 +263,16 @@ async fn what_is_installed_works(lists: Flavour) {
 }
 
 #[tokio::test]
-async fn four_gates_in_three_processes_with_permissions_for_all_secrets_work() {
+async fn four_gates_with_permissions_for_all_secrets_work() {
     let values = [
-        "profiles.split=true",
         "credentials.secretAccess=cluster",
         "featureGates.clusterProfileDirectAccessProvider=true",
         "propagateLabels={region}",
     ];
-    let policies = [
-        "projector",
-        "access",
-        "credentials-secrets",
-        "credentials-accounts",
-        "manager-name",
-        "access-providers",
-    ];
+    let policies =
+        ["profiles", "credentials-secrets", "credentials-accounts", "manager-name", "access-providers"];
     let (hub, authority) = installed(Flavour::Atomic, &values, &policies).await;
-    let components = ["projector", "access", "credentials"];
+    let components = ["profiles", "credentials"];
     granted(&hub).await;
     let _all = start_all(&hub, &components).await;
     let config = json!({
@@ -330,7 +323,6 @@ async fn the_syncer_beside_a_projector_of_open_cluster_management_works() {
 #[tokio::test]
 async fn a_proxy_of_ones_own_and_the_user_server_are_trusted_by_config_maps() {
     let values = [
-        "accessProvider.source=static",
         "accessProvider.static.server=https://front.example/{cluster}",
         "accessProvider.static.ca=configmap/proxy/front/ca.crt",
         "userServer.enabled=true",

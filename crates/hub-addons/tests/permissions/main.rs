@@ -54,14 +54,12 @@ impl Permission {
     }
 }
 
-/// The part of a role in the chart: the controllers of profiles can be in one process or in three, and a Role for a
+/// The part of a role in the chart: credential rights run with the controllers of profiles or alone, and a Role for a
 /// consumer has its name.
 fn part(role: &str) -> String {
     let role = role.rsplit('/').next().unwrap_or(role);
     let of_consumer = role.split(':').take(2).collect::<Vec<_>>().join(":");
-    ["projector", "access", "rights"].iter().fold(of_consumer, |role, process| {
-        role.replace(&format!("hub-addons-{process}"), "hub-addons-profiles")
-    })
+    of_consumer.replace("hub-addons-rights", "hub-addons-profiles")
 }
 
 /// Reads what `hack/render.sh` has recorded: titles of objects, and indented rules.
@@ -130,7 +128,7 @@ fn each_permission_of_the_chart_is_used() {
 #[test]
 fn a_permission_is_used_by_a_request_that_its_own_role_has_allowed() {
     let permissions = rendered(
-        "# default\n\nClusterRole hub-addons-access\n  list,watch pods/log.group named c\n\
+        "# default\n\nClusterRole hub-addons-rights\n  list,watch pods/log.group named c\n\
          ClusterRole hub-addons-view-clusterprofiles\n  get x\nDeployment n/a-b\n  run\nRole n/d:e:f\n  create pods\n",
     );
     let shown: Vec<_> =

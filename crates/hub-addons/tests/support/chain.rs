@@ -95,7 +95,7 @@ pub async fn in_one_process() -> Stage {
             .unwrap();
         let server = format!("--access-provider-server={}/{{cluster}}", user_server.url());
         let ca = "--access-provider-ca=secret/proxy/user-server/tls.crt";
-        let arguments = ["--access-provider-source=static", &server, ca];
+        let arguments = [server.as_str(), ca];
         let addons = Mutex::new(vec![Addons::start(&hub, &arguments).await]);
         let arguments = arguments.map(str::to_owned).to_vec();
         let (profiles, syncer) = (user(), syncer_user());

@@ -166,7 +166,7 @@ fn values(arguments: &[&str], home: &str) -> Value {
         "credentials": {},
         // Tests create profiles as another cluster's projector would.
         "policies": { "clusterManagers": { "users": ["ocm"] } },
-        "accessProvider": { "clusterProxy": { "namespace": home }, "static": {}, "direct": {} },
+        "accessProvider": { "clusterProxy": { "namespace": home }, "static": {} },
     });
     for argument in arguments {
         let (flag, value) = argument.split_once('=').unwrap_or((argument, "true"));
@@ -195,12 +195,9 @@ fn values(arguments: &[&str], home: &str) -> Value {
             "--ca-overlap" => access["caOverlap"] = text(),
             "--server-check-interval" => access["serverCheckInterval"] = text(),
             "--access-provider-name" => access["name"] = text(),
-            "--access-provider-source" => access["source"] = text(),
             "--access-provider-server" => access["static"]["server"] = text(),
             "--access-provider-ca" => access["static"]["ca"] = text(),
             "--cluster-proxy-require-addon" => access["clusterProxy"]["requireAddon"] = truth(),
-            "--direct-access-provider-name" => access["direct"]["name"] = text(),
-            "--direct-allow-local" => access["direct"]["allowLocal"] = truth(),
             _ => panic!("the chart has no value for {argument}"),
         }
     }

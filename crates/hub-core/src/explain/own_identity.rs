@@ -8,7 +8,7 @@ use super::credential::{ACCOUNT, CONDITION_REPORTED, agent_command, condition};
 use super::observed::{ARGUMENTS, NO_KUBE_API_PROXY};
 use super::permission::{AccountPermission, not_applied};
 use super::{CheckResult, Code, Object, Pair, Step};
-use crate::access::{DEFAULT_OWN_IDENTITY_PROVIDER, Withheld};
+use crate::access::{OWN_IDENTITY_PROVIDER, Withheld};
 use crate::own_identity;
 
 impl Pair<'_> {
@@ -52,7 +52,7 @@ impl Pair<'_> {
         // The user server may be published by another name.
         let of_tokens = hub.access.provider();
         if self.profile().is_some_and(|it| !it.observed.has_other_access_provider(of_tokens)) {
-            let field = format!("status.accessProviders[{DEFAULT_OWN_IDENTITY_PROVIDER}]");
+            let field = format!("status.accessProviders[{OWN_IDENTITY_PROVIDER}]");
             if !own_identity::is_routable(&key.cluster) {
                 return Some(
                     step(Code::Withheld(Withheld::NameNotRoutable), self.profile_object()).fix_by_get(),

@@ -370,36 +370,35 @@ fn a_direct_entry_is_the_first_endpoint_that_may_be_published() {
     let (good, local, eks) =
         ("https://api.example:6443", "https://127.0.0.1:6443", "https://0ab.eks.example");
     let at = |url: &str, pem: &str| json!({ "url": url, "caBundle": data(pem) });
-    let offer = |fleet: &Fleet, allow_local| {
+    let offer = |fleet: &Fleet| {
         let (cluster, endpoints) = access::reported_endpoints(fleet, &of_cluster("c1"))?;
-        match access::offer_direct("direct", &cluster, &endpoints, allow_local) {
+        match access::offer_direct("direct", &cluster, &endpoints) {
             Offer::Publish(entry) => Ok(entry.cluster.unwrap().server),
             other => Err(other),
         }
     };
     let none = || Err(Offer::Withdraw(Withheld::NoEndpoint));
-    for (configs, strict, lenient) in [
-        (json!([]), none(), none()),
-        (json!([at(good, RSA)]), Ok(good.to_owned()), Ok(good.to_owned())),
-        (json!([at(local, RSA), at(good, RSA)]), Ok(good.to_owned()), Ok(local.to_owned())),
+    for (configs, expected) in [
+        (json!([]), none()),
+        (json!([at(good, RSA)]), Ok(good.to_owned())),
+        (json!([at(local, RSA), at(good, RSA)]), Ok(good.to_owned())),
         // EKS reports such hosts, and consumers accept DNS-1123 names only.
-        (json!([at("https://0AB.EKS.example", RSA)]), Ok(eks.to_owned()), Ok(eks.to_owned())),
-        (json!([at("http://api.example", RSA)]), none(), none()),
+        (json!([at("https://0AB.EKS.example", RSA)]), Ok(eks.to_owned())),
+        (json!([at("http://api.example", RSA)]), none()),
         // Without a CA bundle clients would trust the system's roots.
-        (json!([{ "url": good }, at(good, ""), at(good, "garbage")]), none(), none()),
+        (json!([{ "url": good }, at(good, ""), at(good, "garbage")]), none()),
     ] {
         let fleet = fleet_with(&configs);
-        assert_eq!(offer(&fleet, false), strict, "{configs}");
-        assert_eq!(offer(&fleet, true), lenient, "{configs}");
-        let findings = access::endpoint_findings(fleet.cluster(&"c1".into()).unwrap(), false);
-        let refused = configs.as_array().unwrap().len() - usize::from(strict.is_ok());
+        assert_eq!(offer(&fleet), expected, "{configs}");
+        let findings = access::endpoint_findings(fleet.cluster(&"c1".into()).unwrap());
+        let refused = configs.as_array().unwrap().len() - usize::from(expected.is_ok());
         assert_eq!(findings.len(), refused, "{configs}");
     }
     let mut unread = fleet_with(&json!([at(good, RSA)]));
     unread.set_read(Part::Clusters, false);
-    assert_eq!(offer(&unread, false), Err(Offer::Keep(Withheld::ConfigurationUnknown)));
+    assert_eq!(offer(&unread), Err(Offer::Keep(Withheld::ConfigurationUnknown)));
     assert_eq!(
-        offer(&Fleet::new(BoundSource::Status), false),
+        offer(&Fleet::new(BoundSource::Status)),
         Err(Offer::Withdraw(Withheld::NoCluster)),
         "a hub that does not have the cluster"
     );
