@@ -359,7 +359,6 @@ async fn a_name_may_look_like_a_number() {
         "propagateLabels": [number],
         "accessProvider": {
             "name": number,
-            "source": "static",
             "static": {
                 "server": "https://proxy.example/{cluster}",
                 "ca": format!("configmap/{number}/{number}/{number}"),
