@@ -4,18 +4,18 @@
     reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, iter};
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use hub_api::cluster_profile::Cluster;
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};
 use hub_core::access;
 use hub_core::claim_allow_list::ClaimAllowList;
 use hub_core::endpoint::ServerTemplate;
-use hub_core::protected::{self, ProtectedNamespaces};
+use hub_core::protected::ProtectedNamespaces;
 use hub_core::trust::CaReference;
 use jiff::SignedDuration;
 
@@ -41,8 +41,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Write one HTML file that shows which namespace reaches which cluster
     ///
-    /// The file loads nothing from elsewhere, and contains no secret. Settings of the controllers that differ from the
-    /// defaults are read from variables, such as HUB_ADDONS_COMPUTE_BOUND=true.
+    /// The file loads nothing from elsewhere, and contains no secret. Settings of the controllers that their Deployments
+    /// do not show are read from variables, such as HUB_ADDONS_COMPUTE_BOUND=true.
     Report(ReportArgs),
     /// Reach a cluster as an application does, and print every hop with its duration
     ///
@@ -181,17 +181,17 @@ pub enum ListOutput {
     Name,
 }
 
-/// The settings of the controllers, where they differ from the defaults.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Settings of the controllers")]
+/// The settings of the controllers. What is not set is read from their Deployments, and otherwise the default.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Settings of the controllers, by default those in their Deployments")]
 pub struct SetupArgs {
     /// Name of the cluster manager in ClusterProfiles
-    #[arg(long, env = "HUB_ADDONS_CLUSTER_MANAGER_NAME", value_name = "NAME", default_value = ManagerName::DEFAULT)]
-    pub cluster_manager_name: ManagerName,
+    #[arg(long, env = "HUB_ADDONS_CLUSTER_MANAGER_NAME", value_name = "NAME")]
+    pub cluster_manager_name: Option<ManagerName>,
 
     /// Name of the access provider in ClusterProfiles
-    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = access::DEFAULT_PROVIDER, value_parser = NonEmptyStringValueParser::new())]
-    pub access_provider_name: String,
+    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub access_provider_name: Option<String>,
 
     /// With a source other than cluster-proxy: URL of the server, with {cluster} in place of the cluster's name
     #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_SERVER", value_name = "URL")]
@@ -203,37 +203,58 @@ pub struct SetupArgs {
     pub access_provider_ca: Option<CaReference>,
 
     /// Expect access providers only for clusters that have the ManagedClusterAddOn cluster-proxy
-    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_REQUIRE_ADDON", value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = clap::ArgAction::Set)]
-    pub cluster_proxy_require_addon: bool,
+    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_REQUIRE_ADDON", value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub cluster_proxy_require_addon: Option<bool>,
 
     /// The namespaces that receive no credentials
-    #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES", default_value = protected::DEFAULT)]
-    pub protected_namespaces: ProtectedNamespaces,
+    #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES")]
+    pub protected_namespaces: Option<ProtectedNamespaces>,
 
     /// The cluster claims that ClusterProfiles show as properties, as NAME,*SUFFIX,PREFIX*
-    #[arg(
-        long,
-        env = "HUB_ADDONS_PROPAGATE_CLAIMS",
-        value_name = "CLAIMS",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub propagate_claims: ClaimAllowList,
+    #[arg(long, env = "HUB_ADDONS_PROPAGATE_CLAIMS", value_name = "CLAIMS")]
+    pub propagate_claims: Option<ClaimAllowList>,
 
     /// Take a ManagedClusterSetBinding as bound when its set exists
-    #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = clap::ArgAction::Set)]
-    pub compute_bound: bool,
+    #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub compute_bound: Option<bool>,
+}
+
+/// The settings as a command line of their own.
+#[derive(Debug, Parser)]
+struct Setup {
+    #[command(flatten)]
+    args: SetupArgs,
 }
 
 impl SetupArgs {
-    /// The defaults, and what the environment sets.
+    /// What the environment sets.
     pub(crate) fn of_environment() -> Self {
-        #[derive(clap::Parser)]
-        struct Alone {
-            #[command(flatten)]
-            setup: SetupArgs,
+        Setup::parse_from([""]).args
+    }
+
+    /// What the arguments of the controllers set, of which the first of each flag counts. A controller does not start
+    /// with an argument that is not valid.
+    pub(crate) fn of_controllers(arguments: &[String]) -> Self {
+        let command = Setup::command();
+        let flags = command.get_arguments().filter_map(|flag| Some(format!("--{}=", flag.get_long()?)));
+        let set = flags.filter_map(|flag| arguments.iter().find(|argument| argument.starts_with(&flag)));
+        Setup::try_parse_from(iter::once(&String::new()).chain(set)).map(|it| it.args).unwrap_or_default()
+    }
+
+    /// What is set here, and otherwise what is set there.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            cluster_manager_name: self.cluster_manager_name.or(other.cluster_manager_name),
+            access_provider_name: self.access_provider_name.or(other.access_provider_name),
+            access_provider_server: self.access_provider_server.or(other.access_provider_server),
+            access_provider_ca: self.access_provider_ca.or(other.access_provider_ca),
+            cluster_proxy_require_addon: self
+                .cluster_proxy_require_addon
+                .or(other.cluster_proxy_require_addon),
+            protected_namespaces: self.protected_namespaces.or(other.protected_namespaces),
+            propagate_claims: self.propagate_claims.or(other.propagate_claims),
+            compute_bound: self.compute_bound.or(other.compute_bound),
         }
-        <Alone as clap::Parser>::parse_from([""]).setup
     }
 }
 

@@ -24,13 +24,9 @@ const NAMED: usize = 3;
 const SERVERS: usize = 16;
 
 /// Explains the namespaces and clusters in the arguments.
-pub async fn explain(
-    hub: &Hub,
-    args: &ExplainArgs,
-    out: &mut impl Write,
-) -> Result<Conclusion, CommandError> {
-    let question = question(args).map_err(CommandError::Arguments)?;
-    let mut observed = Reading::new(hub, &question).observe(&args.setup).await?;
+pub async fn explain(hub: &Hub, args: ExplainArgs, out: &mut impl Write) -> Result<Conclusion, CommandError> {
+    let question = question(&args).map_err(CommandError::Arguments)?;
+    let mut observed = Reading::new(hub, &question).observe(args.setup).await?;
     if args.check_server {
         check_servers(&mut observed).await;
     }

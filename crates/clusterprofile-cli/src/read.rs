@@ -17,7 +17,9 @@ use hub_api::names::{
     AccountKey, AccountName, ClusterName, ClusterSetName, Namespace, ProfileKey, SecretKey,
 };
 use hub_api::secret::Secret;
-use hub_core::access::{AccessIndex, AccessSource, CLUSTER_PROXY, Known, serving_certificate};
+use hub_core::access::{
+    AccessIndex, AccessSource, CLUSTER_PROXY, DEFAULT_PROVIDER, Known, serving_certificate,
+};
 use hub_core::consumer_access::{AccessKind, AccessName, permissions_name};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
@@ -40,7 +42,7 @@ use serde_json::Value;
 use crate::args::SetupArgs;
 use crate::hub::{Hub, HubError};
 use crate::ocm;
-use crate::release::release_namespaces;
+use crate::release::{release_arguments, release_namespaces};
 use crate::requests::{get, kind, list, profile_version};
 
 /// Objects in namespaces, and the namespaces of which all were read.
@@ -122,34 +124,35 @@ impl<'a> Reading<'a> {
         (!clusters.is_empty()).then(|| clusters.iter().map(|it| Namespace::from(it.as_str())).collect())
     }
 
-    /// Reads the objects that the question depends on.
-    pub(crate) async fn observe(&self, setup: &SetupArgs) -> Result<Observed, HubError> {
+    /// Reads the objects that the question depends on. What `setup` leaves open is as the controllers run.
+    pub(crate) async fn observe(&self, setup: SetupArgs) -> Result<Observed, HubError> {
         let now = self.hub.now().await?;
-        let bound = if setup.compute_bound { BoundSource::Computed } else { BoundSource::Status };
-        let manager = setup.cluster_manager_name.clone();
+        let setup = setup.or(SetupArgs::of_controllers(&release_arguments(self.hub).await?));
+        let bound =
+            if setup.compute_bound.unwrap_or(false) { BoundSource::Computed } else { BoundSource::Status };
+        let manager = setup.cluster_manager_name.unwrap_or_default();
         let settings = ProjectionSettings {
             manager: manager.clone(),
-            propagated_claims: setup.propagate_claims.clone(),
+            propagated_claims: setup.propagate_claims.unwrap_or_default(),
             ..ProjectionSettings::default()
         };
-        let sync = SyncSettings {
-            manager,
-            protected: setup.protected_namespaces.clone(),
-            ..SyncSettings::default()
-        };
-        let source = match &setup.access_provider_server {
-            Some(server) => AccessSource::Static(server.clone()),
+        let protected = setup.protected_namespaces.unwrap_or_default();
+        let sync = SyncSettings { manager, protected, ..SyncSettings::default() };
+        let is_static = setup.access_provider_server.is_some();
+        let source = match setup.access_provider_server {
+            Some(server) => AccessSource::Static(server),
             None => AccessSource::ClusterProxy {
-                require_addon: setup.cluster_proxy_require_addon,
-                ca: setup.access_provider_ca.clone(),
+                require_addon: setup.cluster_proxy_require_addon.unwrap_or(true),
+                ca: setup.access_provider_ca,
             },
         };
-        let access = AccessIndex::new(&setup.access_provider_name, source, true);
+        let provider = setup.access_provider_name.as_deref().unwrap_or(DEFAULT_PROVIDER);
+        let access = AccessIndex::new(provider, source, true);
         let mut hub = Observed::new(now, settings, Fleet::new(bound), access, CredentialIndex::new(sync));
         self.fleet(&mut hub).await?;
         self.leases(&mut hub).await?;
         (hub.ocm_gates, hub.no_kube_api_proxy) = ocm::gates(self.hub).await?;
-        if setup.access_provider_server.is_none() {
+        if !is_static {
             self.proxy(&mut hub).await?;
         }
         self.profiles(&mut hub).await?;

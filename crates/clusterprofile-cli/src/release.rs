@@ -1,25 +1,49 @@
-//! Where a release of the chart is installed. Tenants can create Deployments and Leases with any name and label, but no
+//! Where a release of the chart is installed, and with which arguments. Tenants can create Deployments and Leases with any name and label, but no
 //! ClusterRoleBindings: those of the release show its namespace.
 
 use std::collections::BTreeSet;
 
+use hub_api::workloads::Deployment;
+use hub_core::access::Known;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::Api;
 use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
 
 use crate::hub::{Hub, HubError};
-use crate::requests::list;
+use crate::requests::{get, list};
 
 /// The label of the objects of a release.
 pub(crate) const RELEASE: &str = "app.kubernetes.io/part-of=hub-addons";
 
-/// The namespaces of releases; `None` without permission to list ClusterRoleBindings.
-pub(crate) async fn release_namespaces(hub: &Hub) -> Result<Option<BTreeSet<String>>, HubError> {
+/// The Deployments that releases may have, as namespaces and names: those of the ClusterRoleBindings and their subjects.
+/// `None` without permission to list ClusterRoleBindings.
+async fn deployments(hub: &Hub) -> Result<Option<BTreeSet<(String, String)>>, HubError> {
     let bindings: Api<ClusterRoleBinding> = Api::all(hub.client.clone());
     let bindings = list(&bindings, &ListParams::default().labels(RELEASE)).await?;
     Ok(bindings.map(|bindings| {
-        let subjects = bindings.into_iter().flat_map(|binding| binding.subjects.unwrap_or_default());
-        let accounts = subjects.filter(|subject| subject.kind == "ServiceAccount");
-        accounts.filter_map(|subject| subject.namespace).collect()
+        let of_binding = |binding: ClusterRoleBinding| {
+            let name = binding.name_any();
+            let accounts = binding.subjects.into_iter().flatten().filter(|it| it.kind == "ServiceAccount");
+            accounts.filter_map(move |account| Some((account.namespace?, name.clone())))
+        };
+        bindings.into_iter().flat_map(of_binding).collect()
     }))
+}
+
+/// The namespaces of releases; `None` without permission to list ClusterRoleBindings.
+pub(crate) async fn release_namespaces(hub: &Hub) -> Result<Option<BTreeSet<String>>, HubError> {
+    let deployments = deployments(hub).await?;
+    Ok(deployments.map(|deployments| deployments.into_iter().map(|(namespace, _)| namespace).collect()))
+}
+
+/// The arguments of the controllers of releases, as far as they can be read.
+pub(crate) async fn release_arguments(hub: &Hub) -> Result<Vec<String>, HubError> {
+    let mut arguments = Vec::new();
+    for (namespace, name) in deployments(hub).await?.unwrap_or_default() {
+        if let Known::Present(found) = get(&hub.api::<Deployment>(&(), Some(&namespace)), &name).await? {
+            let containers = found.spec.template.spec.containers.into_iter();
+            arguments.extend(containers.flat_map(|it| [it.command, it.args]).flatten().flatten());
+        }
+    }
+    Ok(arguments)
 }

@@ -35,7 +35,7 @@ pub(crate) async fn report(
 ) -> Result<Conclusion, CommandError> {
     let namespaces = args.namespace.iter().map(|it| Namespace::from(it.as_str())).collect();
     let question = Question { namespaces, all: true, ..Question::default() };
-    let observed = Reading::new(hub, &question).observe(&SetupArgs::of_environment()).await?;
+    let observed = Reading::new(hub, &question).observe(SetupArgs::of_environment()).await?;
     let explanation = explain::explain(&observed, &question);
     writeln!(out, "{}", page(&observed, &explanation).into_string())?;
     Ok(Conclusion::Fine)

@@ -85,10 +85,10 @@ async fn a_test_in_a_pod_says_what_it_lacks() {
 }
 
 /// A Deployment with a label of the release.
-fn deployment(namespace: &str, name: &str, image: &str) -> Object {
+pub fn deployment(namespace: &str, name: &str, image: &str, arguments: &[&str]) -> Object {
     let labels = json!({ "app.kubernetes.io/name": "hub-addons", "app.kubernetes.io/part-of": "hub-addons" });
     let template = json!({
-        "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "main", "image": image }] },
+        "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "main", "image": image, "args": arguments }] },
     });
     Object::new(("apps", "v1", "Deployment"), "deployments", Some(namespace), name)
         .label("app.kubernetes.io/name", "hub-addons")
@@ -97,7 +97,7 @@ fn deployment(namespace: &str, name: &str, image: &str) -> Object {
 }
 
 /// What shows the namespace of a release: tenants cannot create it.
-fn binding(namespace: &str) -> Object {
+pub fn binding(namespace: &str) -> Object {
     let role = json!({ "kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io" });
     let subject = json!({ "kind": "ServiceAccount", "namespace": namespace, "name": "hub-addons-profiles" });
     let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
@@ -115,17 +115,17 @@ async fn the_image_is_that_of_the_only_release_and_never_a_tenants() {
     let tries = async || run(&admin, &[&TEST[..], &["--service-account=app", "--timeout=1s"]].concat()).await;
     // The first of all images by name.
     world::create(&hub.ocm, [ocm::namespace("addons"), ocm::namespace("second")]).await;
-    deployment("team", "hub-addons", "a.evil.example/x").create(&hub.ocm).await.unwrap();
+    deployment("team", "hub-addons", "a.evil.example/x", &[]).create(&hub.ocm).await.unwrap();
     let ended = tries().await;
     assert!(ended.code == Some(2) && ended.stderr.contains("found no namespace of a release"), "{ended:?}");
 
-    let ours = deployment("addons", "hub-addons-profiles", "registry.example/hub-addons:1");
+    let ours = deployment("addons", "hub-addons-profiles", "registry.example/hub-addons:1", &[]);
     world::create(&hub.ocm, [binding("addons"), ours]).await;
     let ended = tries().await;
     let shown = "running registry.example/hub-addons:1 as the ServiceAccount team/app";
     assert!(ended.stderr.contains(shown) && ended.stderr.contains("has not ended"), "{ended:?}");
 
-    let other = deployment("addons", "hub-addons-credentials", "registry.example/hub-addons:2");
+    let other = deployment("addons", "hub-addons-credentials", "registry.example/hub-addons:2", &[]);
     other.create(&hub.ocm).await.unwrap();
     let ended = tries().await;
     assert!(ended.stderr.contains("found more than one image of the Deployments"), "{ended:?}");

@@ -7,6 +7,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::{CrdSet, LocalHub, ocm};
 use serde_json::{Value, json};
 
+use super::in_cluster::{binding, deployment};
 use super::plugin::{kubectl, run};
 use crate::support::{Hub, proxy, world};
 
@@ -95,6 +96,29 @@ async fn ocms_own_gate_beside_ours_is_found() {
     assert_eq!(enabling().await, ["cluster-manager"], "nothing shows that addons are in that namespace");
     proxy::configuration("platform").create(&hub.ocm).await.unwrap();
     assert_eq!(enabling().await, ["cluster-manager", name]);
+}
+
+#[tokio::test]
+async fn the_settings_are_those_with_which_the_controllers_run_and_never_a_tenants() {
+    let hub = hub().await;
+    let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
+    let profile = world::profile_of("fleet", "team", "berlin")
+        .label("x-k8s.io/cluster-manager", "fleet")
+        .label("open-cluster-management.io/cluster-name", "berlin");
+    profile.create(&hub.ocm).await.unwrap();
+    let is_foreign = async |more: &[&str]| {
+        let ended = run(&kubectl, &[&["explain", "--output=json"][..], more].concat()).await;
+        ended.problems().contains(&"ForeignProfile".to_owned())
+    };
+    let running = |namespace| {
+        let arguments = ["run", "--feature-gates=ClusterProfile=true", "--cluster-manager-name=fleet"];
+        deployment(namespace, "hub-addons-addons", "hub-addons", &arguments)
+    };
+    world::create(&hub.ocm, [ocm::namespace("addons"), binding("addons"), running("team")]).await;
+    assert!(is_foreign(&[]).await);
+    running("addons").create(&hub.ocm).await.unwrap();
+    assert!(!is_foreign(&[]).await);
+    assert!(is_foreign(&["--cluster-manager-name=open-cluster-management"]).await);
 }
 
 #[tokio::test]
