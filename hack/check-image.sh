@@ -117,7 +117,7 @@ run() {
 
 expect() { [ "$2" = "$3" ] || die "$1: $2 is not $3"; }
 
-version=$(cargo pkgid --package hub-addons | sed 's/.*[#@]//')
+version=$(hack/version.sh)
 for image in hub-addons cp-creds; do
   unpack "$image"
   config=$work/$image/config.json

@@ -82,7 +82,7 @@ mkdir -p "$target"
 target=$(cd "$target" && pwd)
 [ -n "$output" ] || output=$target/cli
 [ -n "$check" ] || mkdir -p "$output"
-version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)
+version=$(hack/version.sh)
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -160,7 +160,7 @@ build() {
   # If several prefixes match, the last one applies.
   flags=--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo$separator
   flags+=--remap-path-prefix=$root=/src$separator--remap-path-prefix=$target=/target
-  SDKROOT=$work/sdk CARGO_TARGET_DIR=$target CARGO_ENCODED_RUSTFLAGS=$flags \
+  SDKROOT=$work/sdk HUB_ADDONS_VERSION=$version CARGO_TARGET_DIR=$target CARGO_ENCODED_RUSTFLAGS=$flags \
     "$zigbuild" zigbuild --locked --package kubectl-clusterprofile --profile "$profile" --target "$triple" >&2
   built=$target/$triple/$profile/$(program_for "$1")
   if grep -qaF -e "$root/" -e "${CARGO_HOME:-$HOME/.cargo}/" "$built"; then

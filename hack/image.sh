@@ -13,7 +13,7 @@ initContainer that runs `cp-creds install DIR`). An image contains only static p
                    and the other one if a compiler for it is installed (Debian: gcc-aarch64-linux-gnu,
                    gcc-x86-64-linux-gnu)
   --output DIR     the directory for archives, SBOMs and digests; by default images/ in cargo's target directory
-  --tag TAG        by default the version in Cargo.toml
+  --tag TAG        by default the version (hack/version.sh)
   --profile NAME   cargo's profile for all programs, such as quick; by default release, and plugin for cp-creds
   --can            build nothing; the exit status is 0 if the images can be built here
   --no-sbom        create no SBOMs, which also avoids building cargo-cyclonedx
@@ -185,7 +185,7 @@ if [ -n "$can" ]; then
   can
   exit
 fi
-version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)
+version=$(hack/version.sh)
 [ -n "$tag" ] || tag=$version
 revision=$(git rev-parse HEAD 2>/dev/null || true)
 [ -z "$revision" ] || [ -z "$(git status --porcelain)" ] || revision+=-dirty

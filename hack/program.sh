@@ -81,6 +81,7 @@ flags=(
   "--remap-path-prefix=$root=/src"
   "--remap-path-prefix=$target=/target"
 )
+variables+=("HUB_ADDONS_VERSION=$(hack/version.sh)")
 variables+=("CARGO_ENCODED_RUSTFLAGS=$(IFS=$separator; echo "${flags[*]}")")
 env CARGO_TARGET_DIR="$target" "${variables[@]}" \
   cargo build --locked --package "$program" --profile "$profile" --target "$triple" >&2

@@ -20,6 +20,7 @@ Builds everything that a release publishes into one directory:
                    https://hub-addons.example in the chart
   --registry HOST  the registry that the images are pushed to; becomes the default of image.registry in the chart, as the
                    digest of hub-addons becomes that of image.digest
+  --artifact-hub ID the chart's repository on Artifact Hub: adds artifacthub-repo.yml, by which it verifies the publisher
   --arch ARCH      amd64 or arm64, of images and of the programs in cli/; can be repeated. By default both; fails if one
                    cannot be built
   --key KEY        sign with this key of cosign (a file, or a KMS URI)
@@ -41,18 +42,19 @@ die() { say "$@"; exit 1; }
 from=$PWD
 path() { case $1 in /*) echo "$1" ;; *) echo "$from/$1" ;; esac; }
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-output='' url='' registry='' key='' keyless='' images='' arches=() options=() cli=()
+output='' url='' registry='' hub_id='' key='' keyless='' images='' arches=() options=() cli=()
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit ;;
     --keyless) keyless=1; shift; continue ;;
-    --output | --url | --registry | --arch | --key | --images | --binaries | --profile) [ $# -gt 1 ] || { usage >&2; exit 2; } ;;
+    --output | --url | --registry | --artifact-hub | --arch | --key | --images | --binaries | --profile) [ $# -gt 1 ] || { usage >&2; exit 2; } ;;
     *) usage >&2; exit 2 ;;
   esac
   case $1 in
     --output) output=$(path "$2") ;;
     --url) url=${2%/} ;;
     --registry) registry=${2%/} ;;
+    --artifact-hub) hub_id=$2 ;;
     --arch) arches+=("$2") ;;
     --key) key=$2 ;;
     --images) images=$(path "$2") ;;
@@ -68,7 +70,7 @@ for os in linux darwin windows; do
   for arch in "${arches[@]}"; do cli+=(--platform "$os-$arch"); done
 done
 for tool in jq tar sha256sum; do command -v "$tool" >/dev/null || die "$tool is not installed"; done
-version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)
+version=$(hack/version.sh) base=$(hack/version.sh --base)
 [ -n "$output" ] || output=${CARGO_TARGET_DIR:-target}/release/$version
 [ ! -e "$output" ] || die "$output exists"
 # Building the images takes long: what the other steps need is checked first.
@@ -134,43 +136,59 @@ done
 cp -r charts/hub-addons "$work/hub-addons"
 # Placeholders in the source, and their values.
 if [ -n "$url" ]; then
+  at=v$version
+  [ "$version" = "$base" ] || at=$(git rev-parse HEAD)
   grep -rl 'https://hub-addons\.example' "$work/hub-addons" | while read -r file; do
-    sed -i "s#https://hub-addons\.example/\(blob\|raw\)/main/#$url/\1/v$version/#g; s#https://hub-addons\.example#$url#g" "$file"
+    sed -i "s#https://hub-addons\.example/\(blob\|raw\)/main/#$url/\1/$at/#g; s#https://hub-addons\.example#$url#g" "$file"
   done
 fi
 if [ -n "$registry" ]; then
-  sed -i "s#hub-addons\.example/\(hub-addons\|cp-creds\):#$registry/\1:#" "$work/hub-addons/Chart.yaml"
+  sed -i "s#hub-addons\.example/\(hub-addons\|cp-creds\):.*#$registry/\1:$version#" "$work/hub-addons/Chart.yaml"
   sed -i "s|^  registry: \"\"|  registry: \"$registry\"|" "$work/hub-addons/values.yaml"
 fi
 # What a tag refers to can change.
 sed -i "s|^  digest: \"\"|  digest: \"${digest_of[hub-addons]}\"|" "$work/hub-addons/values.yaml"
 "$helm" lint --strict --quiet "$work/hub-addons" >&2
-"$helm" package "$work/hub-addons" --destination "$output/charts" >/dev/null
+chart_version=$(awk '$1 == "version:" { print $2 }' "$work/hub-addons/Chart.yaml")${version#"$base"}
+"$helm" package "$work/hub-addons" --destination "$output/charts" --version "$chart_version" --app-version "$version" \
+  >/dev/null
 charts=("$output"/charts/*.tgz)
 chart=${charts[0]}
-chart_version=$("$helm" show chart "$chart" | awk '$1 == "version:" { print $2 }')
 
 # --- kubectl-clusterprofile ----------------------------------------------------------------------------
 
 hack/cli.sh --output "$output/cli" ${url:+--url "$url"} "${cli[@]}"
 
-# --- the OCI layout: the chart -------------------------------------------------------------------------
+# --- the OCI layout: the chart and its publisher ----------------------------------------------------------
+
+# artifact NAME CONFIG-TYPE CONFIG LAYER-TYPE LAYER ANNOTATIONS: adds an artifact of one layer to the layout.
+artifact() {
+  local digest size config layer
+  read -r digest size < <(add "$3")
+  config=$(descriptor "$2" "$digest" "$size")
+  read -r digest size < <(add "$5")
+  layer=$(descriptor "$4" "$digest" "$size")
+  jq -nc --arg type "$manifest" --argjson config "$config" --argjson layer "$layer" --argjson annotations "$6" \
+    '{schemaVersion: 2, mediaType: $type, config: $config, layers: [$layer], annotations: $annotations}' \
+    >"$work/artifact.json"
+  read -r digest size < <(add "$work/artifact.json")
+  descriptor "$manifest" "$digest" "$size" |
+    jq -c --arg name "$1" '.annotations = {"org.opencontainers.image.ref.name": $name}' >>"$work/index"
+}
 
 # In the format of helm push.
-"$helm" show chart "$chart" >"$work/chart.yaml"
 jq -nc --arg version "$chart_version" '{name: "hub-addons", version: $version, apiVersion: "v2", type: "application"}' \
   >"$work/config.json"
-read -r config config_size < <(add "$work/config.json")
-read -r layer layer_size < <(add "$chart")
-jq -nc --arg type "$manifest" --arg version "$chart_version" \
-  --argjson config "$(descriptor application/vnd.cncf.helm.config.v1+json "$config" "$config_size")" \
-  --argjson layer "$(descriptor application/vnd.cncf.helm.chart.content.v1.tar+gzip "$layer" "$layer_size")" \
-  '{schemaVersion: 2, mediaType: $type, config: $config, layers: [$layer],
-    annotations: {"org.opencontainers.image.title": "hub-addons", "org.opencontainers.image.version": $version}}' \
-  >"$work/chart.json"
-read -r digest size < <(add "$work/chart.json")
-descriptor "$manifest" "$digest" "$size" |
-  jq -c --arg name "chart-$chart_version" '.annotations = {"org.opencontainers.image.ref.name": $name}' >>"$work/index"
+artifact "chart-$chart_version" application/vnd.cncf.helm.config.v1+json "$work/config.json" \
+  application/vnd.cncf.helm.chart.content.v1.tar+gzip "$chart" "$(jq -nc --arg version "$chart_version" \
+  '{"org.opencontainers.image.title": "hub-addons", "org.opencontainers.image.version": $version}')"
+if [ -n "$hub_id" ]; then
+  echo "repositoryID: $hub_id" >"$work/artifacthub-repo.yml"
+  : >"$work/empty"
+  artifact artifact-hub application/vnd.cncf.artifacthub.config.v1+yaml "$work/empty" \
+    application/vnd.cncf.artifacthub.repository-metadata.layer.v1.yaml "$work/artifacthub-repo.yml" \
+    '{"org.opencontainers.image.title": "artifacthub-repo.yml"}'
+fi
 jq -sc --arg type "$index" '{schemaVersion: 2, mediaType: $type, manifests: .}' "$work/index" >"$output/oci/index.json"
 echo '{"imageLayoutVersion":"1.0.0"}' >"$output/oci/oci-layout"
 

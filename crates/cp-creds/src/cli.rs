@@ -13,7 +13,11 @@ use crate::server_url::ServerUrl;
 
 pub const HELP: &str = include_str!("help.txt");
 
-pub const VERSION: &str = concat!("cp-creds ", env!("CARGO_PKG_VERSION"), "\n");
+/// The version, which `hack/version.sh` sets for what is released or run in Pods.
+pub const VERSION: &str = match option_env!("HUB_ADDONS_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
 
 /// The default of `--timeout`.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -5,6 +5,7 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
+use crate::cli;
 use crate::server_url::ServerUrl;
 use crate::token::Token;
 
@@ -61,7 +62,7 @@ pub fn request(url: &ServerUrl, path: &str, token: Option<&Token>) -> Vec<u8> {
         "GET {} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\nUser-Agent: cp-creds/{}\r\nConnection: close\r\n",
         url.path_of(path),
         url.authority(),
-        env!("CARGO_PKG_VERSION"),
+        cli::VERSION,
     );
     if let Some(token) = token {
         head.push_str("Authorization: Bearer ");

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Box<dyn Error>> {
     let text = match command {
         Command::Help => cli::HELP.to_owned(),
-        Command::Version => cli::VERSION.to_owned(),
+        Command::Version => format!("cp-creds {}\n", cli::VERSION),
         Command::Install(directory) => {
             // Without /proc, fall back to the path of the call.
             let this =

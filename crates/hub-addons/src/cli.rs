@@ -25,7 +25,7 @@ pub use self::user_server::UserServerArgs;
 /// Controllers for a hub: for every ManagedClusterSet that is bound to a namespace, they maintain one ClusterProfile
 /// per cluster in that namespace, so that applications there find their clusters without kubeconfigs.
 #[derive(Debug, Parser)]
-#[command(name = "hub-addons", version, propagate_version = true)]
+#[command(name = "hub-addons", version = crate::VERSION, propagate_version = true)]
 pub struct Cli {
     /// The subcommand.
     #[command(subcommand)]

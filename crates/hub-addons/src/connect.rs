@@ -24,6 +24,7 @@ use tower::retry::RetryLayer;
 use tower::{BoxError, ServiceBuilder, ServiceExt as _, service_fn};
 use tracing::info;
 
+use crate::VERSION;
 use crate::connections::Connections;
 
 /// Timeout of a connection attempt, with its TLS handshake.
@@ -74,8 +75,8 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     config.default_retry = false;
     // Every kind of configuration is read again for new connections.
     config.root_cert_file = None;
-    let agent = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
-    config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
+    let agent = HeaderValue::try_from(format!("hub-addons/{VERSION}"));
+    config.headers.extend(agent.ok().map(|agent| (USER_AGENT, agent)));
     Ok(config)
 }
 

@@ -25,6 +25,12 @@ use tracing_subscriber::filter::{LevelFilter, ParseError};
 use crate::cli::{Cli, Command, HostArgs, InClusterTestArgs, LogFormat};
 use crate::error::RunError;
 
+/// The version, which `hack/version.sh` sets for what is released or run in Pods.
+pub const VERSION: &str = match option_env!("HUB_ADDONS_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 /// One thread: the controllers wait for the API server most of the time, and musl's allocator, which is compact, has
 /// one lock. A long list is decoded in portions, so that probes get a response and the Lease is renewed in between.
 #[tokio::main(flavor = "current_thread")]
@@ -54,7 +60,7 @@ async fn main() -> ExitCode {
         },
         Command::Crds(args) => printed(crds::crds(&args).await),
         Command::Cleanup(args) => printed(cleanup::cleanup(&args).await),
-        Command::Version => print(concat!("hub-addons ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
+        Command::Version => print(format!("hub-addons {VERSION}\n").as_bytes()),
     }
 }
 

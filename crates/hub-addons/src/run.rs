@@ -17,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use crate::VERSION;
 use crate::cli::RunArgs;
 use crate::connect;
 use crate::error::RunError;
@@ -44,7 +45,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         return Err(RunError::OneProviderName(name.clone()));
     }
     let signals = Signals::new().map_err(RunError::Signal)?;
-    let (health, metrics) = (Health::default(), Metrics::new(env!("CARGO_PKG_VERSION")));
+    let (health, metrics) = (Health::default(), Metrics::new(VERSION));
     serve::serve(&args.host, &health, &metrics).await?;
     let config = connect::config(args.kubeconfig.as_deref()).await?;
     let hub = config.cluster_url.clone();
@@ -72,7 +73,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         .add(access_settings, ConsumerAccess::new);
     let controllers = process.controllers.iter().map(|controller| controller.name());
     let controllers = controllers.collect::<Vec<_>>().join(",");
-    info!(version = env!("CARGO_PKG_VERSION"), %hub, controllers, "starting");
+    info!(version = VERSION, %hub, controllers, "starting");
 
     Ok(run_until_signal(process, signals).await?)
 }

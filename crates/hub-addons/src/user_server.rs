@@ -10,6 +10,7 @@ use hub_runtime::observe::serving_certificate::ServingCertificate;
 use tracing::info;
 use user_server::{Authority, UserServer, UserServerMetrics};
 
+use crate::VERSION;
 use crate::cli::UserServerArgs;
 use crate::connect;
 use crate::error::RunError;
@@ -22,7 +23,7 @@ const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 /// Serves until a signal arrives or an error ends it.
 pub async fn user_server(args: UserServerArgs) -> Result<(), RunError> {
     let mut signals = Signals::new().map_err(RunError::Signal)?;
-    let (metrics, of_server) = Metrics::with(env!("CARGO_PKG_VERSION"), UserServerMetrics::register);
+    let (metrics, of_server) = Metrics::with(VERSION, UserServerMetrics::register);
     let health = Health::default();
     serve::serve(&args.host, &health, &metrics).await?;
     let config = connect::config(args.kubeconfig.as_deref()).await?;
@@ -56,6 +57,6 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), RunError> {
     };
     let process = Process::new(setup)
         .add(Some(settings), |shared, settings| UserServer::new(shared, settings, listener, certificate));
-    info!(version = env!("CARGO_PKG_VERSION"), %hub, "starting");
+    info!(version = VERSION, %hub, "starting");
     Ok(run_until_signal(process, signals).await?)
 }

@@ -30,9 +30,15 @@ use object_names::visible;
 use tower::retry::RetryLayer;
 use tower::{BoxError, ServiceBuilder};
 
+/// The version, which `hack/version.sh` sets for what is released.
+const VERSION: &str = match option_env!("HUB_ADDONS_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 /// Shows which clusters a namespace can see on an Open Cluster Management hub, and why it cannot see or reach one
 #[derive(Debug, Parser)]
-#[command(name = "kubectl-clusterprofile", bin_name = "kubectl clusterprofile", version)]
+#[command(name = "kubectl-clusterprofile", bin_name = "kubectl clusterprofile", version = VERSION)]
 struct Cli {
     /// How the hub is reached.
     #[command(flatten)]

@@ -16,9 +16,21 @@ use serde_json::{Value, json};
 use super::tools::Tools;
 use crate::support::chart::{helm, repository, run};
 
+/// Runs a program as at the tag of a release.
 fn command(program: &str, directory: &Path, arguments: &[&str]) -> Output {
+    command_at(concat!("v", env!("CARGO_PKG_VERSION")), program, directory, arguments)
+}
+
+/// Runs a program as if the commit had this tag.
+fn command_at(tag: &str, program: &str, directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(directory).stdin(Stdio::null()).output().unwrap()
+    command
+        .args(arguments)
+        .current_dir(directory)
+        .env("RELEASE_TAG", tag)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 fn sha256(file: &Path) -> String {
@@ -121,7 +133,7 @@ async fn a_release_is_one_folder_that_is_whole() {
         let arguments = [&arguments[..], &binaries].concat();
         command(script.to_str().unwrap(), repository(), &[&arguments, more].concat())
     };
-    let ended = release(&["--registry", "registry.test/team"]);
+    let ended = release(&["--registry", "registry.test/team", "--artifact-hub", "an-id"]);
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 
     let sums = command("sha256sum", &output, &["--check", "--strict", "--quiet", "SHA256SUMS"]);
@@ -138,9 +150,12 @@ async fn a_release_is_one_folder_that_is_whole() {
         let name = entry["annotations"]["org.opencontainers.image.ref.name"].as_str().unwrap();
         let mut seen = Vec::new();
         follow(&layout, entry, &mut seen);
-        let expected = if name.starts_with("chart-") { "helm.chart.content" } else { "image.manifest" };
+        let kinds =
+            [("chart-", "helm.chart.content"), ("artifact-hub", "artifacthub.repository-metadata.layer")];
+        let kind = kinds.into_iter().find(|(prefix, _)| name.starts_with(prefix));
+        let expected = kind.map_or("image.manifest", |(_, kind)| kind);
         assert!(seen.iter().any(|kind| kind.contains(expected)), "{name}: {seen:?}");
-        if !name.starts_with("chart-") {
+        if kind.is_none() {
             let blob = entry["digest"].as_str().unwrap().replace(':', "/");
             let index: Value =
                 serde_json::from_slice(&fs::read(layout.join("blobs").join(blob)).unwrap()).unwrap();
@@ -154,7 +169,7 @@ async fn a_release_is_one_folder_that_is_whole() {
         }
         names.push(name.split('-').next().unwrap().to_owned());
     }
-    assert_eq!(names, ["hub", "cp", "chart"]);
+    assert_eq!(names, ["hub", "cp", "chart", "artifact"]);
 
     // The chart is of its publisher.
     let charts: Vec<_> =
@@ -189,7 +204,7 @@ fn a_release_of_one_architecture_has_the_programs_of_this_architecture_alone() {
     let release = |arch: &str| {
         let [images, binaries, output] = [&images, &binaries, &output].map(|path| path.to_str().unwrap());
         let arguments = ["--images", images, "--binaries", binaries, "--output", output, "--arch", arch];
-        command(script.to_str().unwrap(), repository(), &arguments)
+        command_at("", script.to_str().unwrap(), repository(), &arguments)
     };
     // What is missing is found before anything is written.
     let ended = release("amd64");
@@ -204,7 +219,12 @@ fn a_release_of_one_architecture_has_the_programs_of_this_architecture_alone() {
     let archives = fs::read_dir(output.join("cli")).unwrap().map(|it| it.unwrap().file_name().into_string());
     let mut archives: Vec<_> = archives.map(Result::unwrap).collect();
     archives.sort();
-    let version = env!("CARGO_PKG_VERSION");
+    // Without a tag, everything is named after the commit.
+    let version = command_at("", "hack/version.sh", repository(), &[]).stdout;
+    let version = String::from_utf8(version).unwrap().trim_end().to_owned();
+    let suffix = version.strip_prefix(concat!(env!("CARGO_PKG_VERSION"), "-dev.g")).unwrap();
+    let chart = fs::read_dir(output.join("charts")).unwrap().next().unwrap().unwrap().file_name();
+    assert!(chart.to_string_lossy().ends_with(&format!("-dev.g{suffix}.tgz")), "{chart:?}");
     let of = |os: &str| format!("kubectl-clusterprofile-{version}-{os}-arm64.tar.gz");
     assert_eq!(archives, ["clusterprofile.yaml".to_owned(), of("darwin"), of("linux"), of("windows")]);
 }
@@ -221,4 +241,40 @@ fn the_tools_for_the_programs_are_checked_before_images_are_built() {
     assert!(!ended.status.success(), "{said}");
     assert!(said.contains("cannot add the Rust target x86_64-unknown-linux-musl"), "{said}");
     assert!(!output.exists(), "no image is built");
+}
+
+#[test]
+fn a_build_has_the_version_of_a_release_only_if_it_is_that_release() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    fs::create_dir(path("hack")).unwrap();
+    fs::copy(repository().join("hack/version.sh"), path("hack/version.sh")).unwrap();
+    fs::write(path("Cargo.toml"), "[workspace.package]\nversion = \"1.2.3\"\n").unwrap();
+    let git = |arguments: &str| {
+        let name = ["-c", "user.name=n", "-c", "user.email=e"];
+        let arguments: Vec<_> = name.into_iter().chain(arguments.split(' ')).collect();
+        assert!(command("git", directory.path(), &arguments).status.success(), "{arguments:?}");
+    };
+    let version = || {
+        let mut command = Command::new(path("hack/version.sh"));
+        String::from_utf8(command.env_remove("RELEASE_TAG").output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(version(), "1.2.3-dev\n", "no commit is known");
+    git("init --quiet");
+    git("add .");
+    git("commit --quiet --message first");
+    let first = version();
+    assert!(first.starts_with("1.2.3-dev.g"), "{first}");
+    git("tag v1.2.2");
+    assert_eq!(version(), first);
+    git("tag v1.2.3");
+    assert_eq!(version(), "1.2.3\n");
+    let mut seen = vec!["1.2.3\n".to_owned(), first];
+    for change in ["a", "b"] {
+        fs::write(path("Cargo.toml"), format!("[workspace.package]\nversion = \"1.2.3\"\n# {change}\n"))
+            .unwrap();
+        let changed = version();
+        assert!(changed.starts_with(seen[1].trim_end()) && !seen.contains(&changed), "{changed} in {seen:?}");
+        seen.push(changed);
+    }
 }
