@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	k8s.io/apimachinery v0.36.3
 	k8s.io/client-go v0.36.3
-	sigs.k8s.io/cluster-inventory-api v0.1.2
+	sigs.k8s.io/cluster-inventory-api v0.1.3
 )
 
 require (

@@ -3,8 +3,10 @@
 
 #![cfg(test)]
 
-use crate::support::chain::{CLUSTERS, LOST, UNAUTHORIZED, fails, in_one_process, lists, locked_out};
-use crate::support::{SOON, shown, world};
+use crate::support::chain::{
+    Application, CLUSTERS, LOST, UNAUTHORIZED, fails, in_one_process, lists, locked_out,
+};
+use crate::support::{SOON, guides, shown, world};
 use local_hub::{eventually, ocm};
 use serde_json::{Value, json};
 
@@ -71,11 +73,29 @@ async fn a_rotated_token_is_taken_up_without_a_change_to_the_kubeconfig() {
     assert_eq!(kubeconfig["clusters"][0]["cluster"], application.stanza("one").await);
 }
 
+/// The plugin as the guide for Headlamp, which uses the library, configures it: with this account and server.
+async fn headlamp(application: &Application) -> Value {
+    let values =
+        guides::blocks("docs/headlamp.md").into_iter().find(|it| it.text.contains("config:")).unwrap();
+    let values: Value = serde_saphyr::from_str(&values.text).unwrap();
+    let exec = "/config/clusterInventory/accessProvidersConfig/providers/0/execConfig";
+    let mut exec = values.pointer(exec).unwrap().clone();
+    let stanza = application.stanza("one").await;
+    let server = stanza["server"].as_str().unwrap().strip_suffix("one").unwrap();
+    let args = exec["args"].to_string().replace("=headlamp", &format!("={}", application.account()));
+    let args = args.replace("https://cluster-proxy-addon-user.open-cluster-management-addon:9092/", server);
+    exec["args"] = serde_json::from_str(&args).unwrap();
+    for field in ["command", "env"] {
+        exec[field] = application.exec()[field].clone();
+    }
+    exec
+}
+
 #[tokio::test]
 async fn the_library_of_cluster_inventory_api_reaches_what_is_granted_and_outlives_a_rotation() {
     let stage = in_one_process().await;
     let application = stage.bound_application("library", &CLUSTERS).await;
-    let library = application.by_library().await;
+    let library = application.by_library(&headlamp(&application).await).await;
     library.reaches(&CLUSTERS).await;
 
     // It drops its cached token when a cluster rejects it; the other continues to work.

@@ -16,10 +16,11 @@ use crate::support::kueue::install_kueue;
 use crate::support::{Hub, world};
 
 /// The guides, and where their commands are run.
-const GUIDES: [(&str, &str); 6] = [
+const GUIDES: [(&str, &str); 7] = [
     ("docs/own-identity.md", ""),
     ("docs/plugin.md", ""),
     ("docs/argo-cd.md", ""),
+    ("docs/headlamp.md", ""),
     ("docs/multicluster-runtime.md", ""),
     ("docs/multikueue.md", ""),
     ("deploy/examples/README.md", "deploy/examples"),
@@ -27,7 +28,7 @@ const GUIDES: [(&str, &str); 6] = [
 
 /// The beginnings of commands that other tests run: `field::kueue`, `field::argocd`, `kubectl::guide`, `plugin_injection`, and, with the
 /// values or the plugin that the command names, `guides`. Those that begin with `helm upgrade --install` need a registry.
-const ELSEWHERE: [&str; 8] = [
+const ELSEWHERE: [&str; 10] = [
     "kubectl --context cluster",
     "kubectl --namespace kueue-system wait --for=condition=Ready clusteraccess/kueue-own",
     "argocd cluster list",
@@ -35,6 +36,8 @@ const ELSEWHERE: [&str; 8] = [
     "kubectl clusterprofile test fleet-operator/cluster1",
     "helm upgrade --install argocd-clusterprofile-controller",
     "kubectl kustomize .",
+    "helm repo add headlamp",
+    "helm upgrade --install headlamp",
     "helm upgrade --install kueue oci://registry.k8s.io/kueue/charts/kueue",
 ];
 
@@ -76,7 +79,8 @@ fn admission_checks() -> Value {
 /// What a reader has before the first step: two clusters, the applications, and the release of the chart.
 async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
-    world::create(&hub.ocm, ["argocd", "kueue-system", "fleet-operator"].map(ocm::namespace)).await;
+    world::create(&hub.ocm, ["argocd", "kueue-system", "fleet-operator", "headlamp"].map(ocm::namespace))
+        .await;
     world::create(&hub.ocm, CLUSTERS.map(ocm::namespace)).await;
     for cluster in CLUSTERS {
         ManagedCluster::named(cluster).create(&hub.ocm).await.unwrap();

@@ -19,10 +19,11 @@ use serde_json::{Value, json};
 use crate::support::chart::{REGISTRY, chart, helm, repository, run};
 use crate::support::{Hub, guides, world};
 
-const GUIDES: [&str; 7] = [
+const GUIDES: [&str; 8] = [
     "access.md",
     "argo-cd.md",
     "gitops.md",
+    "headlamp.md",
     "multicluster-runtime.md",
     "multikueue.md",
     "own-identity.md",
@@ -98,7 +99,8 @@ async fn declared(hub: &Hub, fields: &Value) {
 #[allow(clippy::too_many_lines, reason = "one arm for each kind of block")]
 async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
-    let namespaces = ["argocd", "kueue-system", "fleet-operator", "team", "cluster1"].map(ocm::namespace);
+    let namespaces =
+        ["argocd", "kueue-system", "fleet-operator", "headlamp", "team", "cluster1"].map(ocm::namespace);
     world::create(&hub.ocm, namespaces).await;
     let (namespace, name) = DEPLOYMENT;
     let deployment = json!({
@@ -137,6 +139,11 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                     for component in ["controller", "server"] {
                         plugin_in(&value[component]);
                     }
+                }
+                "values of the chart headlamp" => {
+                    let inventory = &value["config"]["clusterInventory"];
+                    assert_eq!(inventory["plugins"][0]["mountPath"], "/plugins");
+                    called(&inventory["accessProvidersConfig"]["providers"][0]["execConfig"], None);
                 }
                 "values of the chart argocd-clusterprofile-controller" => {
                     let controller = &value["controller"];
@@ -199,7 +206,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
             seen.push(kind);
         }
     }
-    assert_eq!(seen.len(), 33, "{seen:?}");
+    assert_eq!(seen.len(), 35, "{seen:?}");
 }
 
 /// The version of the chart.

@@ -405,16 +405,16 @@ impl Application {
         (environment.fold(kubectl, |kubectl, (name, value)| kubectl.env(name, value)), path)
     }
 
-    /// An application with the same ServiceAccount on cluster-inventory-api's library, which may also list the profiles
-    /// of its namespace.
-    pub async fn by_library(&self) -> InventoryClient {
+    /// An application with the same ServiceAccount and this plugin on cluster-inventory-api's library, which may also list
+    /// the profiles of its namespace.
+    pub async fn by_library(&self, exec: &Value) -> InventoryClient {
         let right = PolicyRule {
             api_groups: Some(vec!["multicluster.x-k8s.io".to_owned()]),
             ..may(&["list"], "clusterprofiles")
         };
         self.access.grant_in_namespace(vec![right]).await.unwrap();
         let directory = self.chain.hub.directory();
-        InventoryClient::start(directory, self.access.kubeconfig(), self.namespace(), &self.exec())
+        InventoryClient::start(directory, self.access.kubeconfig(), self.namespace(), exec)
     }
 
     /// Waits until kubectl lists the namespaces of a cluster, and they are its own.
