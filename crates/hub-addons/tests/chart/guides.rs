@@ -145,15 +145,6 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                     assert_eq!(inventory["plugins"][0]["mountPath"], "/plugins");
                     called(&inventory["accessProvidersConfig"]["providers"][0]["execConfig"], None);
                 }
-                "values of the chart argocd-clusterprofile-controller" => {
-                    let controller = &value["controller"];
-                    controller["extraVolumes"].as_array().unwrap().iter().for_each(strictly::<Volume>);
-                    controller["extraVolumeMounts"]
-                        .as_array()
-                        .unwrap()
-                        .iter()
-                        .for_each(strictly::<VolumeMount>);
-                }
                 "ArgoCD" => {
                     for component in ["controller", "server"] {
                         plugin_in(&value["spec"][component]);
@@ -180,7 +171,6 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                     }));
                 }
                 "ConfigMap"
-                | "Role"
                 | "ClusterRole"
                 | "ClusterAccess"
                 | "ManagedClusterSet"
@@ -206,7 +196,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
             seen.push(kind);
         }
     }
-    assert_eq!(seen.len(), 35, "{seen:?}");
+    assert_eq!(seen.len(), 33, "{seen:?}");
 }
 
 /// The version of the chart.
