@@ -75,6 +75,11 @@ fn names_in_rules(role: Option<&Value>) -> BTreeSet<&str> {
         .collect()
 }
 
+/// Whether a RoleBinding refers to a ClusterRole, as those of the syncer do; those of applications refer to a Role.
+fn binds_cluster_role(change: &Change) -> bool {
+    change.after.as_ref().is_some_and(|object| object["roleRef"]["kind"] == "ClusterRole")
+}
+
 /// Kinds whose writes are not part of the state.
 const NOISE: [&str; 2] = ["events", "leases"];
 
@@ -234,7 +239,7 @@ impl Monitor {
                     || kind == plural
                     || is_copy && ["managedserviceaccounts", "clusterprofiles"].contains(&kind)
                     || is_copy && self.limited_secrets && kind == "rolebindings"
-                    || plural == "rolebindings" && kind == "clusterroles"
+                    || kind == "clusterroles" && binds_cluster_role(change)
             };
             if let Some(kind) = unread.iter().find(|kind| rests_on(kind)) {
                 let what = format!("{} {}", request.method, request.path);
