@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | at its timeout, after events or bookmarks | a watch from the last version | no further request |
 //! | at its timeout without any event or bookmark; or early | a list of one object for its version: if that is older than what any watch of the process has seen ([`super::seen_history`]), a full list, else a watch from the last version | one request, for one object |
-//! | early, and then the API server was unreachable, refused the request, or did not respond in time | a list: nothing else distinguishes the two histories, and a restarted API server requires one anyway, since its watch cache is empty | those of the list |
+//! | early, and then the API server was unreachable, to it or to another watch since it last showed anything; or refused the request, or did not respond in time | a list: nothing else distinguishes the two histories, and a restarted API server requires one anyway, since its watch cache is empty | those of the list |
 //! | with a version older than the previous one, or 410 | a list | those of the list |
 //! | at once and without an event, three times in a row | a list: the API server may not be able to serve that version | those of the list |
 //! | and no list or watch has succeeded for a minute | a list, and until it is complete what was shown is unknown ([`Sink::unread`](super::Sink::unread)) | those of the list |
@@ -98,7 +98,7 @@ pub(super) struct Follower<K> {
     pub(super) interrupted: Option<Interrupted>,
     /// How many watches in a row have ended at once and without an event.
     pub(super) futile: u32,
-    /// The history that the watch follows, as of its last list.
+    /// The history that the watch follows.
     pub(super) era: Era,
 }
 
@@ -124,6 +124,7 @@ impl<K: 'static> Follower<K> {
                         self.history.sink.refused();
                     }
                     if error.is_outage() {
+                        self.lists.seen.interrupt();
                         self.is_interrupted = true;
                         if self.sync.need() != Need::Late && self.interrupted.is_none() {
                             self.interrupted = Some(self.lists.unavailable.interrupt());
@@ -190,7 +191,9 @@ impl<K: 'static> Follower<K> {
                 self.unseen.get_or_insert_with(Instant::now);
                 watched?;
             }
-            Position::Doubtful(_) if self.futile >= FUTILE => *position = Position::Unknown,
+            Position::Doubtful(_) if self.futile >= FUTILE || self.lists.seen.is_interrupted(self.era) => {
+                *position = Position::Unknown;
+            }
             Position::Doubtful(version) => {
                 let latest = self.lists.seen.latest();
                 let now = Self::in_time(lapse, self.endpoint.version()).await?;
@@ -242,7 +245,7 @@ impl<K: 'static> Follower<K> {
             if token.is_none() {
                 let version = version.ok_or(WatchError::NoVersion)?;
                 history.end_list();
-                lists.seen.record(self.era, &version);
+                lists.seen.record(&mut self.era, &version);
                 endpoint.page.grow();
                 self.was_listed = true;
                 self.is_absent = false;
@@ -303,7 +306,7 @@ impl<K: 'static> Follower<K> {
             {
                 return Err(WatchError::Rewound { from: from.clone(), to: version });
             }
-            self.lists.seen.record(self.era, &version);
+            self.lists.seen.record(&mut self.era, &version);
             *position = Position::At(version);
         }
         if is_quiet && !is_steady {

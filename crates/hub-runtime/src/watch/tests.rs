@@ -104,6 +104,11 @@ impl World {
     /// Runs a watch against these responses, one per request, followed by a quiet watch that never ends. Time is
     /// paused, so waiting takes no time.
     async fn of(script: impl IntoIterator<Item = Script>) -> Self {
+        Self::beside(Lists::default(), script).await
+    }
+
+    /// The same beside other watches of the process.
+    async fn beside(lists: Lists, script: impl IntoIterator<Item = Script>) -> Self {
         let log = Arc::new(Mutex::new(Vec::new()));
         let (metrics, health) = (Metrics::new("test"), Health::default());
         let sync = health.expect_sync(("controller", "configmaps"), Need::Required, &metrics);
@@ -141,8 +146,7 @@ impl World {
             }
         });
         let client = Client::new(service, "default");
-        let watch =
-            Watch::all("configmaps").follow(client, sync, Lists::default(), Box::new(Arc::clone(&log)));
+        let watch = Watch::all("configmaps").follow(client, sync, lists, Box::new(Arc::clone(&log)));
         let watch = tokio::spawn(watch);
         is_done.changed().await.unwrap();
         watch.abort();
@@ -296,6 +300,19 @@ async fn a_watch_that_ends_early_asks_whether_the_history_is_still_the_same() {
     ])
     .await;
     assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "watch from 15", "apply b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_after_another_has_met_an_outage_lists() {
+    let lists = Lists::default();
+    let seen = lists.seen.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        seen.interrupt();
+    });
+    let script = [list(10, &["a"]), ending(vec![bookmark(15)], Duration::from_secs(1)), list(16, &[])];
+    let world = World::beside(lists, script).await;
+    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "list", "delete a"]);
 }
 
 #[tokio::test(start_paused = true)]
