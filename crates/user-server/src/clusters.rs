@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use hyper::client::conn::{http1, http2};
+use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use konnectivity::{Budget, Dialer, Tunnel};
 use parking_lot::Mutex;
@@ -184,35 +185,8 @@ impl Clusters {
         // HTTP/2 flow control limits what waits to be read, so it does not wait in the tunnel.
         let stream = self.dial(name, Arc::clone(tls), &Budget::default()).await?;
         let doubt = stream.get_ref().0.doubt();
-        let handshake = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_send_buf_size(SEND_BUFFER)
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT)
-            .handshake(TokioIo::new(stream));
-        let (sender, connection) =
-            handshake.await.map_err(|error| format!("its API server does not speak HTTP/2: {error}"))?;
-        let (counted, name) = (Counted::new(&self.metrics.tunnels), name.clone());
-        tokio::spawn(async move {
-            // Once its pool has dropped it and its last stream has ended, it ends.
-            let dropping = async {
-                loop {
-                    sleep(IDLE_TIMEOUT).await;
-                    if let Some(pool) = pool.upgrade() {
-                        pool.drop_idle();
-                    }
-                }
-            };
-            tokio::select! {
-                ended = connection => if let Err(error) = ended {
-                    tracing::debug!(cluster = %name, "a connection has ended: {error}");
-                },
-                () = dropping => {}
-            }
-            drop(counted);
-        });
+        let counted = Counted::new(&self.metrics.tunnels);
+        let sender = open(TokioIo::new(stream), name.clone(), pool, counted).await?;
         Ok(Connection { tls: Arc::clone(tls), sender, doubt, streams: Arc::default(), used: Instant::now() })
     }
 
@@ -254,5 +228,87 @@ impl Clusters {
             )),
             Err(_) => Err("the TLS handshake with its API server timed out".to_owned()),
         }
+    }
+}
+
+/// Begins HTTP/2 on a stream, and closes it once it has no stream and its pool has dropped it.
+async fn open<S>(
+    stream: S,
+    name: ClusterName,
+    pool: Weak<Pool>,
+    counted: Counted,
+) -> Result<http2::SendRequest<Upload>, String>
+where
+    S: Read + Write + Send + Unpin + 'static,
+{
+    let handshake = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .handshake(stream);
+    let (sender, connection) =
+        handshake.await.map_err(|error| format!("its API server does not speak HTTP/2: {error}"))?;
+    tokio::spawn(async move {
+        let dropping = async {
+            loop {
+                sleep(IDLE_TIMEOUT).await;
+                if let Some(pool) = pool.upgrade() {
+                    pool.drop_idle();
+                }
+            }
+        };
+        tokio::select! {
+            ended = connection => if let Err(error) = ended {
+                tracing::debug!(cluster = %name, "a connection has ended: {error}");
+            },
+            () = dropping => {}
+        }
+        drop(counted);
+    });
+    Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::server::conn::http2 as server;
+    use hyper::service::service_fn;
+    use hyper::{Request, Response, body::Incoming};
+    use prometheus_client::metrics::gauge::Gauge;
+    use rustls::RootCertStore;
+    use rustls::crypto::ring;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_closed_once_it_has_been_idle_and_none_with_an_open_stream() {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let answer =
+            service_fn(async |_: Request<Incoming>| Ok::<_, hyper::Error>(Response::new(String::new())));
+        let served = tokio::spawn(
+            server::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(theirs), answer),
+        );
+        let (pool, gauge) = (Arc::<Pool>::default(), Gauge::default());
+        let counted = Counted::new(&gauge);
+        let sender = open(TokioIo::new(ours), "c1".into(), Arc::downgrade(&pool), counted).await.unwrap();
+        let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let (tls, doubt) = (Arc::new(tls), CancellationToken::new());
+        let connection = Connection { tls, sender, doubt, streams: Arc::default(), used: Instant::now() };
+        pool.connections.lock().push(connection);
+        let slot = pool.connections.lock()[0].take();
+
+        sleep(10 * IDLE_TIMEOUT).await;
+        assert_eq!((gauge.get(), Pool::is_unused(&pool)), (1, false));
+
+        drop(slot);
+        served.await.unwrap().unwrap();
+        sleep(IDLE_TIMEOUT).await;
+        assert_eq!((gauge.get(), Pool::is_unused(&pool)), (0, true));
     }
 }
