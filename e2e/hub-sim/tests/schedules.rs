@@ -45,11 +45,13 @@ fn a_seed_replays_the_same_requests_in_the_same_order() {
 #[test]
 fn the_seeds_that_long_runs_have_failed_on() {
     let hubs = Hubs::default();
-    for seed in [
+    #[rustfmt::skip]
+    let seeds = [
         54806, 78801, 25288, 110_297, 256_395, 86942, 403_433, 406_972, 2_004_695, 3_094_168, 20_219_205,
         30_109_732, 30_309_169, 40_061_408, 60_014_564, 60_082_484, 70_104_444, 70_184_454, 70_284_346,
         70_461_329, 70_956_359, 301_007_709, 312_002_245,
-    ] {
+    ];
+    for seed in seeds {
         let violations = shrink::run(&Schedule::random(seed), &hubs);
         assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
     }

@@ -19,7 +19,7 @@ use crate::support::chart::{
 };
 use crate::support::credentials::{copied, copy, withdrawn};
 use crate::support::kueue::{install_kueue, multi_kueue_cluster, multi_kueue_config};
-use crate::support::placement::install_placement_decisions;
+use crate::support::placement::{decision, decisions, install_placement_decisions};
 use crate::support::world::{self, get, merge, told};
 use crate::support::{Hub, SOON};
 
@@ -159,6 +159,15 @@ async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_othe
     account("c2", "app").create(&hub.ocm).await.unwrap();
     ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
     told(&hub.ocm, &account("c2", "app"), "ForeignAccount").await;
+    let clusters = json!({ "placementRef": { "name": "gpus" } });
+    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "clusters": clusters });
+    let decision = decision("team", "gpus");
+    world::create(&hub.ocm, [decision.clone(), ocm::cluster_access("team", "placed", &spec)]).await;
+    world::merge_status(&hub.ocm, &decision, &decisions(&["c1"])).await;
+    eventually("the cluster of the Placement has the account", SOON, async || {
+        get(&hub.ocm, &account("c1", "placed")).await.is_some()
+    })
+    .await;
     let refused = refused_writes(&hub, COMPONENT).await;
     assert!(refused.is_empty(), "{refused}");
     let secrets = hub.audit().requests().await.unwrap().of_user(&user(COMPONENT));
