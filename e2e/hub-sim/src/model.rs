@@ -120,6 +120,9 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// The client that may bind no ClusterRole.
+pub const UNPRIVILEGED: &str = "kubectl-create";
+
 /// The response to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {

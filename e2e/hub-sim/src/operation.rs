@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::actor::Actor;
 use crate::hub::{ACCOUNTS, CLUSTERS, NAMESPACES};
-use crate::model::Backup;
+use crate::model::{Backup, UNPRIVILEGED};
 use crate::world::{FailureMode, Fault, World};
 
 pub(crate) use self::fault::MORTAL;
@@ -231,6 +231,8 @@ pub struct Others {
     ocm: Actor,
     agent: Actor,
     tenant: Actor,
+    /// Edits ClusterAccesses, and may bind no ClusterRole.
+    unprivileged: Actor,
     other: Actor,
     backup: Mutex<Option<Backup>>,
 }
@@ -244,6 +246,7 @@ impl Others {
             ocm: Actor::new(world, "registration-controller"),
             agent: Actor::new(world, "managed-serviceaccount-agent"),
             tenant: Actor::new(world, "kubectl-edit"),
+            unprivileged: Actor::new(world, UNPRIVILEGED),
             other: Actor::new(world, "another-provider"),
             backup: Mutex::default(),
         }

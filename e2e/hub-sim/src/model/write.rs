@@ -10,7 +10,8 @@ use super::fields::{self, Writer};
 use super::meta::{self, is_held, is_terminating, name_of, uid_of, version_of};
 use super::read::{is_same, merge_patch};
 use super::watch::Shape;
-use super::{Answer, Failure, Request, Server, Serving, Target};
+use super::{Answer, Failure, Request, Server, Serving, Target, UNPRIVILEGED};
+use crate::consumers::ACCESSES;
 
 impl Server {
     pub(super) fn create(&mut self, target: &Target, request: &Request) -> Result<Answer, Failure> {
@@ -50,6 +51,7 @@ impl Server {
             object["metadata"].as_object_mut().map(|metadata| metadata.remove("generation"));
         }
         self.complete(target, &mut object, None)?;
+        self.authorize(target, request, None, &object)?;
         if kind.plural == "namespaces" {
             object["spec"] = json!({ "finalizers": ["kubernetes"] });
             object["status"] = json!({ "phase": "Active" });
@@ -112,6 +114,25 @@ impl Server {
             refusal.plural == *plural && (refusal.namespace.is_empty() || refusal.namespace == namespace)
         });
         refused.map_or(Ok(()), |refusal| Err(Failure::forbidden(resource, name, &refusal.why)))
+    }
+
+    /// The chart's policy on authors of ClusterAccesses: nobody asks for ClusterRoles that they may not bind.
+    fn authorize(
+        &self,
+        target: &Target,
+        request: &Request,
+        before: Option<&Value>,
+        object: &Value,
+    ) -> Result<(), Failure> {
+        let kind = &self.kinds[target.kind];
+        let permissions = |object: &Value| object["spec"]["permissions"].clone();
+        let asked = permissions(object);
+        let is_new = before.map_or(Value::Null, permissions) != asked;
+        if kind.plural != ACCESSES || request.agent != UNPRIVILEGED || !is_new {
+            return Ok(());
+        }
+        let why = "the author of a ClusterAccess must have the permission to bind its ClusterRoles";
+        Err(Failure::forbidden(&kind.resource(), name_of(object), why))
     }
 
     pub(super) fn replace(&mut self, target: &Target, request: &Request) -> Result<Answer, Failure> {
@@ -194,6 +215,7 @@ impl Server {
             keep(&mut object, before, "status");
         }
         self.complete(target, &mut object, Some(before))?;
+        self.authorize(target, request, Some(before.as_ref()), &object)?;
         self.note_writer(target, request, Some(before), &mut object);
         if is_same(before, &object) {
             let path = format!("{} {}", request.method, request.path);

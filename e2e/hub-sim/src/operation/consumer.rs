@@ -27,13 +27,23 @@ impl Others {
         self.agent.patch_status(kind, cluster, name, &status);
     }
 
-    /// Applies or deletes the ClusterAccess of a variant.
+    /// Applies or deletes the ClusterAccess of a variant. Somebody who may not bind what it asks for tries to have it
+    /// first, by an object of their own and by a change of the existing one.
     pub(super) fn access(&self, variant: Index, is_applied: bool) {
         let (namespace, name, object) = consumers::object(usize::from(variant) % VARIANTS.len());
         if !is_applied {
             return self.tenant.delete(ACCESSES, namespace, name);
         }
         let created = consumers::without_nulls(&object);
+        let permissions = json!([{ "clusterRole": "cluster-admin" }]);
+        let beyond = json!({ "spec": { "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions } });
+        self.unprivileged.create(ACCESSES, "ClusterAccess", namespace, "beyond", &beyond);
+        self.unprivileged.patch(
+            ACCESSES,
+            namespace,
+            name,
+            &json!({ "spec": { "permissions": permissions } }),
+        );
         self.tenant.create(ACCESSES, "ClusterAccess", namespace, name, &created);
         self.tenant.patch(ACCESSES, namespace, name, &object);
     }
