@@ -111,7 +111,6 @@ access_provider() {
     return
   fi
   cat <<YAML
-  source: static
   static:
     server: $proxy/{cluster}
     ca: configmap/argocd/$ca/ca.crt
