@@ -23,7 +23,7 @@ build() {
     can_have_pods && helm_installs=1
     say_what_is_built
     {
-      hack/control-plane.sh && hack/helm.sh && { [ -z "$helm_installs" ] || hack/node.sh; } &&
+      hack/control-plane.sh && hack/go-program.sh helm && { [ -z "$helm_installs" ] || hack/node.sh; } &&
         { [ -z "$field" ] || build_field; }
     } >"$work/go-programs" &
     go=$!
@@ -33,7 +33,7 @@ build() {
   [ -n "$go" ] || return 0
   wait "$go" || fail "building the control plane, helm or the node failed"
   unset "pids[go]"
-  helm=$(hack/helm.sh)
+  helm=$(hack/go-program.sh helm)
 }
 
 # Tells the user what takes so long.
