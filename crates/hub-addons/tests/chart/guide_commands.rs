@@ -1,4 +1,4 @@
-//! `docs` and `deploy/examples`: the commands of a guide, run on a hub in the order of the guide.
+//! `docs`: the commands of a guide, run on a hub in the order of the guide.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -15,15 +15,14 @@ use crate::support::guides::{Reader, blocks, commands};
 use crate::support::kueue::install_kueue;
 use crate::support::{Hub, world};
 
-/// The guides, and where their commands are run.
-const GUIDES: [(&str, &str); 7] = [
-    ("docs/own-identity.md", ""),
-    ("docs/plugin.md", ""),
-    ("docs/argo-cd.md", ""),
-    ("docs/headlamp.md", ""),
-    ("docs/multicluster-runtime.md", ""),
-    ("docs/multikueue.md", ""),
-    ("deploy/examples/README.md", "deploy/examples"),
+/// The guides. Their commands are run in the root of the repository.
+const GUIDES: [&str; 6] = [
+    "docs/own-identity.md",
+    "docs/plugin.md",
+    "docs/argo-cd.md",
+    "docs/headlamp.md",
+    "docs/multicluster-runtime.md",
+    "docs/multikueue.md",
 ];
 
 /// The beginnings of commands that other tests run: `field::kueue`, `field::argocd`, `kubectl::guide`, `plugin_injection`, and, with the
@@ -97,7 +96,7 @@ async fn every_command_of_a_guide_runs_on_a_hub() {
     let reader = Reader::of(&hub, &[helm()]);
     let mut elsewhere = BTreeSet::new();
     let mut ran = 0;
-    for (guide, directory) in GUIDES {
+    for guide in GUIDES {
         // Guides have different patches for the same components.
         for object in COMPONENTS.map(component) {
             if world::get(&hub.ocm, &object).await.is_some() {
@@ -117,7 +116,7 @@ async fn every_command_of_a_guide_runs_on_a_hub() {
                 fs::write(&patch, &before).unwrap();
                 let own = own.join("\n").replace("PATCH.yaml", patch.to_str().unwrap());
                 let own = own.replace(" NAMESPACE ", &format!(" {NAMESPACE} "));
-                let output = reader.runs_in(&repository().join(directory), &own).await;
+                let output = reader.runs_in(repository(), &own).await;
                 let error = String::from_utf8_lossy(&output.stderr);
                 assert!(output.status.success(), "{guide}:\n{own}\n{error}");
                 ran += own.lines().count();
