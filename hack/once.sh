@@ -10,29 +10,27 @@ cache=${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/
 
 # once DIRECTORY FILE WHAT COMMAND...: unless the directory has the file, runs the command with a further argument, an
 # empty directory that then takes its place.
-once() {
-  local directory=$1 file=$2 what=$3 start
+once() (
+  directory=$1 file=$2 what=$3
   shift 3
-  [ ! -e "$directory/$file" ] || return 0
+  [ ! -e "$directory/$file" ] || exit 0
   needs flock
   mkdir -p "$(dirname "$directory")"
   # What is run inherits the lock: if it outlives this script, the next caller still waits for it.
   exec 9>"$directory.lock"
   flock --nonblock 9 || { say "another process is building ${what% (*}: waiting for it"; flock 9; }
-  if [ ! -e "$directory/$file" ]; then
-    say "building $what, once"
-    start=$SECONDS work=$directory.building
-    rm -rf "$work"
-    trap 'rm -rf "$work"' EXIT
-    mkdir "$work"
-    "$@" "$work" >&2
-    [ -e "$work/$file" ] || die "${what% (*} has no $file"
-    rm -rf "$directory"
-    mv "$work" "$directory"
-    say "built ${what% (*} in $((SECONDS - start)) s: $directory"
-  fi
-  exec 9>&-
-}
+  [ ! -e "$directory/$file" ] || exit 0
+  say "building $what, once"
+  start=$SECONDS building=$directory.building
+  rm -rf "$building"
+  trap 'rm -rf "$building"' EXIT
+  mkdir "$building"
+  "$@" "$building" >&2
+  [ -e "$building/$file" ] || die "${what% (*} has no $file"
+  rm -rf "$directory"
+  mv "$building" "$directory"
+  say "built ${what% (*} in $((SECONDS - start)) s: $directory"
+)
 
 # go_build DIRECTORY FLAGS OUTPUT PACKAGE: independent of a go.work above, and of the state of git.
 go_build() {
