@@ -80,11 +80,7 @@ can() {
   done
 }
 
-case $(uname -m) in
-  x86_64) host=amd64 ;;
-  aarch64 | arm64) host=arm64 ;;
-  *) host=none ;;
-esac
+host=$(hack/program.sh --host)
 
 machine() { case $1 in amd64) echo x86_64 ;; arm64) echo aarch64 ;; *) die "images are not built for $1" ;; esac; }
 
