@@ -8,10 +8,7 @@ helm_installs='' hub_addons='' cp_creds='' clusterprofile=''
 release=hub-addons
 image=registry.example/hub-addons:demo
 
-case $(uname -m) in
-  arm64 | aarch64) arch=arm64 ;;
-  *) arch=amd64 ;;
-esac
+arch=$(hack/program.sh --host)
 
 # Missing programs are built concurrently: within one build, compilers and linkers wait for each other and for
 # downloads.
