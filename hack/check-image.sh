@@ -38,11 +38,8 @@ one=${output:-$work/one}
 
 die() { echo "FAILED, $*" >&2; exit 1; }
 
-case $(uname -m) in
-  x86_64) arch=amd64 ;;
-  aarch64 | arm64) arch=arm64 ;;
-  *) die "images are not built for $(uname -m)" ;;
-esac
+arch=$(hack/program.sh --host)
+[ "$arch" != none ] || die "images are not built for $(uname -m)"
 triple=$(uname -m | sed s/arm64/aarch64/)-unknown-linux-musl
 
 hack/have.sh jq jq || die "jq is not installed. On Debian: apt-get install jq"
