@@ -35,9 +35,8 @@ USAGE
 }
 readonly platforms=(linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64 windows-arm64)
 
-say() { printf 'cli: %s\n' "$*" >&2; }
-die() { say "$@"; exit 1; }
-
+# shellcheck source=hack/once.sh
+. "$(dirname "${BASH_SOURCE[0]}")/once.sh"
 from=$PWD
 path() { case $1 in /*) echo "$1" ;; *) echo "$from/$1" ;; esac; }
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -92,21 +91,18 @@ trap 'rm -rf "$work"' EXIT
 # Sets zigbuild, the program cargo-zigbuild, and the zig that it uses. They link what is released, so only pip installs
 # them, by their checksums; a change of these is another directory.
 need_zigbuild() {
-  local requirements=hack/zigbuild.txt sum cache packages
-  sum=$(sha256sum "$requirements")
-  cache=${XDG_CACHE_HOME:-$HOME/.cache}/hub-addons/zigbuild/${sum:0:16}
-  if [ ! -x "$cache/bin/cargo-zigbuild" ]; then
-    command -v python3 >/dev/null || die "python3 is not installed, but installing cargo-zigbuild and zig requires it"
-    say "installing cargo-zigbuild and zig, once"
-    python3 -m venv "$work/venv" || die "python3 cannot create a virtual environment: its module venv may be missing"
-    "$work/venv/bin/pip" install --quiet --no-deps --only-binary :all: --require-hashes --requirement "$requirements" \
-      --prefix "$work/prefix" >&2 || die "cannot install cargo-zigbuild and zig as $requirements has them"
-    mkdir -p "$(dirname "$cache")"
-    mv -T "$work/prefix" "$cache" 2>/dev/null || [ -x "$cache/bin/cargo-zigbuild" ] || die "cannot write $cache"
-  fi
-  packages=("$cache"/lib/python*/site-packages)
-  zigbuild=$cache/bin/cargo-zigbuild
+  local requirements=hack/zigbuild.txt directory packages
+  directory=$cache/zigbuild/$(sha256sum "$requirements" | cut -c1-16)
+  once "$directory" bin/cargo-zigbuild "cargo-zigbuild and zig" install_zigbuild "$requirements"
+  packages=("$directory"/lib/python*/site-packages)
+  zigbuild=$directory/bin/cargo-zigbuild
   export CARGO_ZIGBUILD_ZIG_PATH=${packages[0]}/ziglang/zig
+}
+install_zigbuild() {
+  needs python3
+  python3 -m venv "$work/venv" || die "python3 cannot create a virtual environment: its module venv may be missing"
+  "$work/venv/bin/pip" install --quiet --no-deps --only-binary :all: --require-hashes --requirement "$1" --prefix "$2" ||
+    die "cannot install cargo-zigbuild and zig as $1 has them"
 }
 
 # need_target PLATFORM: adds the Rust target of a platform.

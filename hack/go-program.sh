@@ -5,31 +5,27 @@
 #   helm="$(hack/go-program.sh helm)" && "$helm" version
 #
 # With --source, it prints the directory of the program's module, which also has the manifests of its release. With
-# --download, it downloads what the program is built from, and prints nothing.
+# --download, it downloads what the program is built from, and prints nothing. The variable of a program's name, such as
+# $HELM, names one to use instead.
 set -euo pipefail
 
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=hack/once.sh
+. "$root/hack/once.sh"
 usage() {
-  cat >&2 <<'EOF'
+  cat >&2 <<USAGE
 usage: hack/go-program.sh [--source | --download] PROGRAM
 
-  actionlint, argocd, cluster-proxy, cluster-proxy-agent, cluster-proxy-manager, containerd, containerd-shim, ctr, helm,
-  helm3, krew, kube-router, kueue, managed-serviceaccount, promtool, proxy-agent, proxy-server, registration
-  (versions: hack/versions.txt)
-EOF
+Programs (versions: hack/versions.txt): $(awk '$2 ~ "/cmd" { printf "%s ", $1 }' "$root/hack/versions.txt")
+USAGE
   exit 2
 }
-say() { printf 'go-program: %s\n' "$*" >&2; }
-die() { say "$@"; exit 1; }
 
 wanted=program
-case ${1-} in
-  --source | --download) wanted=${1#--}; shift ;;
-esac
+case ${1-} in --source | --download) wanted=${1#--}; shift ;; esac
 [ $# -eq 1 ] || usage
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 read -r package version pin < <("$root/hack/versions.sh" get "$1" 2>/dev/null) || usage
 case ${package-} in */cmd*) ;; *) usage ;; esac
-# A program of the name is used where the variable of its name names one, such as HELM.
 given=${1^^} given=${given//-/_} given=${!given-}
 # Upstream's programs are built in their own modules, whose go.sum pins what they require. Where such a module has replace
 # directives, a module of ours requires it.
@@ -44,21 +40,6 @@ fetch() {
   [ -z "$sum" ] || [ "$(field Sum)" = "$sum" ] || die "$path@$version has the checksum $(field Sum), expected $sum"
   field Dir
 }
-
-if [ "$wanted" = source ]; then
-  fetch
-  exit
-fi
-if [ -n "$given" ]; then
-  command -v "$given" || die "program $given does not exist"
-  exit
-fi
-
-cache="${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/go-programs"
-directory="$cache/$1-$version"
-[ -z "$module" ] || directory+=-$(cat "$module/go.mod" "$module/go.sum" | sha256sum | cut -c1-12)
-program="$directory/${package##*/}"
-
 # download: gets what the program is built from, and prints the directory in which it is built.
 download() {
   local directory=$module
@@ -67,31 +48,25 @@ download() {
   echo "$directory"
 }
 
-if [ "$wanted" = download ]; then
-  [ -x "$program" ] || download >/dev/null
+if [ "$wanted" = source ]; then
+  fetch
   exit
 fi
-if [ ! -x "$program" ]; then
-  for tool in go flock; do
-    command -v "$tool" >/dev/null || die "building $1 needs $tool, which is not installed"
-  done
-  mkdir -p "$cache"
-  # go inherits the lock: if it outlives this script, the next caller still waits for it.
-  exec 9>"$directory.lock"
-  flock 9
+if [ -n "$given" ] && [ "$wanted" = program ]; then
+  command -v "$given" || die "program $given does not exist"
+  exit
 fi
-if [ ! -x "$program" ]; then
-  say "building $1 $version from source, once: some minutes on two cores"
-  work="$directory.building"
-  rm -rf "$work"
-  trap 'rm -rf "$work"' EXIT
-  mkdir "$work"
+directory="$cache/go-programs/$1-$version" file=${package##*/}
+[ -z "$module" ] || directory+=-$(cat "$module/go.mod" "$module/go.sum" | sha256sum | cut -c1-12)
+[ -x "$directory/$file" ] || needs go
+if [ "$wanted" = download ]; then
+  [ -x "$directory/$file" ] || download >/dev/null
+  exit
+fi
+build() {
+  local sources
   sources=$(download)
-  (
-    cd "$sources"
-    GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$work" "$package"
-  ) >&2
-  rm -rf "$directory"
-  mv "$work" "$directory"
-fi
-echo "$program"
+  go_build "$sources" '' "$1/" "$package"
+}
+once "$directory" "$file" "$1 $version (some minutes on two cores)" build
+echo "$directory/$file"

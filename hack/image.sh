@@ -36,7 +36,6 @@ USAGE
 }
 
 all_images=(hub-addons cp-creds)
-cyclonedx=0.5.9
 
 say() { printf 'image: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
@@ -81,11 +80,7 @@ can() {
   done
 }
 
-case $(uname -m) in
-  x86_64) host=amd64 ;;
-  aarch64 | arm64) host=arm64 ;;
-  *) host=none ;;
-esac
+host=$(hack/program.sh --host)
 
 machine() { case $1 in amd64) echo x86_64 ;; arm64) echo aarch64 ;; *) die "images are not built for $1" ;; esac; }
 
@@ -124,20 +119,10 @@ build_programs() {
 
 # --- SBOMs -------------------------------------------------------------------------------------------
 
-# Prints the path of cargo-cyclonedx, built once into the user's cache.
-find_cyclonedx() {
-  local cache=${XDG_CACHE_HOME:-$HOME/.cache}/hub-addons/cargo-cyclonedx/$cyclonedx
-  if [ ! -x "$cache/bin/cargo-cyclonedx" ]; then
-    say "building cargo-cyclonedx $cyclonedx, once: about two minutes"
-    CARGO_TARGET_DIR="$work/cyclonedx" cargo install --quiet --locked --root "$cache" "cargo-cyclonedx@$cyclonedx" >&2
-  fi
-  echo "$cache/bin/cargo-cyclonedx"
-}
-
 # The tool writes next to each Cargo.toml and records paths: it runs on a copy.
 write_sboms() {
   local command image arch
-  command=$(find_cyclonedx)
+  command=$(hack/cargo-program.sh cargo-cyclonedx)
   mkdir "$work/source"
   tar -c --exclude=./target --exclude=./.git . | tar -x -C "$work/source"
   for arch in "${arches[@]}"; do

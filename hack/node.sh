@@ -12,8 +12,8 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 from_modules=(containerd containerd-shim ctr)
-say() { printf 'node: %s\n' "$*" >&2; }
-die() { say "$@"; exit 1; }
+# shellcheck source=hack/once.sh
+. "$root/hack/once.sh"
 
 # have COMMAND PACKAGE: also of a command that is a file.
 have() { "$root/hack/have.sh" "$1" "$2" || die "$1 is not installed; on Debian it is in the package $2"; }
@@ -45,23 +45,9 @@ case ${1-} in
   *) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
 
-pins() { for program in "${from_modules[@]}"; do "$root/hack/versions.sh" get "$program"; done; }
-digest=$(cd "$root" && { cat hack/node.sh e2e/node/*.* e2e/node/*/*.go e2e/coredns/* deploy/images/*.*; pins; } |
-  sha256sum | cut -c1-12)
-version=$("$root/hack/versions.sh" get node | cut -d' ' -f2)
-cache="${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/node"
-target="$cache/$version-$digest"
-
-if [ -d "$target" ]; then
-  [ "${1-}" = --download ] || echo "$target"
-  exit
-fi
 # What is cached is what is pinned.
 unset CTR CONTAINERD CONTAINERD_SHIM
-for tool in go flock; do
-  command -v "$tool" >/dev/null || die "building a node needs $tool, which is not installed"
-done
-
+version=$("$root/hack/versions.sh" get node | cut -d' ' -f2)
 download() {
   local program module
   for program in "${from_modules[@]}"; do "$root/hack/go-program.sh" --download "$program"; done
@@ -69,30 +55,26 @@ download() {
     (cd "$root/$module" && "$root/hack/go-download.sh" packages ./...)
   done
 }
-download || die "cannot download what a node is built from"
-[ "${1-}" != --download ] || exit 0
+build() {
+  local program
+  download
+  for program in node:. sandbox:./sandbox streams:./streams; do
+    go_build "$root/e2e/node" " -X k8s.io/component-base/version.gitVersion=$version" "$1/${program%:*}" "${program#*:}"
+  done
+  go_build "$root/e2e/coredns" '' "$1/coredns" .
+  go_build "$root/deploy/images" '' "$1/image" .
+  for program in kubelet kube-proxy kube-scheduler; do ln -s node "$1/$program"; done
+  for program in "${from_modules[@]}"; do ln -s "$("$root/hack/go-program.sh" "$program")" "$1/"; done
+}
 
-mkdir -p "$cache"
-# go inherits the lock: if it outlives this script, the next caller still waits for it.
-exec 9>"$target.lock"
-flock 9
-if [ ! -d "$target" ]; then
-  say "building a node $version from source, once: about three minutes on two cores"
-  work="$target.building"
-  rm -rf "$work"
-  trap 'rm -rf "$work"' EXIT
-  mkdir "$work"
-  build() {
-    (cd "$root/$1" && GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -trimpath -buildvcs=false \
-      -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$work/$2" "$3") >&2
-  }
-  build e2e/node node .
-  build e2e/node sandbox ./sandbox
-  build e2e/node streams ./streams
-  build e2e/coredns coredns .
-  build deploy/images image .
-  for program in kubelet kube-proxy kube-scheduler; do ln -s node "$work/$program"; done
-  for program in "${from_modules[@]}"; do ln -s "$("$root/hack/go-program.sh" "$program")" "$work/"; done
-  mv "$work" "$target"
+pins() { for program in "${from_modules[@]}"; do "$root/hack/versions.sh" get "$program"; done; }
+digest=$(cd "$root" && { declare -f build; cat e2e/node/*.* e2e/node/*/*.go e2e/coredns/* deploy/images/*.*; pins; } |
+  sha256sum | cut -c1-12)
+target=$cache/node/$version-$digest
+[ -d "$target" ] || needs go
+if [ "${1-}" = --download ]; then
+  [ -d "$target" ] || download
+  exit
 fi
+once "$target" kubelet "a node $version (about three minutes on two cores)" build
 echo "$target"

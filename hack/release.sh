@@ -75,7 +75,7 @@ version=$(hack/version.sh) base=$(hack/version.sh --base)
 [ ! -e "$output" ] || die "$output exists"
 # Building the images takes long: what the other steps need is checked first.
 hack/cli.sh --check "${cli[@]}"
-helm=$(hack/helm.sh)
+helm=$(hack/go-program.sh helm)
 mkdir -p "$output/images" "$output/charts" "$output/oci/blobs/sha256"
 output=$(cd "$output" && pwd)
 work=$(mktemp -d)

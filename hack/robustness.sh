@@ -38,7 +38,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case ${1-} in -h | --help) usage; exit ;; esac
 if [ "${1-}" = mutants ]; then
   shift
-  mutants=$(hack/cargo-mutants.sh)
+  mutants=$(hack/cargo-program.sh cargo-mutants)
   mkdir -p target
   # Most of a mutant's build and tests is the same as before.
   export CARGO_INCREMENTAL=1

@@ -5,8 +5,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 chart=charts/hub-addons
-for version in "" 3; do
-  helm=$(hack/helm.sh "$version")
+for version in helm helm3; do
+  helm=$(hack/go-program.sh "$version")
   for values in \
     crds.enabled=auto \
     consumerAccess.enabled=true,credentials.secretAccess=granted,featureGates.clusterProfileDirectAccessProvider=true \

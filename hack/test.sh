@@ -78,8 +78,8 @@ check_programs() {
   cargo fetch --locked --quiet
   ! wants "${on_hubs[@]}" || hack/control-plane.sh
   ! wants oldest || KUBERNETES_VERSION=oldest hack/control-plane.sh
-  ! wants "${on_hubs[@]}" oldest || hack/helm.sh
-  ! wants chart || { hack/helm.sh 3; programs+=(promtool krew); }
+  ! wants "${on_hubs[@]}" oldest || programs+=(helm)
+  ! wants chart || programs+=(helm3 promtool krew)
   ! wants scripts || programs+=(actionlint)
   ! wants installed installed-all || programs+=(kube-router)
   ! wants api || programs+=(proxy-server)
@@ -267,7 +267,7 @@ demo_on_plain_cluster() {
 
 check_deny() {
   local deny
-  deny=$(hack/cargo-deny.sh) || { skip "cargo-deny: it is not installed"; return; }
+  deny=$(hack/cargo-program.sh cargo-deny) || { skip "cargo-deny: it is not installed"; return; }
   "$deny" --locked check licenses bans sources
   # In CI as well: a machine without a way to the database can still test a change.
   timeout 120 "$deny" --locked fetch db >"$work/advisories" 2>&1 ||

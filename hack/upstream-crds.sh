@@ -25,8 +25,9 @@ cluster-inventory-api/multicluster.x-k8s.io_clusterprofiles.yaml            crds
 cluster-inventory-api/multicluster.x-k8s.io_placementdecisions.yaml         crds-inventory         config/crd/bases/multicluster.x-k8s.io_placementdecisions.yaml
 '
 
-say() { printf 'upstream-crds: %s\n' "$*" >&2; }
-die() { say "$@"; exit 1; }
+hack=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=hack/once.sh
+. "$hack/once.sh"
 
 if [ -n "${HUB_ADDONS_UPSTREAM_CRDS-}" ]; then
   [ -d "$HUB_ADDONS_UPSTREAM_CRDS" ] || die "HUB_ADDONS_UPSTREAM_CRDS=$HUB_ADDONS_UPSTREAM_CRDS is not a directory"
@@ -34,24 +35,18 @@ if [ -n "${HUB_ADDONS_UPSTREAM_CRDS-}" ]; then
   exit
 fi
 
-cache=${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/upstream-crds
-versions=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/versions.sh
-target=$cache/$(printf %s "$files" | cat - "${versions%.sh}.txt" | sha256sum | cut -c1-12)
-if [ ! -d "$target" ]; then
-  command -v go >/dev/null || die "go is not installed: install it, or set HUB_ADDONS_UPSTREAM_CRDS"
-  mkdir -p "$cache"
-  work=$(mktemp -d "$cache/work.XXXXXX")
-  trap 'rm -rf "$work"' EXIT
+copy() {
+  local file name path module version dir
   while read -r file name path; do
     [ -n "$file" ] || continue
-    read -r module version _ < <("$versions" get "$name")
+    read -r module version _ < <("$hack/versions.sh" get "$name")
     module=${module%%/cmd*}@$version
-    # Outside every module of this repository, none of which requires these.
-    dir=$(cd "$work" && GOWORK=off GOFLAGS='' go mod download -json "$module" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p')
+    dir=$("$hack/go-download.sh" module "$module" | awk -F'"' '$2 == "Dir" { print $4 }')
     [ -n "$dir" ] || die "cannot get $module"
-    install -D -m 0644 "$dir/$path" "$work/crds/$file"
+    install -D -m 0644 "$dir/$path" "$1/$file"
   done <<<"$files"
-  # Concurrent runs produce the same result.
-  mv -T "$work/crds" "$target" 2>/dev/null || [ -d "$target" ] || die "cannot write $target"
-fi
+}
+target=$cache/upstream-crds/$(printf %s "$files" | cat - "$hack/versions.txt" | sha256sum | cut -c1-12)
+[ -d "$target" ] || command -v go >/dev/null || die "go is not installed: install it, or set HUB_ADDONS_UPSTREAM_CRDS"
+once "$target" ocm "the directory of upstream's CRDs" copy
 echo "$target"

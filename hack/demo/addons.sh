@@ -8,10 +8,7 @@ helm_installs='' hub_addons='' cp_creds='' clusterprofile=''
 release=hub-addons
 image=registry.example/hub-addons:demo
 
-case $(uname -m) in
-  arm64 | aarch64) arch=arm64 ;;
-  *) arch=amd64 ;;
-esac
+arch=$(hack/program.sh --host)
 
 # Missing programs are built concurrently: within one build, compilers and linkers wait for each other and for
 # downloads.
@@ -23,7 +20,7 @@ build() {
     can_have_pods && helm_installs=1
     say_what_is_built
     {
-      hack/control-plane.sh && hack/helm.sh && { [ -z "$helm_installs" ] || hack/node.sh; } &&
+      hack/control-plane.sh && hack/go-program.sh helm && { [ -z "$helm_installs" ] || hack/node.sh; } &&
         { [ -z "$field" ] || build_field; }
     } >"$work/go-programs" &
     go=$!
@@ -33,7 +30,7 @@ build() {
   [ -n "$go" ] || return 0
   wait "$go" || fail "building the control plane, helm or the node failed"
   unset "pids[go]"
-  helm=$(hack/helm.sh)
+  helm=$(hack/go-program.sh helm)
 }
 
 # Tells the user what takes so long.
@@ -111,7 +108,6 @@ access_provider() {
     return
   fi
   cat <<YAML
-  source: static
   static:
     server: $proxy/{cluster}
     ca: configmap/argocd/$ca/ca.crt

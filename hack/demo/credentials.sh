@@ -72,32 +72,9 @@ application() {
 # kubeconfig NAMESPACE CLUSTER: writes a kubeconfig for a cluster from the application's profile and the plugin. With
 # --field, this machine needs a proxy to resolve the name of the user server's Service, which a Pod would not.
 kubeconfig() {
-  cat >"$work/$1-$2.kubeconfig" <<YAML
-apiVersion: v1
-kind: Config
-clusters:
-- name: $2
-  cluster: $(kubectl get clusterprofile --namespace "$1" "$2" \
-    -o jsonpath='{.status.accessProviders[?(@.name=="open-cluster-management")].cluster}' |
-    sed "s|}\$|${FIELD_PROXY:+,\"proxy-url\":\"$FIELD_PROXY\"}}|")
-users:
-- name: application
-  user:
-    exec:
-      apiVersion: client.authentication.k8s.io/v1
-      command: $cp_creds
-      args: [--managed-serviceaccount=deployer]
-      env:
-      - {name: KUBECONFIG, value: $work/$1.kubeconfig}
-      - {name: KUBERNETES_SERVICE_HOST, value: ""}
-      - {name: NAMESPACE, value: $1}
-      provideClusterInfo: true
-      interactiveMode: Never
-contexts:
-- name: $2
-  context: {cluster: $2, user: application}
-current-context: $2
-YAML
+  local file=$work/$1-$2.kubeconfig
+  "$clusterprofile" kubeconfig "$1/$2" --account deployer --plugin "$cp_creds" --hub-kubeconfig "$work/$1.kubeconfig" >"$file"
+  [ -z "${FIELD_PROXY-}" ] || kubectl config --kubeconfig "$file" set-cluster "$2" --proxy-url "$FIELD_PROXY" >/dev/null
 }
 
 # as APPLICATION CLUSTER ARGUMENT...: runs kubectl as the application.
@@ -140,6 +117,8 @@ is_rotated() { ! fingerprint | cmp --silent "$work/old" -; }
 
 show_credentials() {
   local cluster
+  # In a Pod, cp-creds would take the hub of the Pod.
+  unset KUBERNETES_SERVICE_HOST
   say "Two of the clusters are real, and each reports the token of an account"
   report_tokens
   say "A label makes the syncer copy the tokens to the namespaces that see the clusters"
@@ -162,7 +141,7 @@ show_credentials() {
   kubeconfig argocd lab
   kubeconfig kueue lab
   printf '\n$ cat %s\n' "$work/argocd-berlin.kubeconfig"
-  sed 's/\("certificate-authority-data":"[^"]\{20\}\)[^"]*/\1…/' "$work/argocd-berlin.kubeconfig"
+  sed 's|^\( *[A-Za-z0-9+/]\{20\}\)[A-Za-z0-9+/=]*$|\1…|' "$work/argocd-berlin.kubeconfig"
 
   say "With it, the application lists the namespaces of each cluster"
   as argocd berlin get namespaces

@@ -283,10 +283,7 @@ async fn kustomized(hub: &Hub, kustomization: &str) {
 #[test]
 fn links_lead_to_files() {
     let mut guides: Vec<String> = GUIDES.iter().map(|guide| format!("docs/{guide}")).collect();
-    guides.extend(
-        ["docs/compatibility.md", "README.md", "charts/hub-addons/README.md", "deploy/examples/README.md"]
-            .map(str::to_owned),
-    );
+    guides.extend(["docs/compatibility.md", "README.md", "charts/hub-addons/README.md"].map(str::to_owned));
     for guide in guides {
         let path = repository().join(&guide);
         let text = fs::read_to_string(&path).unwrap();

@@ -412,7 +412,7 @@ async fn a_namespace_that_is_missing_is_reported_before_anything_is_applied() {
         ),
         (
             &[PROXY, "consumerAccess.enabled=true", "consumerAccess.argoCDNamespaces={nowhere}"],
-            "there is no namespace nowhere, which consumerAccess.argoCDNamespaces names",
+            "the namespace nowhere in consumerAccess.argoCDNamespaces does not exist",
         ),
     ] {
         let refusal = refused(&hub, values).await;

@@ -26,6 +26,7 @@ mod policies;
 mod release;
 mod render;
 mod scraping;
+mod subchart;
 mod tools;
 mod uninstall;
 mod upgrade;

@@ -154,7 +154,7 @@ impl Example {
 async fn install(hub: &Cluster) {
     let arguments = chart::install_arguments(&[
         "image.tag=test,replicaCount=1,computeBound=true",
-        "accessProvider.source=static,accessProvider.static.server=https://cluster-proxy-addon-user.open-cluster-management-addon:9092/{cluster}",
+        "accessProvider.static.server=https://cluster-proxy-addon-user.open-cluster-management-addon:9092/{cluster}",
         // A certificate that every namespace has.
         &format!("accessProvider.static.ca=configmap/{APPLICATION}/kube-root-ca.crt/ca.crt"),
     ]);

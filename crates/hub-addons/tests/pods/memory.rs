@@ -25,7 +25,6 @@ const PATIENCE: Duration = Duration::from_mins(15);
 const ONE: &str = "replicaCount=1";
 /// Profiles with an access provider, whose authority is one that every namespace has.
 const STATIC: [&str; 3] = [
-    "accessProvider.source=static",
     "accessProvider.static.server=https://proxy.example/{cluster}",
     "accessProvider.static.ca=configmap/default/kube-root-ca.crt/ca.crt",
 ];

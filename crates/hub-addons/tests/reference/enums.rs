@@ -2,12 +2,12 @@
 
 #![cfg(test)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use clusterprofile_cli::Conclusion;
 use hub_core::access::Withheld;
-use hub_core::credential::report::{ANNOTATION_TOO_LONG, INVALID_NAMESPACE};
+use hub_core::credential::report::INVALID_NAMESPACE;
 use hub_core::credential::state::State;
 use hub_core::entry::RefusalReason;
 use hub_core::explain::{Code, Step};
@@ -28,12 +28,6 @@ fn text(variant: impl Debug, text: &str) -> String {
 /// The comment of a variant as a cell.
 fn comment(variant: &(impl EnumMessage + Debug)) -> String {
     text(variant, variant.get_documentation().unwrap_or_default())
-}
-
-/// A list of names without texts, several in a row.
-fn compare_names(heading: &str, names: impl Iterator<Item = &'static str>) {
-    let names: Vec<_> = names.map(code).collect();
-    compare(heading, &names.chunks(6).map(|names| vec![names.join(", ")]).collect::<Vec<_>>());
 }
 
 #[test]
@@ -60,27 +54,36 @@ fn every_code_of_explain_is_listed() {
             meanings.push(meaning);
         }
     }
-    let row = |(name, meanings): (_, Vec<String>)| vec![code(name), meanings.join(" ")];
+    let row = |(name, mut meanings): (&str, Vec<String>)| {
+        let event = Reason::ALL.iter().find(|reason| reason.as_str() == name).map(comment);
+        // The text of an Event begins with what has happened.
+        let is_of_event = |text: &str| event.as_ref().is_some_and(|event| event.starts_with(text));
+        if let Some(same) = meanings.iter_mut().find(|text| is_of_event(text)) {
+            "As the [Event](#event-reasons).".clone_into(same);
+        }
+        vec![code(name), meanings.join(" ")]
+    };
     compare("Codes of explain", &codes.into_iter().map(row).collect::<Vec<_>>());
-}
-
-#[test]
-fn every_reason_of_the_condition_is_listed() {
-    // Neither is a state in which a copy is missing.
-    let reported = State::all().filter(|state| !matches!(state, State::Synced | State::NotAsked));
-    let reasons = reported.map(State::reason).chain([INVALID_NAMESPACE, ANNOTATION_TOO_LONG]);
-    compare_names("Reasons of SyncedToClusterProfiles", reasons);
 }
 
 #[test]
 fn every_value_of_a_label_of_metrics_is_listed() {
     let row = |category: &Category| vec![code(category.as_str()), comment(category)];
     compare("Categories", &Category::ALL.iter().map(row).collect::<Vec<_>>());
-    let row = |why: &Withheld| vec![code(why.as_str()), text(why, &why.to_string())];
+    let row = |why: &Withheld| vec![code(why.as_str()), code(Code::Withheld(*why).as_str())];
     compare("States of access providers", &Withheld::ALL.iter().map(row).collect::<Vec<_>>());
-    compare_names("States of credentials", State::counted().map(State::as_str));
     let row = |reason: &RefusalReason| vec![code(reason.as_str()), comment(reason)];
     compare("Refused requests", &RefusalReason::ALL.iter().map(row).collect::<Vec<_>>());
+}
+
+/// So the page need not list them.
+#[test]
+fn states_of_credentials_and_reasons_of_the_condition_are_codes() {
+    let codes: BTreeSet<_> = Code::all().map(|(code, _)| code).collect();
+    assert!(State::all().map(State::reason).chain([INVALID_NAMESPACE]).all(|reason| codes.contains(reason)));
+    let of_words =
+        |state: State| state.as_str().split('_').map(sentence).collect::<String>().replace('.', "");
+    State::counted().for_each(|state| assert_eq!(of_words(state), state.reason()));
 }
 
 /// Programs show the status of a command that cannot be carried out: see `names`.

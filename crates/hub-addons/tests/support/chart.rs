@@ -40,13 +40,13 @@ pub fn repository() -> &'static Path {
 /// The path of helm. The first call on a machine builds it, which takes minutes.
 pub fn helm() -> &'static Path {
     static HELM: OnceLock<PathBuf> = OnceLock::new();
-    HELM.get_or_init(|| program("hack/helm.sh", &[]))
+    HELM.get_or_init(|| program("hack/go-program.sh", &["helm"]))
 }
 
 /// The path of helm 3.
 pub fn helm3() -> &'static Path {
     static HELM: OnceLock<PathBuf> = OnceLock::new();
-    HELM.get_or_init(|| program("hack/helm.sh", &["3"]))
+    HELM.get_or_init(|| program("hack/go-program.sh", &["helm3"]))
 }
 
 fn program(script: &str, arguments: &[&str]) -> PathBuf {

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes these certificates anew, with other keys, in the directory that is given. The keys are not kept.
+# Makes these certificates anew, with other keys, in the directory that is given: the tests have what OpenSSL 3.0 made
+# once. The keys are not kept.
 set -eu
 
 out=$(cd "$1" && pwd)
