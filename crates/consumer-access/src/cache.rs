@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_core::consumer_access::{AccessSettings, FoundObject, ObservedObject};
 use hub_core::version::Version;
+use hub_runtime::reconciler::Read;
 use hub_runtime::watch::Unreadable;
 use kube::api::DynamicObject;
 use serde_json::json;
@@ -20,21 +21,23 @@ pub(crate) fn shown(object: Result<DynamicObject, Unreadable>) -> ObservedObject
     }
 }
 
+/// The object that a read has found.
+pub(crate) fn as_read(read: &Read) -> Option<DynamicObject> {
+    serde_json::from_str(read.object.as_deref()?).ok()
+}
+
 /// Objects, as watches show them, by keys of type `K`. A `W` identifies a watch.
 pub(crate) struct ObjectCache<K, W> {
     objects: BTreeMap<K, FoundObject>,
     /// The uids of objects that this process has created and no watch has shown yet.
     created: BTreeMap<K, String>,
-    /// The uids of objects whose delete the API server has accepted, as long as no watch shows that.
-    deleted: BTreeMap<K, String>,
     /// The watches whose list is complete.
     listed: BTreeSet<W>,
 }
 
 impl<K, W> Default for ObjectCache<K, W> {
     fn default() -> Self {
-        let (created, deleted) = (BTreeMap::new(), BTreeMap::new());
-        Self { objects: BTreeMap::new(), created, deleted, listed: BTreeSet::new() }
+        Self { objects: BTreeMap::new(), created: BTreeMap::new(), listed: BTreeSet::new() }
     }
 }
 
@@ -48,9 +51,9 @@ impl<K: Clone + Ord, W: Ord> ObjectCache<K, W> {
         self.objects.get(key).is_some_and(|found| found.is_ours)
     }
 
-    /// Whether this process has created an object of this key that no watch has shown yet.
-    pub(crate) fn is_created(&self, key: &K) -> bool {
-        self.created.contains_key(key)
+    /// The uid of an object of this key that this process has created and no watch has shown yet.
+    pub(crate) fn uid_of_created(&self, key: &K) -> Option<&str> {
+        self.created.get(key).map(String::as_str)
     }
 
     /// Every key with an object of ours.
@@ -91,10 +94,6 @@ impl<K: Clone + Ord, W: Ord> ObjectCache<K, W> {
         if self.created.get(key) == Some(&found.object.version.uid) {
             self.created.remove(key);
         }
-        let uid = &found.object.version.uid;
-        if found.object.is_deleting || self.deleted.get(key).is_some_and(|deleted| deleted != uid) {
-            self.deleted.remove(key);
-        }
         if !found.is_ours && !keeps_content {
             found.object.forget_content();
         }
@@ -117,29 +116,15 @@ impl<K: Clone + Ord, W: Ord> ObjectCache<K, W> {
         }
     }
 
-    /// The uid of the object whose last write no watch has shown yet: one that this process has created, or the shown one
-    /// in the version that the write has left. `None` if its delete has been accepted.
-    pub(crate) fn unseen(&self, key: &K, left: Option<&Version>) -> Option<String> {
-        let uid = match self.objects.get(key) {
-            None => self.created.get(key),
-            Some(found) => left.map(|left| &left.uid).filter(|uid| **uid == found.object.version.uid),
-        };
-        uid.filter(|uid| self.deleted.get(key) != Some(uid)).cloned()
-    }
-
-    /// Records that the API server has accepted the delete of the object with this uid.
+    /// Records that the API server has deleted the object with this uid.
     pub(crate) fn deleted(&mut self, key: &K, uid: &str) {
-        if self.created.get(key).is_some_and(|created| created == uid) {
+        if self.uid_of_created(key) == Some(uid) {
             self.created.remove(key);
-        }
-        if self.objects.contains_key(key) {
-            self.deleted.insert(key.clone(), uid.to_owned());
         }
     }
 
     /// Removes an object whose end the watch shows. Returns its uid.
     pub(crate) fn ended(&mut self, key: &K) -> Option<String> {
-        self.deleted.remove(key);
         self.objects.remove(key).map(|found| found.object.version.uid)
     }
 }
@@ -189,27 +174,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_created_or_written_and_not_shown_yet_is_deleted_once_by_its_uid() {
-        let settings = settings();
-        let mut cache = ObjectCache::<_, ()>::default();
-        let created = "created";
-        cache.created(&created, "one");
-        assert_eq!(cache.unseen(&created, None).as_deref(), Some("one"));
-        cache.show(&settings, &created, object("one", "2"), true);
-        assert!(cache.is_ours(&created));
-        assert_eq!(cache.unseen(&created, None), None);
-        let left = |uid: &str| Version { uid: uid.to_owned(), resource_version: "3".to_owned() };
-        assert_eq!(cache.unseen(&created, Some(&left("before"))), None);
-        assert_eq!(cache.unseen(&created, Some(&left("one"))).as_deref(), Some("one"));
-        cache.deleted(&created, "one");
-        assert_eq!(cache.unseen(&created, Some(&left("one"))), None, "it is deleted once");
-        cache.show(&settings, &created, object("two", "4"), true);
-        assert_eq!(cache.unseen(&created, Some(&left("two"))).as_deref(), Some("two"));
-        let deleted = "deleted";
-        cache.created(&deleted, "two");
-        cache.deleted(&deleted, "one");
-        assert!(cache.unseen(&deleted, None).is_some());
-        cache.deleted(&deleted, "two");
-        assert_eq!(cache.unseen(&deleted, None), None);
+    fn what_was_created_and_not_shown_yet_is_known_until_it_is_shown_or_deleted() {
+        let (settings, mut cache) = (settings(), ObjectCache::<_, ()>::default());
+        cache.created(&"shown", "one");
+        assert_eq!(cache.uid_of_created(&"shown"), Some("one"));
+        cache.show(&settings, &"shown", object("one", "2"), true);
+        assert!(cache.is_ours(&"shown") && cache.uid_of_created(&"shown").is_none());
+        cache.created(&"deleted", "two");
+        cache.deleted(&"deleted", "one");
+        assert_eq!(cache.uid_of_created(&"deleted"), Some("two"));
+        cache.deleted(&"deleted", "two");
+        assert_eq!(cache.uid_of_created(&"deleted"), None);
     }
 }

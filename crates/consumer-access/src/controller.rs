@@ -17,7 +17,6 @@ use crate::integrations::{Integration, IntegrationStore};
 use crate::objects::AccessObjects;
 use crate::status::StatusWriter;
 use crate::store::{CONTROLLER, Store};
-use crate::writes::AccessWriter;
 
 /// The feature gate that starts it.
 pub const GATE: &str = "ClusterProfileConsumers";
@@ -82,7 +81,7 @@ impl Controller for ConsumerAccess {
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        let access = AccessWriter::new(&self.store).run(stop.clone());
+        let access = reconciler::run(Arc::clone(&self.store), stop.clone());
         let integrations = self
             .integrations
             .iter()

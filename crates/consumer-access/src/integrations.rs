@@ -1,8 +1,8 @@
 //! The objects by which applications find their clusters: their state, their watches and their writer.
 //!
 //! - **Watches** for Kueue all MultiKueueClusters and MultiKueueConfigs, to see also those of other owners; for Argo CD
-//!   the cluster Secrets that have our labels and the ClusterProfiles, in the namespace of each consumer that asks for
-//!   them.
+//!   the cluster Secrets and the ClusterProfiles, in the namespace of each consumer that asks for them. Of a Secret of
+//!   another owner, it keeps the name of the cluster alone.
 //! - **Writes** a MultiKueueCluster for each granted cluster, and the MultiKueueConfigs that list them; or a cluster
 //!   Secret for each granted cluster: one write for each cluster that joins and one for each list.
 //! - **Guarantees** that a hub that does not serve Kueue's API affects nothing else: it is reported, and the objects
@@ -19,10 +19,11 @@ use std::sync::{Arc, OnceLock};
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::consumer_access::{
     AccessSettings, CLUSTER_SECRET, IntegrationKey, IntegrationPlan, KUEUE_API, ObservedObject,
-    PublishedCluster, cluster_of_secret,
+    PublishedCluster, cluster_in_secret, cluster_of_secret, cluster_secret_name,
 };
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
+use hub_core::nested;
 use hub_core::priority::Priority;
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
@@ -36,7 +37,7 @@ use parking_lot::{Mutex, RwLockReadGuard};
 use serde_json::json;
 
 use self::published::{PROFILES, PublishedSink};
-use crate::cache::{ObjectCache, shown};
+use crate::cache::{ObjectCache, as_read, shown};
 use crate::store::Settings;
 
 /// An application that finds its clusters by objects of its own.
@@ -119,6 +120,9 @@ struct IntegrationState {
     objects: ObjectCache<IntegrationKey, IntegrationWatch>,
     /// What the profiles in the namespaces of Argo CD's consumers publish.
     published: BTreeMap<ProfileKey, PublishedCluster>,
+    /// The cluster Secrets that have not the name of ours for their cluster: by cluster, and the cluster of each.
+    rivals: BTreeMap<ProfileKey, BTreeSet<String>>,
+    rival_to: BTreeMap<(Namespace, String), ClusterName>,
 }
 
 /// A watch on a resource, in a namespace or everywhere.
@@ -184,12 +188,13 @@ impl IntegrationStore {
             return;
         }
         held.remove(namespace);
-        let marks = settings.marks().into_iter().chain([CLUSTER_SECRET]);
-        let marks: Vec<_> = marks.map(|(key, value)| format!("{key}={value}")).collect();
         let key = ProfileKey { namespace: namespace.clone(), cluster: "".into() };
         let sink = ObjectSink { store: Arc::clone(self), example: IntegrationKey::ClusterSecret(key) };
         let secrets = Watch::dynamic("secrets", &api_resource(&sink.example), Some(namespace.as_str()));
-        let secrets = watches.watch_while_held(secrets.labelled(marks.join(",")).late(), sink);
+        let secrets = watches.watch_while_held(
+            secrets.labelled(format!("{}={}", CLUSTER_SECRET.0, CLUSTER_SECRET.1)).late(),
+            sink,
+        );
         let profiles = PublishedSink::watch(self, watches, namespace, &provider);
         held.insert(namespace.clone(), (provider, [secrets, profiles]));
     }
@@ -334,7 +339,7 @@ impl IntegrationStore {
         if !self.is_listed(&state, key.namespace()) && !self.is_ended(&fleet, &state, key) {
             return None;
         }
-        let found = read.and_then(|read| serde_json::from_str(read.object.as_deref()?).ok());
+        let found = read.and_then(as_read);
         let found = found.map(|object| state.objects.as_read(&settings, key, self::read(key, &object)));
         let observed = |of: &IntegrationKey| match read {
             Some(_) if of == key => found.as_ref(),
@@ -346,9 +351,38 @@ impl IntegrationStore {
             }
             IntegrationKey::ClusterSecret(profile) => {
                 let published = state.published.get(profile);
-                settings.plan_cluster_secret(&fleet, profile, observed(key), published)
+                let rival = state.rivals.get(profile).and_then(BTreeSet::first).map(String::as_str);
+                settings.plan_cluster_secret(&fleet, profile, observed(key), published, rival)
             }
         })
+    }
+}
+
+impl IntegrationStore {
+    /// Records for which cluster a cluster Secret is, unless it has the name of ours for it.
+    fn set_rival(&self, namespace: &Namespace, secret: &str, cluster: Option<ClusterName>) {
+        let cluster = cluster.filter(|cluster| cluster_secret_name(cluster) != secret);
+        let mut state = self.state.lock();
+        let id = (namespace.clone(), secret.to_owned());
+        let before = match cluster.clone() {
+            Some(cluster) => state.rival_to.insert(id, cluster),
+            None => state.rival_to.remove(&id),
+        };
+        if before == cluster {
+            return;
+        }
+        let key = |cluster| ProfileKey { namespace: namespace.clone(), cluster };
+        let (before, after) = (before.map(key), cluster.map(key));
+        if let Some(before) = &before {
+            nested::remove_value(&mut state.rivals, before, &secret.to_owned());
+        }
+        if let Some(after) = &after {
+            state.rivals.entry(after.clone()).or_default().insert(secret.to_owned());
+        }
+        drop(state);
+        for key in before.into_iter().chain(after) {
+            self.changed(IntegrationKey::ClusterSecret(key));
+        }
     }
 }
 
@@ -377,6 +411,9 @@ impl ObjectSink {
 
 impl Sink<DynamicObject> for ObjectSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
+        if let (IntegrationKey::ClusterSecret(of), Ok(secret)) = (&self.example, &object) {
+            self.store.set_rival(&of.namespace, &key.name, cluster_in_secret(&secret.data["data"]));
+        }
         let Some(key) = self.key(key) else { return };
         let object = object.map_or_else(|unreadable| shown(Err(unreadable)), |object| read(&key, &object));
         let settings = self.store.settings();
@@ -386,6 +423,9 @@ impl Sink<DynamicObject> for ObjectSink {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
+        if let IntegrationKey::ClusterSecret(of) = &self.example {
+            self.store.set_rival(&of.namespace, &key.name, None);
+        }
         let Some(key) = self.key(key) else { return };
         if let Some(uid) = self.store.state.lock().objects.ended(&key) {
             self.store.work.written.ended(&key, &uid);

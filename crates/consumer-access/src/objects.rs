@@ -1,7 +1,7 @@
 //! The ClusterAccesses, and the decisions of the Placements that they refer to.
 //!
 //! - A Placement's decisions are watched by its label in its namespace, while an object refers to it: those of Open
-//!   Cluster Management, and those of SIG Multicluster where the hub serves the kind.
+//!   Cluster Management, and those of SIG Multicluster in the versions that the hub serves.
 //! - What cannot be read is unknown: what objects have given stays, and nothing is created.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,17 +24,15 @@ use crate::store::{Settings, Store};
 
 /// The name of the watch on a kind of decisions, the API of the kind, and the label with the name of the Placement.
 const fn watch_of(kind: DecisionKind) -> (&'static str, (&'static str, &'static str), &'static str) {
+    const SIG: (&str, &str) = ("multicluster.x-k8s.io", "multicluster.x-k8s.io/placement-key");
     match kind {
         DecisionKind::Ocm => (
             "placementdecisions",
             ("cluster.open-cluster-management.io", "v1beta1"),
             "cluster.open-cluster-management.io/placement",
         ),
-        DecisionKind::Sig => (
-            "placementdecisions (SIG Multicluster)",
-            ("multicluster.x-k8s.io", "v1alpha1"),
-            "multicluster.x-k8s.io/placement-key",
-        ),
+        DecisionKind::SigV1alpha1 => ("placementdecisions (SIG v1alpha1)", (SIG.0, "v1alpha1"), SIG.1),
+        DecisionKind::SigV1alpha2 => ("placementdecisions (SIG v1alpha2)", (SIG.0, "v1alpha2"), SIG.1),
     }
 }
 
@@ -46,7 +44,7 @@ pub(crate) struct AccessObjects {
     pub(crate) store: Arc<Store>,
     pub(crate) integrations: Vec<Arc<IntegrationStore>>,
     pub(crate) watches: OnceLock<Watches>,
-    pub(crate) placements: Mutex<BTreeMap<PlacementName, [HeldWatch; 2]>>,
+    pub(crate) placements: Mutex<BTreeMap<PlacementName, [HeldWatch; DecisionKind::ALL.len()]>>,
 }
 
 impl AccessObjects {
@@ -196,7 +194,7 @@ impl DecisionSink {
 fn decided_cluster<'a>(kind: DecisionKind, namespace: &str, decision: &'a Value) -> Option<&'a str> {
     let name = match kind {
         DecisionKind::Ocm => &decision["clusterName"],
-        DecisionKind::Sig => {
+        DecisionKind::SigV1alpha1 | DecisionKind::SigV1alpha2 => {
             let profile = &decision["clusterProfileRef"];
             let of = profile["namespace"].as_str().unwrap_or_default();
             if of.is_empty() || of == namespace { &profile["name"] } else { &Value::Null }
@@ -211,7 +209,7 @@ impl Sink<DynamicObject> for DecisionSink {
         let Ok(object) = object else { return };
         let decisions = match self.kind {
             DecisionKind::Ocm => &object.data["status"]["decisions"],
-            DecisionKind::Sig => &object.data["decisions"],
+            DecisionKind::SigV1alpha1 | DecisionKind::SigV1alpha2 => &object.data["decisions"],
         };
         let decisions = decisions.as_array().into_iter().flatten();
         let names = decisions.filter_map(|decision| decided_cluster(self.kind, &key.namespace, decision));
@@ -236,6 +234,6 @@ impl Sink<DynamicObject> for DecisionSink {
 
     fn not_served(&mut self) -> bool {
         self.set_listed(Known::Absent);
-        self.kind == DecisionKind::Sig
+        self.kind != DecisionKind::Ocm
     }
 }

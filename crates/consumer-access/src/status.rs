@@ -7,7 +7,7 @@ use std::time::Duration;
 use hub_api::cluster_access::{CLUSTER_ACCESSES, ClusterAccess, ClusterAccessStatus};
 use hub_api::names::ClusterName;
 use hub_core::action::Action;
-use hub_core::consumer_access::{AccessName, AccessSettings, NotAccepted};
+use hub_core::consumer_access::{AccessKind, AccessName, AccessSettings};
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::fleet::Touched;
 use hub_core::version::Version;
@@ -90,7 +90,7 @@ impl Objects for StatusWriter {
     type Key = AccessName;
     type Create = Value;
     type Patch = Value;
-    type Plan = Option<NotAccepted>;
+    type Plan = ();
 
     const WORKERS: usize = 4;
 
@@ -120,7 +120,7 @@ impl Objects for StatusWriter {
             return Planned::Wait(wait);
         }
         let Some(object) = settings.consumers.object(name) else {
-            return Planned::Write(Action::Nothing, None);
+            return Planned::Write(Action::Nothing, ());
         };
         let state = self.0.state.lock();
         // What has not been listed yet is not missing: every list queues the status again.
@@ -130,45 +130,38 @@ impl Objects for StatusWriter {
             None => Some(true),
         };
         let Some(is_listed) = is_listed else { return Planned::Unknown };
-        let observed = |kind, key: &_| state.objects.get(&(kind, Clone::clone(key)));
+        let observed = |kind, key: &_| state.objects.get(&AccessKind::of(kind, key));
         let status = settings.status(&fleet, name, is_listed, observed, self.0.host.now());
         let Some((status, counted)) = status else {
-            return Planned::Write(Action::Nothing, None);
+            return Planned::Write(Action::Nothing, ());
         };
         statuses.computed.insert(name.clone(), now);
         for cluster in counted {
             statuses.counting.entry(cluster).or_default().insert(name.clone());
         }
-        let not_accepted = settings.consumers.not_accepted(name);
         let action = if status == object.status {
             Action::Nothing
         } else {
             Action::PatchStatus(object.version.clone(), patch(&status))
         };
-        Planned::Write(action, not_accepted)
+        Planned::Write(action, ())
     }
 
-    fn settled(&self, name: &AccessName, not_accepted: Option<NotAccepted>) -> Outcome {
-        self.report(name, not_accepted.map(finding));
+    fn settled(&self, name: &AccessName, (): ()) -> Outcome {
+        self.report(name, Vec::new());
         Outcome::Done
     }
 
-    fn refused(&self, name: &AccessName, _: &Option<NotAccepted>, error: &WriteError) {
-        self.report(name, Some(Finding::new(Reason::WriteRefused, error.to_string())));
+    fn refused(&self, name: &AccessName, (): &(), error: &WriteError) {
+        self.report(name, vec![Finding::new(Reason::WriteRefused, error.to_string())]);
     }
 }
 
 impl StatusWriter {
-    fn report(&self, name: &AccessName, finding: Option<Finding>) {
+    fn report(&self, name: &AccessName, findings: Vec<Finding>) {
         let uid = self.known(name).map(|version| version.uid);
-        let subject = Subject::ClusterAccess(name.clone());
-        self.0.reporter.report(&subject, uid.as_deref(), finding.into_iter().collect());
+        self.0.reporter.report(&Subject::ClusterAccess(name.clone()), uid.as_deref(), findings);
     }
-}
-
-fn finding(not_accepted: NotAccepted) -> Finding {
-    let NotAccepted { reason, message } = not_accepted;
-    Finding::new(Reason::AccessNotAccepted, format!("{reason}: {message}"))
 }
 
 /// The merge patch that makes a status like this.

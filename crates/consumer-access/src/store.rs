@@ -9,24 +9,23 @@ use std::sync::{Arc, OnceLock, Weak};
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::access::Known;
 use hub_core::consumer_access::{
-    AccessKind, AccessPlan, AccessSettings, Changed, FoundObject, KnownAccounts, ObservedAccess,
+    AccessKey, AccessKind, AccessPlan, AccessSettings, Changed, FoundObject, KnownAccounts, ObservedAccess,
     ObservedObject,
 };
-use hub_core::finding::Subject;
+use hub_core::finding::Finding;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
 use hub_core::priority::Priority;
-use hub_core::version::Version;
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
 use hub_runtime::host::{HeldWatch, Host, Watches};
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
-use hub_runtime::written::Written;
+use hub_runtime::reconciler::Read;
 use kube::api::{ApiResource, GroupVersionKind};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::cache::ObjectCache;
+use crate::cache::{ObjectCache, as_read};
 use crate::status::Statuses;
 use crate::watches;
 
@@ -48,29 +47,15 @@ pub(crate) fn api_resource(kind: AccessKind) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), resource(kind))
 }
 
-/// The object of a finding.
-pub(crate) fn subject(kind: AccessKind, key: &AccountKey) -> Subject {
-    match kind {
-        AccessKind::Account => Subject::Account(key.clone()),
-        AccessKind::ManifestWork => Subject::ManifestWork(key.cluster.clone(), kind.name(key)),
-        AccessKind::ClusterPermission => Subject::ClusterPermission(key.cluster.clone(), kind.name(key)),
-    }
-}
-
 /// The settings, with the consumers that the objects declare. Guards are short, and taken after that of the fleet.
 pub(crate) type Settings = Arc<RwLock<AccessSettings>>;
 
-/// The key of an object of an account.
-pub(crate) type AccessKey = (AccessKind, AccountKey);
-
-/// The controller's state: its watches fill it, and its writes are planned from it. A key is an account on a cluster.
+/// The controller's state: its watches fill it, and its writes are planned from it.
 pub(crate) struct Store {
     pub(crate) host: Arc<Host>,
     pub(crate) reporter: Reporter,
     settings: Settings,
-    pub(crate) work: Arc<Work<AccountKey>>,
-    /// What our writes have left of each object: a key of the queue has several objects.
-    pub(crate) written: Written<AccessKey>,
+    pub(crate) work: Arc<Work<AccessKey>>,
     /// The statuses of the objects that ask for accounts.
     pub(crate) statuses: Statuses,
     pub(crate) fleet: FleetCache,
@@ -84,15 +69,15 @@ pub(crate) struct Store {
 #[derive(Default)]
 pub(crate) struct AccessState {
     pub(crate) objects: ObjectCache<AccessKey, WatchName>,
-    /// The accounts with an object or a finding.
-    known: KnownAccounts,
+    /// The accounts with an object.
+    pub(crate) known: KnownAccounts,
+    /// The writes, by verb, that have been sent or are blocked: the other objects of the account do not wait for them.
+    pub(crate) passed: BTreeMap<AccessKey, &'static str>,
     /// The namespace of the addon managed-serviceaccount on each cluster that shows one, and whether all are known.
     agents: BTreeMap<ClusterName, Namespace>,
     knows_agents: bool,
     /// The watches that cannot read their objects.
     unread: BTreeSet<WatchName>,
-    /// The accounts with findings: the end of the grant alone may resolve them.
-    noted: BTreeSet<AccountKey>,
 }
 
 impl AccessState {
@@ -106,18 +91,19 @@ impl AccessState {
     }
 
     fn objects(&self, key: &AccountKey) -> BTreeMap<AccessKind, FoundObject> {
-        let found = |kind| Some((kind, self.objects.get(&(kind, key.clone()))?.clone()));
+        let found = |kind: AccessKind| Some((kind, self.objects.get(&kind.of(key))?.clone()));
         AccessKind::ALL.into_iter().filter_map(found).collect()
     }
 
-    /// Whether an account has a finding, or an object that matters: of a declared account any, else one of ours.
+    /// Whether an account has an object that matters: if it is declared any, else one of ours.
     fn concerns(&self, key: &AccountKey, is_declared: bool) -> bool {
-        let has_object = |kind| {
-            let object = (kind, key.clone());
+        AccessKind::ALL.into_iter().any(|kind| {
+            let object = kind.of(key);
             let exists = self.objects.get(&object).is_some();
-            (exists && is_declared) || self.objects.is_ours(&object) || self.objects.is_created(&object)
-        };
-        self.noted.contains(key) || AccessKind::ALL.into_iter().any(has_object)
+            (exists && is_declared)
+                || self.objects.is_ours(&object)
+                || self.objects.uid_of_created(&object).is_some()
+        })
     }
 
     /// Records what is known of an account after a change.
@@ -134,7 +120,7 @@ impl AccessState {
 pub(crate) type WatchName = (AccessKind, Option<AccountName>);
 
 /// The watch that shows an object.
-fn watch_of((kind, account): &AccessKey) -> WatchName {
+fn watch_of(AccessKey { kind, account }: &AccessKey) -> WatchName {
     (*kind, (*kind != AccessKind::Account).then(|| account.account.clone()))
 }
 
@@ -152,7 +138,6 @@ impl Store {
             host,
             settings: Arc::clone(settings),
             work,
-            written: Written::default(),
             fleet,
             state: Mutex::default(),
             held: Mutex::default(),
@@ -206,7 +191,7 @@ impl Store {
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let keys = settings.concerned_by(&fleet, changed, &self.state.lock().known);
         for key in keys {
-            self.queue_if_needed(&fleet, key);
+            self.queue_if_needed(&fleet, &key);
         }
         for name in changed.keys() {
             self.statuses.mark(name);
@@ -220,7 +205,7 @@ impl Store {
         self.fleet_changed(&self.fleet.read(), &Touched::Namespaces(namespaces.collect()));
         let known = self.state.lock().known.of(account);
         for key in known {
-            self.changed(key);
+            self.changed(&key);
         }
     }
 
@@ -230,7 +215,7 @@ impl Store {
         // In the head of the loop, the lock would be held while keys are queued.
         let known: Vec<_> = self.state.lock().known.keys().collect();
         for key in known {
-            self.queue(&fleet, key);
+            self.queue(&fleet, &key, None);
         }
         let namespaces = settings.consumers.names().map(|name| name.namespace.clone());
         self.fleet_changed(&fleet, &Touched::Namespaces(namespaces.collect()));
@@ -243,7 +228,7 @@ impl Store {
         if *kind != AccessKind::ClusterPermission {
             return false;
         }
-        self.written.retain(|object| watch_of(object) != *watch);
+        self.work.written.retain(|object| watch_of(object) != *watch);
         let mut state = self.state.lock();
         let was_listed = state.objects.is_listed(watch);
         state.objects.unlist(watch, |object| watch_of(object) == *watch);
@@ -264,39 +249,52 @@ impl Store {
         let settings = self.settings();
         let keys = settings.concerned(fleet, touched, &self.state.lock().known);
         for key in keys {
-            self.queue_if_needed(fleet, key);
+            self.queue_if_needed(fleet, &key);
         }
         self.statuses.fleet_changed(&settings, touched);
     }
 
-    /// Queues a key, unless it is refused and has neither object nor finding, and no attempt for it is under way.
-    fn queue_if_needed(&self, fleet: &Fleet, key: AccountKey) {
+    /// Queues an account, unless it is refused and has no object, and no attempt to create it is under way.
+    fn queue_if_needed(&self, fleet: &Fleet, key: &AccountKey) {
         let settings = self.settings();
-        let is_declared = settings.consumers.contains(&key.account);
-        let exists =
-            self.state.lock().concerns(&key, is_declared) || settings.excludes_local_cluster(fleet, &key);
-        if exists || settings.grant(fleet, &key) != Grant::Refused || self.work.holds(&key) {
-            self.queue(fleet, key);
+        let exists = self.state.lock().concerns(key, settings.consumers.contains(&key.account));
+        let is_needed = exists || settings.grant(fleet, key) != Grant::Refused;
+        if is_needed || self.work.holds(&AccessKind::Account.of(key)) {
+            self.queue(fleet, key, None);
         }
     }
 
-    fn queue(&self, fleet: &Fleet, key: AccountKey) {
+    /// Queues the objects of an account, except for one of this kind.
+    pub(crate) fn queue(&self, fleet: &Fleet, key: &AccountKey, except: Option<AccessKind>) {
         let settings = self.settings();
-        let exists = self.state.lock().objects.get(&(AccessKind::Account, key.clone())).is_some();
-        let users = settings.users(fleet, &key);
+        let exists = self.state.lock().objects.get(&AccessKind::Account.of(key)).is_some();
+        let users = settings.users(fleet, key);
         // If several consumers share the account, one of them may have lost its grant.
         let is_shared = users.first().is_some_and(|consumer| consumer.is_own());
-        let grant = if is_shared && exists { Grant::Refused } else { settings.grant(fleet, &key) };
+        let grant = if is_shared && exists { Grant::Refused } else { settings.grant(fleet, key) };
         for consumer in &users {
             self.statuses.mark(&consumer.name);
         }
-        self.work.add_with(key, Priority::of_profile(grant, exists));
+        let kinds = settings.permission_kinds().iter().copied().chain([AccessKind::Account]);
+        for kind in kinds.filter(|kind| Some(*kind) != except) {
+            self.work.add_with(kind.of(key), Priority::of_profile(grant, exists));
+        }
     }
 
-    fn changed(&self, key: AccountKey) {
+    fn changed(&self, key: &AccountKey) {
         if self.host.is_working() {
-            self.queue(&self.fleet.read(), key);
+            self.queue(&self.fleet.read(), key, None);
         }
+    }
+
+    /// Whether the watch has yet to show what our last write has left of an object.
+    pub(crate) fn is_unseen(&self, key: &AccessKey) -> bool {
+        self.work.written.unseen(key, self.state.lock().objects.version(key).as_ref()).is_some()
+    }
+
+    pub(crate) fn report(&self, key: &AccessKey, findings: Vec<Finding>) {
+        let uid = self.state.lock().objects.version(key).map(|version| version.uid);
+        self.reporter.report(&key.subject(), uid.as_deref(), findings);
     }
 
     /// Records that the list of a watch is complete.
@@ -358,7 +356,7 @@ impl Store {
 
     /// Records an object that a watch shows.
     pub(crate) fn show(&self, key: &AccessKey, object: ObservedObject) {
-        let (kind, account) = key;
+        let AccessKey { kind, account } = key;
         let settings = self.settings();
         let is_declared = settings.consumers.contains(&account.account);
         let mut state = self.state.lock();
@@ -370,13 +368,13 @@ impl Store {
             self.follow(&account.account);
         }
         if is_declared || is_ours {
-            self.changed(account.clone());
+            self.changed(account);
         }
     }
 
     /// Records that a watch shows the end of an object.
     pub(crate) fn ended(&self, key: &AccessKey) {
-        let (_, account) = key;
+        let account = &key.account;
         let is_declared = self.settings().consumers.contains(&account.account);
         let mut state = self.state.lock();
         let matters = is_declared || state.objects.is_ours(key);
@@ -384,35 +382,14 @@ impl Store {
         state.refresh(account, is_declared);
         drop(state);
         if let Some(uid) = ended {
-            self.written.ended(key, &uid);
+            self.work.written.ended(key, &uid);
         }
         if matters {
-            self.changed(account.clone());
+            self.changed(account);
         }
         if !is_declared && matters {
             self.follow(&account.account);
         }
-    }
-
-    /// Records that this process has created the object with this uid.
-    pub(crate) fn created(&self, key: &AccessKey, uid: &str) {
-        let mut state = self.state.lock();
-        state.objects.created(key, uid);
-        state.known.insert(&key.1);
-    }
-
-    pub(crate) fn known(&self, key: &AccessKey) -> Option<Version> {
-        self.state.lock().objects.version(key)
-    }
-
-    /// Records that the API server has accepted the delete of the object with this uid.
-    pub(crate) fn deleted(&self, key: &AccessKey, uid: &str) {
-        self.state.lock().objects.deleted(key, uid);
-    }
-
-    /// The uid of the object whose last write, which has left this version, no watch has shown yet.
-    pub(crate) fn unseen(&self, key: &AccessKey, left: Option<&Version>) -> Option<String> {
-        self.state.lock().objects.unseen(key, left)
     }
 
     /// Whether the accounts and the permissions of one are listed; `None` while their first lists are under way.
@@ -426,54 +403,43 @@ impl Store {
         unlisted.all(|watch| state.unread.contains(watch)).then_some(false)
     }
 
-    /// Records whether an account has findings.
-    pub(crate) fn set_has_findings(&self, key: &AccountKey, has_findings: bool) {
-        let is_declared = self.settings().consumers.contains(&key.account);
-        let mut state = self.state.lock();
-        if has_findings {
-            state.noted.insert(key.clone());
-        } else {
-            state.noted.remove(key);
-        }
-        state.refresh(key, is_declared);
-        drop(state);
-        if !is_declared {
-            self.follow(&key.account);
-        }
-    }
-
-    /// Plans the next write that is not blocked, and returns the observed objects with it; objects that were just read
-    /// replace the cached ones. `None` until the list of accounts is complete, and while it is out of date, unless the
-    /// grant of an account that is known has ended: an account is deleted before its permissions. Permissions that cannot be listed delay only their own creation and that of their accounts.
-    pub(crate) fn plan(
-        &self,
-        key: &AccountKey,
-        read: &BTreeMap<AccessKind, Option<ObservedObject>>,
-        unseen: &BTreeMap<AccessKind, String>,
-        blocked: BTreeSet<(AccessKind, &'static str)>,
-    ) -> Option<(ObservedAccess, AccessPlan)> {
+    /// Plans the next write to the objects of an account, for the key of one of them; an object that was just read
+    /// replaces the cached one. `None` until the list of accounts is complete, and while it is out of date, unless the
+    /// grant of an account that is known has ended: an account is deleted before its permissions. Permissions that cannot
+    /// be listed delay only their own creation and that of their accounts.
+    pub(crate) fn plan_next(&self, key: &AccessKey, read: Option<&Read>) -> Option<AccessPlan> {
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let state = self.state.lock();
-        let kinds = settings.permission_kinds();
-        let watched = kinds.iter().copied().chain([AccessKind::Account]);
+        let account = &key.account;
+        let watched = settings.permission_kinds().iter().copied().chain([AccessKind::Account]);
         let unlisted: BTreeSet<_> =
-            watched.filter(|kind| !state.objects.is_listed(&watch_of(&(*kind, key.clone())))).collect();
-        let mut objects = state.objects(key);
-        let has_ended =
-            || objects.contains_key(&AccessKind::Account) && settings.grant(&fleet, key) == Grant::Refused;
+            watched.filter(|kind| !state.objects.is_listed(&watch_of(&kind.of(account)))).collect();
+        let mut objects = state.objects(account);
+        let has_ended = || {
+            objects.contains_key(&AccessKind::Account) && settings.grant(&fleet, account) == Grant::Refused
+        };
         if unlisted.contains(&AccessKind::Account) && !has_ended() {
             return None;
         }
-        let agent_namespace = state.agent_namespace(&key.cluster);
-        for (kind, object) in read {
-            objects.remove(kind);
-            let object_key = (*kind, key.clone());
-            let found = object.clone().map(|object| state.objects.as_read(&settings, &object_key, object));
-            objects.extend(found.map(|found| (*kind, found)));
+        if let Some(read) = read {
+            objects.remove(&key.kind);
+            let found = as_read(read).map(|object| {
+                let object = ObservedObject::read(&object.metadata, Some(&object.data));
+                state.objects.as_read(&settings, key, object)
+            });
+            objects.extend(found.map(|found| (key.kind, found)));
         }
-        let unseen = unseen.clone();
-        let observed = ObservedAccess { objects, unseen, unlisted, agent_namespace, blocked };
-        let plan = settings.plan(&fleet, key, &observed);
-        Some((observed, plan))
+        let created =
+            |kind: AccessKind| Some((kind, state.objects.uid_of_created(&kind.of(account))?.to_owned()));
+        let others = AccessKind::ALL.into_iter().filter(|kind| *kind != key.kind);
+        let passed = others.filter_map(|kind| Some((kind, *state.passed.get(&kind.of(account))?)));
+        let observed = ObservedAccess {
+            objects,
+            created: AccessKind::ALL.into_iter().filter_map(created).collect(),
+            unlisted,
+            agent_namespace: state.agent_namespace(&account.cluster),
+            passed: passed.collect(),
+        };
+        Some(settings.plan(&fleet, account, &observed))
     }
 }

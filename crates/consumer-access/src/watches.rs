@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, is_dns_label};
-use hub_core::consumer_access::{AccessKind, permissions_name};
+use hub_core::consumer_access::{AccessKey, AccessKind, permissions_name};
 use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::DynamicObject;
 
 use crate::cache::shown;
-use crate::store::{AccessKey, Store, WatchName, api_resource, resource};
+use crate::store::{Store, WatchName, api_resource, resource};
 
 /// The name of the addon that creates accounts on clusters.
 const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
@@ -85,7 +85,8 @@ impl ObjectSink {
     fn key(&self, key: &ObjectKey) -> AccessKey {
         let (kind, of_account) = &self.watch;
         let AccountKey { cluster, account } = AccountKey::from(key);
-        (*kind, AccountKey { cluster, account: of_account.clone().unwrap_or(account) })
+        let account = of_account.clone().unwrap_or(account);
+        AccessKey { account: AccountKey { cluster, account }, kind: *kind }
     }
 }
 

@@ -42,7 +42,10 @@ mod permissions;
 mod plan;
 mod status;
 
-pub use argo_cd::{CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_of_secret, cluster_secret_name};
+pub use argo_cd::{
+    CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_in_secret, cluster_of_secret,
+    cluster_secret_name,
+};
 pub use concerned::KnownAccounts;
 pub use consumers::{
     AccessName, AccessRules, ArgoCd, BoundClusterRole, Changed, Consumer, Consumers, DecisionKind,
@@ -50,7 +53,7 @@ pub use consumers::{
 };
 pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, PermissionKind};
 pub use integration::{IntegrationAction, IntegrationKey, IntegrationPlan};
-pub use kind::{AccessKind, permissions_name};
+pub use kind::{AccessKey, AccessKind, permissions_name};
 pub use kueue::{KUEUE_API, MAX_CLUSTERS};
 pub use observed::{FoundObject, ObservedAccess, ObservedObject};
 pub use plan::{AccessAction, AccessPlan};

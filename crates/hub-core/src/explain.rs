@@ -58,11 +58,11 @@ pub enum Status {
 /// The steps that an application depends on, in this order. The comments are the texts of `docs/reference.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, EnumMessage, VariantArray)]
 pub enum Step {
+    /// The ClusterAccesses of the namespace are accepted, and the cluster is ready for them.
+    ClusterAccess,
     /// Processes hold the Leases of the controllers and can read every kind that they need, and OCM's own gates are not
     /// enabled beside them.
     Controllers,
-    /// The ClusterAccesses of the namespace are accepted, and the cluster is ready for them.
-    ClusterAccess,
     /// A ManagedClusterSetBinding of the namespace is in force.
     Binding,
     /// Its ManagedClusterSet exists and selects the cluster.
@@ -283,7 +283,7 @@ pub struct Summary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     pub summary: Summary,
-    /// The steps: those of the hub, then those of each namespace and cluster.
+    /// The steps: those of the ClusterAccesses, those of the hub, then those of each namespace and cluster.
     pub findings: Vec<CheckResult>,
 }
 
@@ -347,6 +347,8 @@ pub fn explain(hub: &Observed, question: &Question) -> Explanation {
     let steps = std::mem::take(&mut findings.list);
     controllers::steps(hub, &needed, &mut findings);
     findings.list.extend(steps);
+    // What an application has declared comes before what all share.
+    findings.list.sort_by_key(|finding| finding.step != Step::ClusterAccess);
     findings.list.iter_mut().for_each(|finding| orphans::name_finalizers(hub, finding));
     Explanation { summary, findings: findings.list }
 }

@@ -211,40 +211,29 @@ pub enum Reason {
     /// Rename or delete it.
     #[strum(props(object = "Role"))]
     ForeignRole,
-    /// A ManagedServiceAccount of another owner has the name of a consumer's account, so the consumer has no access to
-    /// the cluster.
+    /// A ManagedServiceAccount of another owner has the name of the account of a ClusterAccess, so the application has no
+    /// access to the cluster.
     ///
     /// Rename or delete it.
     #[strum(props(object = "ManagedServiceAccount"))]
     ForeignAccount,
-    /// The account of a consumer is being deleted, and a finalizer holds it.
+    /// The account of a ClusterAccess is being deleted, and a finalizer holds it.
     ///
     /// Find the controller that owns the finalizer. Where the cluster is granted, a new account is created when it is
     /// gone. Otherwise its permissions on the cluster are deleted: the message reports what remains of them.
     #[strum(props(object = "ManagedServiceAccount"))]
     AccountTerminating,
-    /// The namespace of a consumer is granted the hub itself (`local-cluster`), where the consumer gets no account: its
-    /// ClusterRoles would be permissions on the hub.
-    ///
-    /// To give it an account there, run with `--consumer-local-cluster`.
-    #[strum(props(object = "ManagedServiceAccount"))]
-    LocalClusterExcluded,
-    /// A ManifestWork of another owner has the name of the permissions of a consumer's account.
+    /// A ManifestWork of another owner has the name of the permissions of the account of a ClusterAccess.
     ///
     /// Rename or delete it.
     #[strum(props(object = "ManifestWork"))]
     ForeignManifestWork,
-    /// A ClusterPermission of another owner has the name of the permissions of a consumer's account.
+    /// A ClusterPermission of another owner has the name of the permissions of the account of a ClusterAccess.
     ///
     /// Rename or delete it.
     #[strum(props(object = "ClusterPermission"))]
     ForeignClusterPermission,
-    /// A ClusterAccess, or a part of it, is not accepted: the condition `Accepted` has the same reason and message.
-    ///
-    /// Correct the object, or the older one that has what it asks for.
-    #[strum(props(object = "ClusterAccess"))]
-    AccessNotAccepted,
-    /// The cluster has not applied the permissions of a consumer's account.
+    /// The cluster has not applied the permissions of the account of a ClusterAccess.
     ///
     /// The message is that of the work agent or of cluster-permission. If the account or the ManagedClusterAddOn was
     /// missing, cluster-permission tries again only when the ClusterPermission changes: add any annotation to it.
@@ -256,8 +245,8 @@ pub enum Reason {
     /// Rename or delete it, or remove `multiKueue` from the ClusterAccess.
     #[strum(props(object = "MultiKueueCluster, MultiKueueConfig"))]
     ForeignKueueObject,
-    /// A Secret of another owner has the name of a cluster Secret that consumer access maintains for Argo CD. It is not
-    /// changed.
+    /// A Secret of another owner has the name of a cluster Secret that consumer access maintains for Argo CD, or is for a
+    /// cluster of the same name. It is not changed, and while it exists, no Secret is created for the cluster.
     ///
     /// Rename or delete it.
     #[strum(props(object = "Secret"))]

@@ -63,6 +63,9 @@ pub trait Objects: Send + Sync + 'static {
     /// The API server has accepted the write with this verb.
     fn wrote(&self, _: &Self::Key, _: &Self::Plan, _verb: &str, _: &Left) {}
 
+    /// The write with this verb is refused, or waits while others like it fail: what need not wait for it goes on.
+    fn blocked(&self, _: &Self::Key, _verb: &'static str) {}
+
     /// The write has failed. Returns the outcome, if it is not that of the retry policy.
     fn failed(&self, _: &Self::Key, _: &Self::Plan, _: &WriteError) -> Option<Outcome> {
         None
@@ -129,6 +132,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
         let target = objects.target(key);
         let content = content(&action);
         if let Some(delayed) = work.delays(key, target.resource, verb, content) {
+            objects.blocked(key, verb);
             if let Some(error) = delayed.error {
                 objects.refused(key, &plan, &error);
             }
@@ -225,6 +229,10 @@ fn failed<O: Objects>(
     }
     if let Some(outcome) = objects.failed(key, plan, error) {
         return outcome;
+    }
+    // The CRD is missing, or a webhook for the kind fails.
+    if failed.refused || matches!(error.category, Category::NotServed | Category::Internal) {
+        objects.blocked(key, error.verb);
     }
     if failed.refused {
         objects.refused(key, plan, error);

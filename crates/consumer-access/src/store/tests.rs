@@ -79,7 +79,7 @@ fn key(account: &str) -> AccountKey {
 }
 
 fn watch(kind: AccessKind, account: &str) -> WatchName {
-    watch_of(&(kind, key(account)))
+    watch_of(&kind.of(&key(account)))
 }
 
 const PERMISSION: AccessKind = AccessKind::ClusterPermission;
@@ -96,10 +96,7 @@ fn list(store: &Store) {
 
 /// The observed versions of an account's objects.
 fn versions(store: &Store, account: &str) -> Vec<(AccessKind, String)> {
-    let (observed, _) = store
-        .plan(&key(account), &BTreeMap::new(), &BTreeMap::new(), BTreeSet::new())
-        .expect("complete lists");
-    let found = observed.objects.into_iter();
+    let found = store.state.lock().objects(&key(account)).into_iter();
     found.map(|(kind, found)| (kind, found.object.version.resource_version)).collect()
 }
 
@@ -108,7 +105,7 @@ async fn a_kind_that_is_not_served_ends_the_objects_of_that_watch() {
     let store = shared_store(Store::new);
     list(&store);
     for account in ["app", "jobs"] {
-        store.show(&(PERMISSION, key(account)), object(&store.settings(), "one", "5"));
+        store.show(&PERMISSION.of(&key(account)), object(&store.settings(), "one", "5"));
     }
     assert!(!store.not_served(&watch(PERMISSION, "app")), "a consumer declares it");
     assert_eq!((versions(&store, "app").len(), versions(&store, "jobs").len()), (0, 1));
@@ -124,7 +121,7 @@ async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() 
         let seen = Arc::new(Mutex::new(Vec::new()));
         let record = {
             let seen = Arc::clone(&seen);
-            move |key: AccountKey| {
+            move |key: AccessKey| {
                 seen.lock().push(key.to_string());
                 std::future::ready(Outcome::Done)
             }
@@ -134,13 +131,9 @@ async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() 
         std::mem::take(&mut *seen.lock())
     };
     assert_eq!(queued().await, [""; 0]);
-    store.show(&(AccessKind::Account, key("app")), object(&store.settings(), "one", "5"));
-    assert_eq!(queued().await, ["c1/app"]);
-    store.ended(&(AccessKind::Account, key("app")));
-    assert_eq!(queued().await, [""; 0]);
-    store.set_has_findings(&key("jobs"), true);
-    assert_eq!(queued().await, ["c1/jobs"], "its finding may end");
-    store.set_has_findings(&key("jobs"), false);
+    store.show(&AccessKind::Account.of(&key("app")), object(&store.settings(), "one", "5"));
+    assert_eq!(queued().await.len(), 3, "each object has its key");
+    store.ended(&AccessKind::Account.of(&key("app")));
     assert_eq!(queued().await, [""; 0]);
 }
 
@@ -157,7 +150,7 @@ async fn the_content_of_an_object_of_another_owner_is_kept_for_a_declared_accoun
         None,
     );
     for (account, is_kept) in [("app", true), ("undeclared", false)] {
-        let object = (AccessKind::Account, key(account));
+        let object = AccessKind::Account.of(&key(account));
         store.show(&object, annotated.clone());
         let found = store.state.lock().objects.get(&object).cloned().unwrap();
         assert_eq!(found.object == annotated, is_kept, "{account}");

@@ -98,7 +98,7 @@ async fn queued(hub: &Hub, cluster: &str) {
 #[tokio::test]
 async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_other_namespace_does() {
     let hub = hub().await;
-    install_placement_decisions(&hub).await;
+    install_placement_decisions(&hub, "v1alpha1").await;
     let running = start_all(&hub, &["profiles", "credentials", COMPONENT]).await;
     joins(&hub, "c1").await;
     for namespace in ["team", "other"] {

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_mins(15);
 /// One Pod for each controller.
 const ONE: &str = "replicaCount=1";
 /// Profiles with an access provider, whose authority is one that every namespace has.
-const STATIC: [&str; 3] = [
+const STATIC: [&str; 2] = [
     "accessProvider.static.server=https://proxy.example/{cluster}",
     "accessProvider.static.ca=configmap/default/kube-root-ca.crt/ca.crt",
 ];

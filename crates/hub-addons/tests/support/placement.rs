@@ -5,11 +5,11 @@ use local_hub::ocm::Object;
 use serde_json::{Value, json};
 
 const OCM: (&str, &str, &str) = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
-const SIG: (&str, &str, &str) = ("multicluster.x-k8s.io", "v1alpha1", "PlacementDecision");
+const SIG: &str = "multicluster.x-k8s.io";
 
-/// Installs both kinds.
-pub async fn install_placement_decisions(hub: &LocalHub) {
-    for (group, version, kind) in [OCM, SIG] {
+/// Installs both kinds, SIG Multicluster's in this version.
+pub async fn install_placement_decisions(hub: &LocalHub, sig_version: &str) {
+    for (group, version, kind) in [OCM, (SIG, sig_version, OCM.2)] {
         let crd = json!({
             "metadata": {
                 "name": format!("placementdecisions.{group}"),
@@ -36,10 +36,15 @@ pub fn decision(namespace: &str, placement: &str) -> Object {
 }
 
 /// A decision of SIG Multicluster's kind for these profiles.
-pub fn sig_decision(namespace: &str, placement: &str, profiles: &Value) -> Object {
-    Object::new(SIG, "placementdecisions", Some(namespace), &format!("{placement}-of-another"))
-        .label("multicluster.x-k8s.io/placement-key", placement)
-        .field("decisions", profiles.clone())
+pub fn sig_decision(version: &'static str, namespace: &str, placement: &str, profiles: &Value) -> Object {
+    Object::new(
+        (SIG, version, OCM.2),
+        "placementdecisions",
+        Some(namespace),
+        &format!("{placement}-of-another"),
+    )
+    .label("multicluster.x-k8s.io/placement-key", placement)
+    .field("decisions", profiles.clone())
 }
 
 /// Its status with these clusters.

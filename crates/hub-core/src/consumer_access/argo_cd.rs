@@ -8,6 +8,9 @@
 //!   that a label that the profile loses is removed here, too, and labels of Argo CD's users are kept.
 //! - As for every object of a consumer, the grant decides whether the Secret exists. The profile decides its content:
 //!   without our access provider in the profile, no Secret is created, and an existing one is kept.
+//! - Argo CD stops where two Secrets have one cluster name
+//!   (<https://github.com/argoproj/argo-cd/blob/v3.5.1/util/argo/argo.go>): while a Secret of another owner has the name
+//!   of a cluster, none is created for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,8 +96,8 @@ impl AccessSettings {
         }
     }
 
-    /// Plans the next write to the Secret of a cluster. The caller must not call this before the Secrets and the
-    /// profiles of the namespace are listed.
+    /// Plans the next write to the Secret of a cluster. `rival` is a Secret of another owner for a cluster of this name.
+    /// The caller must not call this before the Secrets and the profiles of the namespace are listed.
     #[must_use]
     pub fn plan_cluster_secret(
         &self,
@@ -102,6 +105,7 @@ impl AccessSettings {
         key: &ProfileKey,
         found: Option<&FoundObject>,
         published: Option<&PublishedCluster>,
+        rival: Option<&str>,
     ) -> IntegrationPlan {
         let ours =
             found.filter(|found| found.is_ours && found.object.is_marked(self)).map(|found| &found.object);
@@ -110,6 +114,9 @@ impl AccessSettings {
         if found.is_some() && ours.is_none() && grant == Grant::Granted {
             findings.push(foreign_cluster_secret());
         }
+        if let Some(rival) = rival.filter(|_| grant == Grant::Granted) {
+            findings.push(rival_cluster_secret(&key.cluster, rival));
+        }
         let desired = self.consumers.argo_cd(&key.namespace).zip(published);
         let desired =
             desired.map(|(consumer, published)| Desired::of(self, consumer, &key.cluster, published));
@@ -117,7 +124,7 @@ impl AccessSettings {
             (Grant::Refused, Some(object), _) if !object.is_deleting => {
                 IntegrationAction::Delete(object.version.clone())
             }
-            (Grant::Granted, None, Some(desired)) if found.is_none() => {
+            (Grant::Granted, None, Some(desired)) if found.is_none() && rival.is_none() => {
                 IntegrationAction::Create(desired.object(&key.cluster))
             }
             (Grant::Granted | Grant::Unknown, Some(object), Some(desired)) if !object.is_deleting => {
@@ -136,6 +143,22 @@ fn foreign_cluster_secret() -> Finding {
     let message = "belongs to another owner: it is not changed, and Argo CD does not get this cluster from hub-addons; \
                    rename or delete it";
     Finding::new(Reason::ForeignClusterSecret, message)
+}
+
+/// The finding on a Secret of another owner for the same cluster.
+fn rival_cluster_secret(cluster: &ClusterName, rival: &str) -> Finding {
+    let message = format!(
+        "is not created, since the Secret {rival} of another owner also has the cluster name {cluster}, and Argo CD refuses \
+         two clusters with one name: delete one of them"
+    );
+    Finding::new(Reason::ForeignClusterSecret, message)
+}
+
+/// The name of the cluster in a Secret, as Argo CD reads it.
+#[must_use]
+pub fn cluster_in_secret(data: &Value) -> Option<ClusterName> {
+    let name = STANDARD.decode(data["name"].as_str()?).ok()?;
+    Some(String::from_utf8(name).ok()?.as_str().into())
 }
 
 /// What a Secret should contain. Other keys, labels and annotations are those of Argo CD's users.

@@ -144,12 +144,13 @@ enum Claim {
 pub enum DecisionKind {
     /// `cluster.open-cluster-management.io/v1beta1`.
     Ocm,
-    /// `multicluster.x-k8s.io/v1alpha1`.
-    Sig,
+    /// `multicluster.x-k8s.io`, in each version that a hub may serve: one that serves several shows each object in all.
+    SigV1alpha1,
+    SigV1alpha2,
 }
 
 impl DecisionKind {
-    pub const ALL: [Self; 2] = [Self::Ocm, Self::Sig];
+    pub const ALL: [Self; 3] = [Self::Ocm, Self::SigV1alpha1, Self::SigV1alpha2];
 }
 
 /// The decisions of a Placement: the clusters in each PlacementDecision.

@@ -93,12 +93,6 @@ impl AccessSettings {
         self.declared_grant_to(fleet, consumer, cluster)
     }
 
-    /// Whether an account is refused only because its cluster is the hub itself.
-    #[must_use]
-    pub fn excludes_local_cluster(&self, fleet: &Fleet, key: &AccountKey) -> bool {
-        self.is_excluded(fleet, &key.cluster) && self.declared_grant(fleet, key) == Grant::Granted
-    }
-
     pub(super) fn is_excluded(&self, fleet: &Fleet, cluster: &ClusterName) -> bool {
         let has_our_id =
             self.hub_openshift_id.as_deref().is_some_and(|id| fleet.has_openshift_id(cluster, id));

@@ -124,16 +124,15 @@ impl FoundObject {
 pub struct ObservedAccess {
     /// The object of each kind.
     pub objects: BTreeMap<AccessKind, FoundObject>,
-    /// The uids of objects of ours whose last write no watch has shown yet: they are created or changed, and not yet
-    /// deleted. They are deleted by uid.
-    pub unseen: BTreeMap<AccessKind, String>,
+    /// The uids of objects that this process has created and no watch has shown yet.
+    pub created: BTreeMap<AccessKind, String>,
     /// The kinds that are not listed: an object of such a kind may exist although `objects` does not contain it.
     pub unlisted: BTreeSet<AccessKind>,
     /// The namespace of the addon managed-serviceaccount on the cluster; absent if its ManagedClusterAddOn shows none.
     pub agent_namespace: Known<Namespace>,
-    /// The writes, by kind and verb, that are skipped in this attempt, since they have failed or have to wait. Other
-    /// writes are still sent: an object that cannot be written must not keep permissions alive that have ended.
-    pub blocked: BTreeSet<(AccessKind, &'static str)>,
+    /// The writes, by kind and verb, that the next one does not wait for, since they were sent or are blocked: an object
+    /// that cannot be written must not keep permissions alive that have ended.
+    pub passed: BTreeSet<(AccessKind, &'static str)>,
 }
 
 impl ObservedAccess {

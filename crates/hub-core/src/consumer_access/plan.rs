@@ -37,20 +37,11 @@ impl AccessSettings {
     pub fn plan(&self, fleet: &Fleet, key: &AccountKey, observed: &ObservedAccess) -> AccessPlan {
         let mut findings = Notes::new();
         let actions = match self.grant(fleet, key) {
-            Grant::Refused => {
-                let actions = self.withdraw(key, observed, &mut findings);
-                if self.excludes_local_cluster(fleet, key) {
-                    let message = "does not exist because the cluster is the hub itself: its permissions would be \
-                                   permissions on the hub; consumerAccess.includeLocalCluster of the chart includes it";
-                    let finding = Finding::new(Reason::LocalClusterExcluded, message);
-                    findings.entry(AccessKind::Account).or_default().push(finding);
-                }
-                actions
-            }
+            Grant::Refused => self.withdraw(key, observed, &mut findings),
             grant => self.equip(fleet, key, grant, observed, &mut findings),
         };
         let may_be_written = |(kind, action): &Write| {
-            action.verb().is_some_and(|verb| !observed.blocked.contains(&(*kind, verb)))
+            action.verb().is_some_and(|verb| !observed.passed.contains(&(*kind, verb)))
         };
         let write = actions.into_iter().find(may_be_written);
         for kind in AccessKind::ALL {
@@ -87,14 +78,10 @@ impl AccessSettings {
 
     /// Deletes an object of ours that is not being deleted already.
     fn delete(&self, key: &AccountKey, observed: &ObservedAccess, kind: AccessKind) -> Write {
-        let action = match (observed.ours(self, key, kind), observed.unseen.get(&kind)) {
-            (Owned::Ours(object), _) if object.is_deleting => AccessAction::Nothing,
-            (Owned::Ours(object), Some(uid)) if *uid == object.version.uid => {
-                AccessAction::DeleteByUid(uid.clone())
-            }
-            (Owned::Ours(object), _) => AccessAction::Delete(object.version.clone()),
+        let action = match (observed.ours(self, key, kind), observed.created.get(&kind)) {
+            (Owned::Ours(object), _) if !object.is_deleting => AccessAction::Delete(object.version.clone()),
             (Owned::Absent, Some(uid)) => AccessAction::DeleteByUid(uid.clone()),
-            (Owned::Absent | Owned::Foreign, _) => AccessAction::Nothing,
+            _ => AccessAction::Nothing,
         };
         (kind, action)
     }
@@ -146,13 +133,13 @@ impl AccessSettings {
             Owned::Foreign => {
                 actions.extend(self.end_permissions(key, observed));
                 let whose = if consumer.is_own() {
-                    "user server".to_owned()
+                    "the user server".to_owned()
                 } else {
-                    format!("consumer in namespace {}", consumer.namespace())
+                    format!("ClusterAccess {}", consumer.name)
                 };
                 let message = format!(
-                    "has the name of the account of the {whose}, and another owner: it is not changed, and gives no access \
-                     to the cluster; rename or delete it"
+                    "has the name of the account of {whose}, and another owner: it is not changed, and gives no access to \
+                     the cluster; rename or delete it"
                 );
                 Some(Finding::new(Reason::ForeignAccount, message))
             }

@@ -38,12 +38,16 @@ impl AccessSettings {
         });
         let mut counts = ClusterCounts::default();
         let (mut granted, mut unknown, mut not_ready) = (BTreeSet::new(), 0, Vec::new());
+        let mut hub = "";
         if let Some(consumer) = consumer {
             let candidates: BTreeSet<_> = fleet.candidates_in(&name.namespace).collect();
             for cluster in candidates {
                 match self.bound_grant(fleet, consumer, cluster) {
-                    _ if self.is_excluded(fleet, cluster) => continue,
                     Grant::Refused => continue,
+                    _ if self.is_excluded(fleet, cluster) => {
+                        hub = " It gives no access to the hub itself, which is granted to this namespace.";
+                        continue;
+                    }
                     Grant::Granted => counts.granted += 1,
                     Grant::Unknown => {}
                 }
@@ -68,39 +72,16 @@ impl AccessSettings {
         let missing = not_ready.len();
         counts.ready = (counts.selected + unknown - count(missing)).min(counts.selected).max(0);
         not_ready.truncate(MOST_NOT_READY);
-        let ready = match consumer {
+        let mut ready = match consumer {
             None => ("False", "NotAccepted", "This object is not accepted, and gives no access.".to_owned()),
             Some(_) if !are_listed => (
                 "Unknown",
                 "Unknown",
                 "The accounts or their permissions cannot be read: see the log of the controller.".to_owned(),
             ),
-            Some(_) if unknown > 0 => (
-                "Unknown",
-                "Unknown",
-                format!("Whether {unknown} clusters are granted or selected is not known."),
-            ),
-            Some(_) if counts.granted == 0 => (
-                "False",
-                "NoCluster",
-                "No cluster is granted to this namespace: bind a ManagedClusterSet.".to_owned(),
-            ),
-            Some(_) if counts.selected == 0 => (
-                "False",
-                "NoCluster",
-                "This object selects no cluster that is granted to this namespace.".to_owned(),
-            ),
-            Some(_) if missing > 0 => {
-                let first = not_ready.first().map(|it| format!("{}: {}", it.cluster, it.message));
-                let first = first.unwrap_or_default();
-                (
-                    "False",
-                    "ClustersNotReady",
-                    format!("{missing} of {} clusters are not ready. {first}", counts.selected),
-                )
-            }
-            Some(_) => ("True", "Ready", format!("{} clusters are ready.", counts.selected)),
+            Some(_) => ready(&counts, unknown, missing, not_ready.first()),
         };
+        ready.2.push_str(hub);
         let accepted = match not_accepted {
             Some(NotAccepted { reason, message }) => ("False", reason, message),
             None => ("True", "Accepted", "The whole object is in effect.".to_owned()),
@@ -182,6 +163,35 @@ impl AccessSettings {
         copy.map(|why| {
             ("CopyMissing", format!("The token of the ManagedServiceAccount {key} is not copied: {why}."))
         })
+    }
+}
+
+/// The condition `Ready` of an object whose accounts are known: its status, its reason and its message.
+fn ready(
+    counts: &ClusterCounts,
+    unknown: i64,
+    missing: usize,
+    first: Option<&NotReady>,
+) -> (&'static str, &'static str, String) {
+    match first {
+        _ if unknown > 0 => {
+            let message = format!("Whether {unknown} clusters are granted or selected is not known.");
+            ("Unknown", "Unknown", message)
+        }
+        _ if counts.granted == 0 => {
+            let message = "No cluster is granted to this namespace: bind a ManagedClusterSet.";
+            ("False", "NoCluster", message.to_owned())
+        }
+        _ if counts.selected == 0 => {
+            let message = "This object selects no cluster that is granted to this namespace.";
+            ("False", "NoCluster", message.to_owned())
+        }
+        Some(NotReady { cluster, message, .. }) => {
+            let selected = counts.selected;
+            let message = format!("{missing} of {selected} clusters are not ready. {cluster}: {message}");
+            ("False", "ClustersNotReady", message)
+        }
+        None => ("True", "Ready", format!("{} clusters are ready.", counts.selected)),
     }
 }
 

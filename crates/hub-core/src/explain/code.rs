@@ -100,10 +100,10 @@ pub enum Code {
     /// No ManagedServiceAccount of the cluster opts in to copies in the namespace.
     #[strum(message = "no ManagedServiceAccount of the cluster asks for copies in the namespace")]
     NoAccount,
-    /// The account of a consumer exists, although its namespace is not granted the cluster: the API server refuses to
+    /// The account of a ClusterAccess exists, although its namespace is not granted the cluster: the API server refuses to
     /// delete it, a finalizer holds it, or consumer access does not run.
-    #[strum(message = "the account of a consumer exists, although its namespace is not granted the \
-                       cluster: its deletion is refused or delayed, or consumer access does not run")]
+    #[strum(message = "the account of a ClusterAccess exists, although its namespace is not granted \
+                       the cluster: its deletion is refused or delayed, or consumer access does not run")]
     AccountNotWithdrawn,
     /// The copy of a token exists, although the cluster is not granted to the namespace or the ManagedServiceAccount does
     /// not opt in: the API server refuses to delete it, a finalizer holds it, or the credential syncer does not run.
@@ -138,8 +138,8 @@ pub enum Code {
     /// A ManifestWork or ClusterPermission that consumer access maintains exists, although its account is withdrawn, or
     /// left after the grant. If the account is gone, it is a problem of the cluster, reported once without a namespace,
     /// and unknown if the question names namespaces. Found only for clusters that the question names.
-    #[strum(message = "permissions of a consumer's account exist, although the account has to have \
-                       none: their deletion is refused or delayed, or consumer access does not run")]
+    #[strum(message = "permissions of the account of a ClusterAccess exist, although the account has \
+                       to have none: their deletion is refused or delayed, or consumer access does not run")]
     PermissionsNotWithdrawn,
     #[strum(message = "no ManifestWork or ClusterPermission gives the account permissions; they may \
                        exist on the cluster")]

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use hub_api::names::ProfileKey;
 use hub_core::consumer_access::{
     AccessSettings, FoundObject, IntegrationAction, IntegrationPlan, ObservedObject, PROFILE_LABELS,
-    PublishedCluster,
+    PublishedCluster, cluster_in_secret,
 };
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
@@ -69,7 +69,7 @@ fn seen(object: &Value) -> FoundObject {
 }
 
 fn plan(fleet: &Fleet, found: Option<&Value>, published: Option<&PublishedCluster>) -> IntegrationPlan {
-    settings().plan_cluster_secret(fleet, &key(), found.map(seen).as_ref(), published)
+    settings().plan_cluster_secret(fleet, &key(), found.map(seen).as_ref(), published, None)
 }
 
 /// The Secret as it is created.
@@ -125,7 +125,7 @@ fn of_an_own_identity_the_plugin_returns_the_projected_token() {
         }]));
         let consumer = settings.consumers.iter().next().unwrap();
         assert_eq!(settings.provider_of(consumer), settings.own_provider);
-        let plan = settings.plan_cluster_secret(&granting(), &key(), None, usual().as_ref());
+        let plan = settings.plan_cluster_secret(&granting(), &key(), None, usual().as_ref(), None);
         let IntegrationAction::Create(object) = plan.action else { panic!("{plan:?}") };
         let config: Value = serde_json::from_str(&fields(&object)["config"]).unwrap();
         assert_eq!(config["execProviderConfig"]["args"], json!([format!("--own-token={path}")]));
@@ -144,7 +144,7 @@ fn the_grant_decides_whether_it_exists_and_a_doubt_changes_nothing() {
         assert_eq!(plan(&fleet, found, usual().as_ref()).action, IntegrationAction::Nothing);
     }
     let without = settings_of(&json!([{ "namespace": "team", "name": "app" }]));
-    let plan = without.plan_cluster_secret(&granting(), &key(), Some(&seen(&object)), usual().as_ref());
+    let plan = without.plan_cluster_secret(&granting(), &key(), Some(&seen(&object)), usual().as_ref(), None);
     assert!(matches!(plan.action, IntegrationAction::Delete(_)));
 }
 
@@ -234,4 +234,35 @@ fn a_secret_of_another_owner_is_reported_and_left_alone() {
         [Reason::ForeignClusterSecret]
     );
     assert_eq!(plan(&refusing(), Some(&theirs), usual().as_ref()).action, IntegrationAction::Nothing);
+}
+
+#[test]
+fn while_a_secret_of_another_owner_has_the_name_of_a_cluster_none_is_created_for_it_and_ours_stays() {
+    let published = usual();
+    let ours = created();
+    let plan = |fleet: &Fleet, found: Option<&Value>| {
+        let found = found.map(seen);
+        settings().plan_cluster_secret(fleet, &key(), found.as_ref(), published.as_ref(), Some("theirs"))
+    };
+    for found in [None, Some(&ours)] {
+        let plan = plan(&granting(), found);
+        assert_eq!(plan.action, IntegrationAction::Nothing);
+        assert_eq!(plan.findings.len(), 1);
+        let finding = &plan.findings[0];
+        assert_eq!(finding.reason, Reason::ForeignClusterSecret);
+        assert!(
+            finding.message.contains("Secret theirs") && finding.message.contains("name c1"),
+            "{finding:?}"
+        );
+    }
+    let ended = plan(&refusing(), Some(&ours));
+    assert!(matches!(ended.action, IntegrationAction::Delete(_)) && ended.findings.is_empty(), "{ended:?}");
+}
+
+#[test]
+fn the_cluster_of_a_secret_is_its_field_name_as_argo_cd_reads_it() {
+    assert_eq!(cluster_in_secret(&json!({ "name": STANDARD.encode("c1") })), Some("c1".into()));
+    for data in [Value::Null, json!({ "name": "!" }), json!({ "server": STANDARD.encode("c1") })] {
+        assert_eq!(cluster_in_secret(&data), None);
+    }
 }

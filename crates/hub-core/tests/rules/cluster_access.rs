@@ -195,7 +195,8 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
     assert_eq!(settings.grant(&refused(), &key()), Grant::Refused);
     let know = |settings: &mut AccessSettings, of_ocm: Known<()>, of_sig: Known<()>| {
         settings.consumers.set_decisions(&placement, DecisionKind::Ocm, of_ocm);
-        settings.consumers.set_decisions(&placement, DecisionKind::Sig, of_sig);
+        settings.consumers.set_decisions(&placement, DecisionKind::SigV1alpha1, Known::Absent);
+        settings.consumers.set_decisions(&placement, DecisionKind::SigV1alpha2, of_sig);
         settings.grant(&granted(), &key())
     };
     settings.consumers.set_decisions(&placement, DecisionKind::Ocm, Known::Present(()));
@@ -219,7 +220,7 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
     // A hub serves one kind or both; a decision of either counts.
     for of_ocm in [Known::Present(()), Known::Absent] {
         assert_eq!(know(&mut settings, of_ocm.clone(), Known::Present(())), Grant::Refused);
-        settings.consumers.set_decision(&placement, (DecisionKind::Sig, "gpus-1"), clusters(&["c1"]));
+        settings.consumers.set_decision(&placement, (DecisionKind::SigV1alpha2, "gpus-1"), clusters(&["c1"]));
         assert_eq!(know(&mut settings, of_ocm.clone(), Known::Present(())), Grant::Granted);
         assert_eq!(know(&mut settings, of_ocm, Known::Unknown), Grant::Unknown);
         assert_eq!(know(&mut settings, Known::Present(()), Known::Absent), Grant::Refused);
@@ -286,6 +287,18 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
         .unwrap();
     let ready = unread.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
     assert_eq!((&*ready.status, &*ready.reason), ("Unknown", "Unknown"));
+}
+
+#[test]
+fn a_status_says_that_the_hub_itself_is_left_out() {
+    let hub = with(member("hub", "prod"), &json!({ "metadata": { "labels": { "local-cluster": "true" } } }));
+    for (binds, says) in [("team", true), ("other", false)] {
+        let fleet = fleet([hub.clone(), exclusive("prod"), binding(binds, "prod")]);
+        let status = status(&settings(), &fleet, &World::default());
+        assert_eq!(status.clusters.unwrap().granted, 0);
+        let message = &status.conditions[1].message;
+        assert_eq!(message.contains("the hub itself"), says, "{message}");
+    }
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn a_validity_is_compared_as_a_duration_and_not_as_a_text() {
 }
 
 #[test]
-fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
+fn the_hub_itself_is_excluded_unless_it_is_included() {
     let of = |name: &str, label: Option<&str>| {
         let labels = json!({ "metadata": { "labels": { "local-cluster": label } } });
         let fleet = fleet([with(member(name, "prod"), &labels), exclusive("prod"), binding("team", "prod")]);
@@ -169,8 +169,6 @@ fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
     ] {
         let (fleet, key) = of(name, label);
         let plan = World::default().plan_of(&settings(), &fleet, &key);
-        let expected: &[Reason] = if is_hub { &[Reason::LocalClusterExcluded] } else { &[] };
-        assert_eq!(reasons(&plan), expected, "{name} {label:?}");
         assert_eq!(plan.write.is_none(), is_hub, "{name} {label:?}");
         let plan = World::default().plan_of(&included, &fleet, &key);
         assert!(
@@ -198,15 +196,12 @@ fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
         let settings = AccessSettings { hub_openshift_id: id.map(str::to_owned), ..settings() };
         let plan = World::default().plan_of(&settings, &fleet, &key);
         assert_eq!(plan.write.is_none(), is_hub, "{id:?}");
-        assert_eq!(reasons(&plan) == [Reason::LocalClusterExcluded], is_hub, "{id:?}");
     }
-    // What it has, it loses; where it is not granted, nothing is said.
+    // What it has, it loses.
     let (granted, key) = of("renamed", Some("true"));
     let mut world = settled();
     let plan = world.plan_of(&settings(), &granted, &key);
     assert!(matches!(plan.write, Some((AccessKind::Account, AccessAction::Delete(_)))), "{plan:?}");
-    let plan = World::default().plan_of(&settings(), &refused(), &key);
-    assert_eq!((plan.write, plan.findings.len()), (None, 0));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::consumer_access::{
     World, declared, doubtful, foreign, granted, is_foreign, key, observe, past, reasons, refused, settings,
-    settings_by, settings_of, settled, settled_by,
+    settings_by, settings_of, settled_by,
 };
 use crate::support::{cases, with};
 
@@ -149,28 +149,17 @@ fn the_permissions_of_one_kind_end_when_the_other_is_configured() {
 }
 
 #[test]
-fn with_the_grant_what_no_watch_has_shown_yet_ends_by_its_uid_and_the_account_first() {
-    let mut world = settled();
+fn with_the_grant_what_is_created_and_not_shown_yet_ends_by_its_uid_and_the_account_first() {
     let mut observed = ObservedAccess::default();
-    observed.unseen.insert(AccessKind::Account, "account".to_owned());
-    observed.unseen.insert(AccessKind::ManifestWork, "work".to_owned());
+    observed.created.insert(AccessKind::Account, "account".to_owned());
+    observed.created.insert(AccessKind::ManifestWork, "work".to_owned());
     let settings = settings_by("ManifestWork");
     for (kind, uid) in [(AccessKind::Account, "account"), (AccessKind::ManifestWork, "work")] {
         let plan = settings.plan(&refused(), &key(), &observed);
         assert_eq!(plan.write, Some((kind, AccessAction::DeleteByUid(uid.to_owned()))));
-        observed.unseen.remove(&kind);
+        observed.created.remove(&kind);
     }
     assert_eq!(settings.plan(&refused(), &key(), &observed).write, None);
-    // An object whose last write a watch shows is deleted in its version.
-    observed = world.observed(&settings);
-    let uid = observed.object(AccessKind::Account).unwrap().version.uid.clone();
-    for (unseen, by_uid) in [("another", false), (&*uid, true)] {
-        observed.unseen.insert(AccessKind::Account, unseen.to_owned());
-        let Some((AccessKind::Account, action)) = settings.plan(&refused(), &key(), &observed).write else {
-            panic!("the account goes first");
-        };
-        assert_eq!(action == AccessAction::DeleteByUid(uid.clone()), by_uid, "{action:?}");
-    }
 }
 
 #[test]

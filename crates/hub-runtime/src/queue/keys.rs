@@ -1,7 +1,7 @@
 //! The names of objects as keys of queues.
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
-use hub_core::consumer_access::{AccessName, IntegrationKey};
+use hub_core::consumer_access::{AccessKey, AccessName, IntegrationKey};
 
 use crate::queue::Key;
 use crate::watch::ObjectKey;
@@ -22,6 +22,13 @@ impl Key for AccountKey {
     /// The cluster's own namespace on the hub.
     fn namespace(&self) -> Namespace {
         self.cluster.as_str().into()
+    }
+}
+
+impl Key for AccessKey {
+    /// The cluster's own namespace on the hub.
+    fn namespace(&self) -> Namespace {
+        self.account.cluster.as_str().into()
     }
 }
 

@@ -151,16 +151,16 @@ impl World {
 
     /// The same for another account.
     pub fn settle_at(&mut self, settings: &AccessSettings, fleet: &Fleet, key: &AccountKey) -> AccessPlan {
-        let mut blocked = BTreeSet::new();
+        let mut passed = BTreeSet::new();
         for _ in 0..8 {
-            let observed = ObservedAccess { blocked: blocked.clone(), ..self.observed(settings) };
+            let observed = ObservedAccess { passed: passed.clone(), ..self.observed(settings) };
             let plan = settings.plan(fleet, key, &observed);
             let Some((kind, action)) = plan.write else { return plan };
             let verb = action.verb().unwrap();
             let write = format!("{verb} {kind:?}");
             if self.refuses.contains(&write) {
                 self.writes.push(write + ", refused");
-                blocked.insert((kind, verb));
+                passed.insert((kind, verb));
                 continue;
             }
             self.writes.push(write);
