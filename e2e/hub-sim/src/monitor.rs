@@ -313,9 +313,9 @@ impl Monitor {
     }
 }
 
-/// Whether a path is that of objects of consumers.
+/// Whether a path is that of objects of consumers, or of what is said of them.
 fn is_consumers(path: &str) -> bool {
-    KINDS.iter().any(|(plural, _)| path.contains(plural))
+    KINDS.iter().map(|(plural, _)| *plural).chain([ACCESSES]).any(|plural| path.contains(plural))
 }
 
 /// Whether a path is that of the condition of an account.
