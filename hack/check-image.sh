@@ -46,6 +46,8 @@ hack/have.sh jq jq || die "jq is not installed. On Debian: apt-get install jq"
 
 # --- two builds --------------------------------------------------------------------------------------
 
+# Before the record changes the tree.
+version=$(hack/version.sh)
 record=deploy/images/reproducible
 
 # linked PROGRAM EDGES: the crates in a program's dependency graph, one per line, without paths.
@@ -114,7 +116,6 @@ run() {
 
 expect() { [ "$2" = "$3" ] || die "$1: $2 is not $3"; }
 
-version=$(hack/version.sh)
 for image in hub-addons cp-creds; do
   unpack "$image"
   config=$work/$image/config.json
