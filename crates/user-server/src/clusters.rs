@@ -15,6 +15,7 @@ use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use konnectivity::{Budget, Dialer, Tunnel};
 use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::time::{Instant, sleep, timeout};
@@ -48,9 +49,14 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// PINGs to an API server, which notice a tunnel that delivers nothing.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a connection stays open without a new stream. Each namespace has its own to each cluster that it uses, so they
-/// must not add up.
+/// What may wait in a tunnel to be read. HTTP/2 makes a cluster wait while its connection is read, and a cluster that takes
+/// nothing keeps it from being read.
+const UNREAD: usize = 1 << 20;
+/// How long a connection stays open without a new stream, and how long where there are many connections. Each namespace
+/// has its own to each cluster that it uses, so they must not add up.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
+const IDLE_TIMEOUT_OF_MANY: Duration = Duration::from_secs(10);
+const MANY: i64 = 1000;
 /// How long no connection is tried after one has failed: the requests that wait for it fail with it.
 const FAILED_FOR: Duration = Duration::from_secs(1);
 
@@ -102,10 +108,10 @@ impl Pool {
         connections.iter_mut().find(|connection| connection.open_streams() < STREAMS).map(Connection::take)
     }
 
-    /// Drops connections that have not been used for long.
-    fn drop_idle(&self) {
+    /// Drops connections that have not been used for so long.
+    fn drop_idle(&self, timeout: Duration) {
         let mut connections = self.connections.lock();
-        connections.retain(|it| it.open_streams() > 0 || it.used.elapsed() < IDLE_TIMEOUT);
+        connections.retain(|it| it.open_streams() > 0 || it.used.elapsed() < timeout);
     }
 
     /// Whether it has no connection and opens none.
@@ -142,8 +148,13 @@ impl Clusters {
         if let Some(pool) = of_cluster.get(&key.namespace) {
             return Arc::clone(pool);
         }
-        of_cluster.retain(|_, pool| !Pool::is_unused(pool));
-        Arc::clone(of_cluster.entry(key.namespace.clone()).or_default())
+        let pool = Arc::<Pool>::default();
+        of_cluster.insert(key.namespace.clone(), Arc::clone(&pool));
+        pools.retain(|_, of_cluster| {
+            of_cluster.retain(|_, pool| !Pool::is_unused(pool));
+            !of_cluster.is_empty()
+        });
+        pool
     }
 
     /// A stream from a namespace to the API server of a cluster, or why that cannot be reached.
@@ -182,12 +193,11 @@ impl Clusters {
         tls: &Arc<ClientConfig>,
         pool: Weak<Pool>,
     ) -> Result<Connection, String> {
-        // HTTP/2 flow control limits what waits to be read, so it does not wait in the tunnel.
-        let stream = self.dial(name, Arc::clone(tls), &Budget::default()).await?;
+        let stream = self.dial(name, Arc::clone(tls), &Budget::new(UNREAD)).await?;
         let doubt = stream.get_ref().0.doubt();
-        let counted = Counted::new(&self.metrics.tunnels);
-        let sender = open(TokioIo::new(stream), name.clone(), pool, counted).await?;
-        Ok(Connection { tls: Arc::clone(tls), sender, doubt, streams: Arc::default(), used: Instant::now() })
+        let (streams, tunnels) = (Arc::default(), &self.metrics.tunnels);
+        let sender = open(TokioIo::new(stream), name, pool, Arc::downgrade(&streams), tunnels).await?;
+        Ok(Connection { tls: Arc::clone(tls), sender, doubt, streams, used: Instant::now() })
     }
 
     /// A connection for one request, which can switch protocols. What its client does not read counts in this budget.
@@ -231,12 +241,14 @@ impl Clusters {
     }
 }
 
-/// Begins HTTP/2 on a stream, and closes it once it has no stream and its pool has dropped it.
+/// Begins HTTP/2 on a stream. The connection is closed once its pool has dropped it and none of its streams is open, also
+/// if the cluster does not take the end of it.
 async fn open<S>(
     stream: S,
-    name: ClusterName,
+    name: &ClusterName,
     pool: Weak<Pool>,
-    counted: Counted,
+    streams: Weak<()>,
+    tunnels: &Gauge,
 ) -> Result<http2::SendRequest<Upload>, String>
 where
     S: Read + Write + Send + Unpin + 'static,
@@ -248,15 +260,18 @@ where
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true)
         .handshake(stream);
     let (sender, connection) =
         handshake.await.map_err(|error| format!("its API server does not speak HTTP/2: {error}"))?;
+    let (name, tunnels) = (name.clone(), tunnels.clone());
     tokio::spawn(async move {
-        let dropping = async {
-            loop {
-                sleep(IDLE_TIMEOUT).await;
+        let _counted = Counted::new(&tunnels);
+        let closing = async {
+            while streams.strong_count() > 0 {
+                sleep(IDLE_TIMEOUT_OF_MANY).await;
                 if let Some(pool) = pool.upgrade() {
-                    pool.drop_idle();
+                    pool.drop_idle(if tunnels.get() > MANY { IDLE_TIMEOUT_OF_MANY } else { IDLE_TIMEOUT });
                 }
             }
         };
@@ -264,51 +279,91 @@ where
             ended = connection => if let Err(error) = ended {
                 tracing::debug!(cluster = %name, "a connection has ended: {error}");
             },
-            () = dropping => {}
+            () = closing => {}
         }
-        drop(counted);
     });
     Ok(sender)
 }
 
 #[cfg(test)]
 mod tests {
+    use hyper::body::Incoming;
     use hyper::server::conn::http2 as server;
     use hyper::service::service_fn;
-    use hyper::{Request, Response, body::Incoming};
-    use prometheus_client::metrics::gauge::Gauge;
+    use hyper::{Request, Response};
     use rustls::RootCertStore;
     use rustls::crypto::ring;
+    use tokio::io::{DuplexStream, duplex};
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_is_closed_once_it_has_been_idle_and_none_with_an_open_stream() {
-        let (ours, theirs) = tokio::io::duplex(64 << 10);
+    fn tls() -> Arc<ClientConfig> {
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        Arc::new(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+    }
+
+    /// Adds a connection to a pool.
+    async fn connect(pool: &Arc<Pool>, tls: &Arc<ClientConfig>, stream: DuplexStream, tunnels: &Gauge) {
+        let (streams, weak) = (Arc::default(), Arc::downgrade(pool));
+        let (stream, name, doubt) = (TokioIo::new(stream), "c1".into(), CancellationToken::new());
+        let sender = open(stream, &name, weak, Arc::downgrade(&streams), tunnels).await.unwrap();
+        let connection = Connection { tls: Arc::clone(tls), sender, doubt, streams, used: Instant::now() };
+        pool.connections.lock().push(connection);
+    }
+
+    /// The API server at the other end.
+    fn serve(stream: DuplexStream) {
         let answer =
             service_fn(async |_: Request<Incoming>| Ok::<_, hyper::Error>(Response::new(String::new())));
-        let served = tokio::spawn(
-            server::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(theirs), answer),
+        tokio::spawn(
+            server::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), answer),
         );
-        let (pool, gauge) = (Arc::<Pool>::default(), Gauge::default());
-        let counted = Counted::new(&gauge);
-        let sender = open(TokioIo::new(ours), "c1".into(), Arc::downgrade(&pool), counted).await.unwrap();
-        let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(RootCertStore::empty())
-            .with_no_client_auth();
-        let (tls, doubt) = (Arc::new(tls), CancellationToken::new());
-        let connection = Connection { tls, sender, doubt, streams: Arc::default(), used: Instant::now() };
-        pool.connections.lock().push(connection);
-        let slot = pool.connections.lock()[0].take();
+    }
 
-        sleep(10 * IDLE_TIMEOUT).await;
-        assert_eq!((gauge.get(), Pool::is_unused(&pool)), (1, false));
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_closed_once_it_has_been_idle_and_none_with_an_open_stream() {
+        for (others, timeout) in [(0, IDLE_TIMEOUT), (MANY, IDLE_TIMEOUT_OF_MANY)] {
+            let (ours, theirs) = duplex(64 << 10);
+            serve(theirs);
+            let (pool, tls, tunnels) = (Arc::<Pool>::default(), tls(), Gauge::default());
+            tunnels.inc_by(others);
+            connect(&pool, &tls, ours, &tunnels).await;
+            let slot = pool.take(&tls).unwrap();
+            sleep(10 * IDLE_TIMEOUT).await;
+            assert_eq!((tunnels.get(), Pool::is_unused(&pool)), (others + 1, false));
 
-        drop(slot);
-        served.await.unwrap().unwrap();
-        sleep(IDLE_TIMEOUT).await;
-        assert_eq!((gauge.get(), Pool::is_unused(&pool)), (0, true));
+            drop((slot, pool.take(&tls).unwrap()));
+            sleep(timeout / 2).await;
+            assert!(!Pool::is_unused(&pool));
+            sleep(timeout / 2 + IDLE_TIMEOUT_OF_MANY).await;
+            assert_eq!((tunnels.get(), Pool::is_unused(&pool)), (others, true));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_its_pool_has_dropped_ends_although_the_cluster_takes_nothing() {
+        // The preface of HTTP/2 fits in, and nothing after it.
+        let (ours, theirs) = duplex(24);
+        let (pool, tls, tunnels) = (Arc::<Pool>::default(), tls(), Gauge::default());
+        connect(&pool, &tls, ours, &tunnels).await;
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(tunnels.get(), 1);
+        pool.connections.lock().clear();
+        sleep(2 * IDLE_TIMEOUT_OF_MANY).await;
+        assert_eq!(tunnels.get(), 0);
+        drop(theirs);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_stream_is_opened_on_a_connection_with_the_ca_of_before() {
+        let (ours, theirs) = duplex(64 << 10);
+        serve(theirs);
+        let (pool, tls_of_before, tunnels) = (Arc::<Pool>::default(), tls(), Gauge::default());
+        connect(&pool, &tls_of_before, ours, &tunnels).await;
+        assert!(pool.take(&tls_of_before).is_some());
+        assert!(pool.take(&tls()).is_none());
+        assert!(pool.connections.lock().is_empty());
     }
 }
