@@ -154,7 +154,8 @@ impl ConsumerRole {
         let uid = &object.version.uid;
         let rules = || {
             let before = observed.map(|role| role.rules.as_slice()).unwrap_or_default();
-            let rules = consumer.map(|consumer| rules(settings, fleet, consumer, accounts, before));
+            let is_known = consumers.is_read();
+            let rules = consumer.map(|consumer| rules(settings, fleet, consumer, is_known, accounts, before));
             // Without a consumer, it names nothing.
             rules.unwrap_or_default()
         };
@@ -188,6 +189,8 @@ impl ConsumerRole {
         let mut body = json!({ "metadata": metadata, (field): content });
         Ok(match observed {
             None if consumer.is_none() || !consumers.is_read() || !fleet.is_read() => Action::Nothing,
+            // The object may name other ServiceAccounts by now.
+            Some(_) if self.kind == RoleKind::RoleBinding && !consumers.is_read() => Action::Nothing,
             None => {
                 body["apiVersion"] = format!("{RBAC}/v1").into();
                 body["kind"] = format!("{:?}", self.kind).into();
@@ -209,11 +212,12 @@ pub fn accounts_of_copy(name: &str) -> impl Iterator<Item = AccountKey> {
         .map(|(dash, _)| AccountKey { cluster: name[..dash].into(), account: name[dash + 1..].into() })
 }
 
-/// The rules of a Role.
+/// The rules of a Role. Unless it is known what the consumer asks for, no name is added.
 fn rules(
     settings: &PermissionSettings,
     fleet: &Fleet,
     consumer: &Consumer,
+    is_known: bool,
     accounts: &AskingAccounts,
     observed: &[PolicyRule],
 ) -> Vec<PolicyRule> {
@@ -236,7 +240,8 @@ fn rules(
                 (own, Grant::Refused) => own,
             };
         }
-        if grant == Grant::Granted || grant == Grant::Unknown && before.contains(name.as_str()) {
+        let is_kept = grant != Grant::Refused && before.contains(name.as_str());
+        if is_kept || is_known && grant == Grant::Granted {
             names.push(name);
         }
     }

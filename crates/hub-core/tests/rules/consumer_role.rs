@@ -168,6 +168,24 @@ fn a_doubt_keeps_a_name_and_adds_none() {
 }
 
 #[test]
+fn while_cluster_accesses_cannot_be_read_a_role_loses_names_and_gets_none() {
+    let accounts = accounts([("c1", "app", None), ("c2", "app", None)]);
+    let with = |cluster: &str| -> Fleet {
+        fleet([member("c1", "prod"), member(cluster, "prod"), exclusive("prod"), binding("team", "prod")])
+    };
+    let mut unread = asking_for("app");
+    unread.set_read(false);
+    let plan = |fleet: &Fleet, before: &[PolicyRule]| {
+        let observed = Known::Present(role(before).into());
+        role_of(RoleKind::Role).plan(&settings(), fleet, &unread, Some(&accounts), &observed).unwrap()
+    };
+    let (one, two) = (rules(&with("c1"), &accounts, &[]), rules(&with("c2"), &accounts, &[]));
+    assert_eq!((names(&one).len(), names(&two).len()), (1, 2));
+    assert_eq!(plan(&with("c2"), &one), Action::Nothing);
+    assert!(matches!(plan(&with("c1"), &two), Action::Patch(_, patch) if patch["rules"] == json!(one)));
+}
+
+#[test]
 fn a_name_that_two_accounts_share_is_in_no_role() {
     // The copies of `b-app` of the cluster `a` and of `app` of `a-b` are both called `a-b-app`.
     let objects = [member("a", "s"), member("a-b", "prod"), exclusive("prod"), binding("team", "prod")];
