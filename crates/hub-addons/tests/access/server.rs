@@ -89,6 +89,31 @@ async fn replaced_anchors_leave_when_the_proxy_is_seen_to_serve_with_the_new_cer
 }
 
 #[tokio::test]
+async fn an_anchor_stays_after_the_overlap_while_the_proxy_serves_with_its_certificate() {
+    let [(a, old), (b, new)] = authorities();
+    let proxy = serve(&old, ANY);
+    let address = proxy.address().to_string();
+    let (hub, addons) = published(&proxy, &old, &["--ca-overlap=1s"]).await;
+    publishes(&hub, &[&a]).await;
+    is_checked(&addons, "ok").await;
+
+    renew(&hub, &new).await;
+    logs(&addons, "which stay published", 3).await;
+    publishes(&hub, &[&a, &b]).await;
+    is_checked(&addons, "old_certificate").await;
+    let note = world::told(&hub.ocm, &serving(HOME, ""), "OldServerCertificate").await;
+    assert!(note.contains("127.0.0.1") && note.contains("restart it"), "{note}");
+    addons.measures("hub_addons_findings{reason=\"OldServerCertificate\"}", 1.0).await;
+
+    drop(proxy);
+    let _proxy = serve(&new, address);
+    publishes(&hub, &[&b]).await;
+    is_checked(&addons, "ok").await;
+    addons.measures("hub_addons_findings{reason=\"OldServerCertificate\"}", 0.0).await;
+    has_written(&addons, 3).await;
+}
+
+#[tokio::test]
 async fn a_published_server_that_clients_refuse_is_reported_until_it_is_in_order() {
     let [(a, good), (_, foreign)] = authorities();
     let misnamed = a.issue(["proxy.example"]).unwrap();

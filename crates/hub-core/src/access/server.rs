@@ -267,7 +267,12 @@ impl AccessIndex {
         }
         let is_failure = !matches!(state, ServerState::Ok | ServerState::OldCertificate);
         self.checks.failures = if is_failure { self.checks.failures.saturating_add(1) } else { 0 };
-        if self.checks.last.as_ref().is_none_or(|(last, _)| *last != state) {
+        // Of several replicas, one that was not restarted serves the old certificate now and then.
+        let is_in_doubt = state == ServerState::Ok
+            && self.is_overlapping()
+            && self.checks.confirmations < CONFIRMATIONS
+            && self.checks.last.as_ref().is_some_and(|(last, _)| *last == ServerState::OldCertificate);
+        if !is_in_doubt && self.checks.last.as_ref().is_none_or(|(last, _)| *last != state) {
             self.checks.last = Some((state, detail));
         }
         if self.checks.confirmations >= CONFIRMATIONS && self.is_overlapping() {
