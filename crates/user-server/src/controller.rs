@@ -78,6 +78,7 @@ impl UserServer {
             end: CancellationToken::new(),
         });
         let health = shared.host.health.clone();
+        health.tells_clients();
         for condition in [PROXY_SERVER, REVIEWS] {
             health.set_condition(condition, Err("not checked yet".to_owned()));
         }

@@ -9,6 +9,7 @@ use std::fmt::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::http::{StatusCode, header};
@@ -34,6 +35,8 @@ struct Inner {
     syncs: Mutex<BTreeMap<WatchId, Sync>>,
     conditions: Mutex<BTreeMap<&'static str, Result<(), String>>>,
     stopping: Mutex<bool>,
+    /// Whether the process is ready while what it needs is unknown.
+    tells_clients: AtomicBool,
     /// Wakes waiting tasks in the order of their arrival.
     changed: Notify,
 }
@@ -202,6 +205,12 @@ impl Health {
         self.inner.conditions.lock().insert(name, condition);
     }
 
+    /// Lets the process be ready while what it needs is unknown: it tells that to its clients, whom a Service leads to ready
+    /// processes alone.
+    pub fn tells_clients(&self) {
+        self.inner.tells_clients.store(true, Ordering::Relaxed);
+    }
+
     /// The process is stopping: no longer ready.
     pub fn stopping(&self) {
         *self.inner.stopping.lock() = true;
@@ -237,7 +246,9 @@ impl Health {
             let (mark, state) = condition.as_ref().map_or_else(|why| ('-', why.as_str()), |()| ('+', "ok"));
             let _ = writeln!(text, "[{mark}] {name}: {state}");
         }
-        let ready = !stopping && syncs.values().all(Sync::is_ready) && conditions.values().all(Result::is_ok);
+        let tells_clients = self.inner.tells_clients.load(Ordering::Relaxed);
+        let is_ready = |sync: &Sync| sync.is_ready() || tells_clients && matches!(sync, Sync::Unread(..));
+        let ready = !stopping && syncs.values().all(is_ready) && conditions.values().all(Result::is_ok);
         text.push_str(if ready { "ok\n" } else { "not ready\n" });
         (ready, text)
     }
@@ -353,6 +364,23 @@ mod tests {
         sets.mark_synced();
         health.all_synced().await;
         assert!(health.ready().0);
+    }
+
+    #[test]
+    fn a_process_that_tells_its_clients_is_ready_while_a_kind_is_unknown_and_not_before_its_first_list() {
+        for tells_clients in [false, true] {
+            let (health, metrics) = (Health::default(), Metrics::new("0"));
+            if tells_clients {
+                health.tells_clients();
+            }
+            let clusters = health.expect_sync(("fleet", "managedclusters"), Need::Required, &metrics);
+            assert!(!health.ready().0);
+            clusters.mark_synced();
+            clusters.mark_unread("could not be read for a minute");
+            let (ready, text) = health.ready();
+            assert_eq!(ready, tells_clients);
+            assert!(text.contains("[-] fleet: managedclusters: could not be read for a minute"), "{text}");
+        }
     }
 
     #[test]
