@@ -9,7 +9,7 @@
 //! | how a watch ended | next request | cost |
 //! |---|---|---|
 //! | at its timeout, after events or bookmarks | a watch from the last version | no further request |
-//! | at its timeout without any event or bookmark; or early | a list of one object for its version: if that is older than what any watch of the process has seen ([`super::seen_history`]), a full list, else a watch from the last version | one request, for one object |
+//! | at its timeout without any event or bookmark; or early, or not at all | a list of one object for its version: if that is older than what any watch of the process has seen ([`super::seen_history`]), a full list, else a watch from the last version | one request, for one object |
 //! | early, and then the API server was unreachable, to it or to another watch since it last showed anything; or refused the request, or did not respond in time | a list: nothing else distinguishes the two histories, and a restarted API server requires one anyway, since its watch cache is empty | those of the list |
 //! | with a version older than the previous one, or 410 | a list | those of the list |
 //! | at once and without an event, three times in a row | a list: the API server may not be able to serve that version | those of the list |
@@ -191,7 +191,9 @@ impl<K: 'static> Follower<K> {
                 self.unseen.get_or_insert_with(Instant::now);
                 watched?;
             }
-            Position::Doubtful(_) if self.futile >= FUTILE || self.lists.seen.is_interrupted(self.era) => {
+            Position::Doubtful(_) if self.futile >= FUTILE => *position = Position::Unknown,
+            Position::Doubtful(_) if self.lists.seen.is_interrupted(self.era) => {
+                self.is_interrupted = true;
                 *position = Position::Unknown;
             }
             Position::Doubtful(version) => {
@@ -280,14 +282,17 @@ impl<K: 'static> Follower<K> {
         position: &mut Position,
     ) -> Result<(), WatchError> {
         let started = Instant::now();
-        let mut is_quiet = true;
+        let (mut is_quiet, mut is_dead) = (true, false);
         let mut steady = std::pin::pin!(sleep_until(started + STEADY));
         let mut is_steady = false;
         loop {
             let next = tokio::select! {
                 biased;
                 // The API server ends a watch at its timeout; if it does not, the connection is dead.
-                next = timeout(WATCH_DURATION + SLACK, events.next()) => next.unwrap_or(None),
+                next = timeout(WATCH_DURATION + SLACK, events.next()) => next.unwrap_or_else(|_| {
+                    is_dead = true;
+                    None
+                }),
                 () = &mut steady, if !is_steady => {
                     is_steady = true;
                     self.recovered();
@@ -313,9 +318,9 @@ impl<K: 'static> Follower<K> {
             self.futile += 1;
         }
         if let Position::At(version) = &*position
-            && (is_quiet || started.elapsed() + SLACK < WATCH_DURATION)
+            && (is_quiet || is_dead || started.elapsed() + SLACK < WATCH_DURATION)
         {
-            debug!(resource = self.sync.resource(), is_quiet, "the watch ended early or without any event");
+            debug!(resource = self.sync.resource(), is_quiet, is_dead, "a watch has not ended as it should");
             *position = Position::Doubtful(version.clone());
         }
         Ok(())
