@@ -1,5 +1,5 @@
-//! The user server on a real hub, with upstream's own proxy server and clusters that a test plays: permissions are lost,
-//! clusters share a CA.
+//! The user server on a real hub, with upstream's own proxy server and clusters that a test plays: the proxy server freezes,
+//! permissions are lost, clusters share a CA.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -11,7 +11,9 @@ use hostile::Cluster;
 use local_hub::field::HOME;
 use local_hub::{LocalHub, Running, ServingAuthority, eventually, ocm};
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -29,6 +31,7 @@ struct Stage {
     _proxy: Running,
     address: SocketAddr,
     authority: ServingAuthority,
+    relay: Relay,
     /// Of an application to which all clusters are granted.
     token: String,
     _agents: JoinSet<()>,
@@ -99,9 +102,9 @@ impl Stage {
                 }
             });
         }
-        let entrypoint = SocketAddr::from(([127, 0, 0, 1], clients));
-        let (server, address) = start(&hub, access.kubeconfig(), &certificates, entrypoint, more).await;
-        Self { server, _proxy: proxy, address, authority, token, _agents: running, hub, permission }
+        let relay = Relay::before(SocketAddr::from(([127, 0, 0, 1], clients))).await;
+        let (server, address) = start(&hub, access.kubeconfig(), &certificates, relay.address, more).await;
+        Self { server, _proxy: proxy, address, authority, relay, token, _agents: running, hub, permission }
     }
 
     /// The response of a cluster, and whether it is what an honest one responds.
@@ -134,6 +137,44 @@ impl Stage {
 async fn secret(hub: &Hub, namespace: &str, name: &str, data: &Value) {
     let secret = ocm::Object::new(("", "v1", "Secret"), "secrets", Some(namespace), name);
     secret.field("stringData", data.clone()).create(&hub.ocm).await.unwrap();
+}
+
+/// Leads to the proxy server. What is open can be frozen, as if the node of the proxy server had failed and another replica
+/// had taken over: nothing is closed, and new connections work.
+struct Relay {
+    address: SocketAddr,
+    frozen: watch::Sender<()>,
+    _task: JoinSet<()>,
+}
+
+impl Relay {
+    async fn before(proxy: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, frozen) = (listener.local_addr().unwrap(), watch::Sender::new(()));
+        let (freeze, mut task) = (frozen.clone(), JoinSet::new());
+        task.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut freeze = freeze.subscribe();
+                connections.spawn(async move {
+                    let Ok(mut server) = TcpStream::connect(proxy).await else { return };
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut client, &mut server) => {}
+                        Ok(()) = freeze.changed() => std::future::pending().await,
+                    }
+                });
+            }
+        });
+        Self { address, frozen, _task: task }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_succeed_again_soon_after_the_proxy_server_has_frozen() {
+    let stage = Box::pin(Stage::start(false, &[])).await;
+    stage.reaches(CLUSTERS[0]).await;
+    stage.relay.frozen.send_replace(());
+    stage.reaches(CLUSTERS[0]).await;
 }
 
 /// The simulation shows that what is open ends after five more minutes.
