@@ -303,6 +303,18 @@ async fn a_watch_that_ends_early_asks_whether_the_history_is_still_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_the_api_server_does_not_end_asks_whether_the_history_is_still_the_same() {
+    let world = World::of([
+        list(10, &["a"]),
+        lasting(vec![bookmark(15)]),
+        list(15, &["a"]),
+        lasting(vec![event("ADDED", &object("b", 16))]),
+    ])
+    .await;
+    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "watch from 15", "apply b"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_after_another_has_met_an_outage_lists() {
     let lists = Lists::default();
     let seen = lists.seen.clone();
