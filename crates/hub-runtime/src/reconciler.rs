@@ -63,7 +63,8 @@ pub trait Objects: Send + Sync + 'static {
     /// The API server has accepted the write with this verb.
     fn wrote(&self, _: &Self::Key, _: &Self::Plan, _verb: &str, _: &Left) {}
 
-    /// The write with this verb is refused, or waits while others like it fail: what need not wait for it goes on.
+    /// The write with this verb is refused, waits while others like it fail, or for a read that is refused, or has found
+    /// its object gone: what need not wait for it goes on.
     fn blocked(&self, _: &Self::Key, _verb: &'static str) {}
 
     /// The write has failed. Returns the outcome, if it is not that of the retry policy.
@@ -121,7 +122,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
             }
             (_, Some((_, wait))) if !wait.is_zero() && !reads_at_once => return Outcome::RetryAfter(wait),
             (_, Some(_)) => {
-                (shown, has_read) = match read(objects, key).await {
+                (shown, has_read) = match read(objects, key, action.verb()).await {
                     Ok(read) => (Some(read), true),
                     Err(outcome) => return outcome,
                 };
@@ -143,7 +144,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
             Err(error)
                 if !has_read && matches!(error.category, Category::Conflict | Category::AlreadyExists) =>
             {
-                (shown, has_read) = match read(objects, key).await {
+                (shown, has_read) = match read(objects, key, action.verb()).await {
                     Ok(read) => (Some(read), true),
                     Err(outcome) => return outcome,
                 };
@@ -185,8 +186,9 @@ fn settled<O: Objects>(objects: &O, key: &O::Key, plan: O::Plan) -> Outcome {
     if outcome == Outcome::Done && is_unseen { Outcome::RetryAfter(UNSEEN) } else { outcome }
 }
 
-/// Reads the object. A read that takes long ends when the key is queued again: an end of a grant waits for none.
-async fn read<O: Objects>(objects: &O, key: &O::Key) -> Result<Read, Outcome> {
+/// Reads the object, for a write with this verb. A read that takes long ends when the key is queued again: an end of a
+/// grant waits for none.
+async fn read<O: Objects>(objects: &O, key: &O::Key, verb: Option<&'static str>) -> Result<Read, Outcome> {
     let (work, target) = (objects.work(), objects.target(key));
     let reading = target.read(&work.host().client, &work.host().writer, O::CAN_GET);
     let read = tokio::select! {
@@ -205,10 +207,11 @@ async fn read<O: Objects>(objects: &O, key: &O::Key) -> Result<Read, Outcome> {
         }
         Err(error) => {
             let failed = work.failed(key, &error);
-            if failed.refused
-                && let Planned::Write(_, plan) = objects.plan(key, None)
-            {
-                objects.refused(key, &plan, &error);
+            if failed.refused {
+                verb.into_iter().for_each(|verb| objects.blocked(key, verb));
+                if let Planned::Write(_, plan) = objects.plan(key, None) {
+                    objects.refused(key, &plan, &error);
+                }
             }
             Err(failed.outcome)
         }
@@ -230,8 +233,8 @@ fn failed<O: Objects>(
     if let Some(outcome) = objects.failed(key, plan, error) {
         return outcome;
     }
-    // The CRD is missing, or a webhook for the kind fails.
-    if failed.refused || matches!(error.category, Category::NotServed | Category::Internal) {
+    // The object is gone, the CRD is missing, or a webhook for the kind fails.
+    if failed.refused || failed.gone || matches!(error.category, Category::NotServed | Category::Internal) {
         objects.blocked(key, error.verb);
     }
     if failed.refused {

@@ -447,6 +447,22 @@ async fn an_entry_is_withdrawn_when_the_crd_of_its_configuration_is_removed_whet
 }
 
 #[tokio::test(start_paused = true)]
+async fn access_ends_with_its_grant_although_the_account_has_changed_and_cannot_be_read() {
+    let stage = Stage::with_consumers();
+    stage.start(Gates { consumers: true, ..Gates::NONE });
+    sleep(10 * SECOND).await;
+    stage.world.lock().network.forbidden.push(("GET", "managedserviceaccounts"));
+    stage.perform([O::Disconnect]);
+    sleep(MINUTE).await;
+    // The agent reports a token.
+    stage.perform([O::Agents, O::Unbind(0, 0)]);
+    sleep(5 * SECOND).await;
+    assert!(!stage.exists("managedserviceaccounts", "a", "c"));
+    assert!(!stage.exists("manifestworks", "a", "hub-addons-consumer-c"));
+    assert_eq!(stage.world.lock().monitor.violations, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_account_ends_with_its_grant_although_its_manifestworks_cannot_be_listed() {
     let stage = Stage::with_consumers();
     let gates = Gates { consumers: true, ..Gates::NONE };

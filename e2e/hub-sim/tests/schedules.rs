@@ -494,6 +494,57 @@ fn an_account_whose_patch_hangs_while_its_grant_ends_is_deleted_before_its_permi
     assert_eq!(run_with_pauses(335_324, setting, &operations), [""; 0]);
 }
 
+/// An agent has changed the account since it was last read.
+#[test]
+fn an_account_that_cannot_be_read_is_deleted_before_its_permissions() {
+    let setting = Setting { consumers: true, ..Setting::PLAIN };
+    let no_reads = O::Forbid(7);
+    let operations = [
+        (O::CreateSet(0), 6),
+        (O::Bind(0, 0), 0),
+        (O::CreateCluster(0), 0),
+        (O::Start(0), 68),
+        (O::MoveCluster(0, Some(0)), 105),
+        (no_reads, 2),
+        (O::Wait(60_000), 15),
+        (O::Wait(60_000), 1),
+        (O::DeleteSet(0), 0),
+        (O::Wait(10_000), 0),
+    ];
+    assert_eq!(run_with_pauses(384_001_929, setting, &operations), [""; 0]);
+    // In the meantime, its permissions cannot be read either.
+    let operations = [
+        (O::CreateSet(1), 6),
+        (O::Bind(1, 1), 8),
+        (O::CreateCluster(1), 662),
+        (O::Start(0), 0),
+        (O::MoveCluster(1, Some(1)), 2),
+        (O::Configure(Some(0)), 126),
+        (no_reads, 29),
+        (O::Break(9, 173, FailureMode::Internal), 0),
+        (O::Wait(2926), 0),
+        (O::LeaveCluster(1), 898),
+    ];
+    assert_eq!(run_with_pauses(376_000_469, setting, &operations), [""; 0]);
+}
+
+#[test]
+fn two_leaders_who_dispute_an_object_dispute_its_status() {
+    let operations = [
+        (O::CreateSet(1), 20),
+        (O::Bind(1, 1), 183),
+        (O::CreateCluster(1), 0),
+        (O::MoveCluster(1, Some(1)), 69),
+        (O::Start(0), 0),
+        (O::Compact, 128),
+        (O::Start(1), 0),
+        // The second sees the account without its marks first: to it, the account is another owner's.
+        (O::Object(1, 1, 0, ObjectTenant::Unmark), 7),
+    ];
+    let setting = Setting { consumers: true, ..Setting::PLAIN };
+    assert_eq!(run_with_pauses(324_006_439, setting, &operations), [""; 0]);
+}
+
 #[test]
 fn an_object_that_a_restore_marks_again_belongs_to_another_owner_until_a_restart() {
     let operations = [

@@ -76,14 +76,15 @@ impl AccessSettings {
         AccessKind::PERMISSIONS.map(|kind| self.delete(key, observed, kind))
     }
 
-    /// Deletes an object of ours that is not being deleted already.
+    /// Deletes an object of ours that is not being deleted already, in any version: agents keep changing its status, and
+    /// to read it again may be impossible.
     fn delete(&self, key: &AccountKey, observed: &ObservedAccess, kind: AccessKind) -> Write {
-        let action = match (observed.ours(self, key, kind), observed.created.get(&kind)) {
-            (Owned::Ours(object), _) if !object.is_deleting => AccessAction::Delete(object.version.clone()),
-            (Owned::Absent, Some(uid)) => AccessAction::DeleteByUid(uid.clone()),
-            _ => AccessAction::Nothing,
+        let uid = match observed.ours(self, key, kind) {
+            Owned::Ours(object) => (!object.is_deleting).then_some(&object.version.uid),
+            Owned::Absent => observed.created.get(&kind),
+            Owned::Foreign => None,
         };
-        (kind, action)
+        (kind, uid.map_or(AccessAction::Nothing, |uid| AccessAction::DeleteByUid(uid.clone())))
     }
 
     /// What remains of the permissions of an account whose deletion a finalizer delays.

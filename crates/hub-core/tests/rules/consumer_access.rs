@@ -115,7 +115,7 @@ fn an_object_whose_spec_cannot_be_read_is_recreated_where_it_is_granted_and_kept
         assert!(
             matches!(plan(&granted()).write, Some((deleted, AccessAction::Delete(_))) if deleted == kind)
         );
-        assert!(matches!(plan(&refused()).write, Some((AccessKind::Account, AccessAction::Delete(_)))));
+        assert!(matches!(plan(&refused()).write, Some((AccessKind::Account, AccessAction::DeleteByUid(_)))));
         let doubt = plan(&doubtful());
         assert_eq!(doubt.write, None, "{kind:?}");
         assert_eq!(reasons(&doubt), [Reason::Unreadable], "{kind:?}");
@@ -201,7 +201,7 @@ fn the_hub_itself_is_excluded_unless_it_is_included() {
     let (granted, key) = of("renamed", Some("true"));
     let mut world = settled();
     let plan = world.plan_of(&settings(), &granted, &key);
-    assert!(matches!(plan.write, Some((AccessKind::Account, AccessAction::Delete(_)))), "{plan:?}");
+    assert!(matches!(plan.write, Some((AccessKind::Account, AccessAction::DeleteByUid(_)))), "{plan:?}");
 }
 
 #[test]

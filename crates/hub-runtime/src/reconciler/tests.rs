@@ -123,6 +123,10 @@ impl<const CAN_GET: bool, const HAS_STATUS: bool> Objects for One<CAN_GET, HAS_S
     }
 
     fn refused(&self, _: &&'static str, (): &(), _: &WriteError) {}
+
+    fn blocked(&self, _: &&'static str, verb: &'static str) {
+        self.log.lock().push(format!("{verb} is blocked"));
+    }
 }
 
 fn version(uid: &str, version: &str) -> Version {
@@ -296,8 +300,9 @@ async fn a_delete_that_a_finalizer_holds_is_planned_from_its_response_and_not_re
 
 #[tokio::test(start_paused = true)]
 async fn a_patch_that_leaves_the_version_as_it_was_is_refused() {
-    for (version, outcome) in [("4", Outcome::Refused), ("6", WAITS)] {
-        assert_eq!(write_of::<false>(Some("4"), patch(), (200, object(version))).await, (outcome, vec![]));
+    let refused = (Outcome::Refused, vec!["patch is blocked".to_owned()]);
+    for (version, expected) in [("4", refused), ("6", (WAITS, vec![]))] {
+        assert_eq!(write_of::<false>(Some("4"), patch(), (200, object(version))).await, expected);
     }
 }
 
@@ -308,4 +313,28 @@ async fn an_object_that_is_not_found_is_held_until_the_watch_shows_its_end() {
     assert_eq!(one.reconcile().await, WAITS);
     one.work.written.ended(&"a", "one");
     assert_eq!(one.reconcile().await, Outcome::Retry);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_write_goes_on_if_it_is_refused_or_its_object_gone_or_not_to_be_read() {
+    let (get, delete_) = (format!("GET {ALL}/a"), format!("DELETE {ALL}/a"));
+    let blocked = || "delete is blocked".to_owned();
+    let forbidden = || failure(403, "Forbidden");
+    for (response, log) in [
+        (forbidden(), vec![delete_.clone(), blocked()]),
+        (failure(404, "NotFound"), vec![delete_.clone(), blocked()]),
+        (failure(409, "Conflict"), vec![delete_, get, blocked()]),
+        (failure(503, "ServiceUnavailable"), vec![]),
+    ] {
+        let what = response.1.to_string();
+        let respond =
+            move |method: &Method| if method == Method::GET { forbidden() } else { response.clone() };
+        let one = One::<true>::new(Some("4"), delete(), respond);
+        one.reconcile().await;
+        if log.is_empty() {
+            assert!(!one.log().contains(&blocked()), "{what}");
+        } else {
+            assert_eq!(one.log(), log, "{what}");
+        }
+    }
 }

@@ -171,9 +171,7 @@ impl World {
 
     fn execute(&mut self, kind: AccessKind, action: AccessAction) {
         match action {
-            AccessAction::Nothing | AccessAction::PatchStatus(..) | AccessAction::DeleteByUid(_) => {
-                panic!("{action:?}")
-            }
+            AccessAction::Nothing | AccessAction::PatchStatus(..) => panic!("{action:?}"),
             AccessAction::Create(object) => {
                 assert!(!self.objects.contains_key(&kind), "created over an object");
                 self.uids += 1;
@@ -191,9 +189,9 @@ impl World {
                 object["metadata"]["resourceVersion"] = json!("2");
                 self.objects.insert(kind, object);
             }
-            AccessAction::Delete(version) => {
+            AccessAction::Delete(_) | AccessAction::DeleteByUid(_) => {
                 let object = self.objects.remove(&kind).unwrap();
-                assert_eq!(object["metadata"]["uid"], version.uid.as_str());
+                assert_eq!(object["metadata"]["uid"], action.uid().unwrap());
                 if object["metadata"]["finalizers"].is_array() {
                     self.objects.insert(kind, deleting(object));
                 }
