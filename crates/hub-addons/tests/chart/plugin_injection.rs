@@ -90,7 +90,7 @@ async fn in_force(hub: &Hub) {
 
 #[tokio::test]
 async fn a_pod_gets_the_plugin_in_the_containers_that_it_names() {
-    let hub = hub(&["pluginInjection.enabled=true"]).await;
+    let hub = hub(&["pluginInjection.enabled=true", "image.tag=0.1.0-dev.g1"]).await;
     in_force(&hub).await;
     for (name, named, [manager, sidecar]) in [
         ("one", "manager", [true, false]),
@@ -100,8 +100,7 @@ async fn a_pod_gets_the_plugin_in_the_containers_that_it_names() {
         let created = admitted(&hub, pod(name).annotation(ANNOTATION, named)).await.unwrap();
         let expected = |has: bool| if has { vec!["/plugins"] } else { Vec::new() };
         assert_eq!(mounts(&created), [expected(manager), expected(sidecar)], "{name}");
-        let image =
-            json!({ "reference": "registry.example.com/cp-creds:0.1.0", "pullPolicy": "IfNotPresent" });
+        let image = json!({ "reference": "registry.example.com/cp-creds:0.1.0-dev.g1", "pullPolicy": "IfNotPresent" });
         let volumes = created["spec"]["volumes"].as_array().unwrap();
         assert!(volumes.contains(&json!({ "name": "cp-creds", "image": image })), "{name}: {volumes:?}");
     }
