@@ -208,7 +208,9 @@ async fn read<O: Objects>(objects: &O, key: &O::Key, verb: Option<&'static str>)
         Err(error) => {
             let failed = work.failed(key, &error);
             if failed.refused {
-                verb.into_iter().for_each(|verb| objects.blocked(key, verb));
+                if let Some(verb) = verb {
+                    objects.blocked(key, verb);
+                }
                 if let Planned::Write(_, plan) = objects.plan(key, None) {
                     objects.refused(key, &plan, &error);
                 }
