@@ -44,6 +44,7 @@ impl Controller for CredentialRights {
     }
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
+        self.store.fleet_read(fleet.is_read());
         match touched {
             Touched::Nothing => {}
             Touched::Cluster(cluster) => self.store.cluster_changed(fleet, cluster),

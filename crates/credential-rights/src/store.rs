@@ -89,6 +89,7 @@ pub(crate) struct RightsState {
     granted: BTreeMap<ClusterName, u64>,
     bindings: BTreeMap<Namespace, ObservedRoleBinding>,
     bindings_unread: bool,
+    is_fleet_read: bool,
     pub(crate) tokens_role: Known<ObservedTokensRole>,
     /// The uid of the role for copies.
     copies_role: Known<String>,
@@ -168,6 +169,18 @@ impl Store {
     fn queue_all_roles(&self) {
         let names: Vec<_> = self.state.lock().consumers.names().cloned().collect();
         self.queue_roles(names);
+    }
+
+    /// Queues what exists once the fleet can be read again: nothing else shows it of a namespace without bindings.
+    pub(crate) fn fleet_read(&self, is_read: bool) {
+        let mut state = self.state.lock();
+        let was_read = std::mem::replace(&mut state.is_fleet_read, is_read);
+        let namespaces: Vec<_> = state.bindings.keys().cloned().collect();
+        drop(state);
+        if is_read && !was_read {
+            self.add_all(namespaces.into_iter().map(RightsKey::Copies));
+            self.queue_all_roles();
+        }
     }
 
     /// Queues the Roles in a namespace.
