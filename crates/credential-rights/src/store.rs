@@ -89,6 +89,7 @@ pub(crate) struct RightsState {
     granted: BTreeMap<ClusterName, u64>,
     bindings: BTreeMap<Namespace, ObservedRoleBinding>,
     bindings_unread: bool,
+    /// Whether the fleet could be read when it last changed.
     is_fleet_read: bool,
     pub(crate) tokens_role: Known<ObservedTokensRole>,
     /// The uid of the role for copies.
@@ -144,6 +145,8 @@ impl Store {
 
     /// Queues everything.
     pub(crate) fn begin(&self) {
+        let is_read = self.fleet.read().is_read();
+        self.state.lock().is_fleet_read = is_read;
         self.add(RightsKey::Tokens);
         self.queue_bindings();
         self.queue_all_roles();
