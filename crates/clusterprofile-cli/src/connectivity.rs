@@ -153,7 +153,8 @@ async fn walk(
     way.go("response", async { answer.result() }).await
 }
 
-/// A response of the server, with its token replaced: the server knows the token and may repeat it.
+/// A response of the server. The server knows the token, and may repeat it or parts of it between other characters: such a
+/// text is not shown.
 struct Answer {
     status: StatusCode,
     message: Option<String>,
@@ -162,8 +163,20 @@ struct Answer {
 
 impl Answer {
     fn new(status: StatusCode, body: &Value, token: &SecretBytes) -> Self {
-        let token = String::from_utf8_lossy(token.expose());
-        let text = |field: &str| body[field].as_str().map(|text| text.replace(&*token, "TOKEN"));
+        // So many characters of a token in a row are no coincidence.
+        const PART: usize = 16;
+        let is_kept = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+        let kept = |text: &[u8]| text.iter().copied().filter(is_kept).collect::<Vec<u8>>();
+        let token = kept(token.expose());
+        let repeats = |text: &str| {
+            let text = kept(text.as_bytes());
+            let length = PART.min(token.len()).max(1);
+            text.windows(length).any(|part| token.windows(length).any(|of_token| of_token == part))
+        };
+        let text = |field: &str| {
+            let text = body[field].as_str()?;
+            Some(if repeats(text) { "a text that repeats the token".to_owned() } else { text.to_owned() })
+        };
         Self { status, message: text("message"), version: text("gitVersion") }
     }
 
@@ -314,11 +327,13 @@ mod tests {
     #[test]
     fn a_token_that_the_server_repeats_is_not_shown() {
         let token = SecretBytes::from(b"secret-token".as_slice());
-        let text = format!("{} Bearer secret-token", Refusal::PREFIX);
-        let answer =
-            Answer::new(StatusCode::UNAUTHORIZED, &json!({ "message": text, "gitVersion": text }), &token);
-        for shown in [answer.message, answer.version] {
-            assert_eq!(shown, Some(format!("{} Bearer TOKEN", Refusal::PREFIX)));
+        for repeated in ["secret-token", "s e\u{200b}c\nr/et-token"] {
+            let text = format!("{} Bearer {repeated}", Refusal::PREFIX);
+            let body = json!({ "message": text, "gitVersion": text });
+            let answer = Answer::new(StatusCode::UNAUTHORIZED, &body, &token);
+            for shown in [answer.message, answer.version] {
+                assert_eq!(shown.as_deref(), Some("a text that repeats the token"));
+            }
         }
     }
 }

@@ -95,10 +95,11 @@ pub(crate) fn shown(mark: Status) -> String {
 }
 
 fn fact(finding: &CheckResult) -> String {
+    let object = visible(&finding.object.to_string());
     match (finding.field.as_str(), finding.value.as_str()) {
-        ("", _) => finding.object.to_string(),
-        (field, "") => format!("{} {field}", finding.object),
-        (field, value) => format!("{} {field}: {value}", finding.object),
+        ("", _) => object,
+        (field, "") => format!("{object} {field}"),
+        (field, value) => format!("{object} {field}: {value}"),
     }
 }
 
@@ -181,7 +182,7 @@ fn place(finding: &CheckResult) -> Option<String> {
 }
 
 fn account(finding: &CheckResult) -> String {
-    finding.account.as_ref().map(|account| format!(" ({account})")).unwrap_or_default()
+    finding.account.as_ref().map(|account| format!(" ({})", visible(account))).unwrap_or_default()
 }
 
 /// The namespaces and clusters of findings: the first few by name, and the number of the others.

@@ -24,6 +24,19 @@ pub fn is_reserved(account: &AccountName) -> bool {
     account.as_str().starts_with(ACCOUNT)
 }
 
+/// ServiceAccounts with permissions of their own where OCM installs managed-serviceaccount, next to those of its accounts:
+/// those of every namespace on Kubernetes and OpenShift, and those of addons, with these names and beginnings of names. The
+/// agent takes a ServiceAccount that exists as that of an account, and reports a token of it (`pkg/addon/agent/controller`).
+const OF_OTHERS: [&str; 4] = ["default", "builder", "deployer", "pipeline"];
+const OF_ADDONS: [&str; 3] = ["cluster-proxy", "klusterlet", "managed-serviceaccount"];
+
+/// Whether an account of this name could be a ServiceAccount of somebody else, so no application may ask for it.
+#[must_use]
+pub fn is_of_others(account: &AccountName) -> bool {
+    let name = account.as_str();
+    OF_OTHERS.contains(&name) || OF_ADDONS.iter().any(|start| name.starts_with(start))
+}
+
 /// What distinguishes users and groups of the hub from those of the cluster.
 const PREFIX: &str = "cluster:hub:";
 

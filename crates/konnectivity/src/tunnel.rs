@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, PollSender};
 use tonic::Streaming;
@@ -23,6 +24,9 @@ pub const BUFFER_LIMIT: usize = 8 << 20;
 pub(crate) const OUTGOING: usize = 4;
 /// Maximum of bytes in one packet: as many as agents send.
 const PACKET: usize = 64 << 10;
+/// How many bytes a tunnel delivers, and takes, before other tasks have their turn: a reader may make many times as much of
+/// them, as HTTP/2 does of compressed heads.
+const TURN: usize = 64 << 10;
 /// How long the proxy server may take to confirm that a tunnel has ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -35,6 +39,7 @@ pub struct Budget {
     limit: usize,
     exceeded: CancellationToken,
     counted: Option<Arc<Count>>,
+    within: Option<Box<Budget>>,
 }
 
 type Guard = Box<dyn Send + Sync>;
@@ -61,7 +66,13 @@ impl Budget {
     /// A budget of this many bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { used: Arc::default(), limit, exceeded: CancellationToken::new(), counted: None }
+        Self { used: Arc::default(), limit, exceeded: CancellationToken::new(), counted: None, within: None }
+    }
+
+    /// The same as a part of a larger one, in which its bytes count as well.
+    #[must_use]
+    pub fn within(self, larger: &Self) -> Self {
+        Self { within: Some(Box::new(larger.clone())), ..self }
     }
 
     /// The same, whose bytes also count elsewhere: until what this returns for them is dropped.
@@ -78,15 +89,27 @@ impl Budget {
     /// Takes what arrives, if there is room.
     fn take(&self, bytes: &[u8]) -> Option<Chunk> {
         let length = bytes.len() + CHUNK;
-        let before = self.used.fetch_add(length, Ordering::AcqRel);
+        let has_room = self.add(length);
         let counted = self.counted.as_ref().map(|count| count(length));
         // Copied, since they are a part of a buffer that is as large as the packets in it, whatever these have beside data.
         let chunk = Chunk { bytes: Bytes::copy_from_slice(bytes), budget: self.clone(), _counted: counted };
-        if before + length > self.limit {
+        if !has_room {
             self.exceeded.cancel();
-            return None;
         }
-        Some(chunk)
+        has_room.then_some(chunk)
+    }
+
+    /// Counts bytes. Returns whether there was room for them.
+    fn add(&self, length: usize) -> bool {
+        let is_within = self.within.as_ref().is_none_or(|larger| larger.add(length));
+        self.used.fetch_add(length, Ordering::AcqRel) + length <= self.limit && is_within
+    }
+
+    fn subtract(&self, length: usize) {
+        self.used.fetch_sub(length, Ordering::AcqRel);
+        if let Some(larger) = &self.within {
+            larger.subtract(length);
+        }
     }
 }
 
@@ -95,13 +118,13 @@ impl Chunk {
         let length = self.bytes.len().min(buffer.remaining());
         buffer.put_slice(&self.bytes[..length]);
         self.bytes.advance(length);
-        self.budget.used.fetch_sub(length, Ordering::AcqRel);
+        self.budget.subtract(length);
     }
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes.len() + CHUNK, Ordering::AcqRel);
+        self.budget.subtract(self.bytes.len() + CHUNK);
     }
 }
 
@@ -112,7 +135,12 @@ async fn read(
     chunks: mpsc::UnboundedSender<io::Result<Chunk>>,
     budget: Budget,
 ) {
+    let mut delivered = 0;
     let error = loop {
+        if delivered >= TURN {
+            delivered = 0;
+            yield_now().await;
+        }
         let packet = tokio::select! {
             packet = packets.message() => packet,
             () = chunks.closed() => {
@@ -124,6 +152,7 @@ async fn read(
         };
         match packet.map(|packet| packet.and_then(|packet| packet.payload)) {
             Ok(Some(Payload::Data(data))) if data.connect_id == connect_id => {
+                delivered += data.data.len();
                 let Some(chunk) = budget.take(&data.data) else {
                     break Some(io::Error::other("too much data waits for a slow reader"));
                 };
@@ -153,6 +182,8 @@ pub struct Tunnel {
     chunks: mpsc::UnboundedReceiver<io::Result<Chunk>>,
     /// What remains of the chunk that is being read.
     chunk: Option<Chunk>,
+    /// The bytes that were read since another task had its turn.
+    read: usize,
     carrier: Arc<Carrier>,
 }
 
@@ -166,7 +197,7 @@ impl Tunnel {
     ) -> Self {
         let (sender, chunks) = mpsc::unbounded_channel();
         tokio::spawn(read(incoming, connect_id, sender, budget));
-        Self { connect_id, packets: PollSender::new(packets), chunks, chunk: None, carrier }
+        Self { connect_id, packets: PollSender::new(packets), chunks, chunk: None, read: 0, carrier }
     }
 
     /// Cancelled when the proxy server does not respond on the connection of the tunnel any more: what is new should use
@@ -183,15 +214,27 @@ impl AsyncRead for Tunnel {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.read >= TURN {
+            this.read = 0;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         loop {
-            match &mut self.chunk {
+            match &mut this.chunk {
                 Some(chunk) if !chunk.bytes.is_empty() => {
+                    let before = buffer.filled().len();
                     chunk.read(buffer);
+                    this.read += buffer.filled().len() - before;
                     return Poll::Ready(Ok(()));
                 }
-                _ => match ready!(self.chunks.poll_recv(context)) {
-                    Some(chunk) => self.chunk = Some(chunk?),
-                    None => return Poll::Ready(Ok(())),
+                _ => match this.chunks.poll_recv(context) {
+                    Poll::Ready(Some(chunk)) => this.chunk = Some(chunk?),
+                    Poll::Ready(None) => return Poll::Ready(Ok(())),
+                    Poll::Pending => {
+                        this.read = 0;
+                        return Poll::Pending;
+                    }
                 },
             }
         }
@@ -235,5 +278,17 @@ mod tests {
         assert!(budget.take(b"x").is_none(), "a chunk counts until it is dropped");
         chunks.pop();
         assert!(budget.take(b"x").is_some());
+    }
+
+    #[test]
+    fn a_budget_within_another_leaves_room_in_both_or_takes_nothing() {
+        let all = Budget::new(2 * (CHUNK + 1));
+        let [mut first, mut second] = [(), ()].map(|()| Budget::new(3 * CHUNK).within(&all));
+        let held = (first.take(b"x").unwrap(), second.take(b"x").unwrap());
+        assert!(first.take(b"x").is_none());
+        drop(held);
+        for budget in [&mut first, &mut second] {
+            drop((budget.take(b"x").unwrap(), budget.take(b"x").unwrap()));
+        }
     }
 }

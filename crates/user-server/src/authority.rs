@@ -129,14 +129,14 @@ async fn maintain(client: &Client, settings: &AuthoritySettings) -> Result<State
     let params = PatchParams::default();
     let mut secret = secrets.get(name).await.map_err(failed("get", "Secret"))?;
     let now = Timestamp::now();
-    let (mut state, is_renewed) = State::read(&secret.data.take().unwrap_or_default()).renewed(now)?;
+    let (mut state, is_renewed) = State::read(&secret.data.take().unwrap_or_default(), now).renewed(now)?;
     if is_renewed {
         // If another replica has renewed it meanwhile, this fails with a conflict, and the next attempt reads theirs.
         let patch = versioned(secret.metadata.resource_version.as_deref(), json!({ "data": state.data() }));
         secret =
             secrets.patch(name, &params, &Patch::Merge(patch)).await.map_err(failed("patch", "Secret"))?;
         info!("renewed the certificate authority");
-        state = State::read(&secret.data.unwrap_or_default());
+        state = State::read(&secret.data.unwrap_or_default(), now);
     }
     let published = state.published(now);
     let config_map = config_maps.get(name).await.map_err(failed("get", "ConfigMap"))?;

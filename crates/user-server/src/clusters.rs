@@ -49,9 +49,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// PINGs to an API server, which notice a tunnel that delivers nothing.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// What may wait in a tunnel to be read. HTTP/2 makes a cluster wait while its connection is read, and a cluster that takes
-/// nothing keeps it from being read.
+/// What may wait in a tunnel to be read, and in all tunnels to one cluster. HTTP/2 makes a cluster wait while its connection
+/// is read, and a cluster that takes nothing keeps it from being read.
 const UNREAD: usize = 1 << 20;
+const UNREAD_OF_CLUSTER: usize = 8 << 20;
 /// How long a connection stays open without a new stream, and how long where there are many connections. Each namespace
 /// has its own to each cluster that it uses, so they must not add up.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
@@ -63,8 +64,16 @@ const FAILED_FOR: Duration = Duration::from_secs(1);
 /// The connections to all clusters.
 pub(crate) struct Clusters {
     dialer: Dialer,
-    pools: Mutex<HashMap<ClusterName, HashMap<Namespace, Arc<Pool>>>>,
+    pools: Mutex<HashMap<ClusterName, OfCluster>>,
+    /// How many connections of one namespace stay open without a stream.
+    idle_per_namespace: usize,
     metrics: UserServerMetrics,
+}
+
+/// The connections to one cluster.
+struct OfCluster {
+    by_namespace: HashMap<Namespace, Arc<Pool>>,
+    unread: Budget,
 }
 
 /// The connections from one namespace to one cluster.
@@ -108,10 +117,16 @@ impl Pool {
         connections.iter_mut().find(|connection| connection.open_streams() < STREAMS).map(Connection::take)
     }
 
-    /// Drops connections that have not been used for so long.
-    fn drop_idle(&self, timeout: Duration) {
+    /// When the connections without an open stream were last used.
+    fn idle(&self) -> Vec<Instant> {
+        let connections = self.connections.lock();
+        connections.iter().filter(|it| it.open_streams() == 0).map(|it| it.used).collect()
+    }
+
+    /// Drops connections without an open stream, as the time of their last use decides.
+    fn drop_idle(&self, is_over: impl Fn(Instant) -> bool) {
         let mut connections = self.connections.lock();
-        connections.retain(|it| it.open_streams() > 0 || it.used.elapsed() < timeout);
+        connections.retain(|it| it.open_streams() > 0 || !is_over(it.used));
     }
 
     /// Whether it has no connection and opens none.
@@ -133,8 +148,8 @@ impl Connection {
 }
 
 impl Clusters {
-    pub(crate) fn new(dialer: Dialer, metrics: UserServerMetrics) -> Self {
-        Self { dialer, pools: Mutex::default(), metrics }
+    pub(crate) fn new(dialer: Dialer, idle_per_namespace: usize, metrics: UserServerMetrics) -> Self {
+        Self { dialer, pools: Mutex::default(), idle_per_namespace, metrics }
     }
 
     /// Forgets the connections to a cluster on which there is no account any more.
@@ -142,24 +157,43 @@ impl Clusters {
         self.pools.lock().remove(cluster);
     }
 
-    fn pool(&self, key: &ProfileKey) -> Arc<Pool> {
+    /// The connections from a namespace to a cluster, and the budget of all to the cluster.
+    fn pool(&self, key: &ProfileKey) -> (Arc<Pool>, Budget) {
         let mut pools = self.pools.lock();
-        let of_cluster = pools.entry(key.cluster.clone()).or_default();
-        if let Some(pool) = of_cluster.get(&key.namespace) {
-            return Arc::clone(pool);
+        let of_cluster = pools.entry(key.cluster.clone()).or_insert_with(|| OfCluster {
+            by_namespace: HashMap::new(),
+            unread: Budget::new(UNREAD_OF_CLUSTER),
+        });
+        let unread = of_cluster.unread.clone();
+        if let Some(pool) = of_cluster.by_namespace.get(&key.namespace) {
+            return (Arc::clone(pool), unread);
         }
         let pool = Arc::<Pool>::default();
-        of_cluster.insert(key.namespace.clone(), Arc::clone(&pool));
+        of_cluster.by_namespace.insert(key.namespace.clone(), Arc::clone(&pool));
         pools.retain(|_, of_cluster| {
-            of_cluster.retain(|_, pool| !Pool::is_unused(pool));
-            !of_cluster.is_empty()
+            of_cluster.by_namespace.retain(|_, pool| !Pool::is_unused(pool));
+            !of_cluster.by_namespace.is_empty()
         });
-        pool
+        (pool, unread)
+    }
+
+    /// Leaves a namespace, which may have grants to thousands of clusters, its newest idle connections.
+    fn limit_idle(&self, namespace: &Namespace) {
+        let pools = self.pools.lock();
+        let pools: Vec<_> = pools.values().filter_map(|it| it.by_namespace.get(namespace)).collect();
+        let mut idle: Vec<_> = pools.iter().flat_map(|pool| pool.idle()).collect();
+        if idle.len() > self.idle_per_namespace {
+            idle.sort_unstable();
+            let newest = idle.split_off(idle.len() - self.idle_per_namespace);
+            for pool in pools {
+                pool.drop_idle(|used| newest.first().is_none_or(|first| used < *first));
+            }
+        }
     }
 
     /// A stream from a namespace to the API server of a cluster, or why that cannot be reached.
     pub(crate) async fn stream(&self, key: &ProfileKey, account: &Account) -> Result<Slot, String> {
-        let pool = self.pool(key);
+        let (pool, unread) = self.pool(key);
         if let Some(slot) = pool.take(&account.tls) {
             return Ok(slot);
         }
@@ -173,11 +207,13 @@ impl Clusters {
         {
             return Err(cause.clone());
         }
-        match self.connect(&key.cluster, &account.tls, Arc::downgrade(&pool)).await {
+        let unread = Budget::new(UNREAD).within(&unread);
+        match self.connect(&key.cluster, &account.tls, &unread, Arc::downgrade(&pool)).await {
             Ok(mut connection) => {
                 *failed = None;
                 let slot = connection.take();
                 pool.connections.lock().push(connection);
+                self.limit_idle(&key.namespace);
                 Ok(slot)
             }
             Err(cause) => {
@@ -191,9 +227,10 @@ impl Clusters {
         &self,
         name: &ClusterName,
         tls: &Arc<ClientConfig>,
+        unread: &Budget,
         pool: Weak<Pool>,
     ) -> Result<Connection, String> {
-        let stream = self.dial(name, Arc::clone(tls), &Budget::new(UNREAD)).await?;
+        let stream = self.dial(name, Arc::clone(tls), unread).await?;
         let doubt = stream.get_ref().0.doubt();
         let (streams, tunnels) = (Arc::default(), &self.metrics.tunnels);
         let sender = open(TokioIo::new(stream), name, pool, Arc::downgrade(&streams), tunnels).await?;
@@ -271,7 +308,8 @@ where
             while streams.strong_count() > 0 {
                 sleep(IDLE_TIMEOUT_OF_MANY).await;
                 if let Some(pool) = pool.upgrade() {
-                    pool.drop_idle(if tunnels.get() > MANY { IDLE_TIMEOUT_OF_MANY } else { IDLE_TIMEOUT });
+                    let timeout = if tunnels.get() > MANY { IDLE_TIMEOUT_OF_MANY } else { IDLE_TIMEOUT };
+                    pool.drop_idle(|used| used.elapsed() >= timeout);
                 }
             }
         };
@@ -287,6 +325,7 @@ where
 
 #[cfg(test)]
 mod tests {
+    use hub_runtime::observe::metrics::Metrics;
     use hyper::body::Incoming;
     use hyper::server::conn::http2 as server;
     use hyper::service::service_fn;
@@ -354,6 +393,29 @@ mod tests {
         sleep(2 * IDLE_TIMEOUT_OF_MANY).await;
         assert_eq!(tunnels.get(), 0);
         drop(theirs);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_keeps_its_newest_idle_connections_and_no_more() {
+        let (_, metrics) = Metrics::with("0", UserServerMetrics::register);
+        let (tls, tunnels) = (tls(), Gauge::default());
+        let clusters = Clusters::new(Dialer::new("proxy".to_owned(), 1), 2, metrics);
+        let mut pools = Vec::new();
+        for name in ["a", "b", "c", "d"] {
+            let (pool, _) = clusters.pool(&ProfileKey { namespace: "team".into(), cluster: name.into() });
+            let (ours, theirs) = duplex(64 << 10);
+            serve(theirs);
+            connect(&pool, &tls, ours, &tunnels).await;
+            pools.push(pool);
+            sleep(Duration::from_secs(1)).await;
+        }
+        let busy = pools[0].take(&tls).unwrap();
+        let other = clusters.pool(&ProfileKey { namespace: "other".into(), cluster: "b".into() }).0;
+        connect(&other, &tls, duplex(64 << 10).0, &tunnels).await;
+        clusters.limit_idle(&"team".into());
+        let kept: Vec<_> = pools.iter().map(|pool| pool.connections.lock().len()).collect();
+        assert_eq!((kept, other.connections.lock().len()), (vec![1, 0, 1, 1], 1));
+        drop(busy);
     }
 
     #[tokio::test(start_paused = true)]

@@ -71,7 +71,7 @@ impl UserServer {
                 shared.host.reporter("user-server"),
                 settings.refuse_shared_authorities,
             ),
-            clusters: Clusters::new(dialer.clone(), metrics.clone()),
+            clusters: Clusters::new(dialer.clone(), settings.requests_per_namespace, metrics.clone()),
             metrics,
             log: AccessLog(settings.access_log),
             upgraded: TaskTracker::new(),

@@ -27,7 +27,7 @@ use crate::connections::{Connection, OpenRequest, end_of_stream};
 use crate::metrics::{Counted, Hop, StreamKind, UserServerMetrics};
 use crate::review::Reviews;
 use crate::serve;
-use crate::sessions::Session;
+use crate::sessions::{Held, Session};
 
 /// How long a cluster may take for the head of a response. An API server takes at most a minute, and the head of a
 /// watch arrives at once; a Service that it proxies may take longer.
@@ -76,6 +76,7 @@ struct Open {
     _counted: Counted,
     _of_connection: OpenRequest,
     _upload: UploadEnd,
+    _head: Held,
 }
 
 impl Drop for Open {
@@ -154,6 +155,7 @@ impl Entry {
         headers.insert(AUTHORIZATION, account.authorization.clone());
         impersonate(&mut headers, &caller)?;
         let (parts, body) = request.into_parts();
+        let head = session.hold(size(&headers));
         let (upload, upload_end) = Upload::new(body, Arc::clone(&session), serve::STREAM_WINDOW);
         let open = Open {
             session,
@@ -161,6 +163,7 @@ impl Entry {
             _counted: Counted::new(&self.metrics.open(kind)),
             _of_connection: connection.begin(),
             _upload: upload_end,
+            _head: head,
         };
         Ok(Admitted { request: Request::from_parts(parts, upload), route, headers, account, open })
     }
@@ -279,7 +282,8 @@ fn pass_on(
 ) -> Response<ResponseBody> {
     let (parts, body) = response.into_parts();
     let session = Arc::clone(&open.session);
-    let body = ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, (open, held));
+    let head = session.hold(size(&parts.headers));
+    let body = ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, (open, head, held));
     respond(parts.status, entry::response_headers(&parts.headers), body)
 }
 
@@ -317,6 +321,12 @@ fn impersonate(headers: &mut HeaderMap, caller: &Caller) -> Result<(), Refusal> 
         headers.append("impersonate-group", value(group)?);
     }
     Ok(())
+}
+
+/// How many bytes of memory headers take, about: HPACK sends some of them in one.
+fn size(headers: &HeaderMap) -> usize {
+    const HEADER: usize = 100;
+    headers.iter().map(|(name, value)| HEADER + name.as_str().len() + value.len()).sum()
 }
 
 /// Leaves nothing of the client's request but the method and the body.

@@ -46,6 +46,8 @@ const BUDGETS: usize = 4096;
 /// can have sent as much as its window lets it. More for successors of valid tokens.
 const WAITING: usize = 32;
 const WAITING_OF_KNOWN: usize = 100;
+/// How many requests may wait for the review of one token, also of one that was valid before.
+const WAITING_FOR_ONE: usize = 500;
 /// How many valid tokens of one namespace are reviewed in a burst, and the interval after it. A token is reviewed every
 /// ten seconds, so this is enough for 400.
 const OF_NAMESPACE: (u32, Duration) = (200, Duration::from_millis(25));
@@ -186,6 +188,9 @@ impl Reviews {
                 return Err(Refusal::TooManyReviews);
             }
             let review = if let Some(review) = known.pending.get(&digest) {
+                if review.strong_count().is_none_or(|count| count > WAITING_FOR_ONE) {
+                    return Err(Refusal::TooManyReviews);
+                }
                 review.clone()
             } else {
                 let is_left = match &before {
@@ -542,6 +547,15 @@ mod tests {
         drop(waiting);
         assert!(reviews.caller(&valid, peer(0)).await.is_ok());
         assert!(reviews.known.lock().budgets.iter().all(|budget| budget.waiting == 0));
+
+        // Of a token that was valid, more.
+        let claims = claims(&hanging).unwrap();
+        let answer = reviews.caller(&valid, peer(0)).await;
+        reviews.finished(Sha256::digest(&hanging).into(), &answer, &claims, peer(0), None);
+        tokio::time::advance(CACHED_FOR).await;
+        let mut waiting: Vec<_> = (0..1000).map(|_| Box::pin(reviews.caller(&hanging, peer(0)))).collect();
+        let refused = waiting.iter_mut().filter_map(|waiting| waiting.as_mut().now_or_never()).count();
+        assert!((450..=550).contains(&refused), "{refused}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -44,6 +44,10 @@ pub enum Act {
     NoResponse,
     /// Reads nothing after the handshakes.
     NoReading,
+    /// The same, and asks for responses to PINGs without an end.
+    Pings,
+    /// Sends heads before the head of its response without an end, each of which is long in memory.
+    Informational,
     /// Sends a head without an end.
     EndlessHead,
     /// Sends a body without an end, as fast as the client reads.
@@ -73,14 +77,22 @@ impl Act {
             Self::Silence => pending().await,
             Self::TunnelFlood => flood(&mut connection, &[b'x'; FRAME]).await,
             _ => match TlsAcceptor::from(server).accept(connection).await {
-                Ok(stream) if matches!(self, Self::EndlessHead | Self::BodyFlood | Self::ResetLater) => {
+                Ok(stream)
+                    if matches!(
+                        self,
+                        Self::EndlessHead | Self::Informational | Self::BodyFlood | Self::ResetLater
+                    ) =>
+                {
                     self.send_frames(stream).await
                 }
-                Ok(mut stream) if self == Self::NoReading => {
+                Ok(mut stream) if matches!(self, Self::NoReading | Self::Pings) => {
                     // Settings with the greatest window for each stream, and one for the connection.
                     let window = [b"\x00\x04".as_slice(), &(u32::MAX >> 1).to_be_bytes()].concat();
                     let update = frame(8, 0, 0, &(u32::MAX >> 2).to_be_bytes());
                     let _ = stream.write_all(&[frame(4, 0, 0, &window), update].concat()).await;
+                    if self == Self::Pings {
+                        let _ = flood(&mut stream, &frame(6, 0, 0, &[0; 8]).repeat(1000)).await;
+                    }
                     pending().await
                 }
                 Ok(stream) => {
@@ -116,6 +128,16 @@ impl Act {
             Self::BodyFlood => {
                 stream.write_all(&complete).await?;
                 flood(&mut stream, &frame(0, 0, id, &[b'x'; FRAME])).await
+            }
+            Self::Informational => {
+                // ":status: 103", and a field that a byte names, as often as a list may have it.
+                let head = [b"\x08\x03103".as_slice(), &[0x95; 400]].concat();
+                let heads = frame(1, 4, id, &head).repeat(1 << 10);
+                loop {
+                    stream.write_all(&heads).await?;
+                    // Each of them costs more time on the processor than other frames.
+                    sleep(100 * PAUSE).await;
+                }
             }
             _ => {
                 stream.write_all(&frame(1, 0, id, b"\x88")).await?;

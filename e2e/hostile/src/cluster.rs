@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 use crate::Certificate;
 use crate::act::Act;
@@ -94,7 +95,12 @@ impl Cluster {
         let acceptor = TlsAcceptor::from(self.certificate.server(&[b"h2", b"http/1.1"]));
         tokio::spawn(async move {
             let Ok(stream) = acceptor.accept(stream).await else { return };
-            let service = service_fn(move |request| {
+            let end = CancellationToken::new();
+            let ended = end.clone();
+            let service = service_fn(move |request: Request<Incoming>| {
+                if request.uri().path() == "/end" {
+                    end.cancel();
+                }
                 let cluster = Arc::clone(&self);
                 async move { Ok::<_, Infallible>(cluster.respond(request).await) }
             });
@@ -102,7 +108,9 @@ impl Cluster {
             // As of an API server, whose connection has room for the windows of all streams.
             server.http2().max_concurrent_streams(250);
             server.http2().initial_stream_window_size(WINDOW).initial_connection_window_size(250 * WINDOW);
-            let _ = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
+            let serving = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
+            // `/end` ends the connection, and everything on it.
+            let _ = ended.run_until_cancelled(serving).await;
         });
     }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use http::{Response, StatusCode};
@@ -26,6 +28,8 @@ const EXPOSED: &str = "exposed";
 const ADDRESS: [u8; 4] = [127, 0, 0, 2];
 /// What each round of the honest tenant sends to a cluster.
 const UPLOAD: usize = 100_000;
+/// How often a request is repeated, a second after each 503.
+const REPEATS: usize = 10;
 
 /// What happened.
 #[derive(Debug, Default)]
@@ -97,16 +101,27 @@ pub async fn run(program: &Path, period: Duration) -> Report {
     for act in Act::VARIANTS {
         attackers.spawn(attacks::hostile_cluster(from(8), EXPOSED, act.cluster()));
     }
+    let most = Arc::new(AtomicU64::new(0));
+    let measured = Arc::clone(&most);
+    attackers.spawn(async move {
+        loop {
+            measured.fetch_max(memory(pid), Ordering::Relaxed);
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
     let begun = Instant::now();
     for round in 1.. {
         if begun.elapsed() > period {
             break;
         }
-        if let Err(error) = honest(&client, round, &mut report).await {
-            report.failed.push(format!("round {round}: {error}"));
+        // The second one shares its namespace with requests to hostile clusters.
+        for namespace in [HONEST, EXPOSED] {
+            if let Err(error) = honest(&client, namespace, round, &mut report).await {
+                report.failed.push(format!("round {round} of {namespace}: {error}"));
+            }
         }
-        report.memory = report.memory.max(memory(pid));
     }
+    report.memory = most.load(Ordering::Relaxed);
     if tokio::time::timeout(Duration::from_millis(1), watch.frame()).await.is_ok() {
         report.failed.push("the watch has ended".to_owned());
     }
@@ -117,8 +132,8 @@ pub async fn run(program: &Path, period: Duration) -> Report {
 }
 
 /// One round: new connections, a token that the program has not seen, and both clusters.
-async fn honest(client: &Client, round: usize, report: &mut Report) -> Result<(), String> {
-    let token = token(HONEST, round);
+async fn honest(client: &Client, namespace: &str, round: usize, report: &mut Report) -> Result<(), String> {
+    let token = token(namespace, round);
     let connected = report.handshakes.of(client.http2(65_535)).await;
     let (mut http2, _connection) = connected.map_err(|error| error.to_string())?;
     let connected = report.handshakes.of(client.http1()).await;
@@ -144,7 +159,7 @@ async fn request(
     mut send: impl AsyncFnMut() -> hyper::Result<Response<Incoming>>,
     expected: &str,
 ) -> Result<(), String> {
-    loop {
+    for _ in 0..=REPEATS {
         let response = async {
             let response = send().await?;
             Ok::<_, hyper::Error>((response.status(), response.into_body().collect().await?.to_bytes()))
@@ -158,6 +173,7 @@ async fn request(
         // As Retry-After says.
         sleep(Duration::from_secs(1)).await;
     }
+    Err(format!("503 as often as it was repeated, {REPEATS} times"))
 }
 
 /// Starts the program; returns when it serves.
@@ -198,8 +214,10 @@ async fn start(program: &Path, world: &World) -> (Child, std::net::SocketAddr) {
     .await;
     let server = server.unwrap();
     let client = world.client(server, ADDRESS);
-    eventually("it reaches the clusters", async || honest(&client, 0, &mut Report::default()).await.is_ok())
-        .await;
+    eventually("it reaches the clusters", async || {
+        honest(&client, HONEST, 0, &mut Report::default()).await.is_ok()
+    })
+    .await;
     (child, server)
 }
 

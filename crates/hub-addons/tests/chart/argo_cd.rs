@@ -99,6 +99,10 @@ async fn consumer_access_is_held_to_its_own_cluster_secrets_in_the_namespaces_of
             "may only write name, server and config",
         ),
         (Patch(secret("c2"), labelled(json!({ "argocd.argoproj.io/secret-type": "repository" }))), labels),
+        (
+            Patch(secret("c2"), json!({ "metadata": { "annotations": { "copy-to": "all" } } })),
+            "must not annotate",
+        ),
         (Patch(bare("team", "hub-addons-cluster-theirs"), adopted), "only change and delete cluster Secrets"),
         (Delete(theirs), "only change and delete cluster Secrets"),
         (

@@ -22,7 +22,7 @@ const BIND: &str = "permission to bind clusterroles.access.open-cluster-manageme
 async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     world::create(&hub.ocm, [ocm::namespace("team")]).await;
-    install(&hub, &["consumerAccess.enabled=true"]).await;
+    install(&hub, &["consumerAccess.enabled=true", "consumerAccess.reservedAccounts={search-sa}"]).await;
     hub
 }
 
@@ -31,6 +31,13 @@ fn access(name: &str, roles: &[&str]) -> Object {
     let spec =
         json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions(roles) });
     ocm::cluster_access("team", name, &spec)
+}
+
+/// An object with this account.
+fn with_account(account: &str) -> Object {
+    let spec =
+        json!({ "identity": "Copy", "serviceAccountNames": ["app"], "managedServiceAccountName": account });
+    ocm::cluster_access("team", "mine", &spec)
 }
 
 fn permissions(roles: &[&str]) -> Value {
@@ -69,6 +76,10 @@ async fn an_author_asks_only_for_the_cluster_roles_that_rbac_of_the_hub_lets_the
             (Create(access("mine", &["edit"])), &format!("{BIND}edit")),
             (Create(access("mine", &["view"])), ""),
             (Create(access("mine", &[])), ""),
+            // ServiceAccounts that others have on clusters.
+            (Create(access("cluster-proxy", &[])), "another component"),
+            (Create(with_account("default")), "another component"),
+            (Create(with_account("search-sa")), "another component"),
         ],
     )
     .await;

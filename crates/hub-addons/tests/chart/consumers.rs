@@ -338,6 +338,8 @@ async fn consumer_access_is_held_to_accounts_whose_tokens_go_to_one_unprotected_
         (Create(annotated("kube-system")), limited),
         (Create(annotated("open-cluster-management-hub")), limited),
         (Create(annotated("addons")), limited),
+        (Create(our_account("cluster-proxy", |_| {})), "another component's ServiceAccount"),
+        (fresh(|it| it["metadata"]["labels"]["reflect-to"] = json!("all")), "not its own"),
         (fresh(|it| it["spec"]["ttlSecondsAfterCreation"] = json!(1)), rotation),
         (Create(our_account("app", |it| it["metadata"]["ownerReferences"] = owner)), bare),
         (fresh(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), bare),

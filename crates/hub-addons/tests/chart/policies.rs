@@ -141,7 +141,7 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
     );
     let only_conditions =
         Some("of the conditions, this component may only write ControlPlaneHealthy, Joined");
-    let others = Some("must not change annotations, finalizers and owners of a profile");
+    let others = Some("must not set annotations, finalizers and owners of a profile");
     let only_removes = Some("from credentialProviders, this component may only remove");
     let deprecated =
         |entries: &[&Value]| PatchStatus(ours.clone(), json!({ "credentialProviders": entries }));
@@ -156,6 +156,7 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
             (Create(profile_of("somebody", "default", "c2")), is_ours),
             (Create(profile_of(MANAGER, "default", "c2")), is_labelled),
             (Create(mislabelled), is_labelled),
+            (Create(credentials::profile("default", "c2").annotation("a", "b")), others),
             (Patch(ours.clone(), labels(&json!({ "region": "eu" }))), None),
             (Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), None),
             (Patch(ours.clone(), labels(&json!({ LABEL: "somebody" }))), is_labelled),

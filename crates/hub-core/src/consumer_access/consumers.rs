@@ -510,10 +510,12 @@ impl Consumer {
             (IdentityKind::Own, Some(account)) => (account.clone(), Identity::Own),
             (IdentityKind::Copy, user_server) => {
                 let account = spec.managed_service_account_name.as_deref().unwrap_or(&name.name).into();
-                if own_identity::is_reserved(&account) || user_server.as_ref() == Some(&account) {
+                let is_reserved = own_identity::is_reserved(&account) || own_identity::is_of_others(&account);
+                if is_reserved || user_server.as_ref() == Some(&account) {
                     return refused(
                         "ReservedAccount",
-                        "This ManagedServiceAccount is that of the user server.",
+                        "On clusters, the ServiceAccount with the name of this ManagedServiceAccount is that of another \
+                         component.",
                     );
                 }
                 let rotation = spec.rotation.clone().unwrap_or_default();

@@ -99,6 +99,8 @@ fn an_object_gives_nothing_that_the_platform_does_not_offer() {
     let own = json!({ "namespace": "team", "name": "app", "identity": "Own" });
     let reserved = json!({ "namespace": "team", "name": "user-server" });
     let never_copied = json!({ "namespace": "team", "name": "hub-addons-user-server-2" });
+    let of_addon = json!({ "namespace": "team", "name": "cluster-proxy" });
+    let of_everyone = json!({ "namespace": "team", "name": "app", "managedServiceAccountName": "default" });
     let roles = json!({ "namespace": "team", "name": "app", "permissions": [{ "clusterRole": "view" }] });
     let all = AccessRules { user_server: Some("user-server".into()), grants_permissions: true };
     for (object, rules, expected) in [
@@ -106,6 +108,8 @@ fn an_object_gives_nothing_that_the_platform_does_not_offer() {
         (&own, all.clone(), None),
         (&reserved, all.clone(), Some("ReservedAccount")),
         (&never_copied, all.clone(), Some("ReservedAccount")),
+        (&of_addon, all.clone(), Some("ReservedAccount")),
+        (&of_everyone, all.clone(), Some("ReservedAccount")),
         (&roles, AccessRules { grants_permissions: false, ..all.clone() }, Some("PermissionsNotGuarded")),
         (&roles, all, None),
     ] {

@@ -25,7 +25,7 @@ pub(super) enum WatchError {
     #[error("the watch stream failed: {}", summary(.0))]
     Stream(kube::Error),
     /// The API server ended a watch with this status.
-    #[error("the API server ended the watch: {}", .0.message)]
+    #[error("the API server ended the watch: {}", object_names::visible(&.0.message))]
     Status(Box<Status>),
     /// The API server sent nothing within the time limit.
     #[error("the API server sent no data in time")]

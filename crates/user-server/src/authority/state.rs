@@ -76,11 +76,12 @@ impl Keys {
     }
 
     /// Reads a certificate and its key; `None` if they are not usable. They belong together if the certificate contains
-    /// the common name that is derived from the key.
-    fn read(data: &BTreeMap<String, ByteString>, name: &str) -> Option<Self> {
+    /// the common name that is derived from the key. None is valid for longer than those that are made here: whoever could
+    /// write the Secret once would be an authority for ever.
+    fn read(data: &BTreeMap<String, ByteString>, name: &str, now: Timestamp) -> Option<Self> {
         let text = |suffix: &str| String::from_utf8(data.get(&format!("{name}.{suffix}"))?.0.clone()).ok();
         let (certificate, key) = (text("crt")?, KeyPair::from_pem(&text("key")?).ok()?);
-        let not_after = expiry(&certificate)?;
+        let not_after = expiry(&certificate).filter(|expiry| *expiry <= now + AUTHORITY + DAY)?;
         let name = common_name(&key);
         let der = CertificateDer::from_pem_slice(certificate.as_bytes()).ok()?;
         let has_name = der.windows(name.len()).any(|part| part == name.as_bytes());
@@ -90,9 +91,9 @@ impl Keys {
 
 impl State {
     /// Reads the data of the Secret. What cannot be used counts as absent, and is replaced.
-    pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Self {
+    pub(super) fn read(data: &BTreeMap<String, ByteString>, now: Timestamp) -> Self {
         let former = data.get("former.crt").and_then(|text| String::from_utf8(text.0.clone()).ok());
-        Self { current: Keys::read(data, "tls"), next: Keys::read(data, "next"), former }
+        Self { current: Keys::read(data, "tls", now), next: Keys::read(data, "next", now), former }
     }
 
     /// The data to merge into the Secret; what it no longer contains is null.
@@ -217,15 +218,15 @@ mod tests {
     }
 
     /// What a Secret contains after a patch of its data.
-    fn stored(state: &State) -> State {
+    fn stored(state: &State, now: Timestamp) -> State {
         let data: BTreeMap<String, Option<ByteString>> = serde_json::from_value(state.data()).unwrap();
-        State::read(&data.into_iter().filter_map(|(key, value)| Some((key, value?))).collect())
+        State::read(&data.into_iter().filter_map(|(key, value)| Some((key, value?))).collect(), now)
     }
 
     /// The state at a time, after what is due; and whether anything was.
     fn at(state: State, now: Timestamp) -> (State, bool) {
         let (state, is_new) = state.renewed(now).unwrap();
-        (stored(&state), is_new)
+        (stored(&state, now), is_new)
     }
 
     fn issued(state: &State, now: Timestamp) -> Issued {
@@ -252,7 +253,7 @@ mod tests {
         assert!(is_new);
         let serving = issued(&state, start());
         assert!(is_trusted(&state.published(start()), &serving, start()));
-        let (same, is_new) = at(stored(&state), start() + DAY);
+        let (same, is_new) = at(stored(&state, start() + DAY), start() + DAY);
         assert!(!is_new && same.published(start()) == state.published(start()));
         assert!(!same.replaces(&serving, start() + DAY));
     }
@@ -301,6 +302,7 @@ mod tests {
     fn what_cannot_be_used_is_replaced_and_never_served() {
         let (state, _) = at(State::default(), start());
         let (other, _) = at(State::default(), start());
+        let (later, _) = at(State::default(), start() + AUTHORITY);
         let data = |state: &State| -> BTreeMap<String, ByteString> {
             let data: BTreeMap<String, Option<ByteString>> = serde_json::from_value(state.data()).unwrap();
             data.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
@@ -309,13 +311,14 @@ mod tests {
         let with = |key: &str, value: &ByteString| {
             let mut data = good.clone();
             data.insert(key.to_owned(), value.clone());
-            State::read(&data)
+            State::read(&data, start())
         };
         let nonsense = ByteString(b"nonsense".to_vec());
         for (what, state) in [
             ("a key that is not one", with("tls.key", &nonsense)),
             ("a certificate that is not one", with("tls.crt", &nonsense)),
             ("the key of another authority", with("tls.key", &theirs["tls.key"])),
+            ("an authority for longer than a year", State::read(&data(&later), start())),
         ] {
             let (renewed, is_new) = at(state, start());
             assert!(is_new, "{what}");
