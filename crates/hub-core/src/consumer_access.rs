@@ -48,8 +48,8 @@ pub use argo_cd::{
 };
 pub use concerned::KnownAccounts;
 pub use consumers::{
-    AccessName, AccessRules, ArgoCd, BoundClusterRole, Changed, Consumer, Consumers, DecisionKind,
-    DeclaredAccess, Identity, NotAccepted, PlacementName, Rotation,
+    AccessName, AccessRules, Changed, Consumer, Consumers, DecisionKind, DeclaredAccess, NotAccepted,
+    PlacementName,
 };
 pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, PermissionKind};
 pub use integration::{IntegrationAction, IntegrationKey, IntegrationPlan};

@@ -160,7 +160,7 @@ impl ConsumerRole {
             rules.unwrap_or_default()
         };
         let subjects = || {
-            let accounts = consumer.iter().flat_map(|consumer| &consumer.service_accounts);
+            let accounts = consumer.iter().flat_map(|consumer| &consumer.spec.service_account_names);
             let namespace = self.access.namespace.as_str();
             let subjects = accounts
                 .map(|name| json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace }));

@@ -34,6 +34,11 @@ pub const CLUSTER_SECRET: (&str, &str) = ("argocd.argoproj.io/secret-type", "clu
 /// Annotation of a cluster Secret: the keys of the labels that are copied from the profile, separated by commas.
 pub const PROFILE_LABELS: &str = "hub-addons/profile-labels";
 
+/// Where the guides install `cp-creds`.
+const DEFAULT_COMMAND: &str = "/plugins/cp-creds";
+/// Where the guides mount the projected token.
+const DEFAULT_OWN_TOKEN: &str = "/var/run/secrets/hub-addons/token";
+
 /// The prefix of the name of a Secret, followed by the name of the cluster.
 const PREFIX: &str = "hub-addons-cluster-";
 
@@ -185,16 +190,17 @@ impl Desired {
         let copied: BTreeMap<_, _> =
             published.labels.iter().filter(|(key, _)| !own.contains_key(*key)).collect();
         let keys: Vec<&str> = copied.keys().map(|key| key.as_str()).collect();
-        let command = consumer.argo_cd.as_ref().map(|argo_cd| argo_cd.command.as_str()).unwrap_or_default();
-        let own_token = consumer.argo_cd.as_ref().map(|argo_cd| argo_cd.own_token.as_str());
-        let arguments = match own_token.filter(|_| consumer.is_own()) {
-            Some(path) => vec![format!("--own-token={path}")],
+        let plugin = consumer.spec.argo_cd.clone().unwrap_or_default();
+        let command = plugin.command.as_deref().unwrap_or(DEFAULT_COMMAND);
+        let arguments = if consumer.is_own() {
+            vec![format!("--own-token={}", plugin.own_token.as_deref().unwrap_or(DEFAULT_OWN_TOKEN))]
+        } else {
             // Before 3.5, Argo CD passes no cluster to the plugin.
-            None => vec![
+            vec![
                 format!("--managed-serviceaccount={}", consumer.account),
                 format!("--namespace={}", consumer.namespace()),
                 format!("--cluster-name={cluster}"),
-            ],
+            ]
         };
         let config = json!({
             "execProviderConfig": { "apiVersion": EXEC_API, "command": command, "args": arguments },

@@ -7,7 +7,7 @@ use hub_api::names::{AccountKey, ClusterName, Namespace, ProfileKey};
 use serde_json::{Map, Value, json};
 use strum::{EnumString, VariantNames};
 
-use super::consumers::{Consumer, Consumers, Identity, Rotation};
+use super::consumers::{Consumer, Consumers};
 use super::kind::AccessKind;
 use super::permissions::Permissions;
 use crate::credential::account::can_have_copies;
@@ -26,6 +26,8 @@ pub const INSTALLATION: &str = "hub-addons/installation";
 /// ManagedClusterAddOn shows no namespace.
 pub const DEFAULT_ACCOUNT_NAMESPACE: &str = "open-cluster-management-agent-addon";
 
+/// The validity of tokens if none is declared: the default of ManagedServiceAccount.
+const DEFAULT_VALIDITY: &str = "8640h0m0s";
 /// The validity of the tokens of the user server. They may act as every application, so it is short; the agent renews a
 /// token long before its end.
 const USER_SERVER_VALIDITY: &str = "24h0m0s";
@@ -188,19 +190,18 @@ impl AccessSettings {
     pub(super) fn account(&self, consumer: &Consumer) -> Desired {
         let mut labels = self.labels();
         let mut annotations = BTreeMap::new();
-        let rotation = match &consumer.identity {
-            Identity::Account(Rotation { enabled, validity }) => {
-                labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), labels::TRUE.into());
-                let namespace = consumer.namespace().as_str().into();
-                annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), namespace);
-                json!({ "enabled": enabled, "validity": validity })
-            }
-            Identity::Own => {
-                // Removed if present: they would have the token copied.
-                labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), Value::Null);
-                annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), Value::Null);
-                json!({ "enabled": true, "validity": USER_SERVER_VALIDITY })
-            }
+        let rotation = if consumer.is_own() {
+            // Removed if present: they would have the token copied.
+            labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), Value::Null);
+            annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), Value::Null);
+            json!({ "enabled": true, "validity": USER_SERVER_VALIDITY })
+        } else {
+            labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), labels::TRUE.into());
+            let namespace = consumer.namespace().as_str().into();
+            annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), namespace);
+            let rotation = consumer.spec.rotation.clone().unwrap_or_default();
+            let validity = rotation.validity.as_deref().unwrap_or(DEFAULT_VALIDITY);
+            json!({ "enabled": rotation.enabled.unwrap_or(true), "validity": validity })
         };
         let spec = [("rotation".to_owned(), rotation)].into_iter().collect();
         Desired { labels, annotations, owners: Value::Null, spec }
