@@ -11,7 +11,6 @@ use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::access::Known;
-use hub_core::consumer_access::AccessName;
 use hub_core::consumer_role::{CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole, RoleKind};
 use hub_core::credential::account::Scope;
 use hub_core::rights::{ObservedRoleBinding, ObservedTokensRole};
@@ -58,17 +57,13 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
 /// Receives the ClusterAccesses.
 struct AccessSink(Arc<Store>);
 
-fn name_of(key: &ObjectKey) -> AccessName {
-    AccessName { namespace: Namespace::new(key.namespace.clone()), name: key.name.to_string() }
-}
-
 impl Sink<ClusterAccess> for AccessSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<ClusterAccess, Unreadable>) {
-        self.0.change_objects(|consumers| consumers.apply(&name_of(key), object));
+        self.0.change_objects(|consumers| consumers.apply(&key.into(), object));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.0.change_objects(|consumers| consumers.remove(&name_of(key)));
+        self.0.change_objects(|consumers| consumers.remove(&key.into()));
     }
 
     fn listed(&mut self) {

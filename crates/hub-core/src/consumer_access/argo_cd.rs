@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use super::consumers::Consumer;
 use super::desired::AccessSettings;
-use super::integration::{IntegrationAction, IntegrationPlan};
 use super::observed::{FoundObject, ObservedObject};
+use super::plan::{AccessAction, IntegrationPlan};
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
@@ -127,17 +127,15 @@ impl AccessSettings {
             desired.map(|(consumer, published)| Desired::of(self, consumer, &key.cluster, published));
         let action = match (grant, ours, desired) {
             (Grant::Refused, Some(object), _) if !object.is_deleting => {
-                IntegrationAction::Delete(object.version.clone())
+                AccessAction::Delete(object.version.clone())
             }
             (Grant::Granted, None, Some(desired)) if found.is_none() && rival.is_none() => {
-                IntegrationAction::Create(desired.object(&key.cluster))
+                AccessAction::Create(desired.object(&key.cluster))
             }
-            (Grant::Granted | Grant::Unknown, Some(object), Some(desired)) if !object.is_deleting => {
-                desired.patch(object).map_or(IntegrationAction::Nothing, |patch| {
-                    IntegrationAction::Patch(object.version.clone(), patch)
-                })
-            }
-            _ => IntegrationAction::Nothing,
+            (Grant::Granted | Grant::Unknown, Some(object), Some(desired)) if !object.is_deleting => desired
+                .patch(object)
+                .map_or(AccessAction::Nothing, |patch| AccessAction::Patch(object.version.clone(), patch)),
+            _ => AccessAction::Nothing,
         };
         IntegrationPlan { action, findings }
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use strum::{EnumString, VariantNames};
 
 use super::consumers::{Consumer, Consumers};
-use super::kind::AccessKind;
+use super::kind::{AccessKey, AccessKind};
 use super::permissions::Permissions;
 use crate::credential::account::can_have_copies;
 use crate::fleet::Fleet;
@@ -93,6 +93,17 @@ impl AccessSettings {
             return Grant::Refused;
         }
         self.declared_grant_to(fleet, consumer, cluster)
+    }
+
+    /// Whether an object should exist, as far as that is the grant of one cluster.
+    #[must_use]
+    pub fn grant_of(&self, fleet: &Fleet, key: &AccessKey) -> Grant {
+        match key {
+            AccessKey::Access(_, account) => self.grant(fleet, account),
+            AccessKey::MultiKueueCluster(cluster) => self.kueue_grant(fleet, cluster),
+            AccessKey::ClusterSecret(profile) => self.argo_cd_grant(fleet, profile),
+            AccessKey::ClusterAccess(_) | AccessKey::MultiKueueConfig(_) => Grant::Granted,
+        }
     }
 
     pub(super) fn is_excluded(&self, fleet: &Fleet, cluster: &ClusterName) -> bool {
