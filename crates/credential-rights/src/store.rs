@@ -302,18 +302,13 @@ impl Store {
         self.queue_bindings();
     }
 
-    /// Records the role of this key, whose rules are written.
-    pub(crate) fn set_role<T>(
-        &self,
-        key: &RightsKey,
-        role: Known<T>,
-        set: impl FnOnce(&mut RightsState, Known<T>),
-    ) {
-        if matches!(role, Known::Absent) {
-            self.ended(key);
+    /// Records the role for tokens, whose rules are written.
+    pub(crate) fn set_tokens_role(&self, role: Known<ObservedTokensRole>) {
+        if role == Known::Absent {
+            self.ended(&RightsKey::Tokens);
         }
-        set(&mut self.state.lock(), role);
-        self.add(key.clone());
+        self.state.lock().tokens_role = role;
+        self.add(RightsKey::Tokens);
     }
 
     /// Records the uid of the role for copies, which owns RoleBindings: with another one, all of them are replaced.
