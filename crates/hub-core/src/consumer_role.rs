@@ -234,10 +234,10 @@ fn rules(
         let mut grant = is_granted(settings, fleet, namespace, &key, scope);
         for other in accounts_of_copy(&name).filter(|other| *other != key) {
             let Some(scope) = accounts.get(&other) else { continue };
-            grant = match (grant, is_granted(settings, fleet, namespace, &other, scope)) {
-                (Grant::Refused, _) | (_, Grant::Granted) => Grant::Refused,
-                (_, Grant::Unknown) => Grant::Unknown,
-                (own, Grant::Refused) => own,
+            grant = match is_granted(settings, fleet, namespace, &other, scope) {
+                Grant::Granted => Grant::Refused,
+                Grant::Unknown => grant.min(Grant::Unknown),
+                Grant::Refused => grant,
             };
         }
         let is_kept = grant != Grant::Refused && before.contains(name.as_str());

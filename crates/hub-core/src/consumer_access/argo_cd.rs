@@ -96,8 +96,7 @@ impl AccessSettings {
     pub fn argo_cd_grant(&self, fleet: &Fleet, key: &ProfileKey) -> Grant {
         match self.consumers.argo_cd(&key.namespace) {
             Some(consumer) => self.grant_to(fleet, consumer, &key.cluster),
-            None if self.consumers.is_complete() => Grant::Refused,
-            None => Grant::Unknown,
+            None => self.undeclared_grant(),
         }
     }
 
@@ -112,8 +111,7 @@ impl AccessSettings {
         published: Option<&PublishedCluster>,
         rival: Option<&str>,
     ) -> IntegrationPlan {
-        let ours =
-            found.filter(|found| found.is_ours && found.object.is_marked(self)).map(|found| &found.object);
+        let ours = found.filter(|found| self.is_ours(found)).map(|found| &found.object);
         let grant = self.argo_cd_grant(fleet, key);
         let mut findings = Vec::new();
         if found.is_some() && ours.is_none() && grant == Grant::Granted {

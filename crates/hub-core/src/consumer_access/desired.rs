@@ -83,7 +83,11 @@ impl AccessSettings {
         if self.is_excluded(fleet, &key.cluster) {
             return Grant::Refused;
         }
-        self.declared_grant(fleet, key)
+        if !self.consumers.contains(&key.account) {
+            return self.undeclared_grant();
+        }
+        let users = self.users(fleet, key).into_iter();
+        users.map(|consumer| self.grant_to(fleet, consumer, &key.cluster)).max().unwrap_or(Grant::Refused)
     }
 
     /// Like [`Self::grant`], for one consumer.
@@ -92,7 +96,18 @@ impl AccessSettings {
         if self.is_excluded(fleet, cluster) {
             return Grant::Refused;
         }
-        self.declared_grant_to(fleet, consumer, cluster)
+        let grant = self.bound_grant(fleet, consumer, cluster);
+        match self.is_selected(fleet, consumer, cluster) {
+            Some(false) => Grant::Refused,
+            Some(true) if self.consumers.is_read() => grant,
+            // What the object asks for may have changed.
+            _ => grant.min(Grant::Unknown),
+        }
+    }
+
+    /// The grant of what no known object asks for: one that is not known yet may.
+    pub(super) fn undeclared_grant(&self) -> Grant {
+        if self.consumers.is_complete() { Grant::Refused } else { Grant::Unknown }
     }
 
     /// Whether an object should exist, as far as that is the grant of one cluster.
@@ -141,29 +156,6 @@ impl AccessSettings {
             users.extend(self.consumers.in_namespace(namespace).filter(|it| it.account == key.account));
         }
         users
-    }
-
-    fn declared_grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
-        if !self.consumers.contains(&key.account) {
-            // One that is not known yet may ask for it.
-            return if self.consumers.is_complete() { Grant::Refused } else { Grant::Unknown };
-        }
-        let users = self.users(fleet, key).into_iter();
-        let grants: Vec<Grant> =
-            users.map(|consumer| self.declared_grant_to(fleet, consumer, &key.cluster)).collect();
-        let strongest = [Grant::Granted, Grant::Unknown].into_iter().find(|grant| grants.contains(grant));
-        strongest.unwrap_or(Grant::Refused)
-    }
-
-    fn declared_grant_to(&self, fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Grant {
-        let grant = self.bound_grant(fleet, consumer, cluster);
-        match self.is_selected(fleet, consumer, cluster) {
-            Some(false) => Grant::Refused,
-            Some(true) if self.consumers.is_read() || grant == Grant::Refused => grant,
-            _ if grant == Grant::Refused => Grant::Refused,
-            // What the object asks for may have changed.
-            _ => Grant::Unknown,
-        }
     }
 
     /// Whether the namespace of a consumer is granted a cluster, whichever clusters the object selects.

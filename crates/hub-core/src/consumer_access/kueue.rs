@@ -104,9 +104,9 @@ impl AccessSettings {
         IntegrationPlan { action, findings }
     }
 
-    /// Whether an object is ours. It must also have our marks: the admission policies, which know no history, recognize
-    /// it by these.
-    fn is_ours(&self, found: &FoundObject) -> bool {
+    /// Whether an object by which applications find their clusters is ours. It must also have our marks: the admission
+    /// policies, which know no history, recognize it by these.
+    pub(super) fn is_ours(&self, found: &FoundObject) -> bool {
         found.is_ours && found.object.is_marked(self)
     }
 
@@ -119,7 +119,7 @@ impl AccessSettings {
     fn config_grant(&self, fleet: &Fleet, consumer: &Consumer, config: &str, cluster: &ClusterName) -> Grant {
         let grant = self.grant_to(fleet, consumer, cluster);
         match consumer.multi_kueue_configs.get(config) {
-            Some(Err(_)) if grant == Grant::Granted => Grant::Unknown,
+            Some(Err(_)) => grant.min(Grant::Unknown),
             Some(Ok(selector)) if !is_selected(fleet, selector, cluster) => Grant::Refused,
             Some(_) => grant,
             None => Grant::Refused,
@@ -129,17 +129,11 @@ impl AccessSettings {
     /// Whether a MultiKueueConfig may list a cluster.
     #[must_use]
     pub fn kueue_grant(&self, fleet: &Fleet, cluster: &ClusterName) -> Grant {
-        let mut strongest = if self.consumers.is_complete() { Grant::Refused } else { Grant::Unknown };
-        for consumer in self.consumers.multi_kueue() {
-            for config in consumer.multi_kueue_configs.keys() {
-                match self.config_grant(fleet, consumer, config, cluster) {
-                    Grant::Granted => return Grant::Granted,
-                    Grant::Unknown => strongest = Grant::Unknown,
-                    Grant::Refused => {}
-                }
-            }
-        }
-        strongest
+        let grants = self.consumers.multi_kueue().flat_map(|consumer| {
+            let configs = consumer.multi_kueue_configs.keys();
+            configs.map(move |config| self.config_grant(fleet, consumer, config, cluster))
+        });
+        grants.fold(self.undeclared_grant(), Grant::max)
     }
 
     /// The clusters that a MultiKueueConfig should list, of those that it selects: granted ones, and ones in doubt that

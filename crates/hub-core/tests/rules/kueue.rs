@@ -85,7 +85,7 @@ impl World {
                     AccessAction::Create(object) => {
                         let own = json!({ "metadata": { "uid": format!("{key}"), "resourceVersion": "1" } });
                         let object = with(object, &own);
-                        self.found.insert(key.clone(), FoundObject::created(read(&object)));
+                        self.found.insert(key.clone(), FoundObject { object: read(&object), is_ours: true });
                         let replaced = self.objects.insert(key.clone(), object);
                         assert_eq!(replaced, None, "created over an object");
                         self.writes.push(format!("create {key}"));
