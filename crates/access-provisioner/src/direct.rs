@@ -1,8 +1,6 @@
 //! Direct access as a controller: its own entry with the cluster's API server as its agent reports it, for consumers
 //! that can reach the cluster without a proxy. While ManagedClusters cannot be read, entries stay as they are.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use hub_api::names::ProfileKey;
 use hub_core::access;
 use hub_core::finding::Finding;
@@ -22,15 +20,13 @@ pub const DIRECT_PROVIDER: &str = "open-cluster-management-direct";
 pub struct Direct {
     shared: Shared,
     gauges: EntryGauges,
-    /// Whether clusters could be read when the fleet last changed.
-    is_read: AtomicBool,
 }
 
 impl Direct {
     #[must_use]
     pub fn new(shared: &Shared) -> Self {
         let gauges = EntryGauges::new("direct", shared.host.metrics.clone());
-        Self { shared: shared.clone(), gauges, is_read: AtomicBool::new(true) }
+        Self { shared: shared.clone(), gauges }
     }
 }
 
@@ -51,18 +47,14 @@ impl Controller for Direct {
         access::endpoint_findings(cluster)
     }
 
-    fn begin(&self) {
-        self.is_read.store(self.shared.fleet.read().knows_clusters(), Ordering::Relaxed);
-    }
-
-    fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        let is_read = fleet.knows_clusters();
-        if !self.is_read.swap(is_read, Ordering::Relaxed) && is_read {
-            self.shared.profiles.enqueue_where(|_| true);
-        }
+    fn fleet_changed(&self, _: &Fleet, touched: &Touched) {
         if let Touched::Cluster(cluster) = touched {
             self.shared.profiles.enqueue_of(cluster);
         }
+    }
+
+    fn fleet_read(&self) {
+        self.shared.profiles.enqueue_where(|_| true);
     }
 }
 

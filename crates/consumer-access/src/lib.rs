@@ -13,13 +13,12 @@
 //!   of that consumer, and watches and writes these Secrets there.
 //! - **Guarantees** that both exist exactly where a binding grants the cluster, that the account is deleted before its
 //!   permissions, that objects of other owners are neither changed nor deleted, and that an incomplete list deletes
-//!   nothing. Except for cluster Secrets, it needs no permission for Secrets. [`hub_core::consumer_access`] makes the
-//!   decisions.
+//!   nothing. A hub that does not serve Kueue's API affects nothing else. Except for cluster Secrets, which contain no
+//!   token, it needs no permission for Secrets; of one of another owner, it keeps the name of the cluster alone.
+//!   [`hub_core::consumer_access`] makes the decisions.
 
-mod cache;
 mod controller;
-mod integrations;
-mod objects;
+mod state;
 mod status;
 mod store;
 mod watches;

@@ -1,31 +1,59 @@
-//! The watches: all ManagedServiceAccounts, to see also those of other owners and of consumers that are no longer
-//! declared, and the ManifestWorks and ClusterPermissions with the name of each account's permissions: while a consumer
-//! uses the account, or it exists.
+//! The watches. All ManagedServiceAccounts and all objects of Kueue are watched from the start, to see also those of other
+//! owners and what has to end. The others follow the ClusterAccesses:
+//!
+//! - the ManifestWorks and ClusterPermissions with the name of each account's permissions, while a consumer uses the
+//!   account, or it exists;
+//! - the cluster Secrets and the ClusterProfiles in each namespace with cluster Secrets of Argo CD;
+//! - the decisions of each Placement that a ClusterAccess refers to: those of Open Cluster Management, and those of SIG
+//!   Multicluster in the versions that the hub serves. What cannot be read is unknown: what ClusterAccesses have given
+//!   stays, and nothing is created.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use hub_api::cluster_access::{CLUSTER_ACCESSES, ClusterAccess};
+use hub_api::cluster_profile::ProfileVersion;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
-use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, is_dns_label};
-use hub_core::consumer_access::{AccessKey, AccessKind, permissions_name};
+use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, is_dns_label};
+use hub_core::access::{Known, is_ours};
+use hub_core::consumer_access::{
+    AccessKey, AccessKind, AccessName, CLUSTER_SECRET, DecisionKind, ObservedObject, PlacementName,
+    PublishedCluster, cluster_in_secret, cluster_of_secret, permissions_name,
+};
+use hub_core::profile::ObservedProfile;
 use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
-use kube::api::DynamicObject;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::{Value, json};
 
-use crate::cache::shown;
-use crate::store::{Store, WatchName, api_resource, resource};
+use crate::state::WatchName;
+use crate::store::Store;
 
 /// The name of the addon that creates accounts on clusters.
 const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
 
-/// Starts the watches that do not depend on objects.
+/// A key of each of Kueue's kinds.
+pub(crate) fn kueue() -> [AccessKey; 2] {
+    [AccessKey::MultiKueueCluster("".into()), AccessKey::MultiKueueConfig(String::new())]
+}
+
+/// The API of the kind of an object.
+pub(crate) fn api_resource(key: &AccessKey) -> ApiResource {
+    let (group, version, kind) = key.gvk();
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), key.resource())
+}
+
+/// Starts the watches that do not depend on ClusterAccesses, and that on these.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
-    let accounts = (AccessKind::Account, None);
-    let sink = ObjectSink { store: Arc::clone(store), watch: accounts };
-    watches.watch(of_kind(AccessKind::Account).optional().expected(), sink);
+    let account = AccessKind::Account.of(&AccountKey { cluster: "".into(), account: "".into() });
+    for example in kueue().into_iter().chain([account]) {
+        watches.watch(of_kind(&example, None).optional().expected(), ObjectSink::new(store, example));
+    }
     if store.settings().account_namespace.is_none() {
         let addons = Watch::<ManagedClusterAddOn>::all("managedclusteraddons").named(MANAGED_SERVICE_ACCOUNT);
         watches.watch(addons.optional(), AgentSink(Arc::clone(store)));
     }
+    watches.watch(Watch::<ClusterAccess>::all(CLUSTER_ACCESSES), AccessSink(Arc::clone(store)));
 }
 
 /// Watches the permissions of an account.
@@ -35,14 +63,106 @@ pub(crate) fn watch_permissions(
     kind: AccessKind,
     account: &AccountName,
 ) -> HeldWatch {
-    let watch = (kind, Some(account.clone()));
-    let permissions = of_kind(kind).named(permissions_name(account)).late();
-    let permissions = if store.needs(&watch) { permissions.expected() } else { permissions };
-    watches.watch_while_held(permissions, ObjectSink { store: Arc::clone(store), watch })
+    let example = kind.of(&AccountKey { cluster: "".into(), account: account.clone() });
+    let watch = of_kind(&example, None).named(permissions_name(account)).late();
+    let watch = if store.needs(&WatchName::of(&example)) { watch.expected() } else { watch };
+    watches.watch_while_held(watch, ObjectSink::new(store, example))
 }
 
-fn of_kind(kind: AccessKind) -> Watch<DynamicObject> {
-    Watch::dynamic(resource(kind), &api_resource(kind), None)
+/// Watches the cluster Secrets in a namespace.
+pub(crate) fn watch_secrets(store: &Arc<Store>, watches: &Watches, namespace: &Namespace) -> HeldWatch {
+    let example = AccessKey::ClusterSecret(ProfileKey { namespace: namespace.clone(), cluster: "".into() });
+    let watch = of_kind(&example, Some(namespace));
+    let labels = format!("{}={}", CLUSTER_SECRET.0, CLUSTER_SECRET.1);
+    watches.watch_while_held(watch.labelled(labels).late(), ObjectSink::new(store, example))
+}
+
+/// Watches the profiles in a namespace, in v1alpha1, for what they publish by an access provider.
+pub(crate) fn watch_profiles(
+    store: &Arc<Store>,
+    watches: &Watches,
+    namespace: &Namespace,
+    provider: &str,
+) -> HeldWatch {
+    let sink = PublishedSink {
+        store: Arc::clone(store),
+        namespace: namespace.clone(),
+        provider: provider.to_owned(),
+    };
+    let kind = ProfileVersion::V1alpha1.resource();
+    let watch = Watch::dynamic("clusterprofiles", &kind, Some(namespace.as_str()));
+    watches.watch_while_held(watch.late(), sink)
+}
+
+/// Watches the decisions of a Placement in one kind, by the label with its name.
+pub(crate) fn watch_decisions(
+    store: &Arc<Store>,
+    watches: &Watches,
+    kind: DecisionKind,
+    placement: &PlacementName,
+) -> HeldWatch {
+    const SIG: (&str, &str) = ("multicluster.x-k8s.io", "multicluster.x-k8s.io/placement-key");
+    let (resource, (group, version), label) = match kind {
+        DecisionKind::Ocm => (
+            "placementdecisions",
+            ("cluster.open-cluster-management.io", "v1beta1"),
+            "cluster.open-cluster-management.io/placement",
+        ),
+        DecisionKind::SigV1alpha1 => ("placementdecisions (SIG v1alpha1)", (SIG.0, "v1alpha1"), SIG.1),
+        DecisionKind::SigV1alpha2 => ("placementdecisions (SIG v1alpha2)", (SIG.0, "v1alpha2"), SIG.1),
+    };
+    let gvk = GroupVersionKind::gvk(group, version, "PlacementDecision");
+    let api = ApiResource::from_gvk_with_plural(&gvk, "placementdecisions");
+    let (namespace, name) = placement;
+    let watch = Watch::dynamic(resource, &api, Some(namespace.as_str()));
+    let sink = DecisionSink { store: Arc::clone(store), kind, placement: placement.clone() };
+    watches.watch_while_held(watch.labelled(format!("{label}={name}")).late(), sink)
+}
+
+fn of_kind(example: &AccessKey, namespace: Option<&Namespace>) -> Watch<DynamicObject> {
+    Watch::dynamic(example.resource(), &api_resource(example), namespace.map(Namespace::as_str))
+}
+
+/// Reads an object: the data of a Secret takes the place of a spec.
+pub(crate) fn observed(key: &AccessKey, object: Result<DynamicObject, Unreadable>) -> ObservedObject {
+    match object {
+        Ok(object) if matches!(key, AccessKey::ClusterSecret(_)) => {
+            ObservedObject::read(&object.metadata, Some(&json!({ "spec": object.data["data"] })))
+        }
+        Ok(object) => ObservedObject::read(&object.metadata, Some(&object.data)),
+        // No write depends on the status, so the spec suffices.
+        Err(unreadable) => {
+            let spec = unreadable.spec.map(|spec| json!({ "spec": spec }));
+            ObservedObject::read(&unreadable.metadata, spec.as_ref())
+        }
+    }
+}
+
+/// Receives the ClusterAccesses.
+struct AccessSink(Arc<Store>);
+
+impl Sink<ClusterAccess> for AccessSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<ClusterAccess, Unreadable>) {
+        let name = AccessName::from(key);
+        let changed = self.0.change(|consumers| consumers.apply(&name, object));
+        self.0.objects_changed(&changed);
+        self.0.mark(&name);
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        let name = AccessName::from(key);
+        let changed = self.0.change(|consumers| consumers.remove(&name));
+        self.0.objects_changed(&changed);
+        self.0.forget_status(&name);
+    }
+
+    fn listed(&mut self) {
+        self.0.set_read(true);
+    }
+
+    fn unread(&mut self) {
+        self.0.set_read(false);
+    }
 }
 
 /// Receives the addons whose agents create the accounts on the clusters.
@@ -62,52 +182,194 @@ impl Sink<ManagedClusterAddOn> for AgentSink {
     }
 
     fn listed(&mut self) {
-        self.0.agents_listed();
+        self.0.set_agents_read(true);
     }
 
     fn unread(&mut self) {
-        self.0.agents_unread();
+        self.0.set_agents_read(false);
     }
 
     fn not_served(&mut self) -> bool {
-        self.0.agents_listed();
+        self.0.set_agents_read(true);
         true
     }
 }
 
-/// Receives the objects of one kind: of one consumer, or of all.
-struct ObjectSink {
+/// Receives the objects of one watch.
+pub(crate) struct ObjectSink {
     store: Arc<Store>,
-    watch: WatchName,
+    /// A key of the same watch.
+    example: AccessKey,
 }
 
 impl ObjectSink {
-    fn key(&self, key: &ObjectKey) -> AccessKey {
-        let (kind, of_account) = &self.watch;
-        let AccountKey { cluster, account } = AccountKey::from(key);
-        let account = of_account.clone().unwrap_or(account);
-        AccessKey { account: AccountKey { cluster, account }, kind: *kind }
+    pub(crate) fn new(store: &Arc<Store>, example: AccessKey) -> Self {
+        Self { store: Arc::clone(store), example }
+    }
+
+    /// The key of an object; `None` for a Secret whose name we do not use.
+    fn key(&self, key: &ObjectKey) -> Option<AccessKey> {
+        Some(match &self.example {
+            AccessKey::Access(AccessKind::Account, _) => AccessKind::Account.of(&AccountKey::from(key)),
+            // Permissions have another name than their account.
+            AccessKey::Access(kind, AccountKey { account, .. }) => {
+                kind.of(&AccountKey { account: account.clone(), ..AccountKey::from(key) })
+            }
+            AccessKey::MultiKueueCluster(_) => {
+                AccessKey::MultiKueueCluster(ClusterName::new(key.name.clone()))
+            }
+            AccessKey::MultiKueueConfig(_) => AccessKey::MultiKueueConfig(key.name.to_string()),
+            AccessKey::ClusterSecret(_) => AccessKey::ClusterSecret(ProfileKey {
+                namespace: Namespace::new(key.namespace.clone()),
+                cluster: cluster_of_secret(&key.name)?,
+            }),
+            AccessKey::ClusterAccess(_) => AccessKey::ClusterAccess(AccessName::from(key)),
+        })
+    }
+
+    /// Records the name of the cluster in a cluster Secret.
+    fn set_rival(&self, key: &ObjectKey, cluster: Option<ClusterName>) {
+        if let AccessKey::ClusterSecret(ProfileKey { namespace, .. }) = &self.example {
+            self.store.set_rival(namespace, &key.name, cluster);
+        }
     }
 }
 
 impl Sink<DynamicObject> for ObjectSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
-        self.store.show(&self.key(key), shown(object));
+        if let Ok(object) = &object {
+            self.set_rival(key, cluster_in_secret(&object.data["data"]));
+        }
+        if let Some(key) = self.key(key) {
+            self.store.show(&key, observed(&key, object));
+        }
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.store.ended(&self.key(key));
+        self.set_rival(key, None);
+        if let Some(key) = self.key(key) {
+            self.store.ended(&key);
+        }
     }
 
     fn listed(&mut self) {
-        self.store.listed(&self.watch);
+        self.store.listed(&WatchName::of(&self.example));
     }
 
     fn unread(&mut self) {
-        self.store.unread(&self.watch);
+        self.store.unread(&WatchName::of(&self.example));
     }
 
     fn not_served(&mut self) -> bool {
-        self.store.not_served(&self.watch)
+        self.store.not_served(&WatchName::of(&self.example))
+    }
+}
+
+/// Receives the profiles of one namespace, for its cluster Secrets.
+struct PublishedSink {
+    store: Arc<Store>,
+    namespace: Namespace,
+    /// The name of the access provider.
+    provider: String,
+}
+
+impl PublishedSink {
+    fn name(&self) -> WatchName {
+        WatchName::Profiles(self.namespace.clone(), self.provider.clone())
+    }
+}
+
+impl Sink<DynamicObject> for PublishedSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
+        // The last readable state of a profile stays in use.
+        let Ok(profile) = object else { return };
+        let observed = ObservedProfile::read(&profile.metadata, &profile.data);
+        let published = is_ours(&observed, &self.store.manager)
+            .then(|| PublishedCluster::read(&observed, &self.provider));
+        self.store.set_published(&ProfileKey::from(key), published.flatten().as_ref());
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.store.set_published(&ProfileKey::from(key), None);
+    }
+
+    fn listed(&mut self) {
+        self.store.listed(&self.name());
+    }
+
+    fn unread(&mut self) {
+        self.store.unread(&self.name());
+    }
+}
+
+/// Receives the decisions of a Placement.
+struct DecisionSink {
+    store: Arc<Store>,
+    kind: DecisionKind,
+    placement: PlacementName,
+}
+
+impl DecisionSink {
+    fn set(&self, key: &ObjectKey, clusters: BTreeSet<ClusterName>) {
+        let slice = (self.kind, &*key.name);
+        let changed = self.store.change(|consumers| consumers.set_decision(&self.placement, slice, clusters));
+        if !changed.is_empty() {
+            self.store.decided(&self.placement, Some(changed));
+        }
+    }
+
+    fn set_listed(&self, listed: Known<()>) {
+        if self.store.change(|consumers| consumers.set_decisions(&self.placement, self.kind, listed)) {
+            self.store.decided(&self.placement, None);
+        }
+    }
+}
+
+/// The name of the cluster of a decision. That of SIG Multicluster is about a ClusterProfile, which has the name of its
+/// cluster.
+fn decided_cluster<'a>(kind: DecisionKind, namespace: &str, decision: &'a Value) -> Option<&'a str> {
+    let name = match kind {
+        DecisionKind::Ocm => &decision["clusterName"],
+        DecisionKind::SigV1alpha1 | DecisionKind::SigV1alpha2 => {
+            let profile = &decision["clusterProfileRef"];
+            let of = profile["namespace"].as_str().unwrap_or_default();
+            if of.is_empty() || of == namespace { &profile["name"] } else { &Value::Null }
+        }
+    };
+    name.as_str().filter(|name| !name.is_empty())
+}
+
+impl Sink<DynamicObject> for DecisionSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
+        // The last readable decisions stay in use.
+        let Ok(object) = object else { return };
+        let decisions = match self.kind {
+            DecisionKind::Ocm => &object.data["status"]["decisions"],
+            DecisionKind::SigV1alpha1 | DecisionKind::SigV1alpha2 => &object.data["decisions"],
+        };
+        let decisions = decisions.as_array().into_iter().flatten();
+        let names = decisions.filter_map(|decision| decided_cluster(self.kind, &key.namespace, decision));
+        self.set(key, names.map(ClusterName::from).collect());
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.set(key, BTreeSet::new());
+    }
+
+    fn listed(&mut self) {
+        self.set_listed(Known::Present(()));
+    }
+
+    fn unread(&mut self) {
+        self.set_listed(Known::Unknown);
+    }
+
+    fn refused(&mut self) {
+        self.set_listed(Known::Unknown);
+    }
+
+    fn not_served(&mut self) -> bool {
+        self.set_listed(Known::Absent);
+        self.kind != DecisionKind::Ocm
     }
 }

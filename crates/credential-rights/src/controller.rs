@@ -44,12 +44,15 @@ impl Controller for CredentialRights {
     }
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        self.store.fleet_read(fleet.is_read());
         match touched {
             Touched::Nothing => {}
             Touched::Cluster(cluster) => self.store.cluster_changed(fleet, cluster),
             Touched::Namespaces(namespaces) => self.store.namespaces_changed(namespaces),
         }
+    }
+
+    fn fleet_read(&self) {
+        self.store.begin();
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {

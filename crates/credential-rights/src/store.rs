@@ -89,8 +89,6 @@ pub(crate) struct RightsState {
     granted: BTreeMap<ClusterName, u64>,
     bindings: BTreeMap<Namespace, ObservedRoleBinding>,
     bindings_unread: bool,
-    /// Whether the fleet could be read when it last changed.
-    is_fleet_read: bool,
     pub(crate) tokens_role: Known<ObservedTokensRole>,
     /// The uid of the role for copies.
     copies_role: Known<String>,
@@ -145,8 +143,6 @@ impl Store {
 
     /// Queues everything.
     pub(crate) fn begin(&self) {
-        let is_read = self.fleet.read().is_read();
-        self.state.lock().is_fleet_read = is_read;
         self.add(RightsKey::Tokens);
         self.queue_bindings();
         self.queue_all_roles();
@@ -172,18 +168,6 @@ impl Store {
     fn queue_all_roles(&self) {
         let names: Vec<_> = self.state.lock().consumers.names().cloned().collect();
         self.queue_roles(names);
-    }
-
-    /// Queues what exists once the fleet can be read again: nothing else shows it of a namespace without bindings.
-    pub(crate) fn fleet_read(&self, is_read: bool) {
-        let mut state = self.state.lock();
-        let was_read = std::mem::replace(&mut state.is_fleet_read, is_read);
-        let namespaces: Vec<_> = state.bindings.keys().cloned().collect();
-        drop(state);
-        if is_read && !was_read {
-            self.add_all(namespaces.into_iter().map(RightsKey::Copies));
-            self.queue_all_roles();
-        }
     }
 
     /// Queues the Roles in a namespace.
@@ -318,18 +302,13 @@ impl Store {
         self.queue_bindings();
     }
 
-    /// Records the role of this key, whose rules are written.
-    pub(crate) fn set_role<T>(
-        &self,
-        key: &RightsKey,
-        role: Known<T>,
-        set: impl FnOnce(&mut RightsState, Known<T>),
-    ) {
-        if matches!(role, Known::Absent) {
-            self.ended(key);
+    /// Records the role for tokens, whose rules are written.
+    pub(crate) fn set_tokens_role(&self, role: Known<ObservedTokensRole>) {
+        if role == Known::Absent {
+            self.ended(&RightsKey::Tokens);
         }
-        set(&mut self.state.lock(), role);
-        self.add(key.clone());
+        self.state.lock().tokens_role = role;
+        self.add(RightsKey::Tokens);
     }
 
     /// Records the uid of the role for copies, which owns RoleBindings: with another one, all of them are replaced.

@@ -11,17 +11,16 @@ use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::access::Known;
-use hub_core::consumer_access::AccessName;
 use hub_core::consumer_role::{CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole, RoleKind};
 use hub_core::credential::account::Scope;
-use hub_core::rights::{ObservedRoleBinding, ObservedTokensRole};
+use hub_core::rights::ObservedRoleBinding;
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::core::PartialObjectMeta;
 
-use crate::store::{RightsKey, RightsState, Store};
+use crate::store::Store;
 
 /// The syncer's Lease.
 const LEASE: &str = "hub-addons-credential-syncer";
@@ -34,9 +33,9 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     watches.watch(accounts.labelled(asking).optional(), AccountNameSink(Arc::clone(store)));
     // By name and not by label, since a RoleBinding of another owner may have taken the name.
     let bindings = Watch::<RoleBinding>::all("rolebindings").named(&settings.copies_role);
-    watches.watch(bindings, RoleBindingSink { store: Arc::clone(store) });
+    watches.watch(bindings, RoleBindingSink(Arc::clone(store)));
     let role = Watch::<ClusterRole>::all("clusterroles").named(&settings.tokens_role);
-    watches.watch(role, tokens_role(store));
+    watches.watch(role, TokensRoleSink(Arc::clone(store)));
     let role = Watch::metadata("clusterroles (copies)").named(&settings.copies_role);
     watches.watch(role, CopiesRoleSink(Arc::clone(store)));
     // Without this watch no permission is withdrawn, and everything else works.
@@ -58,17 +57,13 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
 /// Receives the ClusterAccesses.
 struct AccessSink(Arc<Store>);
 
-fn name_of(key: &ObjectKey) -> AccessName {
-    AccessName { namespace: Namespace::new(key.namespace.clone()), name: key.name.to_string() }
-}
-
 impl Sink<ClusterAccess> for AccessSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<ClusterAccess, Unreadable>) {
-        self.0.change_objects(|consumers| consumers.apply(&name_of(key), object));
+        self.0.change_objects(|consumers| consumers.apply(&key.into(), object));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.0.change_objects(|consumers| consumers.remove(&name_of(key)));
+        self.0.change_objects(|consumers| consumers.remove(&key.into()));
     }
 
     fn listed(&mut self) {
@@ -157,69 +152,46 @@ impl Sink<PartialObjectMeta<ManagedServiceAccount>> for AccountNameSink {
     }
 }
 
-struct RoleBindingSink {
-    store: Arc<Store>,
-}
+struct RoleBindingSink(Arc<Store>);
 
 impl Sink<RoleBinding> for RoleBindingSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<RoleBinding, Unreadable>) {
-        let binding = match object {
-            Ok(object) => ObservedRoleBinding::read(&object.metadata.clone(), Some(object)),
-            Err(unreadable) => ObservedRoleBinding::read(&unreadable.metadata, None),
-        };
-        self.store.set_binding(&Namespace::new(key.namespace.clone()), Some(binding));
+        let unreadable = |it: Unreadable| ObservedRoleBinding::read(&it.metadata, None);
+        let binding = object.map_or_else(unreadable, ObservedRoleBinding::from);
+        self.0.set_binding(&Namespace::new(key.namespace.clone()), Some(binding));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.store.set_binding(&Namespace::new(key.namespace.clone()), None);
+        self.0.set_binding(&Namespace::new(key.namespace.clone()), None);
     }
 
     fn listed(&mut self) {
-        self.store.set_bindings_read(true);
+        self.0.set_bindings_read(true);
     }
 
     fn unread(&mut self) {
-        self.store.set_bindings_read(false);
+        self.0.set_bindings_read(false);
     }
 }
 
-fn tokens_role(store: &Arc<Store>) -> RoleSink<ObservedTokensRole> {
-    let set = Box::new(|state: &mut RightsState, observed| state.tokens_role = observed);
-    RoleSink { store: Arc::clone(store), key: RightsKey::Tokens, set }
-}
+/// Follows the role for tokens. Until the list is complete, or while the role cannot be read, its state is unknown.
+struct TokensRoleSink(Arc<Store>);
 
-/// Stores the observed role.
-type SetRole<T> = Box<dyn Fn(&mut RightsState, Known<T>) + Send>;
-
-/// Follows a role whose rules are written. Until the list is complete, or while the role cannot be read, its state is
-/// unknown.
-struct RoleSink<T> {
-    store: Arc<Store>,
-    key: RightsKey,
-    set: SetRole<T>,
-}
-
-impl<T: 'static> RoleSink<T> {
-    fn set(&self, role: Known<T>) {
-        self.store.set_role(&self.key, role, &self.set);
-    }
-}
-
-impl<K, T: From<K> + 'static> Sink<K> for RoleSink<T> {
-    fn apply(&mut self, _: &ObjectKey, object: Result<K, Unreadable>) {
-        self.set(object.map_or(Known::Unknown, |role| Known::Present(role.into())));
+impl Sink<ClusterRole> for TokensRoleSink {
+    fn apply(&mut self, _: &ObjectKey, object: Result<ClusterRole, Unreadable>) {
+        self.0.set_tokens_role(object.map_or(Known::Unknown, |role| Known::Present(role.into())));
     }
 
     fn delete(&mut self, _: &ObjectKey) {
-        self.set(Known::Absent);
+        self.0.set_tokens_role(Known::Absent);
     }
 
     fn none_listed(&mut self) {
-        self.set(Known::Absent);
+        self.0.set_tokens_role(Known::Absent);
     }
 
     fn unread(&mut self) {
-        self.set(Known::Unknown);
+        self.0.set_tokens_role(Known::Unknown);
     }
 }
 

@@ -75,8 +75,7 @@ impl fmt::Display for Expectations {
 
 /// Checks the expectations, and prints each with the reason why it is met or not. Returns what to complain about.
 pub async fn check(args: &CheckArgs) -> Result<(String, Option<String>), ConnectError> {
-    let config = connect::config(args.kubeconfig.as_deref()).await?;
-    let report = look(&connect::client(config, args.kubeconfig.as_deref()).await?, args).await;
+    let report = look(&connect::connect(args.kubeconfig.as_deref()).await?, args).await;
     Ok((report.to_string(), (!report.works()).then(|| report.complaint())))
 }
 

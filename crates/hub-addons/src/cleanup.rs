@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use clusterprofile_cli::{HubError, profile_version};
+use clusterprofile_cli::profile_version;
 use hub_api::names::ProfileKey;
 use hub_core::access;
 use hub_core::profile::{Desired, DesiredStatus, ObservedProfile, ProfileAction, plan};
@@ -16,43 +16,20 @@ use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::Value;
 
 use crate::cli::CleanupArgs;
-use crate::connect::{self, ConnectError};
+use crate::{Failure, connect};
 
 /// Page size of lists.
 const PAGE: u32 = 500;
 
-/// Why entries may be left.
-#[derive(Debug, thiserror::Error)]
-pub enum CleanupError {
-    /// The hub cannot be connected to.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The versions that the hub serves are unknown.
-    #[error(transparent)]
-    Discover(#[from] HubError),
-    #[error("the hub does not serve ClusterProfiles")]
-    NotServed,
-    #[error("cannot list clusterprofiles: {}", summary(.0))]
-    List(kube::Error),
-    /// A profile cannot be written. The command can be repeated.
-    #[error("cannot patch the status of ClusterProfile {profile}: {}; run the command again", summary(.source))]
-    Patch {
-        /// Namespace and name.
-        profile: ProfileKey,
-        source: kube::Error,
-    },
-}
-
 /// Withdraws the entries, or only lists them; returns a line for each profile.
-pub async fn cleanup(args: &CleanupArgs) -> Result<String, CleanupError> {
-    let client =
-        connect::client(connect::config(args.kubeconfig.as_deref()).await?, args.kubeconfig.as_deref())
-            .await?;
-    let kind = profile_version(&client).await?.ok_or(CleanupError::NotServed)?.resource();
+pub async fn cleanup(args: &CleanupArgs) -> Result<String, Failure> {
+    let client = connect::connect(args.kubeconfig.as_deref()).await?;
+    let kind = profile_version(&client).await?.ok_or("the hub does not serve ClusterProfiles")?.resource();
     let profiles: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
     let (mut lines, mut page) = (String::new(), ListParams::default().limit(PAGE));
     loop {
-        let list = profiles.list(&page).await.map_err(CleanupError::List)?;
+        let failed = |error| format!("cannot list clusterprofiles: {}", summary(&error));
+        let list = profiles.list(&page).await.map_err(failed)?;
         for object in &list.items {
             let namespace = object.namespace().unwrap_or_default().as_str().into();
             let profile = ProfileKey { namespace, cluster: object.name_any().as_str().into() };
@@ -75,7 +52,7 @@ async fn withdraw(
     kind: &ApiResource,
     profile: &ProfileKey,
     object: &DynamicObject,
-) -> Result<bool, CleanupError> {
+) -> Result<bool, Failure> {
     let observed = ObservedProfile::read(&object.metadata, &object.data);
     if !access::is_ours(&observed, &args.cluster_manager_name) {
         return Ok(false);
@@ -91,6 +68,10 @@ async fn withdraw(
     let request =
         patch_status(&requests, profile.cluster.as_str(), &params, status_request(&version, &patch));
     let patching = async { client.request::<Value>(request.map_err(kube::Error::BuildRequest)?).await };
-    patching.await.map_err(|source| CleanupError::Patch { profile: profile.clone(), source })?;
+    let failed = |error| {
+        let why = summary(&error);
+        format!("cannot patch the status of ClusterProfile {profile}: {why}; run the command again")
+    };
+    patching.await.map_err(failed)?;
     Ok(true)
 }

@@ -80,6 +80,11 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     Ok(config)
 }
 
+/// A client for the hub of this kubeconfig.
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+    client(config(kubeconfig).await?, kubeconfig).await
+}
+
 /// A client with this configuration, which is that of [`config`] with the same kubeconfig.
 ///
 /// It consists of the layers of kube's own client, whose connector has no keepalive and cannot be replaced.

@@ -6,7 +6,6 @@ mod cli;
 mod connect;
 mod connections;
 mod crds;
-mod error;
 mod features;
 mod run;
 mod serve;
@@ -23,13 +22,15 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
 
 use crate::cli::{Cli, Command, HostArgs, InClusterTestArgs, LogFormat};
-use crate::error::RunError;
 
 /// The version, which `hack/version.sh` sets for what is released or run in Pods.
 pub const VERSION: &str = match option_env!("HUB_ADDONS_VERSION") {
     Some(version) => version,
     None => env!("CARGO_PKG_VERSION"),
 };
+
+/// Why a command has failed: a text for people, which nothing distinguishes from another.
+type Failure = Box<dyn std::error::Error>;
 
 /// One thread: the controllers wait for the API server most of the time, and musl's allocator, which is compact, has
 /// one lock. A long list is decoded in portions, so that probes get a response and the Lease is renewed in between.
@@ -65,7 +66,7 @@ async fn main() -> ExitCode {
 }
 
 /// Runs the test in its Pod.
-async fn test(args: InClusterTestArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
+async fn test(args: InClusterTestArgs) -> Result<ExitCode, Failure> {
     let mut config = connect::config(args.kubeconfig.as_deref()).await?;
     // Retries as kubectl does, since a person waits, after a response such as "storage is (re)initializing".
     config.default_retry = true;
@@ -76,7 +77,7 @@ async fn test(args: InClusterTestArgs) -> Result<ExitCode, Box<dyn std::error::E
 }
 
 /// The exit code of a command that runs until a signal.
-fn outcome(result: Result<(), RunError>) -> ExitCode {
+fn outcome(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -17,23 +17,26 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::VERSION;
 use crate::cli::RunArgs;
 use crate::connect;
-use crate::error::RunError;
 use crate::serve;
+use crate::{Failure, VERSION};
 
 /// Runs until a signal arrives or an error ends it.
-pub async fn run(args: RunArgs) -> Result<(), RunError> {
+pub async fn run(args: RunArgs) -> Result<(), Failure> {
     let is_on = |gate| args.feature_gates.is_on(gate);
-    let rights =
-        is_on(credential_rights::GATE).then(|| args.rights().ok_or(RunError::NoRightsSubject)).transpose()?;
+    let requires = |gate: &str, flags: &str| format!("the feature gate {gate} requires {flags}");
+    let subject = "--credential-rights-subject, the ServiceAccount that receives permissions";
+    let rights = is_on(credential_rights::GATE)
+        .then(|| args.rights().ok_or_else(|| requires(credential_rights::GATE, subject)))
+        .transpose()?;
     if args.feature_gates.none_is_on() {
-        return Err(RunError::NothingToRun);
+        return Err("no controller to run: every feature gate is disabled".into());
     }
     let access = &args.access;
+    let server = "--user-server-url and --user-server-ca, where the user server is reached";
     let own_identity = is_on(access_provisioner::OWN_IDENTITY_GATE)
-        .then(|| access.own_identity().ok_or(RunError::NoUserServer))
+        .then(|| access.own_identity().ok_or_else(|| requires(access_provisioner::OWN_IDENTITY_GATE, server)))
         .transpose()?;
     let name = &access.access_provider_name;
     let others = [
@@ -42,9 +45,10 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     ];
     if is_on(access_provisioner::GATE) && others.into_iter().any(|(is_used, other)| is_used && name == other)
     {
-        return Err(RunError::OneProviderName(name.clone()));
+        let why = "is the name of another access provider that is enabled: the names must differ";
+        return Err(format!("--access-provider-name={name:?} {why}").into());
     }
-    let signals = Signals::new().map_err(RunError::Signal)?;
+    let signals = Signals::new()?;
     let (health, metrics) = (Health::default(), Metrics::new(VERSION));
     serve::serve(&args.host, &health, &metrics).await?;
     let config = connect::config(args.kubeconfig.as_deref()).await?;
@@ -96,8 +100,9 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    pub(crate) fn new() -> Result<Self, String> {
+        let listen = |kind| signal(kind).map_err(|error| format!("cannot listen for signals: {error}"));
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 
     pub(crate) async fn received(&mut self) {

@@ -5,14 +5,15 @@ use hub_runtime::observe::metrics::Metrics;
 use hub_runtime::observe::secure_metrics::serve_secure_metrics;
 use kube::Client;
 
+use crate::Failure;
 use crate::cli::HostArgs;
-use crate::error::RunError;
 
 /// Serves the probes and, if they need no authorization, the metrics: before connecting to the hub, which may take
 /// long.
-pub async fn serve(args: &HostArgs, health: &Health, metrics: &Metrics) -> Result<(), RunError> {
+pub async fn serve(args: &HostArgs, health: &Health, metrics: &Metrics) -> Result<(), Failure> {
     if args.metrics_certificate_directory.is_some() && !args.metrics_secure {
-        return Err(RunError::CertificateWithoutTls);
+        let error = "--metrics-certificate-directory is set without --metrics-secure: metrics would be served without TLS";
+        return Err(error.into());
     }
     if let Some(address) = args.metrics_bind_address.0.as_ref().filter(|_| !args.metrics_secure) {
         serve_metrics(address, metrics.clone()).await?;
@@ -24,7 +25,7 @@ pub async fn serve(args: &HostArgs, health: &Health, metrics: &Metrics) -> Resul
 }
 
 /// Serves the metrics for clients that the hub authorizes.
-pub async fn serve_authorized(args: &HostArgs, metrics: &Metrics, client: &Client) -> Result<(), RunError> {
+pub async fn serve_authorized(args: &HostArgs, metrics: &Metrics, client: &Client) -> Result<(), Failure> {
     if let Some(address) = args.metrics_bind_address.0.as_ref().filter(|_| args.metrics_secure) {
         let directory = args.metrics_certificate_directory.clone();
         serve_secure_metrics(address, metrics.clone(), client.clone(), directory).await?;

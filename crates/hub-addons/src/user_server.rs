@@ -10,19 +10,18 @@ use hub_runtime::observe::serving_certificate::ServingCertificate;
 use tracing::info;
 use user_server::{Authority, UserServer, UserServerMetrics};
 
-use crate::VERSION;
 use crate::cli::UserServerArgs;
 use crate::connect;
-use crate::error::RunError;
 use crate::run::{Signals, run_until_signal};
 use crate::serve;
+use crate::{Failure, VERSION};
 
 /// The protocols for applications: HTTP/2, and HTTP/1.1, which alone supports upgrades.
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// Serves until a signal arrives or an error ends it.
-pub async fn user_server(args: UserServerArgs) -> Result<(), RunError> {
-    let mut signals = Signals::new().map_err(RunError::Signal)?;
+pub async fn user_server(args: UserServerArgs) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
     let (metrics, of_server) = Metrics::with(VERSION, UserServerMetrics::register);
     let health = Health::default();
     serve::serve(&args.host, &health, &metrics).await?;
@@ -45,7 +44,7 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), RunError> {
             tokio::spawn(authority.run());
             certificate
         }
-        (None, None) => return Err(RunError::NoCertificate),
+        (None, None) => return Err("--certificate-directory or --authority is required".into()),
     };
     let settings = args.settings(of_server);
     let setup = Setup {

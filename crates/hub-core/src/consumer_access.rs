@@ -34,7 +34,6 @@ mod argo_cd;
 mod concerned;
 mod consumers;
 mod desired;
-mod integration;
 mod kind;
 mod kueue;
 mod observed;
@@ -48,12 +47,11 @@ pub use argo_cd::{
 };
 pub use concerned::KnownAccounts;
 pub use consumers::{
-    AccessName, AccessRules, ArgoCd, BoundClusterRole, Changed, Consumer, Consumers, DecisionKind,
-    DeclaredAccess, Identity, NotAccepted, PlacementName, Rotation,
+    AccessName, AccessRules, Changed, Consumer, Consumers, DecisionKind, DeclaredAccess, NotAccepted,
+    PlacementName,
 };
 pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, PermissionKind};
-pub use integration::{IntegrationAction, IntegrationKey, IntegrationPlan};
 pub use kind::{AccessKey, AccessKind, permissions_name};
 pub use kueue::{KUEUE_API, MAX_CLUSTERS};
 pub use observed::{FoundObject, ObservedAccess, ObservedObject};
-pub use plan::{AccessAction, AccessPlan};
+pub use plan::{AccessAction, AccessPlan, IntegrationPlan};

@@ -160,7 +160,7 @@ impl ConsumerRole {
             rules.unwrap_or_default()
         };
         let subjects = || {
-            let accounts = consumer.iter().flat_map(|consumer| &consumer.service_accounts);
+            let accounts = consumer.iter().flat_map(|consumer| &consumer.spec.service_account_names);
             let namespace = self.access.namespace.as_str();
             let subjects = accounts
                 .map(|name| json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace }));
@@ -234,10 +234,10 @@ fn rules(
         let mut grant = is_granted(settings, fleet, namespace, &key, scope);
         for other in accounts_of_copy(&name).filter(|other| *other != key) {
             let Some(scope) = accounts.get(&other) else { continue };
-            grant = match (grant, is_granted(settings, fleet, namespace, &other, scope)) {
-                (Grant::Refused, _) | (_, Grant::Granted) => Grant::Refused,
-                (_, Grant::Unknown) => Grant::Unknown,
-                (own, Grant::Refused) => own,
+            grant = match is_granted(settings, fleet, namespace, &other, scope) {
+                Grant::Granted => Grant::Refused,
+                Grant::Unknown => grant.min(Grant::Unknown),
+                Grant::Refused => grant,
             };
         }
         let is_kept = grant != Grant::Refused && before.contains(name.as_str());

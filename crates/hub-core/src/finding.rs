@@ -5,7 +5,7 @@
 use hub_api::names::{AccountKey, ClusterName, ClusterSetName, Namespace, ProfileKey};
 use strum::{Display, EnumMessage, EnumProperty, IntoStaticStr, VariantArray};
 
-use crate::consumer_access::{AccessName, IntegrationKey};
+use crate::consumer_access::AccessKey;
 
 /// The object of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
@@ -33,23 +33,15 @@ pub enum Subject {
     /// A Role, which may not exist.
     #[strum(to_string = "Role {0}/{1}")]
     Role(Namespace, String),
-    /// A ManifestWork, by cluster and name.
-    #[strum(to_string = "ManifestWork {0}/{1}")]
-    ManifestWork(ClusterName, String),
-    /// A ClusterPermission, by cluster and name.
-    #[strum(to_string = "ClusterPermission {0}/{1}")]
-    ClusterPermission(ClusterName, String),
     /// A `CustomResourceDefinition`, which may not exist.
     #[strum(to_string = "CustomResourceDefinition {0}")]
     Crd(String),
     /// An `APIService`: for a kind that is built in, and has no CRD.
     #[strum(to_string = "APIService {0}")]
     ApiService(String),
-    #[strum(to_string = "ClusterAccess {0}")]
-    ClusterAccess(AccessName),
-    /// An object of Kueue, which may not exist.
+    /// A ClusterAccess, or an object that it asks for, which may not exist.
     #[strum(to_string = "{0}")]
-    Kueue(IntegrationKey),
+    Access(AccessKey),
 }
 
 /// The kinds of findings. The set is fixed, so each can be the reason of an Event and a label of a metric.

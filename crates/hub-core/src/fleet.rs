@@ -269,8 +269,7 @@ impl Fleet {
     }
 
     /// Whether clusters can be read.
-    #[must_use]
-    pub fn knows_clusters(&self) -> bool {
+    pub(crate) fn knows_clusters(&self) -> bool {
         !self.unread.contains(&Part::Clusters)
     }
 

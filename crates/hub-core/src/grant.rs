@@ -18,15 +18,15 @@ use strum::{Display, VariantArray};
 use crate::effort;
 use crate::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster};
 
-/// Whether a namespace may see a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Whether a namespace may see a cluster. Of several grants, the greatest counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Grant {
-    /// At least one binding grants it.
-    Granted,
     /// Every binding refuses it, or there is none.
     Refused,
     /// No binding grants it, and at least one cannot be evaluated.
     Unknown,
+    /// At least one binding grants it.
+    Granted,
 }
 
 /// The decision of one binding about one cluster.

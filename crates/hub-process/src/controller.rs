@@ -68,6 +68,10 @@ pub trait Controller: Send + Sync + 'static {
     /// The fleet has changed, and decisions may have changed. Called by the watch's task, and only after `begin`.
     fn fleet_changed(&self, _fleet: &Fleet, _touched: &Touched) {}
 
+    /// A kind of the fleet can be read again: what changed meanwhile where nothing of the fleet has changed is decided
+    /// now. Called after [`fleet_changed`](Self::fleet_changed).
+    fn fleet_read(&self) {}
+
     /// Works until `stop`, then returns when all writes in flight have finished. Owners of profiles have no work of
     /// their own.
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {

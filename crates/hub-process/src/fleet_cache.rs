@@ -71,24 +71,30 @@ impl FleetCache {
         self.0.controllers.get().into_iter().flatten().filter_map(Weak::upgrade)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Fleet) -> Touched) {
+    /// Returns whether the controllers were called.
+    fn change(&self, change: impl FnOnce(&mut Fleet) -> Touched) -> bool {
         let touched = {
             let mut fleet = self.0.fleet.write();
             change(&mut fleet)
         };
         // Until the process works, there is no need to call the controllers: `begin` queues everything.
         if touched == Touched::Nothing || !self.0.host.is_working() {
-            return;
+            return false;
         }
         let fleet = self.read();
         for controller in self.controllers() {
             controller.fleet_changed(&fleet, &touched);
         }
+        true
     }
 
     /// Records whether a kind can be read.
     fn set_read(&self, part: Part, is_read: bool) {
-        self.change(|fleet| fleet.set_read(part, is_read));
+        if self.change(|fleet| fleet.set_read(part, is_read)) && is_read {
+            for controller in self.controllers() {
+                controller.fleet_read();
+            }
+        }
     }
 
     fn report(&self, subject: &Subject, uid: Option<&str>, findings: Vec<Finding>) {

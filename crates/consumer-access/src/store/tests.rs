@@ -1,4 +1,4 @@
-//! What the watches change in the state, and what is queued then.
+//! What the watches change in the state, and what is queued and planned then.
 
 use std::time::Duration;
 
@@ -6,6 +6,8 @@ use hub_core::consumer_access::{AccessName, AccessRules, Consumers, PermissionKi
 use hub_core::protected::ProtectedNamespaces;
 use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
+use hub_runtime::reconciler::{Objects as _, Planned};
+use hub_runtime::watch::Sink as _;
 use kube::api::ObjectMeta;
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -14,9 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::ConsumerAccess;
+use crate::watches::{ObjectSink, kueue};
 
 /// Two objects, one of them for Kueue.
-pub(crate) fn declared() -> Value {
+fn declared() -> Value {
     let access = |namespace: &str, name: &str, kueue: Option<Value>| {
         json!({ "namespace": namespace, "name": name, "spec": {
             "identity": "Copy", "serviceAccountNames": ["app"], "permissions": [{ "clusterRole": "view" }], "multiKueue": kueue,
@@ -27,12 +30,12 @@ pub(crate) fn declared() -> Value {
 }
 
 /// The state of a process that sends no request, with them and permissions of each kind.
-pub(crate) fn shared_store<S>(new: impl Fn(&Shared, &Settings) -> S) -> S {
-    store_of(&declared(), new)
+fn store() -> Arc<Store> {
+    store_of(&declared())
 }
 
 /// The same with other objects.
-pub(crate) fn store_of<S>(objects: &Value, new: impl Fn(&Shared, &Settings) -> S) -> S {
+fn store_of(objects: &Value) -> Arc<Store> {
     let rules = AccessRules { user_server: Some("user-server".into()), grants_permissions: true };
     let mut consumers = Consumers::new(rules);
     consumers.set_read(true);
@@ -51,27 +54,30 @@ pub(crate) fn store_of<S>(objects: &Value, new: impl Fn(&Shared, &Settings) -> S
         includes_local_cluster: false,
         hub_openshift_id: None,
         provider: "open-cluster-management".to_owned(),
-        own_provider: String::new(),
+        own_provider: "own".to_owned(),
     };
     let client = Client::try_from(Config::new("http://localhost:1".parse().unwrap())).unwrap();
     let mut store = None;
     let _ = Process::new(Setup::new(client)).add(Some(settings), |shared, settings| {
-        store = Some(new(shared, &Arc::new(RwLock::new(settings.clone()))));
+        store = Some(Store::new(shared, settings.clone()));
         ConsumerAccess::new(shared, settings)
     });
     store.unwrap()
 }
 
 /// An object, which has our marks.
-pub(crate) fn object(settings: &AccessSettings, uid: &str, version: &str) -> ObservedObject {
+fn object(settings: &AccessSettings, uid: &str, version: &str) -> ObservedObject {
     let labels = settings.marks().map(|(mark, value)| (mark.to_owned(), value.to_owned()));
     let metadata = ObjectMeta {
-        uid: Some(uid.to_owned()),
         resource_version: Some(version.to_owned()),
         labels: Some(labels.into()),
-        ..ObjectMeta::default()
+        ..metadata(uid)
     };
     ObservedObject::read(&metadata, None)
+}
+
+fn metadata(uid: &str) -> ObjectMeta {
+    ObjectMeta { uid: Some(uid.to_owned()), ..ObjectMeta::default() }
 }
 
 fn key(account: &str) -> AccountKey {
@@ -79,13 +85,13 @@ fn key(account: &str) -> AccountKey {
 }
 
 fn watch(kind: AccessKind, account: &str) -> WatchName {
-    watch_of(&kind.of(&key(account)))
+    WatchName::of(&kind.of(&key(account)))
 }
 
 const PERMISSION: AccessKind = AccessKind::ClusterPermission;
 
 /// Completes every list.
-fn list(store: &Store) {
+fn list(store: &Arc<Store>) {
     store.listed(&watch(AccessKind::Account, "app"));
     for account in ["app", "jobs"] {
         for kind in [AccessKind::ManifestWork, PERMISSION] {
@@ -96,13 +102,14 @@ fn list(store: &Store) {
 
 /// The observed versions of an account's objects.
 fn versions(store: &Store, account: &str) -> Vec<(AccessKind, String)> {
-    let found = store.state.lock().objects(&key(account)).into_iter();
-    found.map(|(kind, found)| (kind, found.object.version.resource_version)).collect()
+    let state = store.state.lock();
+    let version = |kind: AccessKind| Some((kind, state.version(&kind.of(&key(account)))?.resource_version));
+    AccessKind::ALL.into_iter().filter_map(version).collect()
 }
 
 #[tokio::test]
 async fn a_kind_that_is_not_served_ends_the_objects_of_that_watch() {
-    let store = shared_store(Store::new);
+    let store = store();
     list(&store);
     for account in ["app", "jobs"] {
         store.show(&PERMISSION.of(&key(account)), object(&store.settings(), "one", "5"));
@@ -113,7 +120,7 @@ async fn a_kind_that_is_not_served_ends_the_objects_of_that_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() {
-    let (store, fleet) = (shared_store(Store::new), Fleet::default());
+    let (store, fleet) = (store(), Fleet::default());
     list(&store);
     let touched = Touched::Cluster("c1".into());
     let queued = async || {
@@ -122,7 +129,9 @@ async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() 
         let record = {
             let seen = Arc::clone(&seen);
             move |key: AccessKey| {
-                seen.lock().push(key.to_string());
+                if matches!(key, AccessKey::Access(..)) {
+                    seen.lock().push(key.to_string());
+                }
                 std::future::ready(Outcome::Done)
             }
         };
@@ -139,14 +148,10 @@ async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() 
 
 #[tokio::test]
 async fn the_content_of_an_object_of_another_owner_is_kept_for_a_declared_account_only() {
-    let store = shared_store(Store::new);
+    let store = store();
     list(&store);
     let annotated = ObservedObject::read(
-        &ObjectMeta {
-            uid: Some("one".to_owned()),
-            annotations: Some([("a".to_owned(), "b".to_owned())].into()),
-            ..ObjectMeta::default()
-        },
+        &ObjectMeta { annotations: Some([("a".to_owned(), "b".to_owned())].into()), ..metadata("one") },
         None,
     );
     for (account, is_kept) in [("app", true), ("undeclared", false)] {
@@ -155,4 +160,57 @@ async fn the_content_of_an_object_of_another_owner_is_kept_for_a_declared_accoun
         let found = store.state.lock().objects.get(&object).cloned().unwrap();
         assert_eq!(found.object == annotated, is_kept, "{account}");
     }
+}
+
+fn is_planned(store: &Store, key: &AccessKey) -> bool {
+    matches!(store.plan(key, None), Planned::Write(..))
+}
+
+#[tokio::test]
+async fn nothing_is_planned_for_kueue_before_both_lists_are_complete() {
+    for first in [0, 1] {
+        let store = store();
+        let mut sinks = kueue().map(|example| ObjectSink::new(&store, example));
+        let config = AccessKey::MultiKueueConfig("multikueue".to_owned());
+        assert!(!is_planned(&store, &config));
+        sinks[first].listed();
+        assert!(!is_planned(&store, &config), "the other list is missing");
+        sinks[1 - first].listed();
+        assert!(is_planned(&store, &config));
+    }
+}
+
+#[tokio::test]
+async fn cluster_secrets_wait_for_the_lists_of_their_own_namespace() {
+    let own = |namespace: &str| {
+        json!({ "namespace": namespace, "name": "argocd", "spec": {
+            "identity": "Own", "serviceAccountNames": ["argocd"], "argoCD": {},
+        } })
+    };
+    let store = store_of(&json!([own("one"), own("two")]));
+    let secret_in = |namespace: &str| {
+        AccessKey::ClusterSecret(ProfileKey { namespace: namespace.into(), cluster: "c1".into() })
+    };
+    let (one, two) = (secret_in("one"), secret_in("two"));
+    store.listed(&WatchName::of(&one));
+    store.listed(&WatchName::Profiles("two".into(), "own".to_owned()));
+    assert!(!is_planned(&store, &one) && !is_planned(&store, &two));
+    store.listed(&WatchName::of(&two));
+    assert!(!is_planned(&store, &one), "the profiles are missing");
+    assert!(is_planned(&store, &two));
+}
+
+#[tokio::test]
+async fn what_was_created_and_not_shown_yet_is_known_until_it_is_shown_or_deleted() {
+    let (store, [shown, deleted]) = (store(), ["app", "jobs"].map(|name| AccessKind::Account.of(&key(name))));
+    let created = |key: &AccessKey| store.state.lock().created.get(key).cloned();
+    store.state.lock().created(&shown, "one");
+    assert_eq!(created(&shown).as_deref(), Some("one"));
+    store.show(&shown, ObservedObject::read(&metadata("one"), None));
+    assert!(store.state.lock().is_ours(&shown) && created(&shown).is_none());
+    store.state.lock().created(&deleted, "two");
+    store.state.lock().deleted(&deleted, "one");
+    assert_eq!(created(&deleted).as_deref(), Some("two"));
+    store.state.lock().deleted(&deleted, "two");
+    assert_eq!(created(&deleted), None);
 }

@@ -178,7 +178,7 @@ async fn an_account_concerns_the_tokens_when_it_is_new_and_the_roles_when_its_sc
 #[tokio::test(start_paused = true)]
 async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all_of_them() {
     let (store, team) = (idle().await, Namespace::from("team"));
-    let mut bindings = RoleBindingSink { store: Arc::clone(&store) };
+    let mut bindings = RoleBindingSink(Arc::clone(&store));
     bindings.apply(&in_team(), Ok(binding(1)));
     assert_eq!(queued(&store).await, ["copies in team"]);
     assert_eq!(store.binding(&team), Some(ObservedRoleBinding::read(&binding(1).metadata, Some(binding(1)))));
@@ -210,7 +210,7 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
 #[tokio::test(start_paused = true)]
 async fn a_role_that_a_list_does_not_show_is_missing() {
     let store = idle().await;
-    let mut tokens = tokens_role(&store);
+    let mut tokens = TokensRoleSink(Arc::clone(&store));
     list::<ClusterRole>(&mut tokens, false);
     assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], Known::Absent));
     tokens.apply(&in_team(), Ok(cluster_role(1)));
@@ -249,7 +249,7 @@ async fn while_a_kind_cannot_be_read_no_permission_is_created_or_replaced_and_no
         Planned::Write(action, _) => action.verb(),
         Planned::Wait(_) | Planned::Unknown => panic!("a plan is a write or none"),
     };
-    let mut bindings = RoleBindingSink { store: Arc::clone(&store) };
+    let mut bindings = RoleBindingSink(Arc::clone(&store));
     let mut copies = CopiesRoleSink(Arc::clone(&store));
     copies.apply(&in_team(), Ok(copies_role()));
     // The syncer should have it, and it is that of an earlier role.
@@ -268,7 +268,7 @@ async fn while_a_kind_cannot_be_read_no_permission_is_created_or_replaced_and_no
     copies.unread();
     assert_eq!((queued(&store).await, next(&key)), (vec!["copies in team".to_owned()], None));
 
-    let mut tokens = tokens_role(&store);
+    let mut tokens = TokensRoleSink(Arc::clone(&store));
     let mut observed = cluster_role(1);
     observed.rules = role(1).rules;
     tokens.apply(&in_team(), Ok(observed));

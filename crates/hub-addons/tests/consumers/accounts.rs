@@ -280,7 +280,7 @@ async fn the_status_names_what_is_missing_until_every_cluster_is_ready() {
     // A restart writes no status.
     let mark = hub.audit().mark().await.unwrap();
     let addons = start(&hub).await;
-    addons.measures("hub_addons_queue_depth{controller=\"consumer-access-status\"}", 0.0).await;
+    addons.measures("hub_addons_queue_depth{controller=\"consumer-access\"}", 0.0).await;
     let requests = hub.audit().since(&mark).await.unwrap().of_user(USER).writes();
     assert_eq!(requests.count(|it| it.resource == "clusteraccesses"), 0, "{requests}");
 }

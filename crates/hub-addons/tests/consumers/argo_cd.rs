@@ -17,7 +17,7 @@ use crate::support::{Addons, Hub, SOON, USER, rights};
 
 const GATE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
                     ClusterProfileCredSyncer=false,ClusterProfileConsumers=true";
-const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access-argocd\"}";
+const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access\"}";
 const ARGO_CD: &str = "argocd";
 const MANAGER: &str = "open-cluster-management";
 

@@ -14,7 +14,7 @@ use crate::support::{Addons, Hub, SOON, USER, rights};
 
 const GATE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
                     ClusterProfileCredSyncer=false,ClusterProfileConsumers=true";
-const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access-kueue\"}";
+const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access\"}";
 const KUEUE: &str = "kueue-system";
 
 async fn hub() -> Hub {

@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use super::consumers::Consumer;
 use super::desired::AccessSettings;
-use super::integration::{IntegrationAction, IntegrationPlan};
 use super::observed::{FoundObject, ObservedObject};
+use super::plan::{AccessAction, IntegrationPlan};
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
@@ -33,6 +33,11 @@ pub const CLUSTER_SECRET: (&str, &str) = ("argocd.argoproj.io/secret-type", "clu
 
 /// Annotation of a cluster Secret: the keys of the labels that are copied from the profile, separated by commas.
 pub const PROFILE_LABELS: &str = "hub-addons/profile-labels";
+
+/// Where the guides install `cp-creds`.
+const DEFAULT_COMMAND: &str = "/plugins/cp-creds";
+/// Where the guides mount the projected token.
+const DEFAULT_OWN_TOKEN: &str = "/var/run/secrets/hub-addons/token";
 
 /// The prefix of the name of a Secret, followed by the name of the cluster.
 const PREFIX: &str = "hub-addons-cluster-";
@@ -91,8 +96,7 @@ impl AccessSettings {
     pub fn argo_cd_grant(&self, fleet: &Fleet, key: &ProfileKey) -> Grant {
         match self.consumers.argo_cd(&key.namespace) {
             Some(consumer) => self.grant_to(fleet, consumer, &key.cluster),
-            None if self.consumers.is_complete() => Grant::Refused,
-            None => Grant::Unknown,
+            None => self.undeclared_grant(),
         }
     }
 
@@ -107,8 +111,7 @@ impl AccessSettings {
         published: Option<&PublishedCluster>,
         rival: Option<&str>,
     ) -> IntegrationPlan {
-        let ours =
-            found.filter(|found| found.is_ours && found.object.is_marked(self)).map(|found| &found.object);
+        let ours = found.filter(|found| self.is_ours(found)).map(|found| &found.object);
         let grant = self.argo_cd_grant(fleet, key);
         let mut findings = Vec::new();
         if found.is_some() && ours.is_none() && grant == Grant::Granted {
@@ -122,17 +125,15 @@ impl AccessSettings {
             desired.map(|(consumer, published)| Desired::of(self, consumer, &key.cluster, published));
         let action = match (grant, ours, desired) {
             (Grant::Refused, Some(object), _) if !object.is_deleting => {
-                IntegrationAction::Delete(object.version.clone())
+                AccessAction::Delete(object.version.clone())
             }
             (Grant::Granted, None, Some(desired)) if found.is_none() && rival.is_none() => {
-                IntegrationAction::Create(desired.object(&key.cluster))
+                AccessAction::Create(desired.object(&key.cluster))
             }
-            (Grant::Granted | Grant::Unknown, Some(object), Some(desired)) if !object.is_deleting => {
-                desired.patch(object).map_or(IntegrationAction::Nothing, |patch| {
-                    IntegrationAction::Patch(object.version.clone(), patch)
-                })
-            }
-            _ => IntegrationAction::Nothing,
+            (Grant::Granted | Grant::Unknown, Some(object), Some(desired)) if !object.is_deleting => desired
+                .patch(object)
+                .map_or(AccessAction::Nothing, |patch| AccessAction::Patch(object.version.clone(), patch)),
+            _ => AccessAction::Nothing,
         };
         IntegrationPlan { action, findings }
     }
@@ -185,16 +186,17 @@ impl Desired {
         let copied: BTreeMap<_, _> =
             published.labels.iter().filter(|(key, _)| !own.contains_key(*key)).collect();
         let keys: Vec<&str> = copied.keys().map(|key| key.as_str()).collect();
-        let command = consumer.argo_cd.as_ref().map(|argo_cd| argo_cd.command.as_str()).unwrap_or_default();
-        let own_token = consumer.argo_cd.as_ref().map(|argo_cd| argo_cd.own_token.as_str());
-        let arguments = match own_token.filter(|_| consumer.is_own()) {
-            Some(path) => vec![format!("--own-token={path}")],
+        let plugin = consumer.spec.argo_cd.clone().unwrap_or_default();
+        let command = plugin.command.as_deref().unwrap_or(DEFAULT_COMMAND);
+        let arguments = if consumer.is_own() {
+            vec![format!("--own-token={}", plugin.own_token.as_deref().unwrap_or(DEFAULT_OWN_TOKEN))]
+        } else {
             // Before 3.5, Argo CD passes no cluster to the plugin.
-            None => vec![
+            vec![
                 format!("--managed-serviceaccount={}", consumer.account),
                 format!("--namespace={}", consumer.namespace()),
                 format!("--cluster-name={cluster}"),
-            ],
+            ]
         };
         let config = json!({
             "execProviderConfig": { "apiVersion": EXEC_API, "command": command, "args": arguments },

@@ -7,7 +7,7 @@ use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey
 
 use super::consumers::{AccessName, Changed, Consumer};
 use super::desired::AccessSettings;
-use super::integration::IntegrationKey;
+use super::kind::AccessKey;
 use crate::fleet::{Fleet, Touched};
 use crate::nested;
 
@@ -111,31 +111,28 @@ impl AccessSettings {
         &self,
         fleet: &Fleet,
         touched: &Touched,
-        existing: impl Fn(Option<&ClusterName>) -> Vec<IntegrationKey>,
-    ) -> BTreeSet<IntegrationKey> {
+        existing: impl Fn(Option<&ClusterName>) -> Vec<AccessKey>,
+    ) -> BTreeSet<AccessKey> {
         let secret = |namespace: &Namespace, cluster: &ClusterName| {
-            IntegrationKey::ClusterSecret(ProfileKey {
-                namespace: namespace.clone(),
-                cluster: cluster.clone(),
-            })
+            AccessKey::ClusterSecret(ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() })
         };
         let mut keys = BTreeSet::new();
         let kueue = self.consumers.multi_kueue().next().map(Consumer::namespace);
         if let Some(namespace) = kueue.filter(|namespace| touches_all(touched, namespace)) {
             keys.extend(existing(None).into_iter().filter(|key| key.namespace().is_none()));
-            keys.extend(fleet.candidates_in(namespace).cloned().map(IntegrationKey::MultiKueueCluster));
+            keys.extend(fleet.candidates_in(namespace).cloned().map(AccessKey::MultiKueueCluster));
             keys.extend(self.multi_kueue_configs());
         }
         for namespace in
             self.consumers.argo_cd_namespaces().filter(|namespace| touches_all(touched, namespace))
         {
-            keys.extend(existing(None).into_iter().filter(|key| key.namespace() == Some(namespace)));
+            keys.extend(existing(None).into_iter().filter(|key| key.namespace() == Some(namespace.as_str())));
             keys.extend(fleet.candidates_in(namespace).map(|cluster| secret(namespace, cluster)));
         }
         if let Touched::Cluster(cluster) = touched {
             keys.extend(existing(Some(cluster)));
             if kueue.is_some() {
-                keys.insert(IntegrationKey::MultiKueueCluster(cluster.clone()));
+                keys.insert(AccessKey::MultiKueueCluster(cluster.clone()));
                 keys.extend(self.multi_kueue_configs());
             }
             let candidates = fleet.candidates_for(cluster);

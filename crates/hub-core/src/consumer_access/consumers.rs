@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use hub_api::Unreadable;
-use hub_api::cluster_access::{ClusterAccess, ClusterAccessStatus, IdentityKind};
+use hub_api::cluster_access::{ClusterAccess, ClusterAccessSpec, ClusterAccessStatus, IdentityKind};
 use hub_api::names::{AccountName, ClusterName, Namespace};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -20,13 +20,6 @@ use crate::nested;
 use crate::own_identity;
 use crate::selector::{ClusterSelector, SelectorError};
 use crate::version::Version;
-
-/// The validity of tokens if none is declared: the default of ManagedServiceAccount.
-const DEFAULT_VALIDITY: &str = "8640h0m0s";
-/// Where the guides install `cp-creds`.
-const DEFAULT_COMMAND: &str = "/plugins/cp-creds";
-/// Where the guides mount the projected token.
-const DEFAULT_OWN_TOKEN: &str = "/var/run/secrets/hub-addons/token";
 
 /// The namespace and the name of a ClusterAccess.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,62 +44,19 @@ pub struct AccessRules {
 }
 
 /// An application and what it is on each cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Consumer {
     /// The object that asks for it.
     pub name: AccessName,
-    /// The account on each cluster that it uses: its own, or that of the user server.
+    /// What it asks for. The names of ServiceAccounts, and of namespaces, are sorted.
+    pub spec: ClusterAccessSpec,
+    /// The account on each cluster that it uses: its own, or that of the user server, which acts as the
+    /// [users](crate::own_identity::user) of its ServiceAccounts.
     pub account: AccountName,
-    /// As whom it reaches clusters.
-    pub identity: Identity,
-    /// The names of its ServiceAccounts on the hub.
-    pub service_accounts: BTreeSet<String>,
     /// The labels of its clusters; without a selector, all. `Err` if the selector cannot be used.
     pub selector: Result<Option<ClusterSelector>, SelectorError>,
-    /// The Placement that decides for its clusters.
-    pub placement: Option<String>,
-    /// Its permissions.
-    pub cluster_roles: Vec<BoundClusterRole>,
     /// For Kueue: the MultiKueueConfigs that list its clusters, by name.
     pub multi_kueue_configs: BTreeMap<String, Result<ClusterSelector, SelectorError>>,
-    /// For Argo CD: how its cluster Secrets call the plugin, if it gets them.
-    pub argo_cd: Option<ArgoCd>,
-}
-
-/// As whom an application reaches its clusters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Identity {
-    /// An account on each cluster, whose token is copied.
-    Account(Rotation),
-    /// Its own: the account is that of the user server, which acts as the [users](crate::own_identity::user) of its
-    /// ServiceAccounts.
-    Own,
-}
-
-/// Argo CD's cluster Secrets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ArgoCd {
-    /// The path of `cp-creds` in Argo CD's Pods.
-    pub command: String,
-    /// The path of the projected token there, if its identity is its own.
-    pub own_token: String,
-}
-
-/// A ClusterRole that an application has on each cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BoundClusterRole {
-    pub name: String,
-    /// The namespaces on the cluster in which it is bound; if empty, it is bound in the whole cluster.
-    pub namespaces: BTreeSet<Namespace>,
-}
-
-/// How tokens of an account are issued: `spec.rotation` of a ManagedServiceAccount.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rotation {
-    /// Whether the agent renews the token before it expires.
-    pub enabled: bool,
-    /// How long a token is valid, as Go writes durations.
-    pub validity: String,
 }
 
 /// Why an object, or a part of it, is not accepted: the reason and the message of its condition.
@@ -395,7 +345,7 @@ impl Consumers {
             }
         }
         let secrets = Claim::ClusterSecrets(name.namespace.clone());
-        match lost(&secrets).filter(|_| consumer.argo_cd.is_some()) {
+        match lost(&secrets).filter(|_| consumer.spec.argo_cd.is_some()) {
             Some(owner) => conflict("The cluster Secrets of this namespace".to_owned(), owner),
             None => None,
         }
@@ -473,7 +423,7 @@ impl DeclaredAccess {
             version: Version::of(metadata),
             generation: metadata.generation,
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
-            consumer: Consumer::read(rules, name, &object),
+            consumer: Consumer::read(rules, name, object.spec),
             status: object.status.unwrap_or_default(),
         }
     }
@@ -486,7 +436,7 @@ impl DeclaredAccess {
             claims.push(Claim::Kueue);
         }
         claims.extend(consumer.multi_kueue_configs.keys().cloned().map(Claim::MultiKueueConfig));
-        if consumer.argo_cd.is_some() {
+        if consumer.spec.argo_cd.is_some() {
             claims.push(Claim::ClusterSecrets(consumer.name.namespace.clone()));
         }
         claims
@@ -494,8 +444,7 @@ impl DeclaredAccess {
 }
 
 impl Consumer {
-    fn read(rules: &AccessRules, name: &AccessName, object: &ClusterAccess) -> Result<Self, NotAccepted> {
-        let spec = &object.spec;
+    fn read(rules: &AccessRules, name: &AccessName, spec: ClusterAccessSpec) -> Result<Self, NotAccepted> {
         let refused = |reason, message: &str| Err(NotAccepted { reason, message: message.to_owned() });
         if !spec.permissions.is_empty() && !rules.grants_permissions {
             return refused(
@@ -503,11 +452,11 @@ impl Consumer {
                 "The platform gives no permissions through ClusterAccesses, since no admission policy checks who asks.",
             );
         }
-        let (account, identity) = match (spec.identity, &rules.user_server) {
+        let account = match (spec.identity, &rules.user_server) {
             (IdentityKind::Own, None) => {
                 return refused("OwnIdentityUnavailable", "The platform has no user server.");
             }
-            (IdentityKind::Own, Some(account)) => (account.clone(), Identity::Own),
+            (IdentityKind::Own, Some(account)) => account.clone(),
             (IdentityKind::Copy, user_server) => {
                 let account = spec.managed_service_account_name.as_deref().unwrap_or(&name.name).into();
                 let is_reserved = own_identity::is_reserved(&account) || own_identity::is_of_others(&account);
@@ -518,40 +467,28 @@ impl Consumer {
                          component.",
                     );
                 }
-                let rotation = spec.rotation.clone().unwrap_or_default();
-                let validity = rotation.validity.unwrap_or_else(|| DEFAULT_VALIDITY.to_owned());
-                let enabled = rotation.enabled.unwrap_or(true);
-                (account, Identity::Account(Rotation { enabled, validity }))
+                account
             }
         };
         let configs = spec.multi_kueue.iter().flat_map(|kueue| &kueue.configs);
         let all = LabelSelector::default();
-        Ok(Self {
+        let configs = configs.map(|config| {
+            let selector = ClusterSelector::of_labels(config.selector.as_ref().unwrap_or(&all));
+            (config.name.clone(), selector)
+        });
+        let mut consumer = Self {
             name: name.clone(),
             account,
-            identity,
-            service_accounts: spec.service_account_names.iter().cloned().collect(),
             selector: spec.clusters.selector.as_ref().map(ClusterSelector::of_labels).transpose(),
-            placement: spec.clusters.placement_ref.as_ref().map(|placement| placement.name.clone()),
-            cluster_roles: spec
-                .permissions
-                .iter()
-                .map(|role| BoundClusterRole {
-                    name: role.cluster_role.clone(),
-                    namespaces: role.namespaces.iter().map(|name| name.as_str().into()).collect(),
-                })
-                .collect(),
-            multi_kueue_configs: configs
-                .map(|config| {
-                    let selector = ClusterSelector::of_labels(config.selector.as_ref().unwrap_or(&all));
-                    (config.name.clone(), selector)
-                })
-                .collect(),
-            argo_cd: spec.argo_cd.as_ref().map(|argo_cd| ArgoCd {
-                command: argo_cd.command.clone().unwrap_or_else(|| DEFAULT_COMMAND.to_owned()),
-                own_token: argo_cd.own_token.clone().unwrap_or_else(|| DEFAULT_OWN_TOKEN.to_owned()),
-            }),
-        })
+            multi_kueue_configs: configs.collect(),
+            spec,
+        };
+        // Another order is no difference.
+        consumer.spec.service_account_names.sort_unstable();
+        for role in &mut consumer.spec.permissions {
+            role.namespaces.sort_unstable();
+        }
+        Ok(consumer)
     }
 
     #[must_use]
@@ -562,13 +499,13 @@ impl Consumer {
     /// Whether it reaches clusters by its own identity.
     #[must_use]
     pub fn is_own(&self) -> bool {
-        self.identity == Identity::Own
+        self.spec.identity == IdentityKind::Own
     }
 
     /// The Placement that it refers to.
     #[must_use]
     pub fn placement_name(&self) -> Option<PlacementName> {
-        Some((self.namespace().clone(), self.placement.clone()?))
+        Some((self.namespace().clone(), self.spec.clusters.placement_ref.as_ref()?.name.clone()))
     }
 }
 

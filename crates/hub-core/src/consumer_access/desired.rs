@@ -7,8 +7,8 @@ use hub_api::names::{AccountKey, ClusterName, Namespace, ProfileKey};
 use serde_json::{Map, Value, json};
 use strum::{EnumString, VariantNames};
 
-use super::consumers::{Consumer, Consumers, Identity, Rotation};
-use super::kind::AccessKind;
+use super::consumers::{Consumer, Consumers};
+use super::kind::{AccessKey, AccessKind};
 use super::permissions::Permissions;
 use crate::credential::account::can_have_copies;
 use crate::fleet::Fleet;
@@ -26,6 +26,8 @@ pub const INSTALLATION: &str = "hub-addons/installation";
 /// ManagedClusterAddOn shows no namespace.
 pub const DEFAULT_ACCOUNT_NAMESPACE: &str = "open-cluster-management-agent-addon";
 
+/// The validity of tokens if none is declared: the default of ManagedServiceAccount.
+const DEFAULT_VALIDITY: &str = "8640h0m0s";
 /// The validity of the tokens of the user server. They may act as every application, so it is short; the agent renews a
 /// token long before its end.
 const USER_SERVER_VALIDITY: &str = "24h0m0s";
@@ -81,7 +83,11 @@ impl AccessSettings {
         if self.is_excluded(fleet, &key.cluster) {
             return Grant::Refused;
         }
-        self.declared_grant(fleet, key)
+        if !self.consumers.contains(&key.account) {
+            return self.undeclared_grant();
+        }
+        let users = self.users(fleet, key).into_iter();
+        users.map(|consumer| self.grant_to(fleet, consumer, &key.cluster)).max().unwrap_or(Grant::Refused)
     }
 
     /// Like [`Self::grant`], for one consumer.
@@ -90,7 +96,29 @@ impl AccessSettings {
         if self.is_excluded(fleet, cluster) {
             return Grant::Refused;
         }
-        self.declared_grant_to(fleet, consumer, cluster)
+        let grant = self.bound_grant(fleet, consumer, cluster);
+        match self.is_selected(fleet, consumer, cluster) {
+            Some(false) => Grant::Refused,
+            Some(true) if self.consumers.is_read() => grant,
+            // What the object asks for may have changed.
+            _ => grant.min(Grant::Unknown),
+        }
+    }
+
+    /// The grant of what no known object asks for: one that is not known yet may.
+    pub(super) fn undeclared_grant(&self) -> Grant {
+        if self.consumers.is_complete() { Grant::Refused } else { Grant::Unknown }
+    }
+
+    /// Whether an object should exist, as far as that is the grant of one cluster.
+    #[must_use]
+    pub fn grant_of(&self, fleet: &Fleet, key: &AccessKey) -> Grant {
+        match key {
+            AccessKey::Access(_, account) => self.grant(fleet, account),
+            AccessKey::MultiKueueCluster(cluster) => self.kueue_grant(fleet, cluster),
+            AccessKey::ClusterSecret(profile) => self.argo_cd_grant(fleet, profile),
+            AccessKey::ClusterAccess(_) | AccessKey::MultiKueueConfig(_) => Grant::Granted,
+        }
     }
 
     pub(super) fn is_excluded(&self, fleet: &Fleet, cluster: &ClusterName) -> bool {
@@ -130,29 +158,6 @@ impl AccessSettings {
         users
     }
 
-    fn declared_grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
-        if !self.consumers.contains(&key.account) {
-            // One that is not known yet may ask for it.
-            return if self.consumers.is_complete() { Grant::Refused } else { Grant::Unknown };
-        }
-        let users = self.users(fleet, key).into_iter();
-        let grants: Vec<Grant> =
-            users.map(|consumer| self.declared_grant_to(fleet, consumer, &key.cluster)).collect();
-        let strongest = [Grant::Granted, Grant::Unknown].into_iter().find(|grant| grants.contains(grant));
-        strongest.unwrap_or(Grant::Refused)
-    }
-
-    fn declared_grant_to(&self, fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Grant {
-        let grant = self.bound_grant(fleet, consumer, cluster);
-        match self.is_selected(fleet, consumer, cluster) {
-            Some(false) => Grant::Refused,
-            Some(true) if self.consumers.is_read() || grant == Grant::Refused => grant,
-            _ if grant == Grant::Refused => Grant::Refused,
-            // What the object asks for may have changed.
-            _ => Grant::Unknown,
-        }
-    }
-
     /// Whether the namespace of a consumer is granted a cluster, whichever clusters the object selects.
     pub(super) fn bound_grant(&self, fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Grant {
         let account = AccountKey { cluster: cluster.clone(), account: consumer.account.clone() };
@@ -188,19 +193,18 @@ impl AccessSettings {
     pub(super) fn account(&self, consumer: &Consumer) -> Desired {
         let mut labels = self.labels();
         let mut annotations = BTreeMap::new();
-        let rotation = match &consumer.identity {
-            Identity::Account(Rotation { enabled, validity }) => {
-                labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), labels::TRUE.into());
-                let namespace = consumer.namespace().as_str().into();
-                annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), namespace);
-                json!({ "enabled": enabled, "validity": validity })
-            }
-            Identity::Own => {
-                // Removed if present: they would have the token copied.
-                labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), Value::Null);
-                annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), Value::Null);
-                json!({ "enabled": true, "validity": USER_SERVER_VALIDITY })
-            }
+        let rotation = if consumer.is_own() {
+            // Removed if present: they would have the token copied.
+            labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), Value::Null);
+            annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), Value::Null);
+            json!({ "enabled": true, "validity": USER_SERVER_VALIDITY })
+        } else {
+            labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), labels::TRUE.into());
+            let namespace = consumer.namespace().as_str().into();
+            annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), namespace);
+            let rotation = consumer.spec.rotation.clone().unwrap_or_default();
+            let validity = rotation.validity.as_deref().unwrap_or(DEFAULT_VALIDITY);
+            json!({ "enabled": rotation.enabled.unwrap_or(true), "validity": validity })
         };
         let spec = [("rotation".to_owned(), rotation)].into_iter().collect();
         Desired { labels, annotations, owners: Value::Null, spec }

@@ -1,11 +1,14 @@
-//! The kinds of the objects of the access of a consumer, and their names.
+//! The objects that a consumer gets, their kinds and their names.
 
 use std::fmt;
 
-use hub_api::names::{AccountKey, AccountName};
+use hub_api::cluster_access::CLUSTER_ACCESSES;
+use hub_api::names::{AccountKey, AccountName, ClusterName, ProfileKey};
 use serde_json::{Value, json};
 
-use crate::finding::Subject;
+use super::argo_cd::cluster_secret_name;
+use super::consumers::AccessName;
+use super::kueue::KUEUE_API;
 
 /// The name of the object with the permissions of an account. It depends on the account alone, so that the permissions
 /// of the process can be limited to it.
@@ -42,7 +45,7 @@ impl AccessKind {
     /// The object of an account.
     #[must_use]
     pub fn of(self, account: &AccountKey) -> AccessKey {
-        AccessKey { account: account.clone(), kind: self }
+        AccessKey::Access(self, account.clone())
     }
 
     /// The group, version and name of the kind.
@@ -57,6 +60,16 @@ impl AccessKind {
         }
     }
 
+    /// The plural of the kind.
+    #[must_use]
+    pub const fn resource(self) -> &'static str {
+        match self {
+            Self::Account => "managedserviceaccounts",
+            Self::ManifestWork => "manifestworks",
+            Self::ClusterPermission => "clusterpermissions",
+        }
+    }
+
     pub(super) fn head(self, key: &AccountKey) -> Value {
         let (group, version, kind) = self.gvk();
         let metadata = json!({ "name": self.name(key), "namespace": key.cluster.as_str() });
@@ -64,34 +77,75 @@ impl AccessKind {
     }
 }
 
-/// An object of the access of an account to its cluster.
+/// An object by which an application gets access, or finds its clusters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AccessKey {
-    pub account: AccountKey,
-    pub kind: AccessKind,
+pub enum AccessKey {
+    /// An object of the access of an account to its cluster.
+    Access(AccessKind, AccountKey),
+    /// The ClusterAccess itself, of which the status is written.
+    ClusterAccess(AccessName),
+    /// Kueue's MultiKueueCluster of a cluster.
+    MultiKueueCluster(ClusterName),
+    /// Kueue's MultiKueueConfig of this name.
+    MultiKueueConfig(String),
+    /// Argo CD's Secret of the cluster of a profile.
+    ClusterSecret(ProfileKey),
 }
 
 impl AccessKey {
     #[must_use]
     pub fn name(&self) -> String {
-        self.kind.name(&self.account)
+        match self {
+            Self::Access(kind, account) => kind.name(account),
+            Self::ClusterAccess(access) => access.name.clone(),
+            Self::MultiKueueCluster(name) => name.to_string(),
+            Self::MultiKueueConfig(name) => name.clone(),
+            Self::ClusterSecret(key) => cluster_secret_name(&key.cluster),
+        }
     }
 
-    /// The subject of findings on the object.
+    /// The namespace of the object, if its kind has one.
     #[must_use]
-    pub fn subject(&self) -> Subject {
-        match self.kind {
-            AccessKind::Account => Subject::Account(self.account.clone()),
-            AccessKind::ManifestWork => Subject::ManifestWork(self.account.cluster.clone(), self.name()),
-            AccessKind::ClusterPermission => {
-                Subject::ClusterPermission(self.account.cluster.clone(), self.name())
-            }
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::Access(_, account) => Some(account.cluster.as_str()),
+            Self::ClusterAccess(access) => Some(access.namespace.as_str()),
+            Self::MultiKueueCluster(_) | Self::MultiKueueConfig(_) => None,
+            Self::ClusterSecret(key) => Some(key.namespace.as_str()),
+        }
+    }
+
+    /// The group, version and name of the kind.
+    #[must_use]
+    pub const fn gvk(&self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Access(kind, _) => kind.gvk(),
+            Self::ClusterAccess(_) => ("access.open-cluster-management.io", "v1alpha1", "ClusterAccess"),
+            Self::MultiKueueCluster(_) => (KUEUE_API.0, KUEUE_API.1, "MultiKueueCluster"),
+            Self::MultiKueueConfig(_) => (KUEUE_API.0, KUEUE_API.1, "MultiKueueConfig"),
+            Self::ClusterSecret(_) => ("", "v1", "Secret"),
+        }
+    }
+
+    /// The plural of the kind.
+    #[must_use]
+    pub const fn resource(&self) -> &'static str {
+        match self {
+            Self::Access(kind, _) => kind.resource(),
+            Self::ClusterAccess(_) => CLUSTER_ACCESSES,
+            Self::MultiKueueCluster(_) => "multikueueclusters",
+            Self::MultiKueueConfig(_) => "multikueueconfigs",
+            Self::ClusterSecret(_) => "secrets",
         }
     }
 }
 
 impl fmt::Display for AccessKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.account.cluster, self.name())
+        let kind = self.gvk().2;
+        match self.namespace() {
+            Some(namespace) => write!(f, "{kind} {namespace}/{}", self.name()),
+            None => write!(f, "{kind} {}", self.name()),
+        }
     }
 }

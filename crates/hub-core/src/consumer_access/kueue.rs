@@ -18,8 +18,9 @@ use serde_json::{Value, json};
 
 use super::consumers::Consumer;
 use super::desired::AccessSettings;
-use super::integration::{IntegrationAction, IntegrationKey, IntegrationPlan};
+use super::kind::AccessKey;
 use super::observed::{FoundObject, ObservedObject};
+use super::plan::{AccessAction, IntegrationPlan};
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
@@ -36,9 +37,9 @@ pub const KUEUE_API: (&str, &str) = ("kueue.x-k8s.io", "v1beta2");
 
 impl AccessSettings {
     /// The declared MultiKueueConfigs.
-    pub fn multi_kueue_configs(&self) -> impl Iterator<Item = IntegrationKey> {
+    pub fn multi_kueue_configs(&self) -> impl Iterator<Item = AccessKey> {
         let configs = self.consumers.multi_kueue().flat_map(|consumer| consumer.multi_kueue_configs.keys());
-        configs.cloned().map(IntegrationKey::MultiKueueConfig)
+        configs.cloned().map(AccessKey::MultiKueueConfig)
     }
 
     /// Plans the next write to an object of Kueue; `observed` returns the object of a key. The caller must not call
@@ -47,20 +48,20 @@ impl AccessSettings {
     pub fn plan_kueue<'a>(
         &self,
         fleet: &Fleet,
-        key: &IntegrationKey,
-        observed: impl Fn(&IntegrationKey) -> Option<&'a FoundObject>,
+        key: &AccessKey,
+        observed: impl Fn(&AccessKey) -> Option<&'a FoundObject>,
     ) -> IntegrationPlan {
         let mut findings = Vec::new();
         let found = observed(key);
         let ours = found.filter(|found| self.is_ours(found)).map(|found| &found.object);
         // What it should contain, unless it should not exist; and whether that is certain.
         let (desired, grant) = match key {
-            IntegrationKey::MultiKueueCluster(cluster) => {
+            AccessKey::MultiKueueCluster(cluster) => {
                 let grant = self.kueue_grant(fleet, cluster);
                 let spec = json!({ "clusterSource": { "clusterProfileRef": { "name": cluster.as_str() } } });
                 ((grant != Grant::Refused).then_some(spec), grant)
             }
-            IntegrationKey::MultiKueueConfig(name) => {
+            AccessKey::MultiKueueConfig(name) => {
                 let consumer = self.consumers.with_config(name);
                 // What an unreadable list contains is unknown, so a cluster in doubt may be in it.
                 let is_unreadable = ours.is_some_and(|object| clusters_of(object).is_none());
@@ -69,7 +70,7 @@ impl AccessSettings {
                     None => !self.consumers.is_complete(),
                 };
                 if is_in_doubt {
-                    return IntegrationPlan { action: IntegrationAction::Nothing, findings };
+                    return IntegrationPlan { action: AccessAction::Nothing, findings };
                 }
                 let listed = |consumer| self.listed(fleet, consumer, name, ours, &observed);
                 let mut clusters = consumer.map(listed).unwrap_or_default();
@@ -79,7 +80,7 @@ impl AccessSettings {
                 }
                 ((!clusters.is_empty()).then(|| json!({ "clusters": clusters })), Grant::Granted)
             }
-            IntegrationKey::ClusterSecret(_) => (None, Grant::Unknown),
+            _ => return IntegrationPlan { action: AccessAction::Nothing, findings },
         };
         if ours.is_some_and(|object| object.is_deleting) {
             let message = "is being deleted and waits for a finalizer; when it is gone, it is created again if a cluster \
@@ -91,23 +92,21 @@ impl AccessSettings {
                 let message = "belongs to another owner: it is not changed; rename or delete it, or remove the \
                                MultiKueueConfig from the ClusterAccess";
                 findings.push(Finding::new(Reason::ForeignKueueObject, message));
-                IntegrationAction::Nothing
+                AccessAction::Nothing
             }
-            (Some(spec), None) if grant == Grant::Granted => {
-                IntegrationAction::Create(self.object(key, &spec))
-            }
+            (Some(spec), None) if grant == Grant::Granted => AccessAction::Create(self.object(key, &spec)),
             (Some(spec), Some(object)) if !object.is_deleting && !has(object, &spec) => {
-                IntegrationAction::Patch(object.version.clone(), patch(&spec))
+                AccessAction::Patch(object.version.clone(), patch(&spec))
             }
-            (None, Some(object)) if !object.is_deleting => IntegrationAction::Delete(object.version.clone()),
-            _ => IntegrationAction::Nothing,
+            (None, Some(object)) if !object.is_deleting => AccessAction::Delete(object.version.clone()),
+            _ => AccessAction::Nothing,
         };
         IntegrationPlan { action, findings }
     }
 
-    /// Whether an object is ours. It must also have our marks: the admission policies, which know no history, recognize
-    /// it by these.
-    fn is_ours(&self, found: &FoundObject) -> bool {
+    /// Whether an object by which applications find their clusters is ours. It must also have our marks: the admission
+    /// policies, which know no history, recognize it by these.
+    pub(super) fn is_ours(&self, found: &FoundObject) -> bool {
         found.is_ours && found.object.is_marked(self)
     }
 
@@ -120,7 +119,7 @@ impl AccessSettings {
     fn config_grant(&self, fleet: &Fleet, consumer: &Consumer, config: &str, cluster: &ClusterName) -> Grant {
         let grant = self.grant_to(fleet, consumer, cluster);
         match consumer.multi_kueue_configs.get(config) {
-            Some(Err(_)) if grant == Grant::Granted => Grant::Unknown,
+            Some(Err(_)) => grant.min(Grant::Unknown),
             Some(Ok(selector)) if !is_selected(fleet, selector, cluster) => Grant::Refused,
             Some(_) => grant,
             None => Grant::Refused,
@@ -130,17 +129,11 @@ impl AccessSettings {
     /// Whether a MultiKueueConfig may list a cluster.
     #[must_use]
     pub fn kueue_grant(&self, fleet: &Fleet, cluster: &ClusterName) -> Grant {
-        let mut strongest = if self.consumers.is_complete() { Grant::Refused } else { Grant::Unknown };
-        for consumer in self.consumers.multi_kueue() {
-            for config in consumer.multi_kueue_configs.keys() {
-                match self.config_grant(fleet, consumer, config, cluster) {
-                    Grant::Granted => return Grant::Granted,
-                    Grant::Unknown => strongest = Grant::Unknown,
-                    Grant::Refused => {}
-                }
-            }
-        }
-        strongest
+        let grants = self.consumers.multi_kueue().flat_map(|consumer| {
+            let configs = consumer.multi_kueue_configs.keys();
+            configs.map(move |config| self.config_grant(fleet, consumer, config, cluster))
+        });
+        grants.fold(self.undeclared_grant(), Grant::max)
     }
 
     /// The clusters that a MultiKueueConfig should list, of those that it selects: granted ones, and ones in doubt that
@@ -152,12 +145,12 @@ impl AccessSettings {
         consumer: &Consumer,
         name: &str,
         config: Option<&ObservedObject>,
-        observed: &impl Fn(&IntegrationKey) -> Option<&'a FoundObject>,
+        observed: &impl Fn(&AccessKey) -> Option<&'a FoundObject>,
     ) -> Vec<String> {
         let listed = config.and_then(clusters_of);
         let position = |name: &str| listed.into_iter().flatten().position(|it| it == name);
         let is_wanted = |cluster: &ClusterName| {
-            let found = observed(&IntegrationKey::MultiKueueCluster(cluster.clone()));
+            let found = observed(&AccessKey::MultiKueueCluster(cluster.clone()));
             match (self.config_grant(fleet, consumer, name, cluster), found) {
                 (Grant::Unknown, _) if position(cluster.as_str()).is_none() => false,
                 (Grant::Granted | Grant::Unknown, found) => found.is_none_or(|found| self.is_ours(found)),
@@ -170,11 +163,11 @@ impl AccessSettings {
         names
     }
 
-    fn object(&self, key: &IntegrationKey, spec: &Value) -> Value {
+    fn object(&self, key: &AccessKey, spec: &Value) -> Value {
         let labels: BTreeMap<_, _> = self.marks().into_iter().collect();
         json!({
             "apiVersion": format!("{}/{}", KUEUE_API.0, KUEUE_API.1),
-            "kind": key.kind().0,
+            "kind": key.gvk().2,
             "metadata": { "name": key.name(), "labels": labels },
             "spec": spec,
         })

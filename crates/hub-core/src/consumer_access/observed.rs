@@ -111,12 +111,6 @@ impl FoundObject {
         let is_ours = before.map_or_else(|| object.is_marked(settings), |before| before.is_ours);
         Self { object, is_ours }
     }
-
-    /// An object that this process has created.
-    #[must_use]
-    pub fn created(object: ObservedObject) -> Self {
-        Self { object, is_ours: true }
-    }
 }
 
 /// The access to a cluster on the API server.

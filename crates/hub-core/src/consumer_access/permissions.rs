@@ -4,8 +4,9 @@
 
 use std::collections::BTreeSet;
 
+use hub_api::cluster_access::Permission;
 use hub_api::labels::MANAGED_BY;
-use hub_api::names::{AccountName, Namespace};
+use hub_api::names::AccountName;
 use serde_json::{Map, Value, json};
 
 use super::consumers::Consumer;
@@ -36,7 +37,7 @@ struct Binding<'a> {
     name: String,
     role: &'a str,
     /// The namespace, unless it is bound in the whole cluster.
-    namespace: Option<&'a Namespace>,
+    namespace: Option<&'a str>,
     /// The users that it is bound to; `None` if it is bound to the account.
     users: Option<Vec<String>>,
 }
@@ -97,7 +98,8 @@ pub(super) fn has_part(consumer: &Consumer, kind: AccessKind, object: &ObservedO
     let names: BTreeSet<&str> =
         bindings.filter_map(|it| it["name"].as_str().or_else(|| it["metadata"]["name"].as_str())).collect();
     let name = own_name(consumer);
-    consumer.cluster_roles.iter().all(|role| names.contains(&*format!("{prefix}{name}:{}", role.name)))
+    let binding = |role: &Permission| format!("{prefix}{name}:{}", role.cluster_role);
+    consumer.spec.permissions.iter().all(|role| names.contains(&*binding(role)))
 }
 
 /// What the bindings of a consumer with an identity of its own are named after.
@@ -123,7 +125,7 @@ impl<'a> Permissions<'a> {
     /// Adds the permissions that a consumer whose grant is in doubt already has.
     pub(super) fn keep(&mut self, consumer: &'a Consumer, given: &Given) {
         let is_bound = |binding: &Binding<'_>| {
-            let namespace = binding.namespace.map(ToString::to_string).unwrap_or_default();
+            let namespace = binding.namespace.unwrap_or_default().to_owned();
             given.bindings.contains(&(binding.name.clone(), namespace))
         };
         self.add_if(consumer, is_bound, |name| given.impersonated.contains(name));
@@ -137,17 +139,17 @@ impl<'a> Permissions<'a> {
     ) {
         let (name, users) = if consumer.is_own() {
             let user = |account: &String| own_identity::user(consumer.namespace(), account);
-            let users = consumer.service_accounts.iter().map(user).collect::<Vec<_>>();
+            let users = consumer.spec.service_account_names.iter().map(user).collect::<Vec<_>>();
             (own_name(consumer), Some(users))
         } else {
             (consumer.account.to_string(), None)
         };
-        for role in &consumer.cluster_roles {
-            let in_namespaces = role.namespaces.iter().map(Some);
+        for role in &consumer.spec.permissions {
+            let in_namespaces = role.namespaces.iter().map(|namespace| Some(namespace.as_str()));
             let everywhere = role.namespaces.is_empty().then_some(None);
             let bindings = everywhere.into_iter().chain(in_namespaces).map(|namespace| Binding {
-                name: format!("{name}:{}", role.name),
-                role: &role.name,
+                name: format!("{name}:{}", role.cluster_role),
+                role: &role.cluster_role,
                 namespace,
                 users: users.clone(),
             });
@@ -165,14 +167,14 @@ impl<'a> Permissions<'a> {
         let account = json!([{
             "kind": "ServiceAccount", "name": self.account.as_str(), "namespace": account_namespace,
         }]);
-        let manifest = |kind: &str, name: &str, namespace: Option<&Namespace>| {
+        let manifest = |kind: &str, name: &str, namespace: Option<&str>| {
             let mut metadata = json!({ "name": name, "labels": { (MANAGED_BY.0): MANAGED_BY.1 } });
             if let Some(namespace) = namespace {
-                metadata["namespace"] = namespace.as_str().into();
+                metadata["namespace"] = namespace.into();
             }
             json!({ "apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": metadata })
         };
-        let bind = |name: &str, role: &str, namespace: Option<&Namespace>, subjects: Value| {
+        let bind = |name: &str, role: &str, namespace: Option<&str>, subjects: Value| {
             let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
             let mut binding = manifest(kind, name, namespace);
             binding["roleRef"] = role_ref(role);
@@ -209,7 +211,7 @@ impl<'a> Permissions<'a> {
             }
             let field = match binding.namespace {
                 Some(namespace) => {
-                    object["namespace"] = namespace.as_str().into();
+                    object["namespace"] = namespace.into();
                     "roleBindings"
                 }
                 None => "clusterRoleBindings",

@@ -25,6 +25,13 @@ pub struct AccessPlan {
     pub findings: Notes,
 }
 
+/// The next write to an object by which an application finds its clusters, and what people should know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IntegrationPlan {
+    pub action: AccessAction,
+    pub findings: Vec<Finding>,
+}
+
 type Write = (AccessKind, AccessAction);
 
 /// The findings about each object.

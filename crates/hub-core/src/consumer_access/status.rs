@@ -138,7 +138,7 @@ impl AccessSettings {
             );
             return Some(("TokenMissing", message));
         }
-        if consumer.is_own() || !consumer.cluster_roles.is_empty() {
+        if consumer.is_own() || !consumer.spec.permissions.is_empty() {
             let kind = self.permission_kind();
             let what = format!("{} {}/{}", kind.gvk().2, key.cluster, kind.name(key));
             match observed(kind) {

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hub_api::names::ProfileKey;
 use hub_core::consumer_access::{
-    AccessSettings, FoundObject, IntegrationAction, IntegrationPlan, ObservedObject, PROFILE_LABELS,
+    AccessAction, AccessSettings, FoundObject, IntegrationPlan, ObservedObject, PROFILE_LABELS,
     PublishedCluster, cluster_in_secret,
 };
 use hub_core::finding::Reason;
@@ -74,7 +74,7 @@ fn plan(fleet: &Fleet, found: Option<&Value>, published: Option<&PublishedCluste
 
 /// The Secret as it is created.
 fn created() -> Value {
-    let IntegrationAction::Create(object) = plan(&granting(), None, usual().as_ref()).action else {
+    let AccessAction::Create(object) = plan(&granting(), None, usual().as_ref()).action else {
         panic!("a granted cluster has no Secret")
     };
     with(object, &json!({ "metadata": { "uid": "one", "resourceVersion": "1" } }))
@@ -126,7 +126,7 @@ fn of_an_own_identity_the_plugin_returns_the_projected_token() {
         let consumer = settings.consumers.iter().next().unwrap();
         assert_eq!(settings.provider_of(consumer), settings.own_provider);
         let plan = settings.plan_cluster_secret(&granting(), &key(), None, usual().as_ref(), None);
-        let IntegrationAction::Create(object) = plan.action else { panic!("{plan:?}") };
+        let AccessAction::Create(object) = plan.action else { panic!("{plan:?}") };
         let config: Value = serde_json::from_str(&fields(&object)["config"]).unwrap();
         assert_eq!(config["execProviderConfig"]["args"], json!([format!("--own-token={path}")]));
     }
@@ -135,17 +135,17 @@ fn of_an_own_identity_the_plugin_returns_the_projected_token() {
 #[test]
 fn the_grant_decides_whether_it_exists_and_a_doubt_changes_nothing() {
     let object = created();
-    assert_eq!(plan(&granting(), Some(&object), usual().as_ref()).action, IntegrationAction::Nothing);
-    let IntegrationAction::Delete(version) = plan(&refusing(), Some(&object), usual().as_ref()).action else {
+    assert_eq!(plan(&granting(), Some(&object), usual().as_ref()).action, AccessAction::Nothing);
+    let AccessAction::Delete(version) = plan(&refusing(), Some(&object), usual().as_ref()).action else {
         panic!("it outlives the grant")
     };
     assert_eq!(version.uid, "one");
     for (fleet, found) in [(doubting(), None), (refusing(), None), (doubting(), Some(&object))] {
-        assert_eq!(plan(&fleet, found, usual().as_ref()).action, IntegrationAction::Nothing);
+        assert_eq!(plan(&fleet, found, usual().as_ref()).action, AccessAction::Nothing);
     }
     let without = settings_of(&json!([{ "namespace": "team", "name": "app" }]));
     let plan = without.plan_cluster_secret(&granting(), &key(), Some(&seen(&object)), usual().as_ref(), None);
-    assert!(matches!(plan.action, IntegrationAction::Delete(_)));
+    assert!(matches!(plan.action, AccessAction::Delete(_)));
 }
 
 #[test]
@@ -156,9 +156,9 @@ fn without_an_access_provider_nothing_is_created_and_what_exists_stays() {
         "no trust anchors: the system's would be used"
     );
     for found in [None, Some(&created())] {
-        assert_eq!(plan(&granting(), found, None).action, IntegrationAction::Nothing);
+        assert_eq!(plan(&granting(), found, None).action, AccessAction::Nothing);
     }
-    assert!(matches!(plan(&refusing(), Some(&created()), None).action, IntegrationAction::Delete(_)));
+    assert!(matches!(plan(&refusing(), Some(&created()), None).action, AccessAction::Delete(_)));
 }
 
 #[test]
@@ -168,10 +168,10 @@ fn it_follows_the_profile_and_keeps_what_users_of_argo_cd_add() {
         "data": { "namespaces": STANDARD.encode("apps"), "project": STANDARD.encode("p") },
     });
     let object = with(created(), &users);
-    assert_eq!(plan(&granting(), Some(&object), usual().as_ref()).action, IntegrationAction::Nothing);
+    assert_eq!(plan(&granting(), Some(&object), usual().as_ref()).action, AccessAction::Nothing);
 
     let new = published("https://proxy:9092/c1", "new anchors", &json!({ "tier": "gpu" }));
-    let IntegrationAction::Patch(_, patch) = plan(&granting(), Some(&object), new.as_ref()).action else {
+    let AccessAction::Patch(_, patch) = plan(&granting(), Some(&object), new.as_ref()).action else {
         panic!("it does not follow")
     };
     assert_eq!(patch["metadata"]["labels"]["env"], Value::Null, "the profile has it no more");
@@ -182,7 +182,7 @@ fn it_follows_the_profile_and_keeps_what_users_of_argo_cd_add() {
     let fields = fields(&patched);
     assert!(fields["config"].contains(&STANDARD.encode("new anchors")));
     assert_eq!((&*fields["namespaces"], &*fields["project"]), ("apps", "p"));
-    assert_eq!(plan(&granting(), Some(&patched), new.as_ref()).action, IntegrationAction::Nothing);
+    assert_eq!(plan(&granting(), Some(&patched), new.as_ref()).action, AccessAction::Nothing);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn what_others_change_is_repaired_and_another_form_of_the_same_configuration_is_
     let config: Value = serde_json::from_str(&fields(&created())["config"]).unwrap();
     let pretty = STANDARD.encode(serde_json::to_string_pretty(&config).unwrap());
     let same = edit(json!({ "config": pretty }));
-    assert_eq!(plan(&granting(), Some(&same), usual().as_ref()).action, IntegrationAction::Nothing);
+    assert_eq!(plan(&granting(), Some(&same), usual().as_ref()).action, AccessAction::Nothing);
     let token = with(config, &json!({ "bearerToken": "secret" })).to_string();
     for data in [
         json!({ "server": STANDARD.encode("https://elsewhere") }),
@@ -200,8 +200,7 @@ fn what_others_change_is_repaired_and_another_form_of_the_same_configuration_is_
         json!({ "server": "not base64" }),
     ] {
         let edited = edit(data);
-        let IntegrationAction::Patch(_, patch) = plan(&granting(), Some(&edited), usual().as_ref()).action
-        else {
+        let AccessAction::Patch(_, patch) = plan(&granting(), Some(&edited), usual().as_ref()).action else {
             panic!("{edited}")
         };
         assert_eq!(fields(&with(edited, &patch)), fields(&created()));
@@ -214,9 +213,7 @@ fn a_label_of_a_profile_never_replaces_one_that_the_secret_is_recognized_by() {
         "app.kubernetes.io/component": "mine", "argocd.argoproj.io/secret-type": "repository", "env": "prod",
     });
     let hostile = published("https://proxy:9092/c1", "anchors", &labels);
-    let IntegrationAction::Create(object) = plan(&granting(), None, hostile.as_ref()).action else {
-        panic!()
-    };
+    let AccessAction::Create(object) = plan(&granting(), None, hostile.as_ref()).action else { panic!() };
     let shown = &object["metadata"]["labels"];
     assert_eq!(shown["app.kubernetes.io/component"], "consumer-access");
     assert_eq!(shown["argocd.argoproj.io/secret-type"], "cluster");
@@ -228,12 +225,12 @@ fn a_secret_of_another_owner_is_reported_and_left_alone() {
     let theirs =
         with(created(), &json!({ "metadata": { "labels": { "hub-addons/installation": "elsewhere" } } }));
     let planned = plan(&granting(), Some(&theirs), usual().as_ref());
-    assert_eq!(planned.action, IntegrationAction::Nothing);
+    assert_eq!(planned.action, AccessAction::Nothing);
     assert_eq!(
         planned.findings.iter().map(|note| note.reason).collect::<Vec<_>>(),
         [Reason::ForeignClusterSecret]
     );
-    assert_eq!(plan(&refusing(), Some(&theirs), usual().as_ref()).action, IntegrationAction::Nothing);
+    assert_eq!(plan(&refusing(), Some(&theirs), usual().as_ref()).action, AccessAction::Nothing);
 }
 
 #[test]
@@ -246,7 +243,7 @@ fn while_a_secret_of_another_owner_has_the_name_of_a_cluster_none_is_created_for
     };
     for found in [None, Some(&ours)] {
         let plan = plan(&granting(), found);
-        assert_eq!(plan.action, IntegrationAction::Nothing);
+        assert_eq!(plan.action, AccessAction::Nothing);
         assert_eq!(plan.findings.len(), 1);
         let finding = &plan.findings[0];
         assert_eq!(finding.reason, Reason::ForeignClusterSecret);
@@ -256,7 +253,7 @@ fn while_a_secret_of_another_owner_has_the_name_of_a_cluster_none_is_created_for
         );
     }
     let ended = plan(&refusing(), Some(&ours));
-    assert!(matches!(ended.action, IntegrationAction::Delete(_)) && ended.findings.is_empty(), "{ended:?}");
+    assert!(matches!(ended.action, AccessAction::Delete(_)) && ended.findings.is_empty(), "{ended:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use hub_api::cluster_access::ClusterAccessStatus;
 use hub_api::names::{AccountKey, ClusterName};
 use hub_core::access::Known;
 use hub_core::consumer_access::{
-    AccessKind, AccessName, AccessRules, AccessSettings, Consumers, DecisionKind, IntegrationKey,
+    AccessKey, AccessKind, AccessName, AccessRules, AccessSettings, Consumers, DecisionKind,
 };
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
@@ -169,12 +169,12 @@ fn labelled(env: &str) -> Fleet {
 #[test]
 fn a_selector_narrows_what_the_binding_grants_and_one_that_is_not_valid_keeps_it() {
     let settings = selecting(&json!({ "selector": { "matchLabels": { "env": "prod" } } }));
-    let secret = IntegrationKey::ClusterSecret(hub_api::names::ProfileKey {
+    let secret = AccessKey::ClusterSecret(hub_api::names::ProfileKey {
         namespace: "team".into(),
         cluster: "c1".into(),
     });
     let grants = |settings: &AccessSettings, fleet: &Fleet| {
-        let IntegrationKey::ClusterSecret(secret) = &secret else { unreachable!() };
+        let AccessKey::ClusterSecret(secret) = &secret else { unreachable!() };
         [
             settings.grant(fleet, &key()),
             settings.kueue_grant(fleet, &"c1".into()),

@@ -110,7 +110,9 @@ fn an_object_whose_spec_cannot_be_read_is_recreated_where_it_is_granted_and_kept
         let mut settled = settled_by(&settings);
         let metadata = serde_json::from_value(settled.objects[&kind]["metadata"].clone()).unwrap();
         let mut observed = settled.observed(&settings);
-        observed.objects.insert(kind, FoundObject::created(ObservedObject::read(&metadata, None)));
+        observed
+            .objects
+            .insert(kind, FoundObject { object: ObservedObject::read(&metadata, None), is_ours: true });
         let plan = |fleet: &Fleet| settings.plan(fleet, &key(), &observed);
         assert!(
             matches!(plan(&granted()).write, Some((deleted, AccessAction::Delete(_))) if deleted == kind)
@@ -367,7 +369,7 @@ fn an_object_that_this_process_created_is_ours_even_if_a_webhook_strips_it() {
     };
     let bare = json!({ "metadata": { "uid": "new", "resourceVersion": "1", "labels": null } });
     let object = with(object, &bare);
-    world.found.insert(kind, FoundObject::created(observe(&object)));
+    world.found.insert(kind, FoundObject { object: observe(&object), is_ours: true });
     world.objects.insert(kind, object);
     world.settle(&settings(), &refused());
     assert_eq!(world.writes(), ["delete Account"]);
@@ -478,7 +480,7 @@ proptest! {
         {
             let Some(object) = object else { continue };
             if is_known && !is_foreign(&object) {
-                world.found.insert(kind, FoundObject::created(observe(&object)));
+                world.found.insert(kind, FoundObject { object: observe(&object), is_ours: true });
             }
             world.objects.insert(kind, object);
         }

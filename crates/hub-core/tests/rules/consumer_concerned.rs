@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use hub_api::names::{AccountKey, ClusterName};
-use hub_core::consumer_access::{AccessSettings, IntegrationKey, KnownAccounts};
+use hub_core::consumer_access::{AccessKey, AccessSettings, KnownAccounts};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
 use proptest::prelude::*;
@@ -71,11 +71,11 @@ fn of_kueue(settings: &AccessSettings, touched: &Touched) -> Vec<String> {
     let existing = |cluster: Option<&ClusterName>| match cluster {
         Some(_) => Vec::new(),
         None => vec![
-            IntegrationKey::MultiKueueCluster("gone".into()),
-            IntegrationKey::MultiKueueConfig("earlier".to_owned()),
+            AccessKey::MultiKueueCluster("gone".into()),
+            AccessKey::MultiKueueConfig("earlier".to_owned()),
         ],
     };
-    settings.integrations_concerned(&hub(), touched, existing).iter().map(IntegrationKey::name).collect()
+    settings.integrations_concerned(&hub(), touched, existing).iter().map(AccessKey::name).collect()
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_cluster_that_joins_under_the_name_of_a_consumers_namespace_changes_all_of_i
     let touched = arrive(&mut fleet, &member("blues", "prod"));
     assert_eq!(settings.grant(&fleet, &key), Grant::Refused, "its namespace is protected");
     assert!(settings.concerned(&fleet, &touched, &KnownAccounts::default()).contains(&key));
-    let cluster = IntegrationKey::MultiKueueCluster("a".into());
+    let cluster = AccessKey::MultiKueueCluster("a".into());
     assert!(settings.integrations_concerned(&fleet, &touched, |_| Vec::new()).contains(&cluster));
 }
 
@@ -142,12 +142,12 @@ proptest! {
             let accounts = settings.concerned(&fleet, &touched, &known);
             let clusters = before.iter().filter(|(_, _, grant)| granted(*grant));
             let existing: Vec<_> =
-                clusters.map(|(key, ..)| IntegrationKey::MultiKueueCluster(key.cluster.clone())).collect();
+                clusters.map(|(key, ..)| AccessKey::MultiKueueCluster(key.cluster.clone())).collect();
             let of_kueue = settings.integrations_concerned(&fleet, &touched, |_| existing.clone());
             for (was, is) in before.iter().zip(&after) {
                 let key = &is.0;
                 prop_assert!(was.1 == is.1 || accounts.contains(key), "{key} is not concerned by {step:?}");
-                let cluster = IntegrationKey::MultiKueueCluster(key.cluster.clone());
+                let cluster = AccessKey::MultiKueueCluster(key.cluster.clone());
                 prop_assert!(was.2 == is.2 || of_kueue.contains(&cluster), "{cluster} is not concerned by {step:?}");
             }
             before = after;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_core::consumer_access::{
-    AccessSettings, FoundObject, IntegrationAction, IntegrationKey, MAX_CLUSTERS, ObservedObject,
+    AccessAction, AccessKey, AccessSettings, FoundObject, MAX_CLUSTERS, ObservedObject,
 };
 use hub_core::finding::{Finding, Reason};
 use hub_core::fleet::Fleet;
@@ -27,12 +27,12 @@ fn settings() -> AccessSettings {
     declaring(Some("multikueue"))
 }
 
-fn config() -> IntegrationKey {
-    IntegrationKey::MultiKueueConfig("multikueue".to_owned())
+fn config() -> AccessKey {
+    AccessKey::MultiKueueConfig("multikueue".to_owned())
 }
 
-fn cluster(name: &str) -> IntegrationKey {
-    IntegrationKey::MultiKueueCluster(name.into())
+fn cluster(name: &str) -> AccessKey {
+    AccessKey::MultiKueueCluster(name.into())
 }
 
 /// A hub where the set `prod` has these clusters and is bound in the consumer's namespace.
@@ -50,10 +50,10 @@ fn doubting(names: &[&str]) -> Fleet {
 /// Kueue's objects on an API server, and what the controller has found.
 #[derive(Debug, Clone, Default)]
 struct World {
-    objects: BTreeMap<IntegrationKey, Value>,
-    found: BTreeMap<IntegrationKey, FoundObject>,
+    objects: BTreeMap<AccessKey, Value>,
+    found: BTreeMap<AccessKey, FoundObject>,
     writes: Vec<String>,
-    findings: BTreeMap<IntegrationKey, Vec<Finding>>,
+    findings: BTreeMap<AccessKey, Vec<Finding>>,
 }
 
 fn read(object: &Value) -> ObservedObject {
@@ -72,8 +72,8 @@ impl World {
     /// Carries out what is planned until nothing is left, as an API server with Kueue's CRDs does.
     fn settle(&mut self, settings: &AccessSettings, fleet: &Fleet) {
         for _ in 0..4 {
-            let mut keys: Vec<IntegrationKey> =
-                fleet.cluster_names().cloned().map(IntegrationKey::MultiKueueCluster).collect();
+            let mut keys: Vec<AccessKey> =
+                fleet.cluster_names().cloned().map(AccessKey::MultiKueueCluster).collect();
             keys.extend(self.objects.keys().cloned().chain(settings.multi_kueue_configs()).chain([config()]));
             let before = self.writes.len();
             for key in keys {
@@ -81,24 +81,22 @@ impl World {
                 let plan = settings.plan_kueue(fleet, &key, |key| self.found.get(key));
                 self.findings.insert(key.clone(), plan.findings);
                 match plan.action {
-                    IntegrationAction::Nothing
-                    | IntegrationAction::PatchStatus(..)
-                    | IntegrationAction::DeleteByUid(_) => {}
-                    IntegrationAction::Create(object) => {
+                    AccessAction::Nothing | AccessAction::PatchStatus(..) | AccessAction::DeleteByUid(_) => {}
+                    AccessAction::Create(object) => {
                         let own = json!({ "metadata": { "uid": format!("{key}"), "resourceVersion": "1" } });
                         let object = with(object, &own);
-                        self.found.insert(key.clone(), FoundObject::created(read(&object)));
+                        self.found.insert(key.clone(), FoundObject { object: read(&object), is_ours: true });
                         let replaced = self.objects.insert(key.clone(), object);
                         assert_eq!(replaced, None, "created over an object");
                         self.writes.push(format!("create {key}"));
                     }
-                    IntegrationAction::Patch(version, patch) => {
+                    AccessAction::Patch(version, patch) => {
                         let object = self.objects.remove(&key).unwrap();
                         assert_eq!(object["metadata"]["uid"], version.uid.as_str());
                         self.objects.insert(key.clone(), with(object, &patch));
                         self.writes.push(format!("patch {key}"));
                     }
-                    IntegrationAction::Delete(version) => {
+                    AccessAction::Delete(version) => {
                         let object = self.objects.remove(&key).unwrap();
                         assert_eq!(object["metadata"]["uid"], version.uid.as_str());
                         self.writes.push(format!("delete {key}"));
@@ -125,7 +123,7 @@ impl World {
         std::mem::take(&mut self.writes)
     }
 
-    fn reasons(&self, key: &IntegrationKey) -> Vec<Reason> {
+    fn reasons(&self, key: &AccessKey) -> Vec<Reason> {
         self.findings.get(key).into_iter().flatten().map(|note| note.reason).collect()
     }
 }
@@ -242,9 +240,9 @@ fn a_list_that_cannot_be_read_is_kept_while_a_grant_is_in_doubt() {
     world.objects.insert(config(), unreadable);
     world.observe(&settings());
     let plan = settings().plan_kueue(&doubting(&["a"]), &config(), |key| world.found.get(key));
-    assert_eq!(plan.action, IntegrationAction::Nothing);
+    assert_eq!(plan.action, AccessAction::Nothing);
     let plan = settings().plan_kueue(&granting(&["a"]), &config(), |key| world.found.get(key));
-    assert!(matches!(plan.action, IntegrationAction::Patch(..)), "{plan:?}");
+    assert!(matches!(plan.action, AccessAction::Patch(..)), "{plan:?}");
 }
 
 #[test]
@@ -340,7 +338,7 @@ fn each_multi_kueue_config_lists_the_granted_clusters_that_it_selects_by_label()
     let mut world = World::default();
     world.settle(&settings, &tiers(&[("a", "gpu"), ("b", "cpu"), ("c", "edge")]));
     let listed = |world: &World, name: &str| {
-        let config = world.objects.get(&IntegrationKey::MultiKueueConfig(name.to_owned()));
+        let config = world.objects.get(&AccessKey::MultiKueueConfig(name.to_owned()));
         config.map(|config| config["spec"]["clusters"].clone())
     };
     assert_eq!(listed(&world, "gpu"), Some(json!(["a"])));
@@ -368,12 +366,12 @@ fn each_list_has_its_own_limit() {
     let mut world = World::default();
     world.settle(&by_tier(), &tiers(&clusters));
     let is_full = |name: &str| {
-        let findings = &world.findings[&IntegrationKey::MultiKueueConfig(name.to_owned())];
+        let findings = &world.findings[&AccessKey::MultiKueueConfig(name.to_owned())];
         findings.iter().any(|note| note.reason == Reason::MultiKueueConfigFull)
     };
     assert!(!is_full("gpu") && is_full("any"));
     assert_eq!(
-        world.objects.keys().filter(|key| matches!(key, IntegrationKey::MultiKueueCluster(_))).count(),
+        world.objects.keys().filter(|key| matches!(key, AccessKey::MultiKueueCluster(_))).count(),
         names.len()
     );
 }
@@ -392,7 +390,7 @@ proptest! {
         for name in names(&lost) {
             world.objects.remove(&cluster(name));
         }
-        let before: Vec<IntegrationKey> = world.objects.keys().cloned().collect();
+        let before: Vec<AccessKey> = world.objects.keys().cloned().collect();
         let listed: Vec<String> = world.listed().into_iter().map(str::to_owned).collect();
         world.settle(&settings(), &doubting(&names(&(&existing | &fleet))));
         prop_assert!(world.objects.keys().eq(before.iter()));

@@ -245,7 +245,9 @@ fn permissions_that_cannot_be_read_stay_while_an_application_is_in_doubt() {
     world.settle_at(&settings(), &both(), &key());
     let metadata = serde_json::from_value(world.objects[&WORK]["metadata"].clone()).unwrap();
     let mut observed = world.observed(&settings());
-    observed.objects.insert(WORK, FoundObject::created(ObservedObject::read(&metadata, None)));
+    observed
+        .objects
+        .insert(WORK, FoundObject { object: ObservedObject::read(&metadata, None), is_ours: true });
     let plan = |fleet: &Fleet| settings().plan(fleet, &key(), &observed);
     let doubt = plan(&grants(Grant::Granted, Grant::Unknown));
     assert_eq!((&doubt.write, reasons(&doubt)), (&None, vec![Reason::Unreadable]));

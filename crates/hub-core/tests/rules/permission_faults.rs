@@ -102,7 +102,9 @@ fn an_account_that_cannot_be_read_stays_while_another_one_cannot_be_created() {
     let (settings, mut world) = unlisted(PERMISSION, before(PERMISSION));
     let metadata = serde_json::from_value(world.objects[&ACCOUNT]["metadata"].clone()).unwrap();
     let mut observed = world.observed(&settings);
-    observed.objects.insert(ACCOUNT, FoundObject::created(ObservedObject::read(&metadata, None)));
+    observed
+        .objects
+        .insert(ACCOUNT, FoundObject { object: ObservedObject::read(&metadata, None), is_ours: true });
     let plan = settings.plan(&granted(), &key(), &observed);
     assert_eq!((&plan.write, reasons(&plan)), (&None, vec![Reason::Unreadable]));
 }

@@ -317,7 +317,7 @@ proptest! {
         {
             let Some(object) = object else { continue };
             if is_known && !is_foreign(&object) {
-                world.found.insert(kind, FoundObject::created(observe(&object)));
+                world.found.insert(kind, FoundObject { object: observe(&object), is_ours: true });
             }
             world.objects.insert(kind, object);
         }

@@ -12,21 +12,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::ExponentialBackoff;
-use hub_api::cluster_access::ClusterAccess;
 use hub_api::cluster_profile::{ClusterProfile, ProfileVersion};
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::managed_service_account::ManagedServiceAccount;
-use hub_api::manifest_work::ManifestWork;
-use hub_core::consumer_access::{AccessKind, KUEUE_API};
 use hub_core::finding::{Finding, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use k8s_openapi::api::rbac::v1::Role;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
+use kube::core::GroupVersion;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
@@ -313,16 +311,12 @@ fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> 
         Subject::Secret(namespace, name) => to::<Secret>(Some(namespace.as_str()), name),
         Subject::ConfigMap(namespace, name) => to::<ConfigMap>(Some(namespace.as_str()), name),
         Subject::Role(namespace, name) => to::<Role>(Some(namespace.as_str()), name),
-        Subject::ManifestWork(cluster, name) => to::<ManifestWork>(Some(cluster.as_str()), name),
-        Subject::ClusterPermission(cluster, name) => {
-            let (group, version, kind) = AccessKind::ClusterPermission.gvk();
-            of(format!("{group}/{version}"), kind, Some(cluster.as_str()), name)
-        }
-        Subject::ClusterAccess(name) => to::<ClusterAccess>(Some(name.namespace.as_str()), &name.name),
         Subject::Crd(name) => to::<CustomResourceDefinition>(None, name),
         Subject::ApiService(name) => of("apiregistration.k8s.io/v1".to_owned(), "APIService", None, name),
-        Subject::Kueue(key) => {
-            of(format!("{}/{}", KUEUE_API.0, KUEUE_API.1), key.kind().0, None, &key.name())
+        Subject::Access(key) => {
+            let (group, version, kind) = key.gvk();
+            let version = GroupVersion::gv(group, version).api_version();
+            of(version, kind, key.namespace(), &key.name())
         }
     };
     ObjectReference { uid: uid.map(str::to_owned), ..reference }

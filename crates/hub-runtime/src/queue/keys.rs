@@ -1,7 +1,7 @@
 //! The names of objects as keys of queues.
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
-use hub_core::consumer_access::{AccessKey, AccessName, IntegrationKey};
+use hub_core::consumer_access::{AccessKey, AccessName};
 
 use crate::queue::Key;
 use crate::watch::ObjectKey;
@@ -26,21 +26,8 @@ impl Key for AccountKey {
 }
 
 impl Key for AccessKey {
-    /// The cluster's own namespace on the hub.
     fn namespace(&self) -> Namespace {
-        self.account.cluster.as_str().into()
-    }
-}
-
-impl Key for AccessName {
-    fn namespace(&self) -> Namespace {
-        self.namespace.clone()
-    }
-}
-
-impl Key for IntegrationKey {
-    fn namespace(&self) -> Namespace {
-        Self::namespace(self).cloned().unwrap_or_else(|| "".into())
+        Self::namespace(self).unwrap_or_default().into()
     }
 }
 
@@ -55,5 +42,12 @@ impl From<&ObjectKey> for ProfileKey {
     /// A ClusterProfile, which has the name of its cluster.
     fn from(key: &ObjectKey) -> Self {
         Self { namespace: Namespace::new(key.namespace.clone()), cluster: ClusterName::new(key.name.clone()) }
+    }
+}
+
+impl From<&ObjectKey> for AccessName {
+    /// A ClusterAccess.
+    fn from(key: &ObjectKey) -> Self {
+        Self { namespace: Namespace::new(key.namespace.clone()), name: key.name.to_string() }
     }
 }

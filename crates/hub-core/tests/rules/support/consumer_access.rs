@@ -178,7 +178,7 @@ impl World {
                 let uid =
                     json!({ "metadata": { "uid": format!("new-{}", self.uids), "resourceVersion": "1" } });
                 let object = with(object, &uid);
-                self.found.insert(kind, FoundObject::created(observe(&object)));
+                self.found.insert(kind, FoundObject { object: observe(&object), is_ours: true });
                 self.objects.insert(kind, object);
             }
             AccessAction::Patch(version, patch) => {

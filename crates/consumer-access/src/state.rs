@@ -1,0 +1,209 @@
+//! What the watches have shown, and what our own writes have changed meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
+use hub_core::access::Known;
+use hub_core::consumer_access::{
+    AccessKey, AccessKind, AccessName, AccessSettings, FoundObject, KnownAccounts, ObservedObject,
+    PublishedCluster,
+};
+use hub_core::version::Version;
+use tokio::time::Instant;
+
+/// A watch on objects that are written, or on what these depend on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WatchName {
+    /// Every object of a resource.
+    All(&'static str),
+    /// The permissions of an account, of this kind.
+    Permissions(AccessKind, AccountName),
+    /// The cluster Secrets in a namespace.
+    Secrets(Namespace),
+    /// The profiles in a namespace whose cluster Secrets use this access provider.
+    Profiles(Namespace, String),
+}
+
+impl WatchName {
+    /// The watch that shows an object.
+    pub(crate) fn of(key: &AccessKey) -> Self {
+        match key {
+            AccessKey::Access(kind, account) if *kind != AccessKind::Account => {
+                Self::Permissions(*kind, account.account.clone())
+            }
+            AccessKey::ClusterSecret(key) => Self::Secrets(key.namespace.clone()),
+            _ => Self::All(key.resource()),
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) objects: BTreeMap<AccessKey, FoundObject>,
+    /// The uids of objects that this process has created and no watch has shown yet.
+    pub(crate) created: BTreeMap<AccessKey, String>,
+    /// Whether each watch can read its objects, once that is known: its list is complete, so that an absent object does
+    /// not exist, or its objects cannot be read, so that what is known of them is out of date.
+    pub(crate) read: BTreeMap<WatchName, bool>,
+    /// The accounts with an object.
+    pub(crate) known: KnownAccounts,
+    /// The writes, by verb, that have been sent or are blocked: the other objects of the account do not wait for them.
+    pub(crate) passed: BTreeMap<AccessKey, &'static str>,
+    /// The namespace of the addon managed-serviceaccount on each cluster that shows one, and whether all are known.
+    pub(crate) agents: BTreeMap<ClusterName, Namespace>,
+    pub(crate) knows_agents: bool,
+    /// What the profiles in the namespaces of Argo CD's consumers publish.
+    pub(crate) published: BTreeMap<ProfileKey, PublishedCluster>,
+    /// The clusters of the cluster Secrets that have not the name of ours for their cluster.
+    pub(crate) rivals: BTreeMap<(Namespace, String), ClusterName>,
+    /// When the status of each ClusterAccess was last computed.
+    pub(crate) computed: BTreeMap<AccessName, Instant>,
+    /// The ClusterAccesses whose status counts a cluster.
+    pub(crate) counting: BTreeMap<ClusterName, BTreeSet<AccessName>>,
+}
+
+impl State {
+    /// Whether the object of this key is ours.
+    pub(crate) fn is_ours(&self, key: &AccessKey) -> bool {
+        self.objects.get(key).is_some_and(|found| found.is_ours)
+    }
+
+    /// The objects of ours by which applications find their clusters.
+    pub(crate) fn integrations(&self) -> impl Iterator<Item = &AccessKey> {
+        let first = AccessKey::MultiKueueCluster("".into());
+        self.objects.range(first..).filter(|(_, found)| found.is_ours).map(|(key, _)| key)
+    }
+
+    pub(crate) fn version(&self, key: &AccessKey) -> Option<Version> {
+        self.objects.get(key).map(|found| found.object.version.clone())
+    }
+
+    /// Whether the list of this watch is complete.
+    pub(crate) fn is_listed(&self, watch: &WatchName) -> bool {
+        self.read.get(watch) == Some(&true)
+    }
+
+    /// Whether the accounts, and permissions of this kind of one, can be read, once that is known.
+    pub(crate) fn is_read(&self, kind: AccessKind, account: &AccountName) -> Option<bool> {
+        let accounts = WatchName::All(AccessKind::Account.resource());
+        let [accounts, permissions] =
+            [accounts, WatchName::Permissions(kind, account.clone())].map(|watch| self.read.get(&watch));
+        Some(*accounts? & *permissions?)
+    }
+
+    /// The namespace of the addon managed-serviceaccount on a cluster.
+    pub(crate) fn agent_namespace(&self, cluster: &ClusterName) -> Known<Namespace> {
+        match self.agents.get(cluster) {
+            _ if !self.knows_agents => Known::Unknown,
+            Some(namespace) => Known::Present(namespace.clone()),
+            None => Known::Absent,
+        }
+    }
+
+    /// A Secret of another name in this namespace for a cluster of this name.
+    pub(crate) fn rival(&self, ProfileKey { namespace, cluster }: &ProfileKey) -> Option<&str> {
+        let secrets = self.rivals.range((namespace.clone(), String::new())..);
+        let mut secrets = secrets.take_while(|((of, _), _)| of == namespace);
+        secrets.find(|(_, of)| *of == cluster).map(|((_, secret), _)| secret.as_str())
+    }
+
+    /// Whether an account has an object that matters: if it is declared any, else one of ours.
+    pub(crate) fn concerns(&self, key: &AccountKey, is_declared: bool) -> bool {
+        AccessKind::ALL.into_iter().any(|kind| {
+            let key = kind.of(key);
+            (is_declared && self.objects.contains_key(&key))
+                || self.is_ours(&key)
+                || self.created.contains_key(&key)
+        })
+    }
+
+    /// Records what is known of the account of an object after a change.
+    fn refresh(&mut self, key: &AccessKey, is_declared: bool) {
+        let AccessKey::Access(_, account) = key else { return };
+        if self.concerns(account, is_declared) {
+            self.known.insert(account);
+        } else {
+            self.known.remove(account);
+        }
+    }
+
+    /// Records an object that a watch shows; of one of another owner, only the version, unless it has the name of one of
+    /// a declared account. Returns whether it is ours.
+    pub(crate) fn show(
+        &mut self,
+        settings: &AccessSettings,
+        key: &AccessKey,
+        object: ObservedObject,
+        is_declared: bool,
+    ) -> bool {
+        let mut found = self.found(settings, key, object);
+        if self.created.get(key) == Some(&found.object.version.uid) {
+            self.created.remove(key);
+        }
+        if !found.is_ours && !is_declared {
+            found.object.forget_content();
+        }
+        let is_ours = found.is_ours;
+        self.objects.insert(key.clone(), found);
+        self.refresh(key, is_declared);
+        is_ours
+    }
+
+    /// An object as a watch or a read shows it.
+    pub(crate) fn found(
+        &self,
+        settings: &AccessSettings,
+        key: &AccessKey,
+        object: ObservedObject,
+    ) -> FoundObject {
+        let mut found = FoundObject::seen(settings, self.objects.get(key), object);
+        found.is_ours |= self.created.get(key) == Some(&found.object.version.uid);
+        found
+    }
+
+    /// Records that this process has created the object with this uid, which makes it ours, even if a webhook has
+    /// changed it.
+    pub(crate) fn created(&mut self, key: &AccessKey, uid: &str) {
+        match self.objects.get_mut(key).filter(|found| found.object.version.uid == uid) {
+            Some(found) => found.is_ours = true,
+            None => drop(self.created.insert(key.clone(), uid.to_owned())),
+        }
+        self.refresh(key, true);
+    }
+
+    /// Records that the API server has deleted the object with this uid.
+    pub(crate) fn deleted(&mut self, key: &AccessKey, uid: &str) {
+        if self.created.get(key).is_some_and(|created| created == uid) {
+            self.created.remove(key);
+        }
+    }
+
+    /// Removes an object whose end the watch shows. Returns its uid.
+    pub(crate) fn ended(&mut self, key: &AccessKey, is_declared: bool) -> Option<String> {
+        let ended = self.objects.remove(key);
+        self.refresh(key, is_declared);
+        ended.map(|found| found.object.version.uid)
+    }
+
+    /// Forgets what a watch has shown: it has ended, or the hub does not serve the kind. Returns whether it was listed.
+    pub(crate) fn forget(&mut self, watch: &WatchName) -> bool {
+        self.objects.retain(|key, _| WatchName::of(key) != *watch);
+        let was_listed = self.is_listed(watch);
+        if was_listed {
+            self.read.remove(watch);
+        }
+        was_listed
+    }
+}
+
+/// Sets or removes a value. Returns the one before.
+pub(crate) fn set<K: Clone + Ord, V: Clone>(
+    all: &mut BTreeMap<K, V>,
+    key: &K,
+    value: Option<&V>,
+) -> Option<V> {
+    match value {
+        Some(value) => all.insert(key.clone(), value.clone()),
+        None => all.remove(key),
+    }
+}
