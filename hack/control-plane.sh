@@ -4,7 +4,7 @@
 #
 #   bin="$(hack/control-plane.sh)" && "$bin/kubectl" version --client
 #
-# If $KUBEBUILDER_ASSETS is set, it is that directory. Otherwise the programs are built from e2e/control-plane, once per
+# If $KUBEBUILDER_ASSETS is set, it is that directory. Otherwise the programs are built from e2e/kubernetes, once per
 # content of that module, into the user's cache directory, where later calls find them.
 #
 # KUBERNETES_VERSION=v1.34.1 builds that version instead, and KUBERNETES_VERSION=oldest the oldest one that is tested
@@ -34,7 +34,7 @@ if [[ -n "${KUBEBUILDER_ASSETS:-}" ]]; then
   exit
 fi
 
-module="$(cd "$hack/../e2e/control-plane" && pwd)"
+module="$(cd "$hack/../e2e/kubernetes" && pwd)"
 pinned() { "$hack/versions.sh" get "$1" | cut -d' ' -f2; }
 version="${KUBERNETES_VERSION:-$(pinned kubernetes)}"
 [[ "$version" != oldest ]] || version="$(pinned kubernetes-oldest)"
@@ -48,7 +48,7 @@ make_module() {
   dir="$("$hack/go-download.sh" module "k8s.io/kubernetes@$version" | awk -F'"' '$2 == "Dir" { print $4 }')"
   [[ -n "$dir" ]] || die "cannot download Kubernetes $version"
   mkdir "$1"
-  cp "$module/main.go" "$1/"
+  cp -r "$module/control-plane" "$1/"
   {
     printf 'module control-plane\n\ngo %s\n\n' "$(awk '$1 == "go" { print $2 }' "$dir/go.mod")"
     printf 'require k8s.io/kubernetes %s\n' "$version"
@@ -64,17 +64,17 @@ build() {
     make_module "$1/module"
     module="$1/module"
   fi
-  (cd "$module" && "$hack/go-download.sh" packages .) || die "cannot download Kubernetes $version"
-  go_build "$module" " -X k8s.io/component-base/version.gitVersion=$version" "$1/control-plane" .
+  (cd "$module" && "$hack/go-download.sh" packages ./control-plane) || die "cannot download Kubernetes $version"
+  go_build "$module" " -X k8s.io/component-base/version.gitVersion=$version" "$1/control-plane" ./control-plane
   for name in "${programs[@]}"; do ln -s control-plane "$1/$name"; done
   rm -rf "$1/module"
 }
 
 is_pinned() { [[ "$version" == "$(pinned kubernetes)" ]]; }
 if is_pinned; then
-  digest="$(cd "$module" && cat go.mod go.sum main.go | sha256sum | cut -c1-12)"
+  digest="$(cd "$module" && cat go.mod go.sum control-plane/main.go | sha256sum | cut -c1-12)"
 else
-  digest="$({ cat "$module/main.go"; declare -f make_module build; } | sha256sum | cut -c1-12)"
+  digest="$({ cat "$module/control-plane/main.go"; declare -f make_module build; } | sha256sum | cut -c1-12)"
 fi
 target="$cache/control-plane/$version-$digest"
 if [[ -n "$(missing_from "$target")" ]] && ! command -v go >/dev/null; then

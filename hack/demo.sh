@@ -13,12 +13,9 @@ clusters as ClusterProfiles; then clusters move, and what the applications see f
 API servers: the applications reach them through a proxy, with tokens that the hub copies for them until their binding
 is deleted.
 
-usage: hack/demo.sh [--field] [--keep]
+usage: hack/demo.sh [--keep]
        hack/demo.sh --kubeconfig FILE [--yes]
 
-  --field            use Open Cluster Management's own programs instead of stand-ins: cluster-proxy with its whole
-                     tunnel, and the agent of managed-serviceaccount, built from source if they are missing, which
-                     takes some minutes each. The demo prints which parts are real. This needs Pods, see below
   --keep             leave the hub and the addons running, and print how to explore them
   --kubeconfig FILE  use this cluster instead of a hub of the demo's own. The names of all objects that the demo
                      creates there begin with demo-, and it deletes them at the end. While it runs, profiles of the
@@ -42,11 +39,10 @@ To install the chart on your cluster, build the image, push it to a registry tha
 EOF
 }
 
-keep='' kubeconfig='' yes='' field=''
+keep='' kubeconfig='' yes=''
 while [ $# -gt 0 ]; do
   case $1 in
     --keep) keep=1 ;;
-    --field) field=1 ;;
     --yes) yes=1 ;;
     --kubeconfig) kubeconfig=${2:?--kubeconfig needs a file}; shift ;;
     --kubeconfig=*) kubeconfig=${1#*=} ;;
@@ -55,8 +51,8 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-if [ -n "$keep$field" ] && [ -n "$kubeconfig" ]; then
-  echo "demo: --keep and --field apply to the demo's own hub only, and cannot be combined with --kubeconfig" >&2
+if [ -n "$keep" ] && [ -n "$kubeconfig" ]; then
+  echo "demo: --keep applies to the demo's own hub only, and cannot be combined with --kubeconfig" >&2
   exit 2
 fi
 
@@ -151,8 +147,6 @@ cd "$root"
 . hack/demo/addons.sh
 # shellcheck source=hack/demo/credentials.sh
 . hack/demo/credentials.sh
-# shellcheck source=hack/demo/field.sh
-. hack/demo/field.sh
 target=${CARGO_TARGET_DIR:-$root/target}/debug
 say "Building"
 build
@@ -179,10 +173,10 @@ if [ -n "$kubeconfig" ]; then
   fi
   in_cluster=1
 else
-  if [ -n "$field" ]; then say "Starting a hub and two clusters"; else say "Starting a hub, two clusters, and a proxy to them"; fi
-  start hub up --dir "$work/hub" --no-crds --workloads ${field:+--user "$field_user"}
+  say "Starting a hub, two clusters, and a proxy to them"
+  start hub up --dir "$work/hub" --no-crds --workloads
   start_clusters
-  [ -n "$field" ] || start_user_server
+  start_user_server
   until_ready hub "$work/hub/ready"
   # shellcheck source=/dev/null
   . "$work/hub/ready"
@@ -190,7 +184,7 @@ else
 fi
 
 say "Installing the CRDs that the hub lacks"
-if [ -n "$field" ]; then upstream_crds; else "$hub_addons" crds; fi >"$work/all-crds.yaml"
+"$hub_addons" crds >"$work/all-crds.yaml"
 # The chart installs the CRD of ClusterProfile, and never those of Open Cluster Management.
 if [ -n "$helm_installs" ]; then theirs=clusterprofiles; else theirs='none of them'; fi
 awk -v RS='---\n' -v not="name: $theirs" 'NF && index($0, not) == 0 { printf "---\n%s", $0 }' "$work/all-crds.yaml" >"$work/crds.yaml"
@@ -281,8 +275,6 @@ if [ -n "$kubeconfig" ]; then
   kubectl wait --for=create configmap/kube-root-ca.crt --namespace "${prefix}argocd" --timeout=30s >/dev/null
   proxy=https://proxy.example:9092 ca=kube-root-ca.crt
   gates=ClusterProfileCredSyncer=false # tokens in this cluster are real
-elif [ -n "$field" ]; then
-  say_what_is_real
 else
   kubectl create configmap --namespace argocd user-server --from-file "ca.crt=$USER_SERVER_CA"
   proxy=$USER_SERVER_URL ca=user-server gates=''
@@ -317,12 +309,7 @@ show_profiles() {
 
 # why NAMESPACE: every step, of which none is a problem here. explain gets the settings of the controllers.
 why() {
-  local settings=("${compute_bound[@]}" --cluster-manager-name "$manager")
-  if [ -n "$field" ]; then
-    settings+=(--cluster-proxy-require-addon=false)
-  else
-    settings+=(--access-provider-server "$proxy/{cluster}")
-  fi
+  local settings=("${compute_bound[@]}" --cluster-manager-name "$manager" --access-provider-server "$proxy/{cluster}")
   printf '\n$ kubectl clusterprofile explain --all %s\n' "$1"
   "$clusterprofile" explain --kubeconfig "$KUBECONFIG" "${settings[@]}" --all "$1" ||
     fail "explain has found a problem or has failed: its exit status is $?"

@@ -4,9 +4,8 @@
 #
 #   helm="$(hack/go-program.sh helm)" && "$helm" version
 #
-# With --source, it prints the directory of the program's module, which also has the manifests of its release. With
-# --download, it downloads what the program is built from, and prints nothing. The variable of a program's name, such as
-# $HELM, names one to use instead.
+# With --source, it prints the directory of the program's module, which also has the manifests of its release. The
+# variable of a program's name, such as $HELM, names one to use instead.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -14,15 +13,15 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$root/hack/once.sh"
 usage() {
   cat >&2 <<USAGE
-usage: hack/go-program.sh [--source | --download] PROGRAM
+usage: hack/go-program.sh [--source] PROGRAM
 
 Programs (versions: hack/versions.txt): $(awk '$2 ~ "/cmd" { printf "%s ", $1 }' "$root/hack/versions.txt")
 USAGE
   exit 2
 }
 
-wanted=program
-case ${1-} in --source | --download) wanted=${1#--}; shift ;; esac
+source=''
+[ "${1-}" != --source ] || { source=yes; shift; }
 [ $# -eq 1 ] || usage
 read -r package version pin < <("$root/hack/versions.sh" get "$1" 2>/dev/null) || usage
 case ${package-} in */cmd*) ;; *) usage ;; esac
@@ -40,32 +39,19 @@ fetch() {
   [ -z "$sum" ] || [ "$(field Sum)" = "$sum" ] || die "$path@$version has the checksum $(field Sum), expected $sum"
   field Dir
 }
-# download: gets what the program is built from, and prints the directory in which it is built.
-download() {
-  local directory=$module
-  [ -n "$directory" ] || directory=$(fetch)
-  (cd "$directory" && "$root/hack/go-download.sh" packages "$package") || exit 1
-  echo "$directory"
-}
 
-if [ "$wanted" = source ]; then
-  fetch
-  exit
-fi
-if [ -n "$given" ] && [ "$wanted" = program ]; then
+[ -z "$source" ] || { fetch; exit; }
+if [ -n "$given" ]; then
   command -v "$given" || die "program $given does not exist"
   exit
 fi
 directory="$cache/go-programs/$1-$version" file=${package##*/}
 [ -z "$module" ] || directory+=-$(cat "$module/go.mod" "$module/go.sum" | sha256sum | cut -c1-12)
 [ -x "$directory/$file" ] || needs go
-if [ "$wanted" = download ]; then
-  [ -x "$directory/$file" ] || download >/dev/null
-  exit
-fi
 build() {
-  local sources
-  sources=$(download)
+  local sources=$module
+  [ -n "$sources" ] || sources=$(fetch)
+  (cd "$sources" && "$root/hack/go-download.sh" packages "$package") || exit 1
   go_build "$sources" '' "$1/" "$package"
 }
 once "$directory" "$file" "$1 $version (some minutes on two cores)" build

@@ -5,7 +5,6 @@
 # where later calls find them.
 #
 # usage: hack/node.sh              builds what is missing, and prints the directory
-#        hack/node.sh --download   downloads what they are built from, and prints nothing
 #        hack/node.sh --can        builds nothing; fails with the reason if this machine cannot run a node. With
 #                                  CI=true it installs missing packages
 set -euo pipefail
@@ -41,25 +40,20 @@ can() {
 
 case ${1-} in
   --can) can; exit ;;
-  --download | '') ;;
+  '') ;;
   *) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
 
 # What is cached is what is pinned.
 unset CTR CONTAINERD CONTAINERD_SHIM
-version=$("$root/hack/versions.sh" get node | cut -d' ' -f2)
-download() {
+version=$("$root/hack/versions.sh" get kubernetes | cut -d' ' -f2)
+build() {
   local program module
-  for program in "${from_modules[@]}"; do "$root/hack/go-program.sh" --download "$program"; done
-  for module in e2e/node e2e/coredns deploy/images; do
+  for module in e2e/kubernetes e2e/coredns deploy/images; do
     (cd "$root/$module" && "$root/hack/go-download.sh" packages ./...)
   done
-}
-build() {
-  local program
-  download
-  for program in node:. sandbox:./sandbox streams:./streams; do
-    go_build "$root/e2e/node" " -X k8s.io/component-base/version.gitVersion=$version" "$1/${program%:*}" "${program#*:}"
+  for program in node sandbox streams; do
+    go_build "$root/e2e/kubernetes" " -X k8s.io/component-base/version.gitVersion=$version" "$1/$program" "./$program"
   done
   go_build "$root/e2e/coredns" '' "$1/coredns" .
   go_build "$root/deploy/images" '' "$1/image" .
@@ -68,13 +62,9 @@ build() {
 }
 
 pins() { for program in "${from_modules[@]}"; do "$root/hack/versions.sh" get "$program"; done; }
-digest=$(cd "$root" && { declare -f build; cat e2e/node/*.* e2e/node/*/*.go e2e/coredns/* deploy/images/*.*; pins; } |
+digest=$(cd "$root" && { declare -f build; cat e2e/kubernetes/*.* e2e/kubernetes/*/*.go e2e/coredns/* deploy/images/*.*; pins; } |
   sha256sum | cut -c1-12)
 target=$cache/node/$version-$digest
 [ -d "$target" ] || needs go
-if [ "${1-}" = --download ]; then
-  [ -d "$target" ] || download
-  exit
-fi
 once "$target" kubelet "a node $version (about three minutes on two cores)" build
 echo "$target"

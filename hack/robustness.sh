@@ -12,12 +12,6 @@
 # Then it prints how many crashes at a write were tried (e2e/hub-sim/tests/crashes.rs), and how many requests were compared
 # with a real API server (tests/validation).
 #
-# usage: hack/robustness.sh real
-#
-# Runs the real program on a real API server instead: kills, stops and restores the API server and etcd under load, and
-# fills the namespace of a tenant with large Secrets. Prints a table of the results, and fails at the first test that does
-# not converge.
-#
 # usage: hack/robustness.sh fuzz [--seconds N]
 #
 # Has libFuzzer invent what a proxy server sends to the user server, guided by the coverage of the code that reads it
@@ -70,21 +64,6 @@ if [ "${1-}" = fuzz ]; then
     --target-dir target/fuzz
   exec "target/fuzz/$host/release/packets" target/fuzz/corpus -artifact_prefix=target/fuzz/ \
     "-max_total_time=$seconds" -max_len=4096 -timeout=10 -print_final_stats=1
-fi
-if [ "${1-}" = real ]; then
-  shift
-  export BAD_DAYS_LARGE_SECRETS=1 RUST_TEST_THREADS=1
-  log=$(mktemp)
-  trap 'rm -f "$log"' EXIT
-  # Built as hack/test.sh builds it, with the whole workspace: with other features Cargo compiles the dependencies again.
-  run() { cargo test --locked --quiet --workspace --features e2e --test "$@" -- --nocapture >>"$log" 2>&1; }
-  if ! { run bad_days && run credentials memory::; }; then
-    cat "$log" >&2
-    exit 1
-  fi
-  printf '| what happened | tried | result |\n|---|---|---|\n'
-  grep -o '| .* |$' "$log"
-  exit
 fi
 # As hack/test.sh builds them: with other features Cargo compiles the dependencies again.
 simulation() { cargo test --locked --quiet --profile sim --package hub-sim --features e2e --test crashes "$@"; }

@@ -16,7 +16,7 @@
 #   api          everything about the API, on real hubs; the user server beside upstream's proxy server; the requests of
 #                every scenario of the benchmark
 #   chart        the Helm chart: linted, rendered, and on real hubs; its alerts and dashboard; the examples; krew
-#   plugin       cp-creds as it is shipped: small, static, running in an empty root
+#   plugin       cp-creds as it is shipped: small, with little memory
 #   image        the container images: runnable, complete in their SBOMs, and reproducible
 #   installed    the chart in Pods, with the permissions that it renders: some tests of api for each controller
 #   cluster      the tests in Pods on a cluster with nodes: that of HUB_ADDONS_CLUSTER, or a hub with two nodes
@@ -175,22 +175,30 @@ check_field() {
   local by_hand=(--skip only_a_binding_that_is_bound_grants --skip a_precondition_end)
   HUB_ADDONS_REGISTRATION=1 cargo_test --test projector -- grants:: "${by_hand[@]}"
   HUB_ADDONS_REGISTRATION=1 cargo_test --test credentials -- revocation:: "${by_hand[@]}"
-  hack/demo.sh --field >"$work/demo-field" 2>&1 || if grep -q '^demo: --field runs' "$work/demo-field"; then
-    skip "the demo with upstream's programs: $(sed -n 's/^demo: //p' "$work/demo-field")"
-  else
-    cat "$work/demo-field"
-    return 1
-  fi
+}
+# Lints the chart with each supported helm, with the default values and with those that enable most.
+lint_chart() {
+  local version helm values
+  for version in helm helm3; do
+    helm=$(hack/go-program.sh "$version")
+    for values in \
+      crds.enabled=auto \
+      consumerAccess.enabled=true,credentials.secretAccess=granted,featureGates.clusterProfileDirectAccessProvider=true \
+      featureGates.clusterProfileCredSyncer=false,policies.enabled=false \
+      featureGates.clusterProfile=false,featureGates.clusterProfileAccessProvider=false; do
+      "$helm" lint --strict --quiet --set "$values" charts/hub-addons
+    done
+  done
 }
 check_chart() {
-  hack/test-chart.sh
+  lint_chart
   export LOCAL_HUB_AUDIT_LOGS=$work/audit-logs
   mkdir "$LOCAL_HUB_AUDIT_LOGS"
   cargo_test --test chart
   cargo_test --test permissions
 }
 
-check_plugin() { env -u KUBECONFIG RUNS=20 hack/measure-cp-creds.sh 2>&1 | tee -a "$work/log"; }
+check_plugin() { RUNS=20 hack/measure-cp-creds.sh 2>&1 | tee -a "$work/log"; }
 check_image() { if can_build_images; then images; else skip "the images: jq, Go and a C compiler are needed"; fi; }
 # can_install: prepares what tests of the installed program need; reports the reason if they cannot run here.
 can_install() {

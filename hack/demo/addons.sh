@@ -20,8 +20,7 @@ build() {
     can_have_pods && helm_installs=1
     say_what_is_built
     {
-      hack/control-plane.sh && hack/go-program.sh helm && { [ -z "$helm_installs" ] || hack/node.sh; } &&
-        { [ -z "$field" ] || build_field; }
+      hack/control-plane.sh && hack/go-program.sh helm && { [ -z "$helm_installs" ] || hack/node.sh; }
     } >"$work/go-programs" &
     go=$!
     pids[go]=$go
@@ -36,14 +35,9 @@ build() {
 # Tells the user what takes so long.
 say_what_is_built() {
   cat <<'TEXT'
-Missing programs are built from source, once, which takes about this long on two cores
-  6 minutes   Kubernetes: etcd, kube-apiserver, kube-controller-manager and kubectl. If KUBEBUILDER_ASSETS names a
-              directory with them: nothing
-  3 minutes   the addons
-  2 minutes   helm. If HELM names one: nothing
-  3 minutes   a node: kubelet, containerd and what else runs Pods, where one can run
-and together 11 minutes on an idle machine, or 20 beside other work. On your own cluster (such as kind), only the addons
-are needed: use --kubeconfig.
+Missing programs are built from source, once: Kubernetes (unless KUBEBUILDER_ASSETS names a directory with it), helm
+(unless HELM names it), a node and the addons. That takes 11 minutes on an idle machine with two cores, or 20 beside other
+work. On your own cluster (such as kind), only the addons are needed: use --kubeconfig.
 TEXT
 }
 
@@ -80,7 +74,6 @@ build_addons() {
 can_have_pods() {
   local why
   ! why=$(hack/node.sh --can 2>&1) || return 0
-  [ -z "$field" ] || fail "--field runs OCM's programs in Pods, and no node can run here: ${why#node: }"
   printf '\nNo node can run here: %s.\n' "${why#node: }"
   printf 'So this demo does not show the image, the chart with its permissions and policies, or Pods: the addons run as a\n'
   printf 'process beside the hub, with all permissions.\n'
@@ -101,26 +94,15 @@ helm() {
   HELM_CACHE_HOME=$work/helm/cache HELM_CONFIG_HOME=$work/helm/config HELM_DATA_HOME=$work/helm/data "$helm" "$@"
 }
 
-# The source of access providers. With cluster-proxy, paris and tokyo, which do not have its addon, have an entry, too.
-access_provider() {
-  if [ -n "$field" ]; then
-    echo '  clusterProxy: {requireAddon: false}'
-    return
-  fi
-  cat <<YAML
-  static:
-    server: $proxy/{cluster}
-    ca: configmap/argocd/$ca/ca.crt
-YAML
-}
-
 # The values that describe this hub and its applications.
 write_values() {
   cat >"$work/values.yaml" <<YAML
 image: {registry: ${image%%/*}, tag: ${image##*:}}
 computeBound: true # no other controller sets the condition Bound
 accessProvider:
-$(access_provider)
+  static:
+    server: $proxy/{cluster}
+    ca: configmap/argocd/$ca/ca.crt
 YAML
 }
 
@@ -145,11 +127,7 @@ apiVersion: v1
 kind: Namespace
 metadata: {name: $release, labels: {pod-security.kubernetes.io/enforce: restricted}}
 YAML
-  if [ -n "$field" ]; then
-    start_field "$image=$work/images/hub-addons-$arch.oci.tar"
-  else
-    start addons pods --image "$image=$work/images/hub-addons-$arch.oci.tar" --ready-file "$work/pods"
-  fi
+  start addons pods --image "$image=$work/images/hub-addons-$arch.oci.tar" --ready-file "$work/pods"
   until_ready addons "$work/pods"
   # shellcheck source=/dev/null
   . "$work/pods"

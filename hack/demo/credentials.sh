@@ -7,12 +7,11 @@ real_clusters=(berlin lab)
 sync=authentication.open-cluster-management.io/sync-to-clusterprofile
 synced_from=authentication.open-cluster-management.io/synced-from
 
-# Starts the API servers of the real clusters. The demo needs nothing else of them, unless agents run there.
+# Starts the API servers of the real clusters. The demo needs nothing else of them.
 start_clusters() {
-  local cluster needs=--no-controller-manager
-  [ -z "$field" ] || needs=--workloads
+  local cluster
   for cluster in "${real_clusters[@]}"; do
-    start "$cluster" up --dir "$work/$cluster" --no-crds "$needs"
+    start "$cluster" up --dir "$work/$cluster" --no-crds --no-controller-manager
   done
 }
 
@@ -36,7 +35,7 @@ on() { run kubectl --kubeconfig "$work/$1/admin.kubeconfig" "${@:2}"; }
 report_tokens() {
   local cluster
   for cluster in "${real_clusters[@]}"; do
-    [ -n "$field" ] || kubectl create namespace "$cluster" >/dev/null
+    kubectl create namespace "$cluster" >/dev/null
     on "$cluster" create namespace "only-in-$cluster"
     kubectl create -f - <<YAML
 apiVersion: authentication.open-cluster-management.io/v1beta1
@@ -44,7 +43,7 @@ kind: ManagedServiceAccount
 metadata: {name: deployer, namespace: $cluster}
 spec: {rotation: {}}
 YAML
-    if [ -n "$field" ]; then agent_reports "$cluster"; else report_token "$cluster"; fi
+    report_token "$cluster"
     on "$cluster" create clusterrole deployer --verb=get,list,watch --resource=namespaces
     on "$cluster" create clusterrolebinding deployer --clusterrole deployer --serviceaccount "$agents:deployer"
   done
@@ -69,12 +68,10 @@ application() {
   } >/dev/null
 }
 
-# kubeconfig NAMESPACE CLUSTER: writes a kubeconfig for a cluster from the application's profile and the plugin. With
-# --field, this machine needs a proxy to resolve the name of the user server's Service, which a Pod would not.
+# kubeconfig NAMESPACE CLUSTER: writes a kubeconfig for a cluster from the application's profile and the plugin.
 kubeconfig() {
-  local file=$work/$1-$2.kubeconfig
-  "$clusterprofile" kubeconfig "$1/$2" --account deployer --plugin "$cp_creds" --hub-kubeconfig "$work/$1.kubeconfig" >"$file"
-  [ -z "${FIELD_PROXY-}" ] || kubectl config --kubeconfig "$file" set-cluster "$2" --proxy-url "$FIELD_PROXY" >/dev/null
+  "$clusterprofile" kubeconfig "$1/$2" --account deployer --plugin "$cp_creds" --hub-kubeconfig "$work/$1.kubeconfig" \
+    >"$work/$1-$2.kubeconfig"
 }
 
 # as APPLICATION CLUSTER ARGUMENT...: runs kubectl as the application.
@@ -154,7 +151,7 @@ show_credentials() {
   say "A token is rotated: the account on berlin is recreated, which invalidates its old token"
   fingerprint >"$work/old"
   on berlin delete serviceaccount --namespace "$agents" deployer
-  if [ -n "$field" ]; then agent_replaces berlin; else report_token berlin; fi
+  report_token berlin
   until_works is_rotated
   as argocd berlin get namespaces
 

@@ -161,7 +161,7 @@ fn show(schedule: &Schedule, hubs: &Hubs) -> ExitCode {
 /// Prints the smallest schedule that breaks the same property.
 fn shorten(schedule: &Schedule, hubs: &Hubs) -> Schedule {
     let smallest = shrink::shrink(schedule, hubs);
-    println!("  smallest schedule: {smallest:?}");
+    println!("  smallest schedule: {}", serde_json::to_string(&smallest).unwrap_or_default());
     for violation in shrink::run(&smallest, hubs) {
         println!("  {violation}");
     }

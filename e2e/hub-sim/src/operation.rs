@@ -8,6 +8,7 @@ mod random;
 mod tenant;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::actor::Actor;
 use crate::hub::{ACCOUNTS, CLUSTERS, NAMESPACES};
@@ -22,7 +23,7 @@ use self::fault::{BREAKABLE, PERMISSIONS, READ};
 pub type Index = u8;
 
 /// An operation or a fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
     // Users and Open Cluster Management.
     CreateCluster(Index),
@@ -113,7 +114,7 @@ pub enum Operation {
 }
 
 /// What a tenant does to a profile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProfileTenant {
     Delete,
     Strip,
@@ -131,7 +132,7 @@ pub enum ProfileTenant {
 }
 
 /// What a tenant does to a Secret where a copy belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SecretTenant {
     Delete,
     Edit,
@@ -146,7 +147,7 @@ pub enum SecretTenant {
 }
 
 /// What an admin of a namespace does to the RoleBinding for copies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RoleBindingTenant {
     Delete,
     /// Binds the role to another subject.
@@ -155,7 +156,7 @@ pub enum RoleBindingTenant {
 }
 
 /// What happens to an object of a consumer's access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ObjectTenant {
     /// Another owner creates an object of that name.
     Create,

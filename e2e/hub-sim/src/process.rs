@@ -21,6 +21,7 @@ use hub_process::process::{Process, ProcessError, Setup, Shared};
 use hub_runtime::host::lease::Candidate;
 use jiff::Timestamp;
 use profile_projector::Projector;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -91,7 +92,7 @@ impl Gates {
 }
 
 /// The setup of the processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Means {
     /// Whether the syncer sees only Secrets for which it has been granted permissions.
     pub granted: bool,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use hub_api::crds::{Flavour, all, cluster_profile};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -22,7 +23,7 @@ use crate::process::{Gates, Means, start};
 use crate::world::World;
 
 /// How the controllers are spread over processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Layout {
     /// All controllers in one process.
     One,
@@ -47,12 +48,23 @@ impl Layout {
     }
 }
 
-/// The setup of the hub and its processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// [`Flavour`], as a recorded schedule names it.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Flavour")]
+enum FlavourName {
+    Map,
+    Atomic,
+    V1alpha2,
+}
+
+/// The setup of the hub and its processes; what a recorded schedule leaves out is as in [`Setting::PLAIN`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Setting {
     /// How the controllers are spread over processes.
     pub layout: Layout,
     /// The CRD of ClusterProfile.
+    #[serde(with = "FlavourName")]
     pub profiles: Flavour,
     /// How the processes find Secrets, and whether they take part in leader election.
     pub means: Means,
@@ -62,6 +74,12 @@ pub struct Setting {
     pub consumers: bool,
     /// Whether there is a user server, in a process of its own.
     pub user_server: bool,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self::PLAIN
+    }
 }
 
 impl Setting {
@@ -89,7 +107,7 @@ impl Setting {
 }
 
 /// The input of a run. The same schedule always leads to the same requests.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Decides every delay.
     pub seed: u64,

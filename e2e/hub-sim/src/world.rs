@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use parking_lot::{Mutex, MutexGuard};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -116,7 +117,7 @@ pub struct PartialFailure {
 }
 
 /// How the requests of a [`PartialFailure`] fail. The server executes none of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureMode {
     /// 500: the webhook cannot be called.
     Internal,
@@ -165,7 +166,7 @@ impl PartialFailure {
 }
 
 /// How a request fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {
     /// 429 with a Retry-After of up to five seconds.
     Throttled,

@@ -9,21 +9,18 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use hub_core::entry::{Caller, Refusal};
 use hub_sim::actor::Actor;
-use hub_sim::certificates::{ONE, TWO};
 use hub_sim::consumers::Permissions;
-use hub_sim::hub::{COPIES_ROLE, MANAGER, PROFILES};
+use hub_sim::hub::{COPIES_ROLE, MANAGER};
 use hub_sim::monitor::ProcessId;
 use hub_sim::operation::{ObjectTenant, Operation as O, Others, ProfileTenant, SecretTenant};
 use hub_sim::oracle;
-use hub_sim::process::{Gates, Means, OVERLAP, start};
+use hub_sim::process::{Gates, Means, start};
 use hub_sim::schedule::{Hubs, Setting};
 use hub_sim::world::{FailureMode, Fault, World};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use user_server::{Admission, Session};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -109,55 +106,6 @@ impl Stage {
         assert_eq!(oracle::differences(&state.server, &state.monitor), [""; 0]);
         assert_eq!(state.monitor.violations, [""; 0]);
     }
-}
-
-/// The entry of cluster-proxy's own controller, which publishes the whole content of the serving Secret.
-fn theirs(certificates: &str) -> Value {
-    json!([{ "name": "open-cluster-management", "cluster": {
-        "server": "https://cluster-proxy-addon-user.proxy:9092/a",
-        "certificate-authority-data": STANDARD.encode(certificates),
-        "extensions": [{
-            "name": "client.authentication.k8s.io/exec",
-            "extension": { "clusterName": "a" },
-        }],
-    } }])
-}
-
-#[tokio::test(start_paused = true)]
-async fn access_providers_that_cluster_proxys_own_controller_undoes_are_written_ever_more_rarely_and_reported()
- {
-    let stage = Stage::new();
-    let (ocm, rival) = (Actor::new(&stage.world, "ocm"), Actor::new(&stage.world, "cluster-proxy"));
-    // Not only the certificate of the authority.
-    let served = format!("# of the user server\n{ONE}");
-    let secret = ["secrets", "proxy", "cluster-proxy-user-serving-cert"];
-    ocm.patch(secret[0], secret[1], secret[2], &json!({ "stringData": { "tls.crt": served } }));
-    stage.start(Gates::PROFILES);
-    sleep(10 * SECOND).await;
-    let (ours, theirs) = (stage.providers("team", "a"), theirs(&served));
-    assert!(ours.is_array() && ours != theirs, "{ours}");
-
-    // It writes its entry after every write of a profile.
-    let contest = async |time: Duration| {
-        let before = stage.requests("PATCH", PROFILES);
-        for _ in 0..time.as_secs() {
-            if stage.providers("team", "a") != theirs {
-                rival.patch_status("clusterprofiles", "team", "a", &json!({ "accessProviders": theirs }));
-            }
-            sleep(SECOND).await;
-        }
-        stage.requests("PATCH", PROFILES) - before
-    };
-    let first = contest(10 * MINUTE).await;
-    assert!(first <= 15, "{first} writes");
-    assert!(stage.told("WriteRefused") >= 1);
-    let later = contest(60 * MINUTE).await;
-    assert!((10..=13).contains(&later), "one write in five minutes, not {later}");
-
-    // It does not work any more.
-    sleep(6 * MINUTE).await;
-    assert_eq!(stage.providers("team", "a"), ours);
-    stage.assert_right();
 }
 
 #[tokio::test(start_paused = true)]
@@ -253,180 +201,6 @@ async fn open_requests_stay_if_the_kind_can_be_read_again_before_the_five_minute
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_kind_that_permissions_rest_on_cannot_be_read_none_is_added_and_then_all_are() {
-    // Bindings, RoleBindings and ClusterRoles.
-    for kind in [2, 6, 7] {
-        let stage = Stage::with(Setting { means: Means { granted: true, leases: false }, ..Setting::PLAIN });
-        stage.perform([O::Unbind(1, 1)]);
-        stage.start(Gates::ALL);
-        sleep(10 * SECOND).await;
-        stage.perform([O::Unread(kind, FailureMode::Denied)]);
-        sleep(2 * MINUTE).await;
-        stage.perform([O::Bind(1, 1), O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
-        sleep(MINUTE).await;
-        assert!(!stage.exists("rolebindings", "other", COPIES_ROLE), "{kind}");
-        stage.perform([O::Reread]);
-        sleep(MINUTE).await;
-        assert!(stage.exists("rolebindings", "other", COPIES_ROLE), "{kind}");
-        stage.assert_right();
-    }
-}
-
-/// Starts the processes, waits until they rest, and lets `happens` lead to a create at this path whose response is lost;
-/// its object is shown late.
-async fn a_create_without_a_response(
-    stage: impl Fn() -> Stage,
-    gates: Gates,
-    happens: O,
-    path: &str,
-) -> Stage {
-    // In some of these moments, the create is on its way.
-    for milliseconds in 0..20 {
-        let stage = stage();
-        stage.start(gates);
-        sleep(10 * SECOND).await;
-        stage.perform([happens]);
-        sleep(Duration::from_millis(milliseconds)).await;
-        stage.perform([O::Fail(Fault::Lost, 1), O::Stall(20)]);
-        sleep(5 * MINUTE).await;
-        if stage.requests("POST", path) > 1 {
-            return stage;
-        }
-    }
-    panic!("no create was repeated");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_object_of_a_consumer_whose_creation_got_no_response_is_no_refused_write() {
-    let stage = || {
-        let stage = Stage::with_consumers();
-        stage.perform([O::MoveCluster(1, None)]);
-        stage
-    };
-    for path in ["/managedserviceaccounts", "/manifestworks", "/multikueueclusters"] {
-        let gates = Gates { consumers: true, ..Gates::NONE };
-        let stage = a_create_without_a_response(stage, gates, O::MoveCluster(1, Some(1)), path).await;
-        assert_eq!(stage.told("WriteRefused"), 0, "{path}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_copy_whose_creation_got_no_response_is_no_refused_write() {
-    let stage = || {
-        let stage = Stage::new();
-        stage.perform([O::CreateAccount(0, 0)]);
-        stage
-    };
-    let path = "/namespaces/team/secrets";
-    let stage = a_create_without_a_response(stage, Gates::ALL, O::Report(0, 0, 0), path).await;
-    assert_eq!(stage.told("WriteRefused"), 0);
-    stage.assert_right();
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_entry_is_published_in_a_new_profile_while_the_trust_anchors_cannot_be_read() {
-    let stage = Stage::new();
-    stage.start(Gates::PROFILES);
-    sleep(10 * SECOND).await;
-    let kept = stage.providers("team", "a");
-    assert!(kept.is_array());
-    stage.perform([O::Serve(0, None)]);
-    sleep(SECOND).await;
-    stage.perform([O::CreateCluster(2), O::MoveCluster(2, Some(0)), O::Addon(2, true)]);
-    sleep(MINUTE).await;
-    assert!(stage.exists("clusterprofiles", "team", "east"));
-    assert_eq!((stage.providers("team", "a"), stage.providers("team", "east")), (kept, Value::Null));
-    stage.perform([O::Serve(0, Some(0))]);
-    sleep(SECOND).await;
-    assert!(stage.providers("team", "east").is_array());
-    stage.assert_right();
-}
-
-#[tokio::test(start_paused = true)]
-async fn trust_anchors_that_were_replaced_while_no_process_ran_stay_published_for_the_overlap() {
-    let stage = Stage::new();
-    let first = stage.start(Gates::PROFILES);
-    sleep(10 * SECOND).await;
-    stage.world.kill(first);
-    stage.perform([O::Serve(0, Some(1))]);
-    stage.start(Gates::PROFILES);
-    sleep(OVERLAP / 2).await;
-    // From now on, the proxy cannot be reached. It was seen with the old certificate at first.
-    stage.world.lock().network.proxy.clear();
-    sleep(OVERLAP).await;
-    assert_eq!(published(&stage), (true, true));
-    sleep(OVERLAP).await;
-    assert_eq!(published(&stage), (false, true));
-    stage.assert_right();
-}
-
-/// Whether the trust anchors one and two are published.
-fn published(stage: &Stage) -> (bool, bool) {
-    let providers = stage.providers("team", "a");
-    let text = providers[0]["cluster"]["certificate-authority-data"].as_str().unwrap();
-    let text = String::from_utf8(STANDARD.decode(text).unwrap()).unwrap();
-    (text.contains(ONE.trim()), text.contains(TWO.trim()))
-}
-
-#[tokio::test(start_paused = true)]
-async fn replaced_trust_anchors_are_withdrawn_when_the_proxy_serves_with_the_new_certificate() {
-    let stage = Stage::new();
-    stage.start(Gates::PROFILES);
-    sleep(30 * SECOND).await;
-    stage.perform([O::Serve(0, Some(1))]);
-    // The proxy reloads its certificate after 15 seconds, and ten handshakes have to show the new one.
-    sleep(20 * SECOND).await;
-    assert_eq!(published(&stage), (true, true));
-    // One of two replicas still serves with the old one.
-    stage.world.lock().network.proxy.insert("proxy", ONE);
-    sleep(4 * SECOND).await;
-    stage.world.lock().network.proxy.insert("proxy", TWO);
-    sleep(16 * SECOND).await;
-    assert_eq!(published(&stage), (true, true));
-    sleep(8 * SECOND).await;
-    assert_eq!(published(&stage), (false, true));
-    stage.assert_right();
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_the_provisioner_lacks_is_reported_and_withdraws_or_keeps_entries() {
-    let stage = Stage::new();
-    stage.perform([O::Configure(None), O::Serve(0, None)]);
-    stage.start(Gates::PROFILES);
-    sleep(10 * SECOND).await;
-    assert_eq!((stage.told("NoProxyConfiguration"), stage.told("NoTrustAnchor")), (1, 0));
-    stage.perform([O::Configure(Some(0))]);
-    sleep(10 * SECOND).await;
-    assert_eq!((stage.told("NoTrustAnchor"), stage.providers("team", "a")), (1, Value::Null));
-    stage.perform([O::Serve(0, Some(0))]);
-    sleep(10 * SECOND).await;
-    assert!(stage.providers("team", "a").is_array());
-    stage.perform([O::Addon(0, false)]);
-    sleep(10 * SECOND).await;
-    assert_eq!(stage.providers("team", "a"), Value::Null);
-    stage.perform([O::Addon(0, true)]);
-    sleep(10 * SECOND).await;
-    assert!(stage.providers("team", "a").is_array());
-    stage.perform([O::Configure(None)]);
-    sleep(10 * SECOND).await;
-    assert_eq!(stage.providers("team", "a"), Value::Null);
-    stage.assert_right();
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_entry_whose_addon_was_removed_while_no_process_ran_is_withdrawn() {
-    let stage = Stage::new();
-    let first = stage.start(Gates::PROFILES);
-    sleep(10 * SECOND).await;
-    stage.world.kill(first);
-    stage.perform([O::Addon(0, false)]);
-    stage.start(Gates::PROFILES);
-    sleep(10 * SECOND).await;
-    assert_eq!(stage.providers("team", "a"), Value::Null);
-    stage.assert_right();
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_entry_is_withdrawn_when_the_crd_of_its_configuration_is_removed_whether_or_not_a_process_runs() {
     for runs in [true, false] {
         let stage = Stage::new();
@@ -444,22 +218,6 @@ async fn an_entry_is_withdrawn_when_the_crd_of_its_configuration_is_removed_whet
         assert_eq!((stage.told("NoProxyConfiguration"), stage.providers("team", "a")), (1, Value::Null));
         stage.assert_right();
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn access_ends_with_its_grant_although_the_account_has_changed_and_cannot_be_read() {
-    let stage = Stage::with_consumers();
-    stage.start(Gates { consumers: true, ..Gates::NONE });
-    sleep(10 * SECOND).await;
-    stage.world.lock().network.forbidden.push(("GET", "managedserviceaccounts"));
-    stage.perform([O::Disconnect]);
-    sleep(MINUTE).await;
-    // The agent reports a token.
-    stage.perform([O::Agents, O::Unbind(0, 0)]);
-    sleep(5 * SECOND).await;
-    assert!(!stage.exists("managedserviceaccounts", "a", "c"));
-    assert!(!stage.exists("manifestworks", "a", "hub-addons-consumer-c"));
-    assert_eq!(stage.world.lock().monitor.violations, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -553,37 +311,6 @@ async fn a_role_binding_that_has_taken_the_name_of_ours_does_not_keep_a_copy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_role_binding_is_created_in_a_namespace_that_is_gone() {
-    const BINDINGS: &str = "/namespaces/team/rolebindings";
-    let (stage, _) = a_copy_with_limited_permissions().await;
-    stage.perform([O::EndNamespace(0), O::Collect]);
-    sleep(MINUTE).await;
-    stage.perform([O::Collect]);
-    let before = stage.requests("POST", BINDINGS);
-    sleep(10 * MINUTE).await;
-    stage.perform([O::CreateNamespace(0)]);
-    sleep(10 * MINUTE).await;
-    assert_eq!(stage.requests("POST", BINDINGS), before);
-    assert!(!stage.exists("rolebindings", "team", COPIES_ROLE));
-    stage.perform([O::Bind(0, 0)]);
-    sleep(10 * SECOND).await;
-    assert!(stage.exists("rolebindings", "team", COPIES_ROLE));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_copy_ends_with_its_account_although_the_token_still_exists() {
-    let stage = Stage::new();
-    stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
-    stage.start(Gates::ALL);
-    sleep(10 * SECOND).await;
-    assert!(stage.exists("secrets", "team", "a-c"));
-    // The garbage collector does not run.
-    stage.perform([O::DeleteAccount(0, 0)]);
-    sleep(SECOND).await;
-    assert!(stage.exists("secrets", "a", "c") && !stage.exists("secrets", "team", "a-c"));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_problem_is_told_on_the_account_when_it_has_lasted_and_its_end_at_once_each_time() {
     let stage = Stage::new();
     stage.start(Gates::ALL);
@@ -624,37 +351,6 @@ async fn a_missing_profile_is_told_later_while_many_others_are_being_created_in_
         sleep(20 * SECOND).await;
         assert!(stage.is_told_on_account("a", "c"));
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn of_refused_copies_the_first_that_is_accepted_releases_the_others() {
-    let stage = Stage::new();
-    stage.perform([O::CreateCluster(2), O::Refuse(0, true)]);
-    for cluster in 0..3 {
-        stage.perform([O::MoveCluster(cluster, Some(0))]);
-        stage.perform(
-            [0, 1].into_iter().flat_map(|it| [O::CreateAccount(cluster, it), O::Report(cluster, it, 0)]),
-        );
-    }
-    stage.start(Gates::ALL);
-    sleep(MINUTE).await;
-    // The account `c` of `a-b` and `b-c` of `a` have one name.
-    let copies = ["a-c", "a-b-c", "a-b-b-c", "east-c", "east-b-c"];
-    let there = || copies.iter().filter(|name| stage.exists("secrets", "team", name)).count();
-    assert_eq!((there(), stage.requests("GET", "/namespaces/team/secrets/")), (0, 0));
-    let tries = stage.requests("POST", "/namespaces/team/secrets");
-    assert!((12..=60).contains(&tries), "{tries} tries in a minute");
-    stage.perform([O::Refuse(0, false)]);
-    timeout(16 * SECOND, async {
-        while there() == 0 {
-            sleep(SECOND / 100).await;
-        }
-    })
-    .await
-    .unwrap();
-    sleep(SECOND / 2).await;
-    assert_eq!(there(), copies.len());
-    stage.assert_right();
 }
 
 /// A copy beside a syncer only: no process restores its profile or the permission.
@@ -824,41 +520,6 @@ async fn a_profile_that_is_read_as_another_client_deletes_it_is_created() {
         assert!(stage.exists("clusterprofiles", "team", "a"), "{milliseconds} ms");
         stage.assert_right();
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn objects_of_kueue_that_cannot_be_listed_are_reported_and_a_refused_write_is_reported_as_such() {
-    let joins = [O::CreateCluster(2), O::MoveCluster(2, Some(1))];
-    let stage = Stage::with_consumers();
-    stage.start(Gates { consumers: true, ..Gates::ALL });
-    sleep(10 * SECOND).await;
-    stage.world.lock().network.forbidden.push(("PATCH", "multikueueconfigs"));
-    stage.perform(joins);
-    sleep(MINUTE).await;
-    assert_eq!((stage.told("WriteRefused"), stage.told("KindUnreadable")), (1, 0));
-    stage.perform([O::Permit, O::RemoveCrd(3), O::Collect, O::MoveCluster(2, None)]);
-    sleep(2 * MINUTE).await;
-    assert_eq!(stage.told("KindUnreadable"), 1);
-    stage.perform([O::RestoreCrds]);
-    sleep(10 * MINUTE).await;
-    stage.perform([O::Agents]);
-    sleep(MINUTE).await;
-    stage.assert_right();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stripped_copy_whose_deletion_was_refused_is_deleted_later() {
-    let stage = Stage::new();
-    stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
-    stage.start(Gates::ALL);
-    sleep(10 * SECOND).await;
-    stage.world.lock().network.forbidden.push(("DELETE", "secrets"));
-    stage.perform([O::Secret(0, 0, 0, SecretTenant::Disown), O::Unbind(0, 0)]);
-    sleep(MINUTE).await;
-    assert!(stage.exists("secrets", "team", "a-c"));
-    stage.perform([O::Permit]);
-    sleep(10 * SECOND).await;
-    assert!(!stage.exists("secrets", "team", "a-c"));
 }
 
 #[tokio::test(start_paused = true)]

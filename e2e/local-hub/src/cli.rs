@@ -1,7 +1,6 @@
 //! The commands of `local-hub`, and shared code.
 
 mod end;
-mod field;
 mod pods;
 mod ready;
 mod report_token;
@@ -25,7 +24,6 @@ enum Command {
     UserServer(user_server::Options),
     ReportToken(report_token::ReportToken),
     Pods(pods::Options),
-    Field(field::Options),
 }
 
 impl Cli {
@@ -36,7 +34,6 @@ impl Cli {
             Command::UserServer(options) => options.run().await,
             Command::ReportToken(report) => report.run().await,
             Command::Pods(options) => options.run().await,
-            Command::Field(options) => options.run().await,
         }
     }
 }

@@ -32,7 +32,7 @@ pub use self::cluster_proxy::{ClusterProxy, HOME, install_chart};
 
 /// Timeout for Pods, which copy their images first.
 const PATIENCE: Duration = Duration::from_mins(4);
-/// An image on the nodes of clusters, for Pods to which commands and ports lead (`e2e/node/streams`).
+/// An image on the nodes of clusters, for Pods to which commands and ports lead (`e2e/kubernetes/streams`).
 pub const STREAMS: &str = "registry.example.com/streams:field";
 /// The name by which clusters reach the hub, and the port.
 const HUB: (&str, u16) = ("hub.example", 6443);

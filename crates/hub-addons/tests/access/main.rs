@@ -5,7 +5,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod cost;
 mod entry;
 mod server;
 mod sources;

@@ -7,10 +7,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use crate::support::command::{hub_addons, kubectl_clusterprofile};
-use crate::support::proxy::{
-    self, HOME, TEAM, addon, anchors_in, configuration, has_written, hub, project, provisioner, serving,
-};
-use crate::support::shown::{profile, provider};
+use crate::support::proxy::{self, HOME, TEAM, anchors_in, has_written, hub, project, provisioner, serving};
+use crate::support::shown::profile;
 use crate::support::{Addons, Hub, WHOLE_FLEET, world};
 use local_hub::ocm::ManagedCluster;
 use local_hub::{
@@ -162,29 +160,4 @@ async fn a_published_server_that_clients_refuse_is_reported_until_it_is_in_order
     is_checked(&addons, "unreachable").await;
     addons.measures(findings, 1.0).await;
     addons.measures(expiry, 0.0).await;
-}
-
-#[tokio::test]
-async fn the_host_that_only_the_serving_certificate_names_is_published() {
-    let authority = ServingAuthority::new("service-ca").unwrap();
-    // As OpenShift's service CA issues it.
-    let host = format!("cluster-proxy-addon-user.{HOME}.svc");
-    let leaf = authority.issue([host.clone(), format!("{host}.cluster.local")]).unwrap();
-    let hub = hub(Flavour::Map).await;
-    for namespace in [HOME, "c1"] {
-        ocm::namespace(namespace).create(&hub.ocm).await.unwrap();
-    }
-    world::create(&hub.ocm, [serving(HOME, leaf.tls_crt()), configuration(HOME), addon("c1")]).await;
-    project(&hub, &["c1"]).await;
-    let addons = provisioner(&hub, &[]).await;
-    let leads_to = async |server: &str| {
-        let is_there = |shown: &Value| provider(shown, proxy::NAME)["cluster"]["server"] == server;
-        profile(&hub.ocm, (TEAM, "c1"), "leads to this server", is_there).await
-    };
-    leads_to(&format!("https://{host}:9092/c1")).await;
-    // OCM's names both, and then the shorter one is published.
-    let both = [proxy::server(HOME, "c1").replace("https://", "").replace(":9092/c1", ""), host];
-    renew(&hub, &authority.issue(both).unwrap()).await;
-    leads_to(&proxy::server(HOME, "c1")).await;
-    has_written(&addons, 2).await;
 }

@@ -8,12 +8,12 @@ use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{HubBuilder, LocalHub, Requests, eventually};
 use serde_json::{Value, json};
 
+use crate::support::cluster_permission::{cluster_permission, install_first_cluster_permission};
 use crate::support::placement::{decision, decisions, install_placement_decisions, sig_decision};
-use crate::support::world::{self, get, merge};
+use crate::support::world::{self, get, merge, told};
 use crate::support::{Addons, Hub, SOON, USER, rights};
+use crate::{GATE, cluster};
 
-const GATE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
-                    ClusterProfileCredSyncer=false,ClusterProfileConsumers=true";
 const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access\"}";
 const TEAM: &str = "team";
 
@@ -32,11 +32,6 @@ fn account(cluster: &str) -> Object {
 fn work(cluster: &str) -> Object {
     let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
     Object::new(gvk, "manifestworks", Some(cluster), "hub-addons-consumer-app")
-}
-
-async fn cluster(client: &Client, name: &str, set: &str) {
-    world::ensure_namespace(client, name).await;
-    ManagedCluster::named(name).in_set(set).create(client).await.unwrap();
 }
 
 async fn hub_with(builder: HubBuilder) -> Hub {
@@ -123,68 +118,6 @@ async fn a_cluster_takes_two_writes_the_account_first_and_a_restart_none() {
     let warm = writes(&hub.audit().since(&mark).await.unwrap());
     assert_eq!(targets(&warm), ["create managedserviceaccounts later", "create manifestworks later"]);
     assert_eq!(get(&hub.ocm, &account("elsewhere")).await, None);
-}
-
-#[tokio::test]
-async fn a_cluster_that_leaves_loses_the_account_and_then_its_permissions() {
-    let hub = hub().await;
-    for name in ["c1", "c2", "c3"] {
-        cluster(&hub.ocm, name, "s").await;
-    }
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let addons = start(&hub).await;
-    for name in ["c1", "c2", "c3"] {
-        equipped(&hub.ocm, name).await;
-    }
-    let in_order = |cluster: &str| {
-        [format!("delete managedserviceaccounts {cluster}"), format!("delete manifestworks {cluster}")]
-    };
-
-    // It moves to another set.
-    let mark = hub.audit().mark().await.unwrap();
-    ManagedCluster::named("c1").in_set("other").update(&hub.ocm).await.unwrap();
-    bare(&hub.ocm, "c1").await;
-    assert_eq!(targets(&writes(&hub.audit().since(&mark).await.unwrap())), in_order("c1"));
-    // It is detached.
-    let mark = hub.audit().mark().await.unwrap();
-    world::delete(&hub.ocm, &ManagedCluster::named("c2").into()).await;
-    bare(&hub.ocm, "c2").await;
-    assert_eq!(targets(&writes(&hub.audit().since(&mark).await.unwrap())), in_order("c2"));
-    // The binding ends, and comes again.
-    let mark = hub.audit().mark().await.unwrap();
-    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
-    bare(&hub.ocm, "c3").await;
-    assert_eq!(targets(&writes(&hub.audit().since(&mark).await.unwrap())), in_order("c3"));
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    equipped(&hub.ocm, "c3").await;
-
-    // What ended while it did not run ends when it starts.
-    addons.stop().await;
-    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
-    let _addons = start(&hub).await;
-    bare(&hub.ocm, "c3").await;
-}
-
-#[tokio::test]
-async fn a_tenant_who_edits_bindings_gets_nothing_that_is_not_granted() {
-    let hub = hub().await;
-    cluster(&hub.ocm, "mine", "s").await;
-    cluster(&hub.ocm, "secret", "other").await;
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let addons = start(&hub).await;
-    equipped(&hub.ocm, "mine").await;
-    // A binding that OCM does not declare bound, and the own one, which then names another set.
-    ocm::unbound(TEAM, "other").create(&hub.ocm).await.unwrap();
-    merge(&hub.ocm, &ocm::bound(TEAM, "s"), &json!({ "spec": { "clusterSet": "other" } })).await;
-    bare(&hub.ocm, "mine").await;
-    // A profile that somebody makes grants nothing either.
-    world::profile_of("open-cluster-management", TEAM, "secret").create(&hub.ocm).await.unwrap();
-    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    equipped(&hub.ocm, "mine").await;
-    addons.measures(IDLE, 0.0).await;
-    assert_eq!(get(&hub.ocm, &account("secret")).await, None);
-    assert_eq!(get(&hub.ocm, &work("secret")).await, None);
 }
 
 #[tokio::test]
@@ -402,4 +335,16 @@ fn extended(base: &Value, patch: &Value) -> Value {
     let mut spec = base.clone();
     spec.as_object_mut().unwrap().extend(patch.as_object().unwrap().clone());
     spec
+}
+
+#[tokio::test]
+async fn a_version_of_cluster_permission_that_drops_bindings_is_reported() {
+    let hub = hub().await;
+    hub.grant(USER, rights::cluster_permissions(&["app"])).await.unwrap();
+    install_first_cluster_permission(&hub).await;
+    cluster(&hub.ocm, "c1", "s").await;
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let _addons = Addons::beside(&hub, &[GATE, PERMIT, "--consumer-permissions=ClusterPermission"]).await;
+    let note = told(&hub.ocm, &cluster_permission("c1", "app"), "WriteRefused").await;
+    assert!(note.contains("clusterpermissions c1/hub-addons-consumer-app"), "{note}");
 }

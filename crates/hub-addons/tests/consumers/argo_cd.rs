@@ -8,15 +8,14 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::Client;
-use local_hub::ocm::{self, ManagedCluster, Object};
+use local_hub::ocm::{self, Object};
 use local_hub::{LocalHub, Mark, eventually};
 use serde_json::{Value, json};
 
-use crate::support::world::{self, get, merge, merge_status, profile_of, told};
+use crate::GATE;
+use crate::support::world::{self, get, merge, merge_status, profile_of};
 use crate::support::{Addons, Hub, SOON, USER, rights};
 
-const GATE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
-                    ClusterProfileCredSyncer=false,ClusterProfileConsumers=true";
 const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access\"}";
 const ARGO_CD: &str = "argocd";
 const MANAGER: &str = "open-cluster-management";
@@ -50,8 +49,7 @@ async fn publishes(client: &Client, cluster: &str, anchors: &str) {
 
 /// A granted cluster with its profile, as the controllers of profiles write it.
 async fn joins(client: &Client, cluster: &str) {
-    world::ensure_namespace(client, cluster).await;
-    ManagedCluster::named(cluster).in_set("s").create(client).await.unwrap();
+    crate::cluster(client, cluster, "s").await;
     world::create(client, [profile(cluster)]).await;
     publishes(client, cluster, "anchors").await;
 }
@@ -146,20 +144,4 @@ async fn a_cluster_secret_follows_the_grant_and_the_profile() {
         world::gone(&hub.ocm, &secret(cluster)).await;
     }
     addons.stop().await;
-}
-
-#[tokio::test]
-async fn a_cluster_secret_of_another_name_for_the_same_cluster_delays_ours_until_it_is_gone() {
-    let hub = hub().await;
-    let theirs = Object::new(("", "v1", "Secret"), "secrets", Some(ARGO_CD), "of-gitopscluster")
-        .label("argocd.argoproj.io/secret-type", "cluster")
-        .field("stringData", json!({ "name": "c1", "server": "https://elsewhere" }));
-    world::create(&hub.ocm, [theirs.clone()]).await;
-    joins(&hub.ocm, "c1").await;
-    let _addons = start(&hub).await;
-    let note = told(&hub.ocm, &secret("c1"), "ForeignClusterSecret").await;
-    assert!(note.contains("Secret of-gitopscluster"), "{note}");
-    assert_eq!(get(&hub.ocm, &secret("c1")).await, None);
-    world::delete(&hub.ocm, &theirs).await;
-    leads(&hub.ocm, "c1", "anchors").await;
 }

@@ -8,5 +8,17 @@ mod support;
 
 mod accounts;
 mod argo_cd;
-mod cluster_permissions;
 mod multikueue;
+
+use kube::Client;
+use local_hub::ocm::ManagedCluster;
+
+/// The gate of consumer access alone.
+const GATE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
+                    ClusterProfileCredSyncer=false,ClusterProfileConsumers=true";
+
+/// A cluster in a set, with its namespace.
+async fn cluster(client: &Client, name: &str, set: &str) {
+    support::world::ensure_namespace(client, name).await;
+    ManagedCluster::named(name).in_set(set).create(client).await.expect("a cluster");
+}

@@ -6,14 +6,13 @@
 use kube::Client;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{LocalHub, Mark, eventually};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::kueue::{install_kueue, multi_kueue_cluster, multi_kueue_config};
 use crate::support::world::{self, get, merge, merge_status, told};
 use crate::support::{Addons, Hub, SOON, USER, rights};
+use crate::{GATE, cluster};
 
-const GATE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
-                    ClusterProfileCredSyncer=false,ClusterProfileConsumers=true";
 const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access\"}";
 const KUEUE: &str = "kueue-system";
 
@@ -25,19 +24,10 @@ async fn hub() -> Hub {
 }
 
 async fn start(hub: &Hub) -> Addons {
-    start_with(hub, &json!([{ "name": "multikueue" }])).await
-}
-
-async fn start_with(hub: &Hub, configs: &Value) -> Addons {
-    let kueue = json!({ "configs": configs });
+    let kueue = json!({ "configs": [{ "name": "multikueue" }] });
     let spec = json!({ "identity": "Copy", "serviceAccountNames": ["kueue"], "multiKueue": kueue });
     world::ensure(&hub.ocm, &ocm::cluster_access(KUEUE, "multikueue", &spec)).await;
     Addons::beside(hub, &[GATE]).await
-}
-
-async fn cluster(client: &Client, name: &str) {
-    world::ensure_namespace(client, name).await;
-    ManagedCluster::named(name).in_set("s").create(client).await.unwrap();
 }
 
 /// Waits until the MultiKueueConfig lists these clusters and no others, and each has its MultiKueueCluster.
@@ -71,7 +61,7 @@ async fn each_granted_cluster_takes_one_write_the_list_one_more_and_a_restart_no
     let hub = hub().await;
     install_kueue(&hub).await;
     for name in ["c1", "c2", "c3"] {
-        cluster(&hub.ocm, name).await;
+        cluster(&hub.ocm, name, "s").await;
     }
     ocm::bound(KUEUE, "s").create(&hub.ocm).await.unwrap();
     let mark = hub.audit().mark().await.unwrap();
@@ -83,7 +73,7 @@ async fn each_granted_cluster_takes_one_write_the_list_one_more_and_a_restart_no
 
     let mark = hub.audit().mark().await.unwrap();
     let addons = start(&hub).await;
-    cluster(&hub.ocm, "c4").await;
+    cluster(&hub.ocm, "c4", "s").await;
     listed(&hub.ocm, &["c1", "c2", "c3", "c4"]).await;
     addons.measures(IDLE, 0.0).await;
     assert_eq!(writes(&hub, &mark).await.len(), 2);
@@ -117,7 +107,7 @@ async fn each_granted_cluster_takes_one_write_the_list_one_more_and_a_restart_no
 #[tokio::test]
 async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_picked_up_when_it_comes() {
     let hub = hub().await;
-    cluster(&hub.ocm, "c1").await;
+    cluster(&hub.ocm, "c1", "s").await;
     ocm::bound(KUEUE, "s").create(&hub.ocm).await.unwrap();
     let mark = hub.audit().mark().await.unwrap();
     let addons = start(&hub).await;
@@ -137,21 +127,4 @@ async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_pick
     install_kueue(&hub).await;
     listed(&hub.ocm, &["c1"]).await;
     addons.measures("hub_addons_findings{reason=\"KindUnreadable\"}", 0.0).await;
-}
-
-#[tokio::test]
-async fn while_a_cluster_has_the_name_of_the_consumers_namespace_the_consumer_has_no_access() {
-    let hub = hub().await;
-    install_kueue(&hub).await;
-    cluster(&hub.ocm, "c1").await;
-    ocm::bound(KUEUE, "s").create(&hub.ocm).await.unwrap();
-    let _addons = start(&hub).await;
-    listed(&hub.ocm, &["c1"]).await;
-    let of_that_name = ManagedCluster::named(KUEUE);
-    of_that_name.clone().create(&hub.ocm).await.unwrap();
-    world::gone(&hub.ocm, &multi_kueue_config("multikueue")).await;
-    world::gone(&hub.ocm, &multi_kueue_cluster("c1")).await;
-    world::gone(&hub.ocm, &ocm::managed_service_account("c1", "multikueue")).await;
-    world::delete(&hub.ocm, &of_that_name.into()).await;
-    listed(&hub.ocm, &["c1"]).await;
 }

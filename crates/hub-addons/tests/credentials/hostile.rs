@@ -10,15 +10,15 @@
 use crate::support::SOON;
 use crate::support::credentials::{
     OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM, caught_up, copied, copy, hub, name_of, profile, rotated,
-    scene, secret, syncer, team, token, withdrawn, withheld,
+    scene, secret, syncer, team, token, withdrawn,
 };
-use crate::support::world::{create, delete, get, merge};
+use crate::support::world::{delete, get, merge};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use local_hub::Flavour;
 use local_hub::eventually;
-use local_hub::ocm::{self, Object};
+use local_hub::ocm;
 use serde_json::{Value, json};
 
 /// Removes everything that identifies a copy, including the API server's record of its writer.
@@ -156,43 +156,4 @@ async fn a_secret_prepared_while_no_syncer_ran_never_gets_a_token() {
     assert_ne!(uid(&shown), uid(&before));
     assert_eq!(shown["metadata"]["annotations"].as_object().unwrap().len(), 3, "{shown}");
     addons.stop().await;
-}
-
-#[tokio::test]
-async fn a_delete_that_a_policy_refuses_is_reported_and_made_up_for_within_seconds() {
-    let scene = scene(Flavour::Map).await;
-    team(&scene.ocm, "sticky", &["sticky-1"]).await;
-    let token = token("sticky-1", "app");
-    token.create(&scene.ocm).await.unwrap();
-    copied(&scene.ocm, "sticky", &token).await;
-    let gvk = |kind| ("admissionregistration.k8s.io", "v1", kind);
-    let rule = json!({
-        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["secrets"],
-    });
-    let spec = json!({
-        "matchConstraints": { "resourceRules": [rule] },
-        "validations": [{ "expression": "request.namespace != 'sticky'", "message": "it stays" }],
-    });
-    let policy = Object::new(gvk("ValidatingAdmissionPolicy"), "validatingadmissionpolicies", None, "sticky")
-        .field("spec", spec);
-    let binding = Object::new(
-        gvk("ValidatingAdmissionPolicyBinding"),
-        "validatingadmissionpolicybindings",
-        None,
-        "sticky",
-    )
-    .field("spec", json!({ "policyName": "sticky", "validationActions": ["Deny"] }));
-    create(&scene.ocm, [policy.clone(), binding.clone()]).await;
-    eventually("the policy is effective", SOON, async || {
-        let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
-        let copy = copy("sticky", &token);
-        copy.api(&scene.ocm).delete(copy.name(), &params).await.is_err()
-    })
-    .await;
-    unbind(&scene.ocm, "sticky").await;
-    let message = withheld(&scene.ocm, &token, "DeleteRefused").await;
-    assert!(message.starts_with("sticky: the API server refuses to delete"), "{message}");
-    delete(&scene.ocm, &binding).await;
-    delete(&scene.ocm, &policy).await;
-    withdrawn(&scene.ocm, "sticky", &token).await;
 }

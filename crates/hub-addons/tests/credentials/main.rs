@@ -7,7 +7,6 @@ mod support;
 
 mod authority;
 mod collected;
-mod cost;
 mod hostile;
 mod memory;
 mod outages;

@@ -1,5 +1,5 @@
-//! The memory of the syncer's process after a tenant has filled its namespace with large Secrets, or a cluster's agent its
-//! own with large accounts, on a real hub.
+//! The memory of the syncer's process on a real hub full of Secrets: of others, and of a tenant who has filled its namespace
+//! with large ones.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -14,8 +14,8 @@ use local_hub::{LocalHub, eventually};
 use serde_json::json;
 
 use super::rights::{SUBJECT, install, permission};
-use crate::support::credentials::{SYNCED_FROM, SYNCER, copied, rotated, team, token};
-use crate::support::world::{create, get, merge};
+use crate::support::credentials::{SYNCED_FROM, SYNCER, copied, rotated, secret, team, token};
+use crate::support::world::{create, delete, get, merge};
 use crate::support::{Addons, Hub, SOON, rights};
 
 /// The maximum memory of a process at its start, in kibibytes, whatever the tenant stores.
@@ -27,10 +27,9 @@ const LARGE: usize = 900 * 1024;
 /// A size at which the Secrets are stored and read quickly, in bytes.
 const MIDDLE: usize = 64 * 1024;
 
-/// The size of a Secret. All are large only on request, since it takes long to store and read them.
+/// The size of a Secret. It takes long to store and read large ones.
 fn bytes(number: usize) -> usize {
-    let all = std::env::var_os("BAD_DAYS_LARGE_SECRETS").is_some();
-    if all || number.is_multiple_of(15) { LARGE } else { MIDDLE }
+    if number.is_multiple_of(15) { LARGE } else { MIDDLE }
 }
 
 /// The size of all Secrets, in bytes.
@@ -38,20 +37,23 @@ fn total() -> usize {
     (0..SECRETS).map(bytes).sum()
 }
 
-/// Fills a namespace with Secrets that carry the labels by which the syncer finds tokens and credentials.
-async fn fill(hub: &Hub, namespace: &str) {
-    let api: Api<Secret> = Api::namespaced(hub.ocm.clone(), namespace);
-    let labels: [(String, String); 2] =
-        [(TOKEN_LABEL, "true"), (SYNCED_FROM, "x")].map(|(key, value)| (key.into(), value.into()));
-    let secrets = futures::stream::iter(0..SECRETS).map(|number| {
-        let (api, labels) = (api.clone(), [labels[number % 2].clone()]);
+/// Creates Secrets, each in a namespace, with a label or none, and of a size in bytes.
+async fn fill<'a>(
+    hub: &Hub,
+    count: usize,
+    secret: impl Fn(usize) -> (&'a str, Option<(&'a str, &'a str)>, usize),
+) {
+    let secrets = futures::stream::iter(0..count).map(|number| {
+        let (namespace, label, bytes) = secret(number);
+        let api: Api<Secret> = Api::namespaced(hub.ocm.clone(), namespace);
+        let label = label.map(|(key, value)| (key.to_owned(), value.to_owned()));
         async move {
             let metadata = ObjectMeta {
-                name: Some(format!("large-{number}")),
-                labels: Some(labels.into()),
+                name: Some(format!("other-{number}")),
+                labels: Some(label.into_iter().collect()),
                 ..ObjectMeta::default()
             };
-            let data = [("token".to_owned(), ByteString(vec![b'x'; bytes(number)]))];
+            let data = [("token".to_owned(), ByteString(vec![b'x'; bytes]))];
             let secret = Secret { metadata, data: Some(data.into()), ..Secret::default() };
             api.create(&PostParams::default(), &secret).await
         }
@@ -94,15 +96,6 @@ async fn forge_permission(hub: &Hub, namespace: &str) {
     merge(&hub.ocm, &permission(namespace), &json!({ "metadata": { "ownerReferences": owner } })).await;
 }
 
-#[allow(clippy::print_stdout, reason = "hack/robustness.sh prints these lines")]
-fn report(access: &str, addons: &Addons) {
-    println!(
-        "| start with {access} | {SECRETS} Secrets of a tenant, {} MiB | peak of {} MiB |",
-        total() >> 20,
-        peak(addons) >> 10
-    );
-}
-
 #[tokio::test]
 async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaust_the_syncers_memory() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::syncer()).await;
@@ -113,13 +106,14 @@ async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaus
     let without_secrets = peak(&empty);
     empty.stop().await;
     create(&hub.ocm, [ocm::namespace("hostile")]).await;
-    fill(&hub, "hostile").await;
+    // With the labels by which the syncer finds tokens and copies.
+    let labels = [(TOKEN_LABEL, "true"), (SYNCED_FROM, "x")];
+    fill(&hub, SECRETS, |number| ("hostile", Some(labels[number % 2]), bytes(number))).await;
     let token = rotated(&token, 1);
     token.report(&hub.ocm).await.unwrap();
 
     let every_secret = Addons::beside(&hub, &[SYNCER]).await;
     copied(&hub.ocm, "team", &token).await;
-    report("access to every Secret", &every_secret);
     assert_bounded(&every_secret, without_secrets, total());
     every_secret.stop().await;
 
@@ -148,8 +142,39 @@ async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaus
         }) > 0
     })
     .await;
-    report("granted access", &granted);
     // Half of the Secrets have the label of copies. Tokens are read by name.
     assert_bounded(&granted, without_secrets, total() / 2);
     granted.stop().await;
+}
+
+/// The number and size of Secrets that are neither tokens nor copies: 20 MB in all, five times what they may add.
+const OTHERS: (usize, usize) = (2_500, 8 * 1024);
+
+#[tokio::test]
+async fn thousands_of_other_secrets_of_the_hub_never_enter_the_process() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::syncer()).await;
+    team(&hub.ocm, "team", &["team-1"]).await;
+    let token = token("team-1", "app");
+    token.create(&hub.ocm).await.unwrap();
+    let addons = Addons::beside(&hub, &[SYNCER]).await;
+    copied(&hub.ocm, "team", &token).await;
+    let most = peak(&addons) + 4 * 1024;
+    addons.stop().await;
+    // In a namespace without copies, and in one with copies.
+    create(&hub.ocm, [ocm::namespace("others")]).await;
+    fill(&hub, OTHERS.0, |number| (["others", "team"][number % 2], None, OTHERS.1)).await;
+
+    let addons = Addons::beside(&hub, &[SYNCER]).await;
+    let token = rotated(&token, 1);
+    token.report(&hub.ocm).await.unwrap();
+    copied(&hub.ocm, "team", &token).await;
+    assert!(peak(&addons) < most, "{} KiB", peak(&addons));
+    // Nor when they change.
+    delete(&hub.ocm, &secret("team", "other-1")).await;
+    let token = rotated(&token, 2);
+    token.report(&hub.ocm).await.unwrap();
+    copied(&hub.ocm, "team", &token).await;
+    assert!(!addons.log().contains("other-1"), "{}", addons.log());
+    assert!(peak(&addons) < most, "{} KiB", peak(&addons));
+    addons.stop().await;
 }

@@ -2,15 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use crate::support::credentials::{
-    QUEUE, SYNCER, copied, hub, profile, rotated, source, syncer, team, token, withdrawn,
-};
-use crate::support::world::{create, delete, merge};
-use crate::support::{Addons, Hub, SOON, rights};
+use crate::support::SOON;
+use crate::support::credentials::{QUEUE, hub, profile, syncer, team, token};
+use crate::support::world::{create, delete};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::rbac::v1::PolicyRule;
-use local_hub::{LocalHub, eventually, ocm};
-use serde_json::json;
+use local_hub::{eventually, ocm};
 
 const EXPIRY: &str = "hub_addons_next_token_expiry_seconds{}";
 const SYNCS: &str = "hub_addons_credential_sync_seconds_count";
@@ -63,36 +59,5 @@ async fn metrics_count_copies_and_the_reasons_for_missing_ones() {
     addons.measures(&counted("synced"), 0.0).await;
     eventually("there is no end", SOON, async || addons.metric(EXPIRY).await.is_none()).await;
     addons.measures(QUEUE, 0.0).await;
-    addons.stop().await;
-}
-
-/// The permissions of the syncer without those for these resources.
-fn without(resources: &[&str]) -> Vec<PolicyRule> {
-    let mut rules = rights::syncer();
-    rules.retain(|rule| !rule.resources.iter().flatten().any(|one| resources.contains(&one.as_str())));
-    rules
-}
-
-#[tokio::test]
-async fn without_permission_to_report_tokens_are_copied_all_the_same() {
-    let builder = LocalHub::builder().without_controller_manager();
-    let hub = Hub::start(builder, without(&["managedserviceaccounts/status", "events"])).await;
-    let addons = Addons::beside(&hub, &[SYNCER]).await;
-    team(&hub.ocm, "mute", &["mute-1"]).await;
-    let [token, silent] = ["app", "silent"].map(|account| token("mute-1", account));
-    create(&hub.ocm, [ocm::namespace("mute-1"), silent.account()]).await;
-    let refused =
-        "hub_addons_reconcile_errors_total{controller=\"managedserviceaccounts\",category=\"forbidden\"}";
-    addons.measures_at_least(refused, 1.0).await;
-    addons.measures_at_least("hub_addons_events_total{result=\"failed\"}", 1.0).await;
-    token.create(&hub.ocm).await.unwrap();
-    copied(&hub.ocm, "mute", &token).await;
-    let token = rotated(&token, 1);
-    token.report(&hub.ocm).await.unwrap();
-    copied(&hub.ocm, "mute", &token).await;
-    merge(&hub.ocm, &source(&token), &json!({ "metadata": { "labels": null } })).await;
-    withdrawn(&hub.ocm, "mute", &token).await;
-    addons.measures(&counted("no_token"), 2.0).await;
-    assert_eq!(addons.lines_with("mute-1/silent"), 2, "an Event's line and a refusal's: {}", addons.log());
     addons.stop().await;
 }

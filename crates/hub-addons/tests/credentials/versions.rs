@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 use crate::support::credentials::{SYNCER, copied, copy, team, token, withdrawn};
-use crate::support::world::{delete, get, merge};
+use crate::support::world::{get, merge};
 use crate::support::{Addons, Hub, SOON, rights};
 use hub_api::cluster_profile::ProfileVersion;
 use kube::api::{Api, DeleteParams, DynamicObject};
-use local_hub::{Flavour, LocalHub, eventually, ocm};
+use local_hub::{Flavour, LocalHub, eventually};
 use serde_json::{Value, json};
 
 fn owner(copy: &Value) -> (&str, &str) {
@@ -83,38 +83,6 @@ async fn a_copy_whose_owner_is_named_in_a_version_that_is_gone_stays_and_is_coll
     syncer.stop().await;
 
     // Afterwards the copy is garbage-collected with its profile.
-    profiles.delete("c2", &DeleteParams::background()).await.unwrap();
-    withdrawn(&hub.ocm, "one", &tokens[1]).await;
-}
-
-#[tokio::test]
-async fn on_a_hub_that_serves_v1alpha2_alone_copies_come_and_go_and_are_collected() {
-    let hub = Hub::start(LocalHub::builder().flavour(Flavour::V1alpha2), rights::syncer()).await;
-    team(&hub.ocm, "one", &["c1", "c2"]).await;
-    hub.serve_versions(Flavour::V1alpha2, |version| version == "v1alpha2").await;
-    let syncer = Addons::start(&hub, &[SYNCER]).await;
-    let tokens = ["c1", "c2"].map(|cluster| token(cluster, "app"));
-    for token in &tokens {
-        token.create(&hub.ocm).await.unwrap();
-        eventually("the copy is there", SOON, async || {
-            let copy = get(&hub.ocm, &copy("one", token)).await?;
-            (owner(&copy).0 == "multicluster.x-k8s.io/v1alpha2").then_some(())
-        })
-        .await;
-    }
-    merge(&hub.ocm, &copy("one", &tokens[0]), &json!({ "data": { "token": null } })).await;
-    eventually("the copy is repaired", SOON, async || {
-        let copy = get(&hub.ocm, &copy("one", &tokens[0])).await?;
-        copy["data"]["token"].is_string().then_some(())
-    })
-    .await;
-    // The grant of one ends. The profile of the other is deleted while no syncer runs: then its copy is
-    // garbage-collected.
-    delete(&hub.ocm, &ocm::ManagedCluster::named("c1").into()).await;
-    withdrawn(&hub.ocm, "one", &tokens[0]).await;
-    syncer.stop().await;
-    let resource = ProfileVersion::V1alpha2.resource();
-    let profiles: Api<DynamicObject> = Api::namespaced_with(hub.ocm.clone(), "one", &resource);
     profiles.delete("c2", &DeleteParams::background()).await.unwrap();
     withdrawn(&hub.ocm, "one", &tokens[1]).await;
 }

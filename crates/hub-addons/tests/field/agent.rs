@@ -193,30 +193,3 @@ async fn an_ephemeral_account_takes_its_copy_with_it() {
     gone(&field.hub.ocm, &copy_of(&account)).await;
     gone(&field.at_cluster, &Field::service_account(&account)).await;
 }
-
-#[tokio::test]
-async fn while_the_agent_is_down_copies_remain_and_are_removed_with_their_accounts() {
-    let field = Field::start().await;
-    let agent = field.agent("").await;
-    let [stays, goes] = [field.account("stays").await, field.account("goes").await];
-    field.copied(&stays, None).await;
-    field.copied(&goes, None).await;
-    agent.signal("KILL").await.unwrap();
-    agent.exit_status().await;
-    let reported = field.copied(&stays, None).await;
-
-    delete(&field.hub.ocm, &goes).await;
-    gone(&field.hub.ocm, &copy_of(&goes)).await;
-    let late = field.account("late").await;
-    merge(&field.hub.ocm, &stays, &json!({ "metadata": { "labels": { ocm::SYNC_LABEL: null } } })).await;
-    gone(&field.hub.ocm, &copy_of(&stays)).await;
-    merge(&field.hub.ocm, &stays, &json!({ "metadata": { "labels": { ocm::SYNC_LABEL: "true" } } })).await;
-    // No token in a message.
-    assert!(field.copied(&stays, None).await == reported, "the copy has what the agent had reported");
-    assert!(get(&field.hub.ocm, &copy_of(&late)).await.is_none());
-
-    let _agent = field.agent("").await;
-    field.copied(&late, None).await;
-    gone(&field.at_cluster, &Field::service_account(&goes)).await;
-    assert!(field.copied(&stays, None).await == reported, "a valid token is not replaced");
-}

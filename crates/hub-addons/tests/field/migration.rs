@@ -85,9 +85,9 @@ async fn proxy_manager(hub: &Hub) -> Running {
     field::run(hub, "proxy", &program, &[], &arguments).await
 }
 
-/// A hub on which [`TEAM`] is granted the clusters; each has an account with a token.
-async fn hub(flavour: Flavour) -> Hub {
-    let builder = LocalHub::builder().flavour(flavour).user(PROXY, &["system:masters"]);
+/// A hub with the CRDs that OCM ships, on which [`TEAM`] is granted the clusters; each has an account with a token.
+async fn hub() -> Hub {
+    let builder = LocalHub::builder().flavour(Flavour::Atomic).user(PROXY, &["system:masters"]);
     let hub = Hub::start(builder, [rights::both(), rights::syncer()].concat()).await;
     field::install_ocm(&hub).await;
     install_chart(hub.directory()).await.unwrap();
@@ -224,8 +224,9 @@ fn replaced(writes: &Requests) -> usize {
     writes.count(|request| ["create", "delete"].contains(&request.verb.as_str()))
 }
 
-async fn there_and_back(flavour: Flavour) {
-    let hub = hub(flavour).await;
+#[tokio::test]
+async fn profiles_and_copies_survive_the_migration_from_ocms_gates_and_back() {
+    let hub = hub().await;
     let running = Theirs::start(&hub).await;
     complete(&hub, "first").await;
     theirs(&hub).await;
@@ -270,18 +271,8 @@ async fn there_and_back(flavour: Flavour) {
 }
 
 #[tokio::test]
-async fn profiles_and_copies_survive_the_migration_from_ocms_gates_and_back() {
-    there_and_back(Flavour::Map).await;
-}
-
-#[tokio::test]
-async fn they_survive_it_with_the_crd_that_ocm_ships() {
-    there_and_back(Flavour::Atomic).await;
-}
-
-#[tokio::test]
 async fn ocms_gates_and_ours_at_once_do_not_fight() {
-    let hub = hub(Flavour::Atomic).await;
+    let hub = hub().await;
     let Theirs([_registration, _syncer, _proxy]) = Theirs::start(&hub).await;
     let addons = Addons::start(&hub, &[ANY_CLUSTER]).await;
     complete(&hub, "first").await;
@@ -321,7 +312,7 @@ async fn ocms_gates_and_ours_at_once_do_not_fight() {
 /// The policies exempt the registration controller alone; by its user here, by its ServiceAccount in the default values.
 #[tokio::test]
 async fn the_charts_policies_leave_ocms_gates_no_entry_and_no_copy() {
-    let hub = hub(Flavour::Atomic).await;
+    let hub = hub().await;
     let values = [
         "accessProvider.clusterProxy.requireAddon=false",
         &*format!("policies.clusterManagers.users={{{UPSTREAM},ocm}}"),

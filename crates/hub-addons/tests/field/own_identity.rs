@@ -350,7 +350,6 @@ async fn applications_reach_their_clusters_by_their_own_identity_until_the_grant
     fill(stage.cluster("one"), PARTS).await;
     lists_all(&kubectl, PARTS).await;
     attacks::refused(&scene, &application).await;
-    attacks::selfish(&scene, &application).await;
 
     // The binding ends, and with it all that is open.
     let idle = application.raw().await;
@@ -394,11 +393,10 @@ async fn a_compromised_cluster_learns_no_token_and_delays_no_other_cluster() {
     let scene = Box::pin(Scene::start(&[])).await;
     let stage = &scene.tunnel.stage;
     let application = scene.application("deceived").await;
-    let binding = stage.bind("deceived", &CLUSTERS).await;
+    stage.bind("deceived", &CLUSTERS).await;
     sees(&stage.ocm, "deceived", &CLUSTERS).await;
-    compromised::deceives_nobody(&scene, &application, &binding).await;
+    compromised::deceives_nobody(&scene, &application).await;
     compromised::returns(&scene).await;
-    world::create(&stage.ocm, [binding]).await;
     for cluster in CLUSTERS {
         lists(&application.kubectl(cluster), cluster).await;
     }

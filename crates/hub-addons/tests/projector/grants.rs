@@ -4,7 +4,7 @@
 
 use crate::support::shared::{Stage, stage};
 use crate::support::shown::names;
-use crate::support::world::{HOLD, delete, events, get, hold, let_go, merge, merge_status, told};
+use crate::support::world::{delete, events, merge_status, told};
 use local_hub::Flavour;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::json;
@@ -57,35 +57,6 @@ async fn an_exclusive_set_shows_the_clusters_whose_label_names_it() {
 }
 
 #[tokio::test]
-async fn a_label_selector_shows_the_clusters_that_it_picks() {
-    let stage = stage(Flavour::Map).await;
-    let selector = json!({
-        "matchLabels": { "picked/by": "label" },
-        "matchExpressions": [{ "key": "picked/not", "operator": "NotIn", "values": ["this"] }],
-    });
-    stage
-        .create([
-            ocm::namespace("selector"),
-            ocm::selecting_cluster_set("selector", &selector),
-            labelled("selector-1", "picked/by", "label"),
-            labelled("selector-2", "picked/by", "nobody"),
-            ManagedCluster::named("selector-3")
-                .label("picked/by", "label")
-                .label("picked/not", "this")
-                .into(),
-            // Its exclusive label names the set, which selects by other labels.
-            in_set("selector-4", "selector"),
-            ocm::bound("selector", "selector"),
-        ])
-        .await;
-    stage.sees("selector", &["selector-1"]).await;
-    labelled("selector-2", "picked/by", "label").update(&stage.ocm).await.unwrap();
-    stage.sees("selector", &["selector-1", "selector-2"]).await;
-    labelled("selector-1", "picked/by", "nobody").update(&stage.ocm).await.unwrap();
-    stage.sees("selector", &["selector-2"]).await;
-}
-
-#[tokio::test]
 async fn only_a_binding_that_is_bound_grants() {
     let stage = stage(Flavour::Map).await;
     let silent = ocm::binding("bound-absent", "bound");
@@ -112,71 +83,6 @@ async fn only_a_binding_that_is_bound_grants() {
     stage.sees("bound-false", &[]).await;
     merge_status(&stage.ocm, &silent, &json!({ "conditions": null })).await;
     stage.sees("bound-absent", &[]).await;
-}
-
-#[tokio::test]
-async fn a_cluster_that_is_being_deleted_leaves_at_once() {
-    let stage = stage(Flavour::Map).await;
-    let leaving = in_set("leaving-1", "leaving");
-    stage
-        .create([
-            ocm::namespace("leaving"),
-            ocm::cluster_set("leaving"),
-            leaving.clone(),
-            in_set("leaving-2", "leaving"),
-            ocm::bound("leaving", "leaving"),
-        ])
-        .await;
-    stage.sees("leaving", &["leaving-1", "leaving-2"]).await;
-    hold(&stage.ocm, &leaving, HOLD).await;
-    delete(&stage.ocm, &leaving).await;
-    stage.sees("leaving", &["leaving-2"]).await;
-    assert!(get(&stage.ocm, &leaving).await.is_some(), "the cluster itself is still there");
-    let_go(&stage.ocm, &leaving).await;
-    crate::support::world::gone(&stage.ocm, &leaving).await;
-
-    // A new cluster of that name.
-    stage.create([leaving]).await;
-    stage.sees("leaving", &["leaving-1", "leaving-2"]).await;
-}
-
-#[tokio::test]
-async fn a_cluster_that_an_administrator_denies_leaves_at_once_until_it_is_accepted_again() {
-    let stage = stage(Flavour::Map).await;
-    let denied = in_set("denied-1", "denied");
-    stage
-        .create([ocm::namespace("denied"), ocm::cluster_set("denied"), ocm::bound("denied", "denied")])
-        .await;
-    stage.create([denied.clone(), in_set("denied-2", "denied")]).await;
-    stage.sees("denied", &["denied-1", "denied-2"]).await;
-    for (accepts, seen) in [(false, &["denied-2"][..]), (true, &["denied-1", "denied-2"])] {
-        merge(&stage.ocm, &denied, &json!({ "spec": { "hubAcceptsClient": accepts } })).await;
-        stage.sees("denied", seen).await;
-    }
-}
-
-#[tokio::test]
-async fn two_clusters_that_swap_sets_are_both_right() {
-    let stage = stage(Flavour::Map).await;
-    stage
-        .create([
-            ocm::namespace("swap-a"),
-            ocm::namespace("swap-b"),
-            ocm::cluster_set("swap-a"),
-            ocm::cluster_set("swap-b"),
-            in_set("swap-1", "swap-a"),
-            in_set("swap-2", "swap-b"),
-            ocm::bound("swap-a", "swap-a"),
-            ocm::bound("swap-b", "swap-b"),
-        ])
-        .await;
-    let (mut of_a, mut of_b) = ("swap-1", "swap-2");
-    for _ in 0..6 {
-        stage.sees("swap-a", &[of_a]).await;
-        stage.sees("swap-b", &[of_b]).await;
-        (of_a, of_b) = (of_b, of_a);
-        tokio::join!(move_to(&stage, of_a, "swap-a"), move_to(&stage, of_b, "swap-b"));
-    }
 }
 
 #[tokio::test]

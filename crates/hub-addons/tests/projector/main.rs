@@ -1,4 +1,4 @@
-//! The projector on real hubs: which profiles exist, what they contain, and what they cost.
+//! The projector on real hubs: which profiles exist, and what they contain.
 
 #![cfg(test)]
 
@@ -6,8 +6,6 @@
 mod support;
 
 mod conformance;
-mod cost;
 mod grants;
-mod outages;
 mod ownership;
 mod versions;

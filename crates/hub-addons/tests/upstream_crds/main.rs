@@ -7,7 +7,6 @@
 mod compare;
 mod samples;
 mod upstream;
-mod validate;
 
 use std::fmt::Debug;
 
@@ -125,7 +124,9 @@ fn assert_decodes<K>(crd: &Value)
 where
     K: CustomResourceExt + Resource<DynamicType = ()> + DeserializeOwned + Serialize + Debug + PartialEq,
 {
-    for sample in samples_of::<K>(crd) {
+    let samples = samples_of::<K>(crd);
+    assert!(samples.len() > 10, "{} samples", samples.len());
+    for sample in samples {
         let object: K = decode(&sample);
         let written = serde_json::to_value(&object).unwrap();
         assert_eq!(decode::<K>(&written), object, "lost in a round trip:\n{sample:#}");
@@ -146,18 +147,6 @@ fn every_object_that_upstream_allows_decodes() {
     }
 }
 
-#[test]
-fn a_profile_that_we_write_passes_upstreams_schema() {
-    for (file, version) in SERVED {
-        let crd = upstream::crd_in(file, version);
-        for sample in samples_of::<ClusterProfile>(&crd) {
-            let written = serde_json::to_value(decode::<ClusterProfile>(&sample)).unwrap();
-            let faults = validate::faults(&written, schema_of(&crd));
-            assert!(faults.is_empty(), "{file} {version:?}:\n  {}\n{written:#}", faults.join("\n  "));
-        }
-    }
-}
-
 /// Entries of other writers are written back into an atomic list, so no field may be lost.
 #[test]
 fn a_profile_that_we_read_and_write_back_keeps_every_field_of_upstreams_schema() {
@@ -169,20 +158,5 @@ fn a_profile_that_we_read_and_write_back_keeps_every_field_of_upstreams_schema()
         sample["kind"] = json!("ClusterProfile");
         let written = serde_json::to_value(decode::<ClusterProfile>(&sample)).unwrap();
         assert_same(&compare::equal(&written, &sample), "the written profile");
-    }
-}
-
-/// The samples are useful only if they are many and valid.
-#[test]
-fn the_samples_are_valid() {
-    let read = READ.map(|file| (file, upstream::crd(file)));
-    let profiles = SERVED.map(|(file, version)| (file, upstream::crd_in(file, version)));
-    for (file, crd) in read.into_iter().chain(profiles) {
-        let samples = samples::of(schema_of(&crd));
-        assert!(samples.len() > 10, "{file}: {} samples", samples.len());
-        for sample in samples.iter().filter(|sample| !samples::has_unknown_fields(sample)) {
-            let faults = validate::faults_as_sent(sample, schema_of(&crd));
-            assert!(faults.is_empty(), "{file}:\n  {}\n{sample:#}", faults.join("\n  "));
-        }
     }
 }

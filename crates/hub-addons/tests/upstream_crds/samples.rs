@@ -55,11 +55,6 @@ pub(crate) fn complete(schema: &Value) -> Value {
     sample(schema, Shape { optional: true, unknown: false, variant: 0 })
 }
 
-/// Whether the sample was made with unknown fields.
-pub(crate) fn has_unknown_fields(sample: &Value) -> bool {
-    sample.get(UNKNOWN).is_some()
-}
-
 fn sample(schema: &Value, shape: Shape) -> Value {
     if schema["nullable"] == true && shape.variant % 2 == 1 {
         return Value::Null;

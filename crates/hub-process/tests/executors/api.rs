@@ -32,8 +32,6 @@ struct State {
     watches: Vec<(String, UnboundedSender<Value>)>,
     /// Collections whose lists block.
     held_up: BTreeSet<String>,
-    /// The events that watches show later.
-    late: Option<Vec<(String, Value)>>,
     refusal: Option<Box<Refusal>>,
     delay: Option<Box<Delay>>,
     /// The method whose responses are late, and by how much.
@@ -71,26 +69,6 @@ impl Api {
     /// Unblocks all lists.
     pub fn release(&self) {
         self.0.lock().unwrap().held_up.clear();
-    }
-
-    /// Holds the events of all watches back.
-    pub fn hold_events(&self) {
-        self.0.lock().unwrap().late.get_or_insert_default();
-    }
-
-    /// Sends the events that were held back, in order.
-    pub fn release_events(&self) {
-        let mut state = self.0.lock().unwrap();
-        for (collection, event) in state.late.take().unwrap_or_default() {
-            state.send(&collection, &event);
-        }
-    }
-
-    /// Sends the first of the events that are held back.
-    pub fn release_event(&self) {
-        let mut state = self.0.lock().unwrap();
-        let (collection, event) = state.late.as_mut().unwrap().remove(0);
-        state.send(&collection, &event);
     }
 
     /// Deletes an object, as another client does.
@@ -235,15 +213,8 @@ impl State {
     fn tell(&mut self, kind: &str, path: &str, object: &Value) {
         let collection = collection_of(path);
         let event = json!({"type": kind, "object": object});
-        match &mut self.late {
-            Some(late) => late.push((collection, event)),
-            None => self.send(&collection, &event),
-        }
-    }
-
-    fn send(&mut self, collection: &str, event: &Value) {
         self.watches.retain(|(watched, events)| {
-            watched != collection || events.unbounded_send(event.clone()).is_ok()
+            *watched != collection || events.unbounded_send(event.clone()).is_ok()
         });
     }
 }

@@ -1,5 +1,5 @@
-//! Guards that show only when something goes wrong: against a late watch and late responses, a panic, a second leader, and
-//! the other process that is about to write.
+//! Guards that show only when something goes wrong: against a panic, a second leader, and the other process that is about
+//! to write.
 
 use std::time::Duration;
 
@@ -66,46 +66,6 @@ async fn a_new_profile_of_another_process_is_written_as_soon_as_it_has_a_status(
     api.put(PROFILE, profile);
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(version(&api), Some("v1".into()));
-    running.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_profile_that_its_watch_does_not_show_is_read_once() {
-    let api = Api::default();
-    let running = Running::start(&api, None, &[one()]);
-    running.wishes.lock().unwrap().version = Some("v1".to_owned());
-    api.hold_events();
-    eventually("it is written", || version(&api) == Some("v1".into())).await;
-    // That it was created, which is older than its status.
-    api.release_event();
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    api.release_events();
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    let read = format!("GET {PROFILES}");
-    let all = [format!("POST {PROFILES}"), format!("PATCH {PROFILE}/status"), read];
-    assert_eq!(api.requests(PROFILES)[..3], all);
-    running.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_profile_that_is_deleted_before_the_response_to_a_write_arrives_is_recreated_after_one_read() {
-    let api = Api::default();
-    let running = Running::start(&api, None, &[one()]);
-    running.wishes.lock().unwrap().version = Some("v1".to_owned());
-    eventually("it is written", || version(&api) == Some("v1".into())).await;
-    // The response to the repair is older than the event that shows the deletion.
-    api.respond_late("PATCH", Duration::from_secs(3));
-    let mut edited = api.get(PROFILE).unwrap();
-    edited["status"] = json!({ "version": { "kubernetes": "edited" } });
-    api.put(PROFILE, edited);
-    eventually("it is repaired", || version(&api) == Some("v1".into())).await;
-    api.respond_late("PATCH", Duration::ZERO);
-    api.delete(PROFILE);
-    let before = api.requests(PROFILES).len();
-    eventually("it is recreated", || version(&api) == Some("v1".into())).await;
-    let since = api.requests(PROFILES).split_off(before);
-    let all = [format!("GET {PROFILES}"), format!("POST {PROFILES}"), format!("PATCH {PROFILE}/status")];
-    assert_eq!(since, all);
     running.stop().await.unwrap();
 }
 

@@ -125,21 +125,6 @@ async fn a_refused_create_is_reported_until_it_is_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_names_a_wait_is_left_alone_for_that_long() {
-    let api = Api::default();
-    let mut status = failure(503, "ServiceUnavailable");
-    status["details"] = json!({"retryAfterSeconds": 30});
-    api.refuse(creates(503, status));
-    let running = Running::start(&api, None, &[one()]);
-    eventually("it is tried", || tried(&api) == 1).await;
-    tokio::time::sleep(Duration::from_secs(29)).await;
-    assert_eq!(tried(&api), 1);
-    api.allow();
-    eventually("it is created", || exists(&api)).await;
-    running.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_write_that_fails_in_one_namespace_is_retried_with_backoff() {
     let api = Api::default();
     api.refuse(creates(500, failure(500, "InternalError")));
@@ -168,24 +153,6 @@ async fn what_was_tried_in_a_long_outage_is_written_when_it_ends() {
     api.allow();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(exists(&api));
-    running.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_profile_that_a_patch_does_not_find_is_created_before_its_deletion_is_shown() {
-    let api = Api::default();
-    let running = Running::start(&api, None, &[one()]);
-    eventually("it is created", || exists(&api)).await;
-    api.hold_events();
-    api.delete(&format!("{PROFILES}/c1"));
-    running.wishes.lock().unwrap().version = Some("v1".to_owned());
-    running.shared.profiles.queue.add_with(key("c1"), Priority::Update);
-    eventually("it is created again", || exists(&api)).await;
-    let status = format!("PATCH {PROFILES}/c1/status");
-    eventually("its status is written", || api.requests("PATCH").len() == 2).await;
-    let (create, read) = (format!("POST {PROFILES}"), format!("GET {PROFILES}"));
-    let writes = [create.clone(), status.clone(), read, create, status];
-    assert_eq!(api.requests(" /apis/multicluster.x-k8s.io/v1alpha1/namespaces/app"), writes);
     running.stop().await.unwrap();
 }
 
@@ -236,42 +203,6 @@ async fn properties_that_change_every_second_are_written_once_a_minute_and_nothi
     assert!(shows("/version/kubernetes", json!("v1")) && !shows("/properties/0/value", json!("569")));
     eventually("the last ones are shown", || shows("/properties/0/value", json!("569"))).await;
     eventually("nothing is reported any more", || is_reported(0)).await;
-    running.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_profile_that_was_created_before_its_event_is_shown_is_read_and_written() {
-    let api = Api::default();
-    let running = Running::start(&api, None, &[projector([])]);
-    eventually("it works", || running.has("projector work")).await;
-    api.hold_events();
-    let labels = json!({ "x-k8s.io/cluster-manager": "open-cluster-management" });
-    let spec = json!({ "clusterManager": { "name": "open-cluster-management" }, "displayName": "c1" });
-    api.put(&format!("{PROFILES}/c1"), json!({ "spec": spec, "metadata": { "labels": labels } }));
-    running.wishes.lock().unwrap().profiles.insert(key("c1"));
-    running.wishes.lock().unwrap().version = Some("v1".to_owned());
-    running.shared.profiles.queue.add_with(key("c1"), Priority::Start);
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    assert_eq!(api.requests("POST"), [format!("POST {PROFILES}")]);
-    let written = api.get(&format!("{PROFILES}/c1")).unwrap();
-    assert_eq!(written["status"]["version"]["kubernetes"], "v1");
-    running.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_patch_without_effect_is_reported_and_tried_seldom() {
-    let api = Api::default();
-    let running = Running::start(&api, None, &[one()]);
-    eventually("it is created", || exists(&api)).await;
-    let unchanged = api.get(&format!("{PROFILES}/c1")).unwrap();
-    api.refuse(move |method, _| (*method == Method::PATCH).then(|| (200, unchanged.clone())));
-    running.wishes.lock().unwrap().version = Some("v1".to_owned());
-    running.shared.profiles.queue.add_with(key("c1"), Priority::Update);
-    let is_reported = || running.shared.host.metrics.text().contains("findings{reason=\"WriteRefused\"} 1");
-    eventually("it is reported", is_reported).await;
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    let tried = api.requests("PATCH").len();
-    assert!((3..=12).contains(&tried), "{tried} requests");
     running.stop().await.unwrap();
 }
 

@@ -48,10 +48,6 @@ pub struct Up {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// An additional user, or other groups for a default user; can be repeated
-    #[arg(long = "user", value_name = "NAME[=GROUP,...]")]
-    users: Vec<String>,
-
     /// Install no CRDs, as on a managed cluster
     #[arg(long)]
     no_crds: bool,
@@ -101,11 +97,7 @@ impl Up {
         if let Some(directory) = self.dir {
             builder = builder.directory(directory);
         }
-        self.users.iter().fold(builder, |builder, user| {
-            let (name, groups) = user.split_once('=').unwrap_or((user, ""));
-            let groups: Vec<&str> = groups.split(',').filter(|group| !group.is_empty()).collect();
-            builder.user(name, &groups)
-        })
+        builder
     }
 }
 

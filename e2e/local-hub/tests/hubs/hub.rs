@@ -2,17 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use futures::TryStreamExt as _;
 use futures::future::try_join_all;
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
-use local_hub::{CrdSet, HubBuilder, HubError, LocalHub};
+use local_hub::{CrdSet, HubBuilder, LocalHub};
 use serde_json::json;
 
 /// The smallest hub, enough for most tests.
@@ -88,40 +84,4 @@ async fn every_request_is_counted_once_for_the_user_who_made_it() {
     let requests = hub.audit().since(&mark).await.unwrap();
     assert!(requests.of_user("projector").is_empty(), "{requests}");
     assert!(!requests.iter().any(|request| request.uri.contains("mark")), "{requests}");
-}
-
-#[tokio::test]
-async fn a_user_has_the_given_groups_and_permissions_and_no_others() {
-    let hub = small().user("auditor", &["readers", "system:monitoring"]).start().await.unwrap();
-    let question = SelfSubjectReview::default();
-    let who: Api<SelfSubjectReview> = Api::all(hub.client_as("auditor").await.unwrap());
-    let answer =
-        who.create(&PostParams::default(), &question).await.unwrap().status.unwrap().user_info.unwrap();
-    assert_eq!(answer.username.as_deref(), Some("auditor"));
-    let groups = answer.groups.unwrap();
-    assert!(groups.contains(&"readers".to_owned()) && groups.contains(&"system:monitoring".to_owned()));
-
-    for (user, allowed) in [("auditor", false), ("consumer", false), ("ocm", true), ("admin", true)] {
-        let maps: Api<ConfigMap> = Api::default_namespaced(hub.client_as(user).await.unwrap());
-        let answer = maps.list(&ListParams::default()).await;
-        assert_eq!(answer.is_ok(), allowed, "{user}: {answer:?}");
-    }
-
-    // Effective immediately, and in addition to earlier permissions.
-    let maps: Api<ConfigMap> = Api::default_namespaced(hub.client_as("consumer").await.unwrap());
-    hub.grant("consumer", vec![may(&["list"], "configmaps")]).await.unwrap();
-    maps.list(&ListParams::default()).await.unwrap();
-    let one = PolicyRule { resource_names: Some(vec!["one".to_owned()]), ..may(&["get"], "configmaps") };
-    hub.grant("consumer", vec![one]).await.unwrap();
-    maps.list(&ListParams::default()).await.unwrap();
-    assert!(maps.get_opt("one").await.unwrap().is_none());
-    assert_eq!(code(&maps.get_opt("two").await.unwrap_err()), Some(403));
-
-    assert!(matches!(hub.client_as("nobody").await, Err(HubError::Failed(_))));
-    let kubeconfig = hub.kubeconfig_for("consumer").unwrap();
-    assert_eq!(kubeconfig.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    let kubeconfig = Kubeconfig::read_from(&kubeconfig).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    let maps: Api<ConfigMap> = Api::default_namespaced(Client::try_from(config).unwrap());
-    maps.list(&ListParams::default()).await.unwrap();
 }

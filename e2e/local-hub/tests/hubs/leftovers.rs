@@ -94,18 +94,6 @@ async fn a_dropped_hub_is_gone_when_drop_returns() {
 }
 
 #[tokio::test]
-async fn a_panic_takes_the_hub_along() {
-    let (sender, directory) = tokio::sync::oneshot::channel();
-    let panicking = tokio::spawn(async {
-        let hub = small().start().await.unwrap();
-        sender.send(hub.directory().to_owned()).unwrap();
-        panic!("as a failed assertion would");
-    });
-    assert!(panicking.await.unwrap_err().is_panic());
-    assert_nothing_in(&directory.await.unwrap());
-}
-
-#[tokio::test]
 async fn a_start_that_is_given_up_leaves_nothing() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("hub");

@@ -62,38 +62,6 @@ async fn a_node_that_is_dropped_leaves_no_process_cgroup_mount_interface_setting
     drop(hub);
 }
 
-#[tokio::test]
-async fn where_no_namespaces_can_be_created_this_is_reported() {
-    if !can_run().await {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let kubeconfig = directory.path().join("kubeconfig");
-    let config = json!({
-        "clusters": [{ "name": "it", "cluster": { "server": "https://127.0.0.1:1" } }],
-        "users": [{ "name": "it", "user": {} }],
-        "contexts": [{ "name": "it", "context": { "cluster": "it", "user": "it" } }],
-        "current-context": "it",
-    });
-    std::fs::write(&kubeconfig, config.to_string()).unwrap();
-    let kubeconfig = kubeconfig.to_str().unwrap();
-    for arguments in [&["--image=a=/", "--kubeconfig", kubeconfig][..], &["--can"]] {
-        let output = Command::new("setpriv")
-            .args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"])
-            .args([env!("CARGO_BIN_EXE_local-hub"), "pods"])
-            .args(arguments)
-            .output()
-            .unwrap();
-        assert!(!output.status.success());
-        let said = String::from_utf8(output.stderr).unwrap();
-        let why = "Pods cannot run here: no namespaces can be created: ";
-        assert!(said.contains(why), "{said}");
-    }
-    assert!(
-        Command::new(env!("CARGO_BIN_EXE_local-hub")).args(["pods", "--can"]).status().unwrap().success()
-    );
-}
-
 /// The command lines that have a word in them.
 fn processes_with(word: &str) -> Vec<String> {
     processes()

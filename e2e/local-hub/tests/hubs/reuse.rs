@@ -95,8 +95,8 @@ async fn is_replaced_after(user: &str, test: impl AsyncFnOnce(&LocalHub, Client)
 #[tokio::test]
 async fn a_hub_is_not_reused_after_its_servers_were_stopped() {
     let stopped = async |hub: &LocalHub, _| {
-        hub.pause_etcd().await.unwrap();
-        hub.resume_etcd().await.unwrap();
+        hub.stop_api_server().await.unwrap();
+        hub.start_api_server().await.unwrap();
     };
     assert!(is_replaced_after("stopped", stopped).await);
 }

@@ -1,6 +1,5 @@
-//! A cluster whose API server does what its owner wants, behind cluster-proxy's own proxy server and agent.
+//! A cluster whose API server keeps what it is sent, behind cluster-proxy's own proxy server and agent.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -26,24 +25,10 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{ACCOUNT, Application, HOUR, Raw, Scene, lists};
+use crate::support::SOON;
 use crate::support::chain::CLUSTERS;
-use crate::support::{SOON, world};
 
 const PATH: &str = "two/api/v1/namespaces";
-/// What no client may be told.
-const ELSEWHERE: &str = "elsewhere.example";
-
-/// What it does with requests. What it may do to connections is in `hostile`, against a server that it may attack for long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Act {
-    /// It leads to another server.
-    Redirect,
-    /// It rejects the account.
-    Unauthorized,
-    /// It reads requests, and does not respond.
-    NoResponse,
-}
-
 /// The API server.
 struct Compromised {
     address: SocketAddr,
@@ -53,15 +38,10 @@ struct Compromised {
 }
 
 struct Inner {
-    act: Mutex<Act>,
-    /// How often it has acted.
-    acted: Mutex<usize>,
     /// The heads of all requests.
     heads: Mutex<Vec<HeaderMap>>,
     connections: Mutex<JoinSet<()>>,
 }
-
-type Body = Full<Bytes>;
 
 impl Compromised {
     async fn start() -> Self {
@@ -76,12 +56,7 @@ impl Compromised {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let inner = Arc::new(Inner {
-            act: Mutex::new(Act::Unauthorized),
-            acted: Mutex::default(),
-            heads: Mutex::default(),
-            connections: Mutex::default(),
-        });
+        let inner = Arc::new(Inner { heads: Mutex::default(), connections: Mutex::default() });
         let shared = Arc::clone(&inner);
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -90,19 +65,6 @@ impl Compromised {
             }
         });
         Self { address, authority, inner, accepting }
-    }
-
-    /// Ends all connections, and acts like this from now on.
-    async fn act(&self, act: Act) {
-        *self.inner.act.lock() = act;
-        *self.inner.acted.lock() = 0;
-        let mut connections = std::mem::take(&mut *self.inner.connections.lock());
-        connections.shutdown().await;
-    }
-
-    /// Whether it has acted since.
-    fn has_acted(&self) -> bool {
-        *self.inner.acted.lock() > 0
     }
 }
 
@@ -116,27 +78,14 @@ impl Drop for Compromised {
 impl Inner {
     async fn connection(self: Arc<Self>, stream: TcpStream, acceptor: TlsAcceptor) {
         let Ok(stream) = acceptor.accept(stream).await else { return };
-        let service = service_fn(move |request| Arc::clone(&self).respond(request));
+        let service = service_fn(move |request: Request<Incoming>| {
+            self.heads.lock().push(request.headers().clone());
+            let response = Response::builder().status(StatusCode::UNAUTHORIZED);
+            std::future::ready(response.body(Full::<Bytes>::default()))
+        });
         let server = http2::Builder::new(TokioExecutor::new());
         // An error means that the client has ended the connection.
         let _ = server.serve_connection(TokioIo::new(stream), service).await;
-    }
-
-    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-        self.heads.lock().push(request.headers().clone());
-        *self.acted.lock() += 1;
-        let text = |text: &'static str| Full::new(Bytes::from_static(text.as_bytes()));
-        let act = *self.act.lock();
-        let response = Response::builder();
-        Ok(match act {
-            Act::Redirect => {
-                let location = format!("https://{ELSEWHERE}/one/api/v1/namespaces");
-                let response = response.status(StatusCode::TEMPORARY_REDIRECT).header("location", location);
-                response.body(text(ELSEWHERE)).unwrap()
-            }
-            Act::NoResponse => std::future::pending().await,
-            Act::Unauthorized => response.status(StatusCode::UNAUTHORIZED).body(text("")).unwrap(),
-        })
     }
 }
 
@@ -191,8 +140,9 @@ fn address_of(url: &str) -> SocketAddr {
     url.parse::<http::Uri>().unwrap().authority().unwrap().as_str().parse().unwrap()
 }
 
-/// The cluster two is compromised: its API server, and what its agent reports. The binding ends.
-pub async fn deceives_nobody(scene: &Scene, application: &Application<'_>, binding: &local_hub::ocm::Object) {
+/// The cluster two is compromised: its API server, which rejects the account of the user server and keeps what it is sent,
+/// and what its agent reports. What else it may do is in `hostile`.
+pub async fn deceives_nobody(scene: &Scene, application: &Application<'_>) {
     let (stage, token) = (&scene.tunnel.stage, application.token.as_str());
     let kubectl = application.kubectl("one");
     // Before the first connection.
@@ -205,38 +155,14 @@ pub async fn deceives_nobody(scene: &Scene, application: &Application<'_>, bindi
     let ca = json!({ "stringData": { "ca.crt": compromised.authority.ca_pem() } });
     secrets.patch(ACCOUNT, &PatchParams::default(), &Patch::Merge(ca)).await.unwrap();
 
-    let asks = async || application.raw().await.asks(PATH, token, "").await;
-    // The response once it is that to what the cluster does, and not to what it did before.
-    let response_to = async |act: Act| {
-        compromised.act(act).await;
-        eventually(&format!("the cluster responds with {act:?}"), SOON, async || {
-            let response = asks().await;
-            if compromised.has_acted() { Ok(Some(response)) } else { Err(response) }
-        })
-        .await
-    };
-    for act in [Act::Redirect, Act::Unauthorized] {
-        let (response, ()) = tokio::join!(response_to(act), lists(&kubectl, "one"));
-        assert!(response.starts_with("HTTP/1.1 502 "), "{act:?}: {response}");
-        assert!(response.contains("hub-addons user server: "), "{act:?}: {response}");
-        assert!(!response.contains(ELSEWHERE) && !response.contains(token), "{act:?}: {response}");
-    }
-    compromised.act(Act::NoResponse).await;
-    let waiting = async {
-        loop {
-            let response = asks().await;
-            if compromised.has_acted() {
-                break response;
-            }
-        }
-    };
-    let end = async {
-        eventually("the cluster has received a request", SOON, async || compromised.has_acted()).await;
-        lists(&kubectl, "one").await;
-        world::delete(&stage.ocm, binding).await;
-    };
-    let (response, ()) = tokio::join!(waiting, end);
-    assert!(response.starts_with("HTTP/1.1 403 "), "{response}");
+    let response = eventually("the cluster has received a request", SOON, async || {
+        let response = application.raw().await.asks(PATH, token, "").await;
+        if compromised.inner.heads.lock().is_empty() { Err(response) } else { Ok(Some(response)) }
+    })
+    .await;
+    assert!(response.starts_with("HTTP/1.1 502 "), "{response}");
+    assert!(response.contains("hub-addons user server: ") && !response.contains(token), "{response}");
+    lists(&kubectl, "one").await;
 
     // Neither the cluster nor an agent has seen the caller's token, and what the cluster has seen is of use nowhere else.
     let heads = std::mem::take(&mut *compromised.inner.heads.lock());

@@ -1,6 +1,6 @@
 // Command node is what a node of Kubernetes runs, in one file: kubelet, kube-proxy and kube-scheduler.
 //
-// Like e2e/control-plane, it answers to the name it is called by. It is a program of its own because only tests that run
+// Like control-plane, it answers to the name it is called by. It is a program of its own because only tests that run
 // Pods need it.
 package main
 
