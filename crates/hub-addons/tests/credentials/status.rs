@@ -12,7 +12,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::{LocalHub, eventually, ocm};
 use serde_json::json;
 
-const EXPIRY: &str = "hub_addons_next_token_expiry_seconds{}";
+const EXPIRY: &str = "hub_addons_next_token_expiry_seconds";
 const SYNCS: &str = "hub_addons_credential_sync_seconds_count";
 
 fn counted(state: &str) -> String {
