@@ -23,7 +23,7 @@ Builds everything that a release publishes into one directory:
   --artifact-hub ID the chart's repository on Artifact Hub: adds artifacthub-repo.yml, by which it verifies the publisher
   --arch ARCH      amd64 or arm64, of images and of the programs in cli/; can be repeated. By default both; fails if one
                    cannot be built
-  --key KEY        sign with this key of cosign (a file, or a KMS URI)
+  --key KEY        sign with this key of cosign (a file, or a KMS URI); the signature is recorded in Sigstore's public log
   --keyless        sign without a key: cosign asks for an identity
   --images DIR     use images that hack/image.sh has built, instead of building them
   --binaries DIR   use programs for cli/ that are built, like hack/cli.sh

@@ -42,7 +42,11 @@ annotations:
 
 {{/* The Secrets for pulling the image, as a JSON list. */}}
 {{- define "hub-addons.pullSecrets" -}}
-{{ default (dig "imagePullSecrets" list (default dict .Values.global)) .Values.imagePullSecrets | toJson }}
+{{- $secrets := list }}
+{{- range default (dig "imagePullSecrets" list (default dict .Values.global)) .Values.imagePullSecrets }}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) }}
+{{- end }}
+{{- toJson $secrets }}
 {{- end }}
 
 {{- define "hub-addons.image" -}}

@@ -105,6 +105,7 @@ fn layered(config: Config, kubeconfig: Option<PathBuf>, tcp: Connector) -> kube:
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
+        .option_layer(hub_config::token_of_file(&config))
         .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from);

@@ -13,9 +13,12 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Request};
 use jiff::Timestamp;
 use kube::Config;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use tower::util::MapRequestLayer;
 
 pub use crate::proxy::{Connector, connector};
 
@@ -100,16 +103,32 @@ pub async fn config(file: Kubeconfig, options: &KubeConfigOptions) -> Result<Con
         config.auth_info = AuthInfo::default();
     }
     if let Some(token) = config.auth_info.token_file.as_ref().and_then(|file| fs::read_to_string(file).ok()) {
-        config.auth_info.token = None;
-        // kube reads the file again, and would send the line break.
-        if token.trim() != token {
-            config.auth_info.token = Some(token.trim().to_owned().into());
-            config.auth_info.token_file = None;
-        }
+        // For kube, which would send a line break at the end of the file; see `token_of_file`.
+        config.auth_info.token = Some(token.trim().to_owned().into());
     }
     let proxy = proxy.filter(|url| !url.is_empty()).or_else(|| proxy::of_environment(&config.cluster_url));
     config.proxy_url = proxy.map(|url| url.parse()).transpose().map_err(KubeconfigError::ParseProxyUrl)?;
     Ok(config)
+}
+
+/// Sends the token that the user's token file then contains with each request, where [`config`] has found one.
+///
+/// Whatever replaces the file does so before the token expires. If the file is gone, the token that was read first remains.
+#[must_use]
+pub fn token_of_file<B>(
+    config: &Config,
+) -> Option<MapRequestLayer<impl Fn(Request<B>) -> Request<B> + Clone + use<B>>> {
+    let AuthInfo { token: Some(_), token_file: Some(file), .. } = &config.auth_info else { return None };
+    let file = file.clone();
+    Some(MapRequestLayer::new(move |mut request: Request<B>| {
+        let token = fs::read_to_string(&file).ok();
+        let header = token.and_then(|token| HeaderValue::try_from(format!("Bearer {}", token.trim())).ok());
+        if let Some(mut header) = header {
+            header.set_sensitive(true);
+            request.headers_mut().insert(AUTHORIZATION, header);
+        }
+        request
+    }))
 }
 
 /// When the ID token of a user of an OIDC provider expired.
@@ -124,4 +143,36 @@ fn expired_id_token(user: &AuthInfo) -> Option<Timestamp> {
 /// Parsers quote the lines around an error, which may be credentials.
 fn first_line(error: &KubeconfigError) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::ready;
+
+    use tower::{Layer as _, Service as _, service_fn};
+
+    use super::*;
+
+    #[test]
+    fn a_token_file_that_is_replaced_is_read_again_without_its_line_break() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
+        let mut config = Config::new("https://hub.example".parse().unwrap());
+        assert!(token_of_file::<()>(&config).is_none());
+        config.auth_info.token = Some("of the start".to_owned().into());
+        config.auth_info.token_file = Some(file.display().to_string());
+        let echo = service_fn(|request: Request<()>| ready(Ok::<_, Infallible>(request)));
+        let mut service = token_of_file(&config).unwrap().layer(echo);
+        let mut sent = || {
+            let sent = service.call(Request::new(())).into_inner().unwrap();
+            sent.headers().get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned())
+        };
+        for (content, expected) in [("second\n", "Bearer second"), ("third", "Bearer third")] {
+            fs::write(&file, content).unwrap();
+            assert_eq!(sent().as_deref(), Some(expected));
+        }
+        fs::remove_file(&file).unwrap();
+        assert_eq!(sent(), None, "that of the start stays");
+    }
 }

@@ -77,7 +77,6 @@ pub struct Profiles {
 impl Profiles {
     /// An empty cache; [`Self::watch`] fills it.
     pub(crate) fn new(host: Arc<Host>, manager: ManagerName) -> Arc<Self> {
-        host.metrics.declare_written(RESOURCE);
         let (reporter, queue) = (host.reporter(RESOURCE), Work::new(&host, RESOURCE));
         let (owners, cache) = (OnceLock::new(), Mutex::default());
         let (member_ids, pace, unread) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
@@ -92,6 +91,9 @@ impl Profiles {
         let followers = controllers.iter().filter(|controller| controller.follower().is_some());
         let followers: Vec<_> = followers.map(Arc::downgrade).collect();
         let cached = (!owners.is_empty()).then(|| Arc::clone(self));
+        if cached.is_some() {
+            self.host.metrics.declare_written(RESOURCE);
+        }
         if (cached.is_some() || !followers.is_empty()) && self.owners.set(owners).is_ok() {
             let watches = Watches::new(&self.host, RESOURCE);
             let watch = Watch::<StoredProfile>::all(RESOURCE);

@@ -224,6 +224,7 @@ fn client(config: &Config) -> kube::Result<Client> {
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
+        .option_layer(hub_config::token_of_file(config))
         .layer(RetryLayer::new(RetryPolicy::server_retry()))
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)

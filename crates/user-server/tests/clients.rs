@@ -145,6 +145,9 @@ async fn the_end_of_a_grant_ends_both_directions_of_a_client_that_reads_nothing(
     );
     let seen = &scene.world.cluster("one").seen;
     eventually("the uploads reach the cluster", async || seen.uploaded() > 1 << 20).await;
+    for of_writers in ["_leader", "_queue_depth{", "_conflicts_total{"] {
+        assert!(!scene.metrics.text().contains(of_writers), "{of_writers}");
+    }
     assert_eq!(scene.metric(OPEN), 2);
     scene.world.hub.unbind("team");
     eventually("the cluster sees the end of all four bodies", async || seen.ended() == 2).await;

@@ -100,6 +100,9 @@ async fn agent(hub: &Hub) -> Client {
         "resourceNames": ["c1"], "verbs": ["get", "list", "update", "patch", "watch"],
     });
     permit(hub, None, "agent-of-c1", json!([itself]), group.clone()).await;
+    let (_, namespace, name) = BY_TOKEN;
+    let by_token = json!({ "kind": "ServiceAccount", "namespace": namespace, "name": name });
+    bind(hub, None, "agent-of-c1", by_token).await;
     let read_and_change = ["get", "list", "watch", "update", "patch"];
     let in_namespace = json!([
         rule("work.open-cluster-management.io", &["manifestworks", "manifestworks/status"], &read_and_change),
@@ -117,6 +120,10 @@ async fn agent(hub: &Hub) -> Client {
     hub.client_like("system:open-cluster-management:c1:agent", &groups).await.unwrap()
 }
 
+/// An agent whose addon is registered with OCM's token driver.
+const BY_TOKEN: (&str, &str, &str) =
+    ("system:serviceaccount:c1:cluster-proxy-agent", "c1", "cluster-proxy-agent");
+
 #[tokio::test]
 async fn the_agent_of_a_compromised_cluster_gains_nothing_beyond_its_own_token() {
     let hub = hub().await;
@@ -127,6 +134,14 @@ async fn the_agent_of_a_compromised_cluster_gains_nothing_beyond_its_own_token()
     let sets = "an agent may not change the labels of its ManagedCluster";
     let ours = "only consumer access may set or remove its labels";
     let others = json!({ "metadata": { "annotations": { ocm::SYNC_NAMESPACES_ANNOTATION: "other" } } });
+    let (by_token, ..) = BY_TOKEN;
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:c1", "system:authenticated"];
+    let cases = vec![
+        (Patch(cluster("c1"), labels(json!({ "environment": "production" }))), sets),
+        (Patch(cluster("c2"), labels(json!({ "environment": "production" }))), NO_PERMISSION),
+        (Patch(cluster("c1"), labels(json!({ ocm::SET_LABEL: "default" }))), ""),
+    ];
+    attempts(&hub.client_like(by_token, &groups).await.unwrap(), cases).await;
     attempts(
         &agent,
         vec![

@@ -9,14 +9,18 @@ use local_hub::LocalHub;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
-use crate::support::chart::{NAMESPACE, helm, install, repository};
+use crate::support::chart::{helm, opaque, repository};
 use crate::support::examples::CLUSTERS;
 use crate::support::guides::{Reader, blocks, commands};
 use crate::support::kueue::install_kueue;
 use crate::support::{Hub, world};
 
-/// The guides. Their commands are run in the root of the repository.
-const GUIDES: [&str; 6] = [
+/// The guides, as a reader follows them. Their commands are run in the root of the repository.
+const GUIDES: [&str; 10] = [
+    "README.md",
+    "docs/install.md",
+    "charts/hub-addons/README.md",
+    "docs/gitops.md",
     "docs/own-identity.md",
     "docs/plugin.md",
     "docs/argo-cd.md",
@@ -25,19 +29,38 @@ const GUIDES: [&str; 6] = [
     "docs/multikueue.md",
 ];
 
-/// The beginnings of commands that other tests run: `field::kueue`, `field::argocd`, `kubectl::guide`, `plugin_injection`, and, with the
-/// values or the plugin that the command names, `guides`. Those that begin with `helm upgrade --install` need a registry.
-const ELSEWHERE: [&str; 10] = [
+/// The line of the guide for the installation whose variables all guides use.
+const VARIABLES: &str = "export REGISTRY=registry.example VERSION=$(hack/version.sh)";
+
+/// Parts of commands that other tests run: `field::kueue`, `field::argocd`, `kubectl::guide`, `plugin_injection`,
+/// `release`, `pods`, `scraping`, `upgrade`, and, with the values or the plugin that the command names, `guides`. Charts of
+/// others need a registry.
+const ELSEWHERE: [&str; 25] = [
+    "hack/demo.sh",
+    "hack/test.sh",
+    "kubectl clusterprofile explain",
+    "helm repo add",
+    "helm repo update ocm",
+    "helm upgrade --install cluster-proxy ocm/",
+    "helm upgrade --install managed-serviceaccount ocm/",
+    "hack/image.sh",
+    "skopeo copy ",
+    "helm test hub-addons",
+    "cargo run --package hub-addons -- crds",
+    "--set monitoring.serviceMonitor",
+    "--reset-then-reuse-values --wait",
+    "deploy/hub-addons.yaml |",
+    "helm push ",
     "kubectl --context cluster",
+    "kubectl --context hub wait --for=condition=Complete",
+    "kubectl --context hub get workloads",
     "kubectl --namespace kueue-system wait --for=condition=Ready clusteraccess/kueue-own",
     "argocd cluster list",
-    "kubectl clusterprofile explain fleet-operator/cluster1",
     "kubectl clusterprofile test fleet-operator/cluster1",
-    "helm upgrade --install argocd-clusterprofile-controller",
+    "upgrade --install argocd-clusterprofile-controller",
     "kubectl kustomize .",
-    "helm repo add headlamp",
     "helm upgrade --install headlamp",
-    "helm upgrade --install kueue oci://registry.k8s.io/kueue/charts/kueue",
+    "upgrade --install kueue oci://registry.k8s.io/kueue/charts/kueue",
 ];
 
 /// The components of applications, which guides patch.
@@ -75,18 +98,21 @@ fn admission_checks() -> Value {
     })
 }
 
-/// What a reader has before the first step: two clusters, the applications, and the release of the chart.
+/// What a reader has before the first step: two clusters, and the applications.
 async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     world::create(&hub.ocm, ["argocd", "kueue-system", "fleet-operator", "headlamp"].map(ocm::namespace))
         .await;
     world::create(&hub.ocm, CLUSTERS.map(ocm::namespace)).await;
+    let home = "open-cluster-management-addon";
+    let certificate =
+        opaque(home, "cluster-proxy-user-serving-cert").field("data", json!({ "tls.crt": "YQ==" }));
+    world::create(&hub.ocm, [ocm::namespace(home), certificate]).await;
     for cluster in CLUSTERS {
         ManagedCluster::named(cluster).create(&hub.ocm).await.unwrap();
     }
     install_kueue(&hub).await;
     hub.install_crd(&serde_json::from_value(admission_checks()).unwrap()).await.unwrap();
-    install(&hub, &["consumerAccess.enabled=true"]).await;
     hub
 }
 
@@ -94,46 +120,67 @@ async fn hub() -> Hub {
 async fn every_command_of_a_guide_runs_on_a_hub() {
     let hub = hub().await;
     let reader = Reader::of(&hub, &[helm()]);
+    let install = blocks("docs/install.md").into_iter().flat_map(|block| commands(&block));
+    assert!(install.filter(|command| command == VARIABLES).count() == 1, "the guides use other variables");
+    let context = "kubectl config rename-context \"$(kubectl config current-context)\" hub";
+    assert!(reader.runs(context).await.status.success());
     let mut elsewhere = BTreeSet::new();
     // The components that a guide gives the plugin.
     let mut mounted = BTreeSet::new();
     let mut ran = 0;
     for guide in GUIDES {
-        // Guides have different patches for the same components.
-        for object in COMPONENTS.map(component) {
-            if world::get(&hub.ocm, &object).await.is_some() {
-                world::delete(&hub.ocm, &object).await;
-            }
-            world::create(&hub.ocm, [object]).await;
-        }
         let mut before = String::new();
         for block in blocks(guide) {
             if block.language == "sh" {
-                let of_others = |command: &str| ELSEWHERE.into_iter().find(|it| command.starts_with(it));
+                // Guides have different patches for the same components.
+                for object in COMPONENTS.map(component) {
+                    if world::get(&hub.ocm, &object).await.is_some() {
+                        world::delete(&hub.ocm, &object).await;
+                    }
+                    world::create(&hub.ocm, [object]).await;
+                }
+                let of_others = |command: &str| ELSEWHERE.into_iter().find(|it| command.contains(it));
                 let (others, own): (Vec<_>, Vec<_>) =
                     commands(&block).into_iter().partition(|command| of_others(command).is_some());
                 elsewhere.extend(others.iter().filter_map(|command| of_others(command)));
-                // The file that the block before shows, and the release of this hub.
+                // The file that the block before shows.
                 let patch = reader.directory().join("patch.yaml");
                 fs::write(&patch, &before).unwrap();
                 let own = own.join("\n").replace("PATCH.yaml", patch.to_str().unwrap());
-                let own = own.replace(" NAMESPACE ", &format!(" {NAMESPACE} "));
-                let output = reader.runs_in(repository(), &own).await;
+                let output = reader.runs_in(repository(), &format!("{VARIABLES}\n{own}")).await;
                 let error = String::from_utf8_lossy(&output.stderr);
                 assert!(output.status.success(), "{guide}:\n{own}\n{error}");
                 ran += own.lines().count();
+                for patched in COMPONENTS {
+                    let object = world::get(&hub.ocm, &component(patched)).await.unwrap();
+                    let pod = &object["spec"]["template"]["spec"];
+                    if pod["volumes"][0]["name"] == "cp-creds" {
+                        mounted.insert(patched.2);
+                        let installed = pod["initContainers"][0]["image"].as_str().unwrap_or_default();
+                        assert!(!installed.ends_with(":VERSION"), "{guide}: nobody pushes {installed}");
+                    }
+                }
             }
             before = block.text;
-        }
-        for patched in COMPONENTS {
-            let object = world::get(&hub.ocm, &component(patched)).await.unwrap();
-            if object["spec"]["template"]["spec"]["volumes"][0]["name"] == "cp-creds" {
-                mounted.insert(patched.2);
-            }
         }
     }
     assert_eq!(elsewhere, BTreeSet::from(ELSEWHERE), "a command is no longer in a guide");
     assert!(ran > 20, "{ran} commands");
+
+    // Beside each other, the applications have the permissions of both guides, and the programs the image that was pushed.
+    let guide = fs::read_to_string(repository().join("docs/multikueue.md")).unwrap();
+    let flag = guide.split('`').find(|words| words.starts_with("--set ")).unwrap();
+    let upgrade =
+        "helm upgrade hub-addons charts/hub-addons --namespace hub-addons --reset-then-reuse-values";
+    let example = "--values deploy/examples/multikueue/values.yaml";
+    let output = reader.runs_in(repository(), &format!("{upgrade} {example} {flag}")).await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let values = "helm get values hub-addons --namespace hub-addons --output json";
+    let values: Value = serde_json::from_slice(&reader.runs(values).await.stdout).unwrap();
+    let allowed = &values["consumerAccess"]["allowedClusterRoles"];
+    assert_eq!(*allowed, json!(["multikueue", "argocd-manager-role"]));
+    let tag = values["image"]["tag"].as_str().unwrap();
+    assert!(tag.starts_with(env!("CARGO_PKG_VERSION")), "{values}");
 
     // The guide for multicluster-runtime leads to that for the plugin.
     let expected =

@@ -78,6 +78,29 @@ async fn of_the_release(hub: &Hub) -> BTreeMap<String, Vec<String>> {
 
 const ACCESS_CRD: &str = "clusteraccesses.access.open-cluster-management.io";
 
+/// What `kubectl get` requests.
+async fn printer_columns_are_shown(hub: &Hub) {
+    for (kind, columns) in [
+        (
+            "multicluster.x-k8s.io/v1alpha1/clusterprofiles",
+            &["Name", "Manager", "Set", "Version", "Healthy", "Age"][..],
+        ),
+        (
+            "access.open-cluster-management.io/v1alpha1/clusteraccesses",
+            &["Name", "Identity", "Clusters", "Ready", "Age"],
+        ),
+    ] {
+        let request = http::Request::get(format!("/apis/{kind}"));
+        let request = request.header("accept", "application/json;as=Table;g=meta.k8s.io;v=v1");
+        let table: Value = hub.ocm.request(request.body(Vec::new()).unwrap()).await.unwrap();
+        let shown = table["columnDefinitions"].as_array().unwrap().iter().map(|it| &it["name"]);
+        assert_eq!(shown.collect::<Vec<_>>(), columns);
+        if let Some(row) = table["rows"].as_array().and_then(|rows| rows.first()) {
+            assert_eq!(row["cells"].as_array().unwrap()[..2], ["theirs", "somebody"]);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_missing_crd_is_installed_and_stays_when_the_release_is_uninstalled() {
     let builder = LocalHub::builder().without_controller_manager().without_crds([CRD, ACCESS_CRD]);
@@ -95,6 +118,7 @@ async fn a_missing_crd_is_installed_and_stays_when_the_release_is_uninstalled() 
     let theirs = world::profile_of("somebody", "default", "theirs");
     crate::support::chart::in_force(&hub, &["manager-name"]).await;
     assert!(get(&hub.ocm, &theirs).await.is_some());
+    printer_columns_are_shown(&hub).await;
 
     // An upgrade updates it, with either helm, as long as no other manager has written it.
     let atomic = [PROXY, "crds.clusterProfileLists=atomic"];

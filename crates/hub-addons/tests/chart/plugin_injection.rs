@@ -180,7 +180,9 @@ async fn the_component_adds_the_plugin_to_the_workloads_that_ask_for_it() {
             })
         };
         assert_eq!((mounted("sidecar"), mounted(name)), (false, true), "{found}");
-        assert_eq!(pod["initContainers"][0]["command"], json!(["/cp-creds", "install", "/plugins"]));
+        let install = &pod["initContainers"][0];
+        assert_eq!(install["command"], json!(["/cp-creds", "install", "/plugins"]));
+        assert_eq!(install["image"], "docker.example/team/cp-creds:VERSION");
         assert_eq!(pod["volumes"].as_array().unwrap().len(), 2, "its own volume stays: {found}");
     }
     let before = objects[3].to_string().replace("\"annotations\":null,", "");

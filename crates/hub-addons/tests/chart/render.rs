@@ -175,8 +175,8 @@ async fn objects_permissions_and_arguments_are_those_recorded() {
 
 #[tokio::test]
 async fn plain_manifests_are_those_recorded() {
-    let arguments =
-        template_in("hub-addons", "hub-addons", &["crds.enabled=false", "image.registry=registry.example"]);
+    let image = "image.registry=registry.example,image.tag=VERSION";
+    let arguments = template_in("hub-addons", "hub-addons", &["crds.enabled=false", image]);
     let ended = run(helm(), None, &arguments).await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     // What is applied without helm is not helm's.
@@ -185,7 +185,7 @@ async fn plain_manifests_are_those_recorded() {
         ended.stdout.lines().filter(|line| !of_helm.iter().any(|of| line.trim_start().starts_with(of)));
     let mut text = concat!(
         "# Rendered from charts/hub-addons with its default values; hack/render.sh updates it.\n",
-        "# Replace registry.example by your registry.\n",
+        "# registry.example and VERSION stand for what docs/install.md builds and pushes.\n",
         "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: hub-addons\n  labels:\n",
         "    pod-security.kubernetes.io/enforce: restricted\n",
     )

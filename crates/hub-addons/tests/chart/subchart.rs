@@ -38,16 +38,19 @@ async fn a_chart_switches_this_one_by_a_condition_and_hands_its_globals_to_it() 
 
         // `enabled` is the parent's alone, and a global wins where the chart has no value of its own.
         let on = ["hub-addons.enabled=true", "hub-addons.consumerAccess.enabled=true", "global.other=1"];
-        let globals = ["global.imageRegistry=registry.example", "global.imagePullSecrets[0].name=pull"];
         let own = [
             "image.registry=registry.example",
             "imagePullSecrets[0].name=pull",
             "consumerAccess.enabled=true",
         ];
-        let below = rendered(helm, parent.path(), &[&on[..], &globals].concat()).await.unwrap();
-        assert_eq!(below, rendered(helm, &chart(), &own).await.unwrap());
+        let own = rendered(helm, &chart(), &own).await.unwrap();
+        let registry = "global.imageRegistry=registry.example";
+        for pull in ["global.imagePullSecrets[0].name=pull", "global.imagePullSecrets={pull}"] {
+            let below = rendered(helm, parent.path(), &[&on[..], &[registry, pull]].concat()).await.unwrap();
+            assert_eq!(below, own);
+        }
 
-        let misspelt = ["hub-addons.enabled=true", "hub-addons.featureGates.clusterProfil=true", globals[0]];
+        let misspelt = ["hub-addons.enabled=true", "hub-addons.featureGates.clusterProfil=true", registry];
         let refusal = rendered(helm, parent.path(), &misspelt).await.unwrap_err();
         assert!(refusal.contains("no such gate"), "{refusal}");
     }

@@ -54,7 +54,8 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
         let app = token("c1", "app");
         app.create(&hub.ocm).await.unwrap();
-        let ended = helm_does(program, &hub, &released(), &["--set=propagateLabels={region}"]).await;
+        let set = ["--set=propagateLabels={region}", "--set=image.tag=0.0.9-dev.g1"];
+        let ended = helm_does(program, &hub, &released(), &set).await;
         assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
         // That package does not name the Leases of these programs.
         for component in ["profiles", "credentials"] {
@@ -80,8 +81,15 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         };
         let before = (rules().await, versions().await);
         assert_eq!(before.0[0]["resourceNames"], json!(["app"]));
-        let ended = helm_does(program, &hub, &chart(), &["--reset-then-reuse-values"]).await;
-        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        // The tag is kept, with a warning, until the upgrade sets it.
+        let new = format!("{}-dev.g2", env!("CARGO_PKG_VERSION"));
+        for (tag, more) in [("0.0.9-dev.g1", None), (&*new, Some(format!("--set=image.tag={new}")))] {
+            let flags: Vec<_> = ["--reset-then-reuse-values"].into_iter().chain(more.as_deref()).collect();
+            let ended = helm_does(program, &hub, &chart(), &flags).await;
+            assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+            assert!(ended.stdout.contains(&format!("Image: registry.example.com/hub-addons:{tag}\n")));
+            assert_eq!(ended.stdout.contains("WARNING: image.tag="), more.is_none(), "{}", ended.stdout);
+        }
         assert_eq!((rules().await, versions().await), before);
 
         // It keeps its settings, and writes nothing.
@@ -96,8 +104,8 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         let values = ["get", "values", RELEASE, "--namespace", NAMESPACE, "--output=json"];
         let values = run(program, Some(&hub.hub), &values).await.stdout;
         let values: Value = serde_json::from_str(&values).unwrap();
-        let registry = json!({ "registry": "registry.example.com" });
-        assert_eq!(values, json!({ "image": registry, "propagateLabels": ["region"] }));
+        let image = json!({ "registry": "registry.example.com", "tag": new });
+        assert_eq!(values, json!({ "image": image, "propagateLabels": ["region"] }));
     }
 }
 

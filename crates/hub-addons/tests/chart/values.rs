@@ -81,7 +81,7 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["image.digest=sha256:abc"], "/image/digest"),
         (&["image.pullPolicy=always"], "'Always', 'IfNotPresent', 'Never'"),
         (&["image.name=a"], "'name' not allowed"),
-        (&["imagePullSecrets={a}"], "/imagePullSecrets/0"),
+        (&["imagePullSecrets={A_b}"], "/imagePullSecrets/0"),
         (&["replicaCount=-1"], "/replicaCount"),
         (&["log.format=xml"], "'text', 'json'"),
         (&["log.levle=debug"], "'levle' not allowed"),

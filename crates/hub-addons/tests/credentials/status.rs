@@ -8,7 +8,7 @@ use crate::support::world::{create, delete};
 use jiff::{SignedDuration, Timestamp};
 use local_hub::{eventually, ocm};
 
-const EXPIRY: &str = "hub_addons_next_token_expiry_seconds{}";
+const EXPIRY: &str = "hub_addons_next_token_expiry_seconds";
 const SYNCS: &str = "hub_addons_credential_sync_seconds_count";
 
 fn counted(state: &str) -> String {

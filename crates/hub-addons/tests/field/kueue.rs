@@ -245,6 +245,12 @@ async fn runs(stage: &Stage, cluster: &str, kueue: &[&Running], name: &str) {
         if here["succeeded"] == 1 { Ok(()) } else { Err(format!("{here}; {}", errors())) }
     })
     .await;
+    let workloads = kueue_object("Workload", "workloads", Some(JOBS), "").api(&stage.ocm);
+    let workloads = workloads.list(&ListParams::default()).await.unwrap();
+    let prefix = format!("job-{name}-");
+    let of_job =
+        workloads.iter().find(|it| it.metadata.name.as_ref().is_some_and(|it| it.starts_with(&prefix)));
+    assert_eq!(of_job.unwrap().data["status"]["clusterName"], cluster, "what the guide shows");
 }
 
 /// How many watches on clusters it has started.

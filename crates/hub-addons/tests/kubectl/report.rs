@@ -2,8 +2,9 @@
 
 #![cfg(test)]
 
+use std::collections::BTreeSet;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use local_hub::{LocalHub, ocm};
@@ -42,6 +43,36 @@ async fn browser(page: &Path, flag: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// The report of a hub, as a file and its content.
+async fn report(hub: &Hub) -> (PathBuf, String) {
+    let kubectl = kubectl(hub, &hub.kubeconfig_for("admin").unwrap());
+    let ended = run(&kubectl, &["report", "--output", "html"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let page = hub.directory().join("report.html");
+    std::fs::write(&page, &ended.stdout).unwrap();
+    (page, ended.stdout)
+}
+
+#[tokio::test]
+async fn a_report_of_ten_thousand_cells_is_whole() {
+    if !has_browser().await {
+        return;
+    }
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let fleet = ocm::Fleet::of(200, 50);
+    fleet.create(&hub.ocm).await.unwrap();
+    let (page, _) = report(&hub).await;
+    let shown = browser(&page, "--dump-dom").await;
+    let cells: BTreeSet<_> =
+        shown.split("<b>").filter_map(|rest| rest.split_once(": ")).map(|it| it.0).collect();
+    for cluster in &fleet.clusters {
+        for namespace in &fleet.namespaces {
+            assert!(cells.contains(&*format!("{namespace}/{cluster}")), "{namespace}/{cluster}");
+        }
+    }
+    assert!(shown.trim_end().ends_with("</html>"));
+}
+
 /// With `RECORD=1`, the picture in the documents is written again.
 #[tokio::test]
 async fn a_report_shows_every_grant_requests_nothing_and_has_no_markup_of_others() {
@@ -75,11 +106,7 @@ async fn a_report_shows_every_grant_requests_nothing_and_has_no_markup_of_others
     let lease = ocm::Object::new(lease, "leases", Some("team"), "hub-addons-profile-projector");
     lease.field("spec", spec).create(&hub.ocm).await.unwrap();
 
-    let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
-    let ended = run(&kubectl, &["report", "--output", "html"]).await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    let page = hub.directory().join("report.html");
-    std::fs::write(&page, &ended.stdout).unwrap();
+    let (page, report) = report(&hub).await;
     let shown = browser(&page, "--dump-dom").await;
     for expected in [
         "<title>Who reaches which cluster</title>",
@@ -97,7 +124,7 @@ async fn a_report_shows_every_grant_requests_nothing_and_has_no_markup_of_others
     assert!(connection.is_pending(), "the page has requested something");
     if std::env::var_os("RECORD").is_some() {
         let escaped = markup.replace('<', "&lt;").replace('>', "&gt;");
-        let opened = ended.stdout.replace(&escaped, "somebody");
+        let opened = report.replace(&escaped, "somebody");
         let opened =
             opened.replacen(r#"class="problem" name="cell""#, r#"class="problem" name="cell" open"#, 1);
         std::fs::write(&page, opened).unwrap();

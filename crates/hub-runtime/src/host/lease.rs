@@ -89,6 +89,7 @@ pub struct Election {
 impl Election {
     #[must_use]
     pub fn new(client: Client, candidate: Candidate, metrics: Metrics) -> Self {
+        metrics.leads(false);
         Self {
             api: Api::namespaced(client, &candidate.namespace),
             candidate,
@@ -119,7 +120,7 @@ impl Election {
                 Ok(None) if stop.is_cancelled() => break,
                 Ok(None) => {
                     info!(lease, namespace, identity, "leading");
-                    self.metrics.leader.set(1);
+                    self.metrics.leads(true);
                     return true;
                 }
                 Ok(Some(holder)) => {
@@ -197,7 +198,7 @@ impl Election {
 
     fn end_claim(&self) {
         self.claim.send_replace(None);
-        self.metrics.leader.set(0);
+        self.metrics.leads(false);
     }
 
     /// Acquires or renews the Lease; returns the other holder, if any.

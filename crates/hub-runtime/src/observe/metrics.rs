@@ -51,8 +51,7 @@ pub struct Metrics {
     findings: Family<Labels<1>, Gauge>,
     findings_total: Family<Labels<1>, Counter>,
     events: Family<Labels<1>, Counter>,
-    /// 1 while this process leads.
-    pub leader: Gauge,
+    leader: Family<Labels<0>, Gauge>,
     /// 1 while the circuit breaker is open.
     pub api_server_outage: Gauge,
     access_providers: Family<Labels<2>, Gauge>,
@@ -216,6 +215,11 @@ impl Metrics {
         }
         metrics.registry = Arc::new(all);
         (metrics, further)
+    }
+
+    /// Whether this process leads. The series begins with the first call: a process without an election has none.
+    pub fn leads(&self, leads: bool) {
+        self.leader.get_or_create(&[]).set(i64::from(leads));
     }
 
     /// Initializes the series of a controller, so that an alert on their increase sees the first one.
@@ -394,7 +398,8 @@ impl Metrics {
         let mut text = String::new();
         // Writing into a String cannot fail.
         let _ = encode(&mut text, &self.registry);
-        text
+        // A family without labels.
+        text.replace("{} ", " ")
     }
 }
 
@@ -405,6 +410,8 @@ mod tests {
     #[test]
     fn series_that_alerts_name_begin_at_zero() {
         let metrics = Metrics::new("1.2.3");
+        assert!(!metrics.text().contains("\nhub_addons_leader"), "no election");
+        metrics.leads(false);
         metrics.declare_controller("profiles");
         metrics.declare_written("clusterprofiles");
         let text = metrics.text();
@@ -444,7 +451,7 @@ mod tests {
         metrics.watch_synced(("syncer", "secrets"), true);
         metrics.event("published");
         metrics.api_server_outage.set(1);
-        metrics.leader.set(1);
+        metrics.leads(true);
         let text = metrics.text();
         for line in [
             "access_providers{source=\"proxy\",state=\"published\"} 2",

@@ -16,6 +16,7 @@ use crate::flow::failure_groups::{FailureGroups, LASTING, Operation, Parked};
 use crate::flow::repeated_writes::RepeatedWrites;
 use crate::flow::retry_policy::NextStep;
 use crate::host::Host;
+use crate::host::lease::Claim;
 use crate::queue::{Key, Outcome, Queue};
 use crate::write::error::{Category, WriteError};
 use crate::written::Written;
@@ -56,7 +57,9 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     /// An empty queue; `controller` is its name in logs and metrics.
     #[must_use]
     pub fn new(host: &Arc<Host>, controller: &'static str) -> Arc<Self> {
-        host.metrics.declare_controller(controller);
+        if !matches!(host.writer.claim, Claim::Never) {
+            host.metrics.declare_controller(controller);
+        }
         let queue = Queue::new(1);
         let host = Arc::clone(host);
         Arc::new(Self {
@@ -320,7 +323,6 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
-    use crate::host::lease::Claim;
     use crate::observe::health::Health;
     use crate::observe::metrics::Metrics;
 
