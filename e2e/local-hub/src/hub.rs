@@ -157,8 +157,26 @@ impl LocalHub {
         Ok(())
     }
 
+    /// Stops the API server with SIGSTOP: connections stay, the system accepts new ones, and no request gets a
+    /// response. No effect if it is not running.
+    pub async fn pause_api_server(&self) -> Result<(), HubError> {
+        self.stopped.store(true, Ordering::Relaxed);
+        match &*self.api_server.lock().await {
+            Some(running) => running.pause().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Continues a paused API server.
+    pub async fn resume_api_server(&self) -> Result<(), HubError> {
+        match &*self.api_server.lock().await {
+            Some(running) => running.resume().await,
+            None => Ok(()),
+        }
+    }
+
     /// Kills etcd. No effect if it is not running.
-    async fn stop_etcd(&self) -> Result<(), HubError> {
+    pub async fn stop_etcd(&self) -> Result<(), HubError> {
         self.stopped.store(true, Ordering::Relaxed);
         match self.etcd.lock().await.take() {
             Some(running) => running.stop_and_keep_directory().await,
@@ -167,12 +185,29 @@ impl LocalHub {
     }
 
     /// Starts etcd again, with the same data. No effect if it is running.
-    async fn start_etcd(&self) -> Result<(), HubError> {
+    pub async fn start_etcd(&self) -> Result<(), HubError> {
         let mut etcd = self.etcd.lock().await;
         if etcd.is_none() {
             *etcd = Some(Supervised::start(self.directory(), &programs::etcd(self.bin_dir())).await?);
         }
         Ok(())
+    }
+
+    /// Stops etcd with SIGSTOP. No effect if it is not running.
+    pub async fn pause_etcd(&self) -> Result<(), HubError> {
+        self.stopped.store(true, Ordering::Relaxed);
+        match &*self.etcd.lock().await {
+            Some(running) => running.pause().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Continues a paused etcd.
+    pub async fn resume_etcd(&self) -> Result<(), HubError> {
+        match &*self.etcd.lock().await {
+            Some(running) => running.resume().await,
+            None => Ok(()),
+        }
     }
 
     /// Copies the hub's data, as a crash of etcd would leave it.
