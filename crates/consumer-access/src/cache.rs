@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_core::consumer_access::{AccessSettings, FoundObject, ObservedObject};
-use hub_core::version::Version;
+use hub_core::version::{Uid, Version};
 use hub_runtime::reconciler::Read;
 use hub_runtime::watch::Unreadable;
 use kube::api::DynamicObject;
@@ -30,7 +30,7 @@ pub(crate) fn as_read(read: &Read) -> Option<DynamicObject> {
 pub(crate) struct ObjectCache<K, W> {
     objects: BTreeMap<K, FoundObject>,
     /// The uids of objects that this process has created and no watch has shown yet.
-    created: BTreeMap<K, String>,
+    created: BTreeMap<K, Uid>,
     /// The watches whose list is complete.
     listed: BTreeSet<W>,
 }
@@ -52,8 +52,8 @@ impl<K: Clone + Ord, W: Ord> ObjectCache<K, W> {
     }
 
     /// The uid of an object of this key that this process has created and no watch has shown yet.
-    pub(crate) fn uid_of_created(&self, key: &K) -> Option<&str> {
-        self.created.get(key).map(String::as_str)
+    pub(crate) fn uid_of_created(&self, key: &K) -> Option<&Uid> {
+        self.created.get(key)
     }
 
     /// Every key with an object of ours.
@@ -109,22 +109,22 @@ impl<K: Clone + Ord, W: Ord> ObjectCache<K, W> {
 
     /// Records that this process has created the object with this uid, which makes it ours, even if a webhook has
     /// changed it.
-    pub(crate) fn created(&mut self, key: &K, uid: &str) {
-        match self.objects.get_mut(key).filter(|found| found.object.version.uid == uid) {
+    pub(crate) fn created(&mut self, key: &K, uid: &Uid) {
+        match self.objects.get_mut(key).filter(|found| found.object.version.uid == *uid) {
             Some(found) => found.is_ours = true,
-            None => drop(self.created.insert(key.clone(), uid.to_owned())),
+            None => drop(self.created.insert(key.clone(), uid.clone())),
         }
     }
 
     /// Records that the API server has deleted the object with this uid.
-    pub(crate) fn deleted(&mut self, key: &K, uid: &str) {
+    pub(crate) fn deleted(&mut self, key: &K, uid: &Uid) {
         if self.uid_of_created(key) == Some(uid) {
             self.created.remove(key);
         }
     }
 
     /// Removes an object whose end the watch shows. Returns its uid.
-    pub(crate) fn ended(&mut self, key: &K) -> Option<String> {
+    pub(crate) fn ended(&mut self, key: &K) -> Option<Uid> {
         self.objects.remove(key).map(|found| found.object.version.uid)
     }
 }
@@ -176,14 +176,15 @@ mod tests {
     #[test]
     fn what_was_created_and_not_shown_yet_is_known_until_it_is_shown_or_deleted() {
         let (settings, mut cache) = (settings(), ObjectCache::<_, ()>::default());
-        cache.created(&"shown", "one");
-        assert_eq!(cache.uid_of_created(&"shown"), Some("one"));
+        let (one, two) = (Uid::from("one"), Uid::from("two"));
+        cache.created(&"shown", &one);
+        assert_eq!(cache.uid_of_created(&"shown"), Some(&one));
         cache.show(&settings, &"shown", object("one", "2"), true);
         assert!(cache.is_ours(&"shown") && cache.uid_of_created(&"shown").is_none());
-        cache.created(&"deleted", "two");
-        cache.deleted(&"deleted", "one");
-        assert_eq!(cache.uid_of_created(&"deleted"), Some("two"));
-        cache.deleted(&"deleted", "two");
+        cache.created(&"deleted", &two);
+        cache.deleted(&"deleted", &one);
+        assert_eq!(cache.uid_of_created(&"deleted"), Some(&two));
+        cache.deleted(&"deleted", &two);
         assert_eq!(cache.uid_of_created(&"deleted"), None);
     }
 }

@@ -160,7 +160,7 @@ impl Objects for StatusWriter {
 impl StatusWriter {
     fn report(&self, name: &AccessName, findings: Vec<Finding>) {
         let uid = self.known(name).map(|version| version.uid);
-        self.0.reporter.report(&Subject::ClusterAccess(name.clone()), uid.as_deref(), findings);
+        self.0.reporter.report(&Subject::ClusterAccess(name.clone()), uid.as_ref(), findings);
     }
 }
 

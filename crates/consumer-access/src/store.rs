@@ -294,7 +294,7 @@ impl Store {
 
     pub(crate) fn report(&self, key: &AccessKey, findings: Vec<Finding>) {
         let uid = self.state.lock().objects.version(key).map(|version| version.uid);
-        self.reporter.report(&key.subject(), uid.as_deref(), findings);
+        self.reporter.report(&key.subject(), uid.as_ref(), findings);
     }
 
     /// Records that the list of a watch is complete.

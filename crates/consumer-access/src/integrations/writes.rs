@@ -20,7 +20,7 @@ use super::{IntegrationStore, api_resource};
 impl IntegrationStore {
     fn report(&self, key: &IntegrationKey, findings: Vec<Finding>) {
         let uid = self.known(key).map(|version| version.uid);
-        self.reporter.report(&key.subject(), uid.as_deref(), findings);
+        self.reporter.report(&key.subject(), uid.as_ref(), findings);
     }
 }
 

@@ -97,7 +97,7 @@ fn list(store: &Store) {
 /// The observed versions of an account's objects.
 fn versions(store: &Store, account: &str) -> Vec<(AccessKind, String)> {
     let found = store.state.lock().objects(&key(account)).into_iter();
-    found.map(|(kind, found)| (kind, found.object.version.resource_version)).collect()
+    found.map(|(kind, found)| (kind, found.object.version.resource_version.into())).collect()
 }
 
 #[tokio::test]

@@ -94,13 +94,13 @@ impl World {
                     }
                     IntegrationAction::Patch(version, patch) => {
                         let object = self.objects.remove(&key).unwrap();
-                        assert_eq!(object["metadata"]["uid"], version.uid.as_str());
+                        assert_eq!(object["metadata"]["uid"], version.uid.to_string());
                         self.objects.insert(key.clone(), with(object, &patch));
                         self.writes.push(format!("patch {key}"));
                     }
                     IntegrationAction::Delete(version) => {
                         let object = self.objects.remove(&key).unwrap();
-                        assert_eq!(object["metadata"]["uid"], version.uid.as_str());
+                        assert_eq!(object["metadata"]["uid"], version.uid.to_string());
                         self.writes.push(format!("delete {key}"));
                     }
                 }

@@ -22,6 +22,7 @@ use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::manifest_work::ManifestWork;
 use hub_core::consumer_access::{AccessKind, KUEUE_API};
 use hub_core::finding::{Finding, Subject};
+use hub_core::version::Uid;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use k8s_openapi::api::rbac::v1::Role;
@@ -232,7 +233,7 @@ impl Reporter {
 
     /// Reports all current findings of the controller on a subject. `uid` ties the Event to this object, so that
     /// `kubectl describe` shows it.
-    pub fn report(&self, subject: &Subject, uid: Option<&str>, findings: Vec<Finding>) {
+    pub fn report(&self, subject: &Subject, uid: Option<&Uid>, findings: Vec<Finding>) {
         let mut index = self.findings.lock();
         let key = (self.controller, subject.clone());
         let mut before = index.by_subject.remove(&key).unwrap_or_default();
@@ -283,7 +284,7 @@ impl Reporter {
     }
 }
 
-fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> ObjectReference {
+fn reference(subject: &Subject, uid: Option<&Uid>, profiles: ProfileVersion) -> ObjectReference {
     fn of(api_version: String, kind: &str, namespace: Option<&str>, name: &str) -> ObjectReference {
         ObjectReference {
             api_version: Some(api_version),
@@ -325,7 +326,7 @@ fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> 
             of(format!("{}/{}", KUEUE_API.0, KUEUE_API.1), key.kind().0, None, &key.name())
         }
     };
-    ObjectReference { uid: uid.map(str::to_owned), ..reference }
+    ObjectReference { uid: uid.map(Uid::to_string), ..reference }
 }
 
 #[cfg(test)]
