@@ -11,6 +11,7 @@ use hub_core::access::{
 use hub_core::finding::{Finding, Subject};
 use hub_core::profile::{Desired, ObservedProfile};
 use hub_core::trust::{self, TrustBundle, TrustError};
+use hub_core::version::Uid;
 use hub_process::process::Shared;
 use hub_process::profiles::Profiles;
 use hub_runtime::host::{HeldWatch, Host};
@@ -51,7 +52,7 @@ pub(crate) struct Store {
 /// The findings on the trust anchors that do not follow from the index.
 struct AnchorReport {
     subject: Subject,
-    uid: Option<String>,
+    uid: Option<Uid>,
     reading: Option<Finding>,
 }
 
@@ -94,7 +95,7 @@ impl Store {
         let offer = ours.filter(|_| is_included).map(|ours| self.index.lock().offer(key, ours));
         self.gauges.set(key, observed.zip(offer.as_ref()));
         if self.settings.purpose != Purpose::Token {
-            let uid = observed.map(|observed| observed.version.uid.as_str());
+            let uid = observed.map(|observed| &observed.version.uid);
             let finding = offer.as_ref().and_then(Offer::finding);
             self.reporter.report(&Subject::Profile(key.clone()), uid, finding.into_iter().collect());
         }
@@ -223,8 +224,8 @@ impl Store {
     }
 
     /// Reports the findings on a reading of the trust anchors, and on the overlap that it started.
-    pub(crate) fn report_anchors(&self, subject: &Subject, uid: Option<&str>, reading: Option<Finding>) {
-        let reported = AnchorReport { subject: subject.clone(), uid: uid.map(str::to_owned), reading };
+    pub(crate) fn report_anchors(&self, subject: &Subject, uid: Option<&Uid>, reading: Option<Finding>) {
+        let reported = AnchorReport { subject: subject.clone(), uid: uid.cloned(), reading };
         let mut last = self.anchor_report.lock();
         self.report_again(last.insert(reported));
     }
@@ -235,7 +236,7 @@ impl Store {
             (index.overlap_finding(), index.server_finding())
         };
         let findings = last.reading.iter().cloned().chain(overlap).chain(server).collect();
-        self.reporter.report(&last.subject, last.uid.as_deref(), findings);
+        self.reporter.report(&last.subject, last.uid.as_ref(), findings);
     }
 
     /// Adds the trust anchors that our profiles publish and the source lacks to the index; returns whether there are

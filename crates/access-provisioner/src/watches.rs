@@ -8,6 +8,7 @@ use hub_api::names::{ClusterName, Namespace, is_dns_subdomain};
 use hub_core::access::{AnchorPlace, CLUSTER_PROXY, Known, serving_certificate};
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::trust::{CaKind, CaReference, TrustBundle, TrustError};
+use hub_core::version::Uid;
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -172,7 +173,7 @@ struct CertificateSink {
 }
 
 impl CertificateSink {
-    fn read(&self, uid: Option<&str>, text: Option<&[u8]>) {
+    fn read(&self, uid: Option<&Uid>, text: Option<&[u8]>) {
         let reading = text.map_or(Err(TrustError::NoCertificate), TrustBundle::from_pem);
         let finding = reading.as_ref().err().map(|error| self.finding(&error.to_string()));
         self.store.set_anchors(self.place, text.unwrap_or_default(), reading);
@@ -213,7 +214,7 @@ impl Holder for ConfigMap {
 impl<K: Holder> Sink<K> for CertificateSink {
     fn apply(&mut self, _: &ObjectKey, object: Result<K, Unreadable>) {
         if let Ok(holder) = object {
-            self.read(holder.meta().uid.as_deref(), holder.text(&self.key));
+            self.read(holder.meta().uid.as_deref().map(Uid::from).as_ref(), holder.text(&self.key));
         } else {
             // Without the error: that of a Secret may quote its data.
             self.unknown("it cannot be read");

@@ -8,7 +8,7 @@ use hub_core::consumer_access::{
     AccessKey, AccessKind, AccessName, AccessSettings, FoundObject, KnownAccounts, ObservedObject,
     PublishedCluster,
 };
-use hub_core::version::Version;
+use hub_core::version::{Uid, Version};
 use tokio::time::Instant;
 
 /// A watch on objects that are written, or on what these depend on.
@@ -41,7 +41,7 @@ impl WatchName {
 pub(crate) struct State {
     pub(crate) objects: BTreeMap<AccessKey, FoundObject>,
     /// The uids of objects that this process has created and no watch has shown yet.
-    pub(crate) created: BTreeMap<AccessKey, String>,
+    pub(crate) created: BTreeMap<AccessKey, Uid>,
     /// Whether each watch can read its objects, once that is known: its list is complete, so that an absent object does
     /// not exist, or its objects cannot be read, so that what is known of them is out of date.
     pub(crate) read: BTreeMap<WatchName, bool>,
@@ -163,23 +163,23 @@ impl State {
 
     /// Records that this process has created the object with this uid, which makes it ours, even if a webhook has
     /// changed it.
-    pub(crate) fn created(&mut self, key: &AccessKey, uid: &str) {
-        match self.objects.get_mut(key).filter(|found| found.object.version.uid == uid) {
+    pub(crate) fn created(&mut self, key: &AccessKey, uid: &Uid) {
+        match self.objects.get_mut(key).filter(|found| found.object.version.uid == *uid) {
             Some(found) => found.is_ours = true,
-            None => drop(self.created.insert(key.clone(), uid.to_owned())),
+            None => drop(self.created.insert(key.clone(), uid.clone())),
         }
         self.refresh(key, true);
     }
 
     /// Records that the API server has deleted the object with this uid.
-    pub(crate) fn deleted(&mut self, key: &AccessKey, uid: &str) {
+    pub(crate) fn deleted(&mut self, key: &AccessKey, uid: &Uid) {
         if self.created.get(key).is_some_and(|created| created == uid) {
             self.created.remove(key);
         }
     }
 
     /// Removes an object whose end the watch shows. Returns its uid.
-    pub(crate) fn ended(&mut self, key: &AccessKey, is_declared: bool) -> Option<String> {
+    pub(crate) fn ended(&mut self, key: &AccessKey, is_declared: bool) -> Option<Uid> {
         let ended = self.objects.remove(key);
         self.refresh(key, is_declared);
         ended.map(|found| found.object.version.uid)

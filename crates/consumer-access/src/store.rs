@@ -359,7 +359,7 @@ impl Store {
 
     pub(crate) fn report(&self, key: &AccessKey, findings: Vec<Finding>) {
         let uid = self.version(key).map(|version| version.uid);
-        self.reporter.report(&Subject::Access(key.clone()), uid.as_deref(), findings);
+        self.reporter.report(&Subject::Access(key.clone()), uid.as_ref(), findings);
     }
 
     /// The version of an object.

@@ -63,7 +63,7 @@ impl Store {
     fn report(&self, key: &RightsKey, finding: Option<Finding>) {
         if let RightsKey::Consumer(role) = key {
             let uid = self.known(key).map(|version| version.uid);
-            self.reporter.report(&role.subject(), uid.as_deref(), finding.into_iter().collect());
+            self.reporter.report(&role.subject(), uid.as_ref(), finding.into_iter().collect());
         }
     }
 }

@@ -10,7 +10,7 @@ use hub_core::action::Action;
 use hub_core::credential::account::{Account, Scope};
 use hub_core::credential::report::{Recipients, Report, conditions, report};
 use hub_core::finding::{Finding, Reason, Subject};
-use hub_core::version::Version;
+use hub_core::version::{Uid, Version};
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{Objects, Planned, Read};
@@ -36,7 +36,7 @@ pub(crate) struct ConditionWriter {
 /// What is to be reported on an account beside its conditions.
 #[derive(Default)]
 pub(crate) struct PlannedReport {
-    uid: Option<String>,
+    uid: Option<Uid>,
     findings: Vec<Finding>,
 }
 
@@ -124,14 +124,14 @@ impl Objects for ConditionWriter {
 
     fn settled(&self, key: &AccountKey, planned: PlannedReport) -> Outcome {
         self.store.change(|_, state| state.troubles.remove(key));
-        self.store.reporter.report(&Subject::Account(key.clone()), planned.uid.as_deref(), planned.findings);
+        self.store.reporter.report(&Subject::Account(key.clone()), planned.uid.as_ref(), planned.findings);
         Outcome::Done
     }
 
     fn refused(&self, key: &AccountKey, planned: &PlannedReport, error: &WriteError) {
         let mut findings = planned.findings.clone();
         findings.push(Finding::new(Reason::WriteRefused, error.to_string()));
-        self.store.reporter.report(&Subject::Account(key.clone()), planned.uid.as_deref(), findings);
+        self.store.reporter.report(&Subject::Account(key.clone()), planned.uid.as_ref(), findings);
     }
 }
 

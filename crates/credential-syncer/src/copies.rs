@@ -11,7 +11,7 @@ use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::fleet::Fleet;
 use hub_core::rights::GRACE;
-use hub_core::version::Version;
+use hub_core::version::{Uid, Version};
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{Objects, Planned, Read};
@@ -29,7 +29,7 @@ pub(crate) struct CopyWriter {
 pub(crate) struct PlannedCopy {
     plan: CopyPlan,
     /// The uid of the observed Secret.
-    uid: Option<String>,
+    uid: Option<Uid>,
     /// How much longer a Secret that no watch shows is assumed to exist
     /// ([`Memory::unwatched`](crate::memory::Memory::unwatched)).
     unwatched: Option<Duration>,
@@ -107,7 +107,7 @@ impl Objects for CopyWriter {
             state.memory.source_settled(key)
         });
         let subject = Subject::Secret(key.namespace.clone(), key.name.to_string());
-        self.store.reporter.report(&subject, uid.as_deref(), plan.findings);
+        self.store.reporter.report(&subject, uid.as_ref(), plan.findings);
         if let Some(took) = took {
             self.store.host.metrics.credential_synced(took);
         }
@@ -136,7 +136,7 @@ impl Objects for CopyWriter {
     fn failed(&self, key: &SecretKey, planned: &PlannedCopy, error: &WriteError) -> Option<Outcome> {
         let is_gone = matches!(error.category, Category::NotFound | Category::NamespaceNotFound);
         if is_gone && error.verb != "create" {
-            self.store.gone(key, planned.uid.as_deref());
+            self.store.gone(key, planned.uid.as_ref());
         }
         None
     }
@@ -157,7 +157,7 @@ impl Objects for CopyWriter {
         }
         self.set_refused(key, Some(what));
         let finding = Finding::new(Reason::WriteRefused, error.to_string());
-        self.store.reporter.report(&subject, planned.uid.as_deref(), vec![finding]);
+        self.store.reporter.report(&subject, planned.uid.as_ref(), vec![finding]);
     }
 }
 

@@ -18,6 +18,7 @@ use hub_core::credential::tally::Tally;
 use hub_core::finding::Subject;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::rights::{EVERYWHERE, cleared_namespaces};
+use hub_core::version::Uid;
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
 use hub_runtime::host::Host;
@@ -330,6 +331,7 @@ impl Store {
     pub(crate) fn apply_copy(&self, key: SecretKey, observed: ObservedCopy) {
         self.change(|fleet, state| {
             state.memory.end_of_unwatched(&key);
+            self.copies.written.shown(&key, &observed.version);
             if state.index.apply_copy(&key, observed) {
                 self.queue_copies(fleet, state, [key]);
             }
@@ -377,13 +379,13 @@ impl Store {
 
     /// Records that the Secret with this uid is gone, or with `None` whichever has this key, since its namespace is
     /// gone.
-    pub(crate) fn gone(&self, key: &SecretKey, uid: Option<&str>) {
+    pub(crate) fn gone(&self, key: &SecretKey, uid: Option<&Uid>) {
         let state = &mut *self.state.lock();
         match uid {
             Some(uid) => state.index.unmake(key, uid),
             None => state.index.set_created(key, None),
         }
-        if uid.is_none_or(|uid| state.index.copy(key).is_some_and(|known| known.version.uid == uid)) {
+        if uid.is_none_or(|uid| state.index.copy(key).is_some_and(|known| known.version.uid == *uid)) {
             state.end_of_unwatched(key);
         }
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// A text that shares its memory with every equal one: a hub repeats the names of its clusters and namespaces, the keys
 /// and values of labels, and the CA bundle of its proxy in thousands of objects. Not for secrets, which must be wiped.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text(Arc<str>);
 
 /// The texts in use, and those that went out of use since unused texts were last removed.

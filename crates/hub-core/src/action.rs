@@ -1,6 +1,6 @@
 //! The next write to one object.
 
-use crate::version::Version;
+use crate::version::{Uid, Version};
 
 /// The next write: it creates a `C` or merges a patch `P`. The following write is planned once the watch has returned
 /// this one, so an object is reconciled one write at a time.
@@ -18,7 +18,7 @@ pub enum Action<C, P> {
     /// Delete the object of exactly this version.
     Delete(Version),
     /// Delete the object with this uid in any version, so that a writer who keeps changing it cannot delay the delete.
-    DeleteByUid(String),
+    DeleteByUid(Uid),
 }
 
 impl<C, P> Action<C, P> {
@@ -45,10 +45,10 @@ impl<C, P> Action<C, P> {
 
     /// The uid that the object of the write must have.
     #[must_use]
-    pub fn uid(&self) -> Option<&str> {
+    pub fn uid(&self) -> Option<&Uid> {
         match self {
             Self::DeleteByUid(uid) => Some(uid),
-            _ => self.version().map(|version| &*version.uid),
+            _ => self.version().map(|version| &version.uid),
         }
     }
 

@@ -23,7 +23,7 @@ use crate::finding::{Finding, Reason, Subject};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
 use crate::rights::{PermissionSettings, names_in, secret_rules};
-use crate::version::Version;
+use crate::version::{Uid, Version};
 
 /// The labels of these Roles and RoleBindings. One without them has another owner.
 pub const CONSUMER_LABELS: [(&str, &str); 2] =
@@ -66,7 +66,7 @@ pub struct ObservedConsumerRole {
     pub version: Version,
     /// Whether it carries [`CONSUMER_LABELS`].
     is_ours: bool,
-    owner: Option<String>,
+    owner: Option<Uid>,
     rules: Vec<PolicyRule>,
     subjects: Value,
 }
@@ -76,7 +76,7 @@ impl ObservedConsumerRole {
         Self {
             version: Version::of(metadata),
             is_ours: CONSUMER_LABELS.into_iter().all(|label| labels::has(metadata, label)),
-            owner: metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).next(),
+            owner: metadata.owner_references.iter().flatten().map(|owner| owner.uid.as_str().into()).next(),
             rules,
             subjects,
         }

@@ -26,11 +26,12 @@ use crate::candidates::Candidates;
 use crate::finding::{Finding, Reason};
 use crate::nested;
 use crate::selector::ClusterSelector;
+use crate::version::Uid;
 
 /// The fields of a ManagedCluster that decisions read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedCluster {
-    pub uid: Option<String>,
+    pub uid: Option<Uid>,
     pub labels: BTreeMap<String, String>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
@@ -91,7 +92,7 @@ impl ObservedCluster {
             }
         };
         Self {
-            uid: metadata.uid,
+            uid: metadata.uid.as_deref().map(Uid::from),
             labels: metadata.labels.unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
             created: metadata.creation_timestamp.map(|time| time.0),
@@ -124,7 +125,7 @@ const OPENSHIFT_ID: &str = "id.openshift.io";
 /// The fields of a ManagedClusterSet that decisions read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedClusterSet {
-    pub uid: Option<String>,
+    pub uid: Option<Uid>,
     /// The clusters that it selects, or the finding if this is unknown.
     pub selector: Result<ClusterSelector, Finding>,
 }
@@ -135,7 +136,10 @@ impl ObservedClusterSet {
         let set = match set {
             Ok(set) => set,
             Err(Unreadable { metadata, error, .. }) => {
-                return Self { uid: metadata.uid, selector: Err(Finding::unreadable(&error)) };
+                return Self {
+                    uid: metadata.uid.as_deref().map(Uid::from),
+                    selector: Err(Finding::unreadable(&error)),
+                };
             }
         };
         let selector = ClusterSelector::parse(&set.spec.cluster_selector).map_err(|error| {
@@ -144,7 +148,7 @@ impl ObservedClusterSet {
                 format!("{error}; existing profiles of this set are kept, none is added or removed"),
             )
         });
-        Self { uid: set.metadata.uid, selector }
+        Self { uid: set.metadata.uid.as_deref().map(Uid::from), selector }
     }
 
     #[must_use]
@@ -156,7 +160,7 @@ impl ObservedClusterSet {
 /// The fields of a ManagedClusterSetBinding that decisions read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedBinding {
-    pub uid: Option<String>,
+    pub uid: Option<Uid>,
     /// What it binds, or why this cannot be read.
     pub terms: Result<BindingTerms, String>,
 }
@@ -175,13 +179,18 @@ impl ObservedBinding {
     pub fn read(binding: Result<ManagedClusterSetBinding, Unreadable>) -> Self {
         let binding = match binding {
             Ok(binding) => binding,
-            Err(Unreadable { metadata, error, .. }) => return Self { uid: metadata.uid, terms: Err(error) },
+            Err(Unreadable { metadata, error, .. }) => {
+                return Self { uid: metadata.uid.as_deref().map(Uid::from), terms: Err(error) };
+            }
         };
         let mut conditions = binding.status.iter().flat_map(|status| &status.conditions);
         let bound =
             conditions.any(|condition| condition.type_ == CONDITION_BOUND && condition.status == "True");
         let cluster_set = ClusterSetName::new(binding.spec.cluster_set);
-        Self { uid: binding.metadata.uid, terms: Ok(BindingTerms { cluster_set, bound }) }
+        Self {
+            uid: binding.metadata.uid.as_deref().map(Uid::from),
+            terms: Ok(BindingTerms { cluster_set, bound }),
+        }
     }
 
     #[must_use]

@@ -30,7 +30,8 @@ pub fn status_request(version: &Version, patch: &Value) -> StatusRequest {
     }
     // Not `test`, whose failure the API server does not return as a conflict.
     let replace = |field: &str, value: &str| json!({ "op": "replace", "path": format!("/metadata/{field}"), "value": value });
-    let preconditions = [replace("uid", &version.uid), replace("resourceVersion", &version.resource_version)];
+    let preconditions =
+        [replace("uid", &version.uid.to_string()), replace("resourceVersion", &version.resource_version)];
     let changes = fields().map(|(field, value)| {
         let at = format!("/status/{field}");
         if value.is_null() {
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     fn request(patch: &Value) -> StatusRequest {
-        let version = Version { uid: "u1".to_owned(), resource_version: "7".to_owned() };
+        let version = Version { uid: "u1".into(), resource_version: "7".into() };
         status_request(&version, patch)
     }
 

@@ -1,12 +1,69 @@
 //! The version of an object, which makes a write conditional on it.
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Serialize, Serializer};
 
 /// The preconditions of a write: this object, unchanged since it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Version {
-    pub uid: String,
-    pub resource_version: String,
+    pub uid: Uid,
+    pub resource_version: Box<str>,
+}
+
+/// The uid of an object. A UUID, as the API server assigns it, takes no memory beside it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Uid(Form);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Form {
+    Uuid([u8; 16]),
+    Other(Box<str>),
+}
+
+/// The lengths of the parts of a UUID in bytes.
+const PARTS: [usize; 5] = [4, 2, 2, 2, 6];
+
+impl From<&str> for Uid {
+    fn from(text: &str) -> Self {
+        let digits: String = text.split('-').collect();
+        if let Ok(number) = u128::from_str_radix(&digits, 16) {
+            let uuid = Self(Form::Uuid(number.to_be_bytes()));
+            let written = uuid.to_string();
+            if written == text {
+                return uuid;
+            }
+        }
+        Self(Form::Other(text.into()))
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = match &self.0 {
+            Form::Uuid(bytes) => &bytes[..],
+            Form::Other(text) => return f.write_str(text),
+        };
+        for (number, length) in PARTS.into_iter().enumerate() {
+            f.write_str(if number == 0 { "" } else { "-" })?;
+            bytes.iter().take(length).try_for_each(|byte| write!(f, "{byte:02x}"))?;
+            bytes = &bytes[length..];
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+impl Serialize for Uid {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 impl Version {
@@ -14,8 +71,23 @@ impl Version {
     #[must_use]
     pub fn of(metadata: &ObjectMeta) -> Self {
         Self {
-            uid: metadata.uid.clone().unwrap_or_default(),
-            resource_version: metadata.resource_version.clone().unwrap_or_default(),
+            uid: metadata.uid.as_deref().unwrap_or_default().into(),
+            resource_version: metadata.resource_version.clone().unwrap_or_default().into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Uid;
+
+    #[test]
+    fn a_uid_stays_as_it_was_read() {
+        let uuid = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9";
+        for text in [uuid, &uuid.to_uppercase(), &uuid.replace('-', ""), &uuid[1..], "", "u1", "+a-b"] {
+            assert_eq!(Uid::from(text).to_string(), text);
+        }
+        assert_ne!(Uid::from(uuid), Uid::from(""));
+        assert_eq!(size_of::<Uid>(), 24);
     }
 }

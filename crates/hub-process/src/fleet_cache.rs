@@ -15,6 +15,7 @@ use hub_core::fleet::{
     BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Part, Touched,
 };
 use hub_core::project;
+use hub_core::version::Uid;
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
 use kube::core::PartialObjectMeta;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -97,7 +98,7 @@ impl FleetCache {
         }
     }
 
-    fn report(&self, subject: &Subject, uid: Option<&str>, findings: Vec<Finding>) {
+    fn report(&self, subject: &Subject, uid: Option<&Uid>, findings: Vec<Finding>) {
         self.0.host.reporter(NAME).report(subject, uid, findings);
     }
 
@@ -115,7 +116,7 @@ impl Sink<ManagedCluster> for Clusters {
         let subject = Subject::Cluster(name.clone());
         let mut findings = project::cluster_findings(&name, &cluster);
         findings.extend(self.0.controllers().flat_map(|controller| controller.cluster_findings(&cluster)));
-        self.0.report(&subject, cluster.uid.as_deref(), findings);
+        self.0.report(&subject, cluster.uid.as_ref(), findings);
         self.0.change(|fleet| fleet.apply_cluster(name, cluster));
     }
 
@@ -154,7 +155,7 @@ impl Sink<ManagedClusterSet> for Sets {
         let name = ClusterSetName::new(key.name.clone());
         let set = ObservedClusterSet::read(object);
         let subject = Subject::ClusterSet(name.clone());
-        self.0.report(&subject, set.uid.as_deref(), set.findings());
+        self.0.report(&subject, set.uid.as_ref(), set.findings());
         self.0.change(|fleet| fleet.apply_set(name, set));
     }
 
@@ -180,7 +181,7 @@ impl Sink<ManagedClusterSetBinding> for Bindings {
         let (namespace, name) = binding_names(key);
         let binding = ObservedBinding::read(object);
         let subject = Subject::Binding(namespace.clone(), name.clone());
-        self.0.report(&subject, binding.uid.as_deref(), binding.findings(&name));
+        self.0.report(&subject, binding.uid.as_ref(), binding.findings(&name));
         self.0.change(|fleet| fleet.apply_binding(namespace, name, binding));
     }
 

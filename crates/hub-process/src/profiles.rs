@@ -18,7 +18,7 @@ use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::member_id::{FIELD_MANAGER, MemberIds};
 use hub_core::priority::Priority;
 use hub_core::profile::{Desired, ObservedProfile, Presence, ProfilePlan, changed_property, plan};
-use hub_core::version::Version;
+use hub_core::version::{Uid, Version};
 use kube::api::{ApiResource, DynamicObject};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ const AT_ONCE: usize = 256;
 /// What was planned for a profile beside the write.
 pub struct PlannedProfile {
     /// The uid of the observed profile.
-    uid: Option<String>,
+    uid: Option<Uid>,
     findings: Vec<Finding>,
     /// Whether the write changes properties.
     changes_properties: bool,
@@ -171,6 +171,7 @@ impl Profiles {
     fn show(&self, key: &ProfileKey, observed: ObservedProfile) -> bool {
         let mut cache = self.cache();
         let is_news = cache.get(key).map(|known| &known.observed) != Some(&observed);
+        self.queue.written.shown(key, &observed.version);
         if is_news {
             cache.put(key, observed);
         }
@@ -285,7 +286,7 @@ impl Objects for Profiles {
 
     // A reported failure persists until nothing is left to write: a retry alone does not resolve it.
     fn settled(&self, key: &ProfileKey, plan: PlannedProfile) -> Outcome {
-        self.reporter.report(&Subject::Profile(key.clone()), plan.uid.as_deref(), plan.findings);
+        self.reporter.report(&Subject::Profile(key.clone()), plan.uid.as_ref(), plan.findings);
         plan.held.map_or(Outcome::Done, Outcome::RetryAfter)
     }
 
@@ -297,7 +298,7 @@ impl Objects for Profiles {
 
     fn refused(&self, key: &ProfileKey, plan: &PlannedProfile, error: &WriteError) {
         let finding = Finding::new(Reason::WriteRefused, error.to_string());
-        self.reporter.report(&Subject::Profile(key.clone()), plan.uid.as_deref(), vec![finding]);
+        self.reporter.report(&Subject::Profile(key.clone()), plan.uid.as_ref(), vec![finding]);
     }
 }
 

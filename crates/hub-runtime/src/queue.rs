@@ -275,7 +275,7 @@ impl<K: Key> QueueState<K> {
             priority = priority.min(before);
         }
         let namespace = key.namespace();
-        self.ready.add(key, namespace, priority)
+        self.ready.add(key, &namespace, priority)
     }
 
     fn wait(&mut self, key: K, due: Instant, priority: Priority) {
@@ -308,8 +308,9 @@ impl<K: Key> QueueState<K> {
 
     fn take(&mut self, now: Instant) -> Option<K> {
         let (key, priority) = self.peek(now)?;
-        self.ready.remove(&key);
-        let busy = Busy { namespace: key.namespace(), priority, since: now };
+        let namespace = key.namespace();
+        self.ready.remove(&key, &namespace);
+        let busy = Busy { namespace, priority, since: now };
         self.running.insert(key.clone(), Running { busy, again: None });
         Some(key)
     }

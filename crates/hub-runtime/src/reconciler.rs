@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hub_core::action::Action;
-use hub_core::version::Version;
+use hub_core::version::{Uid, Version};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -224,13 +224,13 @@ async fn read<O: Objects>(objects: &O, key: &O::Key, verb: Option<&'static str>)
 fn failed<O: Objects>(
     objects: &O,
     key: &O::Key,
-    uid: Option<&str>,
+    uid: Option<&Uid>,
     plan: &O::Plan,
     error: &WriteError,
 ) -> Outcome {
     let failed = objects.work().failed(key, error);
     if let Some(uid) = uid.filter(|_| failed.gone) {
-        objects.work().written.set(key, Left::Gone(uid.to_owned()));
+        objects.work().written.set(key, Left::Gone(uid.clone()));
     }
     if let Some(outcome) = objects.failed(key, plan, error) {
         return outcome;

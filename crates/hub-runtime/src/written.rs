@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hub_core::version::Version;
+use hub_core::version::{Uid, Version};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -28,11 +28,11 @@ pub enum Left {
     /// The object in this version, which a read has returned.
     Read(Version),
     /// The object with this uid is gone.
-    Gone(String),
+    Gone(Uid),
 }
 
 impl Left {
-    fn uid(&self) -> &str {
+    fn uid(&self) -> &Uid {
         match self {
             Self::Exists(version) | Self::Read(version) => &version.uid,
             Self::Gone(uid) => uid,
@@ -80,8 +80,16 @@ impl<K: Clone + Ord> Written<K> {
         Some((left.clone(), LONGEST_LAG.saturating_sub(since.elapsed())))
     }
 
+    /// The watch shows this version.
+    pub fn shown(&self, key: &K, version: &Version) {
+        let mut written = self.0.lock();
+        if written.get(key).is_some_and(|(left, _)| left.is_reached(Some(version))) {
+            written.remove(key);
+        }
+    }
+
     /// The watch shows the end of the object with this uid.
-    pub fn ended(&self, key: &K, uid: &str) {
+    pub fn ended(&self, key: &K, uid: &Uid) {
         let mut written = self.0.lock();
         if let Some((left, _)) = written.get(key)
             && left.uid() == uid
@@ -109,13 +117,13 @@ mod tests {
     use super::*;
 
     fn version(uid: &str, version: &str) -> Version {
-        Version { uid: uid.to_owned(), resource_version: version.to_owned() }
+        Version { uid: uid.into(), resource_version: version.into() }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_held_until_its_cache_has_reached_the_write_or_what_followed() {
         let exists = || Left::Exists(version("one", "5"));
-        let gone = || Left::Gone("one".to_owned());
+        let gone = || Left::Gone("one".into());
         for (left, known, is_reached) in [
             (exists(), None, false),
             (exists(), Some(version("one", "4")), false),
@@ -142,12 +150,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_an_object_ends_what_is_known_of_it_and_of_no_other() {
-        for left in [Left::Exists(version("one", "5")), Left::Gone("one".to_owned())] {
+        for left in [Left::Exists(version("one", "5")), Left::Gone("one".into())] {
             let (written, older) = (Written::default(), version("one", "4"));
             written.set(&"a", left);
-            written.ended(&"a", "before");
+            written.ended(&"a", &"before".into());
             assert!(written.unseen(&"a", Some(&older)).is_some());
-            written.ended(&"a", "one");
+            written.ended(&"a", &"one".into());
             assert!(written.unseen(&"a", Some(&older)).is_none());
         }
     }

@@ -103,7 +103,8 @@ fn list(store: &Arc<Store>) {
 /// The observed versions of an account's objects.
 fn versions(store: &Store, account: &str) -> Vec<(AccessKind, String)> {
     let state = store.state.lock();
-    let version = |kind: AccessKind| Some((kind, state.version(&kind.of(&key(account)))?.resource_version));
+    let version =
+        |kind: AccessKind| Some((kind, state.version(&kind.of(&key(account)))?.resource_version.into()));
     AccessKind::ALL.into_iter().filter_map(version).collect()
 }
 
@@ -204,13 +205,13 @@ async fn cluster_secrets_wait_for_the_lists_of_their_own_namespace() {
 async fn what_was_created_and_not_shown_yet_is_known_until_it_is_shown_or_deleted() {
     let (store, [shown, deleted]) = (store(), ["app", "jobs"].map(|name| AccessKind::Account.of(&key(name))));
     let created = |key: &AccessKey| store.state.lock().created.get(key).cloned();
-    store.state.lock().created(&shown, "one");
-    assert_eq!(created(&shown).as_deref(), Some("one"));
+    store.state.lock().created(&shown, &"one".into());
+    assert_eq!(created(&shown), Some("one".into()));
     store.show(&shown, ObservedObject::read(&metadata("one"), None));
     assert!(store.state.lock().is_ours(&shown) && created(&shown).is_none());
-    store.state.lock().created(&deleted, "two");
-    store.state.lock().deleted(&deleted, "one");
-    assert_eq!(created(&deleted).as_deref(), Some("two"));
-    store.state.lock().deleted(&deleted, "two");
+    store.state.lock().created(&deleted, &"two".into());
+    store.state.lock().deleted(&deleted, &"one".into());
+    assert_eq!(created(&deleted), Some("two".into()));
+    store.state.lock().deleted(&deleted, &"two".into());
     assert_eq!(created(&deleted), None);
 }

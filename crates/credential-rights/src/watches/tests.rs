@@ -233,7 +233,7 @@ async fn the_role_of_an_application_is_absent_when_the_list_does_not_show_it() {
     list::<Role>(&mut roles, false);
     assert_eq!((queued(&store).await, shown(&store)), (all(&["team/app", "c1/own"], &[]), None));
     roles.apply(&key, Ok(role(1)));
-    let uid = Some("uid of app".to_owned());
+    let uid = Some("uid of app".into());
     assert_eq!((queued(&store).await, shown(&store)), (vec![of_app.to_string()], uid));
     Sink::<Role>::delete(&mut roles, &key);
     assert_eq!((queued(&store).await, shown(&store)), (vec![of_app.to_string()], None));

@@ -203,7 +203,7 @@ impl Desired {
             "tlsClientConfig": { "caData": published.ca },
         });
         let name = &consumer.name;
-        let uid = settings.consumers.object(name).map(|object| object.version.uid.as_str());
+        let uid = settings.consumers.object(name).map(|object| &object.version.uid);
         let owners = json!([{
             "apiVersion": "access.open-cluster-management.io/v1alpha1", "kind": "ClusterAccess", "name": name.name, "uid": uid,
         }]);

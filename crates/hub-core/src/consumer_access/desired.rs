@@ -14,6 +14,7 @@ use crate::credential::account::can_have_copies;
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
 use crate::protected::ProtectedNamespaces;
+use crate::version::Uid;
 
 /// The label that distinguishes our objects from others of the same manager.
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "consumer-access");
@@ -216,7 +217,7 @@ impl AccessSettings {
         &self,
         kind: AccessKind,
         permissions: &Permissions<'_>,
-        account_uid: &str,
+        account_uid: &Uid,
         account_namespace: Option<&str>,
     ) -> Option<Desired> {
         let owner = json!({

@@ -13,7 +13,7 @@ use super::desired::{AccessSettings, DEFAULT_ACCOUNT_NAMESPACE, Desired};
 use super::kind::AccessKind;
 use crate::access::Known;
 use crate::credential::account::CONDITION_SYNCED;
-use crate::version::Version;
+use crate::version::{Uid, Version};
 
 /// A ManagedServiceAccount, ManifestWork or ClusterPermission with a name of ours.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,7 +119,7 @@ pub struct ObservedAccess {
     /// The object of each kind.
     pub objects: BTreeMap<AccessKind, FoundObject>,
     /// The uids of objects that this process has created and no watch has shown yet.
-    pub created: BTreeMap<AccessKind, String>,
+    pub created: BTreeMap<AccessKind, Uid>,
     /// The kinds that are not listed: an object of such a kind may exist although `objects` does not contain it.
     pub unlisted: BTreeSet<AccessKind>,
     /// The namespace of the addon managed-serviceaccount on the cluster; absent if its ManagedClusterAddOn shows none.

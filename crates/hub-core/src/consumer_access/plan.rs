@@ -13,6 +13,7 @@ use crate::action::Action;
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
+use crate::version::Uid;
 
 /// A write to one of the objects.
 pub type AccessAction = Action<Value, Value>;
@@ -194,7 +195,7 @@ impl AccessSettings {
         key: &AccountKey,
         may_create: bool,
         observed: &ObservedAccess,
-        uid: &str,
+        uid: &Uid,
         findings: &mut Notes,
     ) -> Vec<Write> {
         let kind = self.permission_kind();

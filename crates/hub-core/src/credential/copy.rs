@@ -12,7 +12,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::credential::source::{Credential, ENTRIES, Fingerprint, UID_MAX_LENGTH};
-use crate::version::Version;
+use crate::version::{Uid, Version};
 
 /// The field manager of the syncer's writes. It is for people who read managedFields and proves nothing, since any
 /// writer of a Secret can use any field manager.
@@ -59,7 +59,7 @@ pub struct ObservedCopy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct OwnerRecord {
     name: Text,
-    uid: Text,
+    uid: Uid,
     /// The version of the API by which it is named; `None` for one that is not supported.
     version: Option<ProfileVersion>,
 }
@@ -69,7 +69,7 @@ struct OwnerRecord {
 pub struct Record {
     pub account: AccountKey,
     /// The `metadata.uid` of the account.
-    pub uid: Text,
+    pub uid: Uid,
 }
 
 impl ObservedCopy {
@@ -134,7 +134,7 @@ impl ObservedCopy {
     }
 
     /// The profile, by name and uid, for which OCM's syncer has created it, if it is in exactly that form.
-    pub(super) fn ocm_owner(&self) -> Option<(&str, &str)> {
+    pub(super) fn ocm_owner(&self) -> Option<(&str, &Uid)> {
         let owner = self.owner.as_ref().filter(|_| self.is_ocm_form)?;
         Some((&owner.name, &owner.uid))
     }
@@ -154,7 +154,7 @@ impl ObservedCopy {
     pub(crate) fn is_owned_by(&self, wanted: &Wanted<'_>) -> bool {
         self.owner
             .as_ref()
-            .is_some_and(|owner| owner.uid == wanted.owner && owner.name == wanted.account.cluster.as_str())
+            .is_some_and(|owner| owner.uid == *wanted.owner && owner.name == wanted.account.cluster.as_str())
     }
 
     /// Whether the hub serves the version in its owner reference. The garbage collector cannot look up an owner in any
@@ -168,7 +168,7 @@ impl ObservedCopy {
     #[must_use]
     pub fn is(&self, wanted: &Wanted<'_>) -> bool {
         self.holds(wanted.credential)
-            && self.record.as_ref().is_some_and(|it| it.account == *wanted.account && it.uid == wanted.uid)
+            && self.record.as_ref().is_some_and(|it| it.account == *wanted.account && it.uid == *wanted.uid)
             && self.is_owned_by(wanted)
             && self.names_a_served_version(wanted)
     }
@@ -206,9 +206,9 @@ pub struct Wanted<'a> {
     /// The account of its token.
     pub account: &'a AccountKey,
     /// The `metadata.uid` of the account.
-    pub uid: &'a str,
+    pub uid: &'a Uid,
     /// The `metadata.uid` of the profile that owns it.
-    pub owner: &'a str,
+    pub owner: &'a Uid,
     /// The served versions of ClusterProfile. A copy is written with the latest in its owner reference; an existing
     /// copy keeps its version as long as that is served.
     pub owner_versions: ServedVersions,
@@ -257,7 +257,7 @@ impl Wanted<'_> {
         [
             (labels::SYNCED_CLUSTER, self.account.cluster.as_str()),
             (labels::SYNCED_ACCOUNT, self.account.account.as_str()),
-            (labels::SYNCED_ACCOUNT_UID, self.uid),
+            (labels::SYNCED_ACCOUNT_UID, &self.uid.to_string()),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into()
@@ -267,7 +267,7 @@ impl Wanted<'_> {
         cluster_profile::owner_reference(
             self.owner_versions.latest(),
             self.account.cluster.as_str(),
-            self.owner,
+            &self.owner.to_string(),
         )
     }
 }

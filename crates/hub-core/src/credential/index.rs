@@ -19,6 +19,7 @@ use crate::grant;
 use crate::nested;
 use crate::own_identity;
 use crate::protected::ProtectedNamespaces;
+use crate::version::Uid;
 
 /// Settings of the syncer.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +38,7 @@ pub struct SyncSettings {
 /// The profile that owns a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileMetadata {
-    pub uid: Text,
+    pub uid: Uid,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
     /// The cluster manager that its label names, if any.
@@ -85,7 +86,7 @@ struct Slot {
 /// this, since a tenant can write and remove them; only the API server sets the uid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatedCopy {
-    pub uid: String,
+    pub uid: Uid,
     /// The account whose token it got.
     pub account: AccountKey,
 }
@@ -130,7 +131,7 @@ pub struct CredentialIndex {
     listed_copies: Listed<Namespace>,
     /// The namespaces with copies in which the permission for copies has ended.
     unpermitted: BTreeSet<Namespace>,
-    profiles: BTreeMap<ProfileKey, ProfileMetadata>,
+    profiles: BTreeMap<Namespace, BTreeMap<ClusterName, ProfileMetadata>>,
     /// Whether ClusterProfiles cannot be read.
     pub profiles_unread: bool,
     /// Whether the RoleBindings that give the permission for copies cannot be read.
@@ -421,8 +422,8 @@ impl CredentialIndex {
     }
 
     /// Records that the Secret with this uid, if it is ours, is gone.
-    pub fn unmake(&mut self, key: &SecretKey, uid: &str) {
-        if self.created(key).is_some_and(|created| created.uid == uid) {
+    pub fn unmake(&mut self, key: &SecretKey, uid: &Uid) {
+        if self.created(key).is_some_and(|created| created.uid == *uid) {
             self.set_created(key, None);
         }
     }
@@ -448,7 +449,7 @@ impl CredentialIndex {
 
     #[must_use]
     pub fn profile(&self, key: &ProfileKey) -> Option<&ProfileMetadata> {
-        self.profiles.get(key)
+        self.profiles.get(&key.namespace)?.get(&key.cluster)
     }
 
     /// Adds or replaces a ManagedServiceAccount as the syncer does; returns whether copies may have to change.
@@ -528,15 +529,15 @@ impl CredentialIndex {
 
     /// Adds or replaces a profile; returns whether it differs from before.
     pub fn apply_profile(&mut self, key: ProfileKey, profile: ProfileMetadata) -> bool {
-        if self.profiles.get(&key) == Some(&profile) {
-            return false;
+        let is_new = self.profile(&key) != Some(&profile);
+        if is_new {
+            self.profiles.entry(key.namespace).or_default().insert(key.cluster, profile);
         }
-        self.profiles.insert(key, profile);
-        true
+        is_new
     }
 
     pub fn delete_profile(&mut self, key: &ProfileKey) {
-        self.profiles.remove(key);
+        nested::remove(&mut self.profiles, &key.namespace, &key.cluster);
     }
 
     /// The accounts that opt in and whose copies have this name.

@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::credential::account::Account;
 use crate::fleet::ObservedCluster;
+use crate::version::Uid;
 
 /// Longest `metadata.uid` that is stored, in bytes: the API server's are UUIDs, and an annotation may be long.
 pub(super) const UID_MAX_LENGTH: usize = 512;
@@ -36,7 +37,7 @@ const OWNERS_MAX: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenSource {
     /// The uids in its ownerReferences.
-    pub owners: Vec<String>,
+    pub owners: Vec<Uid>,
     /// When its data was last written, as far as the API server has recorded it.
     pub reported: Option<Timestamp>,
     /// Whether it has the agent's label and the agent's Secret type.
@@ -83,7 +84,7 @@ impl TokenSource {
         let owners = metadata.owner_references.iter().flatten().map(|owner| &owner.uid);
         let owners = owners.filter(|uid| uid.len() <= UID_MAX_LENGTH).take(OWNERS_MAX);
         Self {
-            owners: owners.cloned().collect(),
+            owners: owners.map(|uid| uid.as_str().into()).collect(),
             reported: reported(metadata),
             is_agents: labels::has(metadata, (labels::IS_MANAGED_SERVICE_ACCOUNT, labels::TRUE))
                 && secret.type_.as_deref() == Some(TYPE_OPAQUE),

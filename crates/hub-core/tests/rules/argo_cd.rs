@@ -139,7 +139,7 @@ fn the_grant_decides_whether_it_exists_and_a_doubt_changes_nothing() {
     let AccessAction::Delete(version) = plan(&refusing(), Some(&object), usual().as_ref()).action else {
         panic!("it outlives the grant")
     };
-    assert_eq!(version.uid, "one");
+    assert_eq!(version.uid, "one".into());
     for (fleet, found) in [(doubting(), None), (refusing(), None), (doubting(), Some(&object))] {
         assert_eq!(plan(&fleet, found, usual().as_ref()).action, AccessAction::Nothing);
     }

@@ -77,7 +77,7 @@ fn rules_with(
     };
     let after = match plan(observed) {
         Ok(Action::Patch(version, patch)) => {
-            assert_eq!((version.uid.as_str(), version.resource_version.as_str()), ("u1", "7"));
+            assert_eq!((&*version.uid.to_string(), &*version.resource_version), ("u1", "7"));
             serde_json::from_value(patch["rules"].clone()).unwrap()
         }
         Ok(_) => observed.to_vec(),

@@ -92,13 +92,13 @@ impl World {
                     }
                     AccessAction::Patch(version, patch) => {
                         let object = self.objects.remove(&key).unwrap();
-                        assert_eq!(object["metadata"]["uid"], version.uid.as_str());
+                        assert_eq!(object["metadata"]["uid"], version.uid.to_string());
                         self.objects.insert(key.clone(), with(object, &patch));
                         self.writes.push(format!("patch {key}"));
                     }
                     AccessAction::Delete(version) => {
                         let object = self.objects.remove(&key).unwrap();
-                        assert_eq!(object["metadata"]["uid"], version.uid.as_str());
+                        assert_eq!(object["metadata"]["uid"], version.uid.to_string());
                         self.writes.push(format!("delete {key}"));
                     }
                 }

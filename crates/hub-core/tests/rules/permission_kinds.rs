@@ -151,12 +151,12 @@ fn the_permissions_of_one_kind_end_when_the_other_is_configured() {
 #[test]
 fn with_the_grant_what_is_created_and_not_shown_yet_ends_by_its_uid_and_the_account_first() {
     let mut observed = ObservedAccess::default();
-    observed.created.insert(AccessKind::Account, "account".to_owned());
-    observed.created.insert(AccessKind::ManifestWork, "work".to_owned());
+    observed.created.insert(AccessKind::Account, "account".into());
+    observed.created.insert(AccessKind::ManifestWork, "work".into());
     let settings = settings_by("ManifestWork");
     for (kind, uid) in [(AccessKind::Account, "account"), (AccessKind::ManifestWork, "work")] {
         let plan = settings.plan(&refused(), &key(), &observed);
-        assert_eq!(plan.write, Some((kind, AccessAction::DeleteByUid(uid.to_owned()))));
+        assert_eq!(plan.write, Some((kind, AccessAction::DeleteByUid(uid.into()))));
         observed.created.remove(&kind);
     }
     assert_eq!(settings.plan(&refused(), &key(), &observed).write, None);

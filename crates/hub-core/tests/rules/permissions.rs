@@ -27,7 +27,7 @@ fn role() -> Known<String> {
 }
 
 fn version() -> Version {
-    Version { uid: "u1".to_owned(), resource_version: "7".to_owned() }
+    Version { uid: "u1".into(), resource_version: "7".into() }
 }
 
 fn ours() -> RoleBinding {

@@ -55,7 +55,7 @@ fn edited(patch: &Value) -> Value {
 
 /// What the settled profile is at, which a plan gives back as its precondition.
 fn version() -> Version {
-    Version { uid: "uid-of-new-profile".to_owned(), resource_version: "2".to_owned() }
+    Version { uid: "uid-of-new-profile".into(), resource_version: "2".into() }
 }
 
 fn nothing() -> ProfilePlan {
@@ -101,7 +101,7 @@ fn the_second_write_is_the_status_and_there_is_no_third() {
     let settled =
         settle_projection(&granted(&json!({})), &key("team", "c1"), &ProjectionSettings::default(), None);
     assert_eq!(settled.writes.len(), 2);
-    let of_creation = Version { uid: "uid-of-new-profile".to_owned(), resource_version: "1".to_owned() };
+    let of_creation = Version { uid: "uid-of-new-profile".into(), resource_version: "1".into() };
     let status = json!({ "status": {
         "version": { "kubernetes": "v1.36.3" },
         "properties": [

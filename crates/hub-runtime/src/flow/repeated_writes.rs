@@ -7,7 +7,7 @@
 //! such as the agent of a cluster, may do so at any rate.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -22,9 +22,14 @@ const BURST: u32 = 10;
 /// How long after its delay a write counts as repeated.
 const MEMORY: Duration = Duration::from_secs(10);
 
-/// The latest writes of the keys, each by resource and verb.
-pub(crate) struct RepeatedWrites<K> {
-    latest: HashMap<(K, &'static str, &'static str), LatestWrite>,
+/// A write: its key, resource and verb.
+type Write<'a, K> = (&'a K, &'a str, &'a str);
+
+/// The latest writes, each by the hash of a [`Write`]: there are tens of thousands, and two of one hash share a pace.
+#[derive(Default)]
+pub(crate) struct RepeatedWrites {
+    latest: HashMap<u64, LatestWrite>,
+    hasher: RandomState,
     /// The number of writes at which those that no longer count are forgotten.
     forget_at: usize,
 }
@@ -49,27 +54,22 @@ impl LatestWrite {
     }
 }
 
-impl<K> Default for RepeatedWrites<K> {
-    fn default() -> Self {
-        Self { latest: HashMap::new(), forget_at: 0 }
-    }
-}
-
-impl<K: Clone + Eq + Hash> RepeatedWrites<K> {
+impl RepeatedWrites {
     /// Records a write that the API server has accepted; `content` distinguishes it from others of the same verb.
-    pub(crate) fn wrote(&mut self, write: (K, &'static str, &'static str), content: u64, now: Instant) {
+    pub(crate) fn wrote<K: Hash>(&mut self, write: Write<'_, K>, content: u64, now: Instant) {
         if self.latest.len() >= self.forget_at {
             self.latest.retain(|_, latest| latest.counts_at(now));
             self.forget_at = self.latest.len().saturating_mul(2).max(64);
+            self.latest.shrink_to(self.forget_at);
         }
         if write.2 == "delete" {
             // Creating the object again repeats nothing that another client has undone.
             for verb in ["create", "patch"] {
-                self.latest.remove(&(write.0.clone(), write.1, verb));
+                self.latest.remove(&self.hasher.hash_one((write.0, write.1, verb)));
             }
         }
         let first = LatestWrite { content, at: now, repetitions: 0, in_a_row: 0 };
-        let latest = self.latest.entry(write).or_insert(first);
+        let latest = self.latest.entry(self.hasher.hash_one(write)).or_insert(first);
         let is_soon = latest.at < now && latest.counts_at(now);
         let is_repeated = is_soon && latest.content == content;
         let repetitions = if is_repeated { latest.repetitions + 1 } else { 0 };
@@ -78,14 +78,14 @@ impl<K: Clone + Eq + Hash> RepeatedWrites<K> {
     }
 
     /// How long a write must wait. The end of a grant waits for [`MIN`] at most.
-    pub(crate) fn wait(
+    pub(crate) fn wait<K: Hash>(
         &self,
-        write: &(K, &'static str, &'static str),
+        write: Write<'_, K>,
         content: u64,
         revokes: bool,
         now: Instant,
     ) -> Option<Duration> {
-        let latest = self.latest.get(write)?;
+        let latest = self.latest.get(&self.hasher.hash_one(write))?;
         if !latest.counts_at(now) {
             return None;
         }
@@ -103,7 +103,7 @@ impl<K: Clone + Eq + Hash> RepeatedWrites<K> {
 mod tests {
     use super::*;
 
-    const KEY: (&str, &str, &str) = ("key", "things", "patch");
+    const KEY: Write<'_, &str> = (&"key", "things", "patch");
 
     /// The delays before each of 20 writes that are undone at once.
     fn delays(revokes: bool) -> Vec<Duration> {
@@ -111,7 +111,7 @@ mod tests {
         (0..20)
             .map(|_| {
                 now += Duration::from_millis(1);
-                let wait = writes.wait(&KEY, 1, revokes, now).unwrap_or_default();
+                let wait = writes.wait(KEY, 1, revokes, now).unwrap_or_default();
                 now += wait;
                 writes.wrote(KEY, 1, now);
                 wait
@@ -138,9 +138,9 @@ mod tests {
         let (mut writes, mut now) = (RepeatedWrites::default(), Instant::now());
         for content in 0..20 {
             now += Duration::from_millis(1);
-            let wait = writes.wait(&KEY, content, false, now).unwrap_or_default();
+            let wait = writes.wait(KEY, content, false, now).unwrap_or_default();
             assert_eq!(wait.is_zero(), content <= 10, "{content}: {wait:?}");
-            assert_eq!(writes.wait(&KEY, content, true, now), None);
+            assert_eq!(writes.wait(KEY, content, true, now), None);
             now += wait;
             writes.wrote(KEY, content, now);
         }
@@ -149,10 +149,10 @@ mod tests {
     #[test]
     fn what_this_process_has_deleted_is_created_again_at_once() {
         let (mut writes, begin) = (RepeatedWrites::default(), Instant::now());
-        let of = |verb: &'static str| ("key", "things", verb);
+        let of = |verb| (&"key", "things", verb);
         for second in 0..8 {
             let now = begin + Duration::from_secs(second);
-            assert_eq!(writes.wait(&of("create"), 1, false, now), None);
+            assert_eq!(writes.wait(of("create"), 1, false, now), None);
             writes.wrote(of("create"), 1, now);
             writes.wrote(of("delete"), second, now);
         }
@@ -165,13 +165,13 @@ mod tests {
             writes.wrote(KEY, 1, begin + Duration::from_secs(second));
         }
         let now = begin + Duration::from_secs(3);
-        assert_eq!(writes.wait(&KEY, 1, false, now), Some(MIN));
-        assert_eq!(writes.wait(&KEY, 2, false, now), None, "its source has changed");
-        assert_eq!(writes.wait(&("key", "things", "delete"), 1, false, now), None);
+        assert_eq!(writes.wait(KEY, 1, false, now), Some(MIN));
+        assert_eq!(writes.wait(KEY, 2, false, now), None, "its source has changed");
+        assert_eq!(writes.wait((&"key", "things", "delete"), 1, false, now), None);
         let later = now + MIN + MEMORY + Duration::from_secs(1);
-        assert_eq!(writes.wait(&KEY, 1, false, later), None);
+        assert_eq!(writes.wait(KEY, 1, false, later), None);
         writes.forget_at = 0;
-        writes.wrote(("another", "things", "patch"), 1, later);
+        writes.wrote((&"another", "things", "patch"), 1, later);
         assert_eq!(writes.latest.len(), 1);
     }
 }

@@ -19,6 +19,7 @@ use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_core::finding::{Finding, Subject};
+use hub_core::version::Uid;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use k8s_openapi::api::rbac::v1::Role;
@@ -230,7 +231,7 @@ impl Reporter {
 
     /// Reports all current findings of the controller on a subject. `uid` ties the Event to this object, so that
     /// `kubectl describe` shows it.
-    pub fn report(&self, subject: &Subject, uid: Option<&str>, findings: Vec<Finding>) {
+    pub fn report(&self, subject: &Subject, uid: Option<&Uid>, findings: Vec<Finding>) {
         let mut index = self.findings.lock();
         let key = (self.controller, subject.clone());
         let mut before = index.by_subject.remove(&key).unwrap_or_default();
@@ -281,7 +282,7 @@ impl Reporter {
     }
 }
 
-fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> ObjectReference {
+fn reference(subject: &Subject, uid: Option<&Uid>, profiles: ProfileVersion) -> ObjectReference {
     fn of(api_version: String, kind: &str, namespace: Option<&str>, name: &str) -> ObjectReference {
         ObjectReference {
             api_version: Some(api_version),
@@ -319,7 +320,7 @@ fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> 
             of(version, kind, key.namespace(), &key.name())
         }
     };
-    ObjectReference { uid: uid.map(str::to_owned), ..reference }
+    ObjectReference { uid: uid.map(Uid::to_string), ..reference }
 }
 
 #[cfg(test)]

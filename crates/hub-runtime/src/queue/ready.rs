@@ -15,7 +15,6 @@ pub(crate) struct Ready<K> {
 
 pub(super) struct QueuePosition {
     priority: Priority,
-    namespace: Namespace,
     arrived: u64,
 }
 
@@ -46,12 +45,12 @@ impl<K> Default for Ready<K> {
 
 impl<K: Clone + Ord> Ready<K> {
     /// Adds a key, or moves an existing one to a higher priority. Returns whether anything changed.
-    pub(crate) fn add(&mut self, key: K, namespace: Namespace, priority: Priority) -> bool {
+    pub(crate) fn add(&mut self, key: K, namespace: &Namespace, priority: Priority) -> bool {
         if let Some(place) = self.places.get(&key) {
             if place.priority <= priority {
                 return false;
             }
-            self.remove(&key);
+            self.remove(&key, namespace);
         }
         self.clock += 1;
         let arrived = self.clock;
@@ -61,7 +60,7 @@ impl<K: Clone + Ord> Ready<K> {
             Line { turn: arrived, keys: BTreeMap::new() }
         });
         line.keys.insert(arrived, key.clone());
-        self.places.insert(key, QueuePosition { priority, namespace, arrived });
+        self.places.insert(key, QueuePosition { priority, arrived });
         true
     }
 
@@ -79,19 +78,19 @@ impl<K: Clone + Ord> Ready<K> {
         })
     }
 
-    /// Removes a key. Its namespace moves to the end of its lane.
-    pub(crate) fn remove(&mut self, key: &K) {
-        let Some(QueuePosition { priority, namespace, arrived }) = self.places.remove(key) else { return };
+    /// Removes a key of a namespace, which moves to the end of its lane.
+    pub(crate) fn remove(&mut self, key: &K, namespace: &Namespace) {
+        let Some(QueuePosition { priority, arrived }) = self.places.remove(key) else { return };
         self.clock += 1;
         let Lane { namespaces, turns } = &mut self.lanes[priority as usize];
-        let Some(line) = namespaces.get_mut(&namespace) else { return };
+        let Some(line) = namespaces.get_mut(namespace) else { return };
         line.keys.remove(&arrived);
         turns.remove(&line.turn);
         if line.keys.is_empty() {
-            namespaces.remove(&namespace);
+            namespaces.remove(namespace);
         } else {
             line.turn = self.clock;
-            turns.insert(self.clock, namespace);
+            turns.insert(self.clock, namespace.clone());
         }
     }
 }
@@ -103,14 +102,14 @@ mod tests {
     fn order(ready: &mut Ready<&'static str>) -> Vec<&'static str> {
         std::iter::from_fn(|| {
             let key = *ready.peek(0, |_, _| true)?.0;
-            ready.remove(&key);
+            ready.remove(&key, &key[..1].into());
             Some(key)
         })
         .collect()
     }
 
     fn add(ready: &mut Ready<&'static str>, key: &'static str, priority: Priority) -> bool {
-        ready.add(key, key[..1].into(), priority)
+        ready.add(key, &key[..1].into(), priority)
     }
 
     #[test]

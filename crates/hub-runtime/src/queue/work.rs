@@ -26,7 +26,7 @@ pub struct Work<K> {
     controller: &'static str,
     queue: Queue<K>,
     host: Arc<Host>,
-    repeated: Mutex<RepeatedWrites<K>>,
+    repeated: Mutex<RepeatedWrites>,
     failure_groups: Mutex<FailureGroups<K>>,
     /// What our own writes have left and the watch has not shown yet. Lock order: last.
     pub written: Written<K>,
@@ -253,8 +253,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     ) -> Option<Delayed> {
         let now = Instant::now();
         let revokes = self.revokes(key, verb);
-        let write = (key.clone(), resource, verb);
-        if let Some(left) = self.repeated.lock().wait(&write, content, revokes, now) {
+        if let Some(left) = self.repeated.lock().wait((key, resource, verb), content, revokes, now) {
             let error = (left > LASTING).then(|| WriteError::undone(resource, verb, key.to_string()));
             return Some(Delayed { outcome: Outcome::RetryAfter(left), error });
         }
@@ -280,7 +279,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     /// The API server accepted a write of a resource for `key`: what has failed like this write may succeed now.
     pub fn accepted(&self, key: &K, resource: &'static str, verb: &'static str, content: u64) {
         let now = Instant::now();
-        self.repeated.lock().wrote((key.clone(), resource, verb), content, now);
+        self.repeated.lock().wrote((key, resource, verb), content, now);
         let released = self.failure_groups.lock().succeeded(key, &operation(key, resource, verb), now);
         self.add_all(released);
     }

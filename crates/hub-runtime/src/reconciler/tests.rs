@@ -130,7 +130,7 @@ impl<const CAN_GET: bool, const HAS_STATUS: bool> Objects for One<CAN_GET, HAS_S
 }
 
 fn version(uid: &str, version: &str) -> Version {
-    Version { uid: uid.to_owned(), resource_version: version.to_owned() }
+    Version { uid: uid.into(), resource_version: version.into() }
 }
 
 fn object(version: &str) -> Value {
@@ -172,8 +172,8 @@ fn or_object(response: (u16, Value)) -> impl Fn(&Method) -> (u16, Value) + Send 
 
 #[tokio::test(start_paused = true)]
 async fn a_delete_waits_for_no_watch_if_it_needs_no_version_or_the_one_that_the_last_write_left() {
-    let gone = || Left::Gone("one".to_owned());
-    let by_uid = || Action::DeleteByUid("one".to_owned());
+    let gone = || Left::Gone("one".into());
+    let by_uid = || Action::DeleteByUid("one".into());
     for (left, planned, preconditions) in [
         (left(), by_uid(), Some(json!({ "uid": "one" }))),
         (gone(), by_uid(), Some(json!({ "uid": "one" }))),
@@ -311,7 +311,7 @@ async fn an_object_that_is_not_found_is_held_until_the_watch_shows_its_end() {
     let one = One::<true>::new(Some("4"), patch(), |_| failure(404, "NotFound"));
     assert_eq!(one.reconcile().await, Outcome::Retry);
     assert_eq!(one.reconcile().await, WAITS);
-    one.work.written.ended(&"a", "one");
+    one.work.written.ended(&"a", &"one".into());
     assert_eq!(one.reconcile().await, Outcome::Retry);
 }
 

@@ -29,13 +29,13 @@ impl<K: 'static> History<K> {
     /// The list is complete.
     pub(super) fn end_list(&mut self) {
         let Self { sink, known, list } = self;
-        known.retain(|key, seen| {
-            let is_there = *seen == *list;
-            if !is_there {
-                sink.delete(key);
-            }
-            is_there
-        });
+        let (there, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(known).into_iter().partition(|(_, seen)| seen == list);
+        for key in gone.keys() {
+            sink.delete(key);
+        }
+        // Built at once, a map has no gaps.
+        *known = there.into_iter().collect();
         sink.listed();
         if known.is_empty() {
             sink.none_listed();

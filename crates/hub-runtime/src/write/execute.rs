@@ -6,7 +6,7 @@ use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use hub_core::action::Action;
 use hub_core::status_request::{StatusRequest, status_request};
-use hub_core::version::Version;
+use hub_core::version::{Uid, Version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{
     DeleteParams, DynamicObject, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams,
@@ -57,7 +57,7 @@ struct ResponseMetadata {
 
 impl From<ResponseMetadata> for Version {
     fn from(metadata: ResponseMetadata) -> Self {
-        Self { uid: metadata.uid, resource_version: metadata.resource_version }
+        Self { uid: metadata.uid.as_str().into(), resource_version: metadata.resource_version.into() }
     }
 }
 
@@ -146,26 +146,26 @@ impl Target {
         let field_manager = self.field_manager.map(str::to_owned);
         let patching = PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
         let (requests, name) = (&self.requests, &*self.name);
-        let (request, done, uid) = match write {
-            Action::Nothing => return Ok((Left::Gone(String::new()), String::new())),
+        let gone = || Left::Gone(write.uid().cloned().unwrap_or_else(|| "".into()));
+        let (request, done) = match write {
+            Action::Nothing => return Ok((gone(), String::new())),
             Action::Create(object) => {
                 let params = PostParams { field_manager, ..PostParams::default() };
-                (requests.create(&params, serde_json::to_vec(object).map_err(invalid)?), "created", "")
+                (requests.create(&params, serde_json::to_vec(object).map_err(invalid)?), "created")
             }
             Action::Patch(version, patch) => {
                 let patch = Patch::Merge(under(version, json!(patch)));
-                (requests.patch(name, &patching, &patch), "updated", &*version.uid)
+                (requests.patch(name, &patching, &patch), "updated")
             }
             Action::PatchStatus(version, patch) => {
                 let patch = status_request(version, &json!(patch));
-                (patch_status(requests, name, &patching, patch), "", &*version.uid)
+                (patch_status(requests, name, &patching, patch), "")
             }
-            Action::Delete(version) => (
-                requests.delete(name, &only(&version.uid, Some(&version.resource_version))),
-                "deleted",
-                &*version.uid,
-            ),
-            Action::DeleteByUid(uid) => (requests.delete(name, &only(uid, None)), "deleted", &**uid),
+            Action::Delete(version) => {
+                let version = (&version.uid, Some(&*version.resource_version));
+                (requests.delete(name, &only(version)), "deleted")
+            }
+            Action::DeleteByUid(uid) => (requests.delete(name, &only((uid, None))), "deleted"),
         };
         let sending = async {
             let text = client.request_text(request.map_err(kube::Error::BuildRequest)?).await?;
@@ -179,7 +179,7 @@ impl Target {
                 if matches!(write, Action::DeleteByUid(_))
                     && matches!(error.category, Category::NotFound | Category::Conflict) =>
             {
-                return Ok((Left::Gone(uid.to_owned()), String::new()));
+                return Ok((gone(), String::new()));
             }
             Err(error) => return Err(error),
         };
@@ -189,7 +189,7 @@ impl Target {
         // If a finalizer delays the delete, the response contains the object with its deletionTimestamp.
         let is_gone =
             verb == "delete" && (response.kind == "Status" || response.metadata.deletion_timestamp.is_none());
-        let left = if is_gone { Left::Gone(uid.to_owned()) } else { Left::Exists(response.metadata.into()) };
+        let left = if is_gone { gone() } else { Left::Exists(response.metadata.into()) };
         Ok((left, text))
     }
 }
@@ -250,9 +250,9 @@ fn under(version: &Version, mut patch: Value) -> Value {
 }
 
 /// Deletes only the object with this uid, and only in this version if one is given.
-fn only(uid: &str, version: Option<&str>) -> DeleteParams {
+fn only((uid, version): (&Uid, Option<&str>)) -> DeleteParams {
     DeleteParams::default().preconditions(Preconditions {
-        uid: Some(uid.to_owned()),
+        uid: Some(uid.to_string()),
         resource_version: version.map(str::to_owned),
     })
 }
@@ -269,7 +269,7 @@ mod tests {
     use crate::observe::metrics::Metrics;
 
     fn version() -> Version {
-        Version { uid: "u1".to_owned(), resource_version: "7".to_owned() }
+        Version { uid: "u1".into(), resource_version: "7".into() }
     }
 
     #[test]
@@ -282,10 +282,10 @@ mod tests {
 
     #[test]
     fn a_delete_names_the_object_and_its_version_or_the_object_alone() {
-        let preconditions = only("u1", Some("7")).preconditions.unwrap();
+        let preconditions = only((&"u1".into(), Some("7"))).preconditions.unwrap();
         assert_eq!(preconditions.uid.as_deref(), Some("u1"));
         assert_eq!(preconditions.resource_version.as_deref(), Some("7"));
-        let preconditions = only("u1", None).preconditions.unwrap();
+        let preconditions = only((&"u1".into(), None)).preconditions.unwrap();
         assert_eq!((preconditions.uid.as_deref(), preconditions.resource_version), (Some("u1"), None));
     }
 
@@ -339,12 +339,12 @@ mod tests {
         let (missing, other) = (failure(404, "NotFound"), failure(409, "Conflict"));
         let (there, broken) = (failure(409, "AlreadyExists"), failure(500, "InternalError"));
         let exists = || Ok(Left::Exists(version()));
-        let gone = || Ok(Left::Gone("u1".to_owned()));
+        let gone = || Ok(Left::Gone("u1".into()));
         let create = Action::Create(json!({}));
         let patch = Action::Patch(version(), json!({}));
         let patch_status = Action::PatchStatus(version(), json!({}));
         let delete = Action::Delete(version());
-        let by_uid = Action::DeleteByUid("u1".to_owned());
+        let by_uid = Action::DeleteByUid("u1".into());
         for (write, (code, response), left) in [
             (&create, &object, exists()),
             (&create, &there, Err(Category::AlreadyExists)),

@@ -66,7 +66,7 @@ struct World {
 }
 
 fn version((uid, version): Object) -> Version {
-    Version { uid: uid.to_string(), resource_version: version.to_string() }
+    Version { uid: uid.to_string().as_str().into(), resource_version: version.to_string().into() }
 }
 
 impl World {
@@ -140,10 +140,10 @@ impl World {
             }
             (Verb::Delete(object), Response::Deleted) => {
                 self.written = Some((object, true));
-                Left::Gone(object.0.to_string())
+                Left::Gone(object.0.to_string().as_str().into())
             }
             (Verb::Patch(object) | Verb::Delete(object), Response::NotFound) => {
-                Left::Gone(object.0.to_string())
+                Left::Gone(object.0.to_string().as_str().into())
             }
             _ => return,
         };
@@ -169,7 +169,7 @@ impl World {
     fn ended(&mut self) {
         self.has_shown = false;
         if let Some((uid, _)) = self.known.take() {
-            self.change(|written| written.ended(&(), &uid.to_string()));
+            self.change(|written| written.ended(&(), &uid.to_string().as_str().into()));
         }
         self.written = None;
     }

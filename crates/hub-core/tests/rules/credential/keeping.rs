@@ -436,7 +436,7 @@ fn a_rotated_token_is_copied_and_nothing_of_the_old_one_stays() {
     ));
     world.settle();
     assert_eq!(world.secret(&scene_key())["data"], json!({ "token": base64("rotated") }));
-    assert_eq!(world.version(&scene_key()).resource_version, "2");
+    assert_eq!(&*world.version(&scene_key()).resource_version, "2");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn a_repair_is_for_exactly_the_version_that_was_seen() {
     let mut world = World::settled_scene();
     world.edit(&scene_key(), &json!({ "data": { "token": base64("x") } }));
     let CopyAction::Patch(version, _) = world.plan(&scene_key()).action else { panic!("no patch") };
-    assert_eq!((version.uid.as_str(), version.resource_version.as_str()), ("uid-1", "2"));
+    assert_eq!((&*version.uid.to_string(), &*version.resource_version), ("uid-1", "2"));
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_secret_that_was_deleted_by_hand_is_not_mistaken_for_the_next_of_its_name() 
     let mut world = World::settled_scene();
     world.remove(&scene_key());
     world.leave(&binding("team", "prod"));
-    assert_eq!(world.plan(&scene_key()).action, CopyAction::DeleteByUid("uid-1".to_owned()));
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::DeleteByUid("uid-1".into()));
     world.secrets.insert(scene_key(), stranger("team", "c1-kueue"));
     world.settle();
     assert_eq!(world.secret(&scene_key()), &stranger("team", "c1-kueue"));
@@ -271,7 +271,7 @@ fn a_secret_prepared_with_every_mark_of_a_copy_is_replaced_and_never_gets_a_toke
     assert_eq!(action, CopyAction::Delete(world.version(&scene_key())), "as a whole");
     world.settle();
     assert_eq!(content(world.secret(&scene_key())), content(&our_copy()));
-    assert_ne!(world.version(&scene_key()).uid, "uid-of-bait");
+    assert_ne!(world.version(&scene_key()).uid, "uid-of-bait".into());
 }
 
 /// The copy of an earlier token, exactly as OCM's syncer creates it.
@@ -473,7 +473,7 @@ fn a_token_that_was_rotated_while_no_syncer_ran_goes_into_a_new_secret() {
     world.restart();
     world.settle();
     assert_eq!(world.secret(&scene_key())["data"]["token"], base64("rotated"));
-    assert_ne!(world.version(&scene_key()).uid, "uid-1");
+    assert_ne!(world.version(&scene_key()).uid, "uid-1".into());
 }
 
 #[test]

@@ -134,7 +134,8 @@ fn patched(object: Option<Value>, version: &Version, patch: &Value) -> Value {
 fn under(object: Option<Value>, version: &Version) -> Value {
     let object = object.expect("NotFound");
     let text = |field: &str| object["metadata"][field].as_str().unwrap().to_owned();
-    let current = Version { uid: text("uid"), resource_version: text("resourceVersion") };
+    let current =
+        Version { uid: text("uid").as_str().into(), resource_version: text("resourceVersion").into() };
     assert_eq!(&current, version, "Conflict");
     object
 }

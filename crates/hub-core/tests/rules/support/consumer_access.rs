@@ -183,15 +183,15 @@ impl World {
             }
             AccessAction::Patch(version, patch) => {
                 let object = self.objects.remove(&kind).unwrap();
-                assert_eq!(object["metadata"]["uid"], version.uid.as_str());
-                assert_eq!(object["metadata"]["resourceVersion"], version.resource_version.as_str());
+                assert_eq!(object["metadata"]["uid"], version.uid.to_string());
+                assert_eq!(object["metadata"]["resourceVersion"], &*version.resource_version);
                 let mut object = with(object, &patch);
                 object["metadata"]["resourceVersion"] = json!("2");
                 self.objects.insert(kind, object);
             }
             AccessAction::Delete(_) | AccessAction::DeleteByUid(_) => {
                 let object = self.objects.remove(&kind).unwrap();
-                assert_eq!(object["metadata"]["uid"], action.uid().unwrap());
+                assert_eq!(object["metadata"]["uid"], action.uid().unwrap().to_string());
                 if object["metadata"]["finalizers"].is_array() {
                     self.objects.insert(kind, deleting(object));
                 }

@@ -266,7 +266,7 @@ impl World {
     /// Of which version it is.
     pub fn version(&self, key: &SecretKey) -> Version {
         let text = |field: &str| self.secrets[key]["metadata"][field].as_str().unwrap().to_owned();
-        Version { uid: text("uid"), resource_version: text("resourceVersion") }
+        Version { uid: text("uid").as_str().into(), resource_version: text("resourceVersion").into() }
     }
 
     /// What is planned there.
@@ -351,7 +351,7 @@ impl World {
             CopyAction::DeleteByUid(uid) => {
                 let seen = self.index.copy(key);
                 assert!(seen.is_none_or(|seen| !seen.terminating), "{key} is deleted twice");
-                if self.secrets.get(key).is_some_and(|secret| secret["metadata"]["uid"] == **uid) {
+                if self.secrets.get(key).is_some_and(|secret| secret["metadata"]["uid"] == uid.to_string()) {
                     self.delete(key);
                 } else {
                     self.index.set_created(key, None);

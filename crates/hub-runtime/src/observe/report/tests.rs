@@ -28,7 +28,7 @@ fn due(reporter: &Reporter, now: Instant) -> Option<(Id, &'static str)> {
 fn report(reporter: &Reporter, reason: Option<Reason>) {
     let subject = Subject::ClusterSet("prod".into());
     let findings = reason.map(|reason| Finding::new(reason, "broken")).into_iter().collect();
-    reporter.report(&subject, Some("u1"), findings);
+    reporter.report(&subject, Some(&"u1".into()), findings);
 }
 
 #[test]
@@ -264,7 +264,7 @@ async fn events_have_a_rate_however_many_findings_there_are() {
 
 #[test]
 fn an_event_about_a_cluster_names_it_whole() {
-    let about = reference(&Subject::Cluster("c1".into()), Some("u1"), ProfileVersion::V1alpha2);
+    let about = reference(&Subject::Cluster("c1".into()), Some(&"u1".into()), ProfileVersion::V1alpha2);
     assert_eq!(about.api_version.as_deref(), Some("cluster.open-cluster-management.io/v1"));
     assert_eq!(about.kind.as_deref(), Some("ManagedCluster"));
     assert_eq!((about.name.as_deref(), about.uid.as_deref()), (Some("c1"), Some("u1")));
