@@ -79,6 +79,19 @@ impl Store {
         change(&mut self.settings.write().consumers)
     }
 
+    /// Changes ClusterAccesses, and queues what that affects.
+    pub(crate) fn change_objects(self: &Arc<Self>, change: impl FnOnce(&mut Consumers) -> Changed) {
+        let (changed, becomes_complete) = self.change(|consumers| {
+            let was_complete = consumers.is_complete();
+            (change(consumers), !was_complete && consumers.is_complete())
+        });
+        self.objects_changed(&changed);
+        // What no object asks for is not in doubt any more.
+        if becomes_complete && self.host.is_working() {
+            self.queue_everything();
+        }
+    }
+
     /// Starts the watches, and those that ClusterAccesses need as they come.
     pub(crate) fn watch(self: &Arc<Self>, watches: &Watches) {
         let _ = self.watches.set(watches.clone());
@@ -146,7 +159,7 @@ impl Store {
     }
 
     /// Queues what a change of ClusterAccesses affects, and watches what they need.
-    pub(crate) fn objects_changed(self: &Arc<Self>, changed: &Changed) {
+    fn objects_changed(self: &Arc<Self>, changed: &Changed) {
         if changed.is_empty() {
             return;
         }
@@ -191,7 +204,7 @@ impl Store {
             self.fleet_changed(&fleet, &Touched::Cluster(cluster));
         }
         // A decision for a cluster that is not granted is counted.
-        self.mark_touched(&in_namespace);
+        self.mark_touched(&fleet, &in_namespace);
     }
 
     /// Queues every object that exists or should exist.
@@ -229,7 +242,7 @@ impl Store {
             self.queue_if_needed(fleet, &key);
         }
         self.queue_integrations(fleet, touched);
-        self.mark_touched(touched);
+        self.mark_touched(fleet, touched);
     }
 
     /// Queues the objects by which applications find their clusters that a change of the fleet affects.
@@ -307,30 +320,32 @@ impl Store {
         self.work.add_with(key, priority);
     }
 
-    /// Queues the status of a ClusterAccess. There are few, and people wait for them.
+    /// Queues the status of a ClusterAccess.
     pub(crate) fn mark(&self, name: &AccessName) {
         if self.host.is_working() {
-            self.work.add_with(AccessKey::ClusterAccess(name.clone()), Priority::End);
+            self.work.add_with(AccessKey::ClusterAccess(name.clone()), Priority::Update);
         }
     }
 
-    /// Queues the statuses that count a cluster, or are in these namespaces.
-    fn mark_touched(&self, touched: &Touched) {
+    /// Queues the statuses that count a cluster or may have to, or are in these namespaces.
+    fn mark_touched(&self, fleet: &Fleet, touched: &Touched) {
+        let settings = self.settings();
+        let mut names = BTreeSet::new();
         match touched {
             Touched::Nothing => {}
             Touched::Cluster(cluster) => {
-                let counting = self.state.lock().counting.get(cluster).cloned().unwrap_or_default();
-                for name in &counting {
-                    self.mark(name);
-                }
+                let counting = self.state.lock().counting.get(cluster).cloned();
+                names.extend(counting.into_iter().flatten());
+                let granted = fleet.candidates_for(cluster);
+                names.extend(granted.flat_map(|namespace| settings.consumers.names_in(namespace)).cloned());
             }
             Touched::Namespaces(namespaces) => {
-                let settings = self.settings();
-                let names = namespaces.iter().flat_map(|namespace| settings.consumers.names_in(namespace));
-                for name in names {
-                    self.mark(name);
-                }
+                let in_namespaces = namespaces.iter();
+                names.extend(in_namespaces.flat_map(|it| settings.consumers.names_in(it)).cloned());
             }
+        }
+        for name in &names {
+            self.mark(name);
         }
     }
 
@@ -394,8 +409,12 @@ impl Store {
     /// Records that the objects of a watch cannot be read: what is known of them is out of date.
     pub(crate) fn unread(&self, watch: &WatchName) {
         self.state.lock().read.insert(watch.clone(), false);
-        for name in self.settings().consumers.names() {
-            self.mark(name);
+        let settings = self.settings();
+        match watch {
+            WatchName::Permissions(_, account) => {
+                settings.consumers.of(account).for_each(|consumer| self.mark(&consumer.name));
+            }
+            _ => settings.consumers.names().for_each(|name| self.mark(name)),
         }
     }
 

@@ -144,15 +144,13 @@ struct AccessSink(Arc<Store>);
 impl Sink<ClusterAccess> for AccessSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<ClusterAccess, Unreadable>) {
         let name = AccessName::from(key);
-        let changed = self.0.change(|consumers| consumers.apply(&name, object));
-        self.0.objects_changed(&changed);
+        self.0.change_objects(|consumers| consumers.apply(&name, object));
         self.0.mark(&name);
     }
 
     fn delete(&mut self, key: &ObjectKey) {
         let name = AccessName::from(key);
-        let changed = self.0.change(|consumers| consumers.remove(&name));
-        self.0.objects_changed(&changed);
+        self.0.change_objects(|consumers| consumers.remove(&name));
         self.0.forget_status(&name);
     }
 

@@ -357,7 +357,7 @@ impl Fleet {
 
     /// A superset of the namespaces that are granted a cluster, by names and selectors only. A namespace in which
     /// several bindings select the cluster occurs several times.
-    pub(crate) fn candidates_for(&self, cluster: &ClusterName) -> impl Iterator<Item = &Namespace> {
+    pub fn candidates_for(&self, cluster: &ClusterName) -> impl Iterator<Item = &Namespace> {
         let observed = self.cluster(cluster);
         let selecting = observed.map(|observed| self.candidates.selecting(cluster, observed, &self.sets));
         selecting.into_iter().flatten().flat_map(|set| self.candidates.bound(set))

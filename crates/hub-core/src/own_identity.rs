@@ -28,7 +28,16 @@ pub fn is_reserved(account: &AccountName) -> bool {
 /// those of every namespace on Kubernetes and OpenShift, and those of addons, with these names and beginnings of names. The
 /// agent takes a ServiceAccount that exists as that of an account, and reports a token of it (`pkg/addon/agent/controller`).
 const OF_OTHERS: [&str; 4] = ["default", "builder", "deployer", "pipeline"];
-const OF_ADDONS: [&str; 3] = ["cluster-proxy", "klusterlet", "managed-serviceaccount"];
+const OF_ADDONS: [&str; 8] = [
+    "application-manager",
+    "cert-policy-controller",
+    "cluster-proxy",
+    "config-policy-controller",
+    "governance-policy",
+    "iam-policy-controller",
+    "klusterlet",
+    "managed-serviceaccount",
+];
 
 /// Whether an account of this name could be a ServiceAccount of somebody else, so no application may ask for it.
 #[must_use]

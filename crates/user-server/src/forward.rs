@@ -27,7 +27,7 @@ use crate::connections::{Connection, OpenRequest, end_of_stream};
 use crate::metrics::{Counted, Hop, StreamKind, UserServerMetrics};
 use crate::review::Reviews;
 use crate::serve;
-use crate::sessions::{Held, Session};
+use crate::sessions::Session;
 
 /// How long a cluster may take for the head of a response. An API server takes at most a minute, and the head of a
 /// watch arrives at once; a Service that it proxies may take longer.
@@ -76,7 +76,6 @@ struct Open {
     _counted: Counted,
     _of_connection: OpenRequest,
     _upload: UploadEnd,
-    _head: Held,
 }
 
 impl Drop for Open {
@@ -155,7 +154,6 @@ impl Entry {
         headers.insert(AUTHORIZATION, account.authorization.clone());
         impersonate(&mut headers, &caller)?;
         let (parts, body) = request.into_parts();
-        let head = session.hold(size(&headers));
         let (upload, upload_end) = Upload::new(body, Arc::clone(&session), serve::STREAM_WINDOW);
         let open = Open {
             session,
@@ -163,7 +161,6 @@ impl Entry {
             _counted: Counted::new(&self.metrics.open(kind)),
             _of_connection: connection.begin(),
             _upload: upload_end,
-            _head: head,
         };
         Ok(Admitted { request: Request::from_parts(parts, upload), route, headers, account, open })
     }
@@ -171,6 +168,8 @@ impl Entry {
     /// Sends an ordinary request or a watch.
     async fn send(&self, admitted: Admitted) -> Result<Response<ResponseBody>, Refusal> {
         let Admitted { mut request, route, headers, account, open } = admitted;
+        // Until it is sent, which a cluster may delay.
+        let _head = open.session.hold(size(&headers));
         let uri = Uri::builder().scheme("https").authority(AUTHORITY).path_and_query(route.target.as_str());
         let uri = uri.build().map_err(|_| Refusal::Target("cannot be forwarded"))?;
         readdress(&mut request, Version::HTTP_2, uri, headers);
@@ -282,8 +281,7 @@ fn pass_on(
 ) -> Response<ResponseBody> {
     let (parts, body) = response.into_parts();
     let session = Arc::clone(&open.session);
-    let head = session.hold(size(&parts.headers));
-    let body = ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, (open, head, held));
+    let body = ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, (open, held));
     respond(parts.status, entry::response_headers(&parts.headers), body)
 }
 

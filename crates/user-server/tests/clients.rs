@@ -184,6 +184,7 @@ async fn a_connection_that_a_cluster_ends_has_streams_of_one_namespace_only() {
         let request = Client::request(&format!("https://hub/one/{path}"), &token(namespace, 0), None);
         timeout(SOON, http2.send_request(request)).await.unwrap().unwrap()
     };
+    eventually("it is granted", async || send("hostile", "version").await.status() == StatusCode::OK).await;
     let mut watches = Vec::new();
     for namespace in ["team", "hostile"] {
         let mut watch = send(namespace, "watch").await.into_body();

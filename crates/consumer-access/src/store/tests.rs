@@ -7,7 +7,7 @@ use hub_core::protected::ProtectedNamespaces;
 use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
 use hub_runtime::reconciler::{Objects as _, Planned};
-use hub_runtime::watch::Sink as _;
+use hub_runtime::watch::{Sink as _, Unreadable};
 use kube::api::ObjectMeta;
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -119,6 +119,37 @@ async fn a_kind_that_is_not_served_ends_the_objects_of_that_watch() {
     assert_eq!((versions(&store, "app").len(), versions(&store, "jobs").len()), (0, 1));
 }
 
+/// What is queued, without the statuses.
+async fn queued(store: &Store) -> Vec<String> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let record = {
+        let seen = Arc::clone(&seen);
+        move |key: AccessKey| {
+            if matches!(key, AccessKey::Access(..)) {
+                seen.lock().push(key.to_string());
+            }
+            std::future::ready(Outcome::Done)
+        }
+    };
+    let run = store.work.run(1, CancellationToken::new(), record);
+    assert!(timeout(Duration::from_secs(1), run).await.is_err(), "the workers have ended");
+    std::mem::take(&mut *seen.lock())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_object_asks_for_is_queued_once_the_last_object_that_cannot_be_decoded_is_gone() {
+    let store = store();
+    store.host.set_working();
+    list(&store);
+    let unread = AccessName { namespace: "team".into(), name: "odd".to_owned() };
+    let error = Unreadable { metadata: Box::default(), spec: None, error: "odd".to_owned() };
+    store.change_objects(|consumers| consumers.apply(&unread, Err(error)));
+    store.show(&AccessKind::Account.of(&key("former")), object(&store.settings(), "one", "5"));
+    queued(&store).await;
+    store.change_objects(|consumers| consumers.remove(&unread));
+    assert!(queued(&store).await.iter().any(|key| key.contains("former")));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() {
     let (store, fleet) = (store(), Fleet::default());
@@ -126,19 +157,7 @@ async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() 
     let touched = Touched::Cluster("c1".into());
     let queued = async || {
         store.fleet_changed(&fleet, &touched);
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let record = {
-            let seen = Arc::clone(&seen);
-            move |key: AccessKey| {
-                if matches!(key, AccessKey::Access(..)) {
-                    seen.lock().push(key.to_string());
-                }
-                std::future::ready(Outcome::Done)
-            }
-        };
-        let run = store.work.run(1, CancellationToken::new(), record);
-        assert!(timeout(Duration::from_secs(1), run).await.is_err(), "the workers have ended");
-        std::mem::take(&mut *seen.lock())
+        queued(&store).await
     };
     assert_eq!(queued().await, [""; 0]);
     store.show(&AccessKind::Account.of(&key("app")), object(&store.settings(), "one", "5"));

@@ -197,8 +197,7 @@ impl Consumers {
         let accounts = changed.entry(name.clone()).or_default();
         accounts.extend(object.consumer.as_ref().ok().map(|consumer| consumer.account.clone()));
         for claim in object.claims() {
-            let is_shared =
-                matches!(&claim, Claim::Account(account) if self.rules.user_server.as_ref() == Some(account));
+            let is_shared = matches!(&claim, Claim::Account(account) if self.is_shared(account));
             for (_, rival) in self.claims.get(&claim).into_iter().flatten().filter(|_| !is_shared) {
                 let consumer = self.objects.get(rival).and_then(|object| object.consumer.as_ref().ok());
                 let accounts = changed.entry(rival.clone()).or_default();
@@ -222,6 +221,17 @@ impl Consumers {
         let first = AccessName { namespace: namespace.clone(), name: String::new() };
         let names = self.objects.range(first..).map(|(name, _)| name);
         names.take_while(move |name| name.namespace == namespace)
+    }
+
+    /// Whether several objects can use an account: that of the user server.
+    #[must_use]
+    pub fn is_shared(&self, account: &AccountName) -> bool {
+        self.rules.user_server.as_ref() == Some(account)
+    }
+
+    /// The objects that cannot be decoded and were not read before.
+    pub fn unreadable(&self) -> impl Iterator<Item = &AccessName> {
+        self.unreadable.iter()
     }
 
     /// Whether what no known object asks for is asked for by none.

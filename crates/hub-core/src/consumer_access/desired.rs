@@ -7,7 +7,7 @@ use hub_api::names::{AccountKey, ClusterName, Namespace, ProfileKey};
 use serde_json::{Map, Value, json};
 use strum::{EnumString, VariantNames};
 
-use super::consumers::{Consumer, Consumers};
+use super::consumers::{AccessName, Consumer, Consumers};
 use super::kind::{AccessKey, AccessKind};
 use super::permissions::Permissions;
 use crate::credential::account::can_have_copies;
@@ -88,7 +88,20 @@ impl AccessSettings {
             return self.undeclared_grant();
         }
         let users = self.users(fleet, key).into_iter();
-        users.map(|consumer| self.grant_to(fleet, consumer, &key.cluster)).max().unwrap_or(Grant::Refused)
+        let grant = users.map(|consumer| self.grant_to(fleet, consumer, &key.cluster)).max();
+        let shared = self.unreadable_grant(fleet, key).unwrap_or(Grant::Refused);
+        grant.unwrap_or(Grant::Refused).max(shared)
+    }
+
+    /// If an account is shared, the grant of objects that cannot be decoded and may use it, too.
+    pub(super) fn unreadable_grant(&self, fleet: &Fleet, key: &AccountKey) -> Option<Grant> {
+        let names = self.consumers.unreadable().filter(|_| self.consumers.is_shared(&key.account));
+        let grants = names.filter(|name| self.protected.protection(fleet, &name.namespace).is_none());
+        let profile = |name: &AccessName| ProfileKey {
+            namespace: name.namespace.clone(),
+            cluster: key.cluster.clone(),
+        };
+        grants.map(|name| grant::decide(fleet, &profile(name)).min(Grant::Unknown)).max()
     }
 
     /// Like [`Self::grant`], for one consumer.

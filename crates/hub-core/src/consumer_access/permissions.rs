@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 
-use hub_api::cluster_access::Permission;
 use hub_api::labels::MANAGED_BY;
 use hub_api::names::AccountName;
 use serde_json::{Map, Value, json};
@@ -85,21 +84,25 @@ impl Given {
     }
 }
 
-/// Whether an object with permissions binds every ClusterRole of a consumer with an identity of its own.
+/// Whether an object with permissions contains every binding of a consumer.
 pub(super) fn has_part(consumer: &Consumer, kind: AccessKind, object: &ObservedObject) -> bool {
     let Some(spec) = &object.spec else { return false };
     let lists = ["clusterRoleBindings", "roleBindings"].map(|field| spec.get(field));
-    let (prefix, lists) = if kind == AccessKind::ClusterPermission {
-        (IN_PERMISSION[1], lists.to_vec())
+    let (prefixes, lists) = if kind == AccessKind::ClusterPermission {
+        (IN_PERMISSION, lists.to_vec())
     } else {
-        (IN_WORK[1], vec![spec.get("workload").and_then(|work| work.get("manifests"))])
+        (IN_WORK, vec![spec.get("workload").and_then(|work| work.get("manifests"))])
     };
     let bindings = lists.into_iter().flatten().filter_map(Value::as_array).flatten();
-    let names: BTreeSet<&str> =
-        bindings.filter_map(|it| it["name"].as_str().or_else(|| it["metadata"]["name"].as_str())).collect();
-    let name = own_name(consumer);
-    let binding = |role: &Permission| format!("{prefix}{name}:{}", role.cluster_role);
-    consumer.spec.permissions.iter().all(|role| names.contains(&*binding(role)))
+    let bound: BTreeSet<(&str, &str)> = bindings
+        .map(|it| it.get("metadata").unwrap_or(it))
+        .map(|it| (it["name"].as_str().unwrap_or_default(), it["namespace"].as_str().unwrap_or_default()))
+        .collect();
+    let mut wanted = Permissions::new(&consumer.account);
+    wanted.add(consumer);
+    wanted.bindings.iter().all(|binding| {
+        bound.contains(&(&*binding.full_name(prefixes), binding.namespace.unwrap_or_default()))
+    })
 }
 
 /// What the bindings of a consumer with an identity of its own are named after.

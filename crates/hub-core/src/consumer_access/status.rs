@@ -147,10 +147,11 @@ impl AccessSettings {
                     let message = format!("The {what} has another owner: rename or delete it.");
                     return Some(("PermissionsConflict", message));
                 }
-                Owned::Ours(object)
-                    if !object.applied.is_applied
-                        || (consumer.is_own() && !has_part(consumer, kind, object)) =>
-                {
+                Owned::Ours(object) if !has_part(consumer, kind, object) => {
+                    let message = format!("The {what} does not contain every permission that is asked for.");
+                    return Some(("PermissionsMissing", message));
+                }
+                Owned::Ours(object) if !object.applied.is_applied => {
                     let why = object.applied.failure.as_ref().map(|why| format!(": {why}"));
                     let message =
                         format!("The cluster has not applied the {what}{}.", why.unwrap_or_default());

@@ -15,7 +15,8 @@ use hub_core::grant::Grant;
 use serde_json::{Value, json};
 
 use crate::support::consumer_access::{
-    World, access, consumers_of, doubtful, foreign, granted, key, refused, settings, settings_of, settled,
+    World, access, consumers_of, declared, doubtful, foreign, granted, key, refused, settings, settings_of,
+    settled,
 };
 use crate::support::{binding, deleting, exclusive, fleet, member, with};
 
@@ -271,6 +272,13 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
     assert!(status(&settings, &granted(), &world).not_ready[0].message.ends_with(": no."));
     world.edit(work, &applied("True"));
     assert_eq!(ready(&settings, &granted(), &world), "True Ready");
+    let more = with(declared()[0].clone(), &json!({ "permissions": [{ "clusterRole": "admin" }] }));
+    let elsewhere = json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["c"] }]);
+    let elsewhere = with(declared()[0].clone(), &json!({ "permissions": elsewhere }));
+    for changed in [more, elsewhere] {
+        let before = ready(&settings_of(&json!([changed])), &granted(), &world);
+        assert_eq!(before, "False ClustersNotReady c1: PermissionsMissing");
+    }
     world.edit(account, &withheld);
     assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: CopyMissing");
     for (kind, reason) in [(account, "AccountConflict"), (work, "PermissionsConflict")] {

@@ -2,7 +2,7 @@
 //! exactly where its namespace is granted the cluster, and keeps it while that is in doubt.
 
 use hub_api::names::AccountKey;
-use hub_core::consumer_access::{AccessKind, AccessSettings};
+use hub_core::consumer_access::{AccessKind, AccessName, AccessSettings};
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
@@ -212,6 +212,25 @@ fn the_account_and_all_permissions_end_with_the_last_grant() {
         world.settle_at(&settings, &fleet, &key());
         assert_eq!(world.writes(), ["delete Account", "delete ManifestWork"]);
         assert!(world.objects.is_empty());
+    }
+}
+
+#[test]
+fn what_an_object_has_that_cannot_be_decoded_stays_where_its_namespace_is_granted_the_cluster() {
+    for (argo_cd, expected) in [(Grant::Granted, true), (Grant::Refused, false)] {
+        let mut world = World::default();
+        world.settle_at(&settings(), &both(), &key());
+        world.writes();
+        // As after a restart.
+        let mut settings = settings_of(&json!([declared()[0]]));
+        let unreadable =
+            hub_api::Unreadable { metadata: Box::default(), spec: None, error: "odd".to_owned() };
+        let name = AccessName { namespace: "argocd".into(), name: "app".to_owned() };
+        settings.consumers.apply(&name, Err(unreadable));
+        world.settle_at(&settings, &grants(Grant::Granted, argo_cd), &key());
+        assert_eq!(bound(WORK, &world.objects[&WORK]).contains(&ARGO_CD.to_owned()), expected);
+        world.settle_at(&settings, &grants(Grant::Refused, argo_cd), &key());
+        assert_eq!(world.objects.contains_key(&ACCOUNT), expected);
     }
 }
 
