@@ -19,13 +19,13 @@ use crate::support::{Hub, world};
 const GUIDES: [&str; 10] = [
     "README.md",
     "docs/install.md",
+    "docs/multicluster-runtime.md",
+    "docs/headlamp.md",
     "charts/hub-addons/README.md",
     "docs/gitops.md",
     "docs/own-identity.md",
     "docs/plugin.md",
     "docs/argo-cd.md",
-    "docs/headlamp.md",
-    "docs/multicluster-runtime.md",
     "docs/multikueue.md",
 ];
 
@@ -35,7 +35,7 @@ const VARIABLES: &str = "export REGISTRY=registry.example VERSION=$(hack/version
 /// Parts of commands that other tests run: `field::kueue`, `field::argocd`, `kubectl::guide`, `plugin_injection`,
 /// `release`, `pods`, `scraping`, `upgrade`, and, with the values or the plugin that the command names, `guides`. Charts of
 /// others need a registry.
-const ELSEWHERE: [&str; 25] = [
+const ELSEWHERE: [&str; 27] = [
     "hack/demo.sh",
     "hack/test.sh",
     "kubectl clusterprofile explain",
@@ -55,7 +55,9 @@ const ELSEWHERE: [&str; 25] = [
     "kubectl --context hub wait --for=condition=Complete",
     "kubectl --context hub get workloads",
     "kubectl --namespace kueue-system wait --for=condition=Ready clusteraccess/kueue-own",
-    "argocd cluster list",
+    "wait --for=condition=Available deployments --all",
+    "examples/argocd/application.yaml",
+    "application/guestbook",
     "kubectl clusterprofile test fleet-operator/cluster1",
     "upgrade --install argocd-clusterprofile-controller",
     "kubectl kustomize .",

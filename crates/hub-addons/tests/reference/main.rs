@@ -13,7 +13,7 @@ mod building;
 mod plugin;
 
 mod enums;
-mod flags;
+mod gates;
 mod metrics;
 mod names;
 mod page;
