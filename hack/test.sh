@@ -18,6 +18,7 @@
 #   chart        the Helm chart: linted, rendered, and on real hubs; its alerts and dashboard; the examples; krew
 #   plugin       cp-creds as it is shipped: small, with little memory
 #   image        the container images: runnable, complete in their SBOMs, and reproducible
+#   attacks      the user server, as it is released, under all attacks of clients and clusters
 #   installed    the chart in Pods, with the permissions that it renders: some tests of api for each controller
 #   cluster      the tests in Pods on a cluster with nodes: that of HUB_ADDONS_CLUSTER, or a hub with two nodes
 #   load         35 000 profiles with as many copies, within the chart's limits of memory (the API server needs 8 GB)
@@ -34,7 +35,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 parts=("$@")
 case ${1-} in
   '') parts=(fmt clippy unit schedules rules) ;;
-  all) parts=(fmt clippy unit robustness api chart plugin image installed cluster load scripts deny) ;;
+  all) parts=(fmt clippy unit robustness api chart plugin image attacks installed cluster load scripts deny) ;;
   -h | --help) usage; exit ;;
 esac
 # Only one part uses it.
@@ -162,7 +163,7 @@ check_oldest() {
 }
 
 check_api() {
-  local elsewhere='credentials|limits|chart|field|permissions|pods|reference|crashes|moments|schedules'
+  local elsewhere='attacks|credentials|limits|chart|field|permissions|pods|reference|crashes|moments|schedules'
   # shellcheck disable=SC2046 # words
   run_tests credentials limits $(tests_of e2e crates/hub-addons | grep -vxE "$elsewhere")
   # Of upstream's programs, this needs only the one that is built in little time.
@@ -200,6 +201,7 @@ check_chart() {
 
 check_plugin() { RUNS=20 hack/measure-cp-creds.sh 2>&1 | tee -a "$work/log"; }
 check_image() { if can_build_images; then images; else skip "the images: jq, Go and a C compiler are needed"; fi; }
+check_attacks() { cargo_test --test attacks; }
 # can_install: prepares what tests of the installed program need; reports the reason if they cannot run here.
 can_install() {
   local why

@@ -8,7 +8,6 @@ mod support;
 mod bad_days_watches;
 mod command;
 mod election;
-mod hostile;
 mod peers;
 mod probes;
 mod trouble;
