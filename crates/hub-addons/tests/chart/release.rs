@@ -176,7 +176,7 @@ async fn a_release_is_one_folder_that_is_whole() {
         fs::read_dir(output.join("charts")).unwrap().map(|entry| entry.unwrap().path()).collect();
     let [chart] = &charts[..] else { panic!("{charts:?}") };
     let text = run(helm, None, &["show", "all", chart.to_str().unwrap()]).await.stdout;
-    assert!(!text.contains("hub-addons.example"), "{text}");
+    assert!(!text.contains("hub-addons.example") && !text.contains("](../"), "{text}");
     let krew = fs::read_to_string(output.join("cli/clusterprofile.yaml")).unwrap();
     addresses_exist(&output, &(text + &krew));
     let rendered = run(helm, None, &["template", "it", chart.to_str().unwrap()]).await.stdout;
