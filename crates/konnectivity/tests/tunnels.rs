@@ -128,7 +128,11 @@ async fn act(body: Incoming, answers: mpsc::UnboundedSender<Packet>, closed: mps
                 Payload::DialRequest(dial) => {
                     assert_eq!(dial.protocol, "tcp");
                     let host = dial.address.strip_suffix(":443").unwrap();
-                    let error = if host == "refused" { "No agent available" } else { "" }.to_owned();
+                    let error = match host {
+                        "refused" => "No agent available".to_owned(),
+                        "hostile" => format!("\u{1b}[2J\u{202e}{}", dial.random) + &"x".repeat(1000),
+                        _ => String::new(),
+                    };
                     send(Payload::DialResponse(DialResponse { error, connect_id: ID, random: dial.random }));
                     match host {
                         "flood" => {
@@ -190,6 +194,22 @@ async fn a_dial_says_why_it_fails() {
     assert!(dialer.check().await.is_err());
     dialer.set_credentials(proxy.credentials.clone());
     assert!(dialer.check().await.is_ok());
+}
+
+/// The texts of agents reach terminals, and an agent that guessed the number of a dial could respond to it.
+#[tokio::test]
+async fn a_text_of_an_agent_is_short_and_visible_and_nobody_can_guess_the_number_of_a_dial() {
+    let proxy = Proxy::start().await;
+    let dialer = proxy.dialer();
+    let mut numbers = Vec::new();
+    for _ in 0..3 {
+        let refused = dialer.dial("hostile:443", &Budget::default()).await.map(drop).unwrap_err().to_string();
+        assert!(refused.chars().count() <= 250 && !refused.contains(['\u{1b}', '\u{202e}']), "{refused:?}");
+        let number = refused.split(|it: char| !it.is_ascii_digit()).max_by_key(|digits| digits.len());
+        numbers.push(number.unwrap().parse::<i64>().unwrap());
+    }
+    let steps = [numbers[1] - numbers[0], numbers[2] - numbers[1]].map(i64::unsigned_abs);
+    assert!(steps[0] != steps[1] && steps.into_iter().all(|step| step > 1 << 20), "{numbers:?}");
 }
 
 #[tokio::test]

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::rt::Executor;
 use parking_lot::Mutex;
-use tokio::task::AbortHandle;
+use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, yield_now};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::ResponseBody;
@@ -83,6 +84,8 @@ pub(crate) struct Connection {
     state: Mutex<State>,
     /// Each text of ours that has not been sent has a clone.
     texts: Arc<()>,
+    /// Held by the refusal whose turn it is.
+    refusing: Semaphore,
 }
 
 struct State {
@@ -105,7 +108,13 @@ impl Connections {
     pub(crate) fn add(&self, peer: Peer, abort: AbortHandle) -> Arc<Connection> {
         let idle = Some(self.0.lock().insert(peer, abort.clone()));
         let state = Mutex::new(State { abort, requests: 0, idle });
-        Arc::new(Connection { connections: self.clone(), peer, state, texts: Arc::default() })
+        Arc::new(Connection {
+            connections: self.clone(),
+            peer,
+            state,
+            texts: Arc::default(),
+            refusing: Semaphore::new(1),
+        })
     }
 }
 
@@ -153,6 +162,13 @@ impl Connection {
         OpenRequest(Arc::clone(self))
     }
 
+    /// Waits until a refusal of this connection is due: one each time that all other tasks have had their turn. A peer may
+    /// send thousands of requests at once, each of which costs time on the processor.
+    pub(crate) async fn refusal_is_due(&self) {
+        let _due = self.refusing.acquire().await;
+        yield_now().await;
+    }
+
     /// A text of ours, which is left out while too many are unread.
     pub(crate) fn text(&self, text: String) -> ResponseBody {
         let held = Arc::clone(&self.texts);
@@ -182,6 +198,8 @@ impl Drop for OpenRequest {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use tokio::task::JoinHandle;
 
     use super::*;
@@ -229,6 +247,26 @@ mod tests {
         assert!(!honest_task.is_finished());
         let (_other, other_task) = connect(&connections, "2001:db8:0:1::1");
         assert!(!other_task.is_finished());
+    }
+
+    #[tokio::test]
+    async fn the_refusals_of_one_connection_leave_every_other_task_a_turn_after_each() {
+        const REFUSALS: usize = 100;
+        let (connection, _task) = connect(&Connections::new(1), "10.0.0.1");
+        let refused = Arc::new(AtomicUsize::new(0));
+        for _ in 0..REFUSALS {
+            let (connection, refused) = (Arc::clone(&connection), Arc::clone(&refused));
+            tokio::spawn(async move {
+                connection.refusal_is_due().await;
+                refused.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        let mut turns = 0;
+        while refused.load(Ordering::SeqCst) < REFUSALS {
+            yield_now().await;
+            turns += 1;
+        }
+        assert!(turns >= REFUSALS, "{turns}");
     }
 
     #[tokio::test]

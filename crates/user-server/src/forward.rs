@@ -101,6 +101,7 @@ impl Entry {
                 response
             }
             Err(refusal) => {
+                connection.refusal_is_due().await;
                 self.metrics.refused(refusal.reason());
                 refused(&refusal, is_discovery, connection)
             }
@@ -210,6 +211,7 @@ impl Entry {
         client: OnUpgrade,
     ) -> Result<Response<ResponseBody>, Refusal> {
         let Admitted { mut request, route, mut headers, account, open } = admitted;
+        let _head = open.session.hold(size(&headers));
         headers.insert(HOST, HeaderValue::from_static(AUTHORITY));
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, protocol);
