@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::{StatusCode, Uri};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http::{Method, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hub_api::cluster_access::ClusterAccess;
 use hub_api::cluster_profile::Cluster;
 use hub_api::secret::SecretBytes;
 use hub_core::access::{EXEC_EXTENSION, PublishedServer, ServerState, Sighting};
@@ -23,7 +24,9 @@ use hub_core::endpoint::ServerAddress;
 use hub_core::entry::Refusal;
 use hub_core::trust::TrustBundle;
 use hyper::body::Bytes;
+use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
+use kube::api::ListParams;
 use object_names::visible;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -40,6 +43,8 @@ use hub_core::explain::Status;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum size of a response, in bytes.
 const RESPONSE_MAX: usize = 64 * 1024;
+/// The resource that shows what is bound to the user of a request.
+const RULES_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
 /// The protocol of exec plugins.
 const EXEC_VERSION: &str = "client.authentication.k8s.io/v1";
 
@@ -101,7 +106,8 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Co
         let hub_kubeconfig = hub.kubeconfig_for_plugin(args.reach.hub_kubeconfig.as_ref())?;
         let mut way = Way::default();
         // The last hop shows whether it failed.
-        let _ = walk(hub_kubeconfig.as_deref(), args, &stanza, &mut way).await;
+        let namespaces = namespaces(hub, &args.target.namespace).await;
+        let _ = walk(hub_kubeconfig.as_deref(), args, &stanza, &namespaces, &mut way).await;
         way.0
     };
     if args.in_pod.is_some() {
@@ -112,10 +118,20 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Co
     Ok(if is_problem { Conclusion::Problem } else { Conclusion::Fine })
 }
 
+/// Where the ClusterAccesses of a namespace ask for permissions: in these namespaces, and in any other. In a Pod, the
+/// application cannot list them.
+async fn namespaces(hub: &Hub, namespace: &str) -> BTreeSet<String> {
+    let listed = hub.api::<ClusterAccess>(&(), Some(namespace)).list(&ListParams::default()).await;
+    let permissions = listed.into_iter().flatten().flat_map(|access| access.spec.permissions);
+    let named = permissions.flat_map(|permission| permission.namespaces);
+    named.chain(["default".to_owned()]).collect()
+}
+
 async fn walk(
     hub_kubeconfig: Option<&Path>,
     args: &TestArgs,
     stanza: &Cluster,
+    namespaces: &BTreeSet<String>,
     way: &mut Way,
 ) -> Result<(), Ends> {
     let (uri, host, port) = way.go("endpoint", async { endpoint(stanza) }).await?;
@@ -140,51 +156,66 @@ async fn walk(
         .await?;
     let stream = way.go("TLS", handshake(stanza, &host, stream)).await?;
     let token = way.go("credential", credential(hub_kubeconfig, args, stanza)).await?;
-    let answer = way.go("request", request(&uri, &host, stream, &token)).await?;
+    let (mut requests, answer) = way
+        .go("request", async {
+            let mut requests = Requests::begin(&uri, stream, token).await?;
+            let answer = requests.send(Method::GET, "/version", String::new()).await?;
+            let detail = format!("GET {}/version: {}", uri.path().trim_end_matches('/'), answer.status);
+            Ok(((requests, answer), detail))
+        })
+        .await?;
     way.go("authentication", async {
         if answer.status != StatusCode::UNAUTHORIZED {
             return Ok(((), "the cluster accepts the token".to_owned()));
         }
         // The messages of the user server begin with its name.
-        let of_user_server = answer.message.clone().filter(|message| message.starts_with(Refusal::PREFIX));
+        let of_user_server = answer.text("/message").filter(|message| message.starts_with(Refusal::PREFIX));
         Err(of_user_server.unwrap_or_else(|| "the cluster does not accept the token".to_owned()))
     })
     .await?;
-    way.go("response", async { answer.result() }).await
+    way.go("response", async { answer.version() }).await?;
+    way.go("permissions", requests.permissions(namespaces)).await
 }
 
 /// A response of the server. The server knows the token, and may repeat it or parts of it between other characters: such a
 /// text is not shown.
 struct Answer {
     status: StatusCode,
-    message: Option<String>,
-    version: Option<String>,
+    body: Value,
+    token: SecretBytes,
 }
 
 impl Answer {
-    fn new(status: StatusCode, body: &Value, token: &SecretBytes) -> Self {
+    /// The text in a field.
+    fn text(&self, pointer: &str) -> Option<String> {
         // So many characters of a token in a row are no coincidence.
         const PART: usize = 16;
         let is_kept = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
         let kept = |text: &[u8]| text.iter().copied().filter(is_kept).collect::<Vec<u8>>();
-        let token = kept(token.expose());
-        let repeats = |text: &str| {
-            let text = kept(text.as_bytes());
-            let length = PART.min(token.len()).max(1);
-            text.windows(length).any(|part| token.windows(length).any(|of_token| of_token == part))
-        };
-        let text = |field: &str| {
-            let text = body[field].as_str()?;
-            Some(if repeats(text) { "a text that repeats the token".to_owned() } else { text.to_owned() })
-        };
-        Self { status, message: text("message"), version: text("gitVersion") }
+        let text = self.body.pointer(pointer)?.as_str()?;
+        let (token, of_text) = (kept(self.token.expose()), kept(text.as_bytes()));
+        let length = PART.min(token.len()).max(1);
+        let repeats =
+            of_text.windows(length).any(|part| token.windows(length).any(|of_token| of_token == part));
+        Some(if repeats { "a text that repeats the token".to_owned() } else { text.to_owned() })
     }
 
-    fn result(&self) -> Result<((), String), String> {
-        match &self.version {
+    fn version(&self) -> Result<((), String), String> {
+        match self.text("/gitVersion") {
             Some(version) if self.status == StatusCode::OK => Ok(((), format!("Kubernetes {version}"))),
-            _ => Err(format!("{}: {}", self.status, self.message.as_deref().unwrap_or_default())),
+            _ => Err(format!("{}: {}", self.status, self.text("/message").unwrap_or_default())),
         }
+    }
+
+    /// The ClusterRoles that are bound to the user in a namespace and do not exist, by the answer to a
+    /// `SelfSubjectRulesReview`: what they would permit is forbidden, and nothing else shows it.
+    fn missing_roles(&self) -> Option<Vec<String>> {
+        const NAMED: &str = "clusterrole.rbac.authorization.k8s.io \"";
+        let status = self.body.get("status").filter(|_| self.status == StatusCode::CREATED)?;
+        let text = status.get("evaluationError").and_then(|_| self.text("/status/evaluationError"));
+        let text = text.unwrap_or_default();
+        let names = text.split(NAMED).skip(1).filter_map(|rest| rest.split_once("\" not found"));
+        Some(names.map(|(name, _)| name.to_owned()).collect())
     }
 }
 
@@ -267,32 +298,63 @@ async fn handshake(
     }
 }
 
-async fn request(
-    uri: &Uri,
-    host: &str,
-    stream: TlsStream<TcpStream>,
-    token: &SecretBytes,
-) -> Result<(Answer, String), String> {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| error.to_string())?;
-    tokio::spawn(connection);
-    let path = format!("{}/version", uri.path().trim_end_matches('/'));
-    let bearer = [b"Bearer ", token.expose()].concat();
-    let mut authorization =
-        http::HeaderValue::from_bytes(&bearer).map_err(|_| "the token is not valid in a header")?;
-    authorization.set_sensitive(true);
-    let request = http::Request::get(&path)
-        .header(http::header::HOST, uri.authority().map_or(host, |authority| authority.as_str()))
-        .header(http::header::AUTHORIZATION, authorization)
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| error.to_string())?;
-    let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), RESPONSE_MAX).collect().await;
-    let body = body.map_err(|error| error.to_string())?.to_bytes();
-    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    Ok((Answer::new(status, &body, token), format!("GET {path}: {status}")))
+/// An HTTP connection to the cluster with a token.
+struct Requests<'a> {
+    sender: SendRequest<Full<Bytes>>,
+    uri: &'a Uri,
+    token: SecretBytes,
+}
+
+impl<'a> Requests<'a> {
+    async fn begin(uri: &'a Uri, stream: TlsStream<TcpStream>, token: SecretBytes) -> Result<Self, String> {
+        let connected = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = connected.map_err(|error| error.to_string())?;
+        tokio::spawn(connection);
+        Ok(Self { sender, uri, token })
+    }
+
+    async fn send(&mut self, method: Method, path: &str, body: String) -> Result<Answer, String> {
+        let bearer = [b"Bearer ", self.token.expose()].concat();
+        let mut authorization =
+            http::HeaderValue::from_bytes(&bearer).map_err(|_| "the token is not valid in a header")?;
+        authorization.set_sensitive(true);
+        let request = http::Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.uri.path().trim_end_matches('/')))
+            .header(http::header::HOST, self.uri.authority().map_or("", |authority| authority.as_str()))
+            .header(http::header::AUTHORIZATION, authorization)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(Full::from(body))
+            .map_err(|error| error.to_string())?;
+        let response = self.sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), RESPONSE_MAX).collect().await;
+        let body = body.map_err(|error| error.to_string())?.to_bytes();
+        let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        Ok(Answer { status, body, token: self.token.clone() })
+    }
+
+    /// Whether every ClusterRole exists that is bound to the account: in all namespaces, or in one of these.
+    async fn permissions(&mut self, namespaces: &BTreeSet<String>) -> Result<((), String), String> {
+        let mut missing = BTreeSet::new();
+        for namespace in namespaces {
+            let review = json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview",
+                "spec": { "namespace": namespace },
+            });
+            let answer = self.send(Method::POST, RULES_REVIEWS, review.to_string()).await?;
+            match answer.missing_roles() {
+                Some(roles) => missing.extend(roles),
+                None => return Ok(((), format!("unknown: POST {RULES_REVIEWS}: {}", answer.status))),
+            }
+        }
+        if missing.is_empty() {
+            Ok(((), "every ClusterRole that is bound exists".to_owned()))
+        } else {
+            let names = Vec::from_iter(missing).join(", ");
+            Err(format!("ClusterRoles that are bound to the account do not exist on the cluster: {names}"))
+        }
+    }
 }
 
 fn print(hops: &[Hop], args: &TestArgs, out: &mut impl Write) -> Result<(), CommandError> {
@@ -315,25 +377,27 @@ fn row(hop: &Hop) -> Vec<String> {
 mod tests {
     use super::*;
 
+    fn answer(status: StatusCode, body: Value) -> Answer {
+        Answer { status, body, token: SecretBytes::from(b"secret-token".as_slice()) }
+    }
+
     #[test]
     fn what_a_cluster_says_does_nothing_to_the_terminal() {
-        let token = SecretBytes::from(b"secret-token".as_slice());
         let body = json!({ "gitVersion": "v1\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\nauthentication" });
-        let ((), detail) = Answer::new(StatusCode::OK, &body, &token).result().unwrap();
+        let ((), detail) = answer(StatusCode::OK, body).version().unwrap();
         let hop = Hop { name: "response".to_owned(), mark: Status::Ok, milliseconds: 1, detail };
         assert_eq!(row(&hop)[3], "Kubernetes v1\u{fffd}]0;x\u{fffd}\u{fffd}31m\u{fffd} authentication");
     }
 
     #[test]
     fn a_token_that_the_server_repeats_is_not_shown() {
-        let token = SecretBytes::from(b"secret-token".as_slice());
         for repeated in ["secret-token", "s e\u{200b}c\nr/et-token"] {
             let text = format!("{} Bearer {repeated}", Refusal::PREFIX);
-            let body = json!({ "message": text, "gitVersion": text });
-            let answer = Answer::new(StatusCode::UNAUTHORIZED, &body, &token);
-            for shown in [answer.message, answer.version] {
-                assert_eq!(shown.as_deref(), Some("a text that repeats the token"));
-            }
+            let answer = answer(StatusCode::UNAUTHORIZED, json!({ "message": text }));
+            assert_eq!(answer.text("/message").as_deref(), Some("a text that repeats the token"));
+            let error = format!("clusterrole.rbac.authorization.k8s.io \"{repeated}\" not found");
+            let answer = self::answer(StatusCode::CREATED, json!({ "status": { "evaluationError": error } }));
+            assert_eq!(answer.missing_roles(), Some(vec![]));
         }
     }
 }

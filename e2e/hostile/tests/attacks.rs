@@ -28,8 +28,8 @@ async fn an_honest_tenant_is_served_while_hostile_clients_and_clusters_do_all_th
 
 /// Builds the program as it is released.
 fn release() -> PathBuf {
-    let mut build = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../hack/program.sh"));
-    let built = build.arg("hub-addons").stderr(Stdio::inherit()).output().unwrap();
-    assert!(built.status.success(), "hack/program.sh has failed");
-    String::from_utf8(built.stdout).unwrap().trim().into()
+    let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../hack/program.sh"));
+    let output = script.arg("hub-addons").stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "hack/program.sh has failed");
+    String::from_utf8(output.stdout).unwrap().trim().into()
 }

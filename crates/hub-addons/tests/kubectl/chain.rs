@@ -4,7 +4,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use local_hub::{eventually, ocm};
+use local_hub::{agent, eventually, ocm};
 use serde_json::{Value, json};
 
 use super::json::is_documented;
@@ -12,6 +12,8 @@ use super::plugin::{kubectl, run};
 use crate::support::chain::{CLUSTERS, LOST, in_one_process, lists};
 use crate::support::plugin::cp_creds;
 use crate::support::{SOON, chart, world};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
 
 #[tokio::test]
 async fn where_an_application_reaches_its_clusters_everything_is_in_order() {
@@ -177,8 +179,17 @@ async fn every_hop_to_a_cluster_is_tested_and_the_first_that_fails_is_named() {
     is_documented("JSON of test", &ended.json());
     let hops = ended.json()["hops"].as_array().unwrap().clone();
     let names: Vec<_> = hops.iter().map(|hop| hop["hop"].as_str().unwrap()).collect();
-    let expected =
-        ["endpoint", "name resolution", "TCP", "TLS", "credential", "request", "authentication", "response"];
+    let expected = [
+        "endpoint",
+        "name resolution",
+        "TCP",
+        "TLS",
+        "credential",
+        "request",
+        "authentication",
+        "response",
+        "permissions",
+    ];
     assert_eq!(names, expected);
     assert!(hops.iter().all(|hop| hop["mark"] == "ok" && hop["milliseconds"].is_u64()), "{hops:#?}");
     assert!(hops[7]["detail"].as_str().unwrap().starts_with("Kubernetes v1."), "{hops:#?}");
@@ -193,6 +204,24 @@ async fn every_hop_to_a_cluster_is_tested_and_the_first_that_fails_is_named() {
     };
     let (hop, detail) = last("tried/one", "nobody").await;
     assert!(hop == "credential" && detail.contains(LOST), "{hop}: {detail}");
+
+    // A ClusterRole that does not exist on the cluster, bound where a ClusterAccess asks for it.
+    let asked = json!([{ "clusterRole": "no-such-role", "namespaces": ["kube-public"] }]);
+    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": asked });
+    ocm::cluster_access("tried", "asks", &spec).create(&stage.ocm).await.unwrap();
+    let of = |kind: &str, name: &str| json!({ "apiGroup": RBAC, "kind": kind, "name": name });
+    let account =
+        json!({ "kind": "ServiceAccount", "namespace": agent::NAMESPACE, "name": application.account() });
+    let bound = ocm::Object::new((RBAC, "v1", "RoleBinding"), "rolebindings", Some("kube-public"), "asked")
+        .field("roleRef", of("ClusterRole", "no-such-role"))
+        .field("subjects", json!([account]));
+    bound.create(&stage.cluster("one").client_as("admin").await.unwrap()).await.unwrap();
+    eventually("the cluster knows the binding", SOON, async || {
+        test("tried/one", application.account()).await.code != Some(0)
+    })
+    .await;
+    let (hop, detail) = last("tried/one", application.account()).await;
+    assert!(hop == "permissions" && detail.ends_with("not exist on the cluster: no-such-role"), "{detail}");
 
     // Profiles of another writer, in a namespace beside that of our profiles.
     ocm::namespace("forged").create(&stage.ocm).await.unwrap();
