@@ -31,7 +31,7 @@ use tower::{ServiceExt as _, service_fn};
 
 use crate::dialer::DialError;
 use crate::packet::{CloseDial, CloseRequest, DialRequest, METHOD, Packet, Payload};
-use crate::tunnel::{Budget, OUTGOING, Tunnel};
+use crate::tunnel::{Budget, OUTGOING, PACKET, Tunnel};
 
 /// Timeout of a connection to the proxy server, with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,6 +50,8 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 const SEND_BUFFER: usize = 64 << 10;
 /// How much of the proxy server's error text is kept.
 const ERROR_LENGTH: usize = 200;
+/// Maximum of bytes in one message, which stays in memory until it is complete: twice as many as agents send.
+const MESSAGE: usize = 2 * PACKET;
 
 /// What a connection is to those who use it: their dialer and its tunnels. Without them, it ends.
 #[derive(Default)]
@@ -95,6 +97,7 @@ impl Connection {
             let mut client = Grpc::with_origin(channel, Uri::from_static("https://proxy"));
             let request = tonic::Request::new(outgoing);
             let path = PathAndQuery::from_static(METHOD);
+            client = client.max_decoding_message_size(MESSAGE);
             let packets = client.streaming(request, path, ProstCodec::<Packet, Packet>::default()).await;
             let mut packets = packets.map_err(|status| ended(&status))?.into_inner();
             let connect_id = accepted(&mut packets, random).await?;

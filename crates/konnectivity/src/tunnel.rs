@@ -23,7 +23,7 @@ pub const BUFFER_LIMIT: usize = 8 << 20;
 /// How many packets may wait to be sent.
 pub(crate) const OUTGOING: usize = 4;
 /// Maximum of bytes in one packet: as many as agents send.
-const PACKET: usize = 64 << 10;
+pub(crate) const PACKET: usize = 64 << 10;
 /// How many bytes a tunnel delivers, and takes, before other tasks have their turn: a reader may make many times as much of
 /// them, as HTTP/2 does of compressed heads.
 const TURN: usize = 64 << 10;

@@ -141,6 +141,15 @@ async fn act(body: Incoming, answers: mpsc::UnboundedSender<Packet>, closed: mps
                                 send(data(part.clone()));
                             }
                         }
+                        // Only its bytes are data, and only those would count.
+                        "large" => {
+                            let error = "x".repeat(1 << 20);
+                            send(Payload::Data(Data {
+                                connect_id: ID,
+                                error,
+                                data: Bytes::from_static(b"1"),
+                            }));
+                        }
                         "ends" => {
                             send(data(Bytes::from_static(b"last words")));
                             send(Payload::CloseResponse(CloseResponse {
@@ -222,6 +231,13 @@ async fn a_tunnel_that_nobody_reads_ends_and_delays_no_other() {
     let mut all = Vec::new();
     let error = unread.read_to_end(&mut all).await.unwrap_err();
     assert!(error.to_string().contains("slow reader") && all.len() <= BUFFER_LIMIT, "{error}, {}", all.len());
+}
+
+#[tokio::test]
+async fn a_packet_that_is_larger_than_those_of_agents_ends_its_tunnel() {
+    let proxy = Proxy::start().await;
+    let mut tunnel = proxy.dialer().dial("large:443", &Budget::default()).await.unwrap();
+    assert!(tunnel.read_u8().await.is_err());
 }
 
 /// Sends as much as fits into no window on the way, and waits until it is back.

@@ -15,8 +15,8 @@ use hub_process::process::Shared;
 use hub_runtime::host::tasks::Tasks;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 
+use crate::connections::Ends;
 use crate::sessions::{Session, Sessions};
 
 /// How long requests stay open while something that they rest on cannot be read, after the minute in which it counts as
@@ -89,20 +89,20 @@ impl Admission {
 
     /// Opens a request to a cluster, if the grant of the caller's namespace allows it.
     pub fn open(&self, caller: &Caller, cluster: &ClusterName) -> Result<Session, Refusal> {
-        self.open_with(caller, cluster, 1, CancellationToken::new())
+        self.open_with(caller, cluster, 1, Ends::default())
     }
 
-    /// The same for a request that counts as `weight` requests, and ends with `cut`.
+    /// The same for a request that counts as `weight` requests, and is in this stream.
     pub(crate) fn open_with(
         &self,
         caller: &Caller,
         cluster: &ClusterName,
         weight: usize,
-        cut: CancellationToken,
+        ends: Ends,
     ) -> Result<Session, Refusal> {
         let key = ProfileKey { namespace: caller.namespace.clone(), cluster: cluster.clone() };
         // Opened before the decision, so that a grant that ends in between cuts the request.
-        let session = self.sessions.open(key, weight, cut)?;
+        let session = self.sessions.open(key, weight, ends)?;
         entry::admit(&self.fleet.read(), &self.protected, caller, cluster)?;
         self.unread_secret().map_or(Ok(session), |what| Err(Refusal::SecretUnread(what)))
     }
@@ -119,6 +119,9 @@ impl Controller for Admission {
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         self.set_read(GRANTS, fleet.is_read());
+        if matches!(touched, Touched::Nothing) {
+            return;
+        }
         let concerns = |namespace: &Namespace, cluster: &ClusterName| match touched {
             Touched::Nothing => false,
             Touched::Cluster(touched) => touched == cluster || touched.as_str() == namespace.as_str(),
@@ -144,8 +147,7 @@ mod tests {
         let process = Process::new(Setup::new(client));
         let admission = Admission::new(&process.shared, ProtectedNamespaces::default(), 10);
         let key = || ProfileKey { namespace: "team".into(), cluster: "one".into() };
-        let open =
-            || admission.sessions.open(key(), 1, CancellationToken::new()).unwrap_or_else(|_| panic!());
+        let open = || admission.sessions.open(key(), 1, Ends::default()).unwrap_or_else(|_| panic!());
         let almost = DOUBT.saturating_sub(Duration::from_secs(1));
         let request = open();
         admission.set_read("one", false);

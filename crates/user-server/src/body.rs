@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use crate::connections::ends;
 use crate::sessions::{Held, Part, Session};
 
 /// Why a body ends before it is complete.
@@ -64,26 +65,34 @@ impl Received {
 ///
 /// The request counts until this is dropped: what the cluster does not read stays in memory.
 pub(crate) struct Upload {
-    body: Arc<Mutex<Option<Received>>>,
+    uploading: Arc<Mutex<Uploading>>,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
+    is_begun: bool,
     _session: Arc<Session>,
-    /// Its stream on the connection to the cluster: without room in the window, hyper notices the end of neither body, and
-    /// the stream stays open.
+    /// Its stream on the connection to the cluster, which counts for as long as this is sent.
     stream: Option<Arc<()>>,
+}
+
+struct Uploading {
+    received: Option<Received>,
+    /// Ends the task that sends it, with what it holds until the cluster has room.
+    task: Option<CancellationToken>,
 }
 
 /// Ends an upload when it is dropped.
 pub(crate) struct UploadEnd {
-    body: Arc<Mutex<Option<Received>>>,
+    uploading: Arc<Mutex<Uploading>>,
     ended: CancellationToken,
 }
 
 impl Upload {
     pub(crate) fn new(body: Incoming, session: Arc<Session>, window: u32) -> (Self, UploadEnd) {
-        let body = Received::new(body, Arc::clone(&session), window);
-        let (body, ended) = (Arc::new(Mutex::new(Some(body))), session.cut.child_token());
-        let end = UploadEnd { body: Arc::clone(&body), ended: ended.clone() };
-        (Self { body, ended: Box::pin(ended.cancelled_owned()), _session: session, stream: None }, end)
+        let received = Some(Received::new(body, Arc::clone(&session), window));
+        let uploading = Arc::new(Mutex::new(Uploading { received, task: None }));
+        let ended = session.cut.child_token();
+        let end = UploadEnd { uploading: Arc::clone(&uploading), ended: ended.clone() };
+        let ended = Box::pin(ended.cancelled_owned());
+        (Self { uploading, ended, is_begun: false, _session: session, stream: None }, end)
     }
 
     /// Lets a stream of a connection count for as long as this is sent.
@@ -95,7 +104,11 @@ impl Upload {
 impl Drop for UploadEnd {
     fn drop(&mut self) {
         self.ended.cancel();
-        self.body.lock().take();
+        let mut uploading = self.uploading.lock();
+        uploading.received = None;
+        if let Some(task) = uploading.task.take() {
+            task.cancel();
+        }
     }
 }
 
@@ -105,19 +118,27 @@ impl Body for Upload {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         let this = self.get_mut();
+        if !std::mem::replace(&mut this.is_begun, true) {
+            // hyper sends what is not there at once in a task of its own, which can be ended.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let is_ended = this.ended.as_mut().poll(context).is_ready();
-        match &mut *this.body.lock() {
-            Some(body) if !is_ended => body.poll(context),
+        let mut uploading = this.uploading.lock();
+        uploading.task.get_or_insert_with(|| ends().stream);
+        match &mut uploading.received {
+            Some(received) if !is_ended => received.poll(context),
             _ => Poll::Ready(Some(Err(BodyError::Ended))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.lock().as_ref().is_some_and(|received| received.body.is_end_stream())
+        self.uploading.lock().received.as_ref().is_some_and(|received| received.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.lock().as_ref().map(|received| received.body.size_hint()).unwrap_or_default()
+        let uploading = self.uploading.lock();
+        uploading.received.as_ref().map(|received| received.body.size_hint()).unwrap_or_default()
     }
 }
 
@@ -161,7 +182,10 @@ impl Body for ResponseBody {
             Self::Cluster { received, .. } if received.session.cut.is_cancelled() => {
                 Some(Err(BodyError::Ended))
             }
-            Self::Cluster { received, .. } => ready!(received.poll(context)),
+            // No client of Kubernetes needs trailers, and nothing bounds what they take.
+            Self::Cluster { received, .. } => {
+                ready!(received.poll(context)).filter(|frame| !frame.as_ref().is_ok_and(Frame::is_trailers))
+            }
         };
         if !matches!(frame, Some(Ok(_))) {
             *self = Self::Ended;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, Write};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use konnectivity::{Budget, Dialer, Tunnel};
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::accounts::Account;
 use crate::body::Upload;
+use crate::connections::Streams;
 use crate::metrics::{Counted, UserServerMetrics};
 
 /// The name of an API server in its certificate, which it has on every cluster.
@@ -53,6 +54,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// is read, and a cluster that takes nothing keeps it from being read.
 const UNREAD: usize = 1 << 20;
 const UNREAD_OF_CLUSTER: usize = 8 << 20;
+/// The same of all clusters.
+const UNREAD_OF_ALL: usize = 32 << 20;
 /// How long a connection stays open without a new stream, and how long where there are many connections. Each namespace
 /// has its own to each cluster that it uses, so they must not add up.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
@@ -65,6 +68,7 @@ const FAILED_FOR: Duration = Duration::from_secs(1);
 pub(crate) struct Clusters {
     dialer: Dialer,
     pools: Mutex<HashMap<ClusterName, OfCluster>>,
+    unread: Budget,
     /// How many connections of one namespace stay open without a stream.
     idle_per_namespace: usize,
     metrics: UserServerMetrics,
@@ -149,7 +153,13 @@ impl Connection {
 
 impl Clusters {
     pub(crate) fn new(dialer: Dialer, idle_per_namespace: usize, metrics: UserServerMetrics) -> Self {
-        Self { dialer, pools: Mutex::default(), idle_per_namespace, metrics }
+        Self {
+            dialer,
+            pools: Mutex::default(),
+            unread: Budget::new(UNREAD_OF_ALL),
+            idle_per_namespace,
+            metrics,
+        }
     }
 
     /// Forgets the connections to a cluster on which there is no account any more.
@@ -162,18 +172,15 @@ impl Clusters {
         let mut pools = self.pools.lock();
         let of_cluster = pools.entry(key.cluster.clone()).or_insert_with(|| OfCluster {
             by_namespace: HashMap::new(),
-            unread: Budget::new(UNREAD_OF_CLUSTER),
+            unread: Budget::new(UNREAD_OF_CLUSTER).within(&self.unread),
         });
         let unread = of_cluster.unread.clone();
         if let Some(pool) = of_cluster.by_namespace.get(&key.namespace) {
             return (Arc::clone(pool), unread);
         }
+        of_cluster.by_namespace.retain(|_, pool| !Pool::is_unused(pool));
         let pool = Arc::<Pool>::default();
         of_cluster.by_namespace.insert(key.namespace.clone(), Arc::clone(&pool));
-        pools.retain(|_, of_cluster| {
-            of_cluster.by_namespace.retain(|_, pool| !Pool::is_unused(pool));
-            !of_cluster.by_namespace.is_empty()
-        });
         (pool, unread)
     }
 
@@ -290,7 +297,7 @@ async fn open<S>(
 where
     S: Read + Write + Send + Unpin + 'static,
 {
-    let handshake = http2::Builder::new(TokioExecutor::new())
+    let handshake = http2::Builder::new(Streams)
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -330,6 +337,7 @@ mod tests {
     use hyper::server::conn::http2 as server;
     use hyper::service::service_fn;
     use hyper::{Request, Response};
+    use hyper_util::rt::TokioExecutor;
     use rustls::RootCertStore;
     use rustls::crypto::ring;
     use tokio::io::{DuplexStream, duplex};

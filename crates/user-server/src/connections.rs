@@ -20,8 +20,14 @@ const PEER_SHARE: usize = 4;
 const TEXTS: usize = 8;
 
 tokio::task_local! {
-    /// Ends the stream of HTTP/2, or the connection of HTTP/1.1, that a request came with.
-    static END: CancellationToken;
+    static ENDS: Ends;
+}
+
+/// What ends the stream of HTTP/2 in which a request came, and its connection; with HTTP/1.1 they are the same.
+#[derive(Clone, Default)]
+pub(crate) struct Ends {
+    pub(crate) stream: CancellationToken,
+    pub(crate) connection: CancellationToken,
 }
 
 /// Who connects: an address, or the network of an IPv6 address, which has 2^64 of them.
@@ -37,26 +43,28 @@ impl From<IpAddr> for Peer {
     }
 }
 
-/// Runs a connection, or one stream of it, until it ends or is ended from within ([`end_of_stream`]): its bodies are
-/// dropped even if a peer that reads nothing keeps hyper from polling them.
+/// Runs a connection, or one stream of it, until it ends or is ended from within ([`ends`]): its bodies are dropped even if
+/// a peer that reads nothing keeps hyper from polling them.
 pub(crate) fn run(work: impl Future<Output = ()>) -> impl Future<Output = ()> {
-    let (work, end) = (Box::pin(work), CancellationToken::new());
-    END.scope(end.clone(), async move {
+    let (work, stream) = (Box::pin(work), CancellationToken::new());
+    let connection = ENDS.try_with(|of_connection| of_connection.connection.clone());
+    let connection = connection.unwrap_or_else(|_| stream.clone());
+    ENDS.scope(Ends { stream: stream.clone(), connection }, async move {
         tokio::select! {
             biased;
             // First, so that a refusal that can be sent is sent.
             () = work => {}
-            () = end.cancelled() => {}
+            () = stream.cancelled() => {}
         }
     })
 }
 
-/// What ends the stream of HTTP/2, or the connection of HTTP/1.1, in which this is called.
-pub(crate) fn end_of_stream() -> CancellationToken {
-    END.try_with(Clone::clone).unwrap_or_default()
+/// What ends that in which this is called.
+pub(crate) fn ends() -> Ends {
+    ENDS.try_with(Clone::clone).unwrap_or_default()
 }
 
-/// Spawns the streams of connections with HTTP/2.
+/// Spawns the streams of connections with HTTP/2, those of clients and those to clusters.
 #[derive(Clone)]
 pub(crate) struct Streams;
 

@@ -9,7 +9,7 @@ use http::header::{
 use http::{Request, Response, StatusCode, Uri, Version};
 use hub_core::entry::{self, Caller, Refusal, Route};
 use hub_core::own_identity;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use konnectivity::Budget;
@@ -23,7 +23,7 @@ use crate::accounts::{Account, Accounts};
 use crate::admission::Admission;
 use crate::body::{ResponseBody, Upload, UploadEnd};
 use crate::clusters::{self, Clusters};
-use crate::connections::{Connection, OpenRequest, end_of_stream};
+use crate::connections::{Connection, OpenRequest, ends};
 use crate::metrics::{Counted, Hop, StreamKind, UserServerMetrics};
 use crate::review::Reviews;
 use crate::serve;
@@ -141,12 +141,14 @@ impl Entry {
         known.route = Some(route.clone());
         let token = entry::bearer_token(request.headers())?;
         let begun = Instant::now();
-        let caller = self.reviews.caller(token, connection.peer).await;
+        let body = request.body().size_hint().upper().unwrap_or(u64::MAX).min(serve::STREAM_WINDOW.into());
+        let bytes = size(request.headers()) + usize::try_from(body).unwrap_or_default();
+        let caller = self.reviews.caller(token, connection.peer, bytes).await;
         self.metrics.hop(Hop::Review, begun.elapsed());
         let caller = Arc::clone(known.caller.insert(caller?));
         let begun = Instant::now();
         let weight = if kind == StreamKind::Upgraded { UPGRADED } else { 1 };
-        let session = self.admission.open_with(&caller, &route.cluster, weight, end_of_stream());
+        let session = self.admission.open_with(&caller, &route.cluster, weight, ends());
         self.metrics.hop(Hop::Grant, begun.elapsed());
         let session = Arc::new(session?);
         let mut headers = entry::end_to_end(request.headers())?;
@@ -282,9 +284,10 @@ fn pass_on(
     held: impl Send + Sync + 'static,
 ) -> Response<ResponseBody> {
     let (parts, body) = response.into_parts();
-    let session = Arc::clone(&open.session);
-    let body = ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, (open, held));
-    respond(parts.status, entry::response_headers(&parts.headers), body)
+    let (session, headers) = (Arc::clone(&open.session), entry::response_headers(&parts.headers));
+    let with_head = (open, held, session.hold(size(&headers)));
+    let body = ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, with_head);
+    respond(parts.status, headers, body)
 }
 
 /// A response that a client may receive: not a 401, and no redirect but to the same cluster. A 401 concerns the account

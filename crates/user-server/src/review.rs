@@ -46,8 +46,9 @@ const BUDGETS: usize = 4096;
 /// can have sent as much as its window lets it. More for successors of valid tokens.
 const WAITING: usize = 32;
 const WAITING_OF_KNOWN: usize = 100;
-/// How many requests may wait for the review of one token, also of one that was valid before.
-const WAITING_FOR_ONE: usize = 500;
+/// How many bytes the requests may take that wait for a review of a token that was valid before: those of one namespace,
+/// and all.
+const WAITING_BYTES: (usize, usize) = (4 << 20, 16 << 20);
 /// How many valid tokens of one namespace are reviewed in a burst, and the interval after it. A token is reviewed every
 /// ten seconds, so this is enough for 400.
 const OF_NAMESPACE: (u32, Duration) = (200, Duration::from_millis(25));
@@ -55,6 +56,9 @@ const OF_NAMESPACE: (u32, Duration) = (200, Duration::from_millis(25));
 /// the hub is slow, a few peers take the others.
 const PENDING: usize = 256;
 const PENDING_OF_KNOWN: usize = 2 * PENDING;
+/// How many tokens are reviewed whose subject is not known to be valid, of all peers together: in a burst, and the interval
+/// after it.
+const OF_STRANGERS: (u32, Duration) = (2000, Duration::from_millis(5));
 /// The tolerance for the clocks, which is that of an API server.
 const LEEWAY: i64 = 60;
 
@@ -71,8 +75,12 @@ struct Known {
     results: HashMap<[u8; 32], (Answer, Instant)>,
     /// The reviews under way: requests with the same token wait for one.
     pending: HashMap<[u8; 32], Shared<BoxFuture<'static, Answer>>>,
-    /// For tokens that are not known to be valid, by the hash of the peer, or of the peer and a known subject.
+    /// For tokens that are not known to be valid: first those by the hash of the peer, then those by that of the peer and a
+    /// known subject.
     budgets: Vec<Budget>,
+    strangers: ReviewBudget,
+    /// The bytes of the requests that wait for reviews of tokens that were valid before.
+    waiting: HashMap<Namespace, usize>,
     hasher: RandomState,
     /// For valid tokens.
     namespaces: HashMap<Namespace, ReviewBudget>,
@@ -104,15 +112,32 @@ enum Audiences {
     Several(Vec<String>),
 }
 
-/// A request that waits for the review of a token that is not known to be valid.
+/// A request that waits for a review.
 struct Waiting<'a> {
     reviews: &'a Reviews,
-    budget: usize,
+    counted: Counted,
+}
+
+/// Where a waiting request counts.
+enum Counted {
+    Budget(usize),
+    /// With its bytes, since its token was valid before.
+    Namespace(Namespace, usize),
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.reviews.known.lock().budgets[self.budget].waiting -= 1;
+        let mut known = self.reviews.known.lock();
+        match &self.counted {
+            Counted::Budget(budget) => known.budgets[*budget].waiting -= 1,
+            Counted::Namespace(namespace, bytes) => {
+                let Some(waiting) = known.waiting.get_mut(namespace) else { return };
+                *waiting -= bytes;
+                if *waiting == 0 {
+                    known.waiting.remove(namespace);
+                }
+            }
+        }
     }
 }
 
@@ -126,12 +151,40 @@ impl Known {
     fn budget(&self, peer: Peer, subject: &str) -> (usize, usize, usize) {
         let of_subject = self.hash((peer, subject));
         let is_known = self.subjects.contains_key(&of_subject);
-        let (hash, waiting, pending) = if is_known {
-            (of_subject, WAITING_OF_KNOWN, PENDING_OF_KNOWN)
+        let index = |hash| usize::try_from(hash % BUDGETS as u64).unwrap_or_default();
+        if is_known {
+            (BUDGETS + index(of_subject), WAITING_OF_KNOWN, PENDING_OF_KNOWN)
         } else {
-            (self.hash(peer), WAITING, PENDING)
+            (index(self.hash(peer)), WAITING, PENDING)
+        }
+    }
+
+    /// Lets a request wait, if its peer or its namespace has not too many that do.
+    fn wait(
+        &mut self,
+        before: Option<&Namespace>,
+        budget: usize,
+        most: usize,
+        bytes: usize,
+    ) -> Option<Counted> {
+        let Some(namespace) = before else {
+            let waiting = &mut self.budgets[budget].waiting;
+            let is_room = *waiting < most;
+            *waiting += usize::from(is_room);
+            return is_room.then_some(Counted::Budget(budget));
         };
-        (usize::try_from(hash % BUDGETS as u64).unwrap_or_default(), waiting, pending)
+        let of_namespace = self.waiting.get(namespace).copied().unwrap_or_default() + bytes;
+        let is_room = of_namespace <= WAITING_BYTES.0
+            && self.waiting.values().sum::<usize>() + bytes <= WAITING_BYTES.1;
+        is_room.then(|| {
+            self.waiting.insert(namespace.clone(), of_namespace);
+            Counted::Namespace(namespace.clone(), bytes)
+        })
+    }
+
+    /// Takes a review of a token that is not known to be valid; returns whether one is left.
+    fn take_unknown(&mut self, budget: usize, now: Instant) -> bool {
+        self.budgets[budget].reviews.take(now) && (budget >= BUDGETS || self.strangers.take(now))
     }
 
     /// Takes a review of a valid token; returns whether its namespace has one left.
@@ -160,7 +213,9 @@ impl Reviews {
         let known = Known {
             results: HashMap::new(),
             pending: HashMap::new(),
-            budgets: (0..BUDGETS).map(|_| Budget::default()).collect(),
+            budgets: (0..2 * BUDGETS).map(|_| Budget::default()).collect(),
+            strangers: ReviewBudget::new(OF_STRANGERS.0, OF_STRANGERS.1),
+            waiting: HashMap::new(),
             hasher: RandomState::new(),
             subjects: HashMap::new(),
             namespaces: HashMap::new(),
@@ -169,8 +224,8 @@ impl Reviews {
         Arc::new(Self { client, audience, known: Mutex::new(known) })
     }
 
-    /// The ServiceAccount that a token belongs to.
-    pub(crate) async fn caller(self: &Arc<Self>, token: &str, peer: Peer) -> Answer {
+    /// The ServiceAccount that a token belongs to. The request that waits for it takes this many bytes.
+    pub(crate) async fn caller(self: &Arc<Self>, token: &str, peer: Peer, bytes: usize) -> Answer {
         let digest: [u8; 32] = Sha256::digest(token).into();
         let (review, _waiting) = {
             let mut known = self.known.lock();
@@ -181,27 +236,24 @@ impl Reviews {
             // A token that was valid before takes no review of its peer.
             let before = known.results.get(&digest).and_then(|(answer, _)| answer.as_ref().ok());
             let before = before.map(|caller| caller.namespace.clone());
-            let was_valid = before.is_some();
             let claims = self.claims(token, Timestamp::now())?;
             let (budget, most, pending) = known.budget(peer, &claims.sub);
-            if !was_valid && known.budgets[budget].waiting >= most {
-                return Err(Refusal::TooManyReviews);
-            }
+            let counted = known.wait(before.as_ref(), budget, most, bytes).ok_or(Refusal::TooManyReviews)?;
+            let waiting = Waiting { reviews: self, counted };
             let review = if let Some(review) = known.pending.get(&digest) {
-                if review.strong_count().is_none_or(|count| count > WAITING_FOR_ONE) {
-                    return Err(Refusal::TooManyReviews);
-                }
                 review.clone()
             } else {
                 let is_left = match &before {
                     Some(namespace) => known.take(namespace, now),
-                    None => known.pending.len() < pending && known.budgets[budget].reviews.take(now),
+                    None => known.pending.len() < pending && known.take_unknown(budget, now),
                 };
                 if !is_left {
+                    // Its drop takes the lock.
+                    drop(known);
                     return Err(Refusal::TooManyReviews);
                 }
                 let (this, token) = (Arc::clone(self), zeroize::Zeroizing::new(token.to_owned()));
-                let budget = (!was_valid).then_some(budget);
+                let budget = before.is_none().then_some(budget);
                 // A task of its own, so that it completes even if the first request that waits for it is cancelled.
                 let review = tokio::spawn(async move {
                     let answer = this.review(&token).await;
@@ -213,10 +265,6 @@ impl Reviews {
                 known.pending.insert(digest, review.clone());
                 review
             };
-            let waiting = (!was_valid).then(|| {
-                known.budgets[budget].waiting += 1;
-                Waiting { reviews: self, budget }
-            });
             (review, waiting)
         };
         review.await
@@ -271,8 +319,8 @@ impl Reviews {
         if known.results.len() < CACHED {
             known.results.insert(digest, (answer.clone(), now + cached_for));
         }
-        if answer.is_ok() && known.subjects.len() < SUBJECTS {
-            let subject = known.hash((peer, claims.sub.as_str()));
+        let subject = known.hash((peer, claims.sub.as_str()));
+        if answer.is_ok() && (known.subjects.len() < SUBJECTS || known.subjects.contains_key(&subject)) {
             known.subjects.insert(subject, now);
         }
     }
@@ -397,7 +445,7 @@ mod tests {
             ("person", Some(403)),
             ("outage", Some(503)),
         ] {
-            let answer = reviews.caller(&token(name, 3600), peer(0)).await;
+            let answer = reviews.caller(&token(name, 3600), peer(0), 0).await;
             assert_eq!(answer.err().map(|refusal| refusal.code()), code, "{name}");
         }
     }
@@ -408,23 +456,23 @@ mod tests {
         let taken = || count.swap(0, Ordering::Relaxed);
         let long = token("valid", 3600);
         // Requests that arrive together wait for one review.
-        let all = futures::future::join_all((0..32).map(|_| reviews.caller(&long, peer(0)))).await;
+        let all = futures::future::join_all((0..32).map(|_| reviews.caller(&long, peer(0), 0))).await;
         assert!(all.iter().all(Result::is_ok));
         assert_eq!(taken(), 1);
         tokio::time::advance(Duration::from_secs(9)).await;
-        assert!(reviews.caller(&long, peer(0)).await.is_ok());
+        assert!(reviews.caller(&long, peer(0), 0).await.is_ok());
         assert_eq!(taken(), 0);
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert!(reviews.caller(&long, peer(0)).await.is_ok());
+        assert!(reviews.caller(&long, peer(0), 0).await.is_ok());
         assert_eq!(taken(), 1);
         let short = token("valid", 4);
-        assert!(reviews.caller(&short, peer(0)).await.is_ok());
+        assert!(reviews.caller(&short, peer(0), 0).await.is_ok());
         tokio::time::advance(Duration::from_secs(5)).await;
-        let _ = reviews.caller(&short, peer(0)).await;
+        let _ = reviews.caller(&short, peer(0), 0).await;
         assert_eq!(taken(), 2, "it has expired meanwhile");
         let outage = token("outage", 3600);
         for _ in 0..2 {
-            assert!(reviews.caller(&outage, peer(0)).await.is_err());
+            assert!(reviews.caller(&outage, peer(0), 0).await.is_err());
         }
         assert_eq!(taken(), 2, "what is unknown is not cached");
         assert!(reviews.is_failing());
@@ -446,12 +494,12 @@ mod tests {
             encoded(&json!({ "exp": later, "aud": ["hub-addons-2"] })),
             encoded(&json!({ "aud": "hub-addons" })),
         ] {
-            let refused = reviews.caller(&token, peer(0)).await.unwrap_err();
+            let refused = reviews.caller(&token, peer(0), 0).await.unwrap_err();
             assert_eq!(refused.code(), 401, "{token}");
         }
         assert_eq!(count.load(Ordering::Relaxed), 0);
         assert!(
-            reviews.caller(&encoded(&json!({ "exp": later, "aud": "hub-addons" })), peer(0)).await.is_ok()
+            reviews.caller(&encoded(&json!({ "exp": later, "aud": "hub-addons" })), peer(0), 0).await.is_ok()
         );
     }
 
@@ -460,7 +508,7 @@ mod tests {
         let mut number = 0;
         let mut more = async || {
             number += 1;
-            reviews.caller(&token(&format!("invalid-{number}"), 3600), peer).await
+            reviews.caller(&token(&format!("invalid-{number}"), 3600), peer, 0).await
         };
         while !matches!(more().await, Err(Refusal::TooManyReviews)) {}
     }
@@ -479,48 +527,39 @@ mod tests {
     async fn invalid_tokens_cost_few_reviews_and_take_none_from_a_caller() {
         let (reviews, count) = reviews();
         let valid = token("valid", 3600);
-        assert!(reviews.caller(&valid, peer(0)).await.is_ok());
+        assert!(reviews.caller(&valid, peer(0), 0).await.is_ok());
         for number in 0..1000 {
-            let _ = reviews.caller(&token(&format!("invalid-{number}"), 3600), peer(0)).await;
+            let _ = reviews.caller(&token(&format!("invalid-{number}"), 3600), peer(0), 0).await;
         }
         let cost = count.swap(0, Ordering::Relaxed);
         assert!(cost < 50, "{cost}");
         tokio::time::advance(Duration::from_secs(11)).await;
         flood(&reviews, peer(0)).await;
-        assert!(reviews.caller(&valid, peer(0)).await.is_ok());
+        assert!(reviews.caller(&valid, peer(0), 0).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_of_tokens_keeps_out_no_other_peer_and_no_successor_of_a_valid_token() {
         const HOSTILE: usize = 50;
         let renewed = |name: &str| token_of("known", name, 3600);
-        // The application has the address of the first hostile peer, and by chance shares its budget with none of them.
-        let reviews = loop {
-            let (reviews, _) = reviews();
-            assert!(reviews.caller(&renewed("valid"), peer(0)).await.is_ok());
-            let known = reviews.known.lock();
-            let application = known.budget(peer(0), "known").0;
-            let is_apart = (0..HOSTILE).all(|number| known.budget(peer(number), "").0 != application);
-            drop(known);
-            if is_apart {
-                break reviews;
-            }
-        };
+        // The application has the address of the first hostile peer.
+        let (reviews, _) = reviews();
+        assert!(reviews.caller(&renewed("valid"), peer(0), 0).await.is_ok());
         let honest = honest(&reviews, HOSTILE);
         for number in 0..HOSTILE {
             flood(&reviews, peer(number)).await;
         }
         for number in 0..100 {
             let new = token_of(&format!("new-{number}"), "valid", 3600);
-            assert!(reviews.caller(&new, honest).await.is_ok());
+            assert!(reviews.caller(&new, honest, 0).await.is_ok());
             let successor = token_of("known", "valid", 3600 + number);
-            assert!(reviews.caller(&successor, peer(0)).await.is_ok());
+            assert!(reviews.caller(&successor, peer(0), 0).await.is_ok());
         }
         // Who pretends to be the application has no more reviews than anyone, and only from its address.
         for number in 0..1000 {
-            let _ = reviews.caller(&renewed(&format!("invalid-{number}")), peer(1)).await;
+            let _ = reviews.caller(&renewed(&format!("invalid-{number}")), peer(1), 0).await;
         }
-        assert!(reviews.caller(&token_of("known", "valid", 7200), peer(0)).await.is_ok());
+        assert!(reviews.caller(&token_of("known", "valid", 7200), peer(0), 0).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -534,57 +573,61 @@ mod tests {
                     token_of("application", "valid", 3600 + number),
                     peer(usize::try_from(number % 50).unwrap()),
                 );
-                refused += usize::from(reviews.caller(&of, peer).await.is_err());
+                refused += usize::from(reviews.caller(&of, peer, 0).await.is_err());
             }
             tokio::time::advance(CACHED_FOR).await;
         }
         let cost = count.load(Ordering::Relaxed);
         assert!(cost < 1500 && refused > 500, "{cost}, {refused}");
-        assert!(reviews.caller(&token("elsewhere", 3600), peer(60)).await.is_ok());
+        assert!(reviews.caller(&token("elsewhere", 3600), peer(60), 0).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn few_requests_of_a_peer_wait_for_a_review() {
         let (reviews, _) = reviews();
         let hanging = token("hanging", 3600);
-        let mut waiting: Vec<_> = (0..150).map(|_| Box::pin(reviews.caller(&hanging, peer(0)))).collect();
+        let mut waiting: Vec<_> = (0..150).map(|_| Box::pin(reviews.caller(&hanging, peer(0), 0))).collect();
         let refused = waiting.iter_mut().filter_map(|waiting| waiting.as_mut().now_or_never()).count();
         assert_eq!(refused, 150 - WAITING);
         let valid = token("valid", 3600);
-        assert!(reviews.caller(&valid, honest(&reviews, 1)).await.is_ok());
+        assert!(reviews.caller(&valid, honest(&reviews, 1), 0).await.is_ok());
         drop(waiting);
-        assert!(reviews.caller(&valid, peer(0)).await.is_ok());
+        assert!(reviews.caller(&valid, peer(0), 0).await.is_ok());
         assert!(reviews.known.lock().budgets.iter().all(|budget| budget.waiting == 0));
 
-        // Of a token that was valid, more.
+        // Of a token that was valid, as many as have room.
+        const BYTES: usize = 10_000;
         let claims = claims(&hanging).unwrap();
-        let answer = reviews.caller(&valid, peer(0)).await;
+        let answer = reviews.caller(&valid, peer(0), 0).await;
         reviews.finished(Sha256::digest(&hanging).into(), &answer, &claims, peer(0), None);
         tokio::time::advance(CACHED_FOR).await;
-        let mut waiting: Vec<_> = (0..1000).map(|_| Box::pin(reviews.caller(&hanging, peer(0)))).collect();
+        let mut waiting: Vec<_> =
+            (0..1000).map(|_| Box::pin(reviews.caller(&hanging, peer(0), BYTES))).collect();
         let refused = waiting.iter_mut().filter_map(|waiting| waiting.as_mut().now_or_never()).count();
-        assert!((450..=550).contains(&refused), "{refused}");
+        assert_eq!(refused, 1000 - WAITING_BYTES.0 / BYTES);
+        drop(waiting);
+        assert!(reviews.known.lock().waiting.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn while_the_hub_is_slow_peers_with_many_tokens_keep_out_no_successor_of_a_valid_token() {
         let (reviews, _) = reviews();
-        assert!(reviews.caller(&token("valid", 3600), peer(0)).await.is_ok());
+        assert!(reviews.caller(&token("valid", 3600), peer(0), 0).await.is_ok());
         for number in 1..100 {
             for other in 0..10 {
                 let from = peer(usize::try_from(number).unwrap());
-                let _ = reviews.caller(&token("hanging", 5000 + 10 * number + other), from).now_or_never();
+                let _ = reviews.caller(&token("hanging", 5000 + 10 * number + other), from, 0).now_or_never();
             }
         }
         assert_eq!(reviews.known.lock().pending.len(), PENDING);
-        assert!(reviews.caller(&token("valid", 7200), peer(0)).await.is_ok());
+        assert!(reviews.caller(&token("valid", 7200), peer(0), 0).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_full_cache_drops_first_what_was_not_valid() {
         let (reviews, count) = reviews();
         let valid = token("valid", 3600);
-        assert!(reviews.caller(&valid, peer(0)).await.is_ok());
+        assert!(reviews.caller(&valid, peer(0), 0).await.is_ok());
         let invalid = claims(&token("invalid", 3600)).unwrap();
         for number in 0..2 * CACHED {
             let digest = Sha256::digest(number.to_string()).into();
@@ -592,7 +635,7 @@ mod tests {
         }
         assert!(reviews.known.lock().results.len() <= CACHED);
         count.store(0, Ordering::Relaxed);
-        assert!(reviews.caller(&valid, peer(0)).await.is_ok());
+        assert!(reviews.caller(&valid, peer(0), 0).await.is_ok());
         assert_eq!(count.load(Ordering::Relaxed), 0);
     }
 }

@@ -41,6 +41,11 @@ const HEADERS: u32 = 16 << 10;
 pub(crate) const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
 const SEND_BUFFER: usize = 32 << 10;
+/// What the kernel may hold of a connection in each direction, of which it takes twice as much memory.
+const SOCKET_BUFFER: usize = 128 << 10;
+/// How much of it may not yet be on its way before nothing more is written.
+#[cfg(target_os = "linux")]
+const UNSENT: u32 = 32 << 10;
 /// How long connections are still accepted after `stop`: until every node knows that the Pod is terminating. Then each
 /// connection ends with the requests that are open on it.
 const ACCEPT_FOR: Duration = Duration::from_secs(4);
@@ -61,7 +66,10 @@ pub(crate) async fn serve(
 ) {
     let (tasks, connections) = (TaskTracker::new(), Connections::new(idle_connections));
     let closing = CancellationToken::new();
-    let _ = SockRef::from(&listener).listen(BACKLOG);
+    let socket = SockRef::from(&listener);
+    // Those that it accepts have the same.
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+    let _ = socket.listen(BACKLOG);
     let accept = async {
         loop {
             match listener.accept().await {
@@ -108,9 +116,18 @@ fn end_if_dead(stream: &TcpStream) {
     let _ = socket.set_tcp_user_timeout(Some(KEEPALIVE * (KEEPALIVE_PROBES + 1)));
 }
 
+/// Limits what the kernel holds for a client that does not read, which is memory of this Pod: 4 MiB by default.
+fn limit_unsent(stream: &TcpStream) {
+    let socket = SockRef::from(stream);
+    let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
+    #[cfg(target_os = "linux")]
+    let _ = socket.set_tcp_notsent_lowat(UNSENT);
+}
+
 async fn connect(stream: TcpStream, certificate: Arc<ServingCertificate>) -> Option<Accepted> {
     let _ = stream.set_nodelay(true);
     end_if_dead(&stream);
+    limit_unsent(&stream);
     let config = certificate.config();
     let mut stream = timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream)).await.ok()?.ok()?;
     stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
@@ -155,7 +172,26 @@ async fn converse(
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpSocket;
+
     use super::*;
+
+    #[tokio::test]
+    async fn the_kernel_holds_little_for_a_client_that_reads_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let client = socket.connect(listener.local_addr().unwrap());
+        let (_client, accepted) = tokio::join!(client, listener.accept());
+        let (stream, _) = accepted.unwrap();
+        limit_unsent(&stream);
+        stream.writable().await.unwrap();
+        let mut held = 0;
+        while let Ok(written) = stream.try_write(&[0; 16 << 10]) {
+            held += written;
+        }
+        assert!((1..4 * SOCKET_BUFFER).contains(&held), "{held}");
+    }
 
     #[cfg(target_os = "linux")]
     #[tokio::test]

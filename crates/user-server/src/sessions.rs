@@ -3,7 +3,8 @@
 //! What one request holds is bounded by the windows and buffers of its two connections, and counted ([`Held`]): the bytes
 //! of bodies that were read and not yet sent, and, while the next ones are not asked for, the window behind them. Beyond
 //! the limit of a namespace or of the process ([`UNREAD`]), the request with the most of them ends, of that namespace or
-//! of the one that has the most.
+//! of the one that has the most. What it has left, its connection holds until the client reads: beyond a limit of its own,
+//! the connection with the most ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +16,14 @@ use hub_core::entry::Refusal;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// How many bytes may wait to be sent: those of 64 bodies of one namespace whose window is full.
-const UNREAD: UnreadLimits = UnreadLimits { of_namespace: 6 << 20, all: 14 << 20 };
+use crate::connections::Ends;
+
+/// How many bytes may wait to be sent: those of 64 bodies of one namespace whose window is full; and what may be left of
+/// requests that had to end for them.
+const UNREAD: UnreadLimits = UnreadLimits { of_namespace: 6 << 20, all: 14 << 20, left: 8 << 20 };
+
+/// What a part takes beside its bytes: a cluster can send each byte in a frame of its own.
+const PART: usize = 256;
 
 /// The open requests.
 #[derive(Clone)]
@@ -26,6 +33,7 @@ pub(crate) struct Sessions(Arc<Inner>);
 struct UnreadLimits {
     of_namespace: usize,
     all: usize,
+    left: usize,
 }
 
 struct Inner {
@@ -35,6 +43,8 @@ struct Inner {
     next: AtomicUsize,
     /// The bytes of all requests that wait to be sent.
     unread: AtomicUsize,
+    /// The bytes that are left of requests that had to end for them.
+    left: AtomicUsize,
     unread_limits: UnreadLimits,
 }
 
@@ -46,58 +56,105 @@ struct OfNamespace {
     unread: Arc<AtomicUsize>,
 }
 
-/// What is known of an open request.
+/// What is known of a request, until nothing is left of it.
 struct Open {
     cluster: ClusterName,
-    cut: CancellationToken,
-    /// How many requests it counts as.
+    ends: Ends,
+    /// As how many requests it counts; none once it has ended.
     weight: usize,
     unread: Arc<Unread>,
 }
 
 /// The bytes of one request that wait to be sent.
 struct Unread {
-    /// Nothing once it has ended for having the most: what a cluster does not read may stay for as long as the connection
-    /// to it.
-    bytes: Mutex<Option<usize>>,
+    state: Mutex<UnreadState>,
     of_namespace: Arc<AtomicUsize>,
     sessions: Sessions,
+    namespace: Namespace,
+    number: usize,
+}
+
+#[derive(Default)]
+struct UnreadState {
+    bytes: usize,
+    counted: Counted,
+    has_ended: bool,
+}
+
+/// Where the bytes of a request count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Counted {
+    /// In those of its namespace and of all.
+    #[default]
+    Unread,
+    /// In those that are left of requests that had to end for them.
+    Left,
+    /// Nowhere: its connection ends.
+    Nowhere,
 }
 
 impl Unread {
-    fn bytes(&self) -> usize {
-        self.bytes.lock().unwrap_or_default()
+    fn counters(&self, counted: Counted) -> impl Iterator<Item = &AtomicUsize> {
+        let of_all = &self.sessions.0;
+        let counters = match counted {
+            Counted::Unread => [Some(&*self.of_namespace), Some(&of_all.unread)],
+            Counted::Left => [Some(&of_all.left), None],
+            Counted::Nowhere => [None, None],
+        };
+        counters.into_iter().flatten()
+    }
+
+    /// How many bytes count there.
+    fn bytes(&self, counted: Counted) -> usize {
+        let state = self.state.lock();
+        if state.counted == counted { state.bytes } else { 0 }
     }
 
     fn add(&self, length: usize) {
-        if let Some(bytes) = &mut *self.bytes.lock() {
-            *bytes += length;
-            self.of_namespace.fetch_add(length, Ordering::Relaxed);
-            self.sessions.0.unread.fetch_add(length, Ordering::Relaxed);
-        }
+        let mut state = self.state.lock();
+        state.bytes += length;
+        self.counters(state.counted).for_each(|counter| _ = counter.fetch_add(length, Ordering::Relaxed));
     }
 
-    fn remove(&self, length: usize) {
-        if let Some(bytes) = &mut *self.bytes.lock() {
-            *bytes -= length;
-            self.subtract(length);
-        }
+    /// Returns whether nothing is left of a request that has ended.
+    fn remove(&self, length: usize) -> bool {
+        let mut state = self.state.lock();
+        state.bytes -= length;
+        self.counters(state.counted).for_each(|counter| _ = counter.fetch_sub(length, Ordering::Relaxed));
+        state.has_ended && state.bytes == 0
     }
 
-    fn write_off(&self) {
-        self.subtract(self.bytes.lock().take().unwrap_or_default());
+    /// Counts the bytes elsewhere.
+    fn count(&self, counted: Counted) {
+        let mut state = self.state.lock();
+        let (before, bytes) = (std::mem::replace(&mut state.counted, counted), state.bytes);
+        self.counters(before).for_each(|counter| _ = counter.fetch_sub(bytes, Ordering::Relaxed));
+        self.counters(counted).for_each(|counter| _ = counter.fetch_add(bytes, Ordering::Relaxed));
     }
 
-    fn subtract(&self, length: usize) {
-        self.of_namespace.fetch_sub(length, Ordering::Relaxed);
-        self.sessions.0.unread.fetch_sub(length, Ordering::Relaxed);
+    /// The request has ended. Returns whether nothing is left of it.
+    fn end(&self) -> bool {
+        let mut state = self.state.lock();
+        state.has_ended = true;
+        state.bytes == 0
+    }
+}
+
+impl Open {
+    fn end_stream(&self) {
+        self.unread.count(Counted::Left);
+        self.ends.stream.cancel();
+    }
+
+    fn end_connection(&self) {
+        self.unread.count(Counted::Nowhere);
+        self.ends.connection.cancel();
     }
 }
 
 /// One open request, until it is dropped.
 pub struct Session {
     sessions: Sessions,
-    number: usize,
     /// From which namespace to which cluster.
     pub(crate) key: ProfileKey,
     /// Cancelled when the grant ends, or the request has to end for what it holds.
@@ -123,18 +180,13 @@ impl Sessions {
     }
 
     fn with(limit: usize, unread_limits: UnreadLimits) -> Self {
-        let (open, next, unread) = Default::default();
-        Self(Arc::new(Inner { open, limit, next, unread, unread_limits }))
+        let (open, next, unread, left) = Default::default();
+        Self(Arc::new(Inner { open, limit, next, unread, left, unread_limits }))
     }
 
     /// Opens a request that counts as `weight` requests, before its grant is decided: a grant that ends meanwhile cuts
     /// it. One cluster leaves half of the namespace's requests to the others, since it can keep its own open.
-    pub(crate) fn open(
-        &self,
-        key: ProfileKey,
-        weight: usize,
-        cut: CancellationToken,
-    ) -> Result<Session, Refusal> {
+    pub(crate) fn open(&self, key: ProfileKey, weight: usize, ends: Ends) -> Result<Session, Refusal> {
         let mut open = self.0.open.lock();
         let OfNamespace { by_number, unread } = open.entry(key.namespace.clone()).or_default();
         let (limit, of_cluster) = (self.0.limit, self.0.limit.div_ceil(2));
@@ -146,12 +198,18 @@ impl Sessions {
             return Err(Refusal::TooManyToCluster { key, limit: of_cluster });
         }
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let (bytes, of_namespace) = (Mutex::new(Some(0)), Arc::clone(unread));
-        let unread = Arc::new(Unread { bytes, of_namespace, sessions: self.clone() });
+        let unread = Arc::new(Unread {
+            state: Mutex::default(),
+            of_namespace: Arc::clone(unread),
+            sessions: self.clone(),
+            namespace: key.namespace.clone(),
+            number,
+        });
+        let cut = ends.stream.clone();
         let (cluster, counted) = (key.cluster.clone(), Arc::clone(&unread));
-        by_number.insert(number, Open { cluster, cut: cut.clone(), weight, unread: counted });
+        by_number.insert(number, Open { cluster, ends, weight, unread: counted });
         drop(open);
-        Ok(Session { sessions: self.clone(), number, key, cut, unread })
+        Ok(Session { sessions: self.clone(), key, cut, unread })
     }
 
     /// Ends the open requests from each namespace to each cluster for which this returns true, but none that is opened
@@ -159,33 +217,54 @@ impl Sessions {
     pub(crate) fn cut(&self, is_cut: impl Fn(&Namespace, &ClusterName) -> bool) {
         for (namespace, of_namespace) in &*self.0.open.lock() {
             let mut decided = HashMap::new();
-            for Open { cluster, cut, .. } in of_namespace.by_number.values() {
+            for Open { cluster, ends, .. } in of_namespace.by_number.values() {
                 if *decided.entry(cluster).or_insert_with(|| is_cut(namespace, cluster)) {
-                    cut.cancel();
+                    ends.stream.cancel();
                 }
             }
         }
     }
 
-    /// Ends the request with the most unread bytes, of a namespace or of the one that has the most.
+    /// Ends the request with the most unread bytes, of a namespace or of the one that has the most; or the connection of
+    /// one that has ended by itself. If too much is left of such requests, the connection with the most ends.
     fn cut_largest(&self, namespace: Option<&Namespace>) {
         let open = self.0.open.lock();
         let of_namespace = match namespace {
             Some(namespace) => open.get(namespace),
             None => open.values().max_by_key(|open| open.unread.load(Ordering::Relaxed)),
         };
-        let of_namespace = of_namespace.into_iter().flat_map(|open| open.by_number.values());
-        if let Some(largest) = of_namespace.max_by_key(|open| open.unread.bytes()) {
-            largest.unread.write_off();
-            largest.cut.cancel();
+        match of_namespace.and_then(|it| largest(it.by_number.values(), Counted::Unread)) {
+            Some(largest) if largest.weight > 0 => largest.end_stream(),
+            Some(largest) => largest.end_connection(),
+            None => {}
+        }
+        if self.0.left.load(Ordering::Relaxed) > self.0.unread_limits.left {
+            let all = open.values().flat_map(|it| it.by_number.values());
+            largest(all, Counted::Left).into_iter().for_each(Open::end_connection);
         }
     }
+
+    /// Forgets a request of which nothing is left.
+    fn forget(open: &mut HashMap<Namespace, OfNamespace>, unread: &Unread) {
+        if let Some(of_namespace) = open.get_mut(&unread.namespace) {
+            of_namespace.by_number.remove(&unread.number);
+            if of_namespace.by_number.is_empty() {
+                open.remove(&unread.namespace);
+            }
+        }
+    }
+}
+
+/// The request with the most bytes that count there.
+fn largest<'a>(requests: impl Iterator<Item = &'a Open>, counted: Counted) -> Option<&'a Open> {
+    let with_bytes = requests.map(|open| (open.unread.bytes(counted), open)).filter(|(bytes, _)| *bytes > 0);
+    with_bytes.max_by_key(|(bytes, _)| *bytes).map(|(_, open)| open)
 }
 
 impl Session {
     /// Counts a part of a body.
     pub(crate) fn count(&self, bytes: Bytes) -> Part {
-        Part { _held: Some(self.hold(bytes.len())), bytes }
+        Part { _held: Some(self.hold(bytes.len() + PART)), bytes }
     }
 
     /// Counts bytes that it holds.
@@ -202,17 +281,19 @@ impl Session {
 
     /// Whether it had to end for its unread bytes, and not with its grant.
     pub(crate) fn is_too_slow(&self) -> bool {
-        self.unread.bytes.lock().is_none()
+        self.unread.state.lock().counted != Counted::Unread
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         let mut open = self.sessions.0.open.lock();
-        let Some(of_namespace) = open.get_mut(&self.key.namespace) else { return };
-        of_namespace.by_number.remove(&self.number);
-        if of_namespace.by_number.is_empty() {
-            open.remove(&self.key.namespace);
+        let of_namespace = open.get_mut(&self.key.namespace);
+        if let Some(known) = of_namespace.and_then(|it| it.by_number.get_mut(&self.unread.number)) {
+            known.weight = 0;
+        }
+        if self.unread.end() {
+            Sessions::forget(&mut open, &self.unread);
         }
     }
 }
@@ -240,7 +321,9 @@ impl Buf for Part {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.unread.remove(self.length);
+        if self.unread.remove(self.length) {
+            Sessions::forget(&mut self.unread.sessions.0.open.lock(), &self.unread);
+        }
     }
 }
 
@@ -253,7 +336,7 @@ mod tests {
     }
 
     fn open(sessions: &Sessions, namespace: &str, cluster: &str, weight: usize) -> Result<Session, Refusal> {
-        sessions.open(key(namespace, cluster), weight, CancellationToken::new())
+        sessions.open(key(namespace, cluster), weight, Ends::default())
     }
 
     #[test]
@@ -290,28 +373,59 @@ mod tests {
         assert!(upgraded.is_ok() && open(&sessions, "team", "two", 1).is_err());
     }
 
+    fn unread(sessions: &Sessions) -> usize {
+        sessions.0.unread.load(Ordering::Relaxed)
+    }
+
     #[test]
     fn too_many_unread_bytes_end_the_request_with_the_most_of_the_namespace_with_the_most() {
-        let sessions = Sessions::with(10, UnreadLimits { of_namespace: 60, all: 100 });
+        let sessions = Sessions::with(10, UnreadLimits { of_namespace: 60, all: 100, left: 1000 });
         let open = |namespace| open(&sessions, namespace, "one", 1).unwrap_or_else(|_| panic!());
-        let part = |length| Bytes::from(vec![0; length]);
         let (honest, slow, slower) = (open("team"), open("other"), open("other"));
-        let of_honest = honest.count(part(45));
-        let (_of_slow, of_slower) = (slow.count(part(20)), slower.count(part(30)));
+        let of_honest = honest.hold(45);
+        let (_of_slow, of_slower) = (slow.hold(20), slower.hold(30));
         assert!(!slow.cut.is_cancelled() && !slower.cut.is_cancelled());
-        let _more = honest.count(part(4));
-        let _last = slow.count(part(2));
+        let _more = honest.hold(4);
+        let _last = slow.hold(2);
         assert!(slower.cut.is_cancelled() && slower.is_too_slow());
         assert!(![&honest, &slow].iter().any(|session| session.cut.is_cancelled() || session.is_too_slow()));
         // Its bytes are not counted twice when they are dropped at last.
         drop(of_slower);
-        assert_eq!(sessions.0.unread.load(Ordering::Relaxed), 71);
+        assert_eq!(unread(&sessions), 71);
         drop(of_honest);
-        assert_eq!(sessions.0.unread.load(Ordering::Relaxed), 26);
+        assert_eq!(unread(&sessions), 26);
         // Its own namespace is full, and another has more.
         let (other, larger) = (open("third"), open("third"));
-        let _of_larger = larger.count(part(40));
-        let _of_other = other.count(part(21));
+        let _of_larger = larger.hold(40);
+        let _of_other = other.hold(21);
         assert!(larger.cut.is_cancelled() && !other.cut.is_cancelled() && !honest.cut.is_cancelled());
+    }
+
+    #[test]
+    fn what_is_left_of_requests_counts_until_it_is_sent_and_too_much_of_it_ends_its_connection() {
+        let sessions = Sessions::with(10, UnreadLimits { of_namespace: 60, all: 100, left: 50 });
+        let open = || {
+            let ends = Ends::default();
+            (sessions.open(key("team", "one"), 1, ends.clone()).unwrap_or_else(|_| panic!()), ends)
+        };
+        // It has ended by itself, and its client does not read its end.
+        let ((ended, of_ended), (next, _)) = (open(), open());
+        let left_of_ended = ended.hold(40);
+        drop(ended);
+        assert_eq!(unread(&sessions), 40);
+        let of_next = next.hold(30);
+        assert!(of_ended.connection.is_cancelled() && !next.cut.is_cancelled());
+        drop((left_of_ended, of_next, next));
+        assert!(unread(&sessions) == 0 && sessions.0.open.lock().is_empty(), "nothing is left");
+
+        // They are cut, and what is left of them adds up.
+        let cut: Vec<_> = (0..2).map(|_| open()).collect();
+        let held: Vec<_> = cut.iter().map(|(session, _)| session.hold(61)).collect();
+        let ends =
+            |is: fn(&Ends) -> &CancellationToken| cut.iter().filter(|(_, it)| is(it).is_cancelled()).count();
+        assert_eq!((ends(|it| &it.stream), ends(|it| &it.connection)), (2, 2));
+        drop(cut);
+        drop(held);
+        assert!(sessions.0.left.load(Ordering::Relaxed) == 0 && sessions.0.open.lock().is_empty());
     }
 }

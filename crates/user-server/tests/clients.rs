@@ -140,6 +140,7 @@ async fn the_end_of_a_grant_ends_both_directions_of_a_client_that_reads_nothing(
     let mut http1 = client.http1().await.unwrap();
     let request = |url| Client::request(url, &token("team", 0), Some(endless()));
     let unread = (
+        http2.send_request(request("https://hub/one/stuck")).await.unwrap(),
         http2.send_request(request("https://hub/one/sink")).await.unwrap(),
         http1.send_request(request("/one/sink")).await.unwrap(),
     );
@@ -148,11 +149,12 @@ async fn the_end_of_a_grant_ends_both_directions_of_a_client_that_reads_nothing(
     for of_writers in ["_leader", "_queue_depth{", "_conflicts_total{"] {
         assert!(!scene.metrics.text().contains(of_writers), "{of_writers}");
     }
-    assert_eq!(scene.metric(OPEN), 2);
+    assert_eq!(scene.metric(OPEN), 3);
     scene.world.hub.unbind("team");
     eventually("the cluster sees the end of all four bodies", async || seen.ended() == 2).await;
+    eventually("and of a request that it does not read", async || seen.stuck_ended() == 1).await;
     eventually("nothing is left", async || scene.metric(OPEN) == 0).await;
-    assert_eq!(scene.metric(CUT), 2);
+    assert_eq!(scene.metric(CUT), 3);
     assert_eq!(scene.get("one").await, Some(StatusCode::FORBIDDEN));
     drop(unread);
 }

@@ -14,6 +14,7 @@ use hyper::client::conn::http1::SendRequest;
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::client::{Body, Client, endless};
 use crate::hub::{forged, token};
@@ -130,6 +131,34 @@ pub async fn unread_responses(client: Client, namespace: &str) -> Infallible {
         }
         sleep(PAUSE * 50).await;
         drop(open);
+    }
+}
+
+/// Responses without an end to a tenant with great windows, which stops to read its socket: what waits for it stays in the
+/// connection.
+pub async fn unread_sockets(client: Client, namespace: &str, connections: usize) -> Infallible {
+    let token = token(namespace, 0);
+    let client = client.with_small_buffer();
+    loop {
+        let mut open = Vec::new();
+        for _ in 0..connections {
+            let stop = CancellationToken::new();
+            let Ok((sender, connection)) = client.http2_until(1 << 30, stop.clone()).await else { continue };
+            let request = || {
+                let mut sender = sender.clone();
+                let request = Client::request("https://hub/one/large", &token, None);
+                async move { timeout(PAUSE, sender.send_request(request)).await }
+            };
+            let responses = join_all((0..STREAMS).map(|_| request())).await;
+            stop.cancel();
+            open.push((sender.clone(), connection, responses));
+            sleep(PAUSE).await;
+        }
+        sleep(PAUSE * 100).await;
+        // hyper waits for the end of the connection.
+        for (_, connection, _) in open {
+            connection.abort();
+        }
     }
 }
 

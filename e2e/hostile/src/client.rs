@@ -2,7 +2,9 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::stream;
@@ -14,10 +16,12 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
 
 use crate::Certificate;
 
@@ -29,6 +33,43 @@ pub type H2 = http2::SendRequest<Body>;
 pub fn endless() -> Body {
     let parts = stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(&[b'x'; 1000]))));
     StreamBody::new(parts).boxed_unsync()
+}
+
+/// A connection of which nothing is read any more once the token is cancelled.
+struct Stopping {
+    stream: TlsStream<TcpStream>,
+    stop: CancellationToken,
+}
+
+impl AsyncRead for Stopping {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if self.stop.is_cancelled() {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Stopping {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 #[derive(Clone)]
@@ -91,7 +132,16 @@ impl Client {
 
     /// A connection with HTTP/2 and these windows, and the task that ends with it.
     pub async fn http2(&self, window: u32) -> std::io::Result<(H2, JoinHandle<()>)> {
-        let stream = TokioIo::new(self.connect(&self.http2).await?);
+        self.http2_until(window, CancellationToken::new()).await
+    }
+
+    /// The same, which reads nothing more of its socket when the token is cancelled.
+    pub async fn http2_until(
+        &self,
+        window: u32,
+        stop: CancellationToken,
+    ) -> std::io::Result<(H2, JoinHandle<()>)> {
+        let stream = TokioIo::new(Stopping { stream: self.connect(&self.http2).await?, stop });
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(window).initial_connection_window_size(window.max(65_535));
         let (sender, connection) = builder.handshake(stream).await.map_err(std::io::Error::other)?;

@@ -39,6 +39,7 @@ pub struct Seen {
     uploads_ended: AtomicUsize,
     responses_ended: AtomicUsize,
     floods_ended: AtomicUsize,
+    stuck_ended: AtomicUsize,
 }
 
 impl Seen {
@@ -52,6 +53,12 @@ impl Seen {
     #[must_use]
     pub fn ended(&self) -> usize {
         self.uploads_ended.load(Ordering::SeqCst).min(self.responses_ended.load(Ordering::SeqCst))
+    }
+
+    /// The requests to `/stuck` that have ended.
+    #[must_use]
+    pub fn stuck_ended(&self) -> usize {
+        self.stuck_ended.load(Ordering::SeqCst)
     }
 
     /// The connections to `/flood` that have ended.
@@ -136,7 +143,8 @@ impl Cluster {
             }
             // Nothing that is sent is read.
             "/stuck" => {
-                let held = stream::unfold(request.into_body(), async |held| {
+                let held = (request.into_body(), Ended(seen, |seen| &seen.stuck_ended));
+                let held = stream::unfold(held, async |held| {
                     std::future::pending::<()>().await;
                     Some((Ok(Frame::data(Bytes::new())), held))
                 });

@@ -14,7 +14,7 @@ use serde_json::json;
 use strum::VariantArray as _;
 use tokio::process::{Child, Command};
 use tokio::runtime::Builder;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::act::Act;
 use crate::client::Client;
@@ -30,6 +30,8 @@ const ADDRESS: [u8; 4] = [127, 0, 0, 2];
 const UPLOAD: usize = 100_000;
 /// How often a request is repeated, a second after each 503.
 const REPEATS: usize = 10;
+/// Longer than a request takes on a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What happened.
 #[derive(Debug, Default)]
@@ -98,6 +100,7 @@ pub async fn run(program: &Path, period: Duration) -> Report {
     attackers.spawn(attacks::tokens(client.clone(), HOSTILE, vec![ADDRESS]));
     attackers.spawn(attacks::unread_responses(from(6), HOSTILE));
     attackers.spawn(attacks::unread_upgrades(from(7), HOSTILE, 25));
+    attackers.spawn(attacks::unread_sockets(from(9), HOSTILE, 20));
     for act in Act::VARIANTS {
         attackers.spawn(attacks::hostile_cluster(from(8), EXPOSED, act.cluster()));
     }
@@ -122,7 +125,7 @@ pub async fn run(program: &Path, period: Duration) -> Report {
         }
     }
     report.memory = most.load(Ordering::Relaxed);
-    if tokio::time::timeout(Duration::from_millis(1), watch.frame()).await.is_ok() {
+    if timeout(Duration::from_millis(1), watch.frame()).await.is_ok() {
         report.failed.push("the watch has ended".to_owned());
     }
     report.reviews = world.hub.reviews();
@@ -164,7 +167,8 @@ async fn request(
             let response = send().await?;
             Ok::<_, hyper::Error>((response.status(), response.into_body().collect().await?.to_bytes()))
         };
-        match report.requests.of(response).await {
+        let response = report.requests.of(timeout(PATIENCE, response)).await;
+        match response.map_err(|_| format!("no response within {PATIENCE:?}"))? {
             Ok((StatusCode::OK, body)) if body == expected => return Ok(()),
             Ok((StatusCode::SERVICE_UNAVAILABLE, _)) => report.repeated += 1,
             Ok((status, body)) => return Err(format!("{status}: {}", String::from_utf8_lossy(&body))),

@@ -92,8 +92,14 @@ impl Keys {
 impl State {
     /// Reads the data of the Secret. What cannot be used counts as absent, and is replaced.
     pub(super) fn read(data: &BTreeMap<String, ByteString>, now: Timestamp) -> Self {
+        let (current, next) = (Keys::read(data, "tls", now), Keys::read(data, "next", now));
+        // One that could have been before the current one, and nothing else.
+        let is_older = |text: &String| {
+            let (expiry, current) = (expiry(text), current.as_ref().map(|keys| keys.not_after));
+            text.matches("BEGIN CERTIFICATE").count() == 1 && expiry.is_some() && expiry < current
+        };
         let former = data.get("former.crt").and_then(|text| String::from_utf8(text.0.clone()).ok());
-        Self { current: Keys::read(data, "tls", now), next: Keys::read(data, "next", now), former }
+        Self { former: former.filter(is_older), current, next }
     }
 
     /// The data to merge into the Secret; what it no longer contains is null.
@@ -323,6 +329,10 @@ mod tests {
             let (renewed, is_new) = at(state, start());
             assert!(is_new, "{what}");
             assert!(is_trusted(&renewed.published(start()), &issued(&renewed, start()), start()), "{what}");
+        }
+        // Neither can have been before this one.
+        for planted in [&data(&other)["tls.crt"], &nonsense] {
+            assert_eq!(with("former.crt", planted).published(start()), state.published(start()));
         }
         let (renewed, is_new) = at(state, start() + AUTHORITY);
         assert!(is_new, "it has expired");
