@@ -42,7 +42,9 @@
 {{- if $component.grants }}
 - --cluster-access=true
 {{- end }}
-- --grant-permissions=true
+{{- with $values.consumerAccess.allowedClusterRoles }}
+- {{ printf "--allowed-cluster-roles=%s" (join "," .) | quote }}
+{{- end }}
 {{- if $values.userServer.enabled }}
 - --user-server-account={{ $values.userServer.account }}
 {{- end }}

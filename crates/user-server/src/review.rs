@@ -584,6 +584,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn few_requests_of_a_peer_wait_for_a_review() {
+        const BYTES: usize = 10_000;
         let (reviews, _) = reviews();
         let hanging = token("hanging", 3600);
         let mut waiting: Vec<_> = (0..150).map(|_| Box::pin(reviews.caller(&hanging, peer(0), 0))).collect();
@@ -596,7 +597,6 @@ mod tests {
         assert!(reviews.known.lock().budgets.iter().all(|budget| budget.waiting == 0));
 
         // Of a token that was valid, as many as have room.
-        const BYTES: usize = 10_000;
         let claims = claims(&hanging).unwrap();
         let answer = reviews.caller(&valid, peer(0), 0).await;
         reviews.finished(Sha256::digest(&hanging).into(), &answer, &claims, peer(0), None);

@@ -282,7 +282,8 @@ pub fn place(plural: &str, cluster: &str, account: &str) -> (String, String) {
 /// What objects may ask for.
 #[must_use]
 pub fn rules() -> AccessRules {
-    AccessRules { user_server: Some(USER_SERVER.into()), grants_permissions: true }
+    let allowed_cluster_roles = ["view", "edit", "cluster-admin"].map(str::to_owned).into();
+    AccessRules { user_server: Some(USER_SERVER.into()), allowed_cluster_roles }
 }
 
 /// The settings of consumer access, with the kind of permissions.

@@ -36,7 +36,10 @@ fn store() -> Arc<Store> {
 
 /// The same with other objects.
 fn store_of(objects: &Value) -> Arc<Store> {
-    let rules = AccessRules { user_server: Some("user-server".into()), grants_permissions: true };
+    let rules = AccessRules {
+        user_server: Some("user-server".into()),
+        allowed_cluster_roles: ["view", "edit", "admin"].map(str::to_owned).into(),
+    };
     let mut consumers = Consumers::new(rules);
     consumers.set_read(true);
     for object in objects.as_array().unwrap() {

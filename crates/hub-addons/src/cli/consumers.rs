@@ -20,11 +20,11 @@ pub struct ConsumersArgs {
     #[arg(long, value_name = "NAME", value_parser = account)]
     pub user_server_account: Option<AccountName>,
 
-    /// Give ClusterAccesses the ClusterRoles that they ask for; otherwise, those that ask are not accepted. Requires an
-    /// admission policy by which their authors may ask only for what they may bind, as the chart has it. The gate
-    /// ClusterProfileCredRights needs the same value
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub grant_permissions: bool,
+    /// ClusterRoles of the clusters that ClusterAccesses may ask for; those that ask for another one are not accepted.
+    /// Requires an admission policy by which their authors may ask only for what they may bind, as the chart has it. The
+    /// gate ClusterProfileCredRights needs the same value
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub allowed_cluster_roles: Vec<String>,
 
     /// Kind of the objects that give permissions on clusters: ManifestWork, or ClusterPermission, which requires the
     /// controller cluster-permission. What exists of the other kind is then deleted; by default ManifestWork, and objects
@@ -68,7 +68,7 @@ impl RunArgs {
     pub fn access_rules(&self) -> AccessRules {
         AccessRules {
             user_server: self.consumers.user_server_account.clone(),
-            grants_permissions: self.consumers.grant_permissions,
+            allowed_cluster_roles: self.consumers.allowed_cluster_roles.iter().cloned().collect(),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::{GATE, cluster};
 const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access\"}";
 const TEAM: &str = "team";
 
-const PERMIT: &str = "--grant-permissions";
+const PERMIT: &str = "--allowed-cluster-roles=view,edit";
 
 fn access(namespace: &str, name: &str) -> Object {
     let roles = json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["jobs"] }]);

@@ -144,7 +144,7 @@ impl Scene {
         let arguments = [
             "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
              ClusterProfileConsumers=true",
-            "--grant-permissions",
+            "--allowed-cluster-roles=application",
             &format!("--user-server-account={ACCOUNT}"),
         ];
         Addons::launch(&self.tunnel.stage.chain.hub, "consumers", UPSTREAM, &arguments).await

@@ -39,8 +39,8 @@ impl fmt::Display for AccessName {
 pub struct AccessRules {
     /// The account of the user server; without it, no application has an identity of its own.
     pub user_server: Option<AccountName>,
-    /// Whether objects may ask for ClusterRoles: an admission policy checks their authors.
-    pub grants_permissions: bool,
+    /// The ClusterRoles that objects may ask for. An admission policy checks their authors.
+    pub allowed_cluster_roles: BTreeSet<String>,
 }
 
 /// An application and what it is on each cluster.
@@ -456,11 +456,15 @@ impl DeclaredAccess {
 impl Consumer {
     fn read(rules: &AccessRules, name: &AccessName, spec: ClusterAccessSpec) -> Result<Self, NotAccepted> {
         let refused = |reason, message: &str| Err(NotAccepted { reason, message: message.to_owned() });
-        if !spec.permissions.is_empty() && !rules.grants_permissions {
-            return refused(
-                "PermissionsNotGuarded",
-                "The platform gives no permissions through ClusterAccesses, since no admission policy checks who asks.",
+        // The object as a whole: for own identities, what one asks for is in one object with what others ask for, which the
+        // policies would refuse with it.
+        let mut asked = spec.permissions.iter().map(|permission| &permission.cluster_role);
+        if let Some(role) = asked.find(|role| !rules.allowed_cluster_roles.contains(*role)) {
+            let message = format!(
+                "The platform does not give the ClusterRole {role}: --allowed-cluster-roles, which is \
+                 consumerAccess.allowedClusterRoles in the values of the chart, does not list it."
             );
+            return refused("ClusterRoleNotAllowed", &message);
         }
         let account = match (spec.identity, &rules.user_server) {
             (IdentityKind::Own, None) => {

@@ -103,7 +103,10 @@ fn an_object_gives_nothing_that_the_platform_does_not_offer() {
     let of_addon = json!({ "namespace": "team", "name": "cluster-proxy" });
     let of_everyone = json!({ "namespace": "team", "name": "app", "managedServiceAccountName": "default" });
     let roles = json!({ "namespace": "team", "name": "app", "permissions": [{ "clusterRole": "view" }] });
-    let all = AccessRules { user_server: Some("user-server".into()), grants_permissions: true };
+    let all = AccessRules {
+        user_server: Some("user-server".into()),
+        allowed_cluster_roles: ["view", "edit", "admin"].map(str::to_owned).into(),
+    };
     for (object, rules, expected) in [
         (&own, AccessRules { user_server: None, ..all.clone() }, Some("OwnIdentityUnavailable")),
         (&own, all.clone(), None),
@@ -111,7 +114,11 @@ fn an_object_gives_nothing_that_the_platform_does_not_offer() {
         (&never_copied, all.clone(), Some("ReservedAccount")),
         (&of_addon, all.clone(), Some("ReservedAccount")),
         (&of_everyone, all.clone(), Some("ReservedAccount")),
-        (&roles, AccessRules { grants_permissions: false, ..all.clone() }, Some("PermissionsNotGuarded")),
+        (
+            &roles,
+            AccessRules { allowed_cluster_roles: ["edit".to_owned()].into(), ..all.clone() },
+            Some("ClusterRoleNotAllowed"),
+        ),
         (&roles, all, None),
     ] {
         let mut consumers = Consumers::new(rules);

@@ -46,7 +46,10 @@ pub fn access(fields: &Value) -> (AccessName, ClusterAccess) {
 
 /// What these objects declare, where the account of the user server is `user-server`.
 pub fn consumers_of(objects: &Value) -> Consumers {
-    let rules = AccessRules { user_server: Some("user-server".into()), grants_permissions: true };
+    let rules = AccessRules {
+        user_server: Some("user-server".into()),
+        allowed_cluster_roles: ["view", "edit", "admin"].map(str::to_owned).into(),
+    };
     let mut consumers = Consumers::new(rules);
     consumers.set_read(true);
     for (name, object) in objects.as_array().unwrap().iter().map(access) {
