@@ -141,9 +141,9 @@ if [ -n "$url" ]; then
   grep -rl 'https://hub-addons\.example' "$work/hub-addons" | while read -r file; do
     sed -i "s#https://hub-addons\.example/\(blob\|raw\)/main/#$url/\1/$at/#g; s#https://hub-addons\.example#$url#g" "$file"
   done
-  # The chart does not contain what its page refers to.
-  page=$work/hub-addons/README.md
-  sed -i "s#](\.\./\.\./\([^)]*\.svg\))#]($url/raw/$at/\1)#g; s#](\.\./\.\./#]($url/blob/$at/#g" "$page"
+  # The chart does not contain what its pages refer to.
+  sed -i "s#](\.\./\.\./\([^)]*\.svg\))#]($url/raw/$at/\1)#g; s#](\.\./\.\./#]($url/blob/$at/#g" \
+    "$work"/hub-addons/*.md
 fi
 if [ -n "$registry" ]; then
   sed -i "s#hub-addons\.example/\(hub-addons\|cp-creds\):.*#$registry/\1:$version#" "$work/hub-addons/Chart.yaml"

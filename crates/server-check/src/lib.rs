@@ -84,6 +84,9 @@ fn server_name(host: &str) -> Result<ServerName<'static>, rustls::pki_types::Inv
 const LIMIT: &str =
     "certificates with a key on the curve P-521, and ECDSA signatures with SHA-512, are not supported";
 
+const AUTHORITY: &str =
+    "the server presents a certificate of a CA as its own: make one with basicConstraints=CA:FALSE";
+
 /// The text of an error. If it can be due to a signature algorithm that the TLS library lacks, it says so.
 #[must_use]
 pub fn explained(error: &(dyn Error + 'static)) -> String {
@@ -98,24 +101,30 @@ pub fn limit(error: &(dyn Error + 'static)) -> Option<&'static str> {
         // The source of an io::Error is that of the error in it.
         let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         let tls = cause.downcast_ref().or_else(|| inner?.downcast_ref::<rustls::Error>());
-        if tls.is_some_and(is_limit) {
-            return Some(LIMIT);
+        if let Some(limit) = tls.and_then(limit_of) {
+            return Some(limit);
         }
         next = cause.source();
     }
     None
 }
 
-/// Whether the algorithms of the TLS library may not suffice: it says so itself, or the server finds none in common.
-fn is_limit(error: &rustls::Error) -> bool {
-    matches!(
-        error,
+/// The limit that an error shows: the library says so itself, or the server finds no algorithm in common.
+fn limit_of(error: &rustls::Error) -> Option<&'static str> {
+    match error {
         rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)
-            | rustls::Error::InvalidCertificate(
-                CertificateError::UnsupportedSignatureAlgorithmContext { .. }
-                    | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. }
-            )
-    )
+        | rustls::Error::InvalidCertificate(
+            CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
+        ) => Some(LIMIT),
+        // An error of webpki, which rustls hides.
+        rustls::Error::InvalidCertificate(CertificateError::Other(why))
+            if why.to_string() == "CaUsedAsEndEntity" =>
+        {
+            Some(AUTHORITY)
+        }
+        _ => None,
+    }
 }
 
 /// Verifies a certificate as clients do, and records it: by an anchor that issued it, or as one that is trusted itself.
@@ -281,6 +290,7 @@ mod tests {
             (LEAF, OTHER_ROOT, "UnknownIssuer"),
             (EXPIRED_LEAF, EXPIRED_ROOT, "expired"),
             (P521_LEAF, P521_ROOT, LIMIT),
+            (ROOT, OTHER_ROOT, AUTHORITY),
         ] {
             let seen = presented(leaf, &server(root, "proxy.example", 443));
             assert!(seen.verified_by.is_empty(), "{why}");

@@ -176,9 +176,13 @@ async fn a_release_is_one_folder_that_is_whole() {
         fs::read_dir(output.join("charts")).unwrap().map(|entry| entry.unwrap().path()).collect();
     let [chart] = &charts[..] else { panic!("{charts:?}") };
     let text = run(helm, None, &["show", "all", chart.to_str().unwrap()]).await.stdout;
-    assert!(!text.contains("hub-addons.example") && !text.contains("](../"), "{text}");
+    assert!(!text.contains("hub-addons.example"), "{text}");
+    let pages = ["README", "RUNBOOK"].map(|page| format!("hub-addons/{page}.md"));
+    let extract = [&["-xOf", chart.to_str().unwrap()], &pages.each_ref().map(String::as_str)[..]].concat();
+    let pages = String::from_utf8(command("tar", &output, &extract).stdout).unwrap();
+    assert!(!pages.contains("](../"), "{pages}");
     let krew = fs::read_to_string(output.join("cli/clusterprofile.yaml")).unwrap();
-    addresses_exist(&output, &(text + &krew));
+    addresses_exist(&output, &(text + &krew + &pages));
     let rendered = run(helm, None, &["template", "it", chart.to_str().unwrap()]).await.stdout;
     let hub_addons = index["manifests"][0]["digest"].as_str().unwrap();
     let image = format!("image: \"registry.test/team/hub-addons@{hub_addons}\"");
