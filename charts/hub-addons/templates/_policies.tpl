@@ -54,12 +54,13 @@ spec:
 {{- end }}
 
 {{/*
-Validation: no labels and annotations but these are set; takes the lists of their keys. Others could do more than describe the
-object: controllers copy it, select it or delete it by them. What users have set stays.
+Validation: no labels and annotations but these are set; takes the lists of their keys, and prefixes of labels. Others could do
+more than describe the object: controllers copy it, select it or delete it by them. What users have set stays.
 */}}
 {{- define "hub-addons.cel.onlyKeys" -}}
 - expression: >-
     variables.labels.all(key, key in {{ include "hub-addons.cel.keys" .labels }}
+      {{- range .prefixes }} || key.startsWith('{{ . }}'){{ end }}
       || variables.oldLabels[?key] == variables.labels[?key])
     && variables.annotations.all(key, key in {{ include "hub-addons.cel.keys" .annotations }}
       || variables.oldAnnotations[?key] == variables.annotations[?key])

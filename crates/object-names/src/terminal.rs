@@ -14,8 +14,10 @@ pub fn visible(text: &str) -> String {
 pub fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(character,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180e}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}' | '\u{e0100}'..='\u{e01ef}')
 }
 
 #[cfg(test)]
@@ -28,10 +30,9 @@ mod tests {
         for text in ["", "Kubernetes v1.36.3", "d\u{e9}j\u{e0} vu, \u{4e2d}\u{6587} \u{2713} \u{1f600}"] {
             assert_eq!(visible(text), text);
         }
-        for hidden in [
-            '\0', '\u{1b}', '\u{7f}', '\u{85}', '\u{9b}', '\u{9d}', '\u{200e}', '\u{200b}', '\u{2028}',
-            '\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}', '\u{61c}', '\u{feff}',
-        ] {
+        let hidden = "\0\u{1b}\u{7f}\u{85}\u{9b}\u{9d}\u{200e}\u{200b}\u{2028}\u{202a}\u{202e}\u{2066}\u{2069}\u{61c}\u{feff}\
+                      \u{34f}\u{115f}\u{1160}\u{17b4}\u{17b5}\u{3164}\u{fe00}\u{fe0f}\u{ffa0}\u{e0100}\u{e01ef}";
+        for hidden in hidden.chars() {
             assert_eq!(visible(&format!("a{hidden}[31mb")), "a\u{fffd}[31mb", "{hidden:?}");
         }
     }

@@ -145,6 +145,7 @@ async fn consumer_access_is_held_to_bindings_of_allowed_cluster_roles_in_a_clust
             (bound(field, |it| it["subjects"] = eve), KINDS),
             (bound(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), ALLOWED_ROLES),
             (bound(field, |it| it["roleRef"]["kind"] = json!("Role")), ALLOWED_ROLES),
+            (bound(field, |it| it["roleRef"]["more"] = json!("view")), ALLOWED_ROLES),
             (bound(field, |it| it["roleRef"]["apiGroup"] = Value::Null), ALLOWED_ROLES),
             (subject("name", "eve"), ACCOUNT),
             (subject("kind", "User"), ACCOUNT),

@@ -217,6 +217,8 @@ async fn who_keeps_a_role_is_held_to_its_cluster_access_and_nobody_else_binds_it
         (rules(rules_of(&["c1-other"])), "only grant an application get on copies"),
         (rules(rules_of(&["c1-app", "signing-key"])), "only grant an application get on copies"),
         (metadata(json!({ "labels": { "app.kubernetes.io/component": "theirs" } })), "that have its labels"),
+        (metadata(json!({ "labels": { "a": "b" } })), "labels and annotations that are not its own"),
+        (metadata(json!({ "annotations": { "a": "b" } })), "labels and annotations that are not its own"),
         (metadata(json!({ "ownerReferences": null })), "must be owned by its ClusterAccess"),
         (metadata(json!({ "finalizers": ["example.com/hold"] })), "must be owned by its ClusterAccess"),
         (Delete(role()), "only create and change"),

@@ -135,11 +135,13 @@ fn ours(edit: impl FnOnce([&mut Value; 3])) -> Object {
     };
     let impersonation = format!("hub-addons-impersonation:{SERVER}");
     let users = ["cluster:hub:system:serviceaccount:team:manager"];
+    let groups = ["cluster:hub:system:serviceaccounts", "cluster:hub:system:serviceaccounts:team"];
     let agents = "open-cluster-management-agent-addon";
     let server = json!([{ "kind": "ServiceAccount", "name": SERVER, "namespace": agents }]);
     let binding = json!({ "roleRef": role_ref("view"), "subjects": [user_of("team", "manager")] });
     let mut binding = manifest("ClusterRoleBinding", "hub-addons-own:kueue:view", binding);
-    let mut role = manifest("ClusterRole", &impersonation, json!({ "rules": rules("users", &users) }));
+    let rules = [rules("users", &users), rules("groups", &groups)].map(|rules| rules[0].clone());
+    let mut role = manifest("ClusterRole", &impersonation, json!({ "rules": rules }));
     let acts = json!({ "roleRef": role_ref(&impersonation), "subjects": server });
     let mut acts = manifest("ClusterRoleBinding", &impersonation, acts);
     edit([&mut binding, &mut role, &mut acts]);
@@ -174,6 +176,7 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_manifest_wo
         (role(|it| it[0]["verbs"] = json!(["*"])), impersonates),
         (role(|it| *it = rules("serviceaccounts", &["admin"])), impersonates),
         (role(|it| *it = rules("groups", &["system:masters"])), impersonates),
+        (role(|it| *it = rules("groups", &["cluster:hub:system:serviceaccounts:kube-system"])), impersonates),
         (role(|it| *it = json!([{ "nonResourceURLs": ["*"], "verbs": ["impersonate"] }])), impersonates),
         (create(|[_, role, _]| role["metadata"]["name"] = json!("hub-addons-own:x")), contains),
         (create(|[_, role, _]| role["aggregationRule"] = json!({})), contains),
@@ -276,12 +279,16 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_cluster_per
         (of(|it| it["clusterRole"]["rules"] = rules("users", &["admin"])), impersonates),
         (of(|it| it["clusterRole"]["rules"][0]["resourceNames"] = json!([])), impersonates),
         (of(|it| it["clusterRole"]["rules"][0]["verbs"] = json!(["*"])), impersonates),
+        (of(|it| it["clusterRole"]["labels"] = aggregated()), "must contain nothing but bindings"),
         (of(|it| it["clusterRoleBinding"]["subject"]["name"] = json!("other")), acts),
         (of(|it| it["clusterRoleBinding"]["subject"] = user_of("team", "manager")), acts),
+        (of(|it| it["clusterRoleBinding"]["subject"]["namespace"] = json!("default")), acts),
         (of(|it| it["clusterRoleBinding"]["roleRef"] = role_ref("cluster-admin")), acts),
         (of(|it| it["clusterRoleBindings"][0]["roleRef"]["name"] = json!("cluster-admin")), binds),
         (of(|it| it["clusterRoleBindings"][0]["subjects"][0] = user_of("kube-system", "eve")), binds),
+        (of(|it| it["clusterRoleBindings"][0]["subjects"][0]["namespace"] = json!("default")), binds),
         (of(|it| it["clusterRoleBindings"][0]["subject"] = user_of("team", "manager")), binds),
+        (of(|it| it["roleBindings"][0]["roleRef"]["more"] = json!("view")), binds),
         (of(|it| it["roleBindings"][0]["namespace"] = Value::Null), binds),
         (of(|it| it["roles"] = json!([])), "must contain nothing but bindings"),
     ];

@@ -108,7 +108,10 @@ fn labels(labels: &Value) -> Value {
 async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
     let hub = installed(
         lists(flavour),
-        &["featureGates.clusterProfileDirectAccessProvider=true"],
+        &[
+            "featureGates.clusterProfileDirectAccessProvider=true",
+            "propagateLabels={region,team.example.com/*}",
+        ],
         &["profiles", "access-providers"],
     )
     .await;
@@ -157,7 +160,9 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
             (Create(profile_of(MANAGER, "default", "c2")), is_labelled),
             (Create(mislabelled), is_labelled),
             (Create(credentials::profile("default", "c2").annotation("a", "b")), others),
-            (Patch(ours.clone(), labels(&json!({ "region": "eu" }))), None),
+            (Patch(ours.clone(), labels(&json!({ "region": "eu", "team.example.com/a": "b" }))), None),
+            (Patch(ours.clone(), labels(&json!({ "regions": "eu" }))), ONLY_OWN_KEYS),
+            (Create(credentials::profile("default", "c2").label("team.example", "a")), ONLY_OWN_KEYS),
             (Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), None),
             (Patch(ours.clone(), labels(&json!({ LABEL: "somebody" }))), is_labelled),
             (Patch(ours.clone(), labels(&json!({ LABEL: null }))), is_labelled),

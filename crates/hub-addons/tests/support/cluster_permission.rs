@@ -1,4 +1,5 @@
-//! ClusterPermission, which consumer access writes: with the fields and rules of its CRD, and without descriptions.
+//! ClusterPermission, which consumer access writes: with the fields and rules of its CRD, and without descriptions. Its roles
+//! may have more fields, as in a later version.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use local_hub::LocalHub;
@@ -58,7 +59,8 @@ fn crd(fields: &[&str]) -> CustomResourceDefinition {
         })
     };
     let subject = of_texts(&["kind", "name"], &["apiGroup", "kind", "name", "namespace"]);
-    let role = of_texts(&["kind"], &["apiGroup", "kind", "name"]);
+    let mut role = of_texts(&["kind"], &["apiGroup", "kind", "name"]);
+    role["x-kubernetes-preserve-unknown-fields"] = json!(true);
     let of_labels = json!({ "type": "object", "additionalProperties": text });
     let selector = json!({ "type": "object", "properties": { "matchLabels": of_labels } });
     let binding = |more: &[&str]| {
@@ -88,7 +90,9 @@ fn crd(fields: &[&str]) -> CustomResourceDefinition {
     let mut spec = json!({
         "clusterRoleBinding": binding(&[]), "clusterRoleBindings": list(&[]),
         "roleBindings": list(&["namespace", "namespaceSelector"]),
-        "clusterRole": { "type": "object", "properties": { "rules": rules } },
+        "clusterRole": {
+            "type": "object", "properties": { "rules": rules }, "x-kubernetes-preserve-unknown-fields": true,
+        },
         "roles": { "type": "array", "items": { "type": "object", "properties": {
             "namespace": text, "namespaceSelector": selector, "rules": rules,
         } } },

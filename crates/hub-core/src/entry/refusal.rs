@@ -39,8 +39,10 @@ pub enum Refusal {
     /// The hub has not reviewed the token.
     #[error("the hub cannot review the token at the moment")]
     ReviewUnknown,
-    /// Too many tokens were not valid.
-    #[error("too many tokens that are not valid were sent from this address; try again")]
+    /// The hub reviews no more tokens for now.
+    #[error(
+        "too many tokens must be reviewed: from this address, of the namespace of this token, or in all; try again"
+    )]
     TooManyReviews,
     /// The token is not that of a ServiceAccount.
     #[error("the token is not that of a ServiceAccount: the grant is that of a ServiceAccount's namespace")]
@@ -124,7 +126,8 @@ pub enum RefusalReason {
     /// The grant ended while the request was open.
     GrantEnded,
     /// The namespace has too many open requests (`--max-requests-per-namespace`) in all or to the cluster, too many of its
-    /// bytes were not read, or too many tokens that are not valid were sent from the address of the client.
+    /// bytes were not read, or too many tokens must be reviewed: from the address of the client, of the namespace, or in
+    /// all.
     Limit,
     /// The cluster has not reported the token of the user server's account yet.
     NoAccount,

@@ -58,7 +58,11 @@ pub fn route(method: &Method, uri: &Uri, version: Version) -> Result<Route, Refu
 /// the same cluster. `None` if the redirect may lead anywhere else, such as to another cluster.
 #[must_use]
 pub fn redirected(from: &Route, authority: &str, location: &str) -> Option<String> {
-    let of_api_server = location.strip_prefix("https://").and_then(|rest| rest.strip_prefix(authority));
+    let of_api_server = location
+        .split_once("://")
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("https"))
+        .and_then(|(_, rest)| rest.strip_prefix(authority))
+        .map(|rest| rest.strip_prefix(":443").unwrap_or(rest));
     let reference = of_api_server.unwrap_or(location);
     let base = from.target.split('?').next()?;
     let target = if reference.starts_with('/') {

@@ -62,6 +62,7 @@ fn a_redirect_leads_to_the_same_cluster_or_nowhere() {
         ("proxy/", "/c1/api/v1/namespaces/a/services/web/proxy/"),
         ("?page=2", "/c1/api/v1/namespaces/a/services/web/proxy?page=2"),
         ("https://kubernetes.default.svc/version", "/c1/version"),
+        ("HTTPS://kubernetes.default.svc:443/version", "/c1/version"),
         // The cluster has no part in what is before its path.
         ("/c2/api", "/c1/c2/api"),
     ] {
@@ -74,7 +75,9 @@ fn a_redirect_leads_to_the_same_cluster_or_nowhere() {
         "https://kubernetes.default.svc.elsewhere.example/",
         "https://kubernetes.default.svc@elsewhere.example/",
         "https://kubernetes.default.svc:6443/api",
+        "https://kubernetes.default.svc:4430/api",
         "https://kubernetes.default.svc",
+        "https://kubernetes.default.svc:443",
         "https://kubernetes.default.svc//elsewhere.example",
         "http://kubernetes.default.svc/api",
         "//elsewhere.example/",
@@ -296,6 +299,8 @@ fn each_refusal_is_a_status_and_only_what_passes_is_tried_again() {
     assert_eq!((status["kind"].as_str(), status["code"].as_u64()), (Some("Status"), Some(503)));
     assert_eq!(status["details"]["retryAfterSeconds"], 1);
     assert!(status["message"].as_str().unwrap().contains("c1"), "{status}");
+    let message = Refusal::TooManyReviews.message();
+    assert!(["from this address", "of the namespace"].iter().all(|it| message.contains(it)), "{message}");
     let refusal = Refusal::Redirect(cluster);
     assert_eq!((refusal.code(), refusal.retry_after()), (502, None));
     assert_eq!(refusal.reason(), RefusalReason::Redirect);
