@@ -1,7 +1,5 @@
 //! Our entry in `status.accessProviders`: its content, the profiles that have it, and what it preserves.
 
-#![cfg(test)]
-
 use crate::support::command::hub_addons;
 use crate::support::flavours::on_each_flavour;
 use crate::support::proxy::{

@@ -1,7 +1,5 @@
 //! The other sources of entries: a proxy that the administrator configures, and the cluster's own API server.
 
-#![cfg(test)]
-
 use crate::support::proxy::{
     self, Authority, HOME, NAME, TEAM, anchors_of, entry, has_entry, has_written, install, project,
     projected, publishes, requests_of, state,

@@ -1,7 +1,5 @@
 //! Several concurrent writers of the same status: no write of any of them is lost.
 
-#![cfg(test)]
-
 use std::cell::Cell;
 
 use crate::support::flavours::on_each_flavour;

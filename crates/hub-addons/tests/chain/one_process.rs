@@ -1,8 +1,6 @@
 //! An application and its clusters, with every controller in one process: what it can access, what it is refused, and
 //! what revokes its access.
 
-#![cfg(test)]
-
 use crate::support::chain::{
     Application, CLUSTERS, LOST, UNAUTHORIZED, fails, in_one_process, lists, locked_out,
 };

@@ -1,8 +1,6 @@
 //! An application and its clusters, with profiles and credentials in separate processes, as they run beside OCM's own
 //! counterpart of the other; connections use cluster-proxy under the names of its addon.
 
-#![cfg(test)]
-
 use crate::support::SOON;
 use crate::support::chain::{CLUSTERS, UNAUTHORIZED, fails, in_two_processes, lists, locked_out};
 use local_hub::ocm;

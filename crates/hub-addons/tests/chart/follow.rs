@@ -1,8 +1,6 @@
 //! The Role of an application: it names exactly the copies that its namespace is granted, loses names when grants end, and is
 //! bound to the ServiceAccounts of its ClusterAccess alone.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use local_hub::ocm::{self, ManagedCluster, Object};

@@ -1,12 +1,6 @@
 //! `docs`: every block of YAML in a guide is valid. Values render, a real API server accepts manifests and patches, and
 //! the plugin accepts the arguments.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::fs;
 
 use cp_creds::cli::{self, Command};

@@ -1,12 +1,6 @@
 //! The chart on different hubs: on `OpenShift`, with Argo CD, which renders without access to the hub, where addons are
 //! installed later, and where others manage permissions and ServiceAccounts.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::collections::BTreeSet;
 use std::fs;
 

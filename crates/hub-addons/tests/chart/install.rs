@@ -1,8 +1,6 @@
 //! Install, upgrade and uninstall by helm on a real hub: what is created, what stays, the notes, and what is refused
 //! before anything is applied.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::collections::BTreeMap;
 
 use crate::support::chart::{

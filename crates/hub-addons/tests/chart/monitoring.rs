@@ -1,11 +1,5 @@
 //! The chart's monitoring: alerts that fire exactly when they should, and panels, over series that the program exposes.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 mod promql;
 mod promtool;
 mod rendered;

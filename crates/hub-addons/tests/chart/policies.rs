@@ -1,12 +1,6 @@
 //! The requests that the chart's admission policies deny, with which message, and those that they allow. Every request
 //! is a dry run, by users with all permissions.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::collections::BTreeMap;
 
 use crate::support::chart::Attempt::{Create, Delete, Patch, PatchStatus};

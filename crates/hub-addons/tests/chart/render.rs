@@ -3,12 +3,6 @@
 //!
 //! `charts/hub-addons/tests/rendered.txt` and `deploy` contain the recorded renderings; `hack/render.sh` updates them.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;

@@ -3,12 +3,6 @@
 //!
 //! `released` holds that package; a release replaces it (`hack/release.sh`).
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::path::PathBuf;
 
 use local_hub::LocalHub;

@@ -1,7 +1,5 @@
 //! The chart's values: misspelt or contradictory ones are refused with an explanation before anything is applied.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -1,8 +1,6 @@
 //! The accounts of declared consumers and their permissions, on the clusters that a binding grants to the consumer's
 //! namespace and on no others.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use kube::Client;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{HubBuilder, LocalHub, Requests, eventually};

@@ -1,8 +1,6 @@
 //! Argo CD's cluster Secrets for the consumer that asks for them: one for each cluster that its namespace is granted, with
 //! what the ClusterProfile publishes and without a token.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::collections::BTreeMap;
 
 use base64::Engine as _;

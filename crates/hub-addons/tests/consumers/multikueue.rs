@@ -1,8 +1,6 @@
 //! Kueue's objects for the consumer that declares a MultiKueueConfig: one for each cluster that its namespace is granted,
 //! and the list of these.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use kube::Client;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{LocalHub, Mark, eventually};

@@ -1,7 +1,5 @@
 //! The syncer beside the garbage collector, the namespace controller and the projector, on a real hub.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use crate::support::SOON;
 use crate::support::credentials::{
     collected_scene, copied, profile, rotated, source, team, token, withdrawn,

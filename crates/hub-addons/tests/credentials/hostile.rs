@@ -1,12 +1,6 @@
 //! A tenant that creates Secrets in place of copies, removes labels of copies, makes the API server refuse writes or
 //! inherits a cluster's name, on a real hub.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use crate::support::SOON;
 use crate::support::credentials::{
     OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM, caught_up, copied, copy, hub, name_of, profile, rotated,

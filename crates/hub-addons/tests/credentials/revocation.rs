@@ -1,8 +1,6 @@
 //! What causes the deletion of a copy, on a real hub: while the syncer runs and while it does not. Unrelated copies are
 //! not changed.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use crate::support::credentials::{
     caught_up, copied, copy, hub, label, narrow, profile, scene, source, syncer, team, token, withdrawn,
 };

@@ -1,12 +1,6 @@
 //! The syncer with permissions only for the Secrets that it needs, which another process without such permissions
 //! grants.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use crate::support::shown::sees;
 use crate::support::{Addons, Hub, SOON, USER, rights, world};
 use k8s_openapi::api::core::v1::Secret;

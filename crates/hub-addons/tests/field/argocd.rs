@@ -1,7 +1,5 @@
 //! Argo CD: its own code reads the cluster Secrets to which `docs/argo-cd.md` leads, and it deploys through cp-creds.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,8 +1,6 @@
 //! OCM's registration controller, with its gate `ClusterProfile` off, as every hub has it: it writes the condition
 //! `Bound`, and manages the default sets. The tests of the controllers' rules also run next to it.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use local_hub::{LocalHub, eventually, ocm};
 
 use crate::support::field::{self, UPSTREAM};

@@ -1,7 +1,5 @@
 //! Two processes and one Lease, on a real hub: one leads, and a process that no longer leads writes nothing.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::time::Duration;
 
 use crate::support::shared::caught_up;

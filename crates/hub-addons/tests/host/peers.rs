@@ -1,7 +1,5 @@
 //! An API server that is slow, and one that is frozen, on a real hub.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::time::Duration;
 
 use kube::config::Kubeconfig;

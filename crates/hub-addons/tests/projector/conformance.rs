@@ -1,8 +1,6 @@
 //! The checks of SIG Multicluster's conformance suite for one inventory, item by item. The suite lists profiles through
 //! v1alpha2 and writes nothing; an inventory is a namespace. Optional items are checked here, too.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::collections::BTreeSet;
 
 use crate::support::shared::{Stage, stage};

@@ -1,7 +1,5 @@
 //! Which clusters a namespace sees, on a real hub: every rule of grants.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use crate::support::shared::{Stage, stage};
 use crate::support::shown::names;
 use crate::support::world::{delete, events, merge_status, told};

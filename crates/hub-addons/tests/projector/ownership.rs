@@ -1,7 +1,5 @@
 //! Ownership of profiles, on a real hub: what the projector never changes, and what it repairs and deletes.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use crate::support::shared::{Stage, stage};
 use crate::support::shown::{profile, sees};
 use crate::support::world::{self, delete, events, get, hold, let_go, profile_of, told};

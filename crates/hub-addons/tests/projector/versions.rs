@@ -1,7 +1,5 @@
 //! The version of ClusterProfile in use, on real hubs that serve one, the other or both.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use crate::support::shown::condition;
 use crate::support::world::{self, delete};
 use crate::support::{Hub, SOON, rights, user};

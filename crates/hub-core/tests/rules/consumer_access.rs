@@ -1,8 +1,6 @@
 //! A consumer's account and its permissions exist exactly where its namespace is granted the cluster, and nothing of
 //! another owner is touched.
 
-#![cfg(test)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::AccountKey;

@@ -1,7 +1,5 @@
 //! The permissions of a consumer are in an object of the kind that is configured. What exists of the other kind ends.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 
 use hub_core::consumer_access::{AccessAction, AccessKind, AccessSettings, FoundObject, ObservedAccess};

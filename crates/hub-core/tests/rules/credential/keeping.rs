@@ -1,8 +1,6 @@
 //! What takes a copy away and what keeps it: everything that is clearly so takes, everything that is not known
 //! keeps, and where both meet the clear "no" decides. The scene is a copy of `c1/kueue` in `team`.
 
-#![cfg(test)]
-
 use hub_api::labels::{
     CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES,
 };

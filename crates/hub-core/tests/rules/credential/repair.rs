@@ -1,8 +1,6 @@
 //! Changes of a Secret with the key of a copy: a copy is repaired, a foreign Secret is never changed, and a terminating
 //! copy is emptied unless its token is granted. The scene is the copy of `c1/kueue` in `team`.
 
-#![cfg(test)]
-
 use hub_api::cluster_profile::ServedVersions;
 use hub_api::labels::{
     CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNCED_ACCOUNT, SYNCED_ACCOUNT_UID, SYNCED_CLUSTER,
