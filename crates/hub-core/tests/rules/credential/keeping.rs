@@ -160,13 +160,6 @@ fn assert_absent(what: &str, change: &Change, state: State) {
 }
 
 #[test]
-fn without_a_grant_profile_and_account_get_nothing() {
-    for (what, change, state) in revocations().into_iter().filter(|it| it.2 == State::NotGranted) {
-        assert_absent(what, &change, state);
-    }
-}
-
-#[test]
 fn what_is_missing_is_reported_and_nothing_is_created() {
     for (what, change, state) in revocations().into_iter().chain(doubts()) {
         assert_absent(what, &change, state);

@@ -557,17 +557,6 @@ fn a_copy_that_is_being_deleted_is_emptied_where_it_may_not_be() {
 }
 
 #[test]
-fn a_revoked_copy_with_a_finalizer_is_deleted_and_emptied() {
-    let mut world = World::settled_scene();
-    world.edit(&scene_key(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
-    world.leave(&token("c1", "kueue"));
-    world.settle();
-    let secret = world.secret(&scene_key());
-    assert_eq!(secret["metadata"]["deletionTimestamp"], NOON);
-    assert_eq!(secret["data"], Value::Null);
-}
-
-#[test]
 fn a_copy_that_is_known_before_the_token_of_its_account_is_ours_once_that_is_known() {
     let mut world = World::settled_scene();
     world.leave(&token("c1", "kueue"));
