@@ -4,7 +4,6 @@
 #![cfg(test)]
 
 mod api;
-mod events;
 mod guards;
 mod leases;
 mod load;
