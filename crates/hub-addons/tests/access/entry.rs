@@ -3,31 +3,14 @@
 use crate::support::command::hub_addons;
 use crate::support::flavours::on_each_flavour;
 use crate::support::proxy::{
-    self, Authority, HOME, NAME, TEAM, addon, entry, hub, install, project, projected, provisioner,
-    publishes, publishes_nothing, serving,
+    Authority, HOME, NAME, TEAM, addon, hub, install, project, projected, provisioner, publishes,
+    publishes_nothing, serving,
 };
-use crate::support::shown::{profile, provider};
+use crate::support::shown::provider;
 use crate::support::{Hub, SOON, rights, world};
 use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 on_each_flavour!(entries_of_others_keep_every_field);
-
-#[tokio::test]
-async fn the_name_is_what_the_administrator_says() {
-    let hub = hub(Flavour::Map).await;
-    let authority = Authority::new("authority");
-    install(&hub, &authority, &[]).await;
-    project(&hub, &["c1"]).await;
-    let arguments = ["--access-provider-name=mine", "--cluster-proxy-require-addon=false"];
-    let _addons = provisioner(&hub, &arguments).await;
-    let mut wanted = entry("https://cluster-proxy-addon-user.proxy:9092/c1", "c1");
-    wanted["name"] = json!("mine");
-    profile(&hub.ocm, (TEAM, "c1"), "has the entry", |profile| {
-        let mut shown = provider(profile, "mine").clone();
-        proxy::take_anchors(&mut shown) == proxy::anchors_of(&[&authority]) && shown == wanted
-    })
-    .await;
-}
 
 /// ClusterProfile as a later version may define it: with an unknown field in the cluster of an access provider.
 async fn hub_with_a_later_profile(lists: Flavour) -> Hub {

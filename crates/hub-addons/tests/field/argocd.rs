@@ -415,7 +415,7 @@ impl<'a> ArgoCd<'a> {
 #[tokio::test]
 async fn an_application_is_synced_across_rotations_until_its_grant_ends() {
     let stage = in_one_process().await;
-    stage.account(ARGOCD, Some(ARGOCD)).await;
+    stage.account(ARGOCD, ARGOCD).await;
     let application = stage.application(ARGOCD, ARGOCD).await;
     let binding = stage.bind(ARGOCD, &CLUSTERS).await;
     let account = application.account();
