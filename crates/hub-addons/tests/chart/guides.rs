@@ -270,24 +270,3 @@ async fn kustomized(hub: &Hub, kustomization: &str) {
     let by_helm: Vec<Value> = serde_saphyr::from_slice_multiple(&output.stdout).unwrap();
     assert_eq!(by_helm, shown);
 }
-
-/// Files that a guide links to exist.
-#[test]
-fn links_lead_to_files() {
-    let mut guides: Vec<String> = GUIDES.iter().map(|guide| format!("docs/{guide}")).collect();
-    guides.extend(["docs/compatibility.md", "README.md", "charts/hub-addons/README.md"].map(str::to_owned));
-    for guide in guides {
-        let path = repository().join(&guide);
-        let text = fs::read_to_string(&path).unwrap();
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = link.split('#').next().unwrap();
-            if !file.is_empty() && !file.starts_with("http") {
-                assert!(path.parent().unwrap().join(file).exists(), "{guide} leads to {link}");
-            }
-        }
-        let words = text.split([' ', '`', '\n', '\\']).filter(|word| word.starts_with("deploy/examples/"));
-        for file in words {
-            assert!(repository().join(file).exists(), "{guide} names {file}");
-        }
-    }
-}
