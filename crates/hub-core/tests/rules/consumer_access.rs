@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use hub_api::names::AccountKey;
 use hub_core::access::Known;
 use hub_core::consumer_access::{AccessAction, AccessKind, AccessSettings, FoundObject, ObservedObject};
-use hub_core::explain::observed::AccountPermission;
 use hub_core::finding::Reason;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
 use serde_json::{Value, json};
@@ -291,13 +290,21 @@ fn an_edit_is_undone_and_labels_of_others_are_kept() {
         // Known to be ours.
         (AccessKind::ManifestWork, json!({ "metadata": { "labels": null } })),
         (AccessKind::Account, json!({ "metadata": { "labels": null } })),
+        (AccessKind::ClusterPermission, json!({ "metadata": { "labels": null } })),
+        (AccessKind::ClusterPermission, json!({ "metadata": { "ownerReferences": null } })),
+        (AccessKind::ClusterPermission, json!({ "spec": { "clusterRoleBindings": null } })),
+        (AccessKind::ClusterPermission, json!({ "spec": { "roleBindings": [] } })),
+        (AccessKind::ClusterPermission, json!({ "spec": { "clusterRole": { "rules": [] } } })),
+        (AccessKind::ClusterPermission, json!({ "spec": { "validate": true } })),
     ] {
-        let mut world = settled();
+        let by_permission = kind == AccessKind::ClusterPermission;
+        let settings = if by_permission { settings_by("ClusterPermission") } else { settings() };
+        let mut world = settled_by(&settings);
         let kept = json!({ "metadata": { "labels": { "theirs": "1" }, "annotations": { "theirs": "1" } } });
         let object = world.objects.remove(&kind).unwrap();
         let (right, wrong) = (object.clone(), with(with(object, &patch), &kept));
         world.objects.insert(kind, wrong);
-        world.settle(&settings(), &granted());
+        world.settle(&settings, &granted());
         assert_eq!(world.writes(), [format!("patch {kind:?}")], "{patch}");
         let expected = with(with(right, &kept), &json!({ "metadata": { "resourceVersion": "2" } }));
         assert_eq!(world.objects[&kind], expected, "{patch}");
@@ -396,21 +403,6 @@ fn an_object_of_another_installation_is_another_owners() {
     let plan = world.settle(&other, &granted());
     assert!(world.writes().is_empty());
     assert_eq!(reasons(&plan), [Reason::ForeignAccount]);
-}
-
-#[test]
-fn explain_finds_the_permissions_and_whether_they_are_applied() {
-    let mut work = object_of(AccessKind::ManifestWork);
-    let found = |work: &Value| {
-        let all = AccountPermission::of_manifest_work(work).into_iter();
-        all.map(|it| (it.account, it.role, it.is_applied)).collect::<BTreeSet<_>>()
-    };
-    let expected = |is_applied| {
-        ["ClusterRole view", "ClusterRole edit"].map(|role| ("app".to_owned(), role.to_owned(), is_applied))
-    };
-    assert_eq!(found(&work), expected(false).into());
-    work["status"] = json!({ "conditions": [{ "type": "Applied", "status": "True" }] });
-    assert_eq!(found(&work), expected(true).into());
 }
 
 #[test]

@@ -104,26 +104,6 @@ fn a_cluster_permission_binds_the_declared_cluster_roles_to_the_account() {
 }
 
 #[test]
-fn an_edit_of_a_cluster_permission_is_undone() {
-    let settings = settings_by("ClusterPermission");
-    for patch in [
-        json!({ "spec": { "clusterRoleBindings": null } }),
-        json!({ "spec": { "roleBindings": [] } }),
-        json!({ "spec": { "clusterRole": { "rules": [] } } }),
-        json!({ "spec": { "validate": true } }),
-        json!({ "metadata": { "labels": null } }),
-        json!({ "metadata": { "ownerReferences": null } }),
-    ] {
-        let mut world = settled_by(&settings);
-        let right = world.objects[&PERMISSION]["spec"].clone();
-        world.edit(PERMISSION, &patch);
-        world.settle(&settings, &granted());
-        assert_eq!(world.writes(), ["patch ClusterPermission"], "{patch}");
-        assert_eq!(world.objects[&PERMISSION]["spec"], right, "{patch}");
-    }
-}
-
-#[test]
 fn the_permissions_of_one_kind_end_when_the_other_is_configured() {
     for (kind, settings) in kinds() {
         let before = other(kind);
