@@ -8,6 +8,7 @@ use crate::support::proxy::{
 };
 use crate::support::shown::provider;
 use crate::support::{Hub, SOON, rights, world};
+use kube::api::PostParams;
 use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 on_each_flavour!(entries_of_others_keep_every_field);
@@ -41,7 +42,7 @@ async fn entries_of_others_keep_every_field(lists: Flavour) {
             "insecure-skip-tls-verify": false, "certificate-authority": "/a/path", "tls-server-name": "",
         } },
         { "name": "zzz", "cluster": { "server": "https://z.example", "extensions": [
-            { "name": "x", "extension": { "deep": { "list": [1, 2.5, "three", {}] } } },
+            { "name": "x", "extension": { "deep": { "list": [1, 2.5, "three", {}, null] }, "nothing": null } },
         ] } },
     ]);
     if lists == Flavour::V1alpha2 {
@@ -50,11 +51,17 @@ async fn entries_of_others_keep_every_field(lists: Flavour) {
     }
     ocm::namespace(TEAM).create(&hub.ocm).await.unwrap();
     let made = projected(TEAM, "c1")
-        .status("accessProviders", theirs)
         .condition("TheirsToo", "True", "Theirs", "kept")
         .status("properties", json!([{ "name": "kept", "value": "too" }]));
     made.create(&hub.ocm).await.unwrap();
+    // Without a merge patch, which would drop the nulls.
+    let api = made.api(&hub.ocm);
+    let mut whole = api.get("c1").await.unwrap();
+    whole.data["status"]["accessProviders"] = theirs;
+    api.replace_status("c1", &PostParams::default(), &whole).await.unwrap();
     let before = world::get(&hub.ocm, &made).await.unwrap();
+    let extension = &provider(&before, "zzz")["cluster"]["extensions"][0]["extension"];
+    assert!(extension["nothing"].is_null() && extension.as_object().unwrap().len() == 2, "{before:#}");
     assert_eq!(provider(&before, "aaa")["cluster"]["region"]["name"], "eu", "the field is served");
     let addons = provisioner(&hub, &["--ca-overlap=0"]).await;
 

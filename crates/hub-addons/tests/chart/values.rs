@@ -95,7 +95,7 @@ async fn unknown_keys_and_bad_values_are_refused() {
 /// A template checks what only the combination of values shows.
 #[tokio::test]
 async fn values_that_contradict_each_other_are_explained() {
-    let cases: [(&[&str], &str); 23] = [
+    let cases: [(&[&str], &str); 24] = [
         (&["policies.enabled=false"], "credential rights needs policies.enabled"),
         (&["policies.validationActions={Warn,Audit}"], "credential rights needs policies.enabled"),
         (&["consumerAccess.enabled=true", "policies.enabled=false"], "needs policies.enabled"),
@@ -155,6 +155,7 @@ async fn values_that_contradict_each_other_are_explained() {
         // As values were called before.
         (&["replicas=3"], "write replicaCount"),
         (&["consumers.app.namespace=a"], "create ClusterAccess objects"),
+        (&["consumers[0].namespace=a"], "create ClusterAccess objects"),
     ];
     for (values, words) in cases {
         let told = refusal(helm(), &["template", "it"], values).await;
