@@ -11,9 +11,6 @@ use serde_json::json;
 use super::shown::{profile, sees};
 use super::{Addons, Hub, rights, user, world};
 
-/// Labels that the shared projector propagates.
-pub const PROPAGATED: &str = "--propagate-labels=region,team.example.com/*";
-
 /// The hub and the program of all tests of a file.
 pub struct Shared {
     pub hub: Hub,
@@ -33,7 +30,7 @@ pub async fn stage(flavour: Flavour) -> Stage {
     let (shared, ocm) = share(&SHARED[flavour as usize], move || async move {
         let builder = LocalHub::builder().without_controller_manager().flavour(flavour);
         let hub = Hub::start(builder, rights::projector()).await;
-        let addons = hub.projector(&[PROPAGATED]).await;
+        let addons = hub.projector(&[]).await;
         (hub, addons)
     })
     .await;

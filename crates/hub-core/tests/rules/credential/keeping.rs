@@ -470,12 +470,3 @@ fn a_recreated_account_gets_a_copy_of_its_own_token() {
     );
     assert_ne!(account_uid("c1", "kueue"), "another");
 }
-
-#[test]
-fn a_copy_deleted_by_hand_is_made_again() {
-    let mut world = World::settled_scene();
-    let data = world.secret(&scene_key())["data"].clone();
-    world.remove(&scene_key());
-    world.settle();
-    assert_eq!(world.secret(&scene_key())["data"], data);
-}
