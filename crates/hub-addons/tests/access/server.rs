@@ -1,8 +1,6 @@
 //! The published server, with a real TLS server: an anchor with whose certificate it serves is not withdrawn, and what
 //! clients would find is visible.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 

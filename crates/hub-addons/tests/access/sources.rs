@@ -1,7 +1,5 @@
 //! The other sources of entries: a proxy that the administrator configures, and the cluster's own API server.
 
-#![cfg(test)]
-
 use crate::support::proxy::{
     self, Authority, HOME, NAME, TEAM, anchors_of, entry, has_entry, has_written, install, project,
     projected, publishes, requests_of, state,
@@ -39,16 +37,22 @@ async fn shows_static(hub: &Hub, cluster: &str, authorities: &[&Authority]) {
     .await;
 }
 
-async fn a_static_source(holder: &dyn Fn(&str) -> ocm::Object, resource: &str, reference: &str) {
+#[tokio::test]
+async fn a_proxy_that_is_named_is_trusted_by_a_config_map() {
     let builder = LocalHub::builder().without_controller_manager();
-    let hub = Hub::start(builder, rules(resource, "front")).await;
+    let hub = Hub::start(builder, rules("configmaps", "front")).await;
+    let holder = |text: &str| {
+        ocm::Object::new(("", "v1", "ConfigMap"), "configmaps", Some(HOME), "front")
+            .field("data", json!({ "bundle.pem": text }))
+    };
     let (a, b) = (Authority::new("a"), Authority::new("b"));
     ocm::namespace(HOME).create(&hub.ocm).await.unwrap();
     holder(&a.pem()).create(&hub.ocm).await.unwrap();
     // Neither a configuration nor an addon is needed.
     project(&hub, &["c1", "c2"]).await;
     let mark = hub.audit().mark().await.unwrap();
-    let arguments = [proxy::ALONE, SERVER, reference, "--ca-overlap=6s"];
+    let arguments =
+        [proxy::ALONE, SERVER, "--access-provider-ca=configmap/proxy/front/bundle.pem", "--ca-overlap=6s"];
     let addons = Addons::start(&hub, &arguments).await;
     for cluster in ["c1", "c2"] {
         shows_static(&hub, cluster, &[&a]).await;
@@ -68,24 +72,6 @@ async fn a_static_source(holder: &dyn Fn(&str) -> ocm::Object, resource: &str, r
     has_written(&addons, 6).await;
     let requests = requests_of(user(), &hub.audit().since(&mark).await.unwrap());
     assert_eq!(requests.count(|request| request.code == 403), 0, "{requests}");
-}
-
-#[tokio::test]
-async fn a_proxy_that_is_named_is_trusted_by_a_config_map() {
-    let holder = |text: &str| {
-        ocm::Object::new(("", "v1", "ConfigMap"), "configmaps", Some(HOME), "front")
-            .field("data", json!({ "bundle.pem": text }))
-    };
-    a_static_source(&holder, "configmaps", "--access-provider-ca=configmap/proxy/front/bundle.pem").await;
-}
-
-#[tokio::test]
-async fn a_proxy_that_is_named_is_trusted_by_a_secret() {
-    let holder = |text: &str| {
-        ocm::Object::new(("", "v1", "Secret"), "secrets", Some(HOME), "front")
-            .field("stringData", json!({ "bundle.pem": text }))
-    };
-    a_static_source(&holder, "secrets", "--access-provider-ca=secret/proxy/front/bundle.pem").await;
 }
 
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! Several concurrent writers of the same status: no write of any of them is lost.
 
-#![cfg(test)]
-
 use std::cell::Cell;
 
 use crate::support::flavours::on_each_flavour;
@@ -11,11 +9,11 @@ use crate::support::proxy::{
 use crate::support::shown::provider;
 use crate::support::{Hub, SOON, world};
 use futures::future::{join, join_all};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use local_hub::{Flavour, eventually};
 use serde_json::{Value, json};
 
-on_each_flavour!(nothing_is_lost_between_three_writers, nulls_in_the_entries_of_others_survive_our_writes);
+on_each_flavour!(nothing_is_lost_between_three_writers);
 
 /// Several, since a profile that has been written ten times in a row is written every two seconds.
 const CLUSTERS: [&str; 5] = ["c1", "c2", "c3", "c4", "c5"];
@@ -139,30 +137,4 @@ async fn nothing_is_lost_between_three_writers(lists: Flavour) {
     let written = f64::from(u32::try_from(CHANGES * CLUSTERS.len()).unwrap());
     assert!(addons.metric(proxy::WRITTEN).await >= Some(written));
     addons.measures("hub_addons_findings_reported_total{reason=\"WriteRefused\"}", 0.0).await;
-}
-
-async fn nulls_in_the_entries_of_others_survive_our_writes(lists: Flavour) {
-    let hub = hub(lists).await;
-    let [first, second] = ["first", "second"].map(Authority::new);
-    install(&hub, &first, &["c1"]).await;
-    let extension = json!({ "a": null, "b": [null, { "c": null }], "d": { "e": null } });
-    let theirs = json!({ "name": "rival", "cluster": {
-        "server": "https://rival.example", "extensions": [{ "name": "rival", "extension": extension }],
-    } });
-    project(&hub, &["c1"]).await;
-    let api = projected(TEAM, "c1").api(&hub.ocm);
-    // Without a merge patch, which would drop the nulls.
-    let mut whole = api.get("c1").await.unwrap();
-    whole.data["status"]["accessProviders"] = json!([theirs]);
-    api.replace_status("c1", &PostParams::default(), &whole).await.unwrap();
-    let _addons = provisioner(&hub, &["--ca-overlap=0"]).await;
-    for authority in [&first, &second] {
-        serving(HOME, &authority.chain()).update(&hub.ocm).await.unwrap();
-        let shown = publishes(&hub, "c1", HOME, &[authority]).await;
-        assert_eq!(*provider(&shown, "rival"), theirs);
-    }
-    // The nulls also stay when our entry is withdrawn.
-    world::delete(&hub.ocm, &proxy::addon("c1")).await;
-    let shown = proxy::publishes_nothing(&hub, "c1").await;
-    assert_eq!(*provider(&shown, "rival"), theirs);
 }

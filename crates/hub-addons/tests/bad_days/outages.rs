@@ -1,7 +1,5 @@
 //! Kills and stops the API server and etcd, and restores etcd, while users and agents change the hub.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::time::Duration;
 
 use local_hub::LocalHub;

@@ -6,4 +6,3 @@
 mod support;
 
 mod one_process;
-mod two_processes;

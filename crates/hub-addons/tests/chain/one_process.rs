@@ -1,8 +1,6 @@
 //! An application and its clusters, with every controller in one process: what it can access, what it is refused, and
 //! what revokes its access.
 
-#![cfg(test)]
-
 use crate::support::chain::{
     Application, CLUSTERS, LOST, UNAUTHORIZED, fails, in_one_process, lists, locked_out,
 };
@@ -122,7 +120,7 @@ async fn the_library_of_cluster_inventory_api_reaches_what_is_granted_and_outliv
 async fn an_application_whose_binding_is_deleted_is_locked_out_and_its_neighbour_is_not() {
     let stage = in_one_process().await;
     // One account for two namespaces.
-    stage.account("shared", Some("leaves,stays")).await;
+    stage.account("shared", "leaves,stays").await;
     let leaves = stage.application("leaves", "shared").await;
     let stays = stage.application("stays", "shared").await;
     let binding = stage.bind("leaves", &CLUSTERS).await;

@@ -1,8 +1,6 @@
 //! Who may declare which access: the policy on ClusterAccess objects, the roles of the chart for people, and what `view`,
 //! `edit` and `admin` contain. Every request but those that prepare is a dry run.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::ListParams;
 use kube::{Api, Client};

@@ -1,8 +1,6 @@
 //! Permissions of consumers as ClusterPermissions: what is maintained, with which permissions, and what a process with
 //! these permissions cannot do.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};

@@ -1,12 +1,6 @@
 //! Access that a ClusterAccess declares: what is maintained for it, with which permissions, and what a process with these
 //! permissions cannot do.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use local_hub::ocm::{self, ManagedCluster, Object, ServiceAccountToken};

@@ -1,12 +1,6 @@
 //! `deploy/examples`: the programs accept them, their names match, and on a real hub they produce the copies that an
 //! application's plugin requests.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;

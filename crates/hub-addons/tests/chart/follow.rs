@@ -1,8 +1,6 @@
 //! The Role of an application: it names exactly the copies that its namespace is granted, loses names when grants end, and is
 //! bound to the ServiceAccounts of its ClusterAccess alone.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use local_hub::ocm::{self, ManagedCluster, Object};
@@ -10,14 +8,13 @@ use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::consumers::{allowed, declare, refused};
-use crate::support::chart::{Attempt, install, start, start_all, user};
+use crate::support::chart::{Attempt, install, start_all, user};
 use crate::support::credentials::{copied, narrow, token};
 use crate::support::shown::sees;
-use crate::support::world::{self, get, merge, told};
+use crate::support::world::{self, get, merge};
 use crate::support::{Hub, SOON};
 
 const ENABLED: &str = "consumerAccess.enabled=true";
-const FOREIGN: &str = "hub_addons_findings{reason=\"ForeignRole\"}";
 
 fn rbac(kind: &'static str, resource: &'static str, name: &str) -> Object {
     Object::new(("rbac.authorization.k8s.io", "v1", kind), resource, Some("team"), name)
@@ -161,27 +158,6 @@ async fn a_role_names_what_is_granted_as_it_changes() {
     for process in running {
         process.stop().await;
     }
-}
-
-#[tokio::test]
-async fn a_role_of_another_owner_is_reported_and_left_alone() {
-    let hub = hub(&[]).await;
-    role().field("rules", rules_of(&["mine"])).create(&hub.ocm).await.unwrap();
-    let before = version(&hub).await;
-    joins(&hub, "c1").await;
-    ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
-    let addons = start(&hub, "profiles").await;
-    addons.works().await;
-    told(&hub.ocm, &role(), "ForeignRole").await;
-    addons.measures(FOREIGN, 1.0).await;
-    // Another cluster would change the Role, and the projector has already reacted to the cluster.
-    joins(&hub, "c2").await;
-    sees(&hub.ocm, "team", &["c1", "c2"]).await;
-    assert_eq!(version(&hub).await, before);
-    world::delete(&hub.ocm, &role()).await;
-    names(&hub, &["c1-app", "c2-app"]).await;
-    addons.measures(FOREIGN, 0.0).await;
-    addons.stop().await;
 }
 
 #[tokio::test]

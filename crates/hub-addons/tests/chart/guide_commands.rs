@@ -1,7 +1,5 @@
 //! `docs`: the commands of a guide, run on a hub in the order of the guide.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::collections::BTreeSet;
 use std::fs;
 

@@ -1,7 +1,5 @@
 //! `helm test`: its Pod fails if a controller does not work. No node runs Pods here, so this test runs its container.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;

@@ -1,13 +1,6 @@
 //! The chart on different hubs: on `OpenShift`, with Argo CD, which renders without access to the hub, where addons are
 //! installed later, and where others manage permissions and ServiceAccounts.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
-use std::collections::BTreeSet;
 use std::fs;
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -17,7 +10,8 @@ use local_hub::{Flavour, LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::{
-    Attempt, MASTERS, NAMESPACE, REGISTRY, RELEASE, chart, helm, in_force, install, run, start_all, user,
+    Attempt, MASTERS, NAMESPACE, REGISTRY, RELEASE, chart, helm, in_force, install, of_kind, render,
+    rendered, run, start_all, user,
 };
 use crate::support::command::{Ended, hub_addons};
 use crate::support::proxy::{self, Authority, NAME, TEAM};
@@ -27,16 +21,6 @@ use crate::support::{Hub, SOON};
 
 const CRD: &str = "clusterprofiles.multicluster.x-k8s.io";
 const OPENSHIFT: &str = "--api-versions=security.openshift.io/v1";
-
-/// What the chart renders, as helm's arguments say, without a hub.
-async fn render(arguments: &[&str]) -> Vec<Value> {
-    let chart = chart().display().to_string();
-    let (namespace, version) = (format!("--namespace={NAMESPACE}"), "--kube-version=1.36.3");
-    let fixed = ["template", RELEASE, &chart, &namespace, "--skip-tests", version, REGISTRY];
-    let ended = run(helm(), None, &[&fixed, arguments].concat()).await;
-    assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
-    serde_saphyr::from_multiple(&ended.stdout).unwrap()
-}
 
 #[tokio::test]
 async fn a_parent_chart_sets_the_registry_for_all_of_its_charts() {
@@ -82,7 +66,7 @@ async fn the_network_policy_permits_dns_where_hubs_have_it() {
 }
 
 #[tokio::test]
-async fn on_advanced_cluster_management_the_ca_is_that_of_openshift_and_own_identity_is_refused() {
+async fn on_advanced_cluster_management_the_ca_is_that_of_openshift() {
     let acm = format!("--values={}", chart().join("values-acm.yaml").display());
     let rendered = serde_json::to_string(&render(&[&acm]).await).unwrap();
     for text in [
@@ -92,25 +76,6 @@ async fn on_advanced_cluster_management_the_ca_is_that_of_openshift_and_own_iden
         assert!(rendered.contains(text), "{text}");
     }
     assert!(!rendered.contains("cluster-proxy-user-serving-cert"), "no permission to read the private key");
-    let refused =
-        refusal(&["userServer.enabled=true", "accessProvider.clusterProxy.namespace=multicluster-engine"])
-            .await;
-    assert!(refused.contains("enableKubeApiProxy=false"), "{refused}");
-}
-
-/// What the chart says of values that contradict each other.
-async fn refusal(values: &[&str]) -> String {
-    let chart = chart().display().to_string();
-    let sets = values.iter().map(|value| format!("--set={value}"));
-    let arguments: Vec<String> =
-        ["template", RELEASE, &chart, REGISTRY].map(str::to_owned).into_iter().chain(sets).collect();
-    let ended = run(helm(), None, &arguments).await;
-    assert_ne!(ended.code, Some(0), "{values:?} render");
-    ended.stderr
-}
-
-fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
-    objects.iter().filter(|object| object["kind"] == kind).collect()
 }
 
 /// The Pods that Deployments make.
@@ -244,8 +209,6 @@ async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
     }
     for pod in pods(&objects) {
         let container = &pod["containers"][0];
-        assert_eq!(container["startupProbe"]["failureThreshold"], 30);
-        assert_eq!(container["startupProbe"]["httpGet"]["path"], "/livez");
         assert_eq!(pod["securityContext"]["fsGroupChangePolicy"], "OnRootMismatch");
         assert_eq!(pod["dnsConfig"], json!({ "options": [{ "name": "ndots", "value": "1" }] }));
         let volumes: Vec<_> = pod["volumes"]
@@ -267,7 +230,6 @@ async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
         assert!(arguments.contains(&json!(directory)) && arguments.contains(&json!("--metrics-secure=true")));
     }
     for budget in of_kind(&objects, "PodDisruptionBudget") {
-        assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow");
         assert_eq!(budget["spec"]["maxUnavailable"], 2);
     }
     // OpenShift's user-workload monitoring refuses what names a file of Prometheus.
@@ -281,70 +243,8 @@ async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
         (&endpoint["scheme"], &endpoint["tlsConfig"]["serverName"]),
         (&json!("https"), &json!("hub-addons.addons.svc"))
     );
-
-    // A place where nothing is shown to go is a place where anything could.
-    let policy = &of_kind(&objects, "NetworkPolicy")[0]["spec"];
-    assert_eq!(policy["policyTypes"], json!(["Ingress", "Egress"]));
-    let [dns, hub] = &policy["egress"].as_array().unwrap()[..] else { panic!("{policy}") };
-    let ports = |rule: &Value| {
-        rule["ports"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|it| it["port"].as_u64().unwrap())
-            .collect::<BTreeSet<_>>()
-    };
-    assert_eq!(ports(dns), [53].into());
-    assert_eq!(dns["to"].as_array().unwrap().len(), 3);
-    assert_eq!(ports(hub), [443, 6443].into());
-}
-
-#[tokio::test]
-async fn values_that_contradict_each_other_are_explained() {
-    for (values, words) in [
-        (&["policies.enabled=false"][..], "credential rights needs policies.enabled"),
-        (&["policies.validationActions={Warn,Audit}"], "credential rights needs policies.enabled"),
-        (&["consumerAccess.enabled=true", "policies.enabled=false"], "needs policies.enabled"),
-        (
-            &["consumerAccess.enabled=true", "credentials.secretAccess=cluster"],
-            "consumerAccess.enabled needs credentials.secretAccess=granted",
-        ),
-        (&["featureGates.clusterProfileConsumers=true"], "write consumerAccess.enabled"),
-        (&["serviceAccount.create=false", "serviceAccount.annotations.a=b"], "annotate yours"),
-        (&["image.registry="], "set image.registry to its name"),
-        (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
-        (
-            &["leaderElection=false", "replicaCount=1", "updateStrategy.type=RollingUpdate"],
-            "with leaderElection=false set updateStrategy.type=Recreate",
-        ),
-        (&["updateStrategy.type=Recreate", "updateStrategy.rollingUpdate.maxSurge=1"], "choose one"),
-        (&["metrics.secure.certificateSecret=a"], "metrics would be served without TLS"),
-        (&["extraVolumes[0].name=hub-access"], "the volume hub-access exists already"),
-        (
-            &["extraVolumeMounts[0].name=a", "extraVolumeMounts[0].mountPath=/a"],
-            "which is not in extraVolumes",
-        ),
-        // As values were called before.
-        (&["replicas=3"], "write replicaCount"),
-        (&["consumers.app.namespace=a"], "create ClusterAccess objects"),
-        // What is misspelt, or of another kind.
-        (&["updateStrategy.maxSurge=1"], "'maxSurge' not allowed"),
-        (&["podSecurityContext.runAsUsr=1"], "'runAsUsr' not allowed"),
-        (&["containerSecurityContext.capabilities.drop=ALL"], "/containerSecurityContext/capabilities/drop"),
-        (&["openshift.adaptSecurityContexts=maybe"], "/openshift/adaptSecurityContexts"),
-        (&["rbac.creat=false"], "'creat' not allowed"),
-        (&["serviceAccount.nam=a"], "'nam' not allowed"),
-        (&["extraVolumes[0].emptyDir.a=b"], "missing property 'name'"),
-        (&["extraVolumeMounts[0].path=a"], "'path' not allowed"),
-        (&["metrics.secure.enable=true"], "'enable' not allowed"),
-        (&["metrics.tls=true"], "'tls' not allowed"),
-        (&["monitoring.prometheusRule.runbookUrl=wiki"], "/monitoring/prometheusRule/runbookUrl"),
-        (&["networkPolicy.dnsPorts={}"], "/networkPolicy/dnsPorts"),
-        (&["networkPolicy.dns=true"], "'dns' not allowed"),
-    ] {
-        let told = refusal(values).await;
-        assert!(told.contains(words), "{values:?}: {told}");
-    }
+    let dns = &of_kind(&objects, "NetworkPolicy")[0]["spec"]["egress"][0];
+    assert!(dns["ports"].as_array().unwrap().iter().all(|it| it["port"] == 53), "{dns}");
 }
 
 /// YAML takes `1e5` for a number where it is not quoted.
@@ -407,13 +307,8 @@ fn crd() -> Object {
 /// Renders without a hub, as Argo CD does, and applies what is rendered.
 async fn apply_rendered(hub: &Hub, arguments: &[&str]) {
     world::ensure_namespace(&hub.ocm, NAMESPACE).await;
-    let chart = chart().display().to_string();
-    let (namespace, version) = (format!("--namespace={NAMESPACE}"), "--kube-version=1.36.3");
-    let fixed = ["template", RELEASE, &chart, &namespace, "--skip-tests", version, REGISTRY];
-    let ended = run(helm(), None, &[&fixed, arguments].concat()).await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let file = hub.directory().join("rendered.yaml");
-    fs::write(&file, ended.stdout).unwrap();
+    fs::write(&file, rendered(RELEASE, NAMESPACE, arguments).await).unwrap();
     let output = hub.kubectl(&["apply", "--filename", file.to_str().unwrap()]).await.unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && errors.is_empty(), "{errors}");

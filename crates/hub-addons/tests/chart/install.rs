@@ -1,13 +1,11 @@
 //! Install, upgrade and uninstall by helm on a real hub: what is created, what stays, the notes, and what is refused
 //! before anything is applied.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::collections::BTreeMap;
 
 use crate::support::chart::{
-    NAMESPACE, REGISTRY, RELEASE, chart, helm, helm3, install, install_arguments, install_by, repository,
-    role_binding, run, start_all,
+    NAMESPACE, RELEASE, chart, helm, helm3, install, install_arguments, install_by, repository, role_binding,
+    run, start_all,
 };
 use crate::support::credentials::{copied, token};
 use crate::support::proxy::configuration;
@@ -442,22 +440,4 @@ async fn a_namespace_that_is_missing_is_reported_before_anything_is_applied() {
         let refusal = refused(&hub, values).await;
         assert!(refusal.contains(words), "{values:?}: {refusal}");
     }
-}
-
-#[tokio::test]
-async fn a_misspelt_gate_is_reported_before_anything_is_applied() {
-    let hub = hub().await;
-    let chart = chart().display().to_string();
-    for helm in [helm(), helm3()] {
-        for mode in ["--dry-run=client", "--dry-run=server", "--create-namespace"] {
-            let set = "--set=featureGates.ClusterProfileCredSyncer=true";
-            let arguments =
-                ["install", RELEASE, &chart, "--namespace", NAMESPACE, mode, REGISTRY, set, "--set", PROXY];
-            let told = run(helm, Some(&hub.hub), &arguments).await;
-            assert_ne!(told.code, Some(0), "{}", told.stdout);
-            let right = "value must be 'write featureGates.clusterProfileCredSyncer'";
-            assert!(told.stderr.contains(right), "{mode}: {}", told.stderr);
-        }
-    }
-    assert_eq!(of_the_release(&hub).await, BTreeMap::new());
 }

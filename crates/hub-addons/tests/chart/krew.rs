@@ -1,12 +1,6 @@
 //! `hack/cli.sh`: the archives of kubectl-clusterprofile and the manifest for krew, which krew itself installs from. The
 //! programs of other platforms are stand-ins here; the script builds them on demand.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

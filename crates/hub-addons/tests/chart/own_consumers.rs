@@ -1,8 +1,6 @@
 //! Applications with an identity of their own: what they are given, and what a process with the permissions of consumer
 //! access cannot give to the user server.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};

@@ -1,11 +1,5 @@
 //! `pluginInjection`: the policies that mount `cp-creds` into Pods that ask for it by annotation.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::fs;
 
 use hub_api::labels::MOUNT_PLUGIN;

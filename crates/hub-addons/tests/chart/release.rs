@@ -1,12 +1,6 @@
 //! `hack/release.sh`: one folder with everything that a release publishes. The images are small ones built here;
 //! `hack/check-image.sh` checks the contents of real ones.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

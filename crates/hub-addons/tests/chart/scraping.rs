@@ -1,11 +1,5 @@
 //! Metrics over TLS: the hub authorizes clients.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use kube::config::AuthInfo;
 use kube::{Client, Config};
 use local_hub::ocm::{self, Object};

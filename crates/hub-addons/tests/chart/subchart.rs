@@ -1,7 +1,5 @@
 //! The chart as one that another chart depends on.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::collections::BTreeSet;
 use std::path::Path;
 

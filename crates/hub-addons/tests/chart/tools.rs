@@ -1,7 +1,5 @@
 //! Stand-ins for the tools that install what the scripts in `hack` build with: they record how they are called.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;

@@ -1,8 +1,6 @@
 //! `helm uninstall`: its hook fails while access is declared or accounts are left. No Job runs here, so this test runs its
 //! container.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use kube::api::{Patch, PatchParams};

@@ -1,7 +1,5 @@
 //! The user server as the chart installs it: it serves with a certificate that others maintain, or that it issues itself.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;

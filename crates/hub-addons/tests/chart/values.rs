@@ -1,7 +1,5 @@
 //! The chart's values: misspelt or contradictory ones are refused with an explanation before anything is applied.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -46,70 +44,66 @@ async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
     }
 }
 
+/// Of the keys that the schema does not know, one: `the_schema_closes_every_object` is about the others.
 #[tokio::test]
-async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
-    let cases: [(&[&str], &str); 53] = [
-        (&["replica=3"], "'replica' not allowed"),
-        (&["featureGate.clusterProfile=true"], "write featureGates'"),
-        (&["featureGates.clusterProfile=yes"], "got string, want boolean"),
-        (&["clusterManagerName=a b"], "/clusterManagerName"),
-        (&["clusterManagerName="], "/clusterManagerName"),
-        (&["computeBound=1"], "/computeBound"),
-        (&["propagateLabels={*}"], "/propagateLabels/0"),
-        (&["propagateClaims={a*b*}"], "/propagateClaims/0"),
-        (&["profiles.resources.limit.cpu=1"], "'limit' not allowed"),
-        (&["resources.limits.memroy=1Gi"], "'memroy' not allowed"),
-        (&["resources.limits.memory=1GB"], "/resources/limits/memory"),
-        (&["credentials.secretAccess=all"], "'granted', 'cluster'"),
-        (&["credentials.requireSyncNamespace=true"], "'requireSyncNamespace' not allowed"),
-        (&["accessProvider.caOverlap=10"], "/accessProvider/caOverlap"),
-        (&["accessProvider.clusterProxy.namespaces=a"], "'namespaces' not allowed"),
-        (&["accessProvider.static.server=http://a/{cluster}"], "/accessProvider/static/server"),
-        (&["accessProvider.static.ca=Secret/a/b/c"], "/accessProvider/static/ca"),
-        (&["consumerAccess.permissions=Role"], "'ManifestWork', 'ClusterPermission'"),
-        (&["consumerAccess.withdraw=true"], "'withdraw' not allowed"),
-        (&["crds.enabled=maybe"], "/crds/enabled"),
-        (&["consumerAccess.enabled=maybe"], "/consumerAccess/enabled"),
-        (&["crds.clusterProfileLists=set"], "'map', 'atomic', 'v1alpha2'"),
-        (&["policies.enable=false"], "'enable' not allowed"),
-        (&["policies.validationActions={Refuse}"], "'Deny', 'Warn', 'Audit'"),
-        (&["policies.validationActions={}"], "/policies/validationActions"),
-        (&["policies.protectClusterSets.users={a}"], "'users' not allowed"),
-        (&["policies.clusterManagers.users[0]=a'b"], "/policies/clusterManagers/users/0"),
-        (&["policies.clusterManagers.serviceAccounts[0].name=a"], "missing property 'namespace'"),
-        (&["credentials.protectedNamespaces={Kube}"], "/credentials/protectedNamespaces/0"),
-        (&["image.digest=sha256:abc"], "/image/digest"),
-        (&["image.pullPolicy=always"], "'Always', 'IfNotPresent', 'Never'"),
-        (&["image.name=a"], "'name' not allowed"),
-        (&["imagePullSecrets={A_b}"], "/imagePullSecrets/0"),
-        (&["replicaCount=-1"], "/replicaCount"),
-        (&["log.format=xml"], "'text', 'json'"),
-        (&["log.levle=debug"], "'levle' not allowed"),
-        (&["podDisruptionBudget.maxUnavailabl=1"], "'maxUnavailabl' not allowed"),
-        (&["podLabels.a=b c"], "/podLabels/a"),
-        (&["extraArgs={debug}"], "/extraArgs/0"),
-        (&["extraEnv[0].value=a"], "missing property 'name'"),
-        (&["networkPolicy.apiServerCidrs={10.0.0.1}"], "/networkPolicy/apiServerCidrs/0"),
-        (&["monitoring.serviceMonitor.enable=true"], "'enable' not allowed"),
-        (&["nameOverride=A"], "/nameOverride"),
-        // A template checks what only the combination of values shows.
-        (&["userServer.enabled=true", "userServer.ca=secret/a/b"], "without userServer.certificateSecret"),
+async fn unknown_keys_and_bad_values_are_refused() {
+    for (value, words) in [
+        ("replica=3", "'replica' not allowed"),
+        ("featureGate.clusterProfile=true", "write featureGates'"),
+        ("featureGates.clusterProfile=yes", "got string, want boolean"),
+        ("clusterManagerName=a b", "/clusterManagerName"),
+        ("clusterManagerName=", "/clusterManagerName"),
+        ("computeBound=1", "/computeBound"),
+        ("propagateLabels={*}", "/propagateLabels/0"),
+        ("propagateClaims={a*b*}", "/propagateClaims/0"),
+        ("resources.limits.memory=1GB", "/resources/limits/memory"),
+        ("credentials.secretAccess=all", "'granted', 'cluster'"),
+        ("accessProvider.caOverlap=10", "/accessProvider/caOverlap"),
+        ("accessProvider.static.server=http://a/{cluster}", "/accessProvider/static/server"),
+        ("accessProvider.static.ca=Secret/a/b/c", "/accessProvider/static/ca"),
+        ("consumerAccess.permissions=Role", "'ManifestWork', 'ClusterPermission'"),
+        ("crds.enabled=maybe", "/crds/enabled"),
+        ("consumerAccess.enabled=maybe", "/consumerAccess/enabled"),
+        ("crds.clusterProfileLists=set", "'map', 'atomic', 'v1alpha2'"),
+        ("policies.validationActions={Refuse}", "'Deny', 'Warn', 'Audit'"),
+        ("policies.validationActions={}", "/policies/validationActions"),
+        ("policies.clusterManagers.users[0]=a'b", "/policies/clusterManagers/users/0"),
+        ("policies.clusterManagers.serviceAccounts[0].name=a", "missing property 'namespace'"),
+        ("credentials.protectedNamespaces={Kube}", "/credentials/protectedNamespaces/0"),
+        ("image.digest=sha256:abc", "/image/digest"),
+        ("image.pullPolicy=always", "'Always', 'IfNotPresent', 'Never'"),
+        ("imagePullSecrets={A_b}", "/imagePullSecrets/0"),
+        ("replicaCount=-1", "/replicaCount"),
+        ("log.format=xml", "'text', 'json'"),
+        ("podLabels.a=b c", "/podLabels/a"),
+        ("extraArgs={debug}", "/extraArgs/0"),
+        ("extraEnv[0].value=a", "missing property 'name'"),
+        ("extraVolumes[0].emptyDir.a=b", "missing property 'name'"),
+        ("networkPolicy.apiServerCidrs={10.0.0.1}", "/networkPolicy/apiServerCidrs/0"),
+        ("networkPolicy.dnsPorts={}", "/networkPolicy/dnsPorts"),
+        ("nameOverride=A", "/nameOverride"),
+        ("userServer.ca=configmap/a", "/userServer/ca"),
+        ("containerSecurityContext.capabilities.drop=ALL", "/containerSecurityContext/capabilities/drop"),
+        ("openshift.adaptSecurityContexts=maybe", "/openshift/adaptSecurityContexts"),
+        ("monitoring.prometheusRule.runbookUrl=wiki", "/monitoring/prometheusRule/runbookUrl"),
+    ] {
+        let told = refusal(helm(), &["template", "it"], &[value]).await;
+        assert!(told.contains(words), "{value:?}: {told}");
+    }
+}
+
+/// A template checks what only the combination of values shows.
+#[tokio::test]
+async fn values_that_contradict_each_other_are_explained() {
+    let cases: [(&[&str], &str); 24] = [
+        (&["policies.enabled=false"], "credential rights needs policies.enabled"),
+        (&["policies.validationActions={Warn,Audit}"], "credential rights needs policies.enabled"),
+        (&["consumerAccess.enabled=true", "policies.enabled=false"], "needs policies.enabled"),
         (
-            &["userServer.enabled=true", "accessProvider.name=open-cluster-management-own-identity"],
-            "two access providers need two names",
+            &["consumerAccess.enabled=true", "credentials.secretAccess=cluster"],
+            "consumerAccess.enabled needs credentials.secretAccess=granted",
         ),
-        (&["userServer.ca=configmap/a"], "/userServer/ca"),
-        (&["userServer.certificates=a"], "'certificates' not allowed"),
-        (&["extraArgs={--log-level=debug}"], "extraArgs: the chart sets --log-level already"),
-        (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
-        (&["accessProvider.static.server=https://a/{cluster}"], "both accessProvider.static.server and"),
-        (
-            &[
-                "featureGates.clusterProfileDirectAccessProvider=true",
-                "accessProvider.name=open-cluster-management-direct",
-            ],
-            "two access providers need two names",
-        ),
+        (&["featureGates.clusterProfileConsumers=true"], "write consumerAccess.enabled"),
         (
             &[
                 "featureGates.clusterProfile=false",
@@ -118,6 +112,8 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
             ],
             "every feature gate is disabled",
         ),
+        (&["serviceAccount.create=false", "serviceAccount.annotations.a=b"], "annotate yours"),
+        (&["image.registry="], "set image.registry to its name"),
         (
             &[
                 "image.tag=v9",
@@ -125,6 +121,41 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
             ],
             "image.tag would have no effect beside image.digest",
         ),
+        (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
+        (
+            &["leaderElection=false", "replicaCount=1", "updateStrategy.type=RollingUpdate"],
+            "with leaderElection=false set updateStrategy.type=Recreate",
+        ),
+        (&["updateStrategy.type=Recreate", "updateStrategy.rollingUpdate.maxSurge=1"], "choose one"),
+        (&["metrics.secure.certificateSecret=a"], "metrics would be served without TLS"),
+        (&["extraArgs={--log-level=debug}"], "extraArgs: the chart sets --log-level already"),
+        (&["extraVolumes[0].name=hub-access"], "the volume hub-access exists already"),
+        (
+            &["extraVolumeMounts[0].name=a", "extraVolumeMounts[0].mountPath=/a"],
+            "which is not in extraVolumes",
+        ),
+        (&["userServer.enabled=true", "userServer.ca=secret/a/b"], "without userServer.certificateSecret"),
+        // On Advanced Cluster Management.
+        (
+            &["userServer.enabled=true", "accessProvider.clusterProxy.namespace=multicluster-engine"],
+            "enableKubeApiProxy=false",
+        ),
+        (&["accessProvider.static.server=https://a/{cluster}"], "both accessProvider.static.server and"),
+        (
+            &["userServer.enabled=true", "accessProvider.name=open-cluster-management-own-identity"],
+            "two access providers need two names",
+        ),
+        (
+            &[
+                "featureGates.clusterProfileDirectAccessProvider=true",
+                "accessProvider.name=open-cluster-management-direct",
+            ],
+            "two access providers need two names",
+        ),
+        // As values were called before.
+        (&["replicas=3"], "write replicaCount"),
+        (&["consumers.app.namespace=a"], "create ClusterAccess objects"),
+        (&["consumers[0].namespace=a"], "create ClusterAccess objects"),
     ];
     for (values, words) in cases {
         let told = refusal(helm(), &["template", "it"], values).await;

@@ -1,12 +1,6 @@
 //! The chart installed by helm on a hub, and the program with its Deployments' arguments, permissions and policies:
 //! profiles, access providers and copies are created, updated, repaired and deleted, and no write is refused.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use crate::support::chart::{self, NAMESPACE, RELEASE, in_force, install, refused_writes, start_all};
 use crate::support::credentials::{
     OF_CLUSTER, SYNCED_FROM, content, copied, copy, label, rotated, source, token, withdrawn, withheld,

@@ -1,5 +1,5 @@
-//! Consumer access on real hubs: the accounts of declared consumers, their permissions on the clusters, Kueue's
-//! objects, and the cluster Secrets of Argo CD.
+//! Consumer access on real hubs: the accounts of declared consumers, their permissions on the clusters, and Kueue's
+//! objects.
 
 #![cfg(test)]
 
@@ -7,7 +7,6 @@
 mod support;
 
 mod accounts;
-mod argo_cd;
 mod multikueue;
 
 use kube::Client;

@@ -1,7 +1,5 @@
 //! Where tokens are copied: only where a binding grants the cluster and the account opts in, on a real hub.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use crate::support::credentials::{copied, narrow, secrets, strict_scene, team, token, withdrawn};
 use local_hub::ocm;
 

@@ -1,8 +1,6 @@
 //! The memory of the syncer's process on a real hub full of Secrets: of others, and of a tenant who has filled its namespace
 //! with large ones.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;

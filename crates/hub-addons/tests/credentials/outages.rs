@@ -1,7 +1,5 @@
 //! How the syncer handles unknown state, and an API server or a namespace that is unavailable, on a real hub.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use crate::support::credentials::{cluster, copied, copy, rotated, secrets, token, withdrawn, withheld};
 use crate::support::shown::sees;
 use crate::support::world::{create, delete, get, told};

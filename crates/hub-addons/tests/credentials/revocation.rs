@@ -1,54 +1,34 @@
 //! What causes the deletion of a copy, on a real hub: while the syncer runs and while it does not. Unrelated copies are
 //! not changed.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use crate::support::credentials::{
-    caught_up, copied, copy, hub, label, narrow, profile, scene, source, syncer, team, token, withdrawn,
+    caught_up, copied, copy, hub, label, profile, scene, source, syncer, team, token, withdrawn,
 };
-use crate::support::world::{HOLD, create, delete, get, hold, let_go, told};
+use crate::support::world::{HOLD, create, delete, get, hold, let_go, merge, told};
 use futures::future::join_all;
 use kube::Client;
 use local_hub::Flavour;
 use local_hub::ocm::{self, ManagedCluster, Object, ServiceAccountToken};
 use serde_json::{Value, json};
 
-/// Everything that can end a copy.
+/// What can end a copy, one for each way in which the API server shows it: an object is edited, leaves the selection of
+/// its watch, gets another status, is going, or is gone.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     LabelRemoved,
-    AnnotationNarrowed,
-    AccountDeleted,
-    SourceDeleted,
     SourceUnlabelled,
-    BindingDeleted,
     BindingUnbound,
-    SetReselected,
-    ClusterLeft,
     ClusterDeleting,
-    ClusterDenied,
+    BindingDeleted,
     ProfileDeleted,
 }
 
 use Change::{
-    AccountDeleted, AnnotationNarrowed, BindingDeleted, BindingUnbound, ClusterDeleting, ClusterDenied,
-    ClusterLeft, LabelRemoved, ProfileDeleted, SetReselected, SourceDeleted, SourceUnlabelled,
+    BindingDeleted, BindingUnbound, ClusterDeleting, LabelRemoved, ProfileDeleted, SourceUnlabelled,
 };
 
-const CHANGES: [Change; 12] = [
-    LabelRemoved,
-    AnnotationNarrowed,
-    AccountDeleted,
-    SourceDeleted,
-    SourceUnlabelled,
-    BindingDeleted,
-    BindingUnbound,
-    SetReselected,
-    ClusterLeft,
-    ClusterDeleting,
-    ClusterDenied,
-    ProfileDeleted,
-];
+const CHANGES: [Change; 6] =
+    [LabelRemoved, SourceUnlabelled, BindingUnbound, ClusterDeleting, BindingDeleted, ProfileDeleted];
 
 /// Two namespaces, two sets with the same two clusters, each bound in one of them, and an account in each cluster: four
 /// copies, some of which a change deletes.
@@ -62,10 +42,6 @@ fn set(name: &str, picked: &str) -> Object {
     ocm::selecting_cluster_set(name, &json!({ "matchLabels": { "picked": picked } }))
 }
 
-fn cluster(name: &str, picked: &str) -> ManagedCluster {
-    ManagedCluster::named(name).label("picked", picked)
-}
-
 impl World {
     async fn create(client: &Client, change: Change) -> Self {
         let name = format!("{change:?}").to_lowercase();
@@ -77,7 +53,9 @@ impl World {
             create(client, [ocm::bound(namespace, namespace)]).await;
             ocm::create_all(client, clusters.iter().map(|it| profile(namespace, it))).await.unwrap();
         }
-        ocm::create_all(client, clusters.iter().map(|it| cluster(it, &name))).await.unwrap();
+        ocm::create_all(client, clusters.iter().map(|it| ManagedCluster::named(it).label("picked", &name)))
+            .await
+            .unwrap();
         ocm::create_tokens(client, tokens.clone()).await.unwrap();
         Self { change, namespaces, tokens }
     }
@@ -85,8 +63,8 @@ impl World {
     /// The copies by whether the change deletes them.
     fn copies(&self, goes: bool) -> Vec<(&str, &ServiceAccountToken)> {
         let concerns = |namespace: usize, cluster: usize| match self.change {
-            AnnotationNarrowed | ProfileDeleted => (namespace, cluster) == (0, 0),
-            BindingDeleted | BindingUnbound | SetReselected => namespace == 0,
+            ProfileDeleted => (namespace, cluster) == (0, 0),
+            BindingDeleted | BindingUnbound => namespace == 0,
             _ => cluster == 0,
         };
         let all = [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter();
@@ -117,32 +95,20 @@ impl World {
     async fn make(&self, client: &Client) {
         let (namespace, token) = (&*self.namespaces[0], &self.tokens[0]);
         let account = token.account();
-        let leaving = cluster(account.namespace().unwrap(), "left");
-        let binding = ocm::bound(namespace, namespace);
+        let (cluster, binding) = (account.namespace().unwrap(), ocm::bound(namespace, namespace));
         match self.change {
             LabelRemoved => label(client, token, None).await,
-            AnnotationNarrowed => narrow(client, token, Some(&self.namespaces[1])).await,
-            AccountDeleted => delete(client, &account).await,
-            SourceDeleted => delete(client, &source(token)).await,
             SourceUnlabelled => {
-                let patch = json!({ "metadata": { "labels": null } });
-                crate::support::world::merge(client, &source(token), &patch).await;
+                merge(client, &source(token), &json!({ "metadata": { "labels": null } })).await;
+            }
+            BindingUnbound => ocm::unbound(namespace, namespace).update(client).await.unwrap(),
+            ClusterDeleting => {
+                let cluster: Object = ManagedCluster::named(cluster).into();
+                hold(client, &cluster, HOLD).await;
+                delete(client, &cluster).await;
             }
             BindingDeleted => delete(client, &binding).await,
-            BindingUnbound => ocm::unbound(namespace, namespace).update(client).await.unwrap(),
-            SetReselected => set(namespace, "nobody").update(client).await.unwrap(),
-            ClusterLeft => leaving.update(client).await.unwrap(),
-            ClusterDeleting => {
-                hold(client, &leaving.clone().into(), HOLD).await;
-                delete(client, &leaving.into()).await;
-            }
-            ClusterDenied => {
-                let denied = json!({ "spec": { "hubAcceptsClient": false } });
-                crate::support::world::merge(client, &leaving.into(), &denied).await;
-            }
-            ProfileDeleted => {
-                delete(client, &profile(namespace, account.namespace().unwrap())).await;
-            }
+            ProfileDeleted => delete(client, &profile(namespace, cluster)).await,
         }
     }
 }

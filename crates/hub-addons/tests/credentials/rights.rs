@@ -1,28 +1,19 @@
 //! The syncer with permissions only for the Secrets that it needs, which another process without such permissions
 //! grants.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
+use crate::support::credentials::{SYNCER, copied, token, withdrawn};
 use crate::support::shown::sees;
-use crate::support::{Addons, Hub, SOON, USER, rights, world};
-use k8s_openapi::api::core::v1::Secret;
+use crate::support::{Addons, Hub, USER, rights, world};
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::{ListParams, PostParams};
+use kube::api::PostParams;
 use kube::{Api, Client};
-use local_hub::ocm::ServiceAccountToken;
-use local_hub::{LocalHub, eventually, ocm};
+use local_hub::{LocalHub, ocm};
 use serde_json::{Value, json};
 
 /// The ServiceAccount of the syncer.
 pub const SUBJECT: (&str, &str) = ("addons", "syncer");
-pub const PROFILES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
+const PROFILES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
                         ClusterProfileCredRights=true";
-
-const SYNCER: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false";
 
 /// A role that the syncer's ServiceAccount has or can receive.
 async fn role(client: &Client, name: &str, rules: Value) {
@@ -55,134 +46,39 @@ pub async fn install(hub: &Hub) {
     binding.create(&hub.ocm).await.unwrap();
 }
 
-/// A cluster in a set with its name, with a token.
-async fn cluster_with_token(client: &Client, name: &str, account: &str) {
-    world::create(client, [ocm::cluster_set(name), ocm::ManagedCluster::named(name).in_set(name).into()])
-        .await;
-    ServiceAccountToken::of(name, account).synced().create(client).await.unwrap();
-}
-
-async fn has_copies(client: &Client, namespace: &str, names: &[&str]) {
-    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let ours = ListParams::default().labels("authentication.open-cluster-management.io/synced-from");
-    eventually(&format!("{namespace} has the copies {names:?}"), SOON, async || {
-        let mut found: Vec<String> =
-            api.list(&ours).await.unwrap().into_iter().filter_map(|secret| secret.metadata.name).collect();
-        found.sort();
-        if found == names { Ok(()) } else { Err(format!("{found:?}")) }
-    })
-    .await;
-}
-
-async fn token_names(client: &Client) -> Vec<String> {
-    let role = Api::<ClusterRole>::all(client.clone()).get("hub-addons-tokens").await.unwrap();
-    let rules = role.rules.unwrap_or_default();
-    assert!(rules.len() <= 1, "{rules:?}");
-    // A rule without names applies to all Secrets.
-    rules.into_iter().flat_map(|rule| rule.resource_names.unwrap_or(vec!["*".to_owned()])).collect()
-}
-
-async fn tokens_are(client: &Client, names: &[&str]) {
-    eventually(&format!("the role names {names:?}"), SOON, async || token_names(client).await == names).await;
-}
-
-async fn is_allowed(client: &Client, namespace: &str) -> bool {
-    match Api::<Secret>::namespaced(client.clone(), namespace).list(&ListParams::default()).await {
-        Ok(_) => true,
-        Err(kube::Error::Api(status)) if status.code == 403 => false,
-        Err(error) => panic!("{error}"),
-    }
-}
-
-/// A hub for the projector and the controller of the syncer's permissions.
-pub async fn hub_with_permissions() -> Hub {
-    let mut rules = rights::projector();
-    rules.extend(rights::credential_rights());
+#[tokio::test]
+async fn what_changed_while_the_syncer_was_stopped_is_done_with_the_permissions_that_it_gets() {
+    let rules = [rights::projector(), rights::credential_rights()].concat();
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     install(&hub).await;
-    hub
-}
-
-/// The same with the namespaces `team` and `other`, of which `team` is granted a cluster with a token.
-async fn hub_with_a_grant() -> Hub {
-    let hub = hub_with_permissions().await;
-    world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other")]).await;
-    cluster_with_token(&hub.ocm, "c1", "app").await;
-    ocm::bound("team", "c1").create(&hub.ocm).await.unwrap();
-    hub
-}
-
-/// The flag that names the syncer's ServiceAccount.
-pub fn subject() -> String {
-    format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1)
-}
-
-#[tokio::test]
-async fn the_syncer_gets_permissions_where_a_set_is_bound_and_for_tokens_of_accounts_that_opt_in() {
-    let hub = hub_with_a_grant().await;
     let account = hub.service_account(SUBJECT.0, SUBJECT.1).await.unwrap();
     hub.grant_service_account(SUBJECT.0, SUBJECT.1, rights::syncer_granted()).await.unwrap();
-
-    let _profiles = Addons::beside(&hub, &[PROFILES, &subject()]).await;
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")]).await;
+    ocm::ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
+    let app = token("c1", "app");
+    app.create(&hub.ocm).await.unwrap();
+    ocm::bound("other", "s").create(&hub.ocm).await.unwrap();
+    let subject = format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1);
+    let _profiles = Addons::beside(&hub, &[PROFILES, &subject]).await;
     let granted = [SYNCER, "--credential-secret-access=granted", "--leader-elect=false"];
     let syncer = Addons::launch_with(&hub, "syncer", account.kubeconfig(), &granted).await;
-    has_copies(&hub.ocm, "team", &["c1-app"]).await;
-    tokens_are(&hub.ocm, &["app"]).await;
+    copied(&hub.ocm, "other", &app).await;
 
-    // Another namespace, account and cluster each receive their permission and their copies.
-    cluster_with_token(&hub.ocm, "c2", "web").await;
-    ocm::bound("other", "c2").create(&hub.ocm).await.unwrap();
-    has_copies(&hub.ocm, "other", &["c2-web"]).await;
-    tokens_are(&hub.ocm, &["app", "web"]).await;
-    ocm::bound("other", "c1").create(&hub.ocm).await.unwrap();
-    has_copies(&hub.ocm, "other", &["c1-app", "c2-web"]).await;
-
-    // Nothing else is accessible.
-    let client = account.client().await.unwrap();
-    for (namespace, allowed) in [("team", true), ("other", true), ("c1", false), ("kube-system", false)] {
-        assert_eq!(is_allowed(&client, namespace).await, allowed, "{namespace}");
-    }
-    let everywhere = Api::<Secret>::all(client.clone()).list(&ListParams::default()).await;
-    assert!(everywhere.is_err(), "every Secret of the hub is accessible");
-
-    // A rotation, a manual change, the end of a grant.
-    ServiceAccountToken::of("c1", "app").token(b"rotated").report(&hub.ocm).await.unwrap();
-    for namespace in ["team", "other"] {
-        let api: Api<Secret> = Api::namespaced(hub.ocm.clone(), namespace);
-        eventually(&format!("{namespace} has the new token"), SOON, async || {
-            api.get("c1-app").await.unwrap().data.unwrap()["token"].0 == b"rotated"
-        })
-        .await;
-    }
-    world::delete(&hub.ocm, &ocm::Object::new(("", "v1", "Secret"), "secrets", Some("team"), "c1-app")).await;
-    has_copies(&hub.ocm, "team", &["c1-app"]).await;
-    world::delete(&hub.ocm, &ocm::bound("team", "c1")).await;
-    has_copies(&hub.ocm, "team", &[]).await;
-    has_copies(&hub.ocm, "other", &["c1-app", "c2-web"]).await;
-    world::merge(
-        &hub.ocm,
-        &ocm::managed_service_account("c2", "web"),
-        &json!({ "metadata": { "labels": { ocm::SYNC_LABEL: null } } }),
-    )
-    .await;
-    has_copies(&hub.ocm, "other", &["c1-app"]).await;
-    tokens_are(&hub.ocm, &["app"]).await;
-
-    // Changes while the syncer was stopped are processed.
     syncer.stop().await;
-    ocm::bound("team", "c1").create(&hub.ocm).await.unwrap();
-    world::delete(&hub.ocm, &ocm::bound("other", "c1")).await;
-    sees(&hub.ocm, "other", &["c2"]).await;
+    ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
+    world::delete(&hub.ocm, &ocm::bound("other", "s")).await;
+    sees(&hub.ocm, "team", &["c1"]).await;
+    sees(&hub.ocm, "other", &[]).await;
     let syncer = Addons::launch_with(&hub, "syncer-again", account.kubeconfig(), &granted).await;
-    has_copies(&hub.ocm, "team", &["c1-app"]).await;
-    has_copies(&hub.ocm, "other", &[]).await;
+    copied(&hub.ocm, "team", &app).await;
+    withdrawn(&hub.ocm, "other", &app).await;
 
     // Even where no binding is left. This hub has no garbage collector.
     syncer.stop().await;
-    world::delete(&hub.ocm, &ocm::bound("team", "c1")).await;
+    world::delete(&hub.ocm, &ocm::bound("team", "s")).await;
     sees(&hub.ocm, "team", &[]).await;
     let _syncer = Addons::launch_with(&hub, "syncer-at-last", account.kubeconfig(), &granted).await;
-    has_copies(&hub.ocm, "team", &[]).await;
+    withdrawn(&hub.ocm, "team", &app).await;
 
     // The process that grants the permissions has requested no Secret itself.
     let requests = hub.audit().requests().await.unwrap().of_user(USER);

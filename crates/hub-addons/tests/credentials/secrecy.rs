@@ -1,11 +1,5 @@
 //! No byte of a token is anywhere but in Secrets, on a real hub: whatever fails, and at every log level.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use crate::support::credentials::{
     SYNCER, caught_up, copied, copy, hub, label, narrow, secret, source, team, token, withdrawn, withheld,
 };

@@ -1,7 +1,5 @@
 //! Reports on copies that are missing: conditions, Events and metrics, on a real hub.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use crate::support::SOON;
 use crate::support::credentials::{QUEUE, hub, profile, syncer, team, token};
 use crate::support::world::{create, delete};

@@ -1,7 +1,5 @@
 //! The version of ClusterProfile in owner references of copies, on a real hub with the garbage collector.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use crate::support::credentials::{SYNCER, copied, copy, team, token, withdrawn};
 use crate::support::world::{get, merge};
 use crate::support::{Addons, Hub, SOON, rights};

@@ -1,8 +1,6 @@
 //! The agent of OCM's managed-serviceaccount addon, between a hub and a cluster: what it reports is copied, what it
 //! rotates is copied again, and what is gone there is removed here.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::ffi::OsStr;
 
 use kube::Client;

@@ -1,7 +1,5 @@
 //! Argo CD: its own code reads the cluster Secrets to which `docs/argo-cd.md` leads, and it deploys through cp-creds.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -417,7 +415,7 @@ impl<'a> ArgoCd<'a> {
 #[tokio::test]
 async fn an_application_is_synced_across_rotations_until_its_grant_ends() {
     let stage = in_one_process().await;
-    stage.account(ARGOCD, Some(ARGOCD)).await;
+    stage.account(ARGOCD, ARGOCD).await;
     let application = stage.application(ARGOCD, ARGOCD).await;
     let binding = stage.bind(ARGOCD, &CLUSTERS).await;
     let account = application.account();

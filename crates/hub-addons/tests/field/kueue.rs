@@ -1,8 +1,6 @@
 //! Kueue's MultiKueue with the configuration of its release, which consumer access configures for the granted clusters, and
 //! which finds them by their profiles and reaches them through cp-creds.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::path::Path;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;

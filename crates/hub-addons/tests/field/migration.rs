@@ -2,8 +2,6 @@
 //! that no consumer loses a cluster. The gates are `ClusterProfile` of the registration controller,
 //! `ClusterProfileAccessProvider` of cluster-proxy and `ClusterProfileCredSyncer` of managed-serviceaccount.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::collections::BTreeMap;
 use std::pin::pin;
 

@@ -1,8 +1,6 @@
 //! An application on multicluster-runtime (`e2e/multicluster-client`): its manager engages the clusters of the
 //! application's profiles, and reaches them through cp-creds.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::ocm::{self, Object};
 use local_hub::{Running, agent, eventually};

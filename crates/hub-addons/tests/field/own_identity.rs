@@ -1,8 +1,6 @@
 //! Applications that reach clusters by their own identity: the user server in front of cluster-proxy's own proxy server
 //! and agents, on real API servers.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 mod attacks;
 mod changing;
 mod compromised;

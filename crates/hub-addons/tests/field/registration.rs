@@ -1,13 +1,11 @@
 //! OCM's registration controller, with its gate `ClusterProfile` off, as every hub has it: it writes the condition
 //! `Bound`, and manages the default sets. The tests of the controllers' rules also run next to it.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use local_hub::{LocalHub, eventually, ocm};
 
 use crate::support::field::{self, UPSTREAM};
 use crate::support::shown::{names, sees};
-use crate::support::world::{create, delete, get, gone};
+use crate::support::world::{create, delete, get};
 use crate::support::{Addons, Hub, SOON, rights, user};
 
 const NO_ENTRIES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
@@ -62,24 +60,6 @@ async fn ocm_writes_bound_and_manages_the_default_sets_and_the_projector_follows
     sees(&hub.ocm, "team", &["two"]).await;
     delete(&hub.ocm, &ocm::binding("all", "global")).await;
     sees(&hub.ocm, "all", &[]).await;
-}
-
-#[tokio::test]
-async fn a_cluster_that_ocm_holds_until_it_is_cleaned_up_leaves_at_once() {
-    let hub = Hub::start(LocalHub::builder(), rights::projector()).await;
-    let _registration = field::registered(&hub).await;
-    let _addons = Addons::start(&hub, &[NO_ENTRIES]).await;
-    let cluster = ocm::Object::from(ocm::ManagedCluster::named("held").in_set("default"));
-    create(&hub.ocm, [ocm::namespace("team"), cluster.clone(), ocm::binding("team", "default")]).await;
-    sees(&hub.ocm, "team", &["held"]).await;
-    eventually("OCM has set its finalizer", SOON, async || {
-        let shown = get(&hub.ocm, &cluster).await.unwrap_or_default();
-        !shown["metadata"]["finalizers"].is_null()
-    })
-    .await;
-    delete(&hub.ocm, &cluster).await;
-    sees(&hub.ocm, "team", &[]).await;
-    gone(&hub.ocm, &cluster).await;
 }
 
 #[tokio::test]

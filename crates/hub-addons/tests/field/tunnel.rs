@@ -2,8 +2,6 @@
 //! server, the proxy server, and on each cluster the proxy agent and the service proxy, with the certificates that
 //! cluster-proxy's controllers issue.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 pub mod upgrade;
 
 use std::collections::BTreeSet;

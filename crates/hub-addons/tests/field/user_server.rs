@@ -1,8 +1,6 @@
 //! The user server on a real hub, with upstream's own proxy server and clusters that a test plays: the proxy server freezes,
 //! permissions are lost, clusters share a CA.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

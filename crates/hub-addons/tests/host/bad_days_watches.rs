@@ -1,7 +1,5 @@
 //! Watches in rare failures, on real hubs: a restored etcd, and an API server that was away.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use local_hub::ocm::{self, ManagedCluster};
 use local_hub::{LocalHub, eventually};
 

@@ -1,7 +1,5 @@
 //! The command line of `hub-addons`, and its errors.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use crate::support::command::{Ended, hub_addons};
 use crate::support::{Addons, Hub, rights, shown};
 use local_hub::{CrdSet, Flavour, LocalHub, ocm};

@@ -1,7 +1,5 @@
 //! Probes, metrics, and parseable logs, on a real hub.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use crate::support::shown::sees;
 use crate::support::{Addons, Hub, USER, rights, world};
 use local_hub::{LocalHub, ocm};

@@ -1,7 +1,5 @@
 //! An API server that is unavailable or refuses requests, and signals to the process, on a real hub.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use crate::support::proxy::Authority;
 use crate::support::shared::caught_up;
 use crate::support::{Addons, Hub, USER, rights, user};

@@ -1,7 +1,5 @@
 //! A hub on which applications reach their clusters: every step is in order, and the printed kubeconfig works.
 
-#![cfg(test)]
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use local_hub::{agent, eventually, ocm};

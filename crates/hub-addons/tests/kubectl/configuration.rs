@@ -1,8 +1,6 @@
 //! Kubeconfig files and proxies: `kubectl clusterprofile` and `hub-addons` reach the hub as kubectl does, with the same
 //! identity, and so does `cp-creds` where it does not report why it does not.
 
-#![cfg(test)]
-
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Output, Stdio};

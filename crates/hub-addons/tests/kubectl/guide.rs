@@ -1,12 +1,6 @@
 //! `docs/plain-kubectl.md`: its commands, run one after the other on a real hub, lead to a real cluster; and the commands
 //! of other pages with this program.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! `test --in-cluster` where no node runs Pods: what it reports, and that no Pod stays. `pods` runs them.
 
-#![cfg(test)]
-
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;

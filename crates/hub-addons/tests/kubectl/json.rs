@@ -1,11 +1,5 @@
 //! The output for programs is what `docs/reference.md` lists.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;

@@ -1,7 +1,5 @@
 //! The output for a hub with problems.
 
-#![cfg(test)]
-
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::{CrdSet, LocalHub, ocm};

@@ -1,7 +1,5 @@
 //! The options of kubectl, before and after the command, on a real hub.
 
-#![cfg(test)]
-
 use std::path::{Path, PathBuf};
 
 use local_hub::ocm::Object;

@@ -1,11 +1,5 @@
 //! The plugin as kubectl finds it: by its name on the path.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 

@@ -1,7 +1,5 @@
 //! `report` in a browser.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

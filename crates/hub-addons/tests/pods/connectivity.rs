@@ -1,11 +1,5 @@
 //! `test --in-cluster`: the test in a Pod of the image, with the ServiceAccount and the permission of an application.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::process::{Output, Stdio};
 
 use base64::Engine as _;

@@ -1,12 +1,6 @@
 //! The plugin in an application's Pod: installed as in `deploy/examples`, with the token of the Pod's own
 //! ServiceAccount, which may read the copies of its tokens and nothing else, on a hub with the chart.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::time::Duration;
 
 use crate::support::chart::{self, NAMESPACE};

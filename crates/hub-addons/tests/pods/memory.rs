@@ -1,7 +1,5 @@
 //! The memory that the chart requests, and its limit, under the load that its values name for them.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;

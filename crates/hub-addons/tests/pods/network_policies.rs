@@ -1,7 +1,5 @@
 //! The chart's network policies, enforced by kube-router: connections from the networks of real Pods.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::net::SocketAddr;
 
 use k8s_openapi::api::core::v1::Pod;

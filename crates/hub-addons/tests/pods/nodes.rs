@@ -1,12 +1,6 @@
 //! The chart on nodes: what only a scheduler, kubelets and Services show. Whoever writes, writes once: when Pods are
 //! replaced, evicted, or end with their node.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
-
 use std::cell::Cell;
 use std::collections::BTreeSet;
 

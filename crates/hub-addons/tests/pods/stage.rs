@@ -1,7 +1,5 @@
 //! The chart on a hub with nodes.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;

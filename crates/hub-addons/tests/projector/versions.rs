@@ -1,35 +1,17 @@
 //! The version of ClusterProfile in use, on real hubs that serve one, the other or both.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
-use crate::support::shown::condition;
-use crate::support::world::{self, delete};
-use crate::support::{Hub, SOON, rights, user};
+use crate::support::world::create;
+use crate::support::{Hub, SOON, user};
 use hub_api::cluster_profile::ProfileVersion;
-use hub_api::labels::MEMBER_ID;
-use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
-use local_hub::ocm::{self, ManagedCluster, Object};
-use local_hub::{Flavour, LocalHub, eventually};
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use local_hub::ocm::{self, ManagedCluster};
+use local_hub::{Flavour, eventually};
 use serde_json::{Value, json};
 
 const TEAM: &str = "team";
 
 fn cluster(name: &str) -> ManagedCluster {
     ManagedCluster::named(name).in_set(TEAM)
-}
-
-/// A namespace with granted clusters of these names.
-fn granted<const N: usize>(names: [&str; N]) -> Vec<Object> {
-    let mut objects = vec![ocm::namespace(TEAM), ocm::cluster_set(TEAM), ocm::bound(TEAM, TEAM)];
-    objects.extend(names.map(|name| cluster(name).into()));
-    objects
-}
-
-async fn create(hub: &Hub, objects: Vec<Object>) {
-    for object in objects {
-        world::create(&hub.ocm, [object]).await;
-    }
 }
 
 fn profiles(hub: &Hub, version: ProfileVersion) -> Api<DynamicObject> {
@@ -62,45 +44,11 @@ async fn written_in(hub: &Hub, name: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn on_a_hub_that_serves_v1alpha2_alone_profiles_are_made_repaired_and_deleted() {
-    let builder = LocalHub::builder().without_controller_manager().flavour(Flavour::V1alpha2);
-    let hub = Hub::start(builder, rights::projector()).await;
-    hub.serve_versions(Flavour::V1alpha2, |version| version == "v1alpha2").await;
-    let v1alpha2 = ProfileVersion::V1alpha2;
-    create(&hub, granted(["c1", "c2"])).await;
-    let projector = hub.projector(&[]).await;
-
-    let made = shown(&hub, v1alpha2, "c1", "has its status", |it| it["status"].is_object()).await;
-    assert_eq!(made["apiVersion"], "multicluster.x-k8s.io/v1alpha2");
-    assert_eq!(made["metadata"]["labels"][MEMBER_ID], "c1");
-    assert_eq!(condition(&made, "ControlPlaneHealthy")["status"], "True");
-    assert_eq!(written_in(&hub, "c1").await.as_deref(), Some("v1alpha2"));
-
-    let drift = Patch::Merge(json!({ "spec": { "displayName": "drift" } }));
-    profiles(&hub, v1alpha2).patch("c1", &PatchParams::default(), &drift).await.unwrap();
-    shown(&hub, v1alpha2, "c1", "is repaired", |it| it["spec"]["displayName"] == "c1").await;
-
-    // An Event refers to the profile in the served version.
-    let twin = cluster("c3").label(MEMBER_ID, "c1");
-    create(&hub, vec![twin.into()]).await;
-    let events: Api<Event> = Api::namespaced(hub.ocm.clone(), TEAM);
-    eventually("an Event is about the profile", SOON, async || {
-        let list = events.list(&ListParams::default()).await.unwrap();
-        let about = list.into_iter().filter_map(|event| event.regarding);
-        let versions: Vec<_> = about.filter_map(|regarding| regarding.api_version).collect();
-        versions == ["multicluster.x-k8s.io/v1alpha2"; 2]
-    })
-    .await;
-
-    delete(&hub.ocm, &cluster("c2").into()).await;
-    shown(&hub, v1alpha2, "c2", "is gone", Value::is_null).await;
-    projector.stop().await;
-}
-
-#[tokio::test]
 async fn a_version_that_appears_or_disappears_is_picked_up_without_a_restart_or_a_write() {
     let hub = Hub::for_projector().await;
-    create(&hub, granted(["changes", "rests"])).await;
+    let bound = [ocm::namespace(TEAM), ocm::cluster_set(TEAM), ocm::bound(TEAM, TEAM)];
+    create(&hub.ocm, bound).await;
+    create(&hub.ocm, ["changes", "rests"].map(|name| cluster(name).into())).await;
     let projector = hub.projector(&[]).await;
     let v1alpha1 = ProfileVersion::V1alpha1;
     let rests = shown(&hub, v1alpha1, "rests", "has its status", |it| it["status"].is_object()).await;

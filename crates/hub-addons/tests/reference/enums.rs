@@ -1,7 +1,5 @@
 //! The tables of enums: the texts are the comments of the variants, or what programs print.
 
-#![cfg(test)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 

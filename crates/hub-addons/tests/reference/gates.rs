@@ -1,7 +1,5 @@
 //! The table of gates is what `run --help` prints.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,5 @@
 //! The tables of metrics: names and texts are those with which the programs register them.
 
-#![cfg(test)]
-
 use super::table::{code, compare, sentence};
 
 /// A family without a series is not exposed, so the source is read.

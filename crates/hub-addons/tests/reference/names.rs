@@ -1,7 +1,5 @@
 //! Names that are not those of an enum: conditions, labels, and exit statuses of programs.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 use std::process::Command;
 

@@ -1,7 +1,5 @@
 //! The tables of the page.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
-
 use std::path::PathBuf;
 
 /// Where it is.

@@ -1,7 +1,5 @@
 //! Tables of the page that are generated.
 
-#![cfg(test)]
-
 use std::sync::{Mutex, PoisonError};
 
 use super::page::{path, rows, table};

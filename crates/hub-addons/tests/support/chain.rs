@@ -20,18 +20,16 @@ use tokio::sync::Mutex;
 
 use super::inventory::InventoryClient;
 use super::plugin::cp_creds;
-use super::proxy::{NAME, addon, configuration, serving};
+use super::proxy::NAME;
+use super::shared::started;
 use super::shown::{profile, provider, sees};
-use super::{Addons, Hub, PROFILES, SOON, USER, field, installed, rights, syncer_user, user, world};
+use super::{Addons, Hub, SOON, field, installed, rights, syncer_user, world};
 
 /// The namespace of the user server's Service.
 pub use local_hub::field::HOME;
 
 /// The clusters' names on the hub.
 pub const CLUSTERS: [&str; 2] = ["one", "two"];
-/// The syncer's user, if it runs in a process of its own.
-pub const SYNCER: &str = "syncer";
-
 /// The label by which sets select the clusters.
 const LABEL: &str = "name";
 /// kubectl's message if an API server rejects the credentials.
@@ -48,10 +46,6 @@ pub struct Chain {
     clusters: [LocalHub; 2],
     /// Resolves names that this machine cannot resolve.
     service: Option<Service>,
-    /// The user whose requests are for profiles.
-    pub profiles: &'static str,
-    /// The user of the syncer's requests.
-    pub syncer: &'static str,
     /// Unless it is cluster-proxy's own.
     user_server: Option<UserServer>,
     /// What the one process is started with.
@@ -79,7 +73,7 @@ pub struct Stage {
 /// Every controller in one process, and a user server that profiles name by its address.
 pub async fn in_one_process() -> Stage {
     static SHARED: OnceLock<Chain> = OnceLock::new();
-    stage(&SHARED, async || {
+    let chain = started(&SHARED, async || {
         let authority = ServingAuthority::new("user-server").unwrap();
         let serving = authority.issue(["127.0.0.1"]).unwrap();
         let (hub, clusters) = hubs().await;
@@ -98,66 +92,9 @@ pub async fn in_one_process() -> Stage {
         let arguments = [server.as_str(), ca];
         let addons = Mutex::new(vec![Addons::start(&hub, &arguments).await]);
         let arguments = arguments.map(str::to_owned).to_vec();
-        let (profiles, syncer) = (user(), syncer_user());
-        let user_server = Some(user_server);
-        Chain { hub, clusters, service: None, profiles, syncer, user_server, arguments, addons }
+        Chain { hub, clusters, service: None, user_server: Some(user_server), arguments, addons }
     })
-    .await
-}
-
-/// Profiles in one process and credentials in another; the user server is cluster-proxy's, with the names of its addon.
-pub async fn in_two_processes() -> Stage {
-    static SHARED: OnceLock<Chain> = OnceLock::new();
-    stage(&SHARED, async || {
-        let authority = ServingAuthority::new("cluster-proxy").unwrap();
-        let name = format!("cluster-proxy-addon-user.{HOME}");
-        let certificate = authority.issue([name.as_str()]).unwrap();
-        let (hub, clusters) = hubs().await;
-        let user_server =
-            UserServer::start(&certificate, "127.0.0.1:0".parse().unwrap(), ways(&clusters)).unwrap();
-        let hub = Hub::with_rights(hub, rights::both()).await;
-        hub.grant(SYNCER, rights::syncer()).await.unwrap();
-        let proxy = [ocm::namespace(HOME), serving(HOME, certificate.tls_crt()), configuration(HOME)];
-        world::create(&hub.ocm, proxy).await;
-        ocm::create_all(&hub.ocm, CLUSTERS.map(addon)).await.unwrap();
-        let service = Some(Service::start(format!("{name}:9092"), user_server.address()).await.unwrap());
-        let user_server = Some(user_server);
-        if installed::is_wanted() {
-            let addons = Mutex::new(vec![Addons::start(&hub, &[]).await]);
-            let (profiles, syncer) = (user(), syncer_user());
-            let arguments = Vec::new();
-            return Chain { hub, clusters, service, profiles, syncer, user_server, arguments, addons };
-        }
-        let credentials = ["--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false"];
-        let profiles = Addons::launch(&hub, "profiles", USER, &[PROFILES]).await;
-        let credentials = Addons::launch(&hub, "credentials", SYNCER, &credentials).await;
-        let addons = vec![profiles, credentials];
-        for process in &addons {
-            process.works().await;
-        }
-        let (arguments, addons) = (Vec::new(), Mutex::new(addons));
-        Chain { hub, clusters, service, profiles: USER, syncer: SYNCER, user_server, arguments, addons }
-    })
-    .await
-}
-
-async fn stage<F>(shared: &'static OnceLock<Chain>, start: F) -> Stage
-where
-    F: AsyncFnOnce() -> Chain + Send + 'static,
-{
-    // On a thread with its own runtime, which outlives the test that runs first.
-    let begin = move || {
-        let (started, receiver) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async move {
-                started.send(start().await).unwrap();
-                std::future::pending::<()>().await;
-            });
-        });
-        receiver.recv().unwrap()
-    };
-    let chain = tokio::task::spawn_blocking(move || shared.get_or_init(begin)).await.unwrap();
+    .await;
     Stage { chain, ocm: chain.hub.client_as("ocm").await.unwrap() }
 }
 
@@ -171,19 +108,9 @@ pub async fn with_cluster_proxy(
     let addons = Mutex::new(vec![Addons::start(&hub, arguments).await]);
     let arguments = arguments.iter().map(ToString::to_string).collect();
     let (service, user_server) = (Some(service), None);
-    let (profiles, syncer) = (user(), syncer_user());
     let ocm = hub.ocm.clone();
     // As those that tests share; it ends with `Chain::end`.
-    let chain = Box::leak(Box::new(Chain {
-        hub,
-        clusters,
-        service,
-        profiles,
-        syncer,
-        user_server,
-        arguments,
-        addons,
-    }));
+    let chain = Box::leak(Box::new(Chain { hub, clusters, service, user_server, arguments, addons }));
     Stage { chain, ocm }
 }
 
@@ -275,14 +202,12 @@ impl Stage {
         selecting(namespace, clusters).update(&self.ocm).await.unwrap();
     }
 
-    /// A ManagedServiceAccount whose token is copied to these namespaces, or to all that its cluster is granted to; the
-    /// agents of both clusters report it, and it may list and watch namespaces there.
-    pub async fn account(&self, name: &str, namespaces: Option<&str>) {
+    /// A ManagedServiceAccount whose token is copied to these namespaces; the agents of both clusters report it, and it
+    /// may list and watch namespaces there.
+    pub async fn account(&self, name: &str, namespaces: &str) {
         for cluster in CLUSTERS {
-            let mut account = ocm::managed_service_account(cluster, name).label(ocm::SYNC_LABEL, "true");
-            if let Some(namespaces) = namespaces {
-                account = account.annotation(ocm::SYNC_NAMESPACES_ANNOTATION, namespaces);
-            }
+            let account = ocm::managed_service_account(cluster, name).label(ocm::SYNC_LABEL, "true");
+            let account = account.annotation(ocm::SYNC_NAMESPACES_ANNOTATION, namespaces);
             account.create(&self.ocm).await.unwrap();
             self.agent(cluster).await.report(name, HOUR).await.unwrap();
             let rules = vec![may(&["list", "watch"], "namespaces")];
@@ -327,7 +252,7 @@ impl Stage {
     /// An application with bound clusters, and the account that it uses there.
     pub async fn bound_application(&self, namespace: &str, clusters: &[&str]) -> Application {
         let account = format!("{namespace}-account");
-        self.account(&account, Some(namespace)).await;
+        self.account(&account, namespace).await;
         let application = self.application(namespace, &account).await;
         self.bind(namespace, clusters).await;
         application
@@ -466,8 +391,8 @@ pub async fn locked_out(stage: &Stage, application: &Application, kubectl: &Kube
     let requests = audit.since(&mark).await.unwrap();
     let deletes = requests.matching(|request| request.namespace == namespace && request.verb == "delete");
     let unbound = deletes.iter().find(|request| request.name == binding.name()).unwrap().timestamp;
-    let syncer = requests.of_user(stage.chain.syncer);
-    let lost = deletes.of_user(stage.chain.syncer).matching(|request| copies.contains(&request.name));
+    let syncer = requests.of_user(syncer_user());
+    let lost = deletes.of_user(syncer_user()).matching(|request| copies.contains(&request.name));
     assert_eq!(lost.count(|request| request.code == 200), copies.len(), "{lost}");
     for delete in &lost {
         let outlived = delete.timestamp.duration_since(unbound);

@@ -100,6 +100,31 @@ pub fn install_arguments(values: &[&str]) -> Vec<String> {
     arguments.into_iter().map(str::to_owned).chain(values).collect()
 }
 
+/// The text that the chart renders without a hub, as Argo CD does. Values are those of `helm --set`, or helm's arguments.
+pub async fn rendered(release: &str, namespace: &str, values: &[&str]) -> String {
+    let chart = chart().display().to_string();
+    let mut arguments = vec!["template", release, &chart, "--namespace", namespace, "--skip-tests"];
+    arguments.extend(["--kube-version=1.36.3", REGISTRY]);
+    let argument = |value: &&str| {
+        if value.starts_with("--") { (*value).to_owned() } else { format!("--set={value}") }
+    };
+    let values = values.iter().map(argument);
+    let arguments: Vec<_> = arguments.into_iter().map(str::to_owned).chain(values).collect();
+    let ended = run(helm(), None, &arguments).await;
+    assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
+    ended.stdout
+}
+
+/// The objects of the release, rendered like that.
+pub async fn render(values: &[&str]) -> Vec<Value> {
+    serde_saphyr::from_multiple(&rendered(RELEASE, NAMESPACE, values).await).unwrap()
+}
+
+/// The objects of a kind.
+pub fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["kind"] == kind).collect()
+}
+
 /// The user name of a component's ServiceAccount.
 pub fn user(component: &str) -> String {
     format!("system:serviceaccount:{NAMESPACE}:{RELEASE}-{component}")

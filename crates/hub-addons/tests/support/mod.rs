@@ -1,11 +1,6 @@
 //! The program under test on a real hub, with only the permissions that its controllers need.
 
 #![allow(dead_code, reason = "every test file uses a part of this")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
 
 pub mod building;
 pub mod chain;

@@ -11,9 +11,6 @@ use serde_json::json;
 use super::shown::{profile, sees};
 use super::{Addons, Hub, rights, user, world};
 
-/// Labels that the shared projector propagates.
-pub const PROPAGATED: &str = "--propagate-labels=region,team.example.com/*";
-
 /// The hub and the program of all tests of a file.
 pub struct Shared {
     pub hub: Hub,
@@ -33,7 +30,7 @@ pub async fn stage(flavour: Flavour) -> Stage {
     let (shared, ocm) = share(&SHARED[flavour as usize], move || async move {
         let builder = LocalHub::builder().without_controller_manager().flavour(flavour);
         let hub = Hub::start(builder, rights::projector()).await;
-        let addons = hub.projector(&[PROPAGATED]).await;
+        let addons = hub.projector(&[]).await;
         (hub, addons)
     })
     .await;
@@ -45,23 +42,31 @@ pub async fn share<F: Future<Output = (Hub, Addons)>>(
     shared: &'static OnceLock<Shared>,
     start: impl FnOnce() -> F + Send + 'static,
 ) -> (&'static Shared, Client) {
-    // On a thread with its own runtime, which outlives the test that runs first.
-    let begin = move || shared.get_or_init(|| on_its_own(start));
-    let shared = tokio::task::spawn_blocking(begin).await.unwrap();
+    let begin = async move || {
+        let (hub, addons) = start().await;
+        Shared { hub, addons, barriers: AtomicUsize::new(0) }
+    };
+    let shared = started(shared, begin).await;
     (shared, shared.hub.client_as("ocm").await.unwrap())
 }
 
-fn on_its_own<F: Future<Output = (Hub, Addons)>>(start: impl FnOnce() -> F + Send + 'static) -> Shared {
-    let (started, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async move {
-            let (hub, addons) = start().await;
-            started.send(Shared { hub, addons, barriers: AtomicUsize::new(0) }).unwrap();
-            std::future::pending::<()>().await;
+/// What tests share, which the first of them starts: on a thread with its own runtime, which outlives this test.
+pub async fn started<T: Send + Sync + 'static>(
+    shared: &'static OnceLock<T>,
+    start: impl AsyncFnOnce() -> T + Send + 'static,
+) -> &'static T {
+    let begin = move || {
+        let (started, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                started.send(start().await).unwrap();
+                std::future::pending::<()>().await;
+            });
         });
-    });
-    receiver.recv().unwrap()
+        receiver.recv().unwrap()
+    };
+    tokio::task::spawn_blocking(move || shared.get_or_init(begin)).await.unwrap()
 }
 
 impl Shared {

@@ -1,8 +1,6 @@
 //! The entry and trust anchors of a profile: what is gone withdraws the entry, what is unknown keeps it, and what was
 //! replaced stays for its overlap.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 
 use hub_api::cluster_profile::AccessProvider;

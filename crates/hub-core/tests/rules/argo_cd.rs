@@ -1,8 +1,6 @@
 //! Argo CD's cluster Secrets exist for exactly the granted clusters of the consumer that asks for them, follow the
 //! profile, and never contain a token.
 
-#![cfg(test)]
-
 use std::collections::BTreeMap;
 
 use base64::Engine as _;

@@ -1,7 +1,5 @@
 //! What a ClusterAccess asks for: which object has what two of them ask for, which clusters one selects, and its status.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 
 use hub_api::cluster_access::ClusterAccessStatus;

@@ -1,8 +1,6 @@
 //! Which profiles a change of the fleet concerns, by example. That these are enough for every hub is a law
 //! (`laws.rs`).
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 
 use hub_api::names::{ClusterName, Namespace, ProfileKey};

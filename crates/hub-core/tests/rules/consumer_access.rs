@@ -1,25 +1,20 @@
 //! A consumer's account and its permissions exist exactly where its namespace is granted the cluster, and nothing of
 //! another owner is touched.
 
-#![cfg(test)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::AccountKey;
 use hub_core::access::Known;
 use hub_core::consumer_access::{AccessAction, AccessKind, AccessSettings, FoundObject, ObservedObject};
-use hub_core::explain::observed::AccountPermission;
 use hub_core::finding::Reason;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
-use hub_core::grant::Grant;
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::support::consumer_access::{
-    World, declared, doubtful, foreign, granted, is_foreign, key, object_of, observe, past, reasons, refused,
-    settings, settings_by, settings_of, settled, settled_by,
+    World, declared, doubtful, foreign, granted, key, object_of, observe, reasons, refused, settings,
+    settings_by, settings_of, settled, settled_by,
 };
-use crate::support::{binding, cases, deleting, exclusive, fleet, member, with};
+use crate::support::{binding, deleting, exclusive, fleet, member, with};
 
 const NOON: &str = "2026-05-01T12:00:00Z";
 const SYNC: &str = "authentication.open-cluster-management.io/sync-to-clusterprofile";
@@ -295,13 +290,21 @@ fn an_edit_is_undone_and_labels_of_others_are_kept() {
         // Known to be ours.
         (AccessKind::ManifestWork, json!({ "metadata": { "labels": null } })),
         (AccessKind::Account, json!({ "metadata": { "labels": null } })),
+        (AccessKind::ClusterPermission, json!({ "metadata": { "labels": null } })),
+        (AccessKind::ClusterPermission, json!({ "metadata": { "ownerReferences": null } })),
+        (AccessKind::ClusterPermission, json!({ "spec": { "clusterRoleBindings": null } })),
+        (AccessKind::ClusterPermission, json!({ "spec": { "roleBindings": [] } })),
+        (AccessKind::ClusterPermission, json!({ "spec": { "clusterRole": { "rules": [] } } })),
+        (AccessKind::ClusterPermission, json!({ "spec": { "validate": true } })),
     ] {
-        let mut world = settled();
+        let by_permission = kind == AccessKind::ClusterPermission;
+        let settings = if by_permission { settings_by("ClusterPermission") } else { settings() };
+        let mut world = settled_by(&settings);
         let kept = json!({ "metadata": { "labels": { "theirs": "1" }, "annotations": { "theirs": "1" } } });
         let object = world.objects.remove(&kind).unwrap();
         let (right, wrong) = (object.clone(), with(with(object, &patch), &kept));
         world.objects.insert(kind, wrong);
-        world.settle(&settings(), &granted());
+        world.settle(&settings, &granted());
         assert_eq!(world.writes(), [format!("patch {kind:?}")], "{patch}");
         let expected = with(with(right, &kept), &json!({ "metadata": { "resourceVersion": "2" } }));
         assert_eq!(world.objects[&kind], expected, "{patch}");
@@ -392,17 +395,6 @@ fn an_account_of_another_owner_is_reported_and_gets_no_permissions() {
 }
 
 #[test]
-fn permissions_of_another_owner_are_reported_and_left_alone() {
-    let mut world = World::with(AccessKind::ManifestWork, foreign(AccessKind::ManifestWork));
-    let plan = world.settle(&settings(), &granted());
-    assert_eq!(world.writes(), ["create Account"]);
-    assert_eq!(reasons(&plan), [Reason::ForeignManifestWork]);
-    world.settle(&settings(), &refused());
-    assert_eq!(world.writes(), ["delete Account"]);
-    assert_eq!(world.objects[&AccessKind::ManifestWork], foreign(AccessKind::ManifestWork));
-}
-
-#[test]
 fn an_object_of_another_installation_is_another_owners() {
     let other = AccessSettings { installation: "elsewhere".into(), ..settings() };
     let mut world = World { found: BTreeMap::new(), ..settled() };
@@ -411,21 +403,6 @@ fn an_object_of_another_installation_is_another_owners() {
     let plan = world.settle(&other, &granted());
     assert!(world.writes().is_empty());
     assert_eq!(reasons(&plan), [Reason::ForeignAccount]);
-}
-
-#[test]
-fn explain_finds_the_permissions_and_whether_they_are_applied() {
-    let mut work = object_of(AccessKind::ManifestWork);
-    let found = |work: &Value| {
-        let all = AccountPermission::of_manifest_work(work).into_iter();
-        all.map(|it| (it.account, it.role, it.is_applied)).collect::<BTreeSet<_>>()
-    };
-    let expected = |is_applied| {
-        ["ClusterRole view", "ClusterRole edit"].map(|role| ("app".to_owned(), role.to_owned(), is_applied))
-    };
-    assert_eq!(found(&work), expected(false).into());
-    work["status"] = json!({ "conditions": [{ "type": "Applied", "status": "True" }] });
-    assert_eq!(found(&work), expected(true).into());
 }
 
 #[test]
@@ -463,69 +440,4 @@ fn a_consumer_without_cluster_roles_has_an_account_and_no_permissions() {
     let mut world = settled();
     world.settle(&bare, &granted());
     assert_eq!(world.writes(), ["patch Account", "delete ManifestWork"], "the validity is the default");
-}
-
-proptest! {
-    #![proptest_config(cases(512))]
-
-    #[test]
-    fn whatever_was_there_ends_as_the_grant_says_and_what_is_not_ours_keeps_every_byte(
-        (account, knows_account) in past(AccessKind::Account),
-        (work, knows_work) in past(AccessKind::ManifestWork),
-        grant in 0_usize..3,
-    ) {
-        let mut world = World::default();
-        for (kind, object, is_known) in
-            [(AccessKind::Account, account, knows_account), (AccessKind::ManifestWork, work, knows_work)]
-        {
-            let Some(object) = object else { continue };
-            if is_known && !is_foreign(&object) {
-                world.found.insert(kind, FoundObject { object: observe(&object), is_ours: true });
-            }
-            world.objects.insert(kind, object);
-        }
-        world.observed(&settings());
-        let before = world.clone();
-        let (fleet, grant) = [
-            (granted(), Grant::Granted), (refused(), Grant::Refused), (doubtful(), Grant::Unknown),
-        ].into_iter().nth(grant).unwrap();
-        let settings = settings();
-        // The policies allow no other change.
-        let may_change = |kind, object: &Value| observe(object).is_marked(&settings)
-            || kind == AccessKind::ManifestWork
-            || object["metadata"]["annotations"][NAMESPACES] == "team";
-        let is_ours = |world: &World, kind: AccessKind| world.objects.get(&kind).is_some_and(|object| {
-            let found = world.found.get(&kind).filter(|found| found.object.version.uid == observe(object).version.uid);
-            found.is_some_and(|found| found.is_ours) && may_change(kind, object)
-        });
-        world.settle(&settings, &fleet);
-        for kind in [AccessKind::Account, AccessKind::ManifestWork] {
-            if !is_ours(&before, kind) && let Some(object) = before.objects.get(&kind) {
-                prop_assert_eq!(world.objects.get(&kind), Some(object), "not ours");
-            }
-        }
-        let stays = |kind| is_ours(&world, kind)
-            && world.objects[&kind]["metadata"]["deletionTimestamp"].is_null();
-        let writes = world.writes.join(",");
-        match grant {
-            Grant::Refused => {
-                prop_assert!(!stays(AccessKind::Account), "{}", writes);
-                prop_assert!(!stays(AccessKind::ManifestWork), "{}", writes);
-                prop_assert!(!writes.contains("delete ManifestWork,delete Account"), "{}", writes);
-            }
-            Grant::Granted => {
-                let is_going = before.objects.get(&AccessKind::Account)
-                    .is_some_and(|it| !it["metadata"]["deletionTimestamp"].is_null());
-                if is_ours(&world, AccessKind::Account) && !is_going {
-                    prop_assert!(world.objects.contains_key(&AccessKind::ManifestWork), "{}", writes);
-                }
-            }
-            Grant::Unknown => prop_assert!(!writes.contains("create"), "{}", writes),
-        }
-        // Permissions of ours serve no account of another owner.
-        if world.objects.contains_key(&AccessKind::Account) && !is_ours(&world, AccessKind::Account) {
-            prop_assert!(!stays(AccessKind::ManifestWork), "{}", writes);
-        }
-        prop_assert!(world.writes.len() <= 2, "{}", writes);
-    }
 }

@@ -1,7 +1,5 @@
 //! Which accounts and objects of Kueue a change of the fleet concerns.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 
 use hub_api::names::{AccountKey, ClusterName};

@@ -1,7 +1,5 @@
 //! A consumer's Role that follows the grant names the copies that its namespace is granted, and no others.
 
-#![cfg(test)]
-
 use hub_api::names::AccountKey;
 use hub_core::access::Known;
 use hub_core::action::Action;

@@ -1,7 +1,5 @@
 //! Why a namespace cannot see or reach a cluster.
 
-#![cfg(test)]
-
 mod laws;
 mod orphans;
 mod own_identity;

@@ -1,7 +1,5 @@
 //! Which clusters are granted to which namespaces, by examples; `touched.rs` covers what each change affects.
 
-#![cfg(test)]
-
 use hub_core::finding::Reason;
 use hub_core::fleet::{BoundSource, Fleet, Part, Touched};
 use hub_core::grant::{Grant, decide, is_bound, verdicts};

@@ -1,8 +1,6 @@
 //! Kueue's objects exist for exactly the clusters of the consumer that declares a MultiKueueConfig, and nothing of
 //! another owner is touched.
 
-#![cfg(test)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_core::consumer_access::{

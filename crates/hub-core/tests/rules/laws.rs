@@ -1,7 +1,5 @@
 //! Laws for every fleet and every profile, whatever their history.
 
-#![cfg(test)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::cluster_profile::AccessProvider;

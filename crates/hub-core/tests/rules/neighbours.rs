@@ -1,7 +1,5 @@
 //! How the owners of a profile get along with each other and with what strangers wrote into it.
 
-#![cfg(test)]
-
 use std::collections::BTreeMap;
 
 use hub_api::cluster_profile::{AccessProvider, ClusterVersion};

@@ -9,7 +9,7 @@ use hub_core::grant::Grant;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::consumer_access::{World, foreign, reasons, settings_of};
+use crate::support::consumer_access::{World, reasons, settings_of};
 use crate::support::{binding, broken, cases, exclusive, fleet, member, with};
 
 const ACCOUNT: AccessKind = AccessKind::Account;
@@ -271,14 +271,6 @@ fn permissions_that_cannot_be_read_stay_while_an_application_is_in_doubt() {
     let doubt = plan(&grants(Grant::Granted, Grant::Unknown));
     assert_eq!((&doubt.write, reasons(&doubt)), (&None, vec![Reason::Unreadable]));
     assert!(matches!(plan(&both()).write, Some((WORK, AccessAction::Delete(_)))));
-}
-
-#[test]
-fn an_account_of_another_owner_gets_no_permissions() {
-    let mut world = World::with(ACCOUNT, foreign(ACCOUNT));
-    let plan = world.settle_at(&settings(), &both(), &key());
-    assert!(world.writes().is_empty());
-    assert_eq!(reasons(&plan), [Reason::ForeignAccount]);
 }
 
 proptest! {

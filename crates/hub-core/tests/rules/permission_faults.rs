@@ -1,7 +1,5 @@
 //! An object that cannot be written, listed or read delays nothing that can: above all no end of a permission.
 
-#![cfg(test)]
-
 use hub_core::consumer_access::{AccessKind, AccessSettings, FoundObject, ObservedObject};
 use hub_core::finding::Reason;
 use serde_json::json;

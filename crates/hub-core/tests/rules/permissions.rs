@@ -1,7 +1,5 @@
 //! Which permissions the syncer has, in which namespaces, and for how long.
 
-#![cfg(test)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

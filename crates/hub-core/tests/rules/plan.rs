@@ -1,8 +1,6 @@
 //! The projector's plans for one profile, by examples: cluster `c1` and namespace `team`.
 //! How it gets along with what others wrote is in `neighbours.rs`.
 
-#![cfg(test)]
-
 use hub_core::finding::{Finding, Reason};
 use hub_core::fleet::Fleet;
 use hub_core::profile::{self, ObservedProfile, ProfileAction, ProfilePlan};

@@ -1,7 +1,5 @@
 //! Which names of accounts tokens are watched by.
 
-#![cfg(test)]
-
 use hub_api::names::AccountKey;
 use hub_core::fleet::Fleet;
 use hub_core::token_names::{MAX, MAX_OF_A_CLUSTER, token_names};

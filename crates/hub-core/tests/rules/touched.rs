@@ -1,8 +1,6 @@
 //! Which decisions a change of the fleet touches: no less than it changes, and nothing where no decision
 //! reads what changed.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 
 use hub_core::fleet::{Fleet, Touched};

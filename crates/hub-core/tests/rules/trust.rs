@@ -1,7 +1,5 @@
 //! Which certificates of a text are published as trust anchors: a table of chains and what each gives.
 
-#![cfg(test)]
-
 use hub_core::trust::{BUNDLE_SIZE_LIMIT, TrustBundle, TrustError};
 
 macro_rules! certificate {

@@ -135,21 +135,6 @@ async fn the_end_of_a_grant_is_among_the_probes_of_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_keys_that_are_refused_alike_a_few_probe_and_the_first_success_releases_the_others() {
-    let api = Api::default();
-    api.refuse(|method, _| (*method == Method::POST).then(|| (403, failure(403, "Forbidden"))));
-    let running = Running::start(&api, None, &[projector(keys("app", 1_000))]);
-    let tried = || api.requests(&format!("POST {}", path("app"))).len();
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    assert!((40..100).contains(&tried()), "{} requests", tried());
-    api.allow();
-    let allowed = Instant::now();
-    eventually("all are created", || created(&api, keys("app", 1_000))).await;
-    assert!(allowed.elapsed() < Duration::from_secs(20), "{:?}", allowed.elapsed());
-    running.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn creates_that_fail_in_many_namespaces_delay_no_write_in_another() {
     let api = Api::default();
     let failing: Vec<_> = (0..100).map(|number| format!("failing-{number}")).collect();

@@ -1,14 +1,9 @@
 //! The executors, with the real client on an in-memory API server, in tokio's paused time: start and shutdown of a
 //! process, leader election, and writes of ClusterProfiles.
 
-#![allow(
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
+#![cfg(test)]
 
 mod api;
-mod events;
 mod guards;
 mod leases;
 mod load;

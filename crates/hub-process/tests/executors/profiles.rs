@@ -109,22 +109,6 @@ async fn a_kind_that_is_not_served_is_tried_by_a_few_keys_and_written_soon_after
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_create_is_reported_until_it_is_allowed() {
-    let api = Api::default();
-    api.refuse(creates(403, failure(403, "Forbidden")));
-    let running = Running::start(&api, None, &[one()]);
-    let reported = |count: u32| {
-        let line = format!("hub_addons_findings{{reason=\"WriteRefused\"}} {count}");
-        running.shared.host.metrics.text().contains(&line)
-    };
-    eventually("it is reported", || reported(1)).await;
-    api.allow();
-    eventually("it is created", || exists(&api)).await;
-    eventually("the report ends", || reported(0)).await;
-    running.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_write_that_fails_in_one_namespace_is_retried_with_backoff() {
     let api = Api::default();
     api.refuse(creates(500, failure(500, "InternalError")));

@@ -291,27 +291,12 @@ async fn a_watch_that_ends_at_its_timeout_goes_on_from_its_last_bookmark_with_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_early_asks_whether_the_history_is_still_the_same() {
-    let world = World::of([
-        list(10, &["a"]),
-        ending(vec![bookmark(15)], Duration::from_secs(1)),
-        list(15, &["a"]),
-        lasting(vec![event("ADDED", &object("b", 16))]),
-    ])
-    .await;
-    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "watch from 15", "apply b"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_the_api_server_does_not_end_asks_whether_the_history_is_still_the_same() {
-    let world = World::of([
-        list(10, &["a"]),
-        lasting(vec![bookmark(15)]),
-        list(15, &["a"]),
-        lasting(vec![event("ADDED", &object("b", 16))]),
-    ])
-    .await;
-    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "watch from 15", "apply b"]);
+async fn a_watch_that_ends_early_or_is_not_ended_asks_whether_the_history_is_still_the_same() {
+    for watch in [ending(vec![bookmark(15)], Duration::from_secs(1)), lasting(vec![bookmark(15)])] {
+        let next = lasting(vec![event("ADDED", &object("b", 16))]);
+        let world = World::of([list(10, &["a"]), watch, list(15, &["a"]), next]).await;
+        assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "watch from 15", "apply b"]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -428,9 +413,9 @@ async fn a_version_that_is_gone_leads_to_a_list_and_is_not_a_missing_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_does_not_arrive_whole_is_requested_smaller() {
+async fn a_page_that_does_not_arrive_whole_or_in_time_is_requested_smaller() {
     let script = [
-        Script::Break,
+        Script::Respond(504, status(504, "Timeout").to_string()),
         Script::Break,
         list(10, &["a"]),
         ending(vec![], WATCH_DURATION),
@@ -440,12 +425,6 @@ async fn a_page_that_does_not_arrive_whole_is_requested_smaller() {
     let seen =
         ["list", "list of 125", "list of 31", "apply a", "watch from 10", "probe", "list of 62", "delete a"];
     assert_eq!(World::of(script).await.log(), seen);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_list_that_times_out_is_requested_in_smaller_pages() {
-    let late = Script::Respond(504, status(504, "Timeout").to_string());
-    assert_eq!(World::of([late, list(10, &[])]).await.log(), ["list", "list of 125"]);
 }
 
 #[tokio::test(start_paused = true)]

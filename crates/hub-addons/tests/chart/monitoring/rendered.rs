@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::support::chart::{self, NAMESPACE, REGISTRY, RELEASE, helm};
-use crate::support::command::Ended;
+use crate::support::chart::render;
 
 /// An alert, as its rule is written.
 pub struct Alert(pub Value);
@@ -20,25 +19,9 @@ impl Alert {
     }
 }
 
-async fn template(values: &[&str]) -> Ended {
-    let (directory, namespace) = (chart::chart().display().to_string(), format!("--namespace={NAMESPACE}"));
-    let mut arguments =
-        vec!["template".to_owned(), RELEASE.to_owned(), directory, namespace, REGISTRY.to_owned()];
-    arguments.extend(values.iter().map(|value| format!("--set={value}")));
-    chart::run(helm(), None, &arguments).await
-}
-
-/// All objects, with these values.
-pub async fn objects(values: &[&str]) -> Vec<Value> {
-    let ended = template(values).await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&ended.stdout).unwrap();
-    documents.into_iter().filter(|document| !document.is_null()).collect()
-}
-
 /// The groups of alerts.
 pub async fn groups(values: &[&str]) -> Vec<Value> {
-    groups_of(&objects(values).await)
+    groups_of(&render(values).await)
 }
 
 fn groups_of(objects: &[Value]) -> Vec<Value> {
@@ -48,7 +31,7 @@ fn groups_of(objects: &[Value]) -> Vec<Value> {
 }
 
 pub async fn alerts(values: &[&str]) -> Vec<Alert> {
-    alerts_of(&objects(values).await)
+    alerts_of(&render(values).await)
 }
 
 pub fn alerts_of(objects: &[Value]) -> Vec<Alert> {
@@ -63,7 +46,7 @@ pub fn jobs(objects: &[Value]) -> BTreeSet<String> {
 }
 
 pub async fn dashboard() -> Value {
-    let objects = objects(&["monitoring.dashboard.enabled=true"]).await;
+    let objects = render(&["monitoring.dashboard.enabled=true"]).await;
     let map = objects.iter().find(|object| object["kind"] == "ConfigMap").unwrap();
     assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1", "by which Grafana's sidecar finds it");
     serde_json::from_str(map["data"]["hub-addons.json"].as_str().unwrap()).unwrap()

@@ -1,7 +1,5 @@
 //! An application changes from copies of tokens to its own identity, and back, as the guide says: without an interruption.
 
-#![cfg(test)]
-
 use std::pin::pin;
 
 use local_hub::{Kubectl, eventually, ocm};

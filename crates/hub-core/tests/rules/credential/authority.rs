@@ -1,8 +1,6 @@
 //! The preconditions of a copy: a binding that grants the cluster, an account that opts in, and the Secret that its own
 //! agent has written. The scene is account `kueue` of cluster `c1` and namespace `team`.
 
-#![cfg(test)]
-
 use hub_api::labels::{
     CLUSTER_MANAGER, CLUSTER_NAME, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES,
 };

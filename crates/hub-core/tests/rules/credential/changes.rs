@@ -1,8 +1,6 @@
 //! No change is missed: the keys that the index returns for a change include every plan that the change affects, and
 //! every account whose report it affects.
 
-#![cfg(test)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountKey, SecretKey};

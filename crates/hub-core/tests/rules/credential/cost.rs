@@ -1,8 +1,6 @@
 //! What a start and an event cost the syncer, counted: a hub of twice the size costs at most twice as much, whatever is
 //! doubled, and an event costs what it concerns.
 
-#![cfg(test)]
-
 use std::collections::BTreeMap;
 
 use hub_api::labels::SYNC_TO_NAMESPACES;

@@ -1,8 +1,6 @@
 //! What takes a copy away and what keeps it: everything that is clearly so takes, everything that is not known
 //! keeps, and where both meet the clear "no" decides. The scene is a copy of `c1/kueue` in `team`.
 
-#![cfg(test)]
-
 use hub_api::labels::{
     CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES,
 };
@@ -158,13 +156,6 @@ fn assert_absent(what: &str, change: &Change, state: State) {
     if state.is_counted() {
         let report = world.report(&kueue()).unwrap();
         assert_eq!((report.reason, report.message), (state.reason(), format!("team: {state}")), "{what}");
-    }
-}
-
-#[test]
-fn without_a_grant_profile_and_account_get_nothing() {
-    for (what, change, state) in revocations().into_iter().filter(|it| it.2 == State::NotGranted) {
-        assert_absent(what, &change, state);
     }
 }
 
@@ -478,13 +469,4 @@ fn a_recreated_account_gets_a_copy_of_its_own_token() {
         "another"
     );
     assert_ne!(account_uid("c1", "kueue"), "another");
-}
-
-#[test]
-fn a_copy_deleted_by_hand_is_made_again() {
-    let mut world = World::settled_scene();
-    let data = world.secret(&scene_key())["data"].clone();
-    world.remove(&scene_key());
-    world.settle();
-    assert_eq!(world.secret(&scene_key())["data"], data);
 }

@@ -1,7 +1,5 @@
 //! Laws for the copies of every hub, whatever its history.
 
-#![cfg(test)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels::{SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, SYNCED_ACCOUNT, SYNCED_CLUSTER};

@@ -1,8 +1,6 @@
 //! Which lists of tokens and copies are complete: what a new watch has not listed yet is unknown, and what this process
 //! has created stays known.
 
-#![cfg(test)]
-
 use hub_core::credential::index::SyncSettings;
 use hub_core::credential::plan::CopyAction;
 use hub_core::credential::state::State;

@@ -1,8 +1,6 @@
 //! Two accounts whose copies have one name, and names that are too long. `a` with `b-c` and `a-b` with `c` both have
 //! the copy `a-b-c`.
 
-#![cfg(test)]
-
 use hub_api::labels::{SYNCED_ACCOUNT, SYNCED_CLUSTER, SYNCED_FROM};
 use hub_api::names::{AccountKey, SecretKey, is_label_value};
 use hub_core::credential::index::{Refused, SyncSettings};

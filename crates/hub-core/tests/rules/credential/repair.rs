@@ -1,8 +1,6 @@
 //! Changes of a Secret with the key of a copy: a copy is repaired, a foreign Secret is never changed, and a terminating
 //! copy is emptied unless its token is granted. The scene is the copy of `c1/kueue` in `team`.
 
-#![cfg(test)]
-
 use hub_api::cluster_profile::ServedVersions;
 use hub_api::labels::{
     CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNCED_ACCOUNT, SYNCED_ACCOUNT_UID, SYNCED_CLUSTER,
@@ -556,17 +554,6 @@ fn a_copy_that_is_being_deleted_is_emptied_where_it_may_not_be() {
     world.arrive(&binding("team", "prod"));
     assert_terminating(&world);
     assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
-}
-
-#[test]
-fn a_revoked_copy_with_a_finalizer_is_deleted_and_emptied() {
-    let mut world = World::settled_scene();
-    world.edit(&scene_key(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
-    world.leave(&token("c1", "kueue"));
-    world.settle();
-    let secret = world.secret(&scene_key());
-    assert_eq!(secret["metadata"]["deletionTimestamp"], NOON);
-    assert_eq!(secret["data"], Value::Null);
 }
 
 #[test]

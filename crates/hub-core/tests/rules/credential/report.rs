@@ -1,7 +1,5 @@
 //! What is said of an account whose token is not everywhere it should be, and how it becomes a condition.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 
 use hub_api::labels::{SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES};

@@ -1,7 +1,5 @@
 //! What is explained agrees with what the controllers plan.
 
-#![cfg(test)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountKey, Namespace};

@@ -1,7 +1,5 @@
 //! What is left of access that has ended is explained, wherever the grant has ended, and what holds it.
 
-#![cfg(test)]
-
 use std::collections::BTreeMap;
 
 use hub_api::labels;

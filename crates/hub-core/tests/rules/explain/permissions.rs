@@ -1,7 +1,5 @@
 //! Which ServiceAccounts may read a copy, and which accounts an object on the hub gives permissions.
 
-#![cfg(test)]
-
 use hub_core::explain::observed::{AccountPermission, Rbac, Readers};
 use hub_core::explain::{Status, Step, explain};
 use serde::de::DeserializeOwned;

@@ -3,8 +3,6 @@
 //! After a change of the output, `RECORD=1 cargo test -p hub-core --test rules explain::recorded` writes the file; read
 //! its diff.
 
-#![cfg(test)]
-
 mod access;
 mod credentials;
 mod grants;

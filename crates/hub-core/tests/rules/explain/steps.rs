@@ -1,7 +1,5 @@
 //! One failing case for each step: the code, the fact that it rests on and the command that fixes it.
 
-#![cfg(test)]
-
 use hub_core::access::{AccessIndex, AccessSource};
 use hub_core::consumer_access::AccessKind;
 use hub_core::explain::observed::{AccountPermission, Observed};
