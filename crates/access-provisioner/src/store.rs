@@ -188,16 +188,15 @@ impl Store {
         }
     }
 
-    /// Records that the list of addons is complete.
-    pub(crate) fn addons_listed(&self) {
-        if self.index.lock().addons_listed() {
+    /// Records whether addons are known.
+    pub(crate) fn set_addons_read(&self, is_read: bool) {
+        let mut index = self.index.lock();
+        if !is_read {
+            index.addons_unread();
+        } else if index.addons_listed() {
+            drop(index);
             self.enqueue_all();
         }
-    }
-
-    /// Records that addons cannot be read any more.
-    pub(crate) fn addons_unread(&self) {
-        self.index.lock().addons_unread();
     }
 
     /// Records whether the proxy's configuration can be read.

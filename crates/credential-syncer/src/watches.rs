@@ -199,12 +199,8 @@ impl Sink<RoleBinding> for CopyPermissionSink {
         self.store.remove_granted(&Namespace::new(key.namespace.clone()));
     }
 
-    fn listed(&mut self) {
-        self.store.set_read(|index| &mut index.permissions_unread, true);
-    }
-
-    fn unread(&mut self) {
-        self.store.set_read(|index| &mut index.permissions_unread, false);
+    fn set_read(&mut self, is_read: bool) {
+        self.store.set_read(|index| &mut index.permissions_unread, is_read);
     }
 }
 
