@@ -385,7 +385,7 @@ impl<'a> Reading<'a> {
         let accounts: Vec<_> = hub.credentials.accounts().collect();
         for namespace in &self.question.namespaces {
             for account in accounts.iter().filter(|it| self.question.clusters.contains(&it.cluster)) {
-                let place = SecretKey { namespace: namespace.clone(), name: account.copy_name().into() };
+                let place = account.copy_in(namespace);
                 if seen.contains(&place) || !hub.credentials.knows_copies(namespace) {
                     continue;
                 }

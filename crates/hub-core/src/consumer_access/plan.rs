@@ -174,7 +174,7 @@ impl AccessSettings {
             }
         }
         let mut permissions = Permissions::new(&key.account);
-        let mut is_certain = self.unreadable_grant(fleet, key).is_none_or(|grant| grant == Grant::Refused);
+        let mut is_certain = self.unreadable_grant(fleet, key) == Grant::Refused;
         for consumer in self.users(fleet, key) {
             match self.grant_to(fleet, consumer, &key.cluster) {
                 Grant::Refused => {}

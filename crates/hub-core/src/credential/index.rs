@@ -342,14 +342,6 @@ impl CredentialIndex {
         self.source(account)?.credential.as_deref().ok()
     }
 
-    /// Updates the reach of every cluster with accounts.
-    pub fn reach_all(&mut self, fleet: &Fleet) {
-        let clusters: Vec<_> = self.accounts.keys().cloned().collect();
-        for cluster in &clusters {
-            self.reach_cluster(fleet, cluster);
-        }
-    }
-
     /// Updates the reach of a cluster, whose accounts or grants have changed.
     pub fn reach_cluster(&mut self, fleet: &Fleet, cluster: &ClusterName) {
         let accounts = asking(&self.accounts, cluster);
@@ -659,10 +651,7 @@ impl CredentialIndex {
     /// Every key in a namespace, existing or wanted.
     #[must_use]
     pub fn keys_in(&self, fleet: &Fleet, namespace: &Namespace) -> BTreeSet<SecretKey> {
-        let key = |account: AccountKey| SecretKey {
-            namespace: namespace.clone(),
-            name: account.copy_name().into(),
-        };
+        let key = |account: AccountKey| account.copy_in(namespace);
         let granted = grant::clusters_of(fleet, namespace).into_iter();
         let wanted = granted.flat_map(|cluster| self.accounts_of(cluster)).map(key);
         self.known_keys(namespace).chain(wanted).collect()
@@ -671,13 +660,13 @@ impl CredentialIndex {
     /// The keys of wanted copies of the accounts with this name.
     #[must_use]
     pub fn keys_named(&self, fleet: &Fleet, account: &AccountName) -> Vec<SecretKey> {
-        let key = |cluster: &ClusterName| AccountKey { cluster: cluster.clone(), account: account.clone() };
+        let key = |cluster: &ClusterName| cluster.account(account);
         self.reach.clusters_with(account).flat_map(|cluster| self.keys_of(fleet, &key(cluster))).collect()
     }
 
     fn accounts_of<'a>(&'a self, cluster: &ClusterName) -> impl Iterator<Item = AccountKey> + use<'a> {
         let cluster = cluster.clone();
         let accounts = self.accounts.get(&cluster).into_iter().flat_map(BTreeMap::keys);
-        accounts.map(move |account| AccountKey { cluster: cluster.clone(), account: account.clone() })
+        accounts.map(move |account| cluster.account(account))
     }
 }

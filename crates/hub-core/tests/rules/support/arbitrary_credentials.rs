@@ -98,7 +98,7 @@ impl Hub {
                 Some(None) | None => {}
             }
         }
-        world.index.reach_all(&world.fleet);
+        world.reach_all();
         world
     }
 
