@@ -45,8 +45,8 @@ fn observed(arbitrary: &HubWithCredentials) -> Observed {
     let settings = ProjectionSettings::default();
     let mut hub = Observed::new(Timestamp::UNIX_EPOCH, settings, world.fleet, access, world.index);
     (hub.knows_clusters, hub.knows_sets) = (true, true);
-    hub.bindings_of.add(None);
-    hub.profiles_of.add(None);
+    hub.bindings_of.set(None, true);
+    hub.profiles_of.set(None, true);
     let profiles = arbitrary.objects.iter().flatten().filter(|object| object["kind"] == "ClusterProfile");
     for profile in profiles {
         let (namespace, name) = names(profile);
@@ -71,8 +71,8 @@ proptest! {
         let settings = arbitrary.settings.clone();
         let mut hub = Observed::new(now(), settings, arbitrary.fleet(), access, CredentialIndex::default());
         (hub.knows_clusters, hub.knows_sets) = (true, true);
-        hub.bindings_of.add(None);
-        hub.profiles_of.add(None);
+        hub.bindings_of.set(None, true);
+        hub.profiles_of.set(None, true);
         for (key, object) in &objects {
             if let Some(object) = object {
                 let metadata = serde_json::from_value(object["metadata"].clone()).unwrap();

@@ -161,9 +161,9 @@ impl World {
     /// The same, with these settings.
     pub fn set_up(settings: SyncSettings, objects: impl IntoIterator<Item = Value>) -> Self {
         let mut world = Self::unlisted(settings, objects);
-        world.index.accounts_listed();
-        world.index.sources_listed(None);
-        world.index.copies_listed(None);
+        world.index.set_accounts_read(true);
+        world.index.set_sources_read(None, true);
+        world.index.set_copies_read(None, true);
         world
     }
 
