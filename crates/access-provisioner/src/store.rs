@@ -190,11 +190,7 @@ impl Store {
 
     /// Records whether addons are known.
     pub(crate) fn set_addons_read(&self, is_read: bool) {
-        let mut index = self.index.lock();
-        if !is_read {
-            index.addons_unread();
-        } else if index.addons_listed() {
-            drop(index);
+        if self.index.lock().set_addons_read(is_read) && is_read {
             self.enqueue_all();
         }
     }

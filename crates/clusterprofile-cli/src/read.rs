@@ -269,7 +269,7 @@ impl<'a> Reading<'a> {
             for addon in addons {
                 hub.access.set_addon(&ClusterName::new(addon.namespace().unwrap_or_default()), true);
             }
-            hub.access.addons_listed();
+            hub.access.set_addons_read(true);
         }
         let configured = configuration.map(|it| Namespace::from(it.spec.proxy_server.namespace()));
         hub.access.set_configuration(configured.clone());

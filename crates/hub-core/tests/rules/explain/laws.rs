@@ -114,7 +114,7 @@ proptest! {
         access.set_configuration(configurations[copy_key].clone());
         access.set_addon(&"c1".into(), addon);
         if listed {
-            access.addons_listed();
+            access.set_addons_read(true);
         }
         let anchors = TrustBundle::from_published(RSA.as_bytes()).unwrap();
         access.set_anchors(access.place(), if readable { Ok(anchors) } else { Err(TrustError::NoCertificate) });

@@ -146,7 +146,7 @@ pub fn access(ca: &str) -> AccessIndex {
     let anchors = TrustBundle::from_published(ca.as_bytes()).unwrap();
     access.set_anchors(access.place(), Ok(anchors));
     access.set_addon(&"c1".into(), true);
-    access.addons_listed();
+    access.set_addons_read(true);
     access
 }
 
@@ -155,7 +155,7 @@ pub fn access_without(addon: bool, configuration: Known<Namespace>) -> AccessInd
     let mut access = cluster_proxy();
     access.set_configuration(configuration);
     access.set_addon(&"c1".into(), addon);
-    access.addons_listed();
+    access.set_addons_read(true);
     access
 }
 
