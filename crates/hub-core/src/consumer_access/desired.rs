@@ -215,7 +215,7 @@ impl AccessSettings {
             let validity = rotation.validity.as_deref().unwrap_or(DEFAULT_VALIDITY);
             json!({ "enabled": rotation.enabled.unwrap_or(true), "validity": validity })
         };
-        let spec = [("rotation".to_owned(), rotation)].into_iter().collect();
+        let spec = Map::from_iter([("rotation".to_owned(), rotation)]);
         Desired { labels, annotations, owners: Value::Null, spec }
     }
 
@@ -239,18 +239,45 @@ impl AccessSettings {
         Some(Desired { labels: self.labels(), annotations: BTreeMap::new(), owners: json!([owner]), spec })
     }
 
-    fn labels(&self) -> BTreeMap<String, Value> {
+    pub(super) fn labels(&self) -> BTreeMap<String, Value> {
         self.marks().into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
     }
 }
 
-/// What an object should contain. Labels and annotations of others are kept; everything else is ours.
-#[derive(Debug, Clone, PartialEq)]
+/// What an object should contain. Labels and annotations of others are kept.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Desired {
     /// Null for a label that must be absent, as for an annotation.
     pub(super) labels: BTreeMap<String, Value>,
     pub(super) annotations: BTreeMap<String, Value>,
     /// `metadata.ownerReferences`, null if there are none.
     pub(super) owners: Value,
+    /// The spec, or the data of a Secret.
     pub(super) spec: Map<String, Value>,
+}
+
+impl Desired {
+    /// A new object.
+    pub(super) fn object(&self, key: &AccessKey) -> Value {
+        let (group, version, kind) = key.gvk();
+        let separator = if group.is_empty() { "" } else { "/" };
+        let present = |values: &BTreeMap<String, Value>| -> Map<String, Value> {
+            values.clone().into_iter().filter(|(_, value)| !value.is_null()).collect()
+        };
+        let mut metadata = json!({
+            "name": key.name(), "namespace": key.namespace(), "ownerReferences": self.owners,
+            "labels": present(&self.labels), "annotations": present(&self.annotations),
+        });
+        let fields = metadata.as_object_mut().into_iter();
+        fields.for_each(|fields| fields.retain(|_, value| !value.is_null() && *value != json!({})));
+        let content = if matches!(key, AccessKey::ClusterSecret(_)) { "data" } else { "spec" };
+        json!({
+            "apiVersion": format!("{group}{separator}{version}"), "kind": kind, "metadata": metadata, content: self.spec,
+        })
+    }
+
+    /// The metadata in a merge patch.
+    pub(super) fn metadata(&self) -> Value {
+        json!({ "labels": self.labels, "annotations": self.annotations, "ownerReferences": self.owners })
+    }
 }
