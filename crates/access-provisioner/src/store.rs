@@ -188,16 +188,11 @@ impl Store {
         }
     }
 
-    /// Records that the list of addons is complete.
-    pub(crate) fn addons_listed(&self) {
-        if self.index.lock().addons_listed() {
+    /// Records whether addons are known.
+    pub(crate) fn set_addons_read(&self, is_read: bool) {
+        if self.index.lock().set_addons_read(is_read) && is_read {
             self.enqueue_all();
         }
-    }
-
-    /// Records that addons cannot be read any more.
-    pub(crate) fn addons_unread(&self) {
-        self.index.lock().addons_unread();
     }
 
     /// Records whether the proxy's configuration can be read.

@@ -129,12 +129,8 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
         self.absent();
     }
 
-    fn listed(&mut self) {
-        self.store.set_configuration_read(true);
-    }
-
-    fn unread(&mut self) {
-        self.store.set_configuration_read(false);
+    fn set_read(&mut self, is_read: bool) {
+        self.store.set_configuration_read(is_read);
     }
 
     /// Without its CRD, no configuration exists: the proxy is not installed, or not any more.
@@ -156,12 +152,8 @@ impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for AddonSink {
         self.0.set_addon(&ClusterName::new(key.namespace.clone()), false);
     }
 
-    fn listed(&mut self) {
-        self.0.addons_listed();
-    }
-
-    fn unread(&mut self) {
-        self.0.addons_unread();
+    fn set_read(&mut self, is_read: bool) {
+        self.0.set_addons_read(is_read);
     }
 }
 

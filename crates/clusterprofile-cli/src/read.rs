@@ -106,7 +106,7 @@ impl<'a> Reading<'a> {
         for namespace in named.unwrap_or(fallback) {
             if let Some(objects) = list(&api.clone().constrain(namespace.as_str()), &params).await? {
                 spread.objects.extend(objects);
-                spread.complete.add(Some(namespace));
+                spread.complete.set(Some(&namespace), true);
             }
         }
         Ok(spread)
@@ -269,7 +269,7 @@ impl<'a> Reading<'a> {
             for addon in addons {
                 hub.access.set_addon(&ClusterName::new(addon.namespace().unwrap_or_default()), true);
             }
-            hub.access.addons_listed();
+            hub.access.set_addons_read(true);
         }
         let configured = configuration.map(|it| Namespace::from(it.spec.proxy_server.namespace()));
         hub.access.set_configuration(configured.clone());
@@ -308,7 +308,7 @@ impl<'a> Reading<'a> {
 
     async fn profiles(&self, hub: &mut Observed) -> Result<(), HubError> {
         let Some(version) = profile_version(&self.hub.client).await? else {
-            hub.profiles_of.add(None);
+            hub.profiles_of.set(None, true);
             return Ok(());
         };
         let api: Api<DynamicObject> = Api::all_with(self.client(), &version.resource());
@@ -328,7 +328,7 @@ impl<'a> Reading<'a> {
         let api: Api<DeserializeGuard<ManagedServiceAccount>> = Api::all(self.client());
         let accounts = self.spread(self.of_clusters(), BTreeSet::new(), api, ListParams::default()).await?;
         if accounts.is_complete(self.of_clusters()) {
-            hub.credentials.accounts_listed();
+            hub.credentials.set_accounts_read(true);
         }
         for object in accounts.objects {
             hub.apply_finalizers("ManagedServiceAccount", object.meta());
@@ -352,7 +352,7 @@ impl<'a> Reading<'a> {
             self.spread(self.named(), self.namespaces(), api, copies),
         )?;
         if tokens.is_complete(self.of_clusters()) {
-            hub.credentials.sources_listed(None);
+            hub.credentials.set_sources_read(None, true);
         }
         for secret in tokens.objects.iter().chain(&copies.objects) {
             hub.apply_finalizers("Secret", secret.meta());
@@ -375,7 +375,7 @@ impl<'a> Reading<'a> {
             Listed::Of(namespaces) => namespaces.into_iter().map(Some).collect(),
         };
         for list in lists {
-            hub.credentials.copies_listed(list);
+            hub.credentials.set_copies_read(list.as_ref(), true);
         }
         self.unlabelled(hub, &seen).await
     }
@@ -385,7 +385,7 @@ impl<'a> Reading<'a> {
         let accounts: Vec<_> = hub.credentials.accounts().collect();
         for namespace in &self.question.namespaces {
             for account in accounts.iter().filter(|it| self.question.clusters.contains(&it.cluster)) {
-                let place = SecretKey { namespace: namespace.clone(), name: account.copy_name().into() };
+                let place = account.copy_in(namespace);
                 if seen.contains(&place) || !hub.credentials.knows_copies(namespace) {
                     continue;
                 }

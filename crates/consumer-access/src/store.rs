@@ -259,9 +259,7 @@ impl Store {
 
     /// The objects of ours by which applications find a cluster.
     fn integrations_of(&self, settings: &AccessSettings, cluster: &ClusterName) -> Vec<AccessKey> {
-        let secret = |namespace: &Namespace| {
-            AccessKey::ClusterSecret(ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() })
-        };
+        let secret = |namespace: &Namespace| AccessKey::ClusterSecret(cluster.in_namespace(namespace));
         let mut keys: Vec<_> = settings.consumers.argo_cd_namespaces().map(secret).collect();
         keys.push(AccessKey::MultiKueueCluster(cluster.clone()));
         let state = self.state.lock();

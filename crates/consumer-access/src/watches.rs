@@ -154,12 +154,8 @@ impl Sink<ClusterAccess> for AccessSink {
         self.0.forget_status(&name);
     }
 
-    fn listed(&mut self) {
-        self.0.set_read(true);
-    }
-
-    fn unread(&mut self) {
-        self.0.set_read(false);
+    fn set_read(&mut self, is_read: bool) {
+        self.0.set_read(is_read);
     }
 }
 
@@ -179,12 +175,8 @@ impl Sink<ManagedClusterAddOn> for AgentSink {
         self.0.set_agent_namespace(&ClusterName::new(key.namespace.clone()), None);
     }
 
-    fn listed(&mut self) {
-        self.0.set_agents_read(true);
-    }
-
-    fn unread(&mut self) {
-        self.0.set_agents_read(false);
+    fn set_read(&mut self, is_read: bool) {
+        self.0.set_agents_read(is_read);
     }
 
     fn not_served(&mut self) -> bool {
@@ -354,12 +346,8 @@ impl Sink<DynamicObject> for DecisionSink {
         self.set(key, BTreeSet::new());
     }
 
-    fn listed(&mut self) {
-        self.set_listed(Known::Present(()));
-    }
-
-    fn unread(&mut self) {
-        self.set_listed(Known::Unknown);
+    fn set_read(&mut self, is_read: bool) {
+        self.set_listed(if is_read { Known::Present(()) } else { Known::Unknown });
     }
 
     fn refused(&mut self) {

@@ -268,16 +268,13 @@ impl Store {
         self.queue_roles_of(account);
     }
 
-    /// Records that the list of accounts is complete.
-    pub(crate) fn accounts_listed(&self) {
-        self.state.lock().all_accounts = true;
-        self.add(RightsKey::Tokens);
-        self.queue_all_roles();
-    }
-
-    /// Records that the accounts cannot be read.
-    pub(crate) fn accounts_unread(&self) {
-        self.state.lock().all_accounts = false;
+    /// Records whether the accounts are known.
+    pub(crate) fn set_accounts_read(&self, is_read: bool) {
+        self.state.lock().all_accounts = is_read;
+        if is_read {
+            self.add(RightsKey::Tokens);
+            self.queue_all_roles();
+        }
     }
 
     /// Records the RoleBinding of a namespace, or that there is none.

@@ -66,12 +66,8 @@ impl Sink<ClusterAccess> for AccessSink {
         self.0.change_objects(|consumers| consumers.remove(&key.into()));
     }
 
-    fn listed(&mut self) {
-        self.0.objects_read(true);
-    }
-
-    fn unread(&mut self) {
-        self.0.objects_read(false);
+    fn set_read(&mut self, is_read: bool) {
+        self.0.objects_read(is_read);
     }
 }
 
@@ -101,12 +97,8 @@ impl<K: Into<ObservedConsumerRole>> Sink<K> for ConsumerRoleSink {
         self.set(key, None);
     }
 
-    fn listed(&mut self) {
-        self.store.roles_listed(self.kind, true);
-    }
-
-    fn unread(&mut self) {
-        self.store.roles_listed(self.kind, false);
+    fn set_read(&mut self, is_read: bool) {
+        self.store.roles_listed(self.kind, is_read);
     }
 }
 
@@ -143,12 +135,8 @@ impl Sink<PartialObjectMeta<ManagedServiceAccount>> for AccountNameSink {
         self.0.remove_account(&AccountKey::from(key));
     }
 
-    fn listed(&mut self) {
-        self.0.accounts_listed();
-    }
-
-    fn unread(&mut self) {
-        self.0.accounts_unread();
+    fn set_read(&mut self, is_read: bool) {
+        self.0.set_accounts_read(is_read);
     }
 }
 
@@ -165,12 +153,8 @@ impl Sink<RoleBinding> for RoleBindingSink {
         self.0.set_binding(&Namespace::new(key.namespace.clone()), None);
     }
 
-    fn listed(&mut self) {
-        self.0.set_bindings_read(true);
-    }
-
-    fn unread(&mut self) {
-        self.0.set_bindings_read(false);
+    fn set_read(&mut self, is_read: bool) {
+        self.0.set_bindings_read(is_read);
     }
 }
 

@@ -251,12 +251,6 @@ impl Store {
         self.reach_again();
     }
 
-    /// Records that what is known of a kind is out of date, and plans everything again.
-    pub(crate) fn unread(&self, forget: impl FnOnce(&mut CredentialIndex)) {
-        forget(&mut self.state.lock().index);
-        self.queue_everything();
-    }
-
     /// Records whether a kind can be read, in this field of the index.
     pub(crate) fn set_read(&self, unread: impl FnOnce(&mut CredentialIndex) -> &mut bool, is_read: bool) {
         let was_unread = std::mem::replace(unread(&mut self.state.lock().index), !is_read);
@@ -265,9 +259,9 @@ impl Store {
         }
     }
 
-    /// Records that the list of the accounts is complete.
-    pub(crate) fn accounts_listed(&self) {
-        if self.state.lock().index.accounts_listed() {
+    /// Records whether every account is known.
+    pub(crate) fn set_accounts_read(&self, is_read: bool) {
+        if self.state.lock().index.set_accounts_read(is_read) || !is_read {
             self.queue_everything();
         }
     }
@@ -290,14 +284,14 @@ impl Store {
         });
     }
 
-    /// Records that the list of the sources is complete: of all, or of one name.
-    pub(crate) fn sources_listed(&self, account: Option<AccountName>) {
+    /// Records whether the sources are known: all of them, or those of one name.
+    pub(crate) fn set_sources_read(&self, account: Option<&AccountName>, is_read: bool) {
         self.change(|fleet, state| {
-            let is_new = state.index.sources_listed(account.clone());
+            let is_new = state.index.set_sources_read(account, is_read);
             match account {
-                _ if !is_new => {}
-                Some(account) if state.index.knows_accounts() => {
-                    let keys = state.index.keys_named(fleet, &account);
+                _ if is_read && !is_new => {}
+                Some(account) if is_read && state.index.knows_accounts() => {
+                    let keys = state.index.keys_named(fleet, account);
                     self.queue_copies(fleet, state, keys);
                 }
                 Some(_) | None => state.backlog.everything = true,
@@ -352,24 +346,12 @@ impl Store {
         });
     }
 
-    /// Records that the list of the copies is complete: of all, or of one namespace.
-    pub(crate) fn copies_listed(&self, namespace: Option<Namespace>) {
+    /// Records whether the copies are known: all of them, or those of one namespace.
+    pub(crate) fn set_copies_read(&self, namespace: Option<&Namespace>, is_read: bool) {
         self.change(|fleet, state| {
-            let is_new = state.index.copies_listed(namespace.clone());
+            let is_new = state.index.set_copies_read(namespace, is_read);
             match namespace {
-                _ if !is_new => {}
-                Some(namespace) => state.backlog.copies.extend(state.index.keys_in(fleet, &namespace)),
-                None => state.backlog.everything = true,
-            }
-        });
-        self.has_backlog.notify_one();
-    }
-
-    /// Records that the copies cannot be read: all of them, or those of one namespace.
-    pub(crate) fn copies_unread(&self, namespace: Option<&Namespace>) {
-        self.change(|fleet, state| {
-            state.index.copies_unread(namespace);
-            match namespace {
+                _ if is_read && !is_new => {}
                 Some(namespace) => state.backlog.copies.extend(state.index.keys_in(fleet, namespace)),
                 None => state.backlog.everything = true,
             }

@@ -10,7 +10,6 @@ use hub_api::names::{AccountKey, AccountName, Namespace, SecretKey};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
-use hub_core::credential::index::CredentialIndex;
 use hub_core::credential::source::TokenSource;
 use hub_core::rights::gives_copies;
 use hub_runtime::host::{HeldWatch, Watches};
@@ -109,12 +108,8 @@ impl Sink<ManagedServiceAccount> for AccountSink {
         self.store.delete_account(AccountKey::from(key));
     }
 
-    fn listed(&mut self) {
-        self.store.accounts_listed();
-    }
-
-    fn unread(&mut self) {
-        self.store.unread(CredentialIndex::accounts_unread);
+    fn set_read(&mut self, is_read: bool) {
+        self.store.set_accounts_read(is_read);
     }
 }
 
@@ -135,12 +130,8 @@ impl Sink<Secret> for TokenSink {
         self.store.delete_source(&AccountKey::from(key));
     }
 
-    fn listed(&mut self) {
-        self.store.sources_listed(self.account.clone());
-    }
-
-    fn unread(&mut self) {
-        self.store.unread(|index| index.sources_unread(self.account.as_ref()));
+    fn set_read(&mut self, is_read: bool) {
+        self.store.set_sources_read(self.account.as_ref(), is_read);
     }
 }
 
@@ -164,12 +155,8 @@ impl Sink<Secret> for CopySink {
         self.store.delete_copy(secret_key(key));
     }
 
-    fn listed(&mut self) {
-        self.store.copies_listed(self.namespace.clone());
-    }
-
-    fn unread(&mut self) {
-        self.store.copies_unread(self.namespace.as_ref());
+    fn set_read(&mut self, is_read: bool) {
+        self.store.set_copies_read(self.namespace.as_ref(), is_read);
     }
 
     fn failing(&mut self, since: Option<Duration>) {
@@ -199,12 +186,8 @@ impl Sink<RoleBinding> for CopyPermissionSink {
         self.store.remove_granted(&Namespace::new(key.namespace.clone()));
     }
 
-    fn listed(&mut self) {
-        self.store.set_read(|index| &mut index.permissions_unread, true);
-    }
-
-    fn unread(&mut self) {
-        self.store.set_read(|index| &mut index.permissions_unread, false);
+    fn set_read(&mut self, is_read: bool) {
+        self.store.set_read(|index| &mut index.permissions_unread, is_read);
     }
 }
 

@@ -128,6 +128,20 @@ pub struct ProfileKey {
     pub cluster: ClusterName,
 }
 
+impl ClusterName {
+    /// The profile of the cluster in a namespace.
+    #[must_use]
+    pub fn in_namespace(&self, namespace: &Namespace) -> ProfileKey {
+        ProfileKey { namespace: namespace.clone(), cluster: self.clone() }
+    }
+
+    /// An account on the cluster.
+    #[must_use]
+    pub fn account(&self, account: &AccountName) -> AccountKey {
+        AccountKey { cluster: self.clone(), account: account.clone() }
+    }
+}
+
 impl fmt::Display for ProfileKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.cluster)
@@ -148,6 +162,12 @@ impl AccountKey {
     #[must_use]
     pub fn copy_name(&self) -> String {
         format!("{}-{}", self.cluster, self.account)
+    }
+
+    /// The copy of the account's token in a namespace.
+    #[must_use]
+    pub fn copy_in(&self, namespace: &Namespace) -> SecretKey {
+        SecretKey { namespace: namespace.clone(), name: self.copy_name().into() }
     }
 }
 

@@ -476,15 +476,10 @@ impl AccessIndex {
         self.place
     }
 
-    /// Records that the list of addons is complete: a cluster that is not in it does not have the addon. Returns
-    /// whether that is new.
-    pub fn addons_listed(&mut self) -> bool {
-        !std::mem::replace(&mut self.addons_listed, true)
-    }
-
-    /// Records that addons cannot be read any more: until their next list, the entries of all clusters stay as they are.
-    pub fn addons_unread(&mut self) {
-        self.addons_listed = false;
+    /// Records whether addons can be read: then a cluster that is not listed does not have the addon. Until their next
+    /// list, the entries of all clusters stay as they are. Returns whether that has changed.
+    pub fn set_addons_read(&mut self, is_read: bool) -> bool {
+        std::mem::replace(&mut self.addons_listed, is_read) != is_read
     }
 
     /// Records whether the configuration can be read; while it cannot, the entries of all clusters stay as they are.

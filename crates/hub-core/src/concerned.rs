@@ -37,18 +37,14 @@ pub fn concerned(
     match touched {
         Touched::Nothing => {}
         Touched::Cluster(cluster) => {
-            let key =
-                |namespace: &Namespace| ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+            let key = |namespace: &Namespace| cluster.in_namespace(namespace);
             candidates.extend(fleet.candidates_for(cluster).map(key));
             known.extend(profiles.namespaces_with(cluster).iter().map(key));
             known.extend(fleet.namespaces().map(key).filter(|key| profiles.is_pending(key)));
         }
         Touched::Namespaces(namespaces) => {
             for namespace in namespaces {
-                let key = |cluster: &ClusterName| ProfileKey {
-                    namespace: namespace.clone(),
-                    cluster: cluster.clone(),
-                };
+                let key = |cluster: &ClusterName| cluster.in_namespace(namespace);
                 candidates.extend(fleet.candidates_in(namespace).map(key));
                 known.extend(profiles.clusters_in(namespace).iter().map(key));
                 known.extend(profiles.pending_in(namespace).iter().map(key));

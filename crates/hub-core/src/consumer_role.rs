@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use hub_api::labels::{self, MANAGED_BY};
-use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
+use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
@@ -266,7 +266,7 @@ fn is_granted(
     if !is_offered || !account::can_have_copies(key) || is_protected() {
         return Grant::Refused;
     }
-    grant::decide(fleet, &ProfileKey { namespace: namespace.clone(), cluster: key.cluster.clone() })
+    grant::decide(fleet, &key.cluster.in_namespace(namespace))
 }
 
 /// The ClusterAccesses whose Roles an account concerns: those of accounts whose copies can have the name of its copy.

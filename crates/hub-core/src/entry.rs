@@ -16,7 +16,7 @@ pub use self::headers::{bearer_token, end_to_end, is_discovery, response_headers
 pub use self::refusal::{Refusal, RefusalReason};
 pub use self::route::{Route, redirected, route};
 
-use hub_api::names::{ClusterName, Namespace, ProfileKey, is_dns_label, is_dns_subdomain};
+use hub_api::names::{ClusterName, Namespace, is_dns_label, is_dns_subdomain};
 
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
@@ -49,7 +49,7 @@ pub fn admit(
     caller: &Caller,
     cluster: &ClusterName,
 ) -> Result<(), Refusal> {
-    let key = ProfileKey { namespace: caller.namespace.clone(), cluster: cluster.clone() };
+    let key = cluster.in_namespace(&caller.namespace);
     match grant::decide(fleet, &key) {
         // A kind that cannot be read may have granted it meanwhile.
         Grant::Refused if !fleet.is_read() => Err(Refusal::GrantUnknown(key)),
@@ -72,6 +72,6 @@ pub fn is_cut(
     namespace: &Namespace,
     cluster: &ClusterName,
 ) -> bool {
-    let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+    let key = cluster.in_namespace(namespace);
     grant::decide(fleet, &key) == Grant::Refused || protected.protection(fleet, namespace).is_some()
 }

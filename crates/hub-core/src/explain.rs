@@ -386,7 +386,7 @@ fn explain_namespace(
     } else {
         hub.fleet.cluster_names().chain(hub.clusters_in(namespace)).chain(&remains).collect()
     };
-    let key = |cluster: &ClusterName| ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+    let key = |cluster: &ClusterName| cluster.in_namespace(namespace);
     let keys: Vec<ProfileKey> = clusters.into_iter().map(key).collect();
     let expects_accounts = credential::expected(hub, namespace, &keys);
     for key in &keys {

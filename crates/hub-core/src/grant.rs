@@ -96,7 +96,7 @@ pub fn decide(fleet: &Fleet, key: &ProfileKey) -> Grant {
 /// Whether `namespace` is granted `cluster`, or may be.
 #[must_use]
 pub fn is_possible(fleet: &Fleet, namespace: &Namespace, cluster: &ClusterName) -> bool {
-    let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+    let key = cluster.in_namespace(namespace);
     decide(fleet, &key) != Grant::Refused
 }
 
@@ -135,7 +135,7 @@ pub fn digest(fleet: &Fleet, cluster: &ClusterName) -> u64 {
     let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
     let mut digest = DefaultHasher::new();
     for namespace in candidates {
-        let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+        let key = cluster.in_namespace(namespace);
         (namespace, decide(fleet, &key)).hash(&mut digest);
     }
     digest.finish()

@@ -51,8 +51,7 @@ pub(crate) fn within_limits<'a>(
             *count += 1;
             result.names.insert(account.clone());
         } else {
-            let left_out = AccountKey { cluster: cluster.clone(), account: account.clone() };
-            result.left_out.insert(left_out);
+            result.left_out.insert(cluster.account(account));
         }
     }
     // A name that another cluster has contributed is watched for all clusters.

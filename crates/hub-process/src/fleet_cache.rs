@@ -126,12 +126,8 @@ impl Sink<ManagedCluster> for Clusters {
         self.0.change(|fleet| fleet.delete_cluster(&name));
     }
 
-    fn listed(&mut self) {
-        self.0.set_read(Part::Clusters, true);
-    }
-
-    fn unread(&mut self) {
-        self.0.set_read(Part::Clusters, false);
+    fn set_read(&mut self, is_read: bool) {
+        self.0.set_read(Part::Clusters, is_read);
     }
 }
 
@@ -165,12 +161,8 @@ impl Sink<ManagedClusterSet> for Sets {
         self.0.change(|fleet| fleet.delete_set(&name));
     }
 
-    fn listed(&mut self) {
-        self.0.set_read(Part::Sets, true);
-    }
-
-    fn unread(&mut self) {
-        self.0.set_read(Part::Sets, false);
+    fn set_read(&mut self, is_read: bool) {
+        self.0.set_read(Part::Sets, is_read);
     }
 }
 
@@ -191,12 +183,8 @@ impl Sink<ManagedClusterSetBinding> for Bindings {
         self.0.change(|fleet| fleet.delete_binding(&namespace, &name));
     }
 
-    fn listed(&mut self) {
-        self.0.set_read(Part::Bindings, true);
-    }
-
-    fn unread(&mut self) {
-        self.0.set_read(Part::Bindings, false);
+    fn set_read(&mut self, is_read: bool) {
+        self.0.set_read(Part::Bindings, is_read);
     }
 }
 

@@ -49,9 +49,7 @@ impl ProfileCache {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ProfileKey, &ObservedProfile)> {
         self.by_name.iter().flat_map(|(namespace, profiles)| {
-            profiles.iter().map(move |(cluster, known)| {
-                (ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() }, &known.observed)
-            })
+            profiles.iter().map(move |(cluster, known)| (cluster.in_namespace(namespace), &known.observed))
         })
     }
 

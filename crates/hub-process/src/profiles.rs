@@ -347,17 +347,10 @@ impl Sink<StoredProfile> for ProfileSink {
         }
     }
 
-    fn listed(&mut self) {
-        self.follow(|follower| follower.set_read(true));
+    fn set_read(&mut self, is_read: bool) {
+        self.follow(|follower| follower.set_read(is_read));
         if let Some(profiles) = &self.cached {
-            profiles.unread.store(false, Ordering::Relaxed);
-        }
-    }
-
-    fn unread(&mut self) {
-        self.follow(|follower| follower.set_read(false));
-        if let Some(profiles) = &self.cached {
-            profiles.unread.store(true, Ordering::Relaxed);
+            profiles.unread.store(!is_read, Ordering::Relaxed);
         }
     }
 }

@@ -87,13 +87,19 @@ pub trait Sink<K>: Send + 'static {
     fn delete(&mut self, key: &ObjectKey);
     /// A list is complete: what it has not shown does not exist. Its objects have been applied regardless of their
     /// resourceVersions: the hub may have another history than before.
-    fn listed(&mut self) {}
+    fn listed(&mut self) {
+        self.set_read(true);
+    }
     /// The list that is complete has no object; called after [`Self::listed`]. For watches on one object, which then
     /// does not exist.
     fn none_listed(&mut self) {}
     /// The kind could be neither listed nor watched for a minute. What the watch has shown is unknown until the next
     /// [`Self::listed`], as before the first one: then a list follows in any case.
-    fn unread(&mut self) {}
+    fn unread(&mut self) {
+        self.set_read(false);
+    }
+    /// What the watch has shown is known, or unknown: for sinks without [`Self::listed`] and [`Self::unread`] of their own.
+    fn set_read(&mut self, _is_read: bool) {}
     /// Lists and watches have failed for this long, or with `None` no longer fail. Called after each failure.
     fn failing(&mut self, _since: Option<Duration>) {}
     /// The API server refuses a list or a watch for lack of permission.

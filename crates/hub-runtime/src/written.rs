@@ -110,10 +110,9 @@ impl<K: Clone + Ord> Written<K> {
 }
 
 #[cfg(test)]
-mod model;
-
-#[cfg(test)]
 mod tests {
+    mod model;
+
     use super::*;
 
     fn version(uid: &str, version: &str) -> Version {

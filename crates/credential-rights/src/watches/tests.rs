@@ -171,7 +171,7 @@ async fn an_account_concerns_the_tokens_when_it_is_new_and_the_roles_when_its_sc
     // The copy of `b-app` of the cluster `a` has the name of that of `app` of `a-b`.
     store.add_account(&account("a", "b-app"), Scope::read(None));
     assert_eq!(queued(&store).await, all(&["team/app"], &["tokens"]));
-    store.accounts_listed();
+    store.set_accounts_read(true);
     assert_eq!(queued(&store).await, all(&["team/app", "c1/own"], &["tokens"]));
 }
 
@@ -272,7 +272,7 @@ async fn while_a_kind_cannot_be_read_no_permission_is_created_or_replaced_and_no
     let mut observed = cluster_role(1);
     observed.rules = role(1).rules;
     tokens.apply(&in_team(), Ok(observed));
-    store.accounts_listed();
+    store.set_accounts_read(true);
     assert_eq!(next(&RightsKey::Tokens), Some("patch"));
     Sink::<ClusterRole>::unread(&mut tokens);
     assert_eq!(next(&RightsKey::Tokens), None);

@@ -1,8 +1,4 @@
 //! The arguments of the gate `ClusterProfileConsumers`.
-#![allow(
-    clippy::doc_markdown,
-    reason = "these comments are the text of --help, which shows backticks as they are"
-)]
 
 use clap::{ArgAction, Args};
 use consumer_access::{AccessRules, AccessSettings, Consumers, PermissionKind};

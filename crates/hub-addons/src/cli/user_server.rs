@@ -1,8 +1,4 @@
 //! The arguments of `user-server`. Each flag can also be set by the environment variable of its name.
-#![allow(
-    clippy::doc_markdown,
-    reason = "these comments are the text of --help, which shows backticks as they are"
-)]
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

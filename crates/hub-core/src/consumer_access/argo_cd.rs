@@ -12,7 +12,7 @@
 //!   (<https://github.com/argoproj/argo-cd/blob/v3.5.1/util/argo/argo.go>): while a Secret of another owner has the name
 //!   of a cluster, none is created for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,7 +20,8 @@ use hub_api::names::{ClusterName, ProfileKey};
 use serde_json::{Value, json};
 
 use super::consumers::Consumer;
-use super::desired::AccessSettings;
+use super::desired::{AccessSettings, Desired};
+use super::kind::AccessKey;
 use super::observed::{FoundObject, ObservedObject};
 use super::plan::{AccessAction, IntegrationPlan};
 use crate::finding::{Finding, Reason};
@@ -122,20 +123,75 @@ impl AccessSettings {
         }
         let desired = self.consumers.argo_cd(&key.namespace).zip(published);
         let desired =
-            desired.map(|(consumer, published)| Desired::of(self, consumer, &key.cluster, published));
+            desired.map(|(consumer, published)| self.cluster_secret(consumer, &key.cluster, published, ours));
         let action = match (grant, ours, desired) {
             (Grant::Refused, Some(object), _) if !object.is_deleting => {
                 AccessAction::Delete(object.version.clone())
             }
             (Grant::Granted, None, Some(desired)) if found.is_none() && rival.is_none() => {
-                AccessAction::Create(desired.object(&key.cluster))
+                AccessAction::Create(desired.object(&AccessKey::ClusterSecret(key.clone())))
             }
-            (Grant::Granted | Grant::Unknown, Some(object), Some(desired)) if !object.is_deleting => desired
-                .patch(object)
-                .map_or(AccessAction::Nothing, |patch| AccessAction::Patch(object.version.clone(), patch)),
+            (Grant::Granted | Grant::Unknown, Some(object), Some(desired))
+                if !object.is_deleting && !has(object, &desired) =>
+            {
+                let patch = json!({ "metadata": desired.metadata(), "data": desired.spec });
+                AccessAction::Patch(object.version.clone(), patch)
+            }
             _ => AccessAction::Nothing,
         };
         IntegrationPlan { action, findings }
+    }
+
+    /// What a Secret should contain. Other keys, labels and annotations are those of Argo CD's users.
+    fn cluster_secret(
+        &self,
+        consumer: &Consumer,
+        cluster: &ClusterName,
+        published: &PublishedCluster,
+        before: Option<&ObservedObject>,
+    ) -> Desired {
+        let mut labels = self.labels();
+        labels.insert(CLUSTER_SECRET.0.to_owned(), CLUSTER_SECRET.1.into());
+        // A label of the profile never replaces one by which the Secret is recognized.
+        let copied: Vec<_> = published.labels.iter().filter(|(key, _)| !labels.contains_key(*key)).collect();
+        let keys: Vec<&str> = copied.iter().map(|(key, _)| key.as_str()).collect();
+        labels.extend(copied.iter().map(|(key, value)| ((*key).clone(), value.as_str().into())));
+        let before = before.and_then(|object| object.annotations.get(PROFILE_LABELS));
+        for ended in before.into_iter().flat_map(|keys| keys.split(',')).filter(|key| !key.is_empty()) {
+            labels.entry(ended.to_owned()).or_insert(Value::Null);
+        }
+        let plugin = consumer.spec.argo_cd.clone().unwrap_or_default();
+        let command = plugin.command.as_deref().unwrap_or(DEFAULT_COMMAND);
+        let arguments = if consumer.is_own() {
+            vec![format!("--own-token={}", plugin.own_token.as_deref().unwrap_or(DEFAULT_OWN_TOKEN))]
+        } else {
+            // Before 3.5, Argo CD passes no cluster to the plugin.
+            vec![
+                format!("--managed-serviceaccount={}", consumer.account),
+                format!("--namespace={}", consumer.namespace()),
+                format!("--cluster-name={cluster}"),
+            ]
+        };
+        let config = json!({
+            "execProviderConfig": { "apiVersion": EXEC_API, "command": command, "args": arguments },
+            "tlsClientConfig": { "caData": published.ca },
+        })
+        .to_string();
+        let name = &consumer.name;
+        let uid = self.consumers.object(name).map(|object| &object.version.uid);
+        let owners = json!([{
+            "apiVersion": "access.open-cluster-management.io/v1alpha1", "kind": "ClusterAccess", "name": name.name, "uid": uid,
+        }]);
+        let fields = [("name", cluster.as_str()), ("server", &*published.server), ("config", &*config)];
+        Desired {
+            labels,
+            annotations: BTreeMap::from([(PROFILE_LABELS.to_owned(), keys.join(",").into())]),
+            owners,
+            spec: fields
+                .map(|(key, text)| (key.to_owned(), STANDARD.encode(text).into()))
+                .into_iter()
+                .collect(),
+        }
     }
 }
 
@@ -162,120 +218,14 @@ pub fn cluster_in_secret(data: &Value) -> Option<ClusterName> {
     Some(String::from_utf8(name).ok()?.as_str().into())
 }
 
-/// What a Secret should contain. Other keys, labels and annotations are those of Argo CD's users.
-struct Desired {
-    /// The ClusterAccess, with which the Secret is garbage-collected.
-    owners: Value,
-    labels: BTreeMap<String, String>,
-    copied: String,
-    /// Argo CD's fields, as text.
-    fields: BTreeMap<&'static str, String>,
-}
-
-impl Desired {
-    fn of(
-        settings: &AccessSettings,
-        consumer: &Consumer,
-        cluster: &ClusterName,
-        published: &PublishedCluster,
-    ) -> Self {
-        let own = settings.marks().into_iter().chain([CLUSTER_SECRET]);
-        let own: BTreeMap<String, String> =
-            own.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        // A label of the profile never replaces one by which the Secret is recognized.
-        let copied: BTreeMap<_, _> =
-            published.labels.iter().filter(|(key, _)| !own.contains_key(*key)).collect();
-        let keys: Vec<&str> = copied.keys().map(|key| key.as_str()).collect();
-        let plugin = consumer.spec.argo_cd.clone().unwrap_or_default();
-        let command = plugin.command.as_deref().unwrap_or(DEFAULT_COMMAND);
-        let arguments = if consumer.is_own() {
-            vec![format!("--own-token={}", plugin.own_token.as_deref().unwrap_or(DEFAULT_OWN_TOKEN))]
-        } else {
-            // Before 3.5, Argo CD passes no cluster to the plugin.
-            vec![
-                format!("--managed-serviceaccount={}", consumer.account),
-                format!("--namespace={}", consumer.namespace()),
-                format!("--cluster-name={cluster}"),
-            ]
-        };
-        let config = json!({
-            "execProviderConfig": { "apiVersion": EXEC_API, "command": command, "args": arguments },
-            "tlsClientConfig": { "caData": published.ca },
-        });
-        let name = &consumer.name;
-        let uid = settings.consumers.object(name).map(|object| &object.version.uid);
-        let owners = json!([{
-            "apiVersion": "access.open-cluster-management.io/v1alpha1", "kind": "ClusterAccess", "name": name.name, "uid": uid,
-        }]);
-        Self {
-            owners,
-            copied: keys.join(","),
-            fields: BTreeMap::from([
-                ("name", cluster.to_string()),
-                ("server", published.server.clone()),
-                ("config", config.to_string()),
-            ]),
-            labels: own
-                .into_iter()
-                .chain(copied.into_iter().map(|(key, value)| (key.clone(), value.clone())))
-                .collect(),
-        }
-    }
-
-    fn data(&self) -> Value {
-        self.fields
-            .iter()
-            .map(|(key, text)| ((*key).to_owned(), Value::from(STANDARD.encode(text))))
-            .collect()
-    }
-
-    fn object(&self, cluster: &ClusterName) -> Value {
-        json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-            "metadata": {
-                "name": cluster_secret_name(cluster), "labels": self.labels,
-                "annotations": { PROFILE_LABELS: self.copied }, "ownerReferences": self.owners,
-            },
-            "data": self.data(),
-        })
-    }
-
-    /// The merge patch that adds what the object lacks, `None` if it lacks nothing.
-    fn patch(&self, object: &ObservedObject) -> Option<Value> {
-        let copied = object.annotations.get(PROFILE_LABELS).map(String::as_str).unwrap_or_default();
-        let is_label = |key: &&str| !key.is_empty() && object.labels.contains_key(*key);
-        let ended: BTreeSet<&str> =
-            copied.split(',').filter(|key| is_label(key) && !self.labels.contains_key(*key)).collect();
-        let has_labels = self.labels.iter().all(|(key, value)| object.labels.get(key) == Some(value));
-        let is_owned = object.owners == self.owners;
-        if has_labels && is_owned && ended.is_empty() && copied == self.copied && self.is_contained_in(object)
-        {
-            return None;
-        }
-        let mut labels: BTreeMap<&str, Value> =
-            self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str().into())).collect();
-        labels.extend(ended.into_iter().map(|key| (key, Value::Null)));
-        Some(json!({
-            "metadata": {
-                "labels": labels, "annotations": { PROFILE_LABELS: self.copied }, "ownerReferences": self.owners,
-            },
-            "data": self.data(),
-        }))
-    }
-
-    /// Whether the Secret has these fields. The configuration is compared as JSON, since Argo CD's own commands format
-    /// it differently.
-    fn is_contained_in(&self, object: &ObservedObject) -> bool {
-        let Some(data) = &object.spec else { return false };
-        self.fields.iter().all(|(key, wanted)| {
-            let found = data.get(*key).and_then(Value::as_str).and_then(|found| STANDARD.decode(found).ok());
-            let Some(found) = found else { return false };
-            found == wanted.as_bytes() || *key == "config" && is_same_json(&found, wanted.as_bytes())
-        })
-    }
-}
-
-fn is_same_json(one: &[u8], other: &[u8]) -> bool {
-    let read = |text| serde_json::from_slice::<Value>(text).ok();
-    read(one).is_some_and(|one| Some(one) == read(other))
+/// Whether a Secret is as desired. The configuration is compared as JSON, since Argo CD's own commands format it
+/// differently.
+fn has(object: &ObservedObject, desired: &Desired) -> bool {
+    let json = |text: &Value| serde_json::from_slice::<Value>(&STANDARD.decode(text.as_str()?).ok()?).ok();
+    let has_field = |(key, wanted): (&String, &Value)| {
+        let found = object.spec.as_ref().and_then(|data| data.get(key));
+        found == Some(wanted)
+            || key == "config" && found.and_then(json).is_some_and(|it| Some(it) == json(wanted))
+    };
+    object.has_metadata(desired) && desired.spec.iter().all(has_field)
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
+use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 
 use super::consumers::{AccessName, Changed, Consumer};
 use super::desired::AccessSettings;
@@ -37,18 +37,13 @@ impl KnownAccounts {
     /// An account on every cluster where it is known.
     #[must_use]
     pub fn of(&self, account: &AccountName) -> Vec<AccountKey> {
-        let on = |cluster: &ClusterName| AccountKey { cluster: cluster.clone(), account: account.clone() };
-        self.of.get(account).into_iter().flatten().map(on).collect()
+        self.of.get(account).into_iter().flatten().map(|cluster| cluster.account(account)).collect()
     }
 
     /// Every account.
     pub fn keys(&self) -> impl Iterator<Item = AccountKey> {
-        let on = |(cluster, accounts): (&ClusterName, &BTreeSet<AccountName>)| {
-            let key =
-                |account: &AccountName| AccountKey { cluster: cluster.clone(), account: account.clone() };
-            accounts.iter().map(key).collect::<Vec<_>>()
-        };
-        self.on.iter().flat_map(on)
+        let on = self.on.iter();
+        on.flat_map(|(cluster, accounts)| accounts.iter().map(|account| cluster.account(account)))
     }
 }
 
@@ -64,8 +59,7 @@ impl AccessSettings {
             Touched::Namespaces(namespaces) => (None, namespaces.clone()),
         };
         if let Some(cluster) = cluster {
-            let on =
-                |account: &AccountName| AccountKey { cluster: cluster.clone(), account: account.clone() };
+            let on = |account: &AccountName| cluster.account(account);
             keys.extend(known.on.get(cluster).into_iter().flatten().map(on));
             let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
             let consumers =
@@ -114,7 +108,7 @@ impl AccessSettings {
         existing: impl Fn(Option<&ClusterName>) -> Vec<AccessKey>,
     ) -> BTreeSet<AccessKey> {
         let secret = |namespace: &Namespace, cluster: &ClusterName| {
-            AccessKey::ClusterSecret(ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() })
+            AccessKey::ClusterSecret(cluster.in_namespace(namespace))
         };
         let mut keys = BTreeSet::new();
         let kueue = self.consumers.multi_kueue().next().map(Consumer::namespace);
@@ -145,8 +139,7 @@ impl AccessSettings {
 
 /// An account on the clusters that can be granted to a namespace.
 fn of_candidates(fleet: &Fleet, namespace: &Namespace, account: &AccountName) -> Vec<AccountKey> {
-    let on = |cluster: &ClusterName| AccountKey { cluster: cluster.clone(), account: account.clone() };
-    fleet.candidates_in(namespace).map(on).collect()
+    fleet.candidates_in(namespace).map(|cluster| cluster.account(account)).collect()
 }
 
 /// Whether a change may affect every decision about a namespace. The namespace of a cluster is protected while the

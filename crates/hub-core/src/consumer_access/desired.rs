@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels::{self, MANAGED_BY};
-use hub_api::names::{AccountKey, ClusterName, Namespace, ProfileKey};
+use hub_api::names::{AccountKey, ClusterName, Namespace};
 use serde_json::{Map, Value, json};
 use strum::{EnumString, VariantNames};
 
-use super::consumers::{AccessName, Consumer, Consumers};
+use super::consumers::{Consumer, Consumers};
 use super::kind::{AccessKey, AccessKind};
 use super::permissions::Permissions;
 use crate::credential::account::can_have_copies;
@@ -89,19 +89,15 @@ impl AccessSettings {
         }
         let users = self.users(fleet, key).into_iter();
         let grant = users.map(|consumer| self.grant_to(fleet, consumer, &key.cluster)).max();
-        let shared = self.unreadable_grant(fleet, key).unwrap_or(Grant::Refused);
-        grant.unwrap_or(Grant::Refused).max(shared)
+        grant.unwrap_or(Grant::Refused).max(self.unreadable_grant(fleet, key))
     }
 
-    /// If an account is shared, the grant of objects that cannot be decoded and may use it, too.
-    pub(super) fn unreadable_grant(&self, fleet: &Fleet, key: &AccountKey) -> Option<Grant> {
+    /// The grant of objects that cannot be decoded and may use an account, too: only of one that is shared.
+    pub(super) fn unreadable_grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
         let names = self.consumers.unreadable().filter(|_| self.consumers.is_shared(&key.account));
         let grants = names.filter(|name| self.protected.protection(fleet, &name.namespace).is_none());
-        let profile = |name: &AccessName| ProfileKey {
-            namespace: name.namespace.clone(),
-            cluster: key.cluster.clone(),
-        };
-        grants.map(|name| grant::decide(fleet, &profile(name)).min(Grant::Unknown)).max()
+        let grants = grants.map(|name| grant::decide(fleet, &key.cluster.in_namespace(&name.namespace)));
+        grants.fold(Grant::Refused, |known, grant| known.max(grant.min(Grant::Unknown)))
     }
 
     /// Like [`Self::grant`], for one consumer.
@@ -174,13 +170,12 @@ impl AccessSettings {
 
     /// Whether the namespace of a consumer is granted a cluster, whichever clusters the object selects.
     pub(super) fn bound_grant(&self, fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Grant {
-        let account = AccountKey { cluster: cluster.clone(), account: consumer.account.clone() };
+        let account = cluster.account(&consumer.account);
         let is_protected = self.protected.protection(fleet, consumer.namespace()).is_some();
         if is_protected || (!consumer.is_own() && !can_have_copies(&account)) {
             return Grant::Refused;
         }
-        let key = ProfileKey { namespace: consumer.namespace().clone(), cluster: account.cluster };
-        grant::decide(fleet, &key)
+        grant::decide(fleet, &cluster.in_namespace(consumer.namespace()))
     }
 
     /// Whether an object selects a cluster; `None` if that is unknown.
@@ -220,7 +215,7 @@ impl AccessSettings {
             let validity = rotation.validity.as_deref().unwrap_or(DEFAULT_VALIDITY);
             json!({ "enabled": rotation.enabled.unwrap_or(true), "validity": validity })
         };
-        let spec = [("rotation".to_owned(), rotation)].into_iter().collect();
+        let spec = Map::from_iter([("rotation".to_owned(), rotation)]);
         Desired { labels, annotations, owners: Value::Null, spec }
     }
 
@@ -244,18 +239,45 @@ impl AccessSettings {
         Some(Desired { labels: self.labels(), annotations: BTreeMap::new(), owners: json!([owner]), spec })
     }
 
-    fn labels(&self) -> BTreeMap<String, Value> {
+    pub(super) fn labels(&self) -> BTreeMap<String, Value> {
         self.marks().into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
     }
 }
 
-/// What an object should contain. Labels and annotations of others are kept; everything else is ours.
-#[derive(Debug, Clone, PartialEq)]
+/// What an object should contain. Labels and annotations of others are kept.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Desired {
     /// Null for a label that must be absent, as for an annotation.
     pub(super) labels: BTreeMap<String, Value>,
     pub(super) annotations: BTreeMap<String, Value>,
     /// `metadata.ownerReferences`, null if there are none.
     pub(super) owners: Value,
+    /// The spec, or the data of a Secret.
     pub(super) spec: Map<String, Value>,
+}
+
+impl Desired {
+    /// A new object.
+    pub(super) fn object(&self, key: &AccessKey) -> Value {
+        let (group, version, kind) = key.gvk();
+        let separator = if group.is_empty() { "" } else { "/" };
+        let present = |values: &BTreeMap<String, Value>| -> Map<String, Value> {
+            values.clone().into_iter().filter(|(_, value)| !value.is_null()).collect()
+        };
+        let mut metadata = json!({
+            "name": key.name(), "namespace": key.namespace(), "ownerReferences": self.owners,
+            "labels": present(&self.labels), "annotations": present(&self.annotations),
+        });
+        let fields = metadata.as_object_mut().into_iter();
+        fields.for_each(|fields| fields.retain(|_, value| !value.is_null() && *value != json!({})));
+        let content = if matches!(key, AccessKey::ClusterSecret(_)) { "data" } else { "spec" };
+        json!({
+            "apiVersion": format!("{group}{separator}{version}"), "kind": kind, "metadata": metadata, content: self.spec,
+        })
+    }
+
+    /// The metadata in a merge patch.
+    pub(super) fn metadata(&self) -> Value {
+        json!({ "labels": self.labels, "annotations": self.annotations, "ownerReferences": self.owners })
+    }
 }

@@ -4,7 +4,6 @@ use std::fmt;
 
 use hub_api::cluster_access::CLUSTER_ACCESSES;
 use hub_api::names::{AccountKey, AccountName, ClusterName, ProfileKey};
-use serde_json::{Value, json};
 
 use super::argo_cd::cluster_secret_name;
 use super::consumers::AccessName;
@@ -68,12 +67,6 @@ impl AccessKind {
             Self::ManifestWork => "manifestworks",
             Self::ClusterPermission => "clusterpermissions",
         }
-    }
-
-    pub(super) fn head(self, key: &AccountKey) -> Value {
-        let (group, version, kind) = self.gvk();
-        let metadata = json!({ "name": self.name(key), "namespace": key.cluster.as_str() });
-        json!({ "apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": metadata })
     }
 }
 

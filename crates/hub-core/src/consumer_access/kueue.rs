@@ -11,13 +11,11 @@
 //!   nominates clusters in this order, and runs the workloads of a cluster that leaves the list elsewhere.
 //! - Both objects are ours by the rule of [`FoundObject`], and only while they have our marks.
 
-use std::collections::BTreeMap;
-
 use hub_api::names::ClusterName;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::consumers::Consumer;
-use super::desired::AccessSettings;
+use super::desired::{AccessSettings, Desired};
 use super::kind::AccessKey;
 use super::observed::{FoundObject, ObservedObject};
 use super::plan::{AccessAction, IntegrationPlan};
@@ -58,8 +56,8 @@ impl AccessSettings {
         let (desired, grant) = match key {
             AccessKey::MultiKueueCluster(cluster) => {
                 let grant = self.kueue_grant(fleet, cluster);
-                let spec = json!({ "clusterSource": { "clusterProfileRef": { "name": cluster.as_str() } } });
-                ((grant != Grant::Refused).then_some(spec), grant)
+                let source = json!({ "clusterProfileRef": { "name": cluster.as_str() } });
+                ((grant != Grant::Refused).then_some(("clusterSource", source)), grant)
             }
             AccessKey::MultiKueueConfig(name) => {
                 let consumer = self.consumers.with_config(name);
@@ -78,7 +76,7 @@ impl AccessSettings {
                 if !left_out.is_empty() && (found.is_none() || ours.is_some()) {
                     findings.push(full(&left_out));
                 }
-                ((!clusters.is_empty()).then(|| json!({ "clusters": clusters })), Grant::Granted)
+                ((!clusters.is_empty()).then(|| ("clusters", json!(clusters))), Grant::Granted)
             }
             _ => return IntegrationPlan { action: AccessAction::Nothing, findings },
         };
@@ -87,6 +85,7 @@ impl AccessSettings {
                            is still granted";
             findings.push(Finding::new(Reason::KueueObjectTerminating, message));
         }
+        let desired = desired.map(|(field, value)| Map::from_iter([(field.to_owned(), value)]));
         let action = match (desired, ours) {
             (Some(_), None) if found.is_some() => {
                 let message = "belongs to another owner: it is not changed; rename or delete it, or remove the \
@@ -94,9 +93,12 @@ impl AccessSettings {
                 findings.push(Finding::new(Reason::ForeignKueueObject, message));
                 AccessAction::Nothing
             }
-            (Some(spec), None) if grant == Grant::Granted => AccessAction::Create(self.object(key, &spec)),
+            (Some(spec), None) if grant == Grant::Granted => {
+                let desired = Desired { labels: self.labels(), spec, ..Desired::default() };
+                AccessAction::Create(desired.object(key))
+            }
             (Some(spec), Some(object)) if !object.is_deleting && !has(object, &spec) => {
-                AccessAction::Patch(object.version.clone(), patch(&spec))
+                AccessAction::Patch(object.version.clone(), patch(spec))
             }
             (None, Some(object)) if !object.is_deleting => AccessAction::Delete(object.version.clone()),
             _ => AccessAction::Nothing,
@@ -162,16 +164,6 @@ impl AccessSettings {
         names.sort_by_cached_key(|name| (position(name).unwrap_or(usize::MAX), name.clone()));
         names
     }
-
-    fn object(&self, key: &AccessKey, spec: &Value) -> Value {
-        let labels: BTreeMap<_, _> = self.marks().into_iter().collect();
-        json!({
-            "apiVersion": format!("{}/{}", KUEUE_API.0, KUEUE_API.1),
-            "kind": key.gvk().2,
-            "metadata": { "name": key.name(), "labels": labels },
-            "spec": spec,
-        })
-    }
 }
 
 /// Whether a cluster has the labels that a MultiKueueConfig selects.
@@ -200,9 +192,9 @@ fn full(left_out: &[String]) -> Finding {
 
 /// Whether an object has these fields. Other fields of a MultiKueueConfig belong to Kueue's users, and other fields of
 /// a source to later versions of Kueue.
-fn has(object: &ObservedObject, desired: &Value) -> bool {
+fn has(object: &ObservedObject, desired: &Map<String, Value>) -> bool {
     let Some(spec) = &object.spec else { return false };
-    desired.as_object().into_iter().flatten().all(|(field, value)| match (field.as_str(), spec.get(field)) {
+    desired.iter().all(|(field, value)| match (field.as_str(), spec.get(field)) {
         ("clusterSource", Some(source)) => {
             source["clusterProfileRef"]["name"] == value["clusterProfileRef"]["name"]
                 && source.get("kubeConfig").is_none_or(Value::is_null)
@@ -212,8 +204,7 @@ fn has(object: &ObservedObject, desired: &Value) -> bool {
 }
 
 /// The merge patch that sets these fields.
-fn patch(desired: &Value) -> Value {
-    let mut spec = desired.clone();
+fn patch(mut spec: Map<String, Value>) -> Value {
     // The two sources exclude each other.
     if let Some(source) = spec.get_mut("clusterSource") {
         source["kubeConfig"] = Value::Null;

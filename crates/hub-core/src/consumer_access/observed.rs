@@ -66,13 +66,16 @@ impl ObservedObject {
     }
 
     pub(super) fn has(&self, desired: &Desired) -> bool {
+        self.has_metadata(desired) && self.spec.as_ref().is_some_and(|spec| has_spec(spec, &desired.spec))
+    }
+
+    pub(super) fn has_metadata(&self, desired: &Desired) -> bool {
         let contains = |all: &BTreeMap<String, String>, wanted: &BTreeMap<String, Value>| {
             wanted.iter().all(|(key, value)| all.get(key).map(String::as_str) == value.as_str())
         };
         contains(&self.labels, &desired.labels)
             && contains(&self.annotations, &desired.annotations)
             && self.owners == desired.owners
-            && self.spec.as_ref().is_some_and(|spec| has_spec(spec, &desired.spec))
     }
 }
 

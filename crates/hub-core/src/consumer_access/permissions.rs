@@ -57,52 +57,52 @@ pub(super) struct Given {
 impl Given {
     /// Reads an object with permissions of ours.
     pub(super) fn add(&mut self, kind: AccessKind, object: &ObservedObject) {
-        let Some(spec) = &object.spec else { return };
-        let field = |field: &str| spec.get(field).unwrap_or(&Value::Null);
-        let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        let (bindings, cluster_roles) = if kind == AccessKind::ClusterPermission {
-            let lists = ["clusterRoleBindings", "roleBindings"].map(field);
-            let bindings =
-                lists.into_iter().flat_map(items).map(|it| (it["name"].clone(), it["namespace"].clone()));
-            (bindings.collect(), vec![field("clusterRole").clone()])
-        } else {
-            let manifests = items(&field("workload")["manifests"]);
-            let (roles, bindings): (Vec<_>, Vec<_>) =
-                manifests.into_iter().partition(|manifest| manifest["kind"] == "ClusterRole");
-            let metadata = |it: Value| (it["metadata"]["name"].clone(), it["metadata"]["namespace"].clone());
-            (bindings.into_iter().map(metadata).collect::<Vec<_>>(), roles)
-        };
-        for (name, namespace) in bindings {
-            let name = name.as_str().unwrap_or_default();
-            if let Some(name) = [IN_WORK[1], IN_PERMISSION[1]].iter().find_map(|own| name.strip_prefix(own)) {
-                self.bindings.insert((name.to_owned(), namespace.as_str().unwrap_or_default().to_owned()));
+        for part in parts(kind, object) {
+            if let Some((name, namespace)) = binding(part)
+                && let Some(name) =
+                    [IN_WORK[1], IN_PERMISSION[1]].iter().find_map(|own| name.strip_prefix(own))
+            {
+                self.bindings.insert((name.to_owned(), namespace.to_owned()));
             }
+            let names = items(&part["rules"]).flat_map(|rule| items(&rule["resourceNames"]));
+            self.impersonated.extend(names.filter_map(|name| name.as_str().map(str::to_owned)));
         }
-        let rules = cluster_roles.iter().flat_map(|role| items(&role["rules"]));
-        let names = rules.flat_map(|rule| items(&rule["resourceNames"]));
-        self.impersonated.extend(names.filter_map(|name| name.as_str().map(str::to_owned)));
     }
 }
 
 /// Whether an object with permissions contains every binding of a consumer.
 pub(super) fn has_part(consumer: &Consumer, kind: AccessKind, object: &ObservedObject) -> bool {
-    let Some(spec) = &object.spec else { return false };
-    let lists = ["clusterRoleBindings", "roleBindings"].map(|field| spec.get(field));
-    let (prefixes, lists) = if kind == AccessKind::ClusterPermission {
-        (IN_PERMISSION, lists.to_vec())
-    } else {
-        (IN_WORK, vec![spec.get("workload").and_then(|work| work.get("manifests"))])
-    };
-    let bindings = lists.into_iter().flatten().filter_map(Value::as_array).flatten();
-    let bound: BTreeSet<(&str, &str)> = bindings
-        .map(|it| it.get("metadata").unwrap_or(it))
-        .map(|it| (it["name"].as_str().unwrap_or_default(), it["namespace"].as_str().unwrap_or_default()))
-        .collect();
+    let bound: BTreeSet<(&str, &str)> = parts(kind, object).filter_map(binding).collect();
+    let prefixes = if kind == AccessKind::ClusterPermission { IN_PERMISSION } else { IN_WORK };
     let mut wanted = Permissions::new(&consumer.account);
     wanted.add(consumer);
-    wanted.bindings.iter().all(|binding| {
-        bound.contains(&(&*binding.full_name(prefixes), binding.namespace.unwrap_or_default()))
-    })
+    object.spec.is_some()
+        && wanted
+            .bindings
+            .iter()
+            .all(|it| bound.contains(&(&*it.full_name(prefixes), it.namespace.unwrap_or_default())))
+}
+
+/// The bindings and the roles in an object with permissions.
+fn parts(kind: AccessKind, object: &ObservedObject) -> impl Iterator<Item = &Value> {
+    let field = |field| object.spec.as_ref().and_then(|spec| spec.get(field)).unwrap_or(&Value::Null);
+    let (lists, role) = if kind == AccessKind::ClusterPermission {
+        (["clusterRoleBindings", "roleBindings"].map(field), field("clusterRole"))
+    } else {
+        ([&field("workload")["manifests"], &Value::Null], &Value::Null)
+    };
+    lists.into_iter().flat_map(items).chain([role])
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+/// The name and the namespace of a binding; `None` for a role.
+fn binding(part: &Value) -> Option<(&str, &str)> {
+    let metadata = part.get("metadata").unwrap_or(part);
+    let is_role = part["kind"] == "ClusterRole";
+    (!is_role).then_some((metadata["name"].as_str()?, metadata["namespace"].as_str().unwrap_or_default()))
 }
 
 /// What the bindings of a consumer with an identity of its own are named after.

@@ -174,7 +174,7 @@ impl AccessSettings {
             }
         }
         let mut permissions = Permissions::new(&key.account);
-        let mut is_certain = self.unreadable_grant(fleet, key).is_none_or(|grant| grant == Grant::Refused);
+        let mut is_certain = self.unreadable_grant(fleet, key) == Grant::Refused;
         for consumer in self.users(fleet, key) {
             match self.grant_to(fleet, consumer, &key.cluster) {
                 Grant::Refused => {}
@@ -255,21 +255,7 @@ fn step(
     desired: &Desired,
 ) -> Option<Write> {
     match observed {
-        Owned::Absent if may_create => {
-            let mut object = kind.head(key);
-            for (field, values) in [("labels", &desired.labels), ("annotations", &desired.annotations)] {
-                let present = values.iter().filter(|(_, value)| !value.is_null());
-                let present: Map<_, _> = present.map(|(key, value)| (key.clone(), value.clone())).collect();
-                if !present.is_empty() {
-                    object["metadata"][field] = present.into();
-                }
-            }
-            if !desired.owners.is_null() {
-                object["metadata"]["ownerReferences"] = desired.owners.clone();
-            }
-            object["spec"] = json!(desired.spec);
-            Some((kind, AccessAction::Create(object)))
-        }
+        Owned::Absent if may_create => Some((kind, AccessAction::Create(desired.object(&kind.of(key))))),
         // A patch cannot remove fields that cannot be read: the object is deleted and recreated, if it may be created.
         Owned::Ours(object) if !object.is_deleting && object.spec.is_none() => {
             may_create.then(|| (kind, AccessAction::Delete(object.version.clone())))
@@ -296,12 +282,5 @@ fn patch(object: &ObservedObject, desired: &Desired) -> Value {
         }
         spec.insert(field.clone(), value);
     }
-    json!({
-        "metadata": {
-            "labels": desired.labels,
-            "annotations": desired.annotations,
-            "ownerReferences": desired.owners,
-        },
-        "spec": spec,
-    })
+    json!({ "metadata": desired.metadata(), "spec": spec })
 }

@@ -57,7 +57,7 @@ impl AccessSettings {
                     Grant::Unknown => unknown += 1,
                     Grant::Granted => counts.selected += 1,
                 }
-                let key = AccountKey { cluster: cluster.clone(), account: consumer.account.clone() };
+                let key = cluster.account(&consumer.account);
                 let missing =
                     self.missing(consumer, &key, |kind| self.owned(&key, kind, observed(kind, &key)));
                 not_ready.extend(missing.map(|(reason, message)| NotReady {

@@ -154,7 +154,7 @@ impl<T> Default for Listed<T> {
     }
 }
 
-impl<T: Ord> Listed<T> {
+impl<T: Clone + Ord> Listed<T> {
     /// Whether the list of this namespace or account is complete.
     pub fn has(&self, what: &T) -> bool {
         match self {
@@ -163,24 +163,17 @@ impl<T: Ord> Listed<T> {
         }
     }
 
-    /// Records that this list, or with `None` every list, is complete; returns whether that is new.
-    pub fn add(&mut self, what: Option<T>) -> bool {
+    /// Records whether this list, or with `None` every list, is complete; returns whether that is new.
+    pub fn set(&mut self, what: Option<&T>, is_complete: bool) -> bool {
         match (&mut *self, what) {
-            (Self::All, _) => false,
-            (Self::Of(these), Some(what)) => these.insert(what),
-            (Self::Of(_), None) => {
-                *self = Self::All;
-                true
+            (Self::Of(these), Some(what)) if is_complete => these.insert(what.clone()),
+            (Self::Of(these), Some(what)) => these.remove(what),
+            (Self::All, Some(_)) => false,
+            (_, None) => {
+                let all = if is_complete { Self::All } else { Self::default() };
+                let before = std::mem::replace(self, all);
+                *self != before
             }
-        }
-    }
-
-    /// Records that this list, or with `None` every list, is not complete any more.
-    fn remove(&mut self, what: Option<&T>) {
-        match (&mut *self, what) {
-            (Self::Of(these), Some(what)) => drop(these.remove(what)),
-            (_, None) => *self = Self::default(),
-            (Self::All, Some(_)) => {}
         }
     }
 }
@@ -191,14 +184,9 @@ impl CredentialIndex {
         Self { settings, ..Self::default() }
     }
 
-    /// Records that every ManagedServiceAccount is known; returns whether that is new.
-    pub fn accounts_listed(&mut self) -> bool {
-        !std::mem::replace(&mut self.all_accounts, true)
-    }
-
-    /// Records that ManagedServiceAccounts cannot be read.
-    pub fn accounts_unread(&mut self) {
-        self.all_accounts = false;
+    /// Records whether every ManagedServiceAccount is known; returns whether that is new.
+    pub fn set_accounts_read(&mut self, is_read: bool) -> bool {
+        std::mem::replace(&mut self.all_accounts, is_read) != is_read
     }
 
     /// Whether every ManagedServiceAccount is known.
@@ -207,19 +195,14 @@ impl CredentialIndex {
         self.all_accounts
     }
 
-    /// Records that every token of accounts of this name, or of all, is known; returns whether that is new.
-    pub fn sources_listed(&mut self, account: Option<AccountName>) -> bool {
-        self.listed_sources.add(account)
-    }
-
-    /// Records that the tokens of accounts of this name, or of all, cannot be read.
-    pub fn sources_unread(&mut self, account: Option<&AccountName>) {
-        self.listed_sources.remove(account);
+    /// Records whether every token of accounts of this name, or of all, is known; returns whether that is new.
+    pub fn set_sources_read(&mut self, account: Option<&AccountName>, is_read: bool) -> bool {
+        self.listed_sources.set(account, is_read)
     }
 
     /// Records that the watch on tokens of accounts of this name starts over.
     pub fn forget_sources(&mut self, account: &AccountName) {
-        self.listed_sources.remove(Some(account));
+        self.listed_sources.set(Some(account), false);
         self.sources.retain(|key, _| key.account != *account);
     }
 
@@ -229,14 +212,9 @@ impl CredentialIndex {
         self.listed_sources.has(account)
     }
 
-    /// Records that every copy in this namespace, or in all, is known; returns whether that is new.
-    pub fn copies_listed(&mut self, namespace: Option<Namespace>) -> bool {
-        self.listed_copies.add(namespace)
-    }
-
-    /// Records that the copies in this namespace, or in all, cannot be read.
-    pub fn copies_unread(&mut self, namespace: Option<&Namespace>) {
-        self.listed_copies.remove(namespace);
+    /// Records whether every copy in this namespace, or in all, is known; returns whether that is new.
+    pub fn set_copies_read(&mut self, namespace: Option<&Namespace>, is_read: bool) -> bool {
+        self.listed_copies.set(namespace, is_read)
     }
 
     /// Forgets the tokens and copies that are no longer watched: those for which these functions return false.
@@ -261,7 +239,7 @@ impl CredentialIndex {
 
     /// Records that the watch on the copies in this namespace starts over.
     pub fn forget_copies(&mut self, namespace: &Namespace) {
-        self.listed_copies.remove(Some(namespace));
+        self.listed_copies.set(Some(namespace), false);
         self.forget_observed(namespace);
     }
 
@@ -340,14 +318,6 @@ impl CredentialIndex {
     /// The credential of an account, if it has a valid one.
     pub(super) fn credential(&self, account: &AccountKey) -> Option<&Credential> {
         self.source(account)?.credential.as_deref().ok()
-    }
-
-    /// Updates the reach of every cluster with accounts.
-    pub fn reach_all(&mut self, fleet: &Fleet) {
-        let clusters: Vec<_> = self.accounts.keys().cloned().collect();
-        for cluster in &clusters {
-            self.reach_cluster(fleet, cluster);
-        }
     }
 
     /// Updates the reach of a cluster, whose accounts or grants have changed.
@@ -659,10 +629,7 @@ impl CredentialIndex {
     /// Every key in a namespace, existing or wanted.
     #[must_use]
     pub fn keys_in(&self, fleet: &Fleet, namespace: &Namespace) -> BTreeSet<SecretKey> {
-        let key = |account: AccountKey| SecretKey {
-            namespace: namespace.clone(),
-            name: account.copy_name().into(),
-        };
+        let key = |account: AccountKey| account.copy_in(namespace);
         let granted = grant::clusters_of(fleet, namespace).into_iter();
         let wanted = granted.flat_map(|cluster| self.accounts_of(cluster)).map(key);
         self.known_keys(namespace).chain(wanted).collect()
@@ -671,13 +638,13 @@ impl CredentialIndex {
     /// The keys of wanted copies of the accounts with this name.
     #[must_use]
     pub fn keys_named(&self, fleet: &Fleet, account: &AccountName) -> Vec<SecretKey> {
-        let key = |cluster: &ClusterName| AccountKey { cluster: cluster.clone(), account: account.clone() };
+        let key = |cluster: &ClusterName| cluster.account(account);
         self.reach.clusters_with(account).flat_map(|cluster| self.keys_of(fleet, &key(cluster))).collect()
     }
 
     fn accounts_of<'a>(&'a self, cluster: &ClusterName) -> impl Iterator<Item = AccountKey> + use<'a> {
         let cluster = cluster.clone();
         let accounts = self.accounts.get(&cluster).into_iter().flat_map(BTreeMap::keys);
-        accounts.map(move |account| AccountKey { cluster: cluster.clone(), account: account.clone() })
+        accounts.map(move |account| cluster.account(account))
     }
 }

@@ -1,6 +1,6 @@
 //! One copy: from the index to the next write.
 
-use hub_api::names::{AccountKey, Namespace, ProfileKey, SecretKey};
+use hub_api::names::{AccountKey, Namespace, SecretKey};
 use hub_api::secret::Secret;
 
 use crate::action::Action;
@@ -383,7 +383,7 @@ fn eligibility<'a>(
     if let Err(refusal) = asked(index, namespace, key, account) {
         return Eligibility::Refused(refusal);
     }
-    let profile_key = ProfileKey { namespace: namespace.clone(), cluster: key.cluster.clone() };
+    let profile_key = key.cluster.in_namespace(namespace);
     let grant = grant::decide(fleet, &profile_key);
     if grant == Grant::Refused {
         return Eligibility::Refused(State::NotGranted);

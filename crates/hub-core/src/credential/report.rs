@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hub_api::names::{AccountKey, Namespace, SecretKey};
+use hub_api::names::{AccountKey, Namespace};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -141,7 +141,7 @@ pub(crate) fn recipients(index: &CredentialIndex, fleet: &Fleet, key: &AccountKe
 
 /// The state of an account's copy in a namespace, whether or not the copy exists; `None` if the account is not known.
 fn state(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace, key: &AccountKey) -> Option<State> {
-    let copy_key = SecretKey { namespace: namespace.clone(), name: key.copy_name().into() };
+    let copy_key = key.copy_in(namespace);
     let states = plan(index, fleet, &copy_key, index.copy(&copy_key)).states;
     states.into_iter().find(|(account, _)| account == key).map(|(_, state)| state)
 }

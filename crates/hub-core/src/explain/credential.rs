@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hub_api::labels;
-use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
+use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey};
 
 use super::observed::{Observed, SYNCER};
 use super::{CheckResult, Code, Findings, Object, Pair, Step};
@@ -20,7 +20,7 @@ pub(super) const CONDITION_REPORTED: &str = "TokenReported";
 
 /// The state of the copy of an account in a namespace, as the syncer decides it.
 fn planned(hub: &Observed, namespace: &Namespace, account: &AccountKey) -> (CopyPlan, State) {
-    let copy_key = SecretKey { namespace: namespace.clone(), name: account.copy_name().into() };
+    let copy_key = account.copy_in(namespace);
     let plan = plan(&hub.credentials, &hub.fleet, &copy_key, hub.credentials.copy(&copy_key));
     let state = plan.states.iter().find(|(key, _)| key == account).map(|(_, state)| *state);
     let state = match state.unwrap_or(State::NotAsked) {
@@ -34,7 +34,7 @@ fn planned(hub: &Observed, namespace: &Namespace, account: &AccountKey) -> (Copy
 /// that does.
 pub(super) fn expected(hub: &Observed, namespace: &Namespace, keys: &[ProfileKey]) -> bool {
     let is_granted = |account: &AccountKey| {
-        let key = ProfileKey { namespace: namespace.clone(), cluster: account.cluster.clone() };
+        let key = account.cluster.in_namespace(namespace);
         keys.binary_search(&key).is_ok() && grant::decide(&hub.fleet, &key) == Grant::Granted
     };
     hub.credentials
@@ -54,7 +54,7 @@ impl Pair<'_> {
         let (hub, key) = (self.hub, self.key);
         let mut explained = BTreeSet::new();
         for (name, _) in hub.credentials.accounts_on(&key.cluster).filter(|(name, _)| self.is_named(name)) {
-            let account = &AccountKey { cluster: key.cluster.clone(), account: name.clone() };
+            let account = &key.cluster.account(name);
             let (plan, state) = planned(hub, &key.namespace, account);
             // An account that does not opt in to the namespace is explained only if the question names it.
             if !is_meant(state) && self.account.is_none() && state != State::ProtectedNamespace {
@@ -126,7 +126,7 @@ impl Pair<'_> {
         let mut found = false;
         for (copy_key, account) in copies.filter(|(_, account)| self.is_named(account)) {
             found = true;
-            let account_key = AccountKey { cluster: key.cluster.clone(), account: account.clone() };
+            let account_key = key.cluster.account(account);
             let (plan, state) = planned(hub, &key.namespace, &account_key);
             let unknown = [State::Synced, State::AccountUnknown, State::TokenUnknown];
             if hub.knows_fleet(&key.namespace) && !unknown.contains(&state) {
@@ -150,7 +150,7 @@ impl Pair<'_> {
     fn account_steps(&self, account: &AccountKey, plan: &CopyPlan, state: State, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
         let name = &account.account;
-        let copy_key = SecretKey { namespace: key.namespace.clone(), name: account.copy_name().into() };
+        let copy_key = account.copy_in(&key.namespace);
         let copy = || Object::namespaced(SECRET, &copy_key.namespace, &copy_key.name);
         let source = || Object::namespaced(SECRET, &account.cluster, name);
         let object = || Object::namespaced(ACCOUNT, &account.cluster, name);
@@ -207,7 +207,7 @@ impl Pair<'_> {
         let (hub, key) = (self.hub, self.key);
         let name = &account.account;
         let object = || Object::namespaced(ACCOUNT, &account.cluster, name);
-        let copy_key = SecretKey { namespace: key.namespace.clone(), name: account.copy_name().into() };
+        let copy_key = account.copy_in(&key.namespace);
         let about = |step, code, object| self.finding(step, code, object).of_account(name);
         let condition = |kind: &str| condition(hub.credentials.account(account), kind);
         let names_namespace = |message: &str| {

@@ -149,7 +149,7 @@ pub(super) fn permissions_without_account(hub: &Observed, question: &Question, f
     }
     for cluster in hub.permissions.keys() {
         for (account, permission) in maintained_permissions(hub, cluster) {
-            let key = AccountKey { cluster: cluster.clone(), account: account.clone() };
+            let key = cluster.account(&account);
             let is_maintained = hub.credentials.account(&key).is_some_and(|it| it.is_maintained);
             if is_maintained || question.account.as_ref().is_some_and(|asked| *asked != account) {
                 continue;

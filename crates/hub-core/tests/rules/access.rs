@@ -54,7 +54,7 @@ pub fn ready(pems: &[&str]) -> AccessIndex {
     index.set_configuration(home());
     index.set_anchors(index.place(), Ok(bundle(pems)));
     index.set_addon(&"c1".into(), true);
-    index.addons_listed();
+    index.set_addons_read(true);
     index
 }
 
@@ -115,7 +115,7 @@ fn what_is_known_to_be_gone_withdraws_and_what_is_unknown_keeps() {
             "no addon",
             |index| {
                 index.set_configuration(home());
-                index.addons_listed();
+                index.set_addons_read(true);
             },
             Offer::Withdraw(Withheld::NoAddon),
         ),
@@ -124,7 +124,7 @@ fn what_is_known_to_be_gone_withdraws_and_what_is_unknown_keeps() {
             |index| {
                 index.set_configuration(home());
                 index.set_addon(&"c1".into(), true);
-                index.addons_listed();
+                index.set_addons_read(true);
             },
             Offer::Keep(Withheld::NoTrustAnchor),
         ),
@@ -132,7 +132,7 @@ fn what_is_known_to_be_gone_withdraws_and_what_is_unknown_keeps() {
             "addons that cannot be read any more",
             |index| {
                 *index = ready(&[RSA]);
-                index.addons_unread();
+                index.set_addons_read(false);
             },
             Offer::Keep(Withheld::AddonsUnknown),
         ),
@@ -239,7 +239,9 @@ fn only_a_reading_that_changes_something_is_returned_as_a_change() {
     assert_eq!(index.anchors_unknown(place), AnchorChange::Withheld);
     assert!(matches!(index.set_anchors(place, Ok(bundle(&[ECDSA]))), AnchorChange::Overlapping(_)));
     assert!(
-        !index.set_configuration(home()) && !index.addons_listed() && !index.set_addon(&"c1".into(), true)
+        !index.set_configuration(home())
+            && !index.set_addons_read(true)
+            && !index.set_addon(&"c1".into(), true)
     );
 }
 

@@ -189,9 +189,9 @@ fn a_whole_hub_is_explained_by_its_problems_alone() {
         CredentialIndex::default(),
     );
     (hub.knows_clusters, hub.knows_sets) = (true, true);
-    hub.bindings_of.add(None);
-    hub.profiles_of.add(None);
-    hub.credentials.accounts_listed();
+    hub.bindings_of.set(None, true);
+    hub.profiles_of.set(None, true);
+    hub.credentials.set_accounts_read(true);
     let explanation = explain(&hub, &Question::default());
     assert_eq!((explanation.summary.namespaces, explanation.summary.pairs), (3, 80));
     assert_eq!(explanation.summary.problem, 80);

@@ -49,10 +49,10 @@ struct Named {
 fn make(world: &mut World, hub: &mut Hub, change: &Change) -> Named {
     match change {
         Change::AccountsListed => {
-            world.index.accounts_listed();
+            world.index.set_accounts_read(true);
         }
         Change::SourcesListed => {
-            world.index.sources_listed(None);
+            world.index.set_sources_read(None, true);
         }
         Change::Secret(index, secret) => {
             let key = secret_keys().swap_remove(*index);
@@ -137,7 +137,7 @@ proptest! {
     #[test]
     fn the_first_list_of_a_namespace_or_of_a_name_names_every_place_whose_plan_it_changes(hub in hub()) {
         let mut world = World::unlisted(SyncSettings::default(), hub.objects.iter().flatten().cloned());
-        world.index.accounts_listed();
+        world.index.set_accounts_read(true);
         for secret in hub.secrets.iter().flatten() {
             world.put(secret.clone());
         }
@@ -151,11 +151,11 @@ proptest! {
             Ok(())
         };
         for name in accounts().map(|key| key.account).collect::<BTreeSet<_>>() {
-            world.index.sources_listed(Some(name.clone()));
+            world.index.set_sources_read(Some(&name), true);
             check(&world, world.index.keys_named(&world.fleet, &name).into_iter().collect(), name.as_str())?;
         }
         for namespace in secret_keys().into_iter().map(|copy_key| copy_key.namespace).collect::<BTreeSet<_>>() {
-            world.index.copies_listed(Some(namespace.clone()));
+            world.index.set_copies_read(Some(&namespace), true);
             check(&world, world.index.keys_in(&world.fleet, &namespace), namespace.as_str())?;
         }
     }

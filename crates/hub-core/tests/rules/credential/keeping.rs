@@ -257,8 +257,8 @@ fn one_clear_no_takes_the_copy_whatever_is_not_known() {
 fn accounts_that_are_not_listed_are_no_accounts_that_are_gone() {
     let mut world = World::unlisted(SyncSettings::default(), scene_without("ManagedServiceAccount"));
     world.put(World::settled_scene().secret(&scene_key()).clone());
-    world.index.copies_listed(None);
-    world.index.sources_listed(None);
+    world.index.set_copies_read(None, true);
+    world.index.set_sources_read(None, true);
     assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
     assert_eq!(world.state(&scene_key(), &kueue()), Some(State::AccountUnknown));
 
@@ -271,15 +271,15 @@ fn accounts_that_are_not_listed_are_no_accounts_that_are_gone() {
     world.leave(&token("c1", "kueue"));
     assert_deleted(&world, State::NoToken, "and a token, where all of those are known");
     world.arrive(&token("c1", "kueue"));
-    world.index.accounts_listed();
+    world.index.set_accounts_read(true);
     assert_deleted(&world, State::NotAsked, "and the account once all are known");
 }
 
 #[test]
 fn before_every_copy_is_known_nothing_is_planned_but_the_end_of_one_that_is() {
     let mut world = World::unlisted(SyncSettings::default(), scene());
-    world.index.accounts_listed();
-    world.index.sources_listed(None);
+    world.index.set_accounts_read(true);
+    world.index.set_sources_read(None, true);
     let unread = |state| CopyPlan { states: vec![(kueue(), state)], ..CopyPlan::default() };
     assert_eq!(world.plan(&scene_key()), unread(State::CopiesUnknown));
     world.put(World::settled_scene().secret(&scene_key()).clone());
@@ -310,11 +310,7 @@ fn unread_kinds() -> Vec<UnreadKind> {
         (
             "accounts",
             |world, read| {
-                if read {
-                    let _ = world.index.accounts_listed();
-                } else {
-                    world.index.accounts_unread();
-                }
+                world.index.set_accounts_read(read);
             },
             State::AccountUnknown,
             unbound(),
@@ -322,11 +318,7 @@ fn unread_kinds() -> Vec<UnreadKind> {
         (
             "tokens",
             |world, read| {
-                if read {
-                    let _ = world.index.sources_listed(None);
-                } else {
-                    world.index.sources_unread(None);
-                }
+                world.index.set_sources_read(None, read);
             },
             State::TokenUnknown,
             unbound(),
@@ -341,11 +333,7 @@ fn unread_kinds() -> Vec<UnreadKind> {
         (
             "copies",
             |world, read| {
-                if read {
-                    let _ = world.index.copies_listed(None);
-                } else {
-                    world.index.copies_unread(None);
-                }
+                world.index.set_copies_read(None, read);
             },
             State::CopiesUnknown,
             unbound(),

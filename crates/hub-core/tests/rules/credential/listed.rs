@@ -19,12 +19,12 @@ fn watched_by_name() -> World {
     {
         world.arrive(&object);
     }
-    world.index.accounts_listed();
+    world.index.set_accounts_read(true);
     for name in ["kueue", "argocd"] {
-        world.index.sources_listed(Some(name.into()));
+        world.index.set_sources_read(Some(&name.into()), true);
     }
     for namespace in ["team", "ops"] {
-        world.index.copies_listed(Some(namespace.into()));
+        world.index.set_copies_read(Some(&namespace.into()), true);
     }
     world.settle();
     world
@@ -38,8 +38,8 @@ fn state(world: &World, namespace: &str, name: &str) -> State {
 fn the_list_of_accounts_is_complete_once() {
     let mut world = World::unlisted(SyncSettings::default(), []);
     assert!(!world.index.knows_accounts());
-    assert!(world.index.accounts_listed());
-    assert!(!world.index.accounts_listed());
+    assert!(world.index.set_accounts_read(true));
+    assert!(!world.index.set_accounts_read(true));
     assert!(world.index.knows_accounts());
 }
 
@@ -51,7 +51,10 @@ fn while_the_watch_on_tokens_of_a_name_starts_over_their_copies_are_kept() {
     assert_eq!(state(&world, "team", "kueue"), State::TokenUnknown);
     assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
     assert_eq!(state(&world, "team", "argocd"), State::Synced, "another name is not affected");
-    assert!(world.index.sources_listed(Some("kueue".into())), "the new list shows that there is no token");
+    assert!(
+        world.index.set_sources_read(Some(&"kueue".into()), true),
+        "the new list shows that there is no token"
+    );
     assert_eq!(state(&world, "team", "kueue"), State::NoToken);
 }
 
@@ -65,7 +68,7 @@ fn while_the_watch_on_the_copies_of_a_namespace_starts_over_nothing_is_written_t
     assert_eq!(state(&world, "ops", "kueue"), State::Synced, "another namespace is not affected");
     assert!(world.index.created(&scene_key()).is_some());
     assert!(world.index.has_copies(&"team".into()), "what this process created there is known");
-    world.index.copies_listed(Some("team".into()));
+    world.index.set_copies_read(Some(&"team".into()), true);
     world.settle();
     assert_eq!(state(&world, "team", "kueue"), State::Synced);
 }
@@ -73,7 +76,7 @@ fn while_the_watch_on_the_copies_of_a_namespace_starts_over_nothing_is_written_t
 #[test]
 fn a_namespace_about_which_nothing_is_known_has_no_places() {
     let mut world = World::unlisted(SyncSettings::default(), scene_without("ManagedClusterSetBinding"));
-    world.index.copies_listed(Some("team".into()));
+    world.index.set_copies_read(Some(&"team".into()), true);
     world.put(stranger("team", "c1-kueue"));
     assert!(world.index.has_copies(&"team".into()));
     assert_eq!(world.index.keys(&world.fleet), [scene_key()].into());

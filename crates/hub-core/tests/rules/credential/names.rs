@@ -160,13 +160,13 @@ fn an_older_account_whose_token_is_not_known_yet_is_waited_for() {
     let mut world = World::unlisted(SyncSettings::default(), neighbourhood());
     world.arrive(&account(FIRST.0, FIRST.1));
     arrive(&mut world, SECOND);
-    world.index.accounts_listed();
-    world.index.copies_listed(None);
+    world.index.set_accounts_read(true);
+    world.index.set_copies_read(None, true);
     // Tokens are listed by the names of accounts, one after the other.
-    world.index.sources_listed(Some(SECOND.1.into()));
+    world.index.set_sources_read(Some(&SECOND.1.into()), true);
     assert_eq!(world.plan(&shared()).action, CopyAction::Nothing);
     assert_eq!(world.state(&shared(), &key(FIRST)), Some(State::TokenUnknown));
-    world.index.sources_listed(Some(FIRST.1.into()));
+    world.index.set_sources_read(Some(&FIRST.1.into()), true);
     world.settle();
     assert_eq!(held_by(&world), Some(SECOND), "it has none");
 }
@@ -229,10 +229,10 @@ fn the_account_of_a_copy_is_judged_though_others_of_the_name_are_all_that_is_kno
     let mut world = World::unlisted(SyncSettings::default(), neighbourhood());
     arrive(&mut world, SECOND);
     world.put(left.secret(&shared()).clone());
-    world.index.copies_listed(None);
+    world.index.set_copies_read(None, true);
     assert_eq!(world.plan(&shared()).action, CopyAction::Nothing, "the other may yet be shown");
-    world.index.accounts_listed();
-    world.index.sources_listed(None);
+    world.index.set_accounts_read(true);
+    world.index.set_sources_read(None, true);
     assert_eq!(world.plan(&shared()).action, CopyAction::Delete(world.version(&shared())));
     world.settle();
     assert_eq!(held_by(&world), Some(SECOND));

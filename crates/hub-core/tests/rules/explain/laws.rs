@@ -43,8 +43,8 @@ fn observed(arbitrary: &HubWithCredentials) -> Observed {
     let settings = ProjectionSettings::default();
     let mut hub = Observed::new(Timestamp::UNIX_EPOCH, settings, world.fleet, access, world.index);
     (hub.knows_clusters, hub.knows_sets) = (true, true);
-    hub.bindings_of.add(None);
-    hub.profiles_of.add(None);
+    hub.bindings_of.set(None, true);
+    hub.profiles_of.set(None, true);
     let profiles = arbitrary.objects.iter().flatten().filter(|object| object["kind"] == "ClusterProfile");
     for profile in profiles {
         let (namespace, name) = names(profile);
@@ -69,8 +69,8 @@ proptest! {
         let settings = arbitrary.settings.clone();
         let mut hub = Observed::new(now(), settings, arbitrary.fleet(), access, CredentialIndex::default());
         (hub.knows_clusters, hub.knows_sets) = (true, true);
-        hub.bindings_of.add(None);
-        hub.profiles_of.add(None);
+        hub.bindings_of.set(None, true);
+        hub.profiles_of.set(None, true);
         for (key, object) in &objects {
             if let Some(object) = object {
                 let metadata = serde_json::from_value(object["metadata"].clone()).unwrap();
@@ -112,7 +112,7 @@ proptest! {
         access.set_configuration(configurations[copy_key].clone());
         access.set_addon(&"c1".into(), addon);
         if listed {
-            access.addons_listed();
+            access.set_addons_read(true);
         }
         let anchors = TrustBundle::from_published(RSA.as_bytes()).unwrap();
         access.set_anchors(access.place(), if readable { Ok(anchors) } else { Err(TrustError::NoCertificate) });

@@ -100,8 +100,8 @@ impl Scene {
         world.settle();
         let mut hub = Observed::new(now(), settings, fleet, access, world.index);
         (hub.knows_clusters, hub.knows_sets, hub.knows_anchors) = (true, true, true);
-        hub.bindings_of.add(None);
-        hub.profiles_of.add(None);
+        hub.bindings_of.set(None, true);
+        hub.profiles_of.set(None, true);
         let mut leases: BTreeMap<_, _> =
             CONTROLLERS.map(|name| (name.to_owned(), lease(Some("pod-1"), NOON))).into();
         leases.get_mut("credential-syncer").unwrap().name = "hub-addons-credential-syncer".to_owned();
@@ -146,7 +146,7 @@ pub fn access(ca: &str) -> AccessIndex {
     let anchors = TrustBundle::from_published(ca.as_bytes()).unwrap();
     access.set_anchors(access.place(), Ok(anchors));
     access.set_addon(&"c1".into(), true);
-    access.addons_listed();
+    access.set_addons_read(true);
     access
 }
 
@@ -155,7 +155,7 @@ pub fn access_without(addon: bool, configuration: Known<Namespace>) -> AccessInd
     let mut access = cluster_proxy();
     access.set_configuration(configuration);
     access.set_addon(&"c1".into(), addon);
-    access.addons_listed();
+    access.set_addons_read(true);
     access
 }
 

@@ -87,29 +87,29 @@ impl Hub {
                 Some(Some(object)) if *index < self.objects.len() => world.arrive_at_syncer(object),
                 Some(Some(secret)) => drop(world.put(secret.clone())),
                 None if *index == parts.len() && self.accounts_listed => {
-                    world.index.accounts_listed();
+                    world.index.set_accounts_read(true);
                 }
                 None if *index == parts.len() + 1 && self.sources_listed => {
-                    world.index.sources_listed(None);
+                    world.index.set_sources_read(None, true);
                 }
                 None if *index == parts.len() + 2 => {
-                    world.index.copies_listed(None);
+                    world.index.set_copies_read(None, true);
                 }
                 Some(None) | None => {}
             }
         }
-        world.index.reach_all(&world.fleet);
+        world.reach_all();
         world
     }
 
     fn list(&self, world: &mut World) {
         if self.accounts_listed {
-            world.index.accounts_listed();
+            world.index.set_accounts_read(true);
         }
         if self.sources_listed {
-            world.index.sources_listed(None);
+            world.index.set_sources_read(None, true);
         }
-        world.index.copies_listed(None);
+        world.index.set_copies_read(None, true);
     }
 
     /// The object of that kind, namespace and name.

@@ -2,7 +2,7 @@
 //! memory that does to Secrets what a plan says. A write that an API server would turn away, or that changes
 //! nothing, panics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -161,9 +161,9 @@ impl World {
     /// The same, with these settings.
     pub fn set_up(settings: SyncSettings, objects: impl IntoIterator<Item = Value>) -> Self {
         let mut world = Self::unlisted(settings, objects);
-        world.index.accounts_listed();
-        world.index.sources_listed(None);
-        world.index.copies_listed(None);
+        world.index.set_accounts_read(true);
+        world.index.set_sources_read(None, true);
+        world.index.set_copies_read(None, true);
         world
     }
 
@@ -174,8 +174,16 @@ impl World {
         for object in objects {
             world.arrive(&object);
         }
-        world.index.reach_all(&world.fleet);
+        world.reach_all();
         world
+    }
+
+    /// Updates the reach of every cluster with accounts.
+    pub fn reach_all(&mut self) {
+        let clusters: BTreeSet<_> = self.index.accounts().map(|account| account.cluster).collect();
+        for cluster in &clusters {
+            self.index.reach_cluster(&self.fleet, cluster);
+        }
     }
 
     /// The scene with its copy.

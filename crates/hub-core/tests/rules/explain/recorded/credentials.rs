@@ -30,18 +30,18 @@ fn rebuilt(hub: &mut Observed, accounts: bool, sources: bool, copies: bool) {
     let mut index = CredentialIndex::default();
     if let Some(known) = hub.credentials.account(&key).filter(|_| accounts) {
         index.apply_account(key.clone(), known.clone());
-        index.accounts_listed();
+        index.set_accounts_read(true);
     }
     if let Some(source) = hub.credentials.source(&key).filter(|_| sources) {
         index.apply_source(key, source.clone());
-        index.sources_listed(None);
+        index.set_sources_read(None, true);
     }
     let copy_key = secret_key("team", "c1-kueue");
     if let Some(copy) = hub.credentials.copy(&copy_key).filter(|_| copies) {
         index.apply_copy(&copy_key, copy.clone());
     }
     if copies {
-        index.copies_listed(None);
+        index.set_copies_read(None, true);
     }
     let profile = hub.credentials.profile(&crate::support::key("team", "c1")).cloned();
     index.apply_profile(crate::support::key("team", "c1"), profile.unwrap());

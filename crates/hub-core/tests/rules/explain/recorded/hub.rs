@@ -30,7 +30,7 @@ fn one_namespace(hub: &mut Observed) {
     (hub.fleet, hub.credentials) = (fleet([binding("team", "prod")]), CredentialIndex::default());
     (hub.knows_clusters, hub.knows_sets, hub.knows_anchors) = (false, false, false);
     hub.credentials.apply_copy(&copy_key, copy);
-    hub.credentials.copies_listed(Some("team".into()));
+    hub.credentials.set_copies_read(Some(&"team".into()), true);
     hub.leases = None;
     hub.permissions.clear();
 }
