@@ -1,13 +1,16 @@
 //! `ClusterAccess`: what an application gets on the clusters that are granted to its namespace
 //! (`access.open-cluster-management.io/v1alpha1`, this project's own kind).
 //!
-//! A ManagedClusterSetBinding grants clusters; this object only asks, and only narrows. Its schema, in
-//! `charts/hub-addons/files/clusteraccess.yaml`, rejects everything that the controller could not use, apart from label
-//! selectors.
+//! A ManagedClusterSetBinding grants clusters; this object only asks, and only narrows. Its schema rejects everything
+//! that the controller could not use, apart from label selectors.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::CustomResource;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::schema;
 
 /// The plural of the kind.
 pub const CLUSTER_ACCESSES: &str = "clusteraccesses";
@@ -20,29 +23,60 @@ pub const READY: &str = "Ready";
 /// The most clusters that a status lists as not ready.
 pub const MOST_NOT_READY: usize = 20;
 
+const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+const DNS_SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+
 /// What the application gets on each granted cluster.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "access.open-cluster-management.io",
     version = "v1alpha1",
     kind = "ClusterAccess",
     plural = "clusteraccesses",
+    shortname = "cla",
+    category = "multicluster",
     namespaced,
     status = "ClusterAccessStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "The access of an application to the clusters that are granted to its namespace.",
-    schema = "disabled"
+    doc = "The access of an application to the clusters that are granted to its namespace."
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    json!({ "rule": "self.identity == oldSelf.identity", "message": "The identity cannot change: create another ClusterAccess." }),
+    json!({
+        "rule": "(has(self.managedServiceAccountName) ? self.managedServiceAccountName : '') == \
+                 (has(oldSelf.managedServiceAccountName) ? oldSelf.managedServiceAccountName : '')",
+        "message": "The managedServiceAccountName cannot change: create another ClusterAccess.",
+    }),
+    json!({
+        "rule": "has(self.argoCD) || !has(oldSelf.argoCD)",
+        "message": "The field argoCD cannot be removed, since its Secrets end with the object: delete the ClusterAccess.",
+    }),
+    json!({
+        "rule": "self.identity == 'Copy' || !has(self.managedServiceAccountName)",
+        "message": "Only an application with the identity Copy has a managedServiceAccountName.",
+    }),
+    json!({
+        "rule": "self.identity == 'Copy' || !has(self.rotation)",
+        "message": "Only an application with the identity Copy has a token to rotate.",
+    }),
+    json!({
+        "rule": "self.identity == 'Own' || !has(self.argoCD) || !has(self.argoCD.ownToken)",
+        "message": "Only an application with the identity Own has an ownToken.",
+    }),
+]))]
 pub struct ClusterAccessSpec {
     /// As whom the application reaches clusters.
     pub identity: IdentityKind,
     /// The ServiceAccounts of the application in this namespace: with the identity Own they are users on the clusters,
     /// with the identity Copy they may read the copied tokens.
+    #[schemars(length(min = 1, max = 16), inner(length(max = 253), regex(pattern = DNS_SUBDOMAIN)))]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub service_account_names: Vec<String>,
     /// The account on each cluster, for the identity Copy. Defaults to the name of this object.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 200), regex(pattern = DNS_SUBDOMAIN))]
     pub managed_service_account_name: Option<String>,
     /// How the tokens are issued, for the identity Copy.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,6 +86,8 @@ pub struct ClusterAccessSpec {
     pub clusters: Clusters,
     /// The permissions on each of these clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["clusterRole"]))]
     pub permissions: Vec<Permission>,
     /// The objects by which Kueue finds the clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,7 +98,7 @@ pub struct ClusterAccessSpec {
 }
 
 /// As whom an application reaches clusters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum IdentityKind {
     /// As its own ServiceAccount, through the user server: nothing is stored.
     Own,
@@ -72,7 +108,7 @@ pub enum IdentityKind {
 }
 
 /// How tokens are issued: `spec.rotation` of a ManagedServiceAccount.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rotation {
     /// Whether the token is renewed before it expires. Defaults to true.
@@ -80,15 +116,20 @@ pub struct Rotation {
     pub enabled: Option<bool>,
     /// How long a token is valid: 8640h by default, and at least 10m.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), regex(pattern = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$"))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        json!({ "rule": "duration(self) >= duration('10m')", "message": "A token is valid for at least 10m." }),
+    ]))]
     pub validity: Option<String>,
 }
 
 /// Which of the granted clusters the application gets.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Clusters {
     /// Only ManagedClusters with these labels.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_selector")]
     pub selector: Option<LabelSelector>,
     /// Only clusters that a Placement of this namespace has decided for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,54 +143,67 @@ impl Clusters {
 }
 
 /// A Placement of the namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct PlacementRef {
     /// The name of the Placement, which is also a label value of its decisions.
+    #[schemars(length(max = 63), regex(pattern = DNS_SUBDOMAIN))]
     pub name: String,
 }
 
 /// A ClusterRole that is bound on each cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Permission {
     /// The name of the ClusterRole on the cluster.
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^[^/%]+$"))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        json!({ "rule": "self != '.' && self != '..'", "message": "This is not a valid name of a ClusterRole." }),
+    ]))]
     pub cluster_role: String,
     /// The namespaces of the cluster in which it is bound; if empty, it is bound in the whole cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 63), regex(pattern = DNS_LABEL)))]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub namespaces: Vec<String>,
 }
 
 /// The objects of Kueue's MultiKueue.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct MultiKueue {
     /// The MultiKueueConfigs that list the clusters.
+    #[schemars(length(min = 1, max = 16))]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub configs: Vec<MultiKueueConfig>,
 }
 
 /// A MultiKueueConfig.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct MultiKueueConfig {
     /// The name of the MultiKueueConfig.
+    #[schemars(length(max = 253), regex(pattern = DNS_SUBDOMAIN))]
     pub name: String,
     /// It lists only ManagedClusters with these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_selector")]
     pub selector: Option<LabelSelector>,
 }
 
 /// How Argo CD's cluster Secrets call `cp-creds`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ArgoCd {
     /// The path of `cp-creds` in Argo CD's Pods: `/plugins/cp-creds` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), regex(pattern = "^/"))]
     pub command: Option<String>,
     /// The path of the projected token there: `/var/run/secrets/hub-addons/token` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), regex(pattern = "^/"))]
     pub own_token: Option<String>,
 }
 
 /// What the controller has observed.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterAccessStatus {
     /// The generation of the spec that this status is about.
@@ -157,12 +211,20 @@ pub struct ClusterAccessStatus {
     pub observed_generation: Option<i64>,
     /// `Accepted`: the spec is used as a whole. `Ready`: the application reaches every selected cluster.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        schema_with = "schema::conditions",
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
+    )]
     pub conditions: Vec<Condition>,
     /// How many clusters there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clusters: Option<ClusterCounts>,
     /// Selected clusters that are not ready, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 20),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["cluster"])
+    )]
     pub not_ready: Vec<NotReady>,
     /// How many more are not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,7 +232,7 @@ pub struct ClusterAccessStatus {
 }
 
 /// How many clusters there are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterCounts {
     /// Granted to the namespace.
@@ -185,7 +247,7 @@ pub struct ClusterCounts {
 }
 
 /// A selected cluster that is not ready.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct NotReady {
     /// The name of the cluster.
     pub cluster: String,

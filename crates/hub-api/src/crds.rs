@@ -1,13 +1,28 @@
-//! The `CustomResourceDefinition`s of the kinds in this crate, from files: those of the chart, and one for the kinds of
-//! Open Cluster Management.
+//! The `CustomResourceDefinition`s of the kinds in this crate.
 //!
-//! The CRD of ClusterProfile is upstream's, in every published [`Flavour`], with printer columns for v1alpha1. The CRDs of
-//! Open Cluster Management's kinds are for a hub without it: they validate the fields that the controllers read as
-//! upstream does, and preserve every other field.
+//! The CRD of ClusterProfile is upstream's, in every published [`Flavour`], with printer columns for v1alpha1. The CRDs of Open Cluster Management's kinds
+//! are for a hub without Open Cluster Management: they validate the fields that the controllers read as upstream does,
+//! and preserve every other field.
 
 use std::str::FromStr;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+    JSONSchemaPropsOrBool, ValidationRule,
+};
+use kube::CustomResourceExt;
+
+use crate::cluster_access::ClusterAccess;
+use crate::cluster_profile::ClusterProfile;
+use crate::managed_cluster::ManagedCluster;
+use crate::managed_cluster_addon::ManagedClusterAddOn;
+use crate::managed_cluster_set::ManagedClusterSet;
+use crate::managed_cluster_set_binding::ManagedClusterSetBinding;
+use crate::managed_proxy_configuration::ManagedProxyConfiguration;
+use crate::managed_service_account::ManagedServiceAccount;
+use crate::manifest_work::ManifestWork;
+
+mod v1alpha2;
 
 /// The published CRDs of ClusterProfile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,58 +69,144 @@ impl FromStr for Flavour {
 /// The CRDs of all kinds, ClusterProfile in the [`Flavour::Map`] flavour.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
-    let of_ocm = include_str!("crds/open-cluster-management.yaml").split("---\n").skip(1).map(read);
-    of_ocm.chain([cluster_profile(Flavour::Map), cluster_access()]).collect()
+    vec![
+        finished(ManagedCluster::crd(), Spec::Optional),
+        finished(ManagedClusterSet::crd(), Spec::Optional),
+        finished(ManagedClusterSetBinding::crd(), Spec::Optional),
+        finished(ManagedClusterAddOn::crd(), Spec::Required),
+        finished(ManagedProxyConfiguration::crd(), Spec::Optional),
+        finished(ManagedServiceAccount::crd(), Spec::Optional),
+        finished(ManifestWork::crd(), Spec::Optional),
+        cluster_profile(Flavour::Map),
+        cluster_access(),
+    ]
 }
 
 /// The CRD of ClusterAccess.
 #[must_use]
 pub fn cluster_access() -> CustomResourceDefinition {
-    read(include_str!("../../../charts/hub-addons/files/clusteraccess.yaml"))
+    let mut crd = finished(ClusterAccess::crd(), Spec::Required);
+    for version in &mut crd.spec.versions {
+        version.additional_printer_columns = Some(columns([
+            ("Identity", "string", ".spec.identity"),
+            ("Clusters", "integer", ".status.clusters.selected"),
+            ("Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ]));
+    }
+    for root in roots(&mut crd) {
+        root.x_kubernetes_validations = Some(vec![ValidationRule {
+            rule: "self.metadata.name.size() <= 63".to_owned(),
+            message: Some("The name of a ClusterAccess has at most 63 characters.".to_owned()),
+            ..ValidationRule::default()
+        }]);
+    }
+    crd
 }
 
 /// The CRD of ClusterProfile.
 #[must_use]
 pub fn cluster_profile(flavour: Flavour) -> CustomResourceDefinition {
-    read(match flavour {
-        Flavour::Map => include_str!("../../../charts/hub-addons/files/clusterprofile-map.yaml"),
-        Flavour::Atomic => include_str!("../../../charts/hub-addons/files/clusterprofile-atomic.yaml"),
-        Flavour::V1alpha2 => include_str!("../../../charts/hub-addons/files/clusterprofile-v1alpha2.yaml"),
-    })
+    let mut crd = finished(ClusterProfile::crd(), Spec::Required);
+    for version in &mut crd.spec.versions {
+        version.additional_printer_columns = Some(printer_columns());
+    }
+    match flavour {
+        Flavour::Map => {}
+        Flavour::Atomic => {
+            for status in roots(&mut crd).filter_map(|root| root.properties.as_mut()?.get_mut("status")) {
+                for list in status.properties.iter_mut().flat_map(|lists| lists.values_mut()) {
+                    list.x_kubernetes_list_type = None;
+                    list.x_kubernetes_list_map_keys = None;
+                }
+            }
+        }
+        Flavour::V1alpha2 => {
+            crd.spec.names.categories = Some(vec!["multicluster".to_owned()]);
+            let served_beside: Vec<_> = crd.spec.versions.iter().map(v1alpha2::beside).collect();
+            crd.spec.versions.extend(served_beside);
+        }
+    }
+    crd
 }
 
-#[expect(clippy::expect_used, reason = "the text is part of the program, and the tests below read each")]
-fn read(text: &str) -> CustomResourceDefinition {
-    serde_saphyr::from_str(text).expect("a CRD")
+/// Whether the control plane of a cluster is healthy.
+const HEALTHY: &str = r#".status.conditions[?(@.type=="ControlPlaneHealthy")].status"#;
+
+/// What `kubectl get clusterprofiles` shows of v1alpha1, for which upstream's CRD has no columns.
+fn printer_columns() -> Vec<CustomResourceColumnDefinition> {
+    columns([
+        ("Manager", "string", ".spec.clusterManager.name"),
+        ("Set", "string", r".metadata.labels.multicluster\.x-k8s\.io/clusterset"),
+        ("Version", "string", ".status.version.kubernetes"),
+        ("Healthy", "string", HEALTHY),
+        ("Age", "date", ".metadata.creationTimestamp"),
+    ])
+}
+
+fn columns<const N: usize>(columns: [(&str, &str, &str); N]) -> Vec<CustomResourceColumnDefinition> {
+    let column = |(name, type_, json_path): (&str, &str, &str)| CustomResourceColumnDefinition {
+        name: name.to_owned(),
+        type_: type_.to_owned(),
+        json_path: json_path.to_owned(),
+        ..CustomResourceColumnDefinition::default()
+    };
+    columns.map(column).into()
+}
+
+/// Whether an object requires a spec.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spec {
+    Required,
+    Optional,
+}
+
+/// Adds to the derived CRD what controller-gen writes and kube's derive does not: the list kind and the three fields
+/// that every object has. Removes `nullable` from optional fields.
+fn finished(mut crd: CustomResourceDefinition, spec: Spec) -> CustomResourceDefinition {
+    crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
+    for root in roots(&mut crd) {
+        for_each(root, &mut |schema| schema.nullable = None);
+        root.title = None;
+        if spec == Spec::Optional {
+            root.required = None;
+        }
+        root.properties.get_or_insert_default().extend(
+            [("apiVersion", "string"), ("kind", "string"), ("metadata", "object")]
+                .map(|(name, type_)| (name.to_owned(), of_type(type_))),
+        );
+    }
+    crd
+}
+
+/// The schemas of the CRD's versions.
+fn roots(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
+    crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
+}
+
+fn of_type(type_: &str) -> JSONSchemaProps {
+    JSONSchemaProps { type_: Some(type_.to_owned()), ..JSONSchemaProps::default() }
+}
+
+/// Visits a schema and all those inside it.
+fn for_each(schema: &mut JSONSchemaProps, visit: &mut impl FnMut(&mut JSONSchemaProps)) {
+    visit(schema);
+    for property in schema.properties.iter_mut().flat_map(|properties| properties.values_mut()) {
+        for_each(property, visit);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        for_each(items, visit);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        for_each(values, visit);
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-        JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
-    };
     use serde_json::{Value, json};
 
     use super::*;
-
-    /// The schemas of the CRD's versions.
-    fn roots(crd: &CustomResourceDefinition) -> impl Iterator<Item = &JSONSchemaProps> {
-        crd.spec.versions.iter().filter_map(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref())
-    }
-
-    fn assert_typed(schema: &JSONSchemaProps, name: &str) {
-        assert!(schema.type_.is_some(), "{name}: no type: {schema:?}");
-        let items = match &schema.items {
-            Some(JSONSchemaPropsOrArray::Schema(items)) => Some(&**items),
-            _ => None,
-        };
-        let values = match &schema.additional_properties {
-            Some(JSONSchemaPropsOrBool::Schema(values)) => Some(&**values),
-            _ => None,
-        };
-        let properties = schema.properties.iter().flat_map(|properties| properties.values());
-        properties.chain(items).chain(values).for_each(|inner| assert_typed(inner, name));
-    }
 
     /// Every keyword in a schema, with its path.
     fn keywords(schema: &JSONSchemaProps) -> Vec<(String, String, Value)> {
@@ -148,14 +249,14 @@ mod tests {
             "x-kubernetes-map-type",
         ];
         let profiles = Flavour::ALL.map(cluster_profile);
-        for crd in all().into_iter().chain(profiles) {
+        for mut crd in all().into_iter().chain(profiles) {
             let name = crd.spec.names.kind.clone();
-            for root in roots(&crd) {
+            for root in roots(&mut crd) {
                 for (path, keyword, value) in keywords(root) {
                     let rule = keyword == "x-kubernetes-validations";
                     assert!(rule || ALLOWED.contains(&keyword.as_str()), "{name}{path}: {keyword} {value}");
                 }
-                assert_typed(root, &name);
+                for_each(root, &mut |schema| assert!(schema.type_.is_some(), "{name}: no type: {schema:?}"));
             }
         }
     }
@@ -163,8 +264,8 @@ mod tests {
     #[test]
     fn map_and_atomic_differ_in_the_lists_of_the_status_alone() {
         let of = |flavour| {
-            let crd = cluster_profile(flavour);
-            roots(&crd).flat_map(keywords).collect::<Vec<_>>()
+            let mut crd = cluster_profile(flavour);
+            roots(&mut crd).flat_map(|root| keywords(root)).collect::<Vec<_>>()
         };
         let atomic = of(Flavour::Atomic);
         let only_map = of(Flavour::Map).into_iter().filter(|keyword| !atomic.contains(keyword));

@@ -2,12 +2,13 @@
 //! `proxy.open-cluster-management.io/v1alpha1`).
 
 use kube::CustomResource;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode;
 
 /// What the addon runs, and where.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "proxy.open-cluster-management.io",
     version = "v1alpha1",
@@ -15,10 +16,10 @@ use crate::decode;
     status = "ManagedProxyConfigurationStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "Configures the cluster-proxy addon.",
-    schema = "disabled"
+    doc = "Configures the cluster-proxy addon."
 )]
 #[serde(rename_all = "camelCase", default, remote = "Self")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManagedProxyConfigurationSpec {
     /// The proxy server on the hub.
     #[serde(skip_serializing_if = "ProxyServer::is_default")]
@@ -28,11 +29,13 @@ pub struct ManagedProxyConfigurationSpec {
 decode::default_when_absent!(ManagedProxyConfigurationSpec);
 
 /// The proxy server on the hub.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ProxyServer {
     /// The namespace of the proxy servers, their Services and serving certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = ProxyServer::DEFAULT_NAMESPACE))]
     pub namespace: Option<String>,
 }
 
@@ -52,5 +55,6 @@ impl ProxyServer {
 }
 
 /// What the addon reports. Nothing of it is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManagedProxyConfigurationStatus {}

@@ -11,6 +11,7 @@ use crate::support::chart::{NAMESPACE, RELEASE, chart, of_kind, render, rendered
 use crate::support::command::hub_addons;
 use crate::support::examples::documents;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use hub_api::crds::{self, Flavour};
 use serde_json::{Value, json};
 
 /// Set by `hack/render.sh`: files are written, and not compared.
@@ -159,9 +160,16 @@ async fn plain_manifests_are_those_recorded() {
 }
 
 #[test]
-fn the_crd_among_the_plain_manifests_is_that_of_the_chart() {
-    let crd = std::fs::read_to_string(chart().join("files/clusterprofile-map.yaml")).unwrap();
-    recorded(&repository().join("deploy/crd/clusterprofile.yaml"), &crd);
+fn the_crds_of_the_chart_are_those_of_the_program() {
+    for flavour in Flavour::ALL {
+        let crd = serde_saphyr::to_string(&crds::cluster_profile(flavour)).unwrap();
+        recorded(&chart().join(format!("files/clusterprofile-{}.yaml", flavour.as_str())), &crd);
+        if flavour == Flavour::default() {
+            recorded(&repository().join("deploy/crd/clusterprofile.yaml"), &crd);
+        }
+    }
+    let crd = serde_saphyr::to_string(&crds::cluster_access()).unwrap();
+    recorded(&chart().join("files/clusteraccess.yaml"), &crd);
 }
 
 /// Every combination of values that affects permissions.

@@ -18,6 +18,7 @@ use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::managed_service_account::ManagedServiceAccount;
+use hub_api::manifest_work::ManifestWork;
 use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -140,6 +141,7 @@ fn every_object_that_upstream_allows_decodes() {
     assert_decodes::<ManagedClusterAddOn>(&upstream::crd(ADDONS));
     assert_decodes::<ManagedProxyConfiguration>(&upstream::crd(PROXIES));
     assert_decodes::<ManagedServiceAccount>(&upstream::crd(ACCOUNTS));
+    assert_decodes::<ManifestWork>(&upstream::crd(WORKS));
     for (file, version) in SERVED {
         assert_decodes::<ClusterProfile>(&upstream::crd_in(file, version));
     }
