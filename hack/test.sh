@@ -113,7 +113,7 @@ workspace_test() { cargo test --locked --workspace --features e2e "$@"; }
 cargo_test() { RUST_TEST_THREADS=${RUST_TEST_THREADS:-$threads} workspace_test "$@" 2>&1 | tee -a "$work/log"; }
 
 # tests_of DIRECTORY...: the names of packages' test programs.
-tests_of() { git ls-files -- "${@/%//*.rs}" | grep -E '/tests/([^/]+|[^/]+/main)\.rs$' | sed -E 's#(/main)?\.rs$##; s#.*/##'; }
+tests_of() { git ls-files -- "${@/%//*.rs}" | grep -E '^[^/]+/([^/]+/)?tests/([^/]+|[^/]+/main)\.rs$' | sed -E 's#(/main)?\.rs$##; s#.*/##'; }
 
 # run_tests NAME...: runs test programs, two at a time: towards its end, each waits for a few long tests.
 run_tests() {

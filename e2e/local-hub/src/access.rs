@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::{HeaderValue, Uri};
+use http::Uri;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
@@ -128,27 +128,6 @@ impl Access {
         namespace: &str,
     ) -> Result<(), HubError> {
         write_kubeconfig(path, &self.kubeconfig(account, &bearer(token), Some(namespace)))
-    }
-
-    /// The header with a user's token.
-    pub(crate) fn authorization(&self, user: &str) -> Result<HeaderValue, HubError> {
-        let header = format!("Bearer {}", self.users.get(user)?.token);
-        HeaderValue::try_from(header)
-            .map_err(|error| HubError::io("use a token", std::io::Error::other(error)))
-    }
-
-    /// Writes a kubeconfig for a user who reaches the API server at another address, without TLS.
-    pub(crate) fn write_kubeconfig_through(
-        &self,
-        directory: &Path,
-        user: &str,
-        server: &str,
-    ) -> Result<PathBuf, HubError> {
-        let path = directory.join(format!("{user}-{}.kubeconfig", random::hex()?));
-        let mut kubeconfig = self.kubeconfig(user, &self.credentials(user)?, None);
-        kubeconfig["clusters"][0]["cluster"] = json!({ "server": server });
-        write_kubeconfig(&path, &kubeconfig)?;
-        Ok(path)
     }
 
     /// Self-contained, so that the file can be copied elsewhere.

@@ -1,8 +1,11 @@
-//! Upstream's own programs beside hubs, as `hack/go-program.sh` builds them: cluster-proxy with its whole tunnel, in Pods.
+//! Upstream's own programs beside hubs, as `hack/go-program.sh` builds them: cluster-proxy with its whole tunnel, and
+//! the agent of managed-serviceaccount, in Pods.
 //!
-//! [`Addon`] plays what OCM's addon manager and its agents do for cluster-proxy on a cluster. Hubs and clusters are given
-//! by their directories.
+//! [`Addon`] plays what OCM's addon manager and its agents do for cluster-proxy on a cluster; [`run_account_agent`]
+//! deploys the other agent as its addon would. Hubs and clusters are given by their directories, so that they can be
+//! those of another process.
 
+mod account_agent;
 mod addon;
 mod cluster_proxy;
 mod deployments;
@@ -23,6 +26,7 @@ use crate::access::{config_from, kubeconfig_path};
 use crate::ocm::{self, Object};
 use crate::{ADMIN, HubError, crds, programs};
 
+pub use self::account_agent::run_account_agent;
 pub use self::addon::{AGENT_GROUP, AGENT_USER, Addon};
 pub use self::cluster_proxy::{ClusterProxy, HOME, install_chart};
 
@@ -68,13 +72,21 @@ pub async fn install_crds(
     directory: &str,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<(), HubError> {
-    let directory = source(of).await?.join(directory);
+    install_crds_in(hub, &source(of).await?.join(directory), wanted).await
+}
+
+/// Installs the CRDs in a directory whose names are wanted and which the hub does not have.
+pub async fn install_crds_in(
+    hub: &Path,
+    directory: &Path,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<(), HubError> {
     let client = Site::at(hub).await?.client;
     let known: Api<CustomResourceDefinition> = Api::all(client.clone());
     let known = known.list_metadata(&ListParams::default()).await.map_err(HubError::api("list CRDs"))?;
     let failed = |source| HubError::io(format!("read {}", directory.display()), source);
     let mut missing = Vec::new();
-    for entry in std::fs::read_dir(&directory).map_err(failed)? {
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         if path.extension().is_none_or(|extension| extension != "yaml") {
             continue;

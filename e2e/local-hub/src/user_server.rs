@@ -26,7 +26,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-pub(crate) use self::forward::pass_on;
 pub use self::upstream::Upstream;
 use crate::{HubError, ServingCertificate, ports};
 

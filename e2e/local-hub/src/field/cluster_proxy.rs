@@ -15,7 +15,9 @@ use tokio::process::Command;
 
 use super::deployments::{restart, running};
 use super::relay::Relay;
-use super::{HUB, PATIENCE, STREAMS, Site, image, install_crds, output_of, program, reference, source};
+use super::{
+    HUB, PATIENCE, STREAMS, Site, account_agent, image, install_crds, output_of, program, reference, source,
+};
 use crate::ocm::Object;
 use crate::{HubError, Pods, Service, try_eventually};
 
@@ -43,8 +45,9 @@ pub struct ClusterProxy {
     user_server: Relay,
     /// Where the agent of each cluster reaches its API server.
     api_servers: BTreeMap<String, Relay>,
-    /// The image of the programs on clusters.
+    /// The images of the programs on clusters.
     agent_image: PathBuf,
+    account_agent_image: PathBuf,
 }
 
 /// Installs cluster-proxy's chart on a hub, whether or not its Pods run there.
@@ -76,8 +79,11 @@ pub async fn install_chart(hub: &Path) -> Result<(), HubError> {
 }
 
 impl ClusterProxy {
-    /// Installs it on a hub, which has the CRDs of OCM, and runs the Pods of the hub.
-    pub async fn install(hub: &Path) -> Result<Self, HubError> {
+    /// Installs it on a hub, which has the CRDs of OCM, and runs the Pods of the hub, with these further images.
+    pub async fn install(
+        hub: &Path,
+        more: impl IntoIterator<Item = (String, PathBuf)>,
+    ) -> Result<Self, HubError> {
         let site = Site::at(hub).await?;
         let images = hub.join("images");
         let server = image(&images.join("server"), &[("proxy-server", "proxy-server")]).await?;
@@ -89,13 +95,16 @@ impl ClusterProxy {
             ("cluster-proxy", "cluster-proxy"),
         ];
         let agent_image = image(&images.join("agent"), &programs).await?;
+        let account_agent_image = image(&images.join("accounts"), &[(account_agent::NAME, "msa")]).await?;
         let proxy_server = Relay::listen().await?;
-        let pods = Pods::on_kubeconfig(&site.kubeconfig())
+        let mut pods = Pods::on_kubeconfig(&site.kubeconfig())
             .await?
             .image(reference("proxy-server"), server)
-            .image(reference("cluster-proxy"), manager)
-            .start()
-            .await?;
+            .image(reference("cluster-proxy"), manager);
+        for (reference, path) in more {
+            pods = pods.image(reference, path);
+        }
+        let pods = pods.start().await?;
         install_chart(hub).await?;
         let (agents, user_server) = (Relay::listen().await?, Relay::listen().await?);
         Ok(Self {
@@ -106,6 +115,7 @@ impl ClusterProxy {
             user_server,
             api_servers: BTreeMap::new(),
             agent_image,
+            account_agent_image,
         })
     }
 
@@ -233,6 +243,7 @@ impl ClusterProxy {
         Pods::on_kubeconfig(&cluster.kubeconfig())
             .await?
             .image(reference("proxy-agent"), &self.agent_image)
+            .image(reference(account_agent::NAME), &self.account_agent_image)
             .node_program(STREAMS, "streams")
             .service(ENTRYPOINT, 8091, self.agents.address())
             .service(HUB.0, HUB.1, self.hub.address().await?)

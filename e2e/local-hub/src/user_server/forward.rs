@@ -56,7 +56,7 @@ fn split(uri: &Uri) -> (&str, String) {
 }
 
 /// Passes a request on to this path and query of a server.
-pub(crate) async fn pass_on(
+async fn pass_on(
     upstream: &Upstream,
     target: Uri,
     mut request: Request<Incoming>,
