@@ -38,7 +38,7 @@ impl AccessSettings {
         });
         let mut counts = ClusterCounts::default();
         let (mut granted, mut unknown, mut not_ready) = (BTreeSet::new(), 0, Vec::new());
-        let mut hub = "";
+        let (mut hub, mut decided) = ("", 0);
         if let Some(consumer) = consumer {
             let candidates: BTreeSet<_> = fleet.candidates_in(&name.namespace).collect();
             for cluster in candidates {
@@ -66,8 +66,10 @@ impl AccessSettings {
                     message,
                 }));
             }
-            let decided = self.consumers.decided(consumer);
-            counts.not_granted = count(decided.iter().filter(|cluster| !granted.contains(**cluster)).count());
+            let of_placement = self.consumers.decided(consumer);
+            decided = of_placement.len();
+            let not_granted = of_placement.iter().filter(|cluster| !granted.contains(**cluster));
+            counts.not_granted = count(not_granted.count());
         }
         let missing = not_ready.len();
         counts.ready = (counts.selected + unknown - count(missing)).min(counts.selected).max(0);
@@ -82,6 +84,15 @@ impl AccessSettings {
             Some(_) => ready(&counts, unknown, missing, not_ready.first()),
         };
         ready.2.push_str(hub);
+        let is_placed = unknown > 0 || counts.selected == 0;
+        let placement = consumer.and_then(|it| it.spec.clusters.placement_ref.as_ref()).filter(|_| is_placed);
+        let placement = placement.map(|placement| {
+            format!(
+                " It selects by the Placement {}, of which decisions for {decided} clusters are known, {} of them not granted.",
+                placement.name, counts.not_granted,
+            )
+        });
+        ready.2.push_str(&placement.unwrap_or_default());
         let accepted = match not_accepted {
             Some(NotAccepted { reason, message }) => ("False", reason, message),
             None => ("True", "Accepted", "The whole object is in effect.".to_owned()),

@@ -319,6 +319,25 @@ fn a_status_says_that_the_hub_itself_is_left_out() {
 }
 
 #[test]
+fn a_status_names_the_placement_that_has_decided_for_no_granted_cluster() {
+    let mut settings = selecting(&json!({ "placementRef": { "name": "gpus" } }));
+    let placement = ("team".into(), "gpus".to_owned());
+    for kind in DecisionKind::ALL {
+        settings.consumers.set_decisions(&placement, kind, Known::Present(()));
+    }
+    for (decided, says) in [
+        (vec![], "for 0 clusters are known, 0 of them"),
+        (vec!["elsewhere"], "for 1 clusters are known, 1 of them"),
+    ] {
+        let decided = decided.into_iter().map(ClusterName::from).collect();
+        settings.consumers.set_decision(&placement, (DecisionKind::Ocm, "gpus-1"), decided);
+        let status = status(&settings, &granted(), &World::default());
+        let message = &status.conditions[1].message;
+        assert!(message.contains("the Placement gpus") && message.contains(says), "{message}");
+    }
+}
+
+#[test]
 fn a_status_counts_clusters_and_keeps_the_time_of_a_condition() {
     let names: Vec<String> = (0..30).map(|number| format!("c{number:02}")).collect();
     let clusters = names.iter().map(|name| {
