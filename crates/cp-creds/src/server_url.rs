@@ -114,7 +114,9 @@ fn unescaped(segment: &str) -> String {
     plain
 }
 
+/// An empty port is that of the scheme (RFC 3986, section 6.2.3).
 fn split_port(authority: &str) -> Result<(&str, u16), InvalidServerUrl> {
+    let parsed_port = |text: &str| if text.is_empty() { Ok(HTTPS_PORT) } else { parsed_port(text) };
     if let Some(rest) = authority.strip_prefix('[') {
         let (host, after) = rest.split_once(']').ok_or(InvalidServerUrl::Host)?;
         if host.parse::<Ipv6Addr>().is_err() {
@@ -163,6 +165,7 @@ mod tests {
             ("https://10.96.0.1", "10.96.0.1", 443, "/x", "10.96.0.1"),
             ("https://Hub.example:6443/", "Hub.example", 6443, "/x", "Hub.example:6443"),
             ("HTTPS://hub/k8s/clusters/c-1/", "hub", 443, "/k8s/clusters/c-1/x", "hub"),
+            ("https://hub:/c1", "hub", 443, "/c1/x", "hub"),
             ("https://[fd00::1]", "fd00::1", 443, "/x", "[fd00::1]"),
             ("https://[::1]:6443", "::1", 6443, "/x", "[::1]:6443"),
         ] {
@@ -183,7 +186,6 @@ mod tests {
             ("https://hub?x", InvalidServerUrl::MoreThanAServer),
             ("https://hub/#x", InvalidServerUrl::MoreThanAServer),
             ("https://hub:0", InvalidServerUrl::Port),
-            ("https://hub:", InvalidServerUrl::Port),
             ("https://hub:+1", InvalidServerUrl::Port),
             ("https://hub:99999", InvalidServerUrl::Port),
             ("https://::1", InvalidServerUrl::Port),

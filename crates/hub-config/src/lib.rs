@@ -1,8 +1,8 @@
 //! Where the hub is and how it is reached, as kubectl reads it from kubeconfig files and the environment.
 //!
 //! kube reads them as well. This crate adds what it does differently from client-go: files of `KUBECONFIG` that do not
-//! exist, an empty current context, token files, credentials for an `http` server, and proxies
-//! ([`connector`]).
+//! exist, an empty current context, users with empty or contradictory fields, token files, credentials for an `http`
+//! server, and proxies ([`connector`]).
 
 mod proxy;
 
@@ -18,6 +18,7 @@ use http::{HeaderValue, Request};
 use jiff::Timestamp;
 use kube::Config;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use secrecy::ExposeSecret as _;
 use tower::util::MapRequestLayer;
 
 pub use crate::proxy::{Connector, connector};
@@ -34,6 +35,12 @@ pub enum ConfigError {
     RootsAndInsecure,
     #[error("the user {0} does not exist")]
     NoUser(String),
+    /// Two fields contradict each other, or one lacks another.
+    #[error("the user {user} {what}")]
+    User { user: String, what: &'static str },
+    /// It is an object of another kind.
+    #[error("{kind} {version} is not a kubeconfig: expected Config v1")]
+    NotAConfig { kind: String, version: String },
     /// kubectl would refresh it, and write the new one to the file.
     #[error(
         "the ID token of the user expired at {0}: run a command of kubectl, such as kubectl get namespaces, which \
@@ -75,13 +82,23 @@ pub fn default_files() -> Vec<PathBuf> {
 }
 
 /// The configuration of a client, whose connections are made by a [`connector`].
-pub async fn config(file: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, ConfigError> {
+pub async fn config(mut file: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, ConfigError> {
+    let (kind, version) =
+        (file.kind.as_deref().unwrap_or("Config"), file.api_version.as_deref().unwrap_or("v1"));
+    if (kind, version) != ("Config", "v1") {
+        return Err(ConfigError::NotAConfig { kind: kind.to_owned(), version: version.to_owned() });
+    }
     let context = options.context.as_ref().or(file.current_context.as_ref());
     let context = file.contexts.iter().find(|entry| Some(&entry.name) == context);
     let context = context.and_then(|entry| entry.context.clone()).unwrap_or_default();
     let user = options.user.clone().or(context.user).filter(|user| !user.is_empty());
-    if let Some(user) = user.filter(|user| file.auth_infos.iter().all(|entry| entry.name != *user)) {
-        return Err(ConfigError::NoUser(user));
+    if let Some(user) = user {
+        let entry = file.auth_infos.iter_mut().find(|entry| entry.name == user);
+        let entry = entry.ok_or_else(|| ConfigError::NoUser(user.clone()))?;
+        if let Some(info) = &mut entry.auth_info {
+            drop_empty(info);
+            check(info).map_err(|what| ConfigError::User { user, what })?;
+        }
     }
     let cluster = options.cluster.clone().unwrap_or(context.cluster);
     let cluster = file.clusters.iter().find(|entry| entry.name == cluster);
@@ -102,9 +119,9 @@ pub async fn config(file: Kubeconfig, options: &KubeConfigOptions) -> Result<Con
         // No credential is sent in clear text.
         config.auth_info = AuthInfo::default();
     }
-    if let Some(token) = config.auth_info.token_file.as_ref().and_then(|file| fs::read_to_string(file).ok()) {
+    if let Some(token) = config.auth_info.token_file.as_deref().and_then(token_in) {
         // For kube, which would send a line break at the end of the file; see `token_of_file`.
-        config.auth_info.token = Some(token.trim().to_owned().into());
+        config.auth_info.token = Some(token.into());
     }
     let proxy = proxy.filter(|url| !url.is_empty()).or_else(|| proxy::of_environment(&config.cluster_url));
     config.proxy_url = proxy.map(|url| url.parse()).transpose().map_err(KubeconfigError::ParseProxyUrl)?;
@@ -121,14 +138,61 @@ pub fn token_of_file<B>(
     let AuthInfo { token: Some(_), token_file: Some(file), .. } = &config.auth_info else { return None };
     let file = file.clone();
     Some(MapRequestLayer::new(move |mut request: Request<B>| {
-        let token = fs::read_to_string(&file).ok();
-        let header = token.and_then(|token| HeaderValue::try_from(format!("Bearer {}", token.trim())).ok());
+        let header = token_in(&file).and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
         if let Some(mut header) = header {
             header.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, header);
         }
         request
     }))
+}
+
+/// The token in a file, if there is one.
+fn token_in(file: &str) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    Some(text.trim().to_owned()).filter(|token| !token.is_empty())
+}
+
+/// Drops empty fields of a user, which kube would send.
+fn drop_empty(user: &mut AuthInfo) {
+    for field in [
+        &mut user.username,
+        &mut user.token_file,
+        &mut user.client_certificate,
+        &mut user.client_certificate_data,
+        &mut user.client_key,
+        &mut user.impersonate,
+        &mut user.impersonate_uid,
+    ] {
+        field.take_if(|value| value.is_empty());
+    }
+    for field in [&mut user.password, &mut user.token, &mut user.client_key_data] {
+        field.take_if(|value| value.expose_secret().is_empty());
+    }
+    user.impersonate_groups.take_if(|groups| groups.is_empty());
+    user.impersonate_user_extra.take_if(|extra| extra.is_empty());
+}
+
+/// What client-go refuses in a user.
+fn check(user: &AuthInfo) -> Result<(), &'static str> {
+    let has_token = user.token.is_some() || user.token_file.is_some();
+    if has_token && (user.username.is_some() || user.password.is_some()) {
+        return Err("has both a token and a password: only one is allowed");
+    }
+    let is_more = user.impersonate_uid.is_some()
+        || user.impersonate_groups.is_some()
+        || user.impersonate_user_extra.is_some();
+    if user.impersonate.is_none() && is_more {
+        return Err("has as-uid, as-groups or as-user-extra without as");
+    }
+    let plugin = user.exec.as_ref();
+    let is_v1 = |version: &String| version == "client.authentication.k8s.io/v1";
+    if plugin.is_some_and(|plugin| {
+        plugin.interactive_mode.is_none() && plugin.api_version.as_ref().is_some_and(is_v1)
+    }) {
+        return Err("has an exec plugin without interactiveMode, which its apiVersion requires");
+    }
+    Ok(())
 }
 
 /// When the ID token of a user of an OIDC provider expired.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
 
 use super::file::{File, KubeconfigCluster, User};
 use crate::api_server::{ApiServer, ClientCertificate, Trust};
@@ -149,7 +150,7 @@ fn identify(server: &mut ApiServer, name: &str, user: &User, directory: &Path) -
         (&user.as_groups, "as-groups", IMPERSONATION),
         (&user.as_user_extra, "as-user-extra", IMPERSONATION),
     ] {
-        if there.is_some() {
+        if there.as_ref().is_some_and(is_given) {
             return Err(ContextError::NotDone { what: "user", name: excerpt(name), field, why });
         }
     }
@@ -171,15 +172,18 @@ fn identify(server: &mut ApiServer, name: &str, user: &User, directory: &Path) -
     Ok(())
 }
 
-/// As in client-go, a token file takes precedence over a token.
+/// As in client-go, a token file takes precedence over a token, which counts while the file is missing or empty.
 fn token(name: &str, user: &User, directory: &Path) -> Result<Option<Token>, ContextError> {
-    let (field, bytes) = if let Some(path) = filled(user.token_file.as_deref()) {
-        let bytes = read("tokenFile", &directory.join(path))?;
-        ("tokenFile", bytes.trim_ascii().to_vec())
-    } else if let Some(token) = filled(user.token.as_deref()) {
-        ("token", token.as_bytes().to_vec())
-    } else {
-        return Ok(None);
+    let file = filled(user.token_file.as_deref()).map(|path| read("tokenFile", &directory.join(path)));
+    let token = filled(user.token.as_deref()).map(|token| token.as_bytes().to_vec());
+    let (field, bytes) = match (file, token) {
+        (Some(Ok(bytes)), None) => ("tokenFile", bytes.trim_ascii().to_vec()),
+        (Some(Ok(bytes)), Some(_)) if !bytes.trim_ascii().is_empty() => {
+            ("tokenFile", bytes.trim_ascii().to_vec())
+        }
+        (Some(Err(error)), None) => return Err(error),
+        (_, Some(token)) => ("token", token),
+        (None, None) => return Ok(None),
     };
     let token = Token::from_bytes(bytes);
     token.map(Some).map_err(|why| ContextError::Token { field, user: excerpt(name), why })
@@ -200,6 +204,17 @@ fn bytes(
 
 fn read(field: &'static str, path: &Path) -> Result<Vec<u8>, ContextError> {
     fs::read(path).map_err(|source| ContextError::Unreadable { field, path: path.to_path_buf(), source })
+}
+
+/// Whether a field has a value: for kubectl, an empty one is none.
+fn is_given(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    }
 }
 
 fn filled(text: Option<&str>) -> Option<&str> {

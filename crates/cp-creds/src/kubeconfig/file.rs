@@ -1,7 +1,7 @@
 //! The fields of a kubeconfig that are read. These types have no `Debug`, since they contain credentials.
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde_json::Value;
 
 /// A kubeconfig file. kubectl writes `null` for an empty list.
 #[derive(Deserialize)]
@@ -59,13 +59,13 @@ pub struct User {
     pub client_certificate_data: Option<String>,
     pub client_key: Option<String>,
     pub client_key_data: Option<String>,
-    pub username: Option<IgnoredAny>,
-    pub password: Option<IgnoredAny>,
-    pub exec: Option<IgnoredAny>,
-    pub auth_provider: Option<IgnoredAny>,
+    pub username: Option<Value>,
+    pub password: Option<Value>,
+    pub exec: Option<Value>,
+    pub auth_provider: Option<Value>,
     #[serde(rename = "as")]
-    pub impersonate: Option<IgnoredAny>,
-    pub as_uid: Option<IgnoredAny>,
-    pub as_groups: Option<IgnoredAny>,
-    pub as_user_extra: Option<IgnoredAny>,
+    pub impersonate: Option<Value>,
+    pub as_uid: Option<Value>,
+    pub as_groups: Option<Value>,
+    pub as_user_extra: Option<Value>,
 }

@@ -248,6 +248,15 @@ fn cases() -> Vec<Case> {
         case("the context's user does not exist", "127.0.0.1").env("KUBECONFIG", "nobody").plugin_reports("no user"),
         case("a token file", "127.0.0.1").user(json!({ "token": null, "tokenFile": "token" })),
         case("a token file and a token", "127.0.0.1").user(json!({ "tokenFile": "token" })),
+        case("a token file that is gone, and a token", "127.0.0.1").user(json!({ "tokenFile": "gone" })),
+        case("an empty token file, and a token", "127.0.0.1").user(json!({ "tokenFile": "/dev/null" })),
+        case("empty fields of a user", "127.0.0.1").user(json!({
+            "username": "", "password": "", "tokenFile": "", "client-certificate": "", "as": "", "as-groups": [],
+        })),
+        case("a token and a password", "127.0.0.1")
+            .user(json!({ "username": "jane", "password": "p" })).plugin_reports("username"),
+        case("groups without a user to act as", "127.0.0.1")
+            .user(json!({ "as-groups": ["a"] })).plugin_reports("as-groups"),
         case("a certificate authority of the directory", "127.0.0.1")
             .cluster(json!({ "certificate-authority-data": null, "certificate-authority": "ca.crt" })),
         case("another server name", "127.0.0.1").cluster(json!({ "tls-server-name": "hub.invalid" })),
@@ -266,6 +275,9 @@ fn cases() -> Vec<Case> {
             .plugin_reports("which cp-creds does not support"),
         case("an exec plugin", "127.0.0.1")
             .user(json!({ "token": null, "exec": { "apiVersion": "client.authentication.k8s.io/v1", "command": "./exec", "interactiveMode": "Never" } }))
+            .plugin_reports("runs no other"),
+        case("an exec plugin without interactiveMode", "127.0.0.1")
+            .user(json!({ "token": null, "exec": { "apiVersion": "client.authentication.k8s.io/v1", "command": "./exec" } }))
             .plugin_reports("runs no other"),
         case("an ID token", "127.0.0.1").user(oidc(4_102_444_800)).plugin_reports("runs no other"),
         case("an expired ID token", "127.0.0.1").user(oidc(1_000_000_000)).plugin_reports("runs no other"),
