@@ -36,6 +36,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_mins(5);
 /// more than arrive at once, since the windows of the tunnel are 1 MiB.
 const UPGRADED: usize = 20;
 const UPGRADED_BYTES: usize = 1280 << 10;
+/// How large the head of a response may be without being counted, more than those of API servers.
+const ORDINARY_HEAD: usize = 4 << 10;
 /// The authority of requests to API servers.
 const AUTHORITY: &str = "kubernetes.default.svc";
 
@@ -285,7 +287,8 @@ fn pass_on(
 ) -> Response<ResponseBody> {
     let (parts, body) = response.into_parts();
     let (session, headers) = (Arc::clone(&open.session), entry::response_headers(&parts.headers));
-    let with_head = (open, held, session.hold(size(&headers)));
+    // A client that does not read leaves the head where it is; a watch, whose head has been sent, goes on for an hour.
+    let with_head = (open, held, session.hold(size(&headers).saturating_sub(ORDINARY_HEAD)));
     let body = ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, with_head);
     respond(parts.status, headers, body)
 }

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
@@ -21,6 +22,10 @@ use crate::connections::Ends;
 /// How many bytes may wait to be sent: those of 64 bodies of one namespace whose window is full; and what may be left of
 /// requests that had to end for them.
 const UNREAD: UnreadLimits = UnreadLimits { of_namespace: 6 << 20, all: 14 << 20, left: 8 << 20 };
+
+/// Within this time, the tasks of a request that had to end are dropped, and its stream is reset if its client reads. Four
+/// times as much may be left meanwhile.
+const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a part takes beside its bytes: a cluster can send each byte in a frame of its own.
 const PART: usize = 256;
@@ -78,6 +83,8 @@ struct Unread {
 struct UnreadState {
     bytes: usize,
     counted: Counted,
+    /// Since when they count there.
+    since: Option<Instant>,
     has_ended: bool,
 }
 
@@ -127,9 +134,15 @@ impl Unread {
     /// Counts the bytes elsewhere.
     fn count(&self, counted: Counted) {
         let mut state = self.state.lock();
+        state.since = Some(Instant::now());
         let (before, bytes) = (std::mem::replace(&mut state.counted, counted), state.bytes);
         self.counters(before).for_each(|counter| _ = counter.fetch_sub(bytes, Ordering::Relaxed));
         self.counters(counted).for_each(|counter| _ = counter.fetch_add(bytes, Ordering::Relaxed));
+    }
+
+    /// Whether they have counted there for longer than it takes to drop what no client has to read.
+    fn stays(&self) -> bool {
+        self.state.lock().since.is_some_and(|since| since.elapsed() > DROPPED_WITHIN)
     }
 
     /// The request has ended. Returns whether nothing is left of it.
@@ -238,9 +251,11 @@ impl Sessions {
             Some(largest) => largest.end_connection(),
             None => {}
         }
-        if self.0.left.load(Ordering::Relaxed) > self.0.unread_limits.left {
+        let (left, limit) = (self.0.left.load(Ordering::Relaxed), self.0.unread_limits.left);
+        if left > limit {
             let all = open.values().flat_map(|it| it.by_number.values());
-            largest(all, Counted::Left).into_iter().for_each(Open::end_connection);
+            let eligible = all.filter(|open| left > 4 * limit || open.unread.stays());
+            largest(eligible, Counted::Left).into_iter().for_each(Open::end_connection);
         }
     }
 
@@ -420,10 +435,10 @@ mod tests {
 
         // They are cut, and what is left of them adds up.
         let cut: Vec<_> = (0..2).map(|_| open()).collect();
-        let held: Vec<_> = cut.iter().map(|(session, _)| session.hold(61)).collect();
+        let held: Vec<_> = cut.iter().map(|(session, _)| session.hold(150)).collect();
         let ends =
             |is: fn(&Ends) -> &CancellationToken| cut.iter().filter(|(_, it)| is(it).is_cancelled()).count();
-        assert_eq!((ends(|it| &it.stream), ends(|it| &it.connection)), (2, 2));
+        assert_eq!((ends(|it| &it.stream), ends(|it| &it.connection)), (2, 1));
         drop(cut);
         drop(held);
         assert!(sessions.0.left.load(Ordering::Relaxed) == 0 && sessions.0.open.lock().is_empty());
