@@ -211,9 +211,8 @@ impl Answer {
     /// `SelfSubjectRulesReview`: what they would permit is forbidden, and nothing else shows it.
     fn missing_roles(&self) -> Option<Vec<String>> {
         const NAMED: &str = "clusterrole.rbac.authorization.k8s.io \"";
-        let status = self.body.get("status").filter(|_| self.status == StatusCode::CREATED)?;
-        let text = status.get("evaluationError").and_then(|_| self.text("/status/evaluationError"));
-        let text = text.unwrap_or_default();
+        self.body.get("status").filter(|_| self.status == StatusCode::CREATED)?;
+        let text = self.text("/status/evaluationError").unwrap_or_default();
         let names = text.split(NAMED).skip(1).filter_map(|rest| rest.split_once("\" not found"));
         Some(names.map(|(name, _)| name.to_owned()).collect())
     }
