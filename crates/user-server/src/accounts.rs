@@ -26,6 +26,7 @@ use rustls::{ClientConfig, RootCertStore};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
+use crate::sessions::Sessions;
 use crate::settings::ProxyServerSettings;
 
 /// Limit of a token, in bytes.
@@ -49,8 +50,8 @@ pub(crate) struct Accounts {
     known: Arc<Mutex<Known>>,
     fleet: FleetCache,
     reporter: Reporter,
-    /// Whether clusters with a CA in common are refused.
-    refuses_shared: bool,
+    /// The open requests, if clusters with a CA in common are refused.
+    refuses_shared: Option<Sessions>,
 }
 
 #[derive(Default)]
@@ -68,7 +69,7 @@ struct Reported {
 }
 
 impl Accounts {
-    pub(crate) fn new(fleet: FleetCache, reporter: Reporter, refuses_shared: bool) -> Self {
+    pub(crate) fn new(fleet: FleetCache, reporter: Reporter, refuses_shared: Option<Sessions>) -> Self {
         Self { known: Arc::default(), fleet, reporter, refuses_shared }
     }
 
@@ -88,7 +89,7 @@ impl Accounts {
     pub(crate) fn get(&self, cluster: &ClusterName) -> Result<Account, Refusal> {
         let known = self.known.lock();
         let reported = known.reported.get(cluster).ok_or_else(|| Refusal::NoAccount(cluster.clone()))?;
-        if self.refuses_shared && known.authorities.shared_with(cluster).is_some() {
+        if self.refuses_shared.is_some() && known.authorities.shared_with(cluster).is_some() {
             return Err(Refusal::SharedAuthority(cluster.clone()));
         }
         Ok(reported.account.clone())
@@ -99,6 +100,9 @@ impl Accounts {
         let keys = reported.as_ref().map(|reported| reported.keys.clone()).unwrap_or_default();
         for changed in known.authorities.set(&cluster, keys) {
             let finding = known.authorities.finding(&changed);
+            if let (Some(sessions), Some(_)) = (&self.refuses_shared, &finding) {
+                sessions.cut(|_, cluster| *cluster == changed);
+            }
             self.reporter.report(&Subject::Cluster(changed), None, finding.into_iter().collect());
         }
         match reported {

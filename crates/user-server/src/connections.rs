@@ -170,6 +170,15 @@ impl Connection {
         OpenRequest(Arc::clone(self))
     }
 
+    /// Makes it the newest, if it is idle: a request came, which may wait for the review of its token.
+    pub(crate) fn used(&self) {
+        let mut state = self.state.lock();
+        let mut connections = self.connections.0.lock();
+        if let Some((peer, abort)) = state.idle.and_then(|number| connections.remove(number)) {
+            state.idle = Some(connections.insert(peer, abort));
+        }
+    }
+
     /// Waits until a refusal of this connection is due: one each time that all other tasks have had their turn. A peer may
     /// send thousands of requests at once, each of which costs time on the processor.
     pub(crate) async fn refusal_is_due(&self) {
@@ -236,6 +245,24 @@ mod tests {
         drop(busy);
         let idle = connections.0.lock();
         assert_eq!((idle.connections.len(), idle.by_peer.len()), (9, 9));
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_request_waits_for_its_review_is_not_the_oldest() {
+        let connections = Connections::new(8);
+        let (waiting, task) = connect(&connections, "10.0.0.99");
+        let connect_others = |range: std::ops::Range<u8>| {
+            range.map(|number| connect(&connections, &format!("10.0.0.{number}"))).collect::<Vec<_>>()
+        };
+        let _others = connect_others(0..7);
+        waiting.used();
+        let _more = connect_others(7..14);
+        yield_now().await;
+        assert!(!task.is_finished());
+        let _last = connect_others(14..15);
+        assert!(task.await.unwrap_err().is_cancelled());
+        waiting.used();
+        assert_eq!(connections.0.lock().connections.len(), 8, "one that was closed does not come back");
     }
 
     #[tokio::test]

@@ -63,14 +63,15 @@ impl UserServer {
     ) -> Self {
         let dialer = Dialer::new(settings.proxy_server.host.clone(), settings.proxy_server.port);
         let metrics = settings.metrics.clone();
+        let admission = Admission::new(shared, settings.protected.clone(), settings.requests_per_namespace);
         let entry = Arc::new(Entry {
-            admission: Admission::new(shared, settings.protected.clone(), settings.requests_per_namespace),
             reviews: Reviews::new(shared.host.client.clone(), settings.audience.clone()),
             accounts: Accounts::new(
                 shared.fleet.clone(),
                 shared.host.reporter("user-server"),
-                settings.refuse_shared_authorities,
+                settings.refuse_shared_authorities.then(|| admission.sessions.clone()),
             ),
+            admission,
             clusters: Clusters::new(dialer.clone(), settings.requests_per_namespace, metrics.clone()),
             metrics,
             log: AccessLog(settings.access_log),

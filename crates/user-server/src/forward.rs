@@ -142,6 +142,7 @@ impl Entry {
         let route = entry::route(request.method(), request.uri(), request.version())?;
         known.route = Some(route.clone());
         let token = entry::bearer_token(request.headers())?;
+        connection.used();
         let begun = Instant::now();
         let body = request.body().size_hint().upper().unwrap_or(u64::MAX).min(serve::STREAM_WINDOW.into());
         let bytes = size(request.headers()) + usize::try_from(body).unwrap_or_default();

@@ -292,12 +292,17 @@ async fn a_secret_with_the_name_of_the_account_counts_where_its_namespace_is_tha
     let watches = scene.world.hub.watches();
     let ca = &scene.world.cluster("one").certificate.pem;
     scene.world.hub.report_account("other", ca);
+    let (mut http2, _connection) = scene.client(HONEST).http2(WINDOW).await.unwrap();
+    let request = Client::request("https://hub/one/watch", &token("team", 0), None);
+    let mut watch = timeout(SOON, http2.send_request(request)).await.unwrap().unwrap().into_body();
+    timeout(SOON, watch.frame()).await.unwrap().unwrap().unwrap();
     // Later events of the same watch have arrived, so the first one has.
     scene.world.hub.report_account("two", ca);
     eventually("two clusters have a CA in common", async || {
         scene.get("one").await == Some(StatusCode::BAD_GATEWAY)
     })
     .await;
+    while let Some(Ok(_)) = timeout(SOON, watch.frame()).await.expect("what was open ends") {}
     scene.world.hub.report_account("two", &scene.world.cluster("two").certificate.pem);
     eventually("no other cluster has it", async || scene.get("one").await == Some(StatusCode::OK)).await;
     scene.world.hub.accept_cluster("other");
