@@ -1,4 +1,4 @@
-//! What a start and an event cost the syncer, counted: a hub of twice the size costs at most twice as much, whatever is
+//! What a start and an event cost the syncer and consumer access, counted: a hub of twice the size costs at most twice as much, whatever is
 //! doubled, and an event costs what it concerns.
 
 use std::collections::BTreeMap;
@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 use hub_api::labels::SYNC_TO_NAMESPACES;
 use hub_api::names::AccountKey;
 use hub_core::concerned::concerned;
+use hub_core::consumer_access::{AccessSettings, KnownAccounts, ObservedAccess};
 use hub_core::credential::report::{Recipients, report};
 use hub_core::credential::tally::Tally;
 use hub_core::effort::{self, Effort};
-use hub_core::fleet::Touched;
+use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant;
 use serde_json::{Value, json};
 
 use crate::concerned::Profiles;
+use crate::support::consumer_access::settings_of;
 use crate::support::credential::{World, account, secret_key, token};
 use crate::support::{binding, by_labels, cluster, fleet, with};
 
@@ -142,4 +144,58 @@ fn each_profile_is_decided_once_however_many_sets_select_its_cluster_and_refuse_
         let namespace = counted(|| drop(grant::clusters_of(&fleet, &"n1".into())));
         assert_eq!((namespace.decisions, namespace.matches), (5, 5 * sets));
     }
+}
+
+/// A hub with so many clusters and namespaces, of which each has so many objects that select clusters by their labels.
+fn with_objects([clusters, namespaces, each]: [usize; 3]) -> (AccessSettings, Fleet) {
+    let names =
+        (0..namespaces).flat_map(|it| (0..each).map(move |each| (format!("n{it}"), format!("n{it}-{each}"))));
+    let access = names.map(|(namespace, name)| {
+        json!({ "namespace": namespace, "name": name, "clusters": { "selector": { "matchLabels": { "in-0": "" } } } })
+    });
+    (settings_of(&access.collect()), fleet(objects([clusters, namespaces, 1, 0])))
+}
+
+/// What a change costs consumer access: the accounts that it concerns, their plans, and the statuses.
+fn of_consumers((settings, fleet): &(AccessSettings, Fleet), touched: &Touched) -> Effort {
+    counted(|| {
+        for key in settings.concerned(fleet, touched, &KnownAccounts::default()) {
+            drop(settings.plan(fleet, &key, &ObservedAccess::default()));
+        }
+        let namespaces = if let Touched::Namespaces(namespaces) = touched { Some(namespaces) } else { None };
+        for name in
+            settings.consumers.names().filter(|it| namespaces.is_some_and(|all| all.contains(&it.namespace)))
+        {
+            drop(settings.status(fleet, name, true, |_, _| None, jiff::Timestamp::UNIX_EPOCH));
+        }
+    })
+}
+
+#[test]
+fn a_hub_with_twice_as_many_clusters_namespaces_or_objects_costs_consumer_access_at_most_twice_as_much() {
+    let shape = [4, 3, 2];
+    let start = |shape: [usize; 3]| {
+        let all = Touched::Namespaces((0..shape[1]).map(|it| format!("n{it}").as_str().into()).collect());
+        of_consumers(&with_objects(shape), &all)
+    };
+    let of_cluster = |shape| of_consumers(&with_objects(shape), &Touched::Cluster("c1".into()));
+    let (one, event) = (start(shape), of_cluster(shape));
+    assert!(one.decisions > 0 && one.matches > 0 && event.matches > 0);
+    for part in 0..shape.len() {
+        let mut twice = shape;
+        twice[part] *= 2;
+        let (other, of_event) = (start(twice), of_cluster(twice));
+        for (once, twice) in [
+            (one.decisions, other.decisions),
+            (one.matches, other.matches),
+            (event.decisions, of_event.decisions),
+            (event.matches, of_event.matches),
+        ] {
+            assert!(
+                twice <= 2 * once,
+                "{shape:?} costs {one:?}, {event:?}; {part} doubled costs {other:?}, {of_event:?}"
+            );
+        }
+    }
+    assert_eq!(of_cluster([8, 3, 2]), event, "an event costs what it concerns");
 }
