@@ -99,10 +99,12 @@ impl Budget {
         has_room.then_some(chunk)
     }
 
-    /// Counts bytes. Returns whether there was room for them.
+    /// Counts bytes. Returns whether there was room for them. For one packet, there is room in a larger budget in any case:
+    /// what is read at once is not to end for what waits elsewhere.
     fn add(&self, length: usize) -> bool {
         let is_within = self.within.as_ref().is_none_or(|larger| larger.add(length));
-        self.used.fetch_add(length, Ordering::AcqRel) + length <= self.limit && is_within
+        let used = self.used.fetch_add(length, Ordering::AcqRel) + length;
+        used <= self.limit && (is_within || used <= PACKET + CHUNK)
     }
 
     fn subtract(&self, length: usize) {
@@ -150,6 +152,8 @@ async fn read(
                 return;
             }
         };
+        // Each costs time, also without data.
+        delivered += CHUNK;
         match packet.map(|packet| packet.and_then(|packet| packet.payload)) {
             Ok(Some(Payload::Data(data))) if data.connect_id == connect_id => {
                 delivered += data.data.len();
@@ -281,14 +285,18 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_within_another_leaves_room_in_both_or_takes_nothing() {
-        let all = Budget::new(2 * (CHUNK + 1));
-        let [mut first, mut second] = [(), ()].map(|()| Budget::new(3 * CHUNK).within(&all));
-        let held = (first.take(b"x").unwrap(), second.take(b"x").unwrap());
+    fn a_budget_within_another_leaves_room_in_both_for_more_than_a_packet() {
+        const PLACE: usize = PACKET + CHUNK;
+        let (all, packet) = (Budget::new(2 * PLACE), [0; PACKET]);
+        let [first, second, third] = [(); 3].map(|()| Budget::new(3 * PLACE).within(&all));
+        let held = (first.take(&packet).unwrap(), second.take(&packet).unwrap());
         assert!(first.take(b"x").is_none());
+        assert!(third.take(&packet).is_some(), "what is read at once does not end for what waits elsewhere");
         drop(held);
-        for budget in [&mut first, &mut second] {
-            drop((budget.take(b"x").unwrap(), budget.take(b"x").unwrap()));
+        for budget in [&first, &second] {
+            drop((budget.take(&packet).unwrap(), budget.take(&packet).unwrap()));
         }
+        let alone = Budget::new(CHUNK);
+        assert!(alone.take(b"x").is_none());
     }
 }

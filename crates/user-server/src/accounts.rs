@@ -101,7 +101,9 @@ impl Accounts {
         for changed in known.authorities.set(&cluster, keys) {
             let finding = known.authorities.finding(&changed);
             if let (Some(sessions), Some(_)) = (&self.refuses_shared, &finding) {
-                sessions.cut(|_, cluster| *cluster == changed);
+                sessions.cut(|_, cluster| {
+                    (*cluster == changed).then(|| Refusal::SharedAuthority(changed.clone()))
+                });
             }
             self.reporter.report(&Subject::Cluster(changed), None, finding.into_iter().collect());
         }

@@ -76,7 +76,11 @@ impl Admission {
                 let doubt = this.doubt.lock();
                 if doubt.since == Some(since) {
                     tracing::warn!(unread = ?doubt.unread, "closing every open request, which rest on what cannot be read");
-                    this.sessions.cut(|_, _| true);
+                    this.sessions.cut(|namespace, cluster| {
+                        let secret = doubt.unread.iter().find(|what| **what != GRANTS);
+                        let unknown = || Refusal::GrantUnknown(cluster.in_namespace(namespace));
+                        Some(secret.map_or_else(unknown, |what| Refusal::SecretUnread(what)))
+                    });
                 }
             });
         }
@@ -128,7 +132,9 @@ impl Controller for Admission {
             Touched::Namespaces(touched) => touched.contains(namespace),
         };
         self.sessions.cut(|namespace, cluster| {
-            concerns(namespace, cluster) && entry::is_cut(fleet, &self.protected, namespace, cluster)
+            let is_cut =
+                concerns(namespace, cluster) && entry::is_cut(fleet, &self.protected, namespace, cluster);
+            is_cut.then(|| Refusal::GrantEnded(cluster.in_namespace(namespace)))
         });
     }
 }

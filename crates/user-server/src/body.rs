@@ -10,7 +10,8 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::connections::ends;
+use crate::clusters::Streaming;
+use crate::connections::{Ends, ends};
 use crate::sessions::{Held, Part, Session};
 
 /// Why a body ends before it is complete.
@@ -55,6 +56,10 @@ impl Received {
             return Poll::Ready(None);
         };
         let frame = frame.map_err(BodyError::Failed)?;
+        // No client and no API server of Kubernetes needs trailers, and nothing bounds what they take.
+        if frame.is_trailers() {
+            return Poll::Ready(None);
+        }
         self.count_behind();
         Poll::Ready(Some(Ok(frame.map_data(|bytes| self.session.count(bytes)))))
     }
@@ -68,9 +73,9 @@ pub(crate) struct Upload {
     uploading: Arc<Mutex<Uploading>>,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
     is_begun: bool,
-    _session: Arc<Session>,
+    session: Arc<Session>,
     /// Its stream on the connection to the cluster, which counts for as long as this is sent.
-    stream: Option<Arc<()>>,
+    stream: Option<Arc<Streaming>>,
 }
 
 struct Uploading {
@@ -92,11 +97,11 @@ impl Upload {
         let ended = session.cut.child_token();
         let end = UploadEnd { uploading: Arc::clone(&uploading), ended: ended.clone() };
         let ended = Box::pin(ended.cancelled_owned());
-        (Self { uploading, ended, is_begun: false, _session: session, stream: None }, end)
+        (Self { uploading, ended, is_begun: false, session, stream: None }, end)
     }
 
     /// Lets a stream of a connection count for as long as this is sent.
-    pub(crate) fn sent_in(&mut self, stream: Arc<()>) {
+    pub(crate) fn sent_in(&mut self, stream: Arc<Streaming>) {
         self.stream = Some(stream);
     }
 }
@@ -125,7 +130,11 @@ impl Body for Upload {
         }
         let is_ended = this.ended.as_mut().poll(context).is_ready();
         let mut uploading = this.uploading.lock();
-        uploading.task.get_or_insert_with(|| ends().stream);
+        uploading.task.get_or_insert_with(|| {
+            let Ends { stream, connection } = ends();
+            this.session.uploads_in(connection);
+            stream
+        });
         match &mut uploading.received {
             Some(received) if !is_ended => received.poll(context),
             _ => Poll::Ready(Some(Err(BodyError::Ended))),
@@ -149,9 +158,11 @@ pub(crate) enum ResponseBody {
         text: Bytes,
         _held: Arc<()>,
     },
-    /// What a cluster sends, with what is dropped at its end.
+    /// What a cluster sends, with what is dropped at its end. The head waits to be sent as well, before the first part,
+    /// which therefore holds its bytes; without one, an empty part does.
     Cluster {
         received: Received,
+        head: Option<Held>,
         _held: Box<dyn Send + Sync>,
     },
     Ended,
@@ -162,9 +173,11 @@ impl ResponseBody {
         body: Incoming,
         session: Arc<Session>,
         window: u32,
+        head: Held,
         held: impl Send + Sync + 'static,
     ) -> Self {
-        Self::Cluster { received: Received::new(body, session, window), _held: Box::new(held) }
+        let received = Received::new(body, session, window);
+        Self::Cluster { received, head: Some(head), _held: Box::new(held) }
     }
 }
 
@@ -182,10 +195,14 @@ impl Body for ResponseBody {
             Self::Cluster { received, .. } if received.session.cut.is_cancelled() => {
                 Some(Err(BodyError::Ended))
             }
-            // No client of Kubernetes needs trailers, and nothing bounds what they take.
-            Self::Cluster { received, .. } => {
-                ready!(received.poll(context)).filter(|frame| !frame.as_ref().is_ok_and(Frame::is_trailers))
-            }
+            Self::Cluster { received, head, .. } => match (ready!(received.poll(context)), head.take()) {
+                (Some(Ok(frame)), Some(head)) => Some(Ok(frame.map_data(|part| part.after(head)))),
+                (None, Some(head)) => {
+                    *self = Self::Ended;
+                    return Poll::Ready(Some(Ok(Frame::data(Part::from(Bytes::new()).after(head)))));
+                }
+                (frame, _) => frame,
+            },
         };
         if !matches!(frame, Some(Ok(_))) {
             *self = Self::Ended;
@@ -196,7 +213,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Text { text, .. } => text.is_empty(),
-            Self::Cluster { received, .. } => received.body.is_end_stream(),
+            Self::Cluster { received, head, .. } => head.is_none() && received.body.is_end_stream(),
             Self::Ended => true,
         }
     }
@@ -204,6 +221,10 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Text { text, .. } => SizeHint::with_exact(text.len() as u64),
+            // Of no bytes, but hyper would add that to a head that says nothing of it, such as that of a 204.
+            Self::Cluster { received, head: Some(_), .. } if received.body.is_end_stream() => {
+                SizeHint::default()
+            }
             Self::Cluster { received, .. } => received.body.size_hint(),
             Self::Ended => SizeHint::with_exact(0),
         }

@@ -6,6 +6,7 @@
 //! has a connection of its own. Each connection is one tunnel, and TLS in it is verified by the CA of the account.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -25,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::accounts::Account;
 use crate::body::Upload;
-use crate::connections::Streams;
+use crate::connections::{self, Streams};
 use crate::metrics::{Counted, UserServerMetrics};
 
 /// The name of an API server in its certificate, which it has on every cluster.
@@ -63,6 +65,9 @@ const IDLE_TIMEOUT_OF_MANY: Duration = Duration::from_secs(10);
 const MANY: i64 = 1000;
 /// How long no connection is tried after one has failed: the requests that wait for it fail with it.
 const FAILED_FOR: Duration = Duration::from_secs(1);
+/// How many requests may be given up in a row before a connection ends that has responded to none of them meanwhile: what
+/// it was to send of them stays in it.
+const GIVEN_UP: usize = 32;
 
 /// The connections to all clusters.
 pub(crate) struct Clusters {
@@ -94,16 +99,53 @@ struct Connection {
     /// Cancelled when the proxy server does not respond under it.
     doubt: CancellationToken,
     /// Each open stream has a clone.
-    streams: Arc<()>,
+    streams: Arc<Streaming>,
     /// When the last stream was opened.
     used: Instant,
+}
+
+/// What the open streams of a connection share.
+#[derive(Default)]
+pub(crate) struct Streaming {
+    /// Ends the connection, and everything on it.
+    end: CancellationToken,
+    /// The requests that were given up since it last responded.
+    given_up: AtomicUsize,
 }
 
 /// One stream of a connection.
 pub(crate) struct Slot {
     pub(crate) sender: http2::SendRequest<Upload>,
     /// The stream counts until this is dropped.
-    pub(crate) stream: Arc<()>,
+    pub(crate) stream: Arc<Streaming>,
+}
+
+/// A request without a response. It is given up when this is dropped.
+pub(crate) struct Unanswered(Option<Arc<Streaming>>);
+
+impl Slot {
+    /// A request is sent in the stream.
+    pub(crate) fn sent(&self) -> Unanswered {
+        Unanswered(Some(Arc::clone(&self.stream)))
+    }
+}
+
+impl Unanswered {
+    pub(crate) fn answered(mut self) {
+        if let Some(streaming) = self.0.take() {
+            streaming.given_up.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(streaming) = self.0.take()
+            && streaming.given_up.fetch_add(1, Ordering::Relaxed) >= GIVEN_UP
+        {
+            streaming.end.cancel();
+        }
+    }
 }
 
 impl Pool {
@@ -240,7 +282,7 @@ impl Clusters {
         let stream = self.dial(name, Arc::clone(tls), unread).await?;
         let doubt = stream.get_ref().0.doubt();
         let (streams, tunnels) = (Arc::default(), &self.metrics.tunnels);
-        let sender = open(TokioIo::new(stream), name, pool, Arc::downgrade(&streams), tunnels).await?;
+        let sender = open(TokioIo::new(stream), name, pool, &streams, tunnels).await?;
         Ok(Connection { tls: Arc::clone(tls), sender, doubt, streams, used: Instant::now() })
     }
 
@@ -255,10 +297,10 @@ impl Clusters {
         let handshake = http1::Builder::new().max_buf_size(HEAD).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| error.to_string())?;
         let counted = Counted::new(&self.metrics.tunnels);
-        tokio::spawn(async move {
+        tokio::spawn(connections::run(CancellationToken::new(), async move {
             let _ = connection.with_upgrades().await;
             drop(counted);
-        });
+        }));
         Ok(sender)
     }
 
@@ -285,13 +327,13 @@ impl Clusters {
     }
 }
 
-/// Begins HTTP/2 on a stream. The connection is closed once its pool has dropped it and none of its streams is open, also
-/// if the cluster does not take the end of it.
+/// Begins HTTP/2 on a stream. The connection ends once its pool has dropped it and none of its streams is open, also if the
+/// cluster does not take the end of it.
 async fn open<S>(
     stream: S,
     name: &ClusterName,
     pool: Weak<Pool>,
-    streams: Weak<()>,
+    streams: &Arc<Streaming>,
     tunnels: &Gauge,
 ) -> Result<http2::SendRequest<Upload>, String>
 where
@@ -306,10 +348,13 @@ where
         .keep_alive_timeout(PING_TIMEOUT)
         .keep_alive_while_idle(true)
         .handshake(stream);
-    let (sender, connection) =
-        handshake.await.map_err(|error| format!("its API server does not speak HTTP/2: {error}"))?;
-    let (name, tunnels) = (name.clone(), tunnels.clone());
-    tokio::spawn(async move {
+    let (name, tunnels, end) = (name.clone(), tunnels.clone(), streams.end.clone());
+    let (streams, (opened, opening)) = (Arc::downgrade(streams), oneshot::channel());
+    // Not within the request that opens it: everything of the connection is spawned in this task, and ends with it.
+    tokio::spawn(connections::run(end.clone(), async move {
+        let (opening, connection) =
+            handshake.await.map_or_else(|error| (Err(error), None), |(sender, it)| (Ok(sender), Some(it)));
+        let (Ok(()), Some(connection)) = (opened.send(opening), connection) else { return };
         let _counted = Counted::new(&tunnels);
         let closing = async {
             while streams.strong_count() > 0 {
@@ -324,10 +369,11 @@ where
             ended = connection => if let Err(error) = ended {
                 tracing::debug!(cluster = %name, "a connection has ended: {error}");
             },
-            () = closing => {}
+            () = closing => end.cancel(),
         }
-    });
-    Ok(sender)
+    }));
+    let opened = opening.await.map_err(|_| "its connection has ended".to_owned())?;
+    opened.map_err(|error| format!("its API server does not speak HTTP/2: {error}"))
 }
 
 #[cfg(test)]
@@ -355,7 +401,7 @@ mod tests {
     async fn connect(pool: &Arc<Pool>, tls: &Arc<ClientConfig>, stream: DuplexStream, tunnels: &Gauge) {
         let (streams, weak) = (Arc::default(), Arc::downgrade(pool));
         let (stream, name, doubt) = (TokioIo::new(stream), "c1".into(), CancellationToken::new());
-        let sender = open(stream, &name, weak, Arc::downgrade(&streams), tunnels).await.unwrap();
+        let sender = open(stream, &name, weak, &streams, tunnels).await.unwrap();
         let connection = Connection { tls: Arc::clone(tls), sender, doubt, streams, used: Instant::now() };
         pool.connections.lock().push(connection);
     }

@@ -43,18 +43,20 @@ impl From<IpAddr> for Peer {
     }
 }
 
-/// Runs a connection, or one stream of it, until it ends or is ended from within ([`ends`]): its bodies are dropped even if
-/// a peer that reads nothing keeps hyper from polling them.
-pub(crate) fn run(work: impl Future<Output = ()>) -> impl Future<Output = ()> {
-    let (work, stream) = (Box::pin(work), CancellationToken::new());
-    let connection = ENDS.try_with(|of_connection| of_connection.connection.clone());
-    let connection = connection.unwrap_or_else(|_| stream.clone());
-    ENDS.scope(Ends { stream: stream.clone(), connection }, async move {
+/// Runs a connection until it ends or this token is cancelled, as from within ([`ends`]): its bodies are dropped even if a
+/// peer that reads nothing keeps hyper from polling them.
+pub(crate) fn run(end: CancellationToken, work: impl Future<Output = ()>) -> impl Future<Output = ()> {
+    run_with(Ends { stream: end.clone(), connection: end }, work)
+}
+
+fn run_with(ends: Ends, work: impl Future<Output = ()>) -> impl Future<Output = ()> {
+    let (work, end) = (Box::pin(work), ends.stream.clone());
+    ENDS.scope(ends, async move {
         tokio::select! {
             biased;
             // First, so that a refusal that can be sent is sent.
             () = work => {}
-            () = stream.cancelled() => {}
+            () = end.cancelled() => {}
         }
     })
 }
@@ -64,13 +66,15 @@ pub(crate) fn ends() -> Ends {
     ENDS.try_with(Clone::clone).unwrap_or_default()
 }
 
-/// Spawns the streams of connections with HTTP/2, those of clients and those to clusters.
+/// Spawns the streams of connections with HTTP/2, those of clients and those to clusters: each ends with its connection.
 #[derive(Clone)]
 pub(crate) struct Streams;
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
-        tokio::spawn(run(stream));
+        let of_stream =
+            |of: &Ends| Ends { stream: of.connection.child_token(), connection: of.connection.clone() };
+        tokio::spawn(run_with(ENDS.try_with(of_stream).unwrap_or_default(), stream));
     }
 }
 

@@ -1,8 +1,10 @@
 //! One request: from the client to the cluster, and the response.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, UPGRADE,
 };
@@ -36,8 +38,6 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_mins(5);
 /// more than arrive at once, since the windows of the tunnel are 1 MiB.
 const UPGRADED: usize = 20;
 const UPGRADED_BYTES: usize = 1280 << 10;
-/// How large the head of a response may be without being counted, more than those of API servers.
-const ORDINARY_HEAD: usize = 4 << 10;
 /// The authority of requests to API servers.
 const AUTHORITY: &str = "kubernetes.default.svc";
 
@@ -83,7 +83,7 @@ struct Open {
 impl Drop for Open {
     fn drop(&mut self) {
         if self.session.cut.is_cancelled() {
-            self.metrics.cut.inc();
+            self.metrics.cut(self.session.why().reason());
         }
     }
 }
@@ -103,7 +103,10 @@ impl Entry {
                 response
             }
             Err(refusal) => {
-                connection.refusal_is_due().await;
+                // What was open ends at once, before its task does.
+                if !ends().stream.is_cancelled() {
+                    connection.refusal_is_due().await;
+                }
                 self.metrics.refused(refusal.reason());
                 refused(&refusal, is_discovery, connection)
             }
@@ -142,11 +145,19 @@ impl Entry {
         let route = entry::route(request.method(), request.uri(), request.version())?;
         known.route = Some(route.clone());
         let token = entry::bearer_token(request.headers())?;
-        connection.used();
         let begun = Instant::now();
         let body = request.body().size_hint().upper().unwrap_or(u64::MAX).min(serve::STREAM_WINDOW.into());
         let bytes = size(request.headers()) + usize::try_from(body).unwrap_or_default();
-        let caller = self.reviews.caller(token, connection.peer, bytes).await;
+        let caller = {
+            let mut review = pin!(self.reviews.caller(token, connection.peer, bytes));
+            if let Some(caller) = review.as_mut().now_or_never() {
+                caller
+            } else {
+                // The hub is asked: the peer has few places for that.
+                connection.used();
+                review.await
+            }
+        };
         self.metrics.hop(Hop::Review, begun.elapsed());
         let caller = Arc::clone(known.caller.insert(caller?));
         let begun = Instant::now();
@@ -187,7 +198,10 @@ impl Entry {
                 self.metrics.hop(Hop::Tunnel, begun.elapsed());
                 request.body_mut().sent_in(Arc::clone(&slot.stream));
                 let begun = Instant::now();
-                match slot.sender.try_send_request(request).await {
+                let unanswered = slot.sent();
+                let sent = slot.sender.try_send_request(request).await;
+                unanswered.answered();
+                match sent {
                     Ok(response) => {
                         self.metrics.hop(Hop::Cluster, begun.elapsed());
                         return Ok((response, slot.stream));
@@ -268,10 +282,7 @@ impl Entry {
     ) -> Result<T, Refusal> {
         let sent = tokio::select! {
             biased;
-            () = session.cut.cancelled() => {
-                let key = session.key.clone();
-                return Err(if session.is_too_slow() { Refusal::TooSlow(key) } else { Refusal::GrantEnded(key) });
-            }
+            () = session.cut.cancelled() => return Err(session.why()),
             () = self.end.cancelled() => return Err(Refusal::ShuttingDown),
             sent = timeout(RESPONSE_TIMEOUT, sent) => sent,
         };
@@ -288,9 +299,8 @@ fn pass_on(
 ) -> Response<ResponseBody> {
     let (parts, body) = response.into_parts();
     let (session, headers) = (Arc::clone(&open.session), entry::response_headers(&parts.headers));
-    // A client that does not read leaves the head where it is; a watch, whose head has been sent, goes on for an hour.
-    let with_head = (open, held, session.hold(size(&headers).saturating_sub(ORDINARY_HEAD)));
-    let body = ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, with_head);
+    let head = session.hold(size(&headers));
+    let body = ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, head, (open, held));
     respond(parts.status, headers, body)
 }
 

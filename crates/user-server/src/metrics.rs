@@ -38,6 +38,16 @@ pub(crate) enum StreamKind {
     Upgraded,
 }
 
+/// Why open requests end.
+const CUT: [RefusalReason; 6] = [
+    RefusalReason::GrantEnded,
+    RefusalReason::GrantUnknown,
+    RefusalReason::Limit,
+    RefusalReason::SecretUnread,
+    RefusalReason::SharedAuthority,
+    RefusalReason::ShuttingDown,
+];
+
 type Label = [(&'static str, &'static str); 1];
 
 /// The metrics. Clones count together.
@@ -47,7 +57,7 @@ pub struct UserServerMetrics {
     pub(crate) forwarded: Counter,
     refused: Family<Label, Counter>,
     open: Family<Label, Gauge>,
-    pub(crate) cut: Counter,
+    cut: Family<Label, Counter>,
     pub(crate) tunnels: Gauge,
     pub(crate) connections: Gauge,
 }
@@ -79,14 +89,16 @@ impl UserServerMetrics {
             cut: metric(
                 registry,
                 "user_server_cut",
-                "Open requests that ended because their grant ended, too many of their bytes were not read, or the user server \
-                 shut down",
+                "Open requests that the user server ended, by reason: one of those of refused requests",
             ),
             tunnels: metric(registry, "user_server_tunnels", "Connections to API servers of clusters"),
             connections: metric(registry, "user_server_connections", "Connections of applications"),
         };
         for reason in RefusalReason::ALL {
             metrics.refused.get_or_create(&[("reason", reason.as_str())]).inc_by(0);
+        }
+        for reason in CUT {
+            metrics.cut.get_or_create(&[("reason", reason.as_str())]).inc_by(0);
         }
         for kind in StreamKind::VARIANTS {
             metrics.open.get_or_create(&[("kind", kind.into())]).set(0);
@@ -100,6 +112,11 @@ impl UserServerMetrics {
 
     pub(crate) fn refused(&self, reason: RefusalReason) {
         self.refused.get_or_create(&[("reason", reason.as_str())]).inc();
+    }
+
+    /// An open request ends.
+    pub(crate) fn cut(&self, reason: RefusalReason) {
+        self.cut.get_or_create(&[("reason", reason.as_str())]).inc();
     }
 
     /// The number of open requests.

@@ -46,9 +46,12 @@ const BUDGETS: usize = 4096;
 /// can have sent as much as its window lets it. More for successors of valid tokens.
 const WAITING: usize = 32;
 const WAITING_OF_KNOWN: usize = 100;
-/// How many bytes the requests may take that wait for a review of a token that was valid before: those of one namespace,
-/// and all.
-const WAITING_BYTES: (usize, usize) = (4 << 20, 16 << 20);
+/// How many bytes the requests may take that wait for a review: those with tokens of one namespace that were valid before,
+/// those with other tokens, and all; and for which a namespace has room in any case.
+const OF_VALID: usize = 4 << 20;
+const OF_OTHERS: usize = 8 << 20;
+const OF_ALL: usize = 24 << 20;
+const LEAST: usize = 256 << 10;
 /// How many valid tokens of one namespace are reviewed in a burst, and the interval after it. A token is reviewed every
 /// ten seconds, so this is enough for 400.
 const OF_NAMESPACE: (u32, Duration) = (200, Duration::from_millis(25));
@@ -56,9 +59,9 @@ const OF_NAMESPACE: (u32, Duration) = (200, Duration::from_millis(25));
 /// the hub is slow, a few peers take the others.
 const PENDING: usize = 256;
 const PENDING_OF_KNOWN: usize = 2 * PENDING;
-/// How many tokens are reviewed whose subject is not known to be valid, of all peers together: in a burst, and the interval
-/// after it.
-const OF_STRANGERS: (u32, Duration) = (2000, Duration::from_millis(5));
+/// How many tokens are reviewed whose subject is not known to be valid, in a burst, and the interval after it: of all peers
+/// that send many, and as many of all that send few.
+const OF_STRANGERS: (u32, Duration) = (1000, Duration::from_millis(10));
 /// The tolerance for the clocks, which is that of an API server.
 const LEEWAY: i64 = 60;
 
@@ -78,9 +81,9 @@ struct Known {
     /// For tokens that are not known to be valid: first those by the hash of the peer, then those by that of the peer and a
     /// known subject.
     budgets: Vec<Budget>,
-    strangers: ReviewBudget,
-    /// The bytes of the requests that wait for reviews of tokens that were valid before.
-    waiting: HashMap<Namespace, usize>,
+    strangers: [ReviewBudget; 2],
+    /// The bytes of the requests that wait for reviews, by the namespace of a token that was valid before.
+    waiting: HashMap<Option<Namespace>, usize>,
     hasher: RandomState,
     /// For valid tokens.
     namespaces: HashMap<Namespace, ReviewBudget>,
@@ -115,27 +118,22 @@ enum Audiences {
 /// A request that waits for a review.
 struct Waiting<'a> {
     reviews: &'a Reviews,
-    counted: Counted,
-}
-
-/// Where a waiting request counts.
-enum Counted {
-    Budget(usize),
-    /// With its bytes, since its token was valid before.
-    Namespace(Namespace, usize),
+    /// The budget in which it counts, unless its token was valid before.
+    budget: Option<usize>,
+    before: Option<Namespace>,
+    bytes: usize,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut known = self.reviews.known.lock();
-        match &self.counted {
-            Counted::Budget(budget) => known.budgets[*budget].waiting -= 1,
-            Counted::Namespace(namespace, bytes) => {
-                let Some(waiting) = known.waiting.get_mut(namespace) else { return };
-                *waiting -= bytes;
-                if *waiting == 0 {
-                    known.waiting.remove(namespace);
-                }
+        if let Some(budget) = self.budget {
+            known.budgets[budget].waiting -= 1;
+        }
+        if let Some(waiting) = known.waiting.get_mut(&self.before) {
+            *waiting -= self.bytes;
+            if *waiting == 0 {
+                known.waiting.remove(&self.before);
             }
         }
     }
@@ -159,32 +157,29 @@ impl Known {
         }
     }
 
-    /// Lets a request wait, if its peer or its namespace has not too many that do.
-    fn wait(
-        &mut self,
-        before: Option<&Namespace>,
-        budget: usize,
-        most: usize,
-        bytes: usize,
-    ) -> Option<Counted> {
-        let Some(namespace) = before else {
-            let waiting = &mut self.budgets[budget].waiting;
-            let is_room = *waiting < most;
-            *waiting += usize::from(is_room);
-            return is_room.then_some(Counted::Budget(budget));
+    /// Lets a request wait, if its peer or its namespace has not too many that do. Returns whether it may.
+    fn wait(&mut self, before: Option<&Namespace>, budget: Option<(usize, usize)>, bytes: usize) -> bool {
+        let with_it = self.waiting.get(&before.cloned()).copied().unwrap_or_default() + bytes;
+        let is_room = match budget {
+            Some((budget, most)) => self.budgets[budget].waiting < most && with_it <= OF_OTHERS,
+            None => with_it <= OF_VALID,
         };
-        let of_namespace = self.waiting.get(namespace).copied().unwrap_or_default() + bytes;
-        let is_room = of_namespace <= WAITING_BYTES.0
-            && self.waiting.values().sum::<usize>() + bytes <= WAITING_BYTES.1;
-        is_room.then(|| {
-            self.waiting.insert(namespace.clone(), of_namespace);
-            Counted::Namespace(namespace.clone(), bytes)
-        })
+        let of_all = self.waiting.values().sum::<usize>() + bytes;
+        if !is_room || (of_all > OF_ALL && (before.is_none() || with_it > LEAST)) {
+            return false;
+        }
+        self.waiting.insert(before.cloned(), with_it);
+        if let Some((budget, _)) = budget {
+            self.budgets[budget].waiting += 1;
+        }
+        true
     }
 
     /// Takes a review of a token that is not known to be valid; returns whether one is left.
     fn take_unknown(&mut self, budget: usize, now: Instant) -> bool {
-        self.budgets[budget].reviews.take(now) && (budget >= BUDGETS || self.strangers.take(now))
+        let reviews = &mut self.budgets[budget].reviews;
+        let is_rested = reviews.is_full(now);
+        reviews.take(now) && (budget >= BUDGETS || self.strangers[usize::from(is_rested)].take(now))
     }
 
     /// Takes a review of a valid token; returns whether its namespace has one left.
@@ -214,7 +209,7 @@ impl Reviews {
             results: HashMap::new(),
             pending: HashMap::new(),
             budgets: (0..2 * BUDGETS).map(|_| Budget::default()).collect(),
-            strangers: ReviewBudget::new(OF_STRANGERS.0, OF_STRANGERS.1),
+            strangers: [(); 2].map(|()| ReviewBudget::new(OF_STRANGERS.0, OF_STRANGERS.1)),
             waiting: HashMap::new(),
             hasher: RandomState::new(),
             subjects: HashMap::new(),
@@ -238,8 +233,12 @@ impl Reviews {
             let before = before.map(|caller| caller.namespace.clone());
             let claims = self.claims(token, Timestamp::now())?;
             let (budget, most, pending) = known.budget(peer, &claims.sub);
-            let counted = known.wait(before.as_ref(), budget, most, bytes).ok_or(Refusal::TooManyReviews)?;
-            let waiting = Waiting { reviews: self, counted };
+            let counted = before.is_none().then_some((budget, most));
+            if !known.wait(before.as_ref(), counted, bytes) {
+                return Err(Refusal::TooManyReviews);
+            }
+            let waiting =
+                Waiting { reviews: self, budget: counted.map(|it| it.0), before: before.clone(), bytes };
             let review = if let Some(review) = known.pending.get(&digest) {
                 review.clone()
             } else {
@@ -604,9 +603,28 @@ mod tests {
         let mut waiting: Vec<_> =
             (0..1000).map(|_| Box::pin(reviews.caller(&hanging, peer(0), BYTES))).collect();
         let refused = waiting.iter_mut().filter_map(|waiting| waiting.as_mut().now_or_never()).count();
-        assert_eq!(refused, 1000 - WAITING_BYTES.0 / BYTES);
+        assert_eq!(refused, 1000 - OF_VALID / BYTES);
         drop(waiting);
         assert!(reviews.known.lock().waiting.is_empty());
+
+        // Of new tokens, also of many peers.
+        let new: Vec<_> = (0..100).map(|number| token("hanging", 5000 + number)).collect();
+        let many = (0..1000).map(|number| (&new[number % 100], peer(100 + number % 100)));
+        let mut waiting: Vec<_> =
+            many.map(|(new, peer)| Box::pin(reviews.caller(new, peer, BYTES))).collect();
+        let refused = waiting.iter_mut().filter_map(|waiting| waiting.as_mut().now_or_never()).count();
+        assert_eq!(refused, 1000 - OF_OTHERS / BYTES);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn peers_that_send_many_tokens_keep_out_no_peer_that_sends_its_first_one() {
+        let (reviews, count) = reviews();
+        for number in 0..500 {
+            flood(&reviews, peer(number)).await;
+        }
+        let cost = count.load(Ordering::Relaxed);
+        assert!(cost <= 2 * usize::try_from(OF_STRANGERS.0).unwrap(), "{cost}");
+        assert!(reviews.caller(&token("valid", 3600), honest(&reviews, 500), 0).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use hub_core::entry::Refusal;
 use hub_runtime::observe::serving_certificate::ServingCertificate;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -41,8 +42,9 @@ const HEADERS: u32 = 16 << 10;
 pub(crate) const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
 const SEND_BUFFER: usize = 32 << 10;
-/// What the kernel may hold of a connection in each direction, of which it takes twice as much memory.
-const SOCKET_BUFFER: usize = 128 << 10;
+/// What the kernel may hold of a connection for us and for its client, of which it takes twice as much memory.
+const RECEIVED: usize = 32 << 10;
+const SENT: usize = 64 << 10;
 /// How much of it may not yet be on its way before nothing more is written.
 #[cfg(target_os = "linux")]
 const UNSENT: u32 = 32 << 10;
@@ -68,7 +70,7 @@ pub(crate) async fn serve(
     let closing = CancellationToken::new();
     let socket = SockRef::from(&listener);
     // Those that it accepts have the same.
-    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+    let _ = socket.set_recv_buffer_size(RECEIVED);
     let _ = socket.listen(BACKLOG);
     let accept = async {
         loop {
@@ -80,7 +82,8 @@ pub(crate) async fn serve(
                     let task = tasks.spawn(async move {
                         let Ok(connection) = connection.await else { return };
                         let _counted = Counted::new(&entry.metrics.connections);
-                        connections::run(converse(connected, entry, connection, closing)).await;
+                        let conversation = converse(connected, entry, connection, closing);
+                        connections::run(CancellationToken::new(), conversation).await;
                     });
                     let _ = sender.send(connections.add(peer.ip().into(), task.abort_handle()));
                 }
@@ -98,7 +101,7 @@ pub(crate) async fn serve(
     entry.upgraded.close();
     let finished = || async { tokio::join!(tasks.wait(), entry.upgraded.wait()) };
     if timeout(FINISH_FOR, finished()).await.is_err() {
-        entry.admission.sessions.cut(|_, _| true);
+        entry.admission.sessions.cut(|_, _| Some(Refusal::ShuttingDown));
         entry.end.cancel();
         let _ = timeout(END_FOR, finished()).await;
     }
@@ -119,7 +122,7 @@ fn end_if_dead(stream: &TcpStream) {
 /// Limits what the kernel holds for a client that does not read, which is memory of this Pod: 4 MiB by default.
 fn limit_unsent(stream: &TcpStream) {
     let socket = SockRef::from(stream);
-    let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
+    let _ = socket.set_send_buffer_size(SENT);
     #[cfg(target_os = "linux")]
     let _ = socket.set_tcp_notsent_lowat(UNSENT);
 }
@@ -190,7 +193,7 @@ mod tests {
         while let Ok(written) = stream.try_write(&[0; 16 << 10]) {
             held += written;
         }
-        assert!((1..4 * SOCKET_BUFFER).contains(&held), "{held}");
+        assert!((1..4 * SENT).contains(&held), "{held}");
     }
 
     #[cfg(target_os = "linux")]

@@ -7,8 +7,8 @@
 //! the connection with the most ends.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
@@ -57,6 +57,8 @@ struct Inner {
 #[derive(Default)]
 struct OfNamespace {
     by_number: HashMap<usize, Open>,
+    /// As how many requests those to each cluster count.
+    weights: HashMap<ClusterName, usize>,
     /// The bytes that wait to be sent.
     unread: Arc<AtomicUsize>,
 }
@@ -77,6 +79,8 @@ struct Unread {
     sessions: Sessions,
     namespace: Namespace,
     number: usize,
+    /// Why it ends, if that is not its own end.
+    why: OnceLock<Refusal>,
 }
 
 #[derive(Default)]
@@ -86,6 +90,8 @@ struct UnreadState {
     /// Since when they count there.
     since: Option<Instant>,
     has_ended: bool,
+    /// Ends the connection to the cluster that sends what is received from the client.
+    uploads_in: Option<CancellationToken>,
 }
 
 /// Where the bytes of a request count.
@@ -155,13 +161,22 @@ impl Unread {
 
 impl Open {
     fn end_stream(&self) {
+        let key = self.cluster.in_namespace(&self.unread.namespace);
+        let _ = self.unread.why.set(Refusal::TooSlow(key));
         self.unread.count(Counted::Left);
         self.ends.stream.cancel();
     }
 
+    /// Ends the connection to the cluster, if that may hold what is left, and otherwise that of the client.
     fn end_connection(&self) {
-        self.unread.count(Counted::Nowhere);
-        self.ends.connection.cancel();
+        let uploads_in = self.unread.state.lock().uploads_in.take();
+        if let Some(uploads_in) = uploads_in {
+            self.unread.count(Counted::Left);
+            uploads_in.cancel();
+        } else {
+            self.unread.count(Counted::Nowhere);
+            self.ends.connection.cancel();
+        }
     }
 }
 
@@ -181,10 +196,11 @@ pub(crate) struct Held {
     unread: Arc<Unread>,
 }
 
-/// A part of a body. It counts until it has been sent, which is when it is dropped.
+/// A part of a body, and the head before it. They count until they have been sent, which is when this is dropped.
 pub(crate) struct Part {
     bytes: Bytes,
     _held: Option<Held>,
+    _head: Option<Held>,
 }
 
 impl Sessions {
@@ -201,15 +217,16 @@ impl Sessions {
     /// it. One cluster leaves half of the namespace's requests to the others, since it can keep its own open.
     pub(crate) fn open(&self, key: ProfileKey, weight: usize, ends: Ends) -> Result<Session, Refusal> {
         let mut open = self.0.open.lock();
-        let OfNamespace { by_number, unread } = open.entry(key.namespace.clone()).or_default();
+        let OfNamespace { by_number, weights, unread } = open.entry(key.namespace.clone()).or_default();
         let (limit, of_cluster) = (self.0.limit, self.0.limit.div_ceil(2));
-        if by_number.values().map(|open| open.weight).sum::<usize>() >= limit {
+        if weights.values().sum::<usize>() >= limit {
             return Err(Refusal::TooManyRequests { namespace: key.namespace, limit });
         }
-        let to_cluster = by_number.values().filter(|open| open.cluster == key.cluster);
-        if to_cluster.map(|open| open.weight).sum::<usize>() >= of_cluster {
+        let to_cluster = weights.entry(key.cluster.clone()).or_default();
+        if *to_cluster >= of_cluster {
             return Err(Refusal::TooManyToCluster { key, limit: of_cluster });
         }
+        *to_cluster += weight;
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let unread = Arc::new(Unread {
             state: Mutex::default(),
@@ -217,6 +234,7 @@ impl Sessions {
             sessions: self.clone(),
             namespace: key.namespace.clone(),
             number,
+            why: OnceLock::new(),
         });
         let cut = ends.stream.clone();
         let (cluster, counted) = (key.cluster.clone(), Arc::clone(&unread));
@@ -225,13 +243,14 @@ impl Sessions {
         Ok(Session { sessions: self.clone(), key, cut, unread })
     }
 
-    /// Ends the open requests from each namespace to each cluster for which this returns true, but none that is opened
+    /// Ends the open requests from each namespace to each cluster for which this returns a reason, but none that is opened
     /// later.
-    pub(crate) fn cut(&self, is_cut: impl Fn(&Namespace, &ClusterName) -> bool) {
+    pub(crate) fn cut(&self, why: impl Fn(&Namespace, &ClusterName) -> Option<Refusal>) {
         for (namespace, of_namespace) in &*self.0.open.lock() {
             let mut decided = HashMap::new();
-            for Open { cluster, ends, .. } in of_namespace.by_number.values() {
-                if *decided.entry(cluster).or_insert_with(|| is_cut(namespace, cluster)) {
+            for Open { cluster, ends, unread, .. } in of_namespace.by_number.values() {
+                if let Some(why) = decided.entry(cluster).or_insert_with(|| why(namespace, cluster)) {
+                    let _ = unread.why.set(why.clone());
                     ends.stream.cancel();
                 }
             }
@@ -279,7 +298,8 @@ fn largest<'a>(requests: impl Iterator<Item = &'a Open>, counted: Counted) -> Op
 impl Session {
     /// Counts a part of a body.
     pub(crate) fn count(&self, bytes: Bytes) -> Part {
-        Part { _held: Some(self.hold(bytes.len() + PART)), bytes }
+        let held = Some(self.hold(bytes.len() + PART));
+        Part { _held: held, ..bytes.into() }
     }
 
     /// Counts bytes that it holds.
@@ -294,18 +314,28 @@ impl Session {
         Held { length, unread: Arc::clone(&self.unread) }
     }
 
-    /// Whether it had to end for its unread bytes, and not with its grant.
-    pub(crate) fn is_too_slow(&self) -> bool {
-        self.unread.state.lock().counted != Counted::Unread
+    /// The client's bytes are sent to the cluster in the connection that this ends.
+    pub(crate) fn uploads_in(&self, connection: CancellationToken) {
+        self.unread.state.lock().uploads_in = Some(connection);
+    }
+
+    /// Why it was cut: by default, since another request of its connection has left too much unread.
+    pub(crate) fn why(&self) -> Refusal {
+        self.unread.why.get().cloned().unwrap_or_else(|| Refusal::TooSlow(self.key.clone()))
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         let mut open = self.sessions.0.open.lock();
-        let of_namespace = open.get_mut(&self.key.namespace);
-        if let Some(known) = of_namespace.and_then(|it| it.by_number.get_mut(&self.unread.number)) {
-            known.weight = 0;
+        if let Some(OfNamespace { by_number, weights, .. }) = open.get_mut(&self.key.namespace)
+            && let Some(known) = by_number.get_mut(&self.unread.number)
+            && let Some(weight) = weights.get_mut(&self.key.cluster)
+        {
+            *weight -= std::mem::take(&mut known.weight);
+            if *weight == 0 {
+                weights.remove(&self.key.cluster);
+            }
         }
         if self.unread.end() {
             Sessions::forget(&mut open, &self.unread);
@@ -316,7 +346,14 @@ impl Drop for Session {
 impl From<Bytes> for Part {
     /// A part that does not count.
     fn from(bytes: Bytes) -> Self {
-        Self { bytes, _held: None }
+        Self { bytes, _held: None, _head: None }
+    }
+}
+
+impl Part {
+    /// The part after a head.
+    pub(crate) fn after(self, head: Held) -> Self {
+        Self { _head: Some(head), ..self }
     }
 }
 
@@ -360,7 +397,13 @@ mod tests {
         let open = |namespace, cluster| open(&sessions, namespace, cluster, 1).unwrap_or_else(|_| panic!());
         let (first, second) = (open("team", "one"), open("team", "one"));
         let others = [open("team", "two"), open("other", "one")];
-        sessions.cut(|namespace, cluster| namespace.as_str() == "team" && cluster.as_str() == "one");
+        let ended = |namespace: &Namespace, cluster: &ClusterName| {
+            Refusal::GrantEnded(cluster.in_namespace(namespace))
+        };
+        sessions.cut(|namespace, cluster| {
+            (namespace.as_str() == "team" && cluster.as_str() == "one").then(|| ended(namespace, cluster))
+        });
+        assert_eq!(first.why(), Refusal::GrantEnded(key("team", "one")));
         assert!(first.cut.is_cancelled() && second.cut.is_cancelled());
         assert!(others.iter().all(|other| !other.cut.is_cancelled()));
         let later = open("team", "one");
@@ -402,8 +445,8 @@ mod tests {
         assert!(!slow.cut.is_cancelled() && !slower.cut.is_cancelled());
         let _more = honest.hold(4);
         let _last = slow.hold(2);
-        assert!(slower.cut.is_cancelled() && slower.is_too_slow());
-        assert!(![&honest, &slow].iter().any(|session| session.cut.is_cancelled() || session.is_too_slow()));
+        assert!(slower.cut.is_cancelled() && slower.why() == Refusal::TooSlow(slower.key.clone()));
+        assert!(![&honest, &slow].iter().any(|session| session.cut.is_cancelled()));
         // Its bytes are not counted twice when they are dropped at last.
         drop(of_slower);
         assert_eq!(unread(&sessions), 71);

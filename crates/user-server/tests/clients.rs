@@ -28,7 +28,10 @@ const WINDOW: u32 = 65_535;
 const HONEST: [u8; 4] = [127, 0, 0, 2];
 const HOSTILE: [u8; 4] = [127, 0, 0, 3];
 const OPEN: &str = "hub_addons_user_server_open{kind=\"request\"}";
-const CUT: &str = "hub_addons_user_server_cut_total";
+/// The metric of the requests that were ended for a reason.
+fn cut(reason: &str) -> String {
+    format!("hub_addons_user_server_cut_total{{reason=\"{reason}\"}}")
+}
 
 struct Scene {
     world: World,
@@ -154,9 +157,58 @@ async fn the_end_of_a_grant_ends_both_directions_of_a_client_that_reads_nothing(
     eventually("the cluster sees the end of all four bodies", async || seen.ended() == 2).await;
     eventually("and of a request that it does not read", async || seen.stuck_ended() == 1).await;
     eventually("nothing is left", async || scene.metric(OPEN) == 0).await;
-    assert_eq!(scene.metric(CUT), 3);
+    assert_eq!(scene.metric(&cut("grant_ended")), 3);
     assert_eq!(scene.get("one").await, Some(StatusCode::FORBIDDEN));
     drop(unread);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_without_a_response_says_that_its_grant_has_ended() {
+    let scene = Scene::start(100).await;
+    let (mut http2, _connection) = scene.client(HONEST).http2(WINDOW).await.unwrap();
+    let mut http1 = scene.client(HONEST).http1().await.unwrap();
+    let request = |url| Client::request(url, &token("team", 0), None);
+    let waiting = tokio::spawn(async move {
+        tokio::join!(
+            http2.send_request(request("https://hub/one/hang")),
+            http1.send_request(request("/one/hang")),
+        )
+    });
+    eventually("both are open", async || scene.metric(OPEN) == 2).await;
+    scene.world.hub.unbind("team");
+    let (of_http2, of_http1) = timeout(SOON, waiting).await.unwrap().unwrap();
+    for response in [of_http2.unwrap(), of_http1.unwrap()] {
+        assert_eq!(response.status(), StatusCode::FORBIDDEN);
+        let text = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(String::from_utf8_lossy(&text).contains("is no longer granted"), "{text:?}");
+    }
+    assert_eq!(scene.metric("hub_addons_user_server_refused_total{reason=\"grant_ended\"}"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_responds_to_nothing_keeps_no_request_that_was_given_up() {
+    let scene = Scene::start(100).await;
+    let (http2, _connection) = scene.client(HONEST).http2(WINDOW).await.unwrap();
+    let given_up = async |count: u64| {
+        for _ in 0..count {
+            let request = Client::request("https://hub/one/hang", &token("team", 0), None);
+            let waiting = tokio::spawn(http2.clone().send_request(request));
+            eventually("it is open", async || scene.metric(OPEN) == 1).await;
+            waiting.abort();
+            eventually("it is given up", async || scene.metric(OPEN) == 0).await;
+        }
+    };
+    let mut watch = http2.clone();
+    let request = Client::request("https://hub/two/watch", &token("team", 0), None);
+    let mut other = watch.send_request(request).await.unwrap().into_body();
+    timeout(SOON, other.frame()).await.unwrap().unwrap().unwrap();
+    drop(other);
+    eventually("the watch is over", async || scene.metric(OPEN) == 0).await;
+    let connections = "hub_addons_user_server_tunnels";
+    assert_eq!(scene.metric(connections), 2);
+    given_up(33).await;
+    eventually("the connection has ended", async || scene.metric(connections) == 1).await;
+    assert_eq!(scene.get("one").await, Some(StatusCode::OK), "another one is opened");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -280,7 +332,7 @@ async fn what_one_namespace_leaves_unread_is_limited_with_the_windows_behind_it(
         open.push((connection, responses));
     }
     // 6 MiB, in which each has a window of 64 KiB and one part.
-    let counts = || (scene.metric(OPEN), scene.metric(CUT));
+    let counts = || (scene.metric(OPEN), scene.metric(&cut("limit")));
     eventually("some end", async || matches!(counts(), (open @ ..=96, cut) if open + cut == 400)).await;
     assert!(scene.metric(OPEN) > 40);
     assert_eq!(scene.get("one").await, Some(StatusCode::OK));

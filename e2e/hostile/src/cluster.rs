@@ -134,6 +134,7 @@ impl Cluster {
                 let first = stream::iter([Ok(Frame::data(Bytes::from_static(b"{}\n")))]);
                 Response::new(StreamBody::new(first.chain(stream::pending())).boxed_unsync())
             }
+            "/hang" => std::future::pending().await,
             // Endless.
             "/large" => Response::new(endless(None)),
             // Endless, and all that is sent is read.

@@ -30,8 +30,21 @@ impl ReviewBudget {
         Self { at_once, every, left: at_once, since: None }
     }
 
+    /// Whether none was taken for as long as a burst takes to come back.
+    pub fn is_full(&mut self, now: Instant) -> bool {
+        self.add(now);
+        self.left == self.at_once
+    }
+
     /// Takes a review; returns whether one was left.
     pub fn take(&mut self, now: Instant) -> bool {
+        self.add(now);
+        let is_left = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_left
+    }
+
+    fn add(&mut self, now: Instant) {
         let since = *self.since.get_or_insert(now);
         let whole =
             u32::try_from(now.duration_since(since).as_millis() / self.every.as_millis()).unwrap_or(u32::MAX);
@@ -39,9 +52,6 @@ impl ReviewBudget {
             self.left = self.left.saturating_add(whole).min(self.at_once);
             self.since = Some(now);
         }
-        let is_left = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        is_left
     }
 
     /// Returns the review of a token that was valid.
