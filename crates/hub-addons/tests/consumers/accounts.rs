@@ -88,8 +88,18 @@ async fn a_namespace_that_goes_takes_the_object_and_the_access_with_it() {
     ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
     let _addons = start(&hub).await;
     equipped(&hub.ocm, "c1").await;
+    // A finalizer holds the object, and not the access.
+    let (object, held) =
+        (access(TEAM, "app"), |finalizers| json!({ "metadata": { "finalizers": finalizers } }));
+    merge(&hub.ocm, &object, &held(json!(["example.com/hold"]))).await;
     world::delete(&hub.ocm, &ocm::namespace(TEAM)).await;
     bare(&hub.ocm, "c1").await;
+    eventually("its status says so", SOON, async || {
+        let status = get(&hub.ocm, &object).await.unwrap()["status"].clone();
+        if status["conditions"][0]["reason"] == "Terminating" { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    merge(&hub.ocm, &object, &held(json!(null))).await;
     world::gone(&hub.ocm, &ocm::namespace(TEAM)).await;
 }
 
