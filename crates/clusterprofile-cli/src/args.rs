@@ -11,13 +11,14 @@ use std::{fmt, iter};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use hub_api::cluster_profile::Cluster;
-use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};
+use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain, is_label_key, is_label_value};
 use hub_core::access;
 use hub_core::claim_allow_list::ClaimAllowList;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::protected::ProtectedNamespaces;
 use hub_core::trust::CaReference;
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::CommandError;
 
@@ -341,8 +342,17 @@ pub enum DryRun {
     /// It is created.
     #[default]
     None,
-    /// It is only printed.
+    /// It is only printed. No hub is needed.
     Client,
+    /// The hub checks it, without creating it.
+    Server,
+}
+
+/// A ClusterRole, and the namespaces of each cluster in which it is bound; without one, the whole cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleArg {
+    pub name: String,
+    pub namespaces: Vec<String>,
 }
 
 /// The format of an object.
@@ -359,7 +369,7 @@ pub enum RequestOutput {
 #[group(skip)]
 pub struct RequestArgs {
     /// The name of the ClusterAccess, and of the account on each cluster; by default that of the namespace
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = short_name)]
     pub name: Option<String>,
 
     /// The namespace; by default that of the context
@@ -367,20 +377,32 @@ pub struct RequestArgs {
     pub namespace: Option<String>,
 
     /// ServiceAccount of the application; can be repeated
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", required = true, value_parser = service_account)]
     pub service_account: Vec<String>,
 
-    /// ClusterRole that the application has on each cluster; can be repeated
-    #[arg(long, value_name = "NAME")]
-    pub cluster_role: Vec<String>,
+    /// ClusterRole that the application has on each cluster, or in these namespaces of it; can be repeated
+    #[arg(long, value_name = "NAME[=NAMESPACE,...]", value_parser = role)]
+    pub cluster_role: Vec<RoleArg>,
 
     /// As whom the application reaches clusters
     #[arg(long, value_enum, default_value_t)]
     pub identity: Identity,
 
+    /// Only ManagedClusters with these labels, as a=b,c!=d,e
+    #[arg(long, short = 'l', value_name = "SELECTOR", value_parser = selector)]
+    pub selector: Option<LabelSelector>,
+
     /// Only clusters that this Placement of the namespace has decided for
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = short_name)]
     pub placement: Option<String>,
+
+    /// MultiKueueConfig that lists the clusters; can be repeated
+    #[arg(long, value_name = "NAME", value_parser = config)]
+    pub multi_kueue: Vec<String>,
+
+    /// Create a cluster Secret of Argo CD for each cluster
+    #[arg(long)]
+    pub argo_cd: bool,
 
     /// Print the object without creating it
     #[arg(long, value_enum, default_value_t)]
@@ -628,6 +650,47 @@ fn cluster(text: &str) -> Result<String, String> {
 
 fn service_account(text: &str) -> Result<String, String> {
     valid(text, is_dns_subdomain, "name of a ServiceAccount")
+}
+
+fn config(text: &str) -> Result<String, String> {
+    valid(text, is_dns_subdomain, "name of a MultiKueueConfig")
+}
+
+fn short_name(text: &str) -> Result<String, String> {
+    valid(text, |text| is_dns_subdomain(text) && text.len() <= 63, "name of at most 63 characters")
+}
+
+fn role(text: &str) -> Result<RoleArg, String> {
+    let (name, namespaces) = text.split_once('=').map_or((text, None), |(name, list)| (name, Some(list)));
+    let is_name =
+        |text: &str| !["", ".", ".."].contains(&text) && !text.contains(['/', '%']) && text.len() <= 253;
+    Ok(RoleArg {
+        name: valid(name, is_name, "name of a ClusterRole")?,
+        namespaces: namespaces
+            .iter()
+            .flat_map(|list| list.split(','))
+            .map(namespace)
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+/// The conditions of a label selector that kubectl writes without parentheses.
+fn selector(text: &str) -> Result<LabelSelector, String> {
+    let expression = |text: &str| {
+        let (key, operator, value) = match (text.split_once("!="), text.split_once('=')) {
+            (Some((key, value)), _) => (key, "NotIn", Some(value)),
+            (_, Some((key, value))) => (key, "In", Some(value.strip_prefix('=').unwrap_or(value))),
+            _ => text.strip_prefix('!').map_or((text, "Exists", None), |key| (key, "DoesNotExist", None)),
+        };
+        let values = value.map(|value| valid(value.trim(), is_label_value, "label value")).transpose()?;
+        Ok(LabelSelectorRequirement {
+            key: valid(key.trim(), is_label_key, "label key")?,
+            operator: operator.to_owned(),
+            values: values.map(|value| vec![value]),
+        })
+    };
+    let expressions = text.split(',').map(str::trim).map(expression).collect::<Result<_, String>>()?;
+    Ok(LabelSelector { match_expressions: Some(expressions), match_labels: None })
 }
 
 fn valid(text: &str, is_valid: fn(&str) -> bool, what: &str) -> Result<String, String> {

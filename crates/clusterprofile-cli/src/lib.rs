@@ -95,6 +95,11 @@ pub async fn run(command: args::Command, hub: &Hub) -> Result<Conclusion, Comman
     Ok(conclusion)
 }
 
+/// Prints the object of a `request` with `--dry-run=client`, of which no hub learns.
+pub fn preview(args: &args::RequestArgs, namespace: &str) -> Result<Conclusion, CommandError> {
+    request::print(args, &request::wanted(args, namespace)?, &mut io::stdout())
+}
+
 /// Carries out `test` and prints its result. A program that calls only this contains no other command.
 pub async fn test(mut args: args::TestArgs, hub: &Hub) -> Result<Conclusion, CommandError> {
     args.target = args.place.target(&hub.namespace)?;

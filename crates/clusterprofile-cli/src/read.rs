@@ -20,7 +20,7 @@ use hub_api::secret::Secret;
 use hub_core::access::{
     AccessIndex, AccessSource, CLUSTER_PROXY, DEFAULT_PROVIDER, Known, serving_certificate,
 };
-use hub_core::consumer_access::{AccessKind, AccessName, permissions_name};
+use hub_core::consumer_access::{AccessKind, AccessName, PlacementName, permissions_name};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, Listed, SyncSettings};
@@ -170,7 +170,20 @@ impl<'a> Reading<'a> {
         for object in found.objects.into_iter().filter_map(|object| object.0.ok()) {
             let namespace = Namespace::new(object.namespace().unwrap_or_default());
             let name = AccessName { namespace, name: object.name_any() };
-            hub.accesses.insert(name, object.status.unwrap_or_default());
+            hub.accesses.insert(name, object);
+        }
+        let placements = hub.accesses.iter().filter_map(|(name, access)| {
+            let placement = access.spec.clusters.placement_ref.as_ref()?;
+            Some((name.namespace.clone(), placement.name.clone()))
+        });
+        for (namespace, name) in placements.collect::<BTreeSet<PlacementName>>() {
+            let decisions = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
+            let api = self.hub.api::<DynamicObject>(&kind(decisions), Some(namespace.as_str()));
+            let label = format!("cluster.open-cluster-management.io/placement={name}");
+            let Some(slices) = list(&api, &ListParams::default().labels(&label)).await? else { continue };
+            let decisions = slices.iter().filter_map(|slice| slice.data["status"]["decisions"].as_array());
+            let clusters = decisions.flatten().filter_map(|decision| decision["clusterName"].as_str());
+            hub.decisions.insert((namespace, name), clusters.map(ClusterName::from).collect());
         }
         Ok(())
     }

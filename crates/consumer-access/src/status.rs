@@ -68,7 +68,7 @@ impl Store {
 /// The merge patch that makes a status like this.
 fn patch(status: &ClusterAccessStatus) -> Value {
     let mut patch = json!(status);
-    for field in ["notReady", "moreNotReady"] {
+    for field in ["clusters", "notReady", "moreNotReady"] {
         if let Some(fields) = patch.as_object_mut() {
             fields.entry(field).or_insert(Value::Null);
         }

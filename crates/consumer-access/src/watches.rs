@@ -300,11 +300,11 @@ struct DecisionSink {
 }
 
 impl DecisionSink {
-    fn set(&self, key: &ObjectKey, clusters: BTreeSet<ClusterName>) {
+    fn set(&self, key: &ObjectKey, clusters: Option<BTreeSet<ClusterName>>) {
         let slice = (self.kind, &*key.name);
         let changed = self.store.change(|consumers| consumers.set_decision(&self.placement, slice, clusters));
-        if !changed.is_empty() {
-            self.store.decided(&self.placement, Some(changed));
+        if changed.is_some() {
+            self.store.decided(&self.placement, changed);
         }
     }
 
@@ -339,11 +339,11 @@ impl Sink<DynamicObject> for DecisionSink {
         };
         let decisions = decisions.as_array().into_iter().flatten();
         let names = decisions.filter_map(|decision| decided_cluster(self.kind, &key.namespace, decision));
-        self.set(key, names.map(ClusterName::from).collect());
+        self.set(key, Some(names.map(ClusterName::from).collect()));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.set(key, BTreeSet::new());
+        self.set(key, None);
     }
 
     fn set_read(&mut self, is_read: bool) {

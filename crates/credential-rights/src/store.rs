@@ -11,8 +11,9 @@ use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, Changed, Consumers};
-use hub_core::consumer_role::{self, AskingAccounts, ConsumerRole, ObservedConsumerRole, RoleKind};
-use hub_core::credential::account::Scope;
+use hub_core::consumer_role::{
+    self, AskingAccount, AskingAccounts, ConsumerRole, ObservedConsumerRole, RoleKind,
+};
 use hub_core::finding::Finding;
 use hub_core::fleet::Fleet;
 use hub_core::grant;
@@ -81,7 +82,7 @@ pub(crate) struct Store {
 
 #[derive(Default)]
 pub(crate) struct RightsState {
-    /// The accounts that opt in, with the namespaces that they name, and whether the list is complete.
+    /// The accounts that opt in, and whether the list is complete.
     accounts: AskingAccounts,
     all_accounts: bool,
     /// A digest of the grants of each cluster with such accounts, when it last changed. A change of a binding or a set
@@ -250,13 +251,13 @@ impl Store {
         self.queue_roles_in(&cluster.as_str().into());
     }
 
-    /// Records an account that opts in, with the namespaces that it names.
-    pub(crate) fn add_account(&self, account: &AccountKey, scope: Scope) {
-        let before = self.state.lock().accounts.insert(account.clone(), scope.clone());
+    /// Records an account that opts in.
+    pub(crate) fn add_account(&self, account: &AccountKey, asking: AskingAccount) {
+        let before = self.state.lock().accounts.insert(account.clone(), asking.clone());
         if before.is_none() {
             self.add(RightsKey::Tokens);
         }
-        if before != Some(scope) {
+        if before != Some(asking) {
             self.queue_roles_of(account);
         }
     }

@@ -11,8 +11,7 @@ use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::access::Known;
-use hub_core::consumer_role::{CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole, RoleKind};
-use hub_core::credential::account::Scope;
+use hub_core::consumer_role::{AskingAccount, CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole, RoleKind};
 use hub_core::rights::ObservedRoleBinding;
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
@@ -123,12 +122,7 @@ impl Sink<PartialObjectMeta<ManagedServiceAccount>> for AccountNameSink {
         object: Result<PartialObjectMeta<ManagedServiceAccount>, Unreadable>,
     ) {
         let metadata = object.map_or_else(|unreadable| *unreadable.metadata, |object| object.metadata);
-        let annotation = metadata.annotations.as_ref().and_then(|all| all.get(labels::SYNC_TO_NAMESPACES));
-        let scope = match metadata.deletion_timestamp {
-            None => Scope::read(annotation.map(String::as_str)),
-            Some(_) => Scope::nowhere(),
-        };
-        self.0.add_account(&AccountKey::from(key), scope);
+        self.0.add_account(&AccountKey::from(key), AskingAccount::read(&metadata));
     }
 
     fn delete(&mut self, key: &ObjectKey) {

@@ -1,16 +1,15 @@
 //! `ClusterAccess`: what an application gets on the clusters that are granted to its namespace
 //! (`access.open-cluster-management.io/v1alpha1`, this project's own kind).
 //!
-//! A ManagedClusterSetBinding grants clusters; this object only asks, and only narrows. Its schema rejects everything
-//! that the controller could not use, apart from label selectors.
+//! A ManagedClusterSetBinding grants clusters; this object only asks, and only narrows. Its schema rejects what the
+//! controller could not use, except for keys of `matchLabels`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
-use crate::schema;
+use crate::schema::{self, rule};
 
 /// The plural of the kind.
 pub const CLUSTER_ACCESSES: &str = "clusteraccesses";
@@ -23,8 +22,18 @@ pub const READY: &str = "Ready";
 /// The most clusters that a status lists as not ready.
 pub const MOST_NOT_READY: usize = 20;
 
-const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
-const DNS_SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// The rule that a text, or each of a list, is a DNS label or subdomain.
+macro_rules! dns {
+    (label $text:literal) => {
+        concat!($text, ".matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")
+    };
+    (subdomain $text:literal) => {
+        concat!($text, ".matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
+    };
+    ($kind:ident in list) => {
+        concat!("self.all(name, ", dns!($kind "name"), ")")
+    };
+}
 
 /// What the application gets on each granted cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -43,40 +52,32 @@ const DNS_SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    json!({ "rule": "self.identity == oldSelf.identity", "message": "The identity cannot change: create another ClusterAccess." }),
-    json!({
-        "rule": "(has(self.managedServiceAccountName) ? self.managedServiceAccountName : '') == \
-                 (has(oldSelf.managedServiceAccountName) ? oldSelf.managedServiceAccountName : '')",
-        "message": "The managedServiceAccountName cannot change: create another ClusterAccess.",
-    }),
-    json!({
-        "rule": "has(self.argoCD) || !has(oldSelf.argoCD)",
-        "message": "The field argoCD cannot be removed, since its Secrets end with the object: delete the ClusterAccess.",
-    }),
-    json!({
-        "rule": "self.identity == 'Copy' || !has(self.managedServiceAccountName)",
-        "message": "Only an application with the identity Copy has a managedServiceAccountName.",
-    }),
-    json!({
-        "rule": "self.identity == 'Copy' || !has(self.rotation)",
-        "message": "Only an application with the identity Copy has a token to rotate.",
-    }),
-    json!({
-        "rule": "self.identity == 'Own' || !has(self.argoCD) || !has(self.argoCD.ownToken)",
-        "message": "Only an application with the identity Own has an ownToken.",
-    }),
+    rule("self.identity == oldSelf.identity", "The identity cannot change: create another ClusterAccess."),
+    rule(
+        "(has(self.managedServiceAccountName) ? self.managedServiceAccountName : '') == \
+         (has(oldSelf.managedServiceAccountName) ? oldSelf.managedServiceAccountName : '')",
+        "The managedServiceAccountName cannot change: create another ClusterAccess.",
+    ),
+    rule("has(self.argoCD) || !has(oldSelf.argoCD)", "The field argoCD cannot be removed, since its Secrets end with the object: delete the ClusterAccess."),
+    rule("self.identity == 'Copy' || !has(self.managedServiceAccountName)", "Only an application with the identity Copy has a managedServiceAccountName."),
+    rule("self.identity == 'Copy' || !has(self.rotation)", "Only an application with the identity Copy has a token to rotate."),
+    rule("self.identity == 'Own' || !has(self.argoCD) || !has(self.argoCD.ownToken)", "Only an application with the identity Own has an ownToken."),
 ]))]
 pub struct ClusterAccessSpec {
     /// As whom the application reaches clusters.
     pub identity: IdentityKind,
     /// The ServiceAccounts of the application in this namespace: with the identity Own they are users on the clusters,
     /// with the identity Copy they may read the copied tokens.
-    #[schemars(length(min = 1, max = 16), inner(length(max = 253), regex(pattern = DNS_SUBDOMAIN)))]
-    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 16), inner(length(max = 253)))]
+    #[schemars(extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [
+        rule(dns!(subdomain in list), "Each of serviceAccountNames must be the name of a ServiceAccount of this namespace."),
+    ]))]
     pub service_account_names: Vec<String>,
     /// The account on each cluster, for the identity Copy. Defaults to the name of this object.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 200), regex(pattern = DNS_SUBDOMAIN))]
+    #[schemars(length(max = 200), extend("x-kubernetes-validations" = [
+        rule(dns!(subdomain "self"), "The managedServiceAccountName must consist of lower-case letters, digits, '-' and '.'."),
+    ]))]
     pub managed_service_account_name: Option<String>,
     /// How the tokens are issued, for the identity Copy.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,10 +117,12 @@ pub struct Rotation {
     pub enabled: Option<bool>,
     /// How long a token is valid: 8640h by default, and at least 10m.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64), regex(pattern = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$"))]
-    #[schemars(extend("x-kubernetes-validations" = [
-        json!({ "rule": "duration(self) >= duration('10m')", "message": "A token is valid for at least 10m." }),
-    ]))]
+    #[schemars(length(max = 20), extend("x-kubernetes-validations" = [rule(
+        // The first two keep `duration` from failing, whose error is no sentence.
+        "self.matches('^([0-9]+([.][0-9]+)?(ns|us|µs|ms|s|m|h))+$') && !self.matches('[0-9]{7}') \
+         && duration(self) >= duration('10m') && duration(self) <= duration('87600h')",
+        "The validity must be a duration such as 24h, of at least 10m and at most 87600h.",
+    )]))]
     pub validity: Option<String>,
 }
 
@@ -129,7 +132,7 @@ pub struct Rotation {
 pub struct Clusters {
     /// Only ManagedClusters with these labels.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::label_selector")]
+    #[schemars(schema_with = "schema::valid_label_selector")]
     pub selector: Option<LabelSelector>,
     /// Only clusters that a Placement of this namespace has decided for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -146,7 +149,9 @@ impl Clusters {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct PlacementRef {
     /// The name of the Placement, which is also a label value of its decisions.
-    #[schemars(length(max = 63), regex(pattern = DNS_SUBDOMAIN))]
+    #[schemars(length(max = 63), extend("x-kubernetes-validations" = [
+        rule(dns!(subdomain "self"), "The placementRef must have the name of a Placement of this namespace."),
+    ]))]
     pub name: String,
 }
 
@@ -155,15 +160,17 @@ pub struct PlacementRef {
 #[serde(rename_all = "camelCase")]
 pub struct Permission {
     /// The name of the ClusterRole on the cluster.
-    #[schemars(length(min = 1, max = 253), regex(pattern = "^[^/%]+$"))]
-    #[schemars(extend("x-kubernetes-validations" = [
-        json!({ "rule": "self != '.' && self != '..'", "message": "This is not a valid name of a ClusterRole." }),
-    ]))]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = [rule(
+        "self.matches('^[^/%]+$') && self != '.' && self != '..'",
+        "The name of a ClusterRole has neither '/' nor '%', and is neither '.' nor '..'.",
+    )]))]
     pub cluster_role: String,
     /// The namespaces of the cluster in which it is bound; if empty, it is bound in the whole cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(max = 63), regex(pattern = DNS_LABEL)))]
-    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(max = 64), inner(length(max = 63)))]
+    #[schemars(extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [
+        rule(dns!(label in list), "Each of namespaces must be the name of a namespace of the cluster."),
+    ]))]
     pub namespaces: Vec<String>,
 }
 
@@ -180,11 +187,13 @@ pub struct MultiKueue {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct MultiKueueConfig {
     /// The name of the MultiKueueConfig.
-    #[schemars(length(max = 253), regex(pattern = DNS_SUBDOMAIN))]
+    #[schemars(length(max = 253), extend("x-kubernetes-validations" = [
+        rule(dns!(subdomain "self"), "The name must be that of a MultiKueueConfig."),
+    ]))]
     pub name: String,
     /// It lists only ManagedClusters with these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::label_selector")]
+    #[schemars(schema_with = "schema::valid_label_selector")]
     pub selector: Option<LabelSelector>,
 }
 
@@ -194,11 +203,15 @@ pub struct MultiKueueConfig {
 pub struct ArgoCd {
     /// The path of `cp-creds` in Argo CD's Pods: `/plugins/cp-creds` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 256), regex(pattern = "^/"))]
+    #[schemars(length(max = 256), extend("x-kubernetes-validations" = [
+        rule("self.startsWith('/')", "The path of the command must be absolute."),
+    ]))]
     pub command: Option<String>,
     /// The path of the projected token there: `/var/run/secrets/hub-addons/token` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 256), regex(pattern = "^/"))]
+    #[schemars(length(max = 256), extend("x-kubernetes-validations" = [
+        rule("self.startsWith('/')", "The path of the token must be absolute."),
+    ]))]
     pub own_token: Option<String>,
 }
 

@@ -230,7 +230,7 @@ mod tests {
     /// <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>
     #[test]
     fn every_schema_is_structural() {
-        const ALLOWED: [&str; 16] = [
+        const ALLOWED: [&str; 17] = [
             "type",
             "description",
             "required",
@@ -243,6 +243,7 @@ mod tests {
             "maxLength",
             "minItems",
             "maxItems",
+            "maxProperties",
             "x-kubernetes-preserve-unknown-fields",
             "x-kubernetes-list-type",
             "x-kubernetes-list-map-keys",

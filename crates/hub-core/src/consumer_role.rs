@@ -2,6 +2,9 @@
 //! that its namespace is granted, and a RoleBinding of its ServiceAccounts. Both have an owner reference to the
 //! ClusterAccess, so they are garbage-collected with it.
 //!
+//! A ManagedServiceAccount of that name that consumer access does not maintain has another owner, and perhaps more
+//! permissions than the author of the ClusterAccess may give: no Role names its copies.
+//!
 //! As with the copies themselves, the plan removes a name from the Role only if the grant is known to be refused; if in
 //! doubt, the name is kept. If the copies of two accounts share a name, no Role contains it: only the Secret records
 //! which of the two tokens it contains, and the controller that writes the Role has no permission to read Secrets.
@@ -37,8 +40,28 @@ const ACCOUNT: &str = "authentication.open-cluster-management.io/managed-service
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The accounts that opt in to copies, with the namespaces that they name.
-pub type AskingAccounts = BTreeMap<AccountKey, Scope>;
+/// An account that opts in to copies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskingAccount {
+    /// The namespaces that it names.
+    pub scope: Scope,
+    /// Whether consumer access maintains it, as its labels show.
+    pub is_maintained: bool,
+}
+
+impl AskingAccount {
+    #[must_use]
+    pub fn read(metadata: &ObjectMeta) -> Self {
+        let scope = match metadata.deletion_timestamp {
+            None => Scope::read(labels::annotation(metadata, labels::SYNC_TO_NAMESPACES)),
+            Some(_) => Scope::nowhere(),
+        };
+        Self { scope, is_maintained: account::is_maintained(metadata) }
+    }
+}
+
+/// The accounts that opt in to copies.
+pub type AskingAccounts = BTreeMap<AccountKey, AskingAccount>;
 
 /// A Role or a RoleBinding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -229,12 +252,12 @@ fn rules(
     let mut names = Vec::new();
     for cluster in clusters {
         let key = AccountKey { cluster, account: consumer.account.clone() };
-        let Some(scope) = accounts.get(&key) else { continue };
+        let Some(asking) = accounts.get(&key).filter(|asking| asking.is_maintained) else { continue };
         let name = key.copy_name();
-        let mut grant = is_granted(settings, fleet, namespace, &key, scope);
+        let mut grant = is_granted(settings, fleet, namespace, &key, &asking.scope);
         for other in accounts_of_copy(&name).filter(|other| *other != key) {
-            let Some(scope) = accounts.get(&other) else { continue };
-            grant = match is_granted(settings, fleet, namespace, &other, scope) {
+            let Some(asking) = accounts.get(&other) else { continue };
+            grant = match is_granted(settings, fleet, namespace, &other, &asking.scope) {
                 Grant::Granted => Grant::Refused,
                 Grant::Unknown => grant.min(Grant::Unknown),
                 Grant::Refused => grant,

@@ -4,7 +4,7 @@
 //! | step | decision |
 //! |---|---|
 //! | [`Step::Controllers`] | who holds the Leases, and whether OCM's own gate is on beside them |
-//! | [`Step::ClusterAccess`] | the status of each ClusterAccess of the namespace |
+//! | [`Step::ClusterAccess`] | the status of each ClusterAccess of the namespace, and whether it selects the cluster |
 //! | [`Step::Binding`], [`Step::ClusterSet`] | [`crate::grant`] |
 //! | [`Step::Profile`] | [`crate::profile::plan`] of [`crate::project::desired`] |
 //! | [`Step::AccessProvider`] | [`AccessIndex::offer`](crate::access::AccessIndex::offer) |
@@ -33,14 +33,15 @@ pub mod observed;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use hub_api::cluster_access::{ACCEPTED, READY};
+use hub_api::cluster_access::{ACCEPTED, Clusters, READY};
 use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey};
 use serde::{Deserialize, Serialize};
 use strum::{EnumMessage, VariantArray};
 
 pub use self::code::Code;
 use self::observed::Observed;
-use crate::grant;
+use crate::grant::{self, Grant};
+use crate::selector::ClusterSelector;
 
 /// The result of a step, in the order of urgency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -438,9 +439,10 @@ impl Pair<'_> {
 
     /// What the ClusterAccesses of the namespace report about the cluster.
     fn cluster_access_steps(&self, findings: &mut Findings) {
-        for (name, status) in
+        for (name, access) in
             self.hub.accesses.iter().filter(|(name, _)| name.namespace == self.key.namespace)
         {
+            let status = access.status.clone().unwrap_or_default();
             let object = Object::namespaced("ClusterAccess", &name.namespace, &name.name);
             let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
             let step = |code| self.finding(Step::ClusterAccess, code, object.clone());
@@ -453,10 +455,27 @@ impl Pair<'_> {
             } else if let Some(lacks) = lacks {
                 let value = format!("{}: {}", lacks.reason, lacks.message);
                 findings.add(step(Code::AccessNotReady).field("status.notReady", value).fix_by_get());
+            } else if let Some((field, value)) = self.leaves_out(&access.spec.clusters) {
+                findings.add(step(Code::AccessNotSelected).field(field, value));
             } else if condition(READY).is_some_and(|ready| ready.status == "True") {
                 findings.add(step(Code::AccessReady).field("status.conditions[Ready]", "True"));
             }
         }
+    }
+
+    /// The field of a ClusterAccess that leaves out the cluster, which is granted, and its value.
+    fn leaves_out(&self, clusters: &Clusters) -> Option<(&'static str, String)> {
+        let cluster = self.hub.fleet.cluster(&self.key.cluster)?;
+        if grant::decide(&self.hub.fleet, self.key) != Grant::Granted {
+            return None;
+        }
+        let selector = clusters.selector.as_ref().and_then(|labels| ClusterSelector::of_labels(labels).ok());
+        if let Some(selector) = selector.filter(|selector| !selector.matches(&cluster.labels)) {
+            return Some(("spec.clusters.selector", selector.to_string()));
+        }
+        let placement = (self.key.namespace.clone(), clusters.placement_ref.as_ref()?.name.clone());
+        let is_decided = self.hub.decisions.get(&placement)?.contains(&self.key.cluster);
+        (!is_decided).then_some(("spec.clusters.placementRef.name", placement.1))
     }
 
     fn finding(&self, step: Step, code: Code, object: Object) -> CheckResult {

@@ -37,17 +37,23 @@ impl ProtectedNamespaces {
         Self { names: BTreeSet::new(), prefixes: BTreeSet::new() }
     }
 
+    /// Whether the setting contains the name of a namespace, or a prefix of it.
+    #[must_use]
+    pub fn contains(&self, namespace: &Namespace) -> bool {
+        let name = namespace.as_str();
+        self.names.contains(name) || self.prefixes.iter().any(|prefix| name.starts_with(prefix))
+    }
+
     /// Why a namespace is protected, if it is.
     ///
     /// A ManagedCluster counts only once it has joined: the holder of a bootstrap kubeconfig may create one of any
     /// name, and must not be able to revoke the credentials of a namespace of that name.
     #[must_use]
     pub fn protection(&self, fleet: &Fleet, namespace: &Namespace) -> Option<Protection> {
-        let name = namespace.as_str();
-        if self.names.contains(name) || self.prefixes.iter().any(|prefix| name.starts_with(prefix)) {
+        if self.contains(namespace) {
             return Some(Protection::Named);
         }
-        let cluster = fleet.cluster(&name.into())?;
+        let cluster = fleet.cluster(&namespace.as_str().into())?;
         let has_joined = match &cluster.state {
             Ok(state) => state.joined.as_ref().is_some_and(|joined| joined.status == "True"),
             Err(_) => true,

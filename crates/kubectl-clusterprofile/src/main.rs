@@ -163,8 +163,15 @@ async fn main() -> ExitCode {
             return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
     };
-    let hub = hub(&cli.hub).await.unwrap_or_else(|error| fail(&error));
-    match clusterprofile_cli::run(command, &hub).await {
+    let hub = hub(&cli.hub).await;
+    let ended = match &command {
+        args::Command::Request(request) if request.dry_run == args::DryRun::Client => {
+            let of_context = hub.as_ref().map_or("default", |hub| &hub.namespace);
+            clusterprofile_cli::preview(request, request.namespace.as_deref().unwrap_or(of_context))
+        }
+        _ => clusterprofile_cli::run(command, &hub.unwrap_or_else(|error| fail(&error))).await,
+    };
+    match ended {
         Ok(outcome) => ExitCode::from(outcome.exit_status()),
         Err(CommandError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => fail(&error.to_string()),

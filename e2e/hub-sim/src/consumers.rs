@@ -1,5 +1,7 @@
 //! The ClusterAccesses, the objects of their access, and the kinds of these objects.
 
+use std::collections::BTreeSet;
+
 use consumer_access::{AccessRules, AccessSettings, Consumers, PermissionKind};
 use hub_core::protected::ProtectedNamespaces;
 use serde_json::{Value, json};
@@ -208,20 +210,19 @@ pub fn declared(server: &Server) -> Vec<Consumer> {
     };
     let mut objects: Vec<_> = server.objects_of(ACCESSES).filter_map(read).collect();
     objects.sort_by(|one, other| one.0.cmp(&other.0));
-    let all = || objects.iter().map(|(_, consumer)| consumer);
-    let kueue = all().find(|consumer| !consumer.kueue.is_empty()).map(|consumer| consumer.namespace);
     let mut found: Vec<Consumer> = Vec::new();
-    for consumer in all() {
-        if !consumer.own && found.iter().any(|it| it.account == consumer.account) {
-            continue;
+    for (_, consumer) in objects {
+        if consumer.own || found.iter().all(|it| it.account != consumer.account) {
+            found.push(consumer);
         }
-        let mut consumer = *consumer;
+    }
+    let kueue = found.iter().find(|consumer| !consumer.kueue.is_empty()).map(|consumer| consumer.namespace);
+    let mut with_secrets = BTreeSet::new();
+    for consumer in &mut found {
         if kueue != Some(consumer.namespace) {
             consumer.kueue = &[];
         }
-        let is_first = |it: &Consumer| it.argo_cd && it.namespace == consumer.namespace;
-        consumer.argo_cd &= all().find(|it| is_first(it)).is_some_and(|it| it.account == consumer.account);
-        found.push(consumer);
+        consumer.argo_cd = consumer.argo_cd && with_secrets.insert(consumer.namespace);
     }
     found
 }
@@ -283,7 +284,7 @@ pub fn place(plural: &str, cluster: &str, account: &str) -> (String, String) {
 #[must_use]
 pub fn rules() -> AccessRules {
     let allowed_cluster_roles = ["view", "edit", "cluster-admin"].map(str::to_owned).into();
-    AccessRules { user_server: Some(USER_SERVER.into()), allowed_cluster_roles }
+    AccessRules { user_server: Some(USER_SERVER.into()), allowed_cluster_roles, ..AccessRules::default() }
 }
 
 /// The settings of consumer access, with the kind of permissions.

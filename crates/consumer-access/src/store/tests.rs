@@ -39,6 +39,7 @@ fn store_of(objects: &Value) -> Arc<Store> {
     let rules = AccessRules {
         user_server: Some("user-server".into()),
         allowed_cluster_roles: ["view", "edit", "admin"].map(str::to_owned).into(),
+        protected: ProtectedNamespaces::none(),
     };
     let mut consumers = Consumers::new(rules);
     consumers.set_read(true);

@@ -1,6 +1,7 @@
 //! Which changes of a cluster concern the names of tokens and the Roles.
 
 use hub_api::managed_cluster::ManagedCluster;
+use hub_core::credential::account::Scope;
 use hub_core::fleet::{BindingTerms, BoundSource, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::selector::ClusterSelector;
 use serde_json::json;
@@ -30,9 +31,8 @@ fn a_new_version_of_a_cluster_concerns_neither_tokens_nor_roles_and_a_grant_does
     }
     fleet.apply_cluster(name.clone(), cluster("blue", "v1.34.0"));
     assert!(state.grant_changed(&fleet, &name) && state.granted.is_empty(), "no account opts in");
-    state
-        .accounts
-        .insert(AccountKey { cluster: name.clone(), account: "app".into() }, Scope::EveryGrantedNamespace);
+    let asking = AskingAccount { scope: Scope::EveryGrantedNamespace, is_maintained: true };
+    state.accounts.insert(AccountKey { cluster: name.clone(), account: "app".into() }, asking);
     assert!(state.grant_changed(&fleet, &name), "it is not known whether it was granted before");
     for (set, version, is_moved) in [
         ("blue", "v1.35.0", false),

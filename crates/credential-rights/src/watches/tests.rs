@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hub_core::consumer_role::CONSUMER_LABELS;
+use hub_core::credential::account::Scope;
 use hub_core::fleet::Fleet;
 use hub_core::protected::ProtectedNamespaces;
 use hub_core::rights::{CLEARED_NAMESPACES, GRACE, PermissionSettings};
@@ -31,6 +32,10 @@ fn all(roles: &[&str], others: &[&str]) -> Vec<String> {
     let mut all: Vec<_> = roles.iter().flat_map(|of| roles_of(of)).chain(others).collect();
     all.sort();
     all
+}
+
+fn asking(annotation: Option<&str>) -> AskingAccount {
+    AskingAccount { scope: Scope::read(annotation), is_maintained: true }
 }
 
 fn settings() -> PermissionSettings {
@@ -141,7 +146,7 @@ async fn a_cluster_concerns_the_tokens_only_if_an_account_there_opts_in() {
     assert_eq!(queued(&store).await, ["copies in c2"]);
     store.cluster_changed(&fleet, &"c1".into());
     assert_eq!(queued(&store).await, all(&["c1/own"], &["copies in c1"]), "the namespace of a Role");
-    store.add_account(&account("c2", "app"), Scope::read(None));
+    store.add_account(&account("c2", "app"), asking(None));
     queued(&store).await;
     store.cluster_changed(&fleet, &"c2".into());
     assert_eq!(
@@ -158,18 +163,18 @@ async fn a_cluster_concerns_the_tokens_only_if_an_account_there_opts_in() {
 #[tokio::test(start_paused = true)]
 async fn an_account_concerns_the_tokens_when_it_is_new_and_the_roles_when_its_scope_changes() {
     let store = idle().await;
-    store.add_account(&account("c1", "app"), Scope::read(None));
+    store.add_account(&account("c1", "app"), asking(None));
     assert_eq!(queued(&store).await, all(&["team/app"], &["tokens"]));
-    store.add_account(&account("c1", "app"), Scope::read(None));
+    store.add_account(&account("c1", "app"), asking(None));
     assert_eq!(queued(&store).await, [""; 0]);
-    store.add_account(&account("c1", "app"), Scope::read(Some("team")));
+    store.add_account(&account("c1", "app"), asking(Some("team")));
     assert_eq!(queued(&store).await, all(&["team/app"], &[]));
     store.remove_account(&account("c1", "app"));
     assert_eq!(queued(&store).await, all(&["team/app"], &["tokens"]));
-    store.add_account(&account("c1", "other"), Scope::read(None));
+    store.add_account(&account("c1", "other"), asking(None));
     assert_eq!(queued(&store).await, ["tokens"], "no object asks for its copies");
     // The copy of `b-app` of the cluster `a` has the name of that of `app` of `a-b`.
-    store.add_account(&account("a", "b-app"), Scope::read(None));
+    store.add_account(&account("a", "b-app"), asking(None));
     assert_eq!(queued(&store).await, all(&["team/app"], &["tokens"]));
     store.set_accounts_read(true);
     assert_eq!(queued(&store).await, all(&["team/app", "c1/own"], &["tokens"]));

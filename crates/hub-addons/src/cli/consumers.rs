@@ -65,6 +65,7 @@ impl RunArgs {
         AccessRules {
             user_server: self.consumers.user_server_account.clone(),
             allowed_cluster_roles: self.consumers.allowed_cluster_roles.iter().cloned().collect(),
+            protected: self.protected_namespaces.clone(),
         }
     }
 

@@ -84,8 +84,17 @@ async fn an_author_asks_only_for_the_cluster_roles_that_rbac_of_the_hub_lets_the
     attempts(&owner, vec![(Create(access("mine", &["view"])), &format!("{BIND}view"))]).await;
     attempts(&platform, vec![(Create(theirs.clone()), "")]).await;
     theirs.create(&hub.ocm).await.unwrap();
+    let some = [json!({ "clusterRole": "edit", "namespaces": ["a", "b"] })];
+    let some = json!({ "identity": "Copy", "serviceAccountNames": ["app", "more"], "permissions": some });
+    let some = ocm::cluster_access("team", "some", &some);
+    some.create(&hub.ocm).await.unwrap();
 
     let change = |spec: Value| Patch(theirs.clone(), json!({ "spec": spec }));
+    let move_to = |namespaces: &[&str]| {
+        let permissions =
+            json!([{ "clusterRole": "edit", "namespaces": namespaces }, { "clusterRole": "view" }]);
+        Patch(some.clone(), json!({ "spec": { "permissions": permissions } }))
+    };
     let refused = format!("{BIND}edit");
     attempts(
         &alice,
@@ -94,10 +103,17 @@ async fn an_author_asks_only_for_the_cluster_roles_that_rbac_of_the_hub_lets_the
             (change(json!({ "rotation": { "validity": "24h0m0s" } })), ""),
             (change(json!({ "permissions": permissions(&["view"]) })), ""),
             (change(json!({ "permissions": null })), ""),
-            (change(json!({ "permissions": permissions(&["edit", "view"]) })), &refused),
-            (change(json!({ "permissions": [{ "clusterRole": "edit", "namespaces": ["jobs"] }] })), &refused),
+            // Less, and another order, gives nothing.
+            (change(json!({ "permissions": permissions(&["edit"]) })), ""),
+            (change(json!({ "permissions": permissions(&["edit", "view"]) })), ""),
+            (change(json!({ "permissions": [{ "clusterRole": "edit", "namespaces": ["jobs"] }] })), ""),
+            (move_to(&["b", "a"]), ""),
+            (move_to(&["b"]), ""),
+            (move_to(&["a", "b", "c"]), &refused),
+            (move_to(&[]), &refused),
             // To whom they are given.
             (change(json!({ "serviceAccountNames": ["another"] })), &refused),
+            (Patch(some.clone(), json!({ "spec": { "serviceAccountNames": ["more"] } })), ""),
             (
                 change(json!({ "multiKueue": { "configs": [{ "name": "mine" }] } })),
                 "create multikueueconfigs.kueue.x-k8s.io",
@@ -128,6 +144,25 @@ async fn each_of_sixteen_cluster_roles_is_checked() {
         vec![(Create(access("many", &roles[..16])), ""), (Create(access("many", &roles)), "at most 16")],
     )
     .await;
+}
+
+#[tokio::test]
+async fn the_largest_change_of_permissions_is_judged() {
+    let hub = hub().await;
+    let roles: Vec<String> = (1..=16).map(|index| format!("role{index}")).collect();
+    let alice = author(&hub, "alice", &roles.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let namespaces = |last: &str| -> Vec<String> {
+        (0..63).map(|index| format!("{index:063}")).chain([last.repeat(63)]).collect()
+    };
+    let permissions = |last: &str| -> Value {
+        let namespaces = namespaces(last);
+        roles.iter().map(|role| json!({ "clusterRole": role, "namespaces": namespaces })).collect()
+    };
+    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions("a") });
+    let largest = ocm::cluster_access("team", "largest", &spec);
+    largest.create(&hub.ocm).await.unwrap();
+    let change = json!({ "spec": { "permissions": permissions("b") } });
+    attempts(&alice, vec![(Patch(largest, change), "")]).await;
 }
 
 #[tokio::test]

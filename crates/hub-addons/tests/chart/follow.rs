@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use local_hub::ocm::{self, ManagedCluster, Object};
+use local_hub::ocm::{self, ManagedCluster, Object, ServiceAccountToken};
 use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
@@ -90,10 +90,18 @@ async fn hub(values: &[&str]) -> Hub {
     hub
 }
 
+/// The token of an account that consumer access maintains, whose process does not run here.
+fn maintained(cluster: &str, account: &str) -> ServiceAccountToken {
+    let labels = [("managed-by", "hub-addons"), ("component", "consumer-access")];
+    labels.into_iter().fold(token(cluster, account), |token, (key, value)| {
+        token.label(&format!("app.kubernetes.io/{key}"), value)
+    })
+}
+
 /// A cluster of the set with a token of the account.
 async fn joins(hub: &Hub, cluster: &str) {
     ManagedCluster::named(cluster).in_set("s").create(&hub.ocm).await.unwrap();
-    token(cluster, "app").create(&hub.ocm).await.unwrap();
+    maintained(cluster, "app").create(&hub.ocm).await.unwrap();
 }
 
 #[tokio::test]
@@ -238,7 +246,7 @@ async fn a_copy_of_an_account_whose_name_ends_like_that_of_the_application_is_no
     let running = start_all(&hub, &["profiles", "credentials"]).await;
     ManagedCluster::named("c").in_set("s").create(&hub.ocm).await.unwrap();
     for account in ["kueue", "x-kueue"] {
-        token("c", account).create(&hub.ocm).await.unwrap();
+        maintained("c", account).create(&hub.ocm).await.unwrap();
     }
     ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
     for account in ["kueue", "x-kueue"] {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::support::chart::{REGISTRY, chart, helm, helm3, run};
+use crate::support::chart::{REGISTRY, chart, helm, helm3, rendered, run};
 use crate::support::command::Ended;
 use serde_json::{Value, json};
 
@@ -95,10 +95,21 @@ async fn unknown_keys_and_bad_values_are_refused() {
 /// A template checks what only the combination of values shows.
 #[tokio::test]
 async fn values_that_contradict_each_other_are_explained() {
-    let cases: [(&[&str], &str); 24] = [
+    let unguarded = [
+        "consumerAccess.enabled=true",
+        "policies.enabled=false",
+        "featureGates.clusterProfileCredSyncer=false",
+    ];
+    let and = |more| [&unguarded[..], &[more]].concat();
+    let (roles, argo_cd) =
+        ("consumerAccess.allowedClusterRoles={view}", "consumerAccess.argoCDNamespaces={argocd}");
+    let (roles, argo_cd) = (and(roles), and(argo_cd));
+    let cases: [(&[&str], &str); 26] = [
         (&["policies.enabled=false"], "credential rights needs policies.enabled"),
         (&["policies.validationActions={Warn,Audit}"], "credential rights needs policies.enabled"),
         (&["consumerAccess.enabled=true", "policies.enabled=false"], "needs policies.enabled"),
+        (&roles, "consumerAccess.permissionsWithoutPolicies=true"),
+        (&argo_cd, "consumerAccess.permissionsWithoutPolicies=true"),
         (
             &["consumerAccess.enabled=true", "credentials.secretAccess=cluster"],
             "consumerAccess.enabled needs credentials.secretAccess=granted",
@@ -160,6 +171,14 @@ async fn values_that_contradict_each_other_are_explained() {
     for (values, words) in cases {
         let told = refusal(helm(), &["template", "it"], values).await;
         assert!(told.contains(words), "{values:?}: {told}");
+    }
+    // Without policies, no ClusterRole may be asked for, unless that is accepted.
+    for (values, allowed) in [
+        (unguarded.to_vec(), false),
+        ([&roles[..], &["consumerAccess.permissionsWithoutPolicies=true"]].concat(), true),
+    ] {
+        let rendered = rendered("it", "default", &values).await;
+        assert_eq!(rendered.contains("--allowed-cluster-roles=view"), allowed, "{values:?}");
     }
 }
 

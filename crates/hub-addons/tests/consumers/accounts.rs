@@ -88,8 +88,18 @@ async fn a_namespace_that_goes_takes_the_object_and_the_access_with_it() {
     ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
     let _addons = start(&hub).await;
     equipped(&hub.ocm, "c1").await;
+    // A finalizer holds the object, and not the access.
+    let (object, held) =
+        (access(TEAM, "app"), |finalizers| json!({ "metadata": { "finalizers": finalizers } }));
+    merge(&hub.ocm, &object, &held(json!(["example.com/hold"]))).await;
     world::delete(&hub.ocm, &ocm::namespace(TEAM)).await;
     bare(&hub.ocm, "c1").await;
+    eventually("its status says so", SOON, async || {
+        let status = get(&hub.ocm, &object).await.unwrap()["status"].clone();
+        if status["conditions"][0]["reason"] == "Terminating" { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    merge(&hub.ocm, &object, &held(json!(null))).await;
     world::gone(&hub.ocm, &ocm::namespace(TEAM)).await;
 }
 
@@ -121,10 +131,18 @@ async fn decisions_of_sig_multicluster_count_where_only_v1alpha2_is_served() {
 async fn the_schema_rejects_what_could_not_be_used_with_a_sentence() {
     let hub = hub().await;
     let valid = json!({ "identity": "Copy", "serviceAccountNames": ["app"] });
+    let selecting = |expression: &Value| {
+        let expression = extended(&json!({ "key": "env" }), expression);
+        json!({ "clusters": { "selector": { "matchExpressions": [expression] } } })
+    };
     for (patch, words) in [
         (json!({ "identity": "Other" }), "Unsupported value"),
         (json!({ "serviceAccountNames": [] }), "at least 1 items"),
-        (json!({ "serviceAccountNames": ["a:b"] }), "should match"),
+        (
+            json!({ "serviceAccountNames": ["a:b"] }),
+            "must be the name of a ServiceAccount of this namespace.",
+        ),
+        (json!({ "managedServiceAccountName": "A" }), "must consist of lower-case letters"),
         (
             json!({ "identity": "Own", "managedServiceAccountName": "x" }),
             "Only an application with the identity Copy",
@@ -134,21 +152,51 @@ async fn the_schema_rejects_what_could_not_be_used_with_a_sentence() {
             json!({ "argoCD": { "ownToken": "/x" } }),
             "Only an application with the identity Own has an ownToken.",
         ),
-        (json!({ "rotation": { "validity": "9m" } }), "A token is valid for at least 10m."),
-        (json!({ "rotation": { "validity": "PT24H" } }), "should match"),
-        (json!({ "permissions": [{ "clusterRole": "a/b" }] }), "should match"),
-        (json!({ "permissions": [{ "clusterRole": ".." }] }), "This is not a valid name of a ClusterRole."),
+        (json!({ "argoCD": { "command": "cp-creds" } }), "The path of the command must be absolute."),
+        (json!({ "rotation": { "validity": "9m" } }), "must be a duration such as 24h"),
+        (json!({ "rotation": { "validity": "PT24H" } }), "must be a duration such as 24h"),
+        (json!({ "rotation": { "validity": "9999999h" } }), "must be a duration such as 24h"),
+        (json!({ "rotation": { "validity": "999999h99999h99999h" } }), "must be a duration such as 24h"),
+        (
+            json!({ "clusters": { "placementRef": { "name": "A" } } }),
+            "the name of a Placement of this namespace.",
+        ),
+        (selecting(&json!({ "operator": "Is" })), "Unsupported value"),
+        (selecting(&json!({ "operator": "In" })), "The operators In and NotIn need values"),
+        (selecting(&json!({ "operator": "Exists", "values": ["a"] })), "Exists and DoesNotExist have none."),
+        (selecting(&json!({ "operator": "In", "values": ["a b"] })), "must be a valid label value"),
+        (selecting(&json!({ "operator": "Exists", "key": "a b" })), "must be a valid label key"),
+        (
+            json!({ "clusters": { "selector": { "matchLabels": { "a": "b c" } } } }),
+            "must be a valid label value",
+        ),
+        (json!({ "permissions": [{ "clusterRole": "a/b" }] }), "The name of a ClusterRole has neither"),
+        (json!({ "permissions": [{ "clusterRole": ".." }] }), "The name of a ClusterRole has neither"),
         (
             json!({ "permissions": [{ "clusterRole": "a" }, { "clusterRole": "a", "namespaces": ["b"] }] }),
             "Duplicate value",
         ),
-        (json!({ "permissions": [{ "clusterRole": "a", "namespaces": ["*"] }] }), "should match"),
+        (
+            json!({ "permissions": [{ "clusterRole": "a", "namespaces": ["*"] }] }),
+            "Each of namespaces must be the name of a namespace of the cluster.",
+        ),
         (json!({ "multiKueue": { "configs": [] } }), "at least 1 items"),
+        (
+            json!({ "multiKueue": { "configs": [{ "name": "A" }] } }),
+            "The name must be that of a MultiKueueConfig.",
+        ),
     ] {
         let spec = extended(&valid, &patch);
         let error = cause(&ocm::cluster_access(TEAM, "odd", &spec).create(&hub.ocm).await.unwrap_err());
         assert!(error.contains(words), "{patch}: {error}");
     }
+    let usable = json!({
+        "rotation": { "validity": "0h10m" }, "argoCD": { "command": "/x" }, "permissions": [{ "clusterRole": "system:a" }],
+        "clusters": { "placementRef": { "name": "a.b" }, "selector": { "matchLabels": { "a.b/c": "" }, "matchExpressions": [
+            { "key": "a.b/c_d", "operator": "NotIn", "values": ["", "E.f"] }, { "key": "g", "operator": "DoesNotExist" },
+        ] } },
+    });
+    ocm::cluster_access(TEAM, "usable", &extended(&valid, &usable)).create(&hub.ocm).await.unwrap();
     let long = "a".repeat(64);
     let error = cause(&ocm::cluster_access(TEAM, &long, &valid).create(&hub.ocm).await.unwrap_err());
     assert!(error.contains("at most 63 characters."), "{error}");

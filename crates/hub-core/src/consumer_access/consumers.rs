@@ -1,9 +1,10 @@
 //! The consumers: what each ClusterAccess asks for, and which object has what two of them ask for.
 //!
 //! - A schema validates the objects, so nearly every one that exists is accepted. One that is not gives nothing, and
-//!   its condition `Accepted` says why.
-//! - Of two objects that ask for one account, one MultiKueueConfig or the cluster Secrets of a namespace, the older one
-//!   has it. Kueue reads the profiles of one namespace: that of the oldest object that asks for a MultiKueueConfig.
+//!   its condition `Accepted` says why. One that is being deleted gives nothing, whatever finalizer it waits for.
+//! - Of two accepted objects that ask for one account, one MultiKueueConfig or the cluster Secrets of a namespace, the
+//!   older one has it; the last two only if it has its account. Kueue reads the profiles of one namespace: that of the
+//!   oldest such object that asks for a MultiKueueConfig.
 //! - An object whose selector cannot be used, or whose Placement cannot be read, is in doubt: it keeps what it has.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use crate::access::Known;
 use crate::nested;
 use crate::own_identity;
+use crate::protected::ProtectedNamespaces;
 use crate::selector::{ClusterSelector, SelectorError};
 use crate::version::Version;
 
@@ -41,6 +43,8 @@ pub struct AccessRules {
     pub user_server: Option<AccountName>,
     /// The ClusterRoles that objects may ask for. An admission policy checks their authors.
     pub allowed_cluster_roles: BTreeSet<String>,
+    /// The namespaces in which no object is accepted.
+    pub protected: ProtectedNamespaces,
 }
 
 /// An application and what it is on each cluster.
@@ -64,6 +68,11 @@ pub struct Consumer {
 pub struct NotAccepted {
     pub reason: &'static str,
     pub message: String,
+}
+
+impl NotAccepted {
+    /// The message of the reason `ProtectedNamespace`.
+    pub(super) const PROTECTED: &str = "This namespace gets no access to clusters.";
 }
 
 /// A ClusterAccess.
@@ -105,7 +114,7 @@ impl DecisionKind {
 
 /// The decisions of a Placement: the clusters in each PlacementDecision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Decisions {
+pub(super) struct Decisions {
     slices: BTreeMap<(DecisionKind, String), BTreeSet<ClusterName>>,
     /// Whether each kind is listed: absent if the hub does not serve it.
     kinds: BTreeMap<DecisionKind, Known<()>>,
@@ -118,9 +127,19 @@ impl Decisions {
     }
 
     /// Whether all decisions are known.
-    fn are_read(&self) -> bool {
+    pub(super) fn are_read(&self) -> bool {
         let is_any = |known| self.kinds.values().any(|kind| *kind == known);
         !self.are_awaited() && is_any(Known::Present(())) && !is_any(Known::Unknown)
+    }
+
+    /// Whether there is no PlacementDecision. Open Cluster Management creates one without clusters, too.
+    pub(super) fn are_missing(&self) -> bool {
+        self.slices.is_empty()
+    }
+
+    /// The clusters that the Placement has decided for.
+    pub(super) fn clusters(&self) -> BTreeSet<&ClusterName> {
+        self.slices.values().flatten().collect()
     }
 }
 
@@ -192,16 +211,19 @@ impl Consumers {
         changed
     }
 
-    /// Adds an object, and those that ask for something that it asks for.
+    /// Adds an object, and those that ask for something that it asks for. Who loses an account to it loses the rest, too:
+    /// hence also those that ask for something that these ask for.
     fn concern(&self, changed: &mut Changed, name: &AccessName, object: &DeclaredAccess) {
-        let accounts = changed.entry(name.clone()).or_default();
-        accounts.extend(object.consumer.as_ref().ok().map(|consumer| consumer.account.clone()));
-        for claim in object.claims() {
-            let is_shared = matches!(&claim, Claim::Account(account) if self.is_shared(account));
-            for (_, rival) in self.claims.get(&claim).into_iter().flatten().filter(|_| !is_shared) {
-                let consumer = self.objects.get(rival).and_then(|object| object.consumer.as_ref().ok());
-                let accounts = changed.entry(rival.clone()).or_default();
-                accounts.extend(consumer.map(|consumer| consumer.account.clone()));
+        let (mut seen, mut next) = (BTreeSet::new(), vec![(name, object)]);
+        while let Some((name, object)) = next.pop() {
+            let accounts = changed.entry(name.clone()).or_default();
+            accounts.extend(object.consumer.as_ref().ok().map(|consumer| consumer.account.clone()));
+            let is_shared =
+                |claim: &Claim| matches!(claim, Claim::Account(account) if self.is_shared(account));
+            for claim in object.claims().into_iter().filter(|claim| !is_shared(claim)) {
+                let rivals = self.claims.get(&claim).filter(|_| seen.insert(claim));
+                let rivals = rivals.into_iter().flatten().filter(|(_, rival)| !changed.contains_key(rival));
+                next.extend(rivals.filter_map(|(_, rival)| self.objects.get_key_value(rival)));
             }
         }
     }
@@ -258,8 +280,10 @@ impl Consumers {
         self.owner(claim).is_some_and(|owner| owner == name)
     }
 
+    /// The oldest object that asks for this and can have it.
     fn owner(&self, claim: &Claim) -> Option<&AccessName> {
-        self.claims.get(claim)?.first().map(|(_, name)| name)
+        let mut claimants = self.claims.get(claim)?.iter().map(|(_, name)| name);
+        claimants.find(|name| matches!(claim, Claim::Account(_)) || self.get(name).is_some())
     }
 
     /// Every consumer.
@@ -370,39 +394,42 @@ impl Consumers {
 
     /// Whether the Placement of a consumer has decided for a cluster; `None` if that is unknown.
     pub(super) fn is_decided(&self, consumer: &Consumer, cluster: &ClusterName) -> Option<bool> {
-        let Some(placement) = consumer.placement_name() else { return Some(true) };
-        let decisions = self.decisions.get(&placement).filter(|decisions| decisions.are_read())?;
+        if consumer.spec.clusters.placement_ref.is_none() {
+            return Some(true);
+        }
+        let decisions = self.decisions(consumer).filter(|decisions| decisions.are_read())?;
         Some(decisions.slices.values().any(|slice| slice.contains(cluster)))
     }
 
     /// Whether the decisions of the Placement of a consumer were neither read nor found to be unreadable yet.
     #[must_use]
     pub fn awaits_decisions(&self, consumer: &Consumer) -> bool {
-        let decisions = consumer.placement_name().map(|placement| self.decisions.get(&placement));
-        decisions.is_some_and(|decisions| decisions.is_none_or(Decisions::are_awaited))
+        consumer.spec.clusters.placement_ref.is_some()
+            && self.decisions(consumer).is_none_or(Decisions::are_awaited)
     }
 
-    /// The clusters that the Placement of a consumer has decided for.
-    pub(super) fn decided(&self, consumer: &Consumer) -> BTreeSet<&ClusterName> {
-        let decisions = consumer.placement_name().and_then(|placement| self.decisions.get(&placement));
-        decisions.into_iter().flat_map(|it| it.slices.values().flatten()).collect()
+    /// The decisions of the Placement of a consumer.
+    pub(super) fn decisions(&self, consumer: &Consumer) -> Option<&Decisions> {
+        self.decisions.get(&consumer.placement_name()?)
     }
 
-    /// Records the clusters in one PlacementDecision of a Placement. Returns those that it adds or removes.
+    /// Records the clusters in one PlacementDecision of a Placement, or that it is gone. Returns those that it adds or
+    /// removes; `None` if it is as before.
     pub fn set_decision(
         &mut self,
         placement: &PlacementName,
         (kind, slice): (DecisionKind, &str),
-        clusters: BTreeSet<ClusterName>,
-    ) -> BTreeSet<ClusterName> {
-        let decisions = self.decisions.entry(placement.clone()).or_default();
+        clusters: Option<BTreeSet<ClusterName>>,
+    ) -> Option<BTreeSet<ClusterName>> {
+        let slices = &mut self.decisions.entry(placement.clone()).or_default().slices;
         let slice = (kind, slice.to_owned());
-        let before = decisions.slices.remove(&slice).unwrap_or_default();
-        let changed = before.symmetric_difference(&clusters).cloned().collect();
-        if !clusters.is_empty() {
-            decisions.slices.insert(slice, clusters);
-        }
-        changed
+        let before = match clusters.clone() {
+            Some(clusters) => slices.insert(slice, clusters),
+            None => slices.remove(&slice),
+        };
+        let is_same = before == clusters;
+        let (before, after) = (before.unwrap_or_default(), clusters.unwrap_or_default());
+        (!is_same).then(|| before.symmetric_difference(&after).cloned().collect())
     }
 
     /// Records whether the decisions of a Placement in one kind are listed: absent if the hub does not serve the kind.
@@ -433,7 +460,13 @@ impl DeclaredAccess {
             version: Version::of(metadata),
             generation: metadata.generation,
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
-            consumer: Consumer::read(rules, name, object.spec),
+            consumer: match metadata.deletion_timestamp {
+                None => Consumer::read(rules, name, object.spec),
+                Some(_) => Err(NotAccepted {
+                    reason: "Terminating",
+                    message: "This object is being deleted, and what it gave is withdrawn.".to_owned(),
+                }),
+            },
             status: object.status.unwrap_or_default(),
         }
     }
@@ -456,6 +489,9 @@ impl DeclaredAccess {
 impl Consumer {
     fn read(rules: &AccessRules, name: &AccessName, spec: ClusterAccessSpec) -> Result<Self, NotAccepted> {
         let refused = |reason, message: &str| Err(NotAccepted { reason, message: message.to_owned() });
+        if rules.protected.contains(&name.namespace) {
+            return refused("ProtectedNamespace", NotAccepted::PROTECTED);
+        }
         // The object as a whole: for own identities, what one asks for is in one object with what others ask for, which the
         // policies would refuse with it.
         let mut asked = spec.permissions.iter().map(|permission| &permission.cluster_role);

@@ -9,7 +9,7 @@ use hub_api::names::{AccountKey, ClusterName};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::consumers::{AccessName, Consumer, NotAccepted};
+use super::consumers::{AccessName, Consumer, Decisions, NotAccepted};
 use super::desired::AccessSettings;
 use super::kind::AccessKind;
 use super::observed::{FoundObject, Owned};
@@ -33,19 +33,19 @@ impl AccessSettings {
         let consumer = self.consumers.get(name);
         let is_protected = self.protected.protection(fleet, &name.namespace).is_some();
         let not_accepted = self.consumers.not_accepted(name).or_else(|| {
-            let message = "This namespace gets no access to clusters.".to_owned();
+            let message = NotAccepted::PROTECTED.to_owned();
             is_protected.then_some(NotAccepted { reason: "ProtectedNamespace", message })
         });
         let mut counts = ClusterCounts::default();
         let (mut granted, mut unknown, mut not_ready) = (BTreeSet::new(), 0, Vec::new());
-        let (mut hub, mut decided) = ("", 0);
+        let mut left_out = BTreeSet::new();
         if let Some(consumer) = consumer {
             let candidates: BTreeSet<_> = fleet.candidates_in(&name.namespace).collect();
             for cluster in candidates {
                 match self.bound_grant(fleet, consumer, cluster) {
                     Grant::Refused => continue,
                     _ if self.is_excluded(fleet, cluster) => {
-                        hub = " It gives no access to the hub itself, which is granted to this namespace.";
+                        left_out.insert(cluster.clone());
                         continue;
                     }
                     Grant::Granted => counts.granted += 1,
@@ -66,10 +66,9 @@ impl AccessSettings {
                     message,
                 }));
             }
-            let of_placement = self.consumers.decided(consumer);
-            decided = of_placement.len();
-            let not_granted = of_placement.iter().filter(|cluster| !granted.contains(**cluster));
-            counts.not_granted = count(not_granted.count());
+            let decided = self.consumers.decisions(consumer).into_iter().flat_map(Decisions::clusters);
+            let is_granted = |cluster: &ClusterName| granted.contains(cluster) || left_out.contains(cluster);
+            counts.not_granted = count(decided.filter(|cluster| !is_granted(cluster)).count());
         }
         let missing = not_ready.len();
         counts.ready = (counts.selected + unknown - count(missing)).min(counts.selected).max(0);
@@ -83,16 +82,11 @@ impl AccessSettings {
             ),
             Some(_) => ready(&counts, unknown, missing, not_ready.first()),
         };
-        ready.2.push_str(hub);
-        let is_placed = unknown > 0 || counts.selected == 0;
-        let placement = consumer.and_then(|it| it.spec.clusters.placement_ref.as_ref()).filter(|_| is_placed);
-        let placement = placement.map(|placement| {
-            format!(
-                " It selects by the Placement {}, of which decisions for {decided} clusters are known, {} of them not granted.",
-                placement.name, counts.not_granted,
-            )
-        });
-        ready.2.push_str(&placement.unwrap_or_default());
+        if !left_out.is_empty() {
+            ready.2.push_str(" It gives no access to the hub itself, which is granted to this namespace.");
+        }
+        let placed = consumer.filter(|_| unknown > 0 || counts.selected == 0);
+        ready.2.push_str(&placed.and_then(|it| self.placement(it, &counts)).unwrap_or_default());
         let accepted = match not_accepted {
             Some(NotAccepted { reason, message }) => ("False", reason, message),
             None => ("True", "Accepted", "The whole object is in effect.".to_owned()),
@@ -113,11 +107,30 @@ impl AccessSettings {
         let status = ClusterAccessStatus {
             observed_generation: object.generation,
             conditions: vec![condition(ACCEPTED, accepted), condition(READY, ready)],
-            clusters: Some(counts),
+            clusters: consumer.map(|_| counts),
             not_ready,
             more_not_ready: (more > 0).then(|| count(more)),
         };
         Some((status, granted))
+    }
+
+    /// By which Placement a consumer selects clusters, and what that has decided.
+    fn placement(&self, consumer: &Consumer, counts: &ClusterCounts) -> Option<String> {
+        let name = &consumer.spec.clusters.placement_ref.as_ref()?.name;
+        let decided = match self.consumers.decisions(consumer).filter(|decisions| decisions.are_read()) {
+            None => "whose decisions cannot be read: see the log of the controller.".to_owned(),
+            Some(decisions) if decisions.are_missing() => {
+                "which has no PlacementDecision: does it exist?".to_owned()
+            }
+            Some(decisions) => {
+                let decided = decisions.clusters().len();
+                format!(
+                    "which has decided for {decided} clusters, {} of them not granted.",
+                    counts.not_granted
+                )
+            }
+        };
+        Some(format!(" It selects by the Placement {name}, {decided}"))
     }
 
     /// What a consumer lacks on a cluster: a reason and a message.

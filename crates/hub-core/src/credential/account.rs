@@ -7,6 +7,7 @@ use hub_api::labels::{self, MANAGED_BY};
 use hub_api::managed_service_account::{ManagedServiceAccount, ManagedServiceAccountStatus};
 use hub_api::names::{AccountKey, Namespace, is_dns_label, is_dns_subdomain};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::consumer_access::COMPONENT;
@@ -121,7 +122,7 @@ impl Account {
             opts_in: labels::has(&metadata, (labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE))
                 && metadata.deletion_timestamp.is_none(),
             scope: Scope::read(labels::annotation(&metadata, labels::SYNC_TO_NAMESPACES)),
-            is_maintained: [MANAGED_BY, COMPONENT].into_iter().all(|label| labels::has(&metadata, label)),
+            is_maintained: is_maintained(&metadata),
             state,
         }
     }
@@ -142,6 +143,11 @@ impl Account {
             == (&other.version.uid, other.created, other.opts_in, &other.scope)
             && token_secret(self) == token_secret(other)
     }
+}
+
+/// Whether consumer access maintains an account, as its labels show.
+pub(crate) fn is_maintained(metadata: &ObjectMeta) -> bool {
+    [MANAGED_BY, COMPONENT].into_iter().all(|label| labels::has(metadata, label))
 }
 
 /// Whether an account can have copies: their name must be valid.

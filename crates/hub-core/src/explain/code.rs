@@ -29,6 +29,10 @@ pub enum Code {
     AccessNotReady,
     #[strum(message = "the object, or a part of it, is not accepted")]
     AccessNotAccepted,
+    /// The cluster is granted, and the object does not select it: its labels do not match the selector, or no
+    /// PlacementDecision of Open Cluster Management for the Placement contains it.
+    #[strum(message = "the object does not select the cluster")]
+    AccessNotSelected,
     #[strum(message = "a process holds the Lease")]
     ControllerLeads,
     /// No Lease names the controller in its annotation `hub-addons/controllers`. This is a problem if one of its writes is pending, or if no controller has a
@@ -212,7 +216,7 @@ impl Code {
     /// The status of this result, unless the step sets another with `marked`.
     pub(super) fn mark(&self) -> Status {
         match self {
-            Self::TokenRecipients => Status::Info,
+            Self::AccessNotSelected | Self::TokenRecipients => Status::Info,
             Self::AccessReady
             | Self::ControllerLeads
             | Self::Grant(Verdict::Granted)

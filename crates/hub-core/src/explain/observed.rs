@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hub_api::cluster_access::ClusterAccessStatus;
+use hub_api::cluster_access::ClusterAccess;
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::Object;
 use crate::access::{self, AccessIndex, AnchorReader, PublishedServer, Sighting};
-use crate::consumer_access::AccessName;
+use crate::consumer_access::{AccessName, PlacementName};
 use crate::credential::index::{self, CredentialIndex, Listed};
 use crate::fleet::Fleet;
 use crate::member_id::{FIELD_MANAGER, MemberIds};
@@ -72,8 +72,9 @@ pub struct Observed {
     /// The named clusters whose ManifestWorks or ClusterPermissions may not be listed: `permissions` has those that the
     /// user may get by name.
     pub permissions_not_listed: BTreeSet<ClusterName>,
-    /// The statuses of the ClusterAccesses.
-    pub accesses: BTreeMap<AccessName, ClusterAccessStatus>,
+    pub accesses: BTreeMap<AccessName, ClusterAccess>,
+    /// The clusters that the Placements of these have decided for, where Open Cluster Management's decisions can be read.
+    pub decisions: BTreeMap<PlacementName, BTreeSet<ClusterName>>,
     /// The finalizers of objects that are being deleted.
     pub held: BTreeMap<Object, Vec<String>>,
 }
@@ -110,6 +111,7 @@ impl Observed {
             permissions: BTreeMap::new(),
             permissions_not_listed: BTreeSet::new(),
             accesses: BTreeMap::new(),
+            decisions: BTreeMap::new(),
             held: BTreeMap::new(),
         }
     }

@@ -6,7 +6,7 @@ use hub_api::cluster_access::ClusterAccessStatus;
 use hub_api::names::{AccountKey, ClusterName};
 use hub_core::access::Known;
 use hub_core::consumer_access::{
-    AccessKey, AccessKind, AccessName, AccessRules, AccessSettings, Consumers, DecisionKind,
+    AccessKey, AccessKind, AccessName, AccessRules, AccessSettings, Consumer, Consumers, DecisionKind,
 };
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
@@ -94,6 +94,45 @@ fn the_cluster_secrets_of_a_namespace_have_one_object() {
 }
 
 #[test]
+fn an_object_that_gives_nothing_keeps_nothing_from_others() {
+    let of = |namespace: &str, name: &str, created: u64, more: &Value| {
+        let object = json!({
+            "namespace": namespace, "name": name, "created": created, "managedServiceAccountName": "app", "argoCD": {},
+            "multiKueue": { "configs": [{ "name": "gpu" }] },
+        });
+        with(object, more)
+    };
+    let valid = of("team", "valid", 9, &json!({}));
+    let ending = json!({ "metadata": { "deletionTimestamp": "2026-05-01T12:30:00Z" } });
+    let rival = json!({ "namespace": "other", "name": "rival", "managedServiceAccountName": "lost" });
+    for older in [
+        vec![of("kube-system", "older", 0, &json!({}))],
+        vec![of("team", "older", 0, &ending)],
+        vec![of("team", "older", 0, &json!({ "managedServiceAccountName": "default" }))],
+        vec![of("team", "older", 0, &json!({ "permissions": [{ "clusterRole": "cluster-admin" }] }))],
+        // It has lost its account, so that it gives nothing.
+        vec![rival.clone(), of("team", "older", 1, &json!({ "managedServiceAccountName": "lost" }))],
+    ] {
+        let objects = json!([&older[..], std::slice::from_ref(&valid)].concat());
+        let mut settings = settings_of(&objects);
+        let name = named("team", "valid");
+        let has_all = |settings: &AccessSettings| {
+            let consumers = &settings.consumers;
+            let has = |consumer: Option<&Consumer>| consumer.is_some_and(|it| it.name == name);
+            has(consumers.get(&name))
+                && has(consumers.with_config("gpu"))
+                && has(consumers.argo_cd(&name.namespace))
+        };
+        assert!(has_all(&settings), "{objects}");
+        assert_eq!(settings.consumers.not_accepted(&name), None, "{objects}");
+        // What the rival gives up is what the other gets, and what `valid` loses is concerned, too.
+        let changed = settings.consumers.remove(&named("other", "rival"));
+        assert_eq!(has_all(&settings), older.len() == 1, "{objects}");
+        assert_eq!(changed.contains_key(&name), older.len() == 2, "{objects}");
+    }
+}
+
+#[test]
 fn an_object_gives_nothing_that_the_platform_does_not_offer() {
     let own = json!({ "namespace": "team", "name": "app", "identity": "Own" });
     let reserved = json!({ "namespace": "team", "name": "user-server" });
@@ -101,9 +140,14 @@ fn an_object_gives_nothing_that_the_platform_does_not_offer() {
     let of_addon = json!({ "namespace": "team", "name": "cluster-proxy" });
     let of_everyone = json!({ "namespace": "team", "name": "app", "managedServiceAccountName": "default" });
     let roles = json!({ "namespace": "team", "name": "app", "permissions": [{ "clusterRole": "view" }] });
+    let protected = json!({ "namespace": "team-of-hub", "name": "app" });
+    let ending = json!({ "namespace": "team", "name": "app", "metadata": {
+        "deletionTimestamp": "2026-05-01T12:30:00Z", "finalizers": ["example.com/hold"],
+    } });
     let all = AccessRules {
         user_server: Some("user-server".into()),
         allowed_cluster_roles: ["view", "edit", "admin"].map(str::to_owned).into(),
+        protected: "team-of-hub".parse().unwrap(),
     };
     for (object, rules, expected) in [
         (&own, AccessRules { user_server: None, ..all.clone() }, Some("OwnIdentityUnavailable")),
@@ -112,6 +156,8 @@ fn an_object_gives_nothing_that_the_platform_does_not_offer() {
         (&never_copied, all.clone(), Some("ReservedAccount")),
         (&of_addon, all.clone(), Some("ReservedAccount")),
         (&of_everyone, all.clone(), Some("ReservedAccount")),
+        (&protected, all.clone(), Some("ProtectedNamespace")),
+        (&ending, all.clone(), Some("Terminating")),
         (
             &roles,
             AccessRules { allowed_cluster_roles: ["edit".to_owned()].into(), ..all.clone() },
@@ -216,21 +262,25 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
     let clusters =
         |names: &[&str]| names.iter().map(|name| ClusterName::from(*name)).collect::<BTreeSet<_>>();
     let decide = |settings: &mut AccessSettings, slice: &str, names: &[&str]| {
-        settings.consumers.set_decision(&placement, (DecisionKind::Ocm, slice), clusters(names))
+        settings.consumers.set_decision(&placement, (DecisionKind::Ocm, slice), Some(clusters(names)))
     };
-    assert_eq!(decide(&mut settings, "gpus-1", &["c1", "other"]), clusters(&["c1", "other"]));
+    assert_eq!(decide(&mut settings, "gpus-1", &["c1", "other"]), Some(clusters(&["c1", "other"])));
     assert_eq!(settings.grant(&granted(), &key()), Grant::Granted);
     assert_eq!(settings.grant(&refused(), &key()), Grant::Refused, "a decision grants nothing");
     // A decision moves to another slice.
-    assert_eq!(decide(&mut settings, "gpus-2", &["c1"]), clusters(&["c1"]));
-    assert_eq!(decide(&mut settings, "gpus-1", &["other"]), clusters(&["c1"]));
+    assert_eq!(decide(&mut settings, "gpus-2", &["c1"]), Some(clusters(&["c1"])));
+    assert_eq!(decide(&mut settings, "gpus-1", &["other"]), Some(clusters(&["c1"])));
     assert_eq!(settings.grant(&granted(), &key()), Grant::Granted);
-    assert_eq!(decide(&mut settings, "gpus-2", &[]), clusters(&["c1"]));
+    assert_eq!(decide(&mut settings, "gpus-2", &[]), Some(clusters(&["c1"])));
     assert_eq!(settings.grant(&granted(), &key()), Grant::Refused);
     // A hub serves one kind or both; a decision of either counts.
     for of_ocm in [Known::Present(()), Known::Absent] {
         assert_eq!(know(&mut settings, of_ocm.clone(), Known::Present(())), Grant::Refused);
-        settings.consumers.set_decision(&placement, (DecisionKind::SigV1alpha2, "gpus-1"), clusters(&["c1"]));
+        settings.consumers.set_decision(
+            &placement,
+            (DecisionKind::SigV1alpha2, "gpus-1"),
+            Some(clusters(&["c1"])),
+        );
         assert_eq!(know(&mut settings, of_ocm.clone(), Known::Present(())), Grant::Granted);
         assert_eq!(know(&mut settings, of_ocm, Known::Unknown), Grant::Unknown);
         assert_eq!(know(&mut settings, Known::Present(()), Known::Absent), Grant::Refused);
@@ -309,10 +359,14 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
 #[test]
 fn a_status_says_that_the_hub_itself_is_left_out() {
     let hub = with(member("hub", "prod"), &json!({ "metadata": { "labels": { "local-cluster": "true" } } }));
+    let mut settings = selecting(&json!({ "placementRef": { "name": "gpus" } }));
+    let placement = ("team".into(), "gpus".to_owned());
+    settings.consumers.set_decision(&placement, (DecisionKind::Ocm, "gpus-1"), Some(["hub".into()].into()));
     for (binds, says) in [("team", true), ("other", false)] {
         let fleet = fleet([hub.clone(), exclusive("prod"), binding(binds, "prod")]);
-        let status = status(&settings(), &fleet, &World::default());
-        assert_eq!(status.clusters.unwrap().granted, 0);
+        let status = status(&settings, &fleet, &World::default());
+        let counts = status.clusters.unwrap();
+        assert_eq!((counts.granted, counts.not_granted), (0, i64::from(!says)));
         let message = &status.conditions[1].message;
         assert_eq!(message.contains("the hub itself"), says, "{message}");
     }
@@ -325,12 +379,20 @@ fn a_status_names_the_placement_that_has_decided_for_no_granted_cluster() {
     for kind in DecisionKind::ALL {
         settings.consumers.set_decisions(&placement, kind, Known::Present(()));
     }
-    for (decided, says) in [
-        (vec![], "for 0 clusters are known, 0 of them"),
-        (vec!["elsewhere"], "for 1 clusters are known, 1 of them"),
+    let slice = (DecisionKind::Ocm, "gpus-1");
+    for (decided, listed, says) in [
+        (None, Known::Present(()), "has no PlacementDecision: does it exist?"),
+        (Some(vec![]), Known::Present(()), "has decided for 0 clusters, 0 of them not granted"),
+        (Some(vec!["elsewhere"]), Known::Present(()), "has decided for 1 clusters, 1 of them not granted"),
+        (Some(vec!["c1"]), Known::Unknown, "decisions cannot be read"),
     ] {
-        let decided = decided.into_iter().map(ClusterName::from).collect();
-        settings.consumers.set_decision(&placement, (DecisionKind::Ocm, "gpus-1"), decided);
+        settings.consumers.set_decisions(&placement, DecisionKind::Ocm, listed);
+        let decided = decided.map(|names| names.into_iter().map(ClusterName::from).collect());
+        assert!(
+            settings.consumers.set_decision(&placement, slice, decided.clone()).is_some()
+                || decided.is_none()
+        );
+        assert_eq!(settings.consumers.set_decision(&placement, slice, decided), None);
         let status = status(&settings, &granted(), &World::default());
         let message = &status.conditions[1].message;
         assert!(message.contains("the Placement gpus") && message.contains(says), "{message}");
@@ -359,7 +421,7 @@ fn a_status_counts_clusters_and_keeps_the_time_of_a_condition() {
         settings.consumers.set_decisions(&placement, kind, Known::Present(()));
     }
     let decided = names.iter().map(String::as_str).chain(["elsewhere"]).map(ClusterName::from).collect();
-    settings.consumers.set_decision(&placement, (DecisionKind::Ocm, "gpus-1"), decided);
+    settings.consumers.set_decision(&placement, (DecisionKind::Ocm, "gpus-1"), Some(decided));
     let status = status(&settings, &fleet, &World::default());
     let counts = status.clusters.clone().unwrap();
     assert_eq!((counts.granted, counts.selected, counts.ready, counts.not_granted), (30, 25, 0, 1));

@@ -5,7 +5,7 @@ use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, Consumers};
 use hub_core::consumer_role::{
-    AskingAccounts as Accounts, CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole, RoleKind,
+    AskingAccount, AskingAccounts as Accounts, CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole, RoleKind,
 };
 use hub_core::credential::account::Scope;
 use hub_core::finding::Reason;
@@ -21,7 +21,8 @@ use crate::support::{binding, broken, exclusive, fleet, member, settings_of_perm
 /// Accounts by cluster, name and annotation.
 fn accounts<const N: usize>(of: [(&str, &str, Option<&str>); N]) -> Accounts {
     let account = |(cluster, account, annotation): (&str, &str, Option<&str>)| {
-        (AccountKey { cluster: cluster.into(), account: account.into() }, Scope::read(annotation))
+        let asking = AskingAccount { scope: Scope::read(annotation), is_maintained: true };
+        (AccountKey { cluster: cluster.into(), account: account.into() }, asking)
     };
     of.into_iter().map(account).collect()
 }
@@ -108,6 +109,17 @@ fn a_role_names_each_granted_copy_of_its_account() {
     assert_eq!(rule.verbs, ["get"]);
     assert_eq!(rule.api_groups.as_deref(), Some(&[String::new()][..]));
     assert_eq!(rule.resources.as_deref(), Some(&["secrets".to_owned()][..]));
+}
+
+#[test]
+fn a_role_does_not_name_copies_of_an_account_with_another_owner() {
+    let fleet = fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")]);
+    let mut accounts = accounts([("c1", "app", Some("team"))]);
+    let before = rules(&fleet, &accounts, &[]);
+    for account in accounts.values_mut() {
+        account.is_maintained = false;
+    }
+    assert_eq!((names(&before), rules(&fleet, &accounts, &before)), (vec!["c1-app"], vec![]));
 }
 
 #[test]

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::{accounts_of, asks, expect, granted, is_open, is_serving_ended};
 use crate::consumers::{
-    ACCOUNTS, ALL_ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, ROLE, VALIDITY, WORKS, declared,
-    permissions_name,
+    ACCESSES, ACCOUNTS, ALL_ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, ROLE, VALIDITY, WORKS,
+    declared, permissions_name,
 };
 use crate::hub::{ASK_LABEL, CLUSTERS, MANAGER, MANAGER_LABEL, SCOPE_ANNOTATION};
 use crate::model::{Server, is_terminating, uid_of};
@@ -77,6 +77,11 @@ pub(super) fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
             if let Err(why) = check_access(server, monitor, cluster, account, &consumers) {
                 wrong.push(format!("access of {account} to {cluster}: {why}"));
             }
+        }
+    }
+    for object in server.objects_of(ACCESSES).filter(|_| monitor.disputed.is_empty()) {
+        if let Err(why) = check_status(server, monitor, object, &declared) {
+            wrong.push(format!("status of the ClusterAccess {}: {why}", object["metadata"]["name"]));
         }
     }
     if let Err(why) = check_kueue(server, monitor, &declared) {
@@ -307,6 +312,41 @@ fn bound(
 
 /// The Role lists the copies of the consumer's account. If the namespace is granted a copy of the same name of another
 /// account, it is not listed.
+/// A status counts the clusters that are granted and selected, and each of them that is ready has an account with a token.
+fn check_status(
+    server: &Server,
+    monitor: &Monitor,
+    object: &Value,
+    declared: &[Consumer],
+) -> Result<(), String> {
+    let (metadata, status) = (&object["metadata"], &object["status"]);
+    let is_it = |it: &&Consumer| metadata["namespace"] == it.namespace && metadata["name"] == it.account;
+    if is_terminating(object) || !is_open(server, metadata["namespace"].as_str().unwrap_or_default()) {
+        return Ok(());
+    }
+    expect(&status["observedGeneration"], &metadata["generation"], "observedGeneration")?;
+    let Some(consumer) = declared.iter().find(is_it) else {
+        return expect(&status["clusters"], &Value::Null, "clusters of an object that gives nothing");
+    };
+    let grants = CLUSTERS.map(|cluster| (cluster, consumer.granted(server, cluster)));
+    if grants.iter().any(|(_, granted)| granted.is_none()) {
+        return Ok(());
+    }
+    let selected: Vec<_> = grants.into_iter().filter(|(_, granted)| *granted == Some(true)).collect();
+    expect(&status["clusters"]["selected"], &json!(selected.len()), "selected clusters")?;
+    let lacking = status["notReady"].as_array().into_iter().flatten();
+    let lacking: BTreeSet<_> = lacking.filter_map(|it| it["cluster"].as_str()).collect();
+    for (cluster, _) in selected.into_iter().filter(|(cluster, _)| !lacking.contains(cluster)) {
+        let account = owned(server, monitor, ACCOUNTS, cluster, consumer.account);
+        let is_ready =
+            matches!(account, Owned::Ours(it) if it["status"]["tokenSecretRef"]["name"].is_string());
+        if !is_ready {
+            return Err(format!("{cluster} is ready without a token: {status}"));
+        }
+    }
+    Ok(())
+}
+
 fn check_role(server: &Server, consumer: &Consumer) -> Result<(), String> {
     let namespace = consumer.namespace;
     if !is_open(server, namespace) {
@@ -315,9 +355,15 @@ fn check_role(server: &Server, consumer: &Consumer) -> Result<(), String> {
     let nothing = std::sync::Arc::new(Value::Null);
     let name = format!("{ROLE}{}", consumer.account);
     let role = server.object("roles", namespace, &name).unwrap_or(&nothing);
-    let gets = |cluster: &str, account: &str| {
-        let account = server.object(ACCOUNTS, cluster, account);
-        if account.is_some_and(|account| asks(account, namespace)) {
+    let gets = |cluster: &str, name: &str| {
+        let account = server.object(ACCOUNTS, cluster, name);
+        // An account of another owner is not that of the consumer.
+        let counts = |account: &Value| {
+            let mut labels = MARKS.iter().take(2);
+            name != consumer.account
+                || labels.all(|(key, value)| account["metadata"]["labels"][*key] == *value)
+        };
+        if account.is_some_and(|account| asks(account, namespace) && counts(account)) {
             granted(server, namespace, cluster)
         } else {
             Some(false)

@@ -129,25 +129,36 @@ fn a_cluster_that_the_tunnel_cannot_lead_to_by_its_name_is_no_cluster_for_own_id
 fn what_is_explained_of_a_cluster_begins_with_the_object_that_asks_for_the_access() {
     let condition = |kind: &str, status: &str, reason: &str| json!({ "type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": "2026-05-01T12:00:00Z" });
     let missing = json!([{ "cluster": "c1", "reason": "TokenMissing", "message": "no token" }]);
-    for (status, expected) in [
+    let in_order = json!({ "conditions": [condition("Accepted", "True", "Accepted"), condition("Ready", "True", "Ready")] });
+    let by_labels = json!({ "selector": { "matchLabels": { "env": "prod" } } });
+    let by_placement = |name: &str| json!({ "placementRef": { "name": name } });
+    for (clusters, status, expected) in [
+        (by_labels, in_order.clone(), ("AccessNotSelected", Status::Info)),
+        (by_placement("elsewhere"), in_order.clone(), ("AccessNotSelected", Status::Info)),
+        (by_placement("here"), in_order.clone(), ("AccessReady", Status::Ok)),
+        (by_placement("unread"), in_order.clone(), ("AccessReady", Status::Ok)),
+        (json!({}), in_order, ("AccessReady", Status::Ok)),
         (
-            json!({ "conditions": [condition("Accepted", "True", "Accepted"), condition("Ready", "True", "Ready")] }),
-            ("AccessReady", Status::Ok),
-        ),
-        (
+            json!({}),
             json!({ "conditions": [condition("Accepted", "True", "Accepted")], "notReady": missing }),
             ("AccessNotReady", Status::Problem),
         ),
         (
+            json!({}),
             json!({ "conditions": [condition("Accepted", "False", "Conflict")] }),
             ("AccessNotAccepted", Status::Problem),
         ),
     ] {
         let mut hub = Scene::in_order().observed();
+        for (placement, cluster) in [("here", "c1"), ("elsewhere", "c2")] {
+            hub.decisions.insert(("team".into(), placement.to_owned()), [cluster.into()].into());
+        }
         for namespace in ["team", "elsewhere"] {
             let namespace = namespace.into();
             let name = hub_core::consumer_access::AccessName { namespace, name: "app".to_owned() };
-            hub.accesses.insert(name, serde_json::from_value(status.clone()).unwrap());
+            let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "clusters": clusters });
+            let object = json!({ "metadata": {}, "spec": spec, "status": status });
+            hub.accesses.insert(name, serde_json::from_value(object).unwrap());
         }
         let findings = explain(&hub, &one("team", "c1")).findings;
         let steps: Vec<_> = findings.iter().filter(|finding| finding.step == Step::ClusterAccess).collect();

@@ -36,9 +36,9 @@ pub fn access(fields: &Value) -> (AccessName, ClusterAccess) {
         "generation": 3,
         "creationTimestamp": format!("2026-05-01T12:{:02}:00Z", fields["created"].as_u64().unwrap_or_default()),
     });
-    let place = json!({ "namespace": null, "name": null, "created": null, "status": null });
+    let place = json!({ "namespace": null, "name": null, "created": null, "status": null, "metadata": null });
     let object = json!({
-        "metadata": metadata, "spec": with(with(defaults, fields), &place), "status": fields["status"],
+        "metadata": with(metadata, fields.get("metadata").unwrap_or(&json!({}))), "spec": with(with(defaults, fields), &place), "status": fields["status"],
     });
     let name = AccessName { namespace: namespace.as_str().into(), name };
     (name, serde_json::from_value(object).unwrap())
@@ -49,6 +49,7 @@ pub fn consumers_of(objects: &Value) -> Consumers {
     let rules = AccessRules {
         user_server: Some("user-server".into()),
         allowed_cluster_roles: ["view", "edit", "admin"].map(str::to_owned).into(),
+        protected: ProtectedNamespaces::default(),
     };
     let mut consumers = Consumers::new(rules);
     consumers.set_read(true);
