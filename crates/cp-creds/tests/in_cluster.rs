@@ -10,6 +10,7 @@ use std::path::Path;
 use cp_creds::cli::{Arguments, DEFAULT_TIMEOUT, Source};
 use cp_creds::environment::Environment;
 use cp_creds::{Error, credential, in_one_line};
+use proxy_environment::ProxyVariables;
 use serde_json::{Value, json};
 use support::{Hub, OWN_TOKEN, exec_info, found};
 use tempfile::TempDir;
@@ -35,7 +36,7 @@ fn environment(hub: &Hub, root: &Path) -> Environment {
         service_port: Some(hub.port.to_string()),
         kubeconfig: None,
         home: None,
-        has_proxy: false,
+        proxies: ProxyVariables::default(),
         root: root.to_path_buf(),
     }
 }
