@@ -28,7 +28,7 @@ pub enum Error {
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
     /// The environment does not name a proxy that can be used.
-    #[error("HTTPS_PROXY is not a valid proxy: {0}")]
+    #[error("HTTPS_PROXY cannot be used: {0}; NO_PROXY excepts hosts from it")]
     Proxy(#[from] InvalidProxy),
     /// The hub did not return the Secret. Consumers' documentation quotes the beginning of this message.
     #[error("failed to get synced credential secret {secret} from {server}")]

@@ -21,9 +21,9 @@ pub enum FetchError {
     /// TLS cannot be set up on this side.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The host name cannot be resolved.
-    #[error("cannot resolve the host")]
-    Resolve(#[source] io::Error),
+    /// The name of the hub or, with a proxy, that of the proxy cannot be resolved.
+    #[error("cannot resolve {0}")]
+    Resolve(String, #[source] io::Error),
     #[error("the host has no address")]
     NoAddress,
     /// The last address of the host does not accept connections.
@@ -62,9 +62,9 @@ pub fn get(
 ) -> Result<Vec<u8>, FetchError> {
     let mut tls = tls::connection(server)?;
     let (host, port) = (&*server.url.host, server.url.port);
-    let first = server.proxy.as_ref().map_or((host, port), |proxy| (&*proxy.host, proxy.port));
+    let to = server.proxy.as_ref().map_or((host, port), |proxy| (&*proxy.host, proxy.port));
     progress.enter("resolving the API server's name, or that of the proxy");
-    let addresses = first.to_socket_addrs().map_err(FetchError::Resolve)?;
+    let addresses = to.to_socket_addrs().map_err(|error| FetchError::Resolve(to.0.to_owned(), error))?;
     progress.enter("connecting to the API server, or to the proxy");
     let mut tcp = connect(&addresses.collect::<Vec<_>>(), deadline)?;
     if let Some(proxy) = &server.proxy {

@@ -29,7 +29,7 @@ enum Kind {
 /// Why a URL is not that of a proxy. Errors do not repeat it, since it may contain a password.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidProxy {
-    #[error("it must begin with http:// or socks5://: cp-creds supports no other proxy")]
+    #[error("it must begin with http:// or socks5://, the only kinds that cp-creds supports")]
     Scheme,
     #[error(transparent)]
     Address(#[from] InvalidServerUrl),

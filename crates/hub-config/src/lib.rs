@@ -33,8 +33,9 @@ pub enum ConfigError {
     /// A file cannot be read, is not a kubeconfig, or lacks what is asked for.
     #[error("{}", first_line(.0))]
     Kubeconfig(#[from] KubeconfigError),
-    #[error("{} is not a valid kubeconfig: a field has another type, {expected}", .file.display())]
-    Type { file: PathBuf, expected: String },
+    /// A value is not of its type.
+    #[error("{} is not a valid kubeconfig: {why}", .file.display())]
+    Type { file: PathBuf, why: String },
     #[error("none of these files exists: {0}")]
     NoFile(String),
     /// Fields contradict each other, or one is not valid.
@@ -86,8 +87,8 @@ fn read_file(file: &Path) -> Result<Kubeconfig, ConfigError> {
     for document in documents {
         serde_json::from_value::<Kubeconfig>(document).map_err(|error| {
             // What is before that may quote a credential.
-            let expected = error.to_string().rsplit(", ").next().unwrap_or_default().to_owned();
-            ConfigError::Type { file: file.to_owned(), expected }
+            let why = error.to_string().rsplit(", ").next().unwrap_or_default().to_owned();
+            ConfigError::Type { file: file.to_owned(), why }
         })?;
     }
     Ok(config)

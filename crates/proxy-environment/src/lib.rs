@@ -9,8 +9,8 @@ use ipnet::IpNet;
 /// The variables.
 #[derive(Clone, Debug, Default)]
 pub struct ProxyVariables {
-    https_proxy: Option<String>,
-    no_proxy: String,
+    pub https_proxy: Option<String>,
+    pub no_proxy: String,
 }
 
 impl ProxyVariables {
