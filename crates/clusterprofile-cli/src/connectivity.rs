@@ -106,8 +106,7 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Co
         let hub_kubeconfig = hub.kubeconfig_for_plugin(args.reach.hub_kubeconfig.as_ref())?;
         let mut way = Way::default();
         // The last hop shows whether it failed.
-        let namespaces = namespaces(hub, &args.target.namespace).await;
-        let _ = walk(hub_kubeconfig.as_deref(), args, &stanza, &namespaces, &mut way).await;
+        let _ = walk(hub, hub_kubeconfig.as_deref(), args, &stanza, &mut way).await;
         way.0
     };
     if args.in_pod.is_some() {
@@ -128,10 +127,10 @@ async fn namespaces(hub: &Hub, namespace: &str) -> BTreeSet<String> {
 }
 
 async fn walk(
+    hub: &Hub,
     hub_kubeconfig: Option<&Path>,
     args: &TestArgs,
     stanza: &Cluster,
-    namespaces: &BTreeSet<String>,
     way: &mut Way,
 ) -> Result<(), Ends> {
     let (uri, host, port) = way.go("endpoint", async { endpoint(stanza) }).await?;
@@ -174,7 +173,10 @@ async fn walk(
     })
     .await?;
     way.go("response", async { answer.version() }).await?;
-    way.go("permissions", requests.permissions(namespaces)).await
+    way.go("permissions", async {
+        requests.permissions(&namespaces(hub, &args.target.namespace).await).await
+    })
+    .await
 }
 
 /// A response of the server. The server knows the token, and may repeat it or parts of it between other characters: such a

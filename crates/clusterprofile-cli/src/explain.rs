@@ -118,9 +118,7 @@ fn every_step(explanation: &Explanation, is_wide: bool, out: &mut impl Write) ->
         let code = if is_wide { format!("{:24}", finding.code.as_str()) } else { String::new() };
         writeln!(out, "  {} {step:24} {code}{}", shown(finding.mark), finding.message)?;
         writeln!(out, "      {}", fact(finding))?;
-        if finding.mark > Status::Ok {
-            fix(finding, out)?;
-        }
+        fix(finding, out)?;
     }
     Ok(())
 }

@@ -4,13 +4,14 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use proxy_environment::ProxyVariables;
+
 use crate::exec_info;
 
 /// Where Kubernetes mounts a pod's ServiceAccount.
 const SERVICE_ACCOUNT_DIRECTORY: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Everything that is read from outside, except the command line and the files that it or a kubeconfig names. Proxy
-/// variables are not followed: the hub is reached directly.
+/// Everything that is read from outside, except the command line and the files that it or a kubeconfig names.
 ///
 /// White space around a value, such as the line break of a YAML block, is ignored; an empty variable is not set.
 #[derive(Clone, Debug)]
@@ -25,8 +26,8 @@ pub struct Environment {
     pub service_port: Option<String>,
     /// `KUBECONFIG`: kubeconfig files, separated by colons.
     pub kubeconfig: Option<OsString>,
-    /// Whether `HTTPS_PROXY` is set, which is not used.
-    pub has_proxy: bool,
+    /// `HTTPS_PROXY` and `NO_PROXY`: the proxy to the hub, in a pod too, as in client-go.
+    pub proxies: ProxyVariables,
     /// `HOME`: where `.kube/config` may be.
     pub home: Option<PathBuf>,
     /// The root of the in-cluster files; `/` outside tests.
@@ -43,7 +44,7 @@ impl Environment {
             service_host: text("KUBERNETES_SERVICE_HOST"),
             service_port: text("KUBERNETES_SERVICE_PORT"),
             kubeconfig: variable("KUBECONFIG"),
-            has_proxy: ["HTTPS_PROXY", "https_proxy"].into_iter().any(|name| variable(name).is_some()),
+            proxies: ProxyVariables::of_process(),
             home: variable("HOME").map(PathBuf::from),
             root: PathBuf::from("/"),
         }

@@ -9,6 +9,7 @@ use crate::in_cluster::InClusterError;
 use crate::kubeconfig::KubeconfigError;
 use crate::names::InvalidName;
 use crate::own_token::OwnTokenError;
+use crate::proxy::InvalidProxy;
 use crate::synced_secret::SecretError;
 
 /// Why there is no credential.
@@ -26,18 +27,16 @@ pub enum Error {
     /// The kubeconfig cannot be used.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
+    /// The environment does not name a proxy that can be used.
+    #[error("HTTPS_PROXY cannot be used: {0}; NO_PROXY excepts hosts from it")]
+    Proxy(#[from] InvalidProxy),
     /// The hub did not return the Secret. Consumers' documentation quotes the beginning of this message.
-    #[error(
-        "failed to get synced credential secret {secret} from {server}{}",
-        if *.is_beside_proxy { " (directly: cp-creds does not use HTTPS_PROXY)" } else { "" }
-    )]
+    #[error("failed to get synced credential secret {secret} from {server}")]
     Fetch {
         /// Namespace and name.
         secret: String,
-        /// The URL of the hub.
+        /// The URL of the hub, and that of the proxy to it.
         server: String,
-        /// Whether the environment names a proxy, and the hub could not be reached without.
-        is_beside_proxy: bool,
         source: FetchError,
     },
     /// The Secret is refused.

@@ -12,6 +12,7 @@ use rustls::{AlertDescription, CertificateError, StreamOwned};
 use crate::api_server::ApiServer;
 use crate::deadline::Progress;
 use crate::http::{self, HttpError};
+use crate::proxy::ProxyError;
 use crate::tls::{self, TlsError};
 
 /// Why the hub did not return the Secret.
@@ -20,14 +21,16 @@ pub enum FetchError {
     /// TLS cannot be set up on this side.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The host name cannot be resolved.
-    #[error("cannot resolve the host")]
-    Resolve(#[source] io::Error),
+    /// The name of the hub or, with a proxy, that of the proxy cannot be resolved.
+    #[error("cannot resolve {0}")]
+    Resolve(String, #[source] io::Error),
     #[error("the host has no address")]
     NoAddress,
     /// The last address of the host does not accept connections.
     #[error("cannot connect to {address}")]
     Connect { address: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
     #[error("TLS handshake failed")]
     Handshake(#[source] io::Error),
     /// The server's certificate is that of a certificate authority. client-go accepts one that is itself trusted;
@@ -50,14 +53,6 @@ pub enum FetchError {
     Http(#[from] HttpError),
 }
 
-impl FetchError {
-    /// Whether no connection was made.
-    #[must_use]
-    pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Resolve(_) | Self::NoAddress | Self::Connect { .. })
-    }
-}
-
 /// Gets the resource at `path` of the hub.
 pub fn get(
     server: &ApiServer,
@@ -66,11 +61,16 @@ pub fn get(
     progress: &Progress,
 ) -> Result<Vec<u8>, FetchError> {
     let mut tls = tls::connection(server)?;
-    progress.enter("resolving the API server's name");
-    let addresses =
-        (server.url.host.as_str(), server.url.port).to_socket_addrs().map_err(FetchError::Resolve)?;
-    progress.enter("connecting to the API server");
+    let (host, port) = (&*server.url.host, server.url.port);
+    let to = server.proxy.as_ref().map_or((host, port), |proxy| (&*proxy.host, proxy.port));
+    progress.enter("resolving the API server's name, or that of the proxy");
+    let addresses = to.to_socket_addrs().map_err(|error| FetchError::Resolve(to.0.to_owned(), error))?;
+    progress.enter("connecting to the API server, or to the proxy");
     let mut tcp = connect(&addresses.collect::<Vec<_>>(), deadline)?;
+    if let Some(proxy) = &server.proxy {
+        progress.enter("waiting for the proxy's response");
+        proxy.connect(&mut tcp, host, port)?;
+    }
     progress.enter("in the TLS handshake with the API server");
     while tls.is_handshaking() {
         tls.complete_io(&mut tcp).map_err(handshake_failed)?;

@@ -87,6 +87,11 @@ pub fn read_answer(stream: impl Read) -> Result<Vec<u8>, HttpError> {
     }
 }
 
+/// The status of a response whose head ends it. Reads byte by byte, since what follows is another protocol.
+pub fn read_status(stream: impl Read) -> Result<u16, HttpError> {
+    Ok(read_head(&mut BufReader::with_capacity(1, stream))?.status)
+}
+
 struct Head {
     status: u16,
     framing: Framing,

@@ -36,6 +36,7 @@ pub fn api_server(environment: &Environment) -> Result<Option<ApiServer>, InClus
     let roots = fs::read(&path).map_err(|source| InClusterError::Unreadable { path, source })?;
     Ok(Some(ApiServer {
         url: ServerUrl::in_cluster(host, port).map_err(InClusterError::Server)?,
+        proxy: None,
         trust: Trust::Roots(roots),
         tls_server_name: None,
         token: Some(token),

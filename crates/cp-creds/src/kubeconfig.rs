@@ -12,10 +12,11 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 pub use context::ContextError;
-use file::File;
+use file::{File, filled};
 
 use crate::api_server::ApiServer;
 use crate::environment::Environment;
+use crate::names::excerpt;
 
 /// Why kubeconfig files cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,9 @@ pub enum KubeconfigError {
     /// credential.
     #[error("{path} is not a valid kubeconfig: line {line}, column {column}")]
     Malformed { path: PathBuf, line: u64, column: u64 },
+    /// A file contains an object of another kind.
+    #[error("{path} is not a kubeconfig: it is {kind} {version}, expected Config v1")]
+    NotAConfig { path: PathBuf, kind: String, version: String },
     /// The current context does not lead to the hub.
     #[error("cannot use the kubeconfig's current context")]
     Context(#[from] ContextError),
@@ -63,12 +67,19 @@ fn paths(environment: &Environment) -> Vec<PathBuf> {
 }
 
 fn parse(text: &[u8], path: &Path) -> Result<File, KubeconfigError> {
-    serde_saphyr::from_slice(text).map_err(|error| {
+    let file: File = serde_saphyr::from_slice(text).map_err(|error| {
         let place = error.location();
         KubeconfigError::Malformed {
             path: path.to_path_buf(),
             line: place.map_or(0, |place| place.line()),
             column: place.map_or(0, |place| place.column()),
         }
-    })
+    })?;
+    let kind = filled(&file.kind).unwrap_or("Config");
+    let version = filled(&file.api_version).unwrap_or("v1");
+    if (kind, version) == ("Config", "v1") {
+        return Ok(file);
+    }
+    let path = path.to_path_buf();
+    Err(KubeconfigError::NotAConfig { path, kind: excerpt(kind), version: excerpt(version) })
 }

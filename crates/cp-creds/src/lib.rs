@@ -6,7 +6,7 @@
 //! 1. [`exec_info`] reads the cluster and the version of the response from the request;
 //! 2. [`names`] validates everything that becomes part of a path;
 //! 3. [`in_cluster`], else [`kubeconfig`], finds the hub as an [`api_server`];
-//! 4. [`fetch`] gets the Secret, over [`tls`] and [`http`], under the [`deadline`];
+//! 4. [`fetch`] gets the Secret, over [`tls`] and [`http`], perhaps through a [`proxy`], under the [`deadline`];
 //! 5. [`synced_secret`] validates the Secret and extracts the [`token`];
 //! 6. [`answer`] renders it.
 //!
@@ -14,7 +14,7 @@
 //!
 //! # Guarantees
 //!
-//! - **One request**, no discovery, no redirect, no proxy, no retry: callers retry by themselves.
+//! - **One request**, no discovery, no redirect, no retry: callers retry by themselves.
 //! - **It ends in time**, and reports the step that took too long.
 //! - **No secret byte in an error**: messages of parsers, which may quote their input, are omitted, and types that
 //!   contain a secret have a `Debug` that prints nothing of it, or none.
@@ -34,6 +34,7 @@ pub mod install;
 pub mod kubeconfig;
 pub mod names;
 pub mod own_token;
+pub mod proxy;
 pub mod server_url;
 pub mod synced_secret;
 pub mod tls;
@@ -52,6 +53,7 @@ use crate::environment::Environment;
 pub use crate::error::{Error, in_one_line};
 use crate::exec_info::{ExecInfo, ExecInfoError};
 use crate::names::{AccountName, ClusterName, Namespace, SecretKey};
+use crate::proxy::Proxy;
 
 /// The namespace if nothing else specifies one.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -80,13 +82,7 @@ fn obtain(
             let (server, namespace) = hub(namespace.as_ref(), environment)?;
             let key = SecretKey::new(Namespace::parse(&namespace)?, cluster, account)?;
             let json = fetch::get(&server, &key.path(), deadline, progress).map_err(|source| {
-                let is_beside_proxy = environment.has_proxy && source.is_unreachable();
-                Error::Fetch {
-                    secret: key.to_string(),
-                    server: server.url.to_string(),
-                    is_beside_proxy,
-                    source,
-                }
+                Error::Fetch { secret: key.to_string(), server: server.to_string(), source }
             })?;
             synced_secret::read(&json, &key, Timestamp::now())
                 .map_err(|why| Error::Refused { secret: key.to_string(), why })?
@@ -135,9 +131,14 @@ fn hub(namespace: Option<&String>, environment: &Environment) -> Result<(ApiServ
     if namespace.is_none() {
         namespace = in_cluster::namespace(environment)?;
     }
-    let (server, of_context) = match in_cluster::api_server(environment)? {
+    let (mut server, of_context) = match in_cluster::api_server(environment)? {
         Some(server) => (server, None),
         None => kubeconfig::hub(environment)?,
     };
+    if server.proxy.is_none()
+        && let Some(proxy) = environment.proxies.proxy_for(&server.url.host, server.url.port)
+    {
+        server.proxy = Some(Proxy::of_variable(proxy)?);
+    }
     Ok((server, namespace.or(of_context).unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())))
 }

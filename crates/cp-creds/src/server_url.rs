@@ -50,10 +50,10 @@ impl ServerUrl {
         if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(InvalidServerUrl::Path);
         }
-        let (host, port) = split_port(authority)?;
+        let (host, port) = host_and_port(authority, HTTPS_PORT)?;
         let path = path.trim_matches('/');
         let base_path = if path.is_empty() { String::new() } else { format!("/{path}") };
-        Ok(Self { host: checked_host(host)?, port, base_path })
+        Ok(Self { host, port, base_path })
     }
 
     /// The API server in a pod's environment variables, which contain an IPv6 address without brackets.
@@ -114,23 +114,26 @@ fn unescaped(segment: &str) -> String {
     plain
 }
 
-/// An empty port is that of the scheme (RFC 3986, section 6.2.3).
-fn split_port(authority: &str) -> Result<(&str, u16), InvalidServerUrl> {
-    let parsed_port = |text: &str| if text.is_empty() { Ok(HTTPS_PORT) } else { parsed_port(text) };
+/// Host and port of a URL. No port and an empty one are that of the scheme (RFC 3986, section 6.2.3).
+pub(crate) fn host_and_port(authority: &str, of_scheme: u16) -> Result<(String, u16), InvalidServerUrl> {
+    let parsed_port = |text: &str| if text.is_empty() { Ok(of_scheme) } else { parsed_port(text) };
     if let Some(rest) = authority.strip_prefix('[') {
         let (host, after) = rest.split_once(']').ok_or(InvalidServerUrl::Host)?;
         if host.parse::<Ipv6Addr>().is_err() {
             return Err(InvalidServerUrl::Host);
         }
         return match after.strip_prefix(':') {
-            Some(port) => Ok((host, parsed_port(port)?)),
-            None if after.is_empty() => Ok((host, HTTPS_PORT)),
+            Some(port) => Ok((host.to_owned(), parsed_port(port)?)),
+            None if after.is_empty() => Ok((host.to_owned(), of_scheme)),
             None => Err(InvalidServerUrl::Host),
         };
     }
     match authority.split_once(':') {
-        Some((host, port)) => Ok((host, parsed_port(port)?)),
-        None => Ok((authority, HTTPS_PORT)),
+        Some((host, port)) => {
+            let port = parsed_port(port)?;
+            Ok((checked_host(host)?, port))
+        }
+        None => Ok((checked_host(authority)?, of_scheme)),
     }
 }
 

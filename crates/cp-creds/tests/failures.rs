@@ -168,6 +168,35 @@ fn a_server_without_a_common_signature_algorithm_names_the_limit() {
 }
 
 #[test]
+fn a_proxy_that_does_not_connect_is_named_with_the_reason() {
+    for (scheme, response, words) in [
+        ("http", &b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"[..], "HTTP 407"),
+        ("http", b"SSH-2.0-OpenSSH_9.9\r\n", "not valid HTTP"),
+        ("socks5", b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a SOCKS 5 proxy"),
+        ("socks5", &[5, 0xff], "another authentication"),
+        ("socks5", &[5, 2, 1, 1], "another authentication"),
+        ("socks5", &[5, 0, 5, 5, 0, 1, 0, 0, 0, 0, 0, 0], "SOCKS reply 5"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = listener.local_addr().unwrap();
+        let mut kubeconfig = Hub::answering(found()).kubeconfig();
+        kubeconfig["clusters"][0]["cluster"]["proxy-url"] =
+            json!(format!("{scheme}://jane:{OWN_TOKEN}@{proxy}"));
+        let serve = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(response).unwrap();
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        });
+        let line = Plugin::with(&kubeconfig).fails();
+        assert!(
+            line.contains(&format!("through the proxy {scheme}://{proxy}: ")) && line.contains(words),
+            "{line}"
+        );
+        serve.join().unwrap();
+    }
+}
+
+#[test]
 fn a_file_that_blocks_times_out() {
     let hub = Hub::answering(found());
     let mut kubeconfig = hub.kubeconfig();
@@ -277,7 +306,7 @@ fn a_kubeconfig_that_cannot_be_followed_makes_no_request() {
         (user(key_in_place_of_pem), "not a certificate in PEM"),
         (cluster("server", json!("http://127.0.0.1:1")), "must begin with https://"),
         (cluster("server", json!(format!("https://u:{OWN_TOKEN}@h"))), "without user"),
-        (cluster("proxy-url", json!("http://proxy")), "has proxy-url"),
+        (cluster("proxy-url", json!("https://proxy")), "must begin with http:// or socks5://"),
         (cluster("insecure-skip-tls-verify", json!(true)), "has both"),
         (cluster("certificate-authority-data", json!("eA==")), "contains no certificate"),
         (cluster("certificate-authority-data", json!("")), "no certificate-authority"),

@@ -11,9 +11,11 @@ mod run;
 mod serve;
 mod user_server;
 
+use std::env;
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{self, ExitCode};
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
@@ -36,6 +38,7 @@ type Failure = Box<dyn std::error::Error>;
 /// one lock. A long list is decoded in portions, so that probes get a response and the Lease is renewed in between.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
+    trim_variables();
     match Cli::parse().command {
         Command::Run(args) => {
             init_log(&args.host);
@@ -62,6 +65,23 @@ async fn main() -> ExitCode {
         Command::Crds(args) => printed(crds::crds(&args).await),
         Command::Cleanup(args) => printed(cleanup::cleanup(&args).await),
         Command::Version => print(format!("hub-addons {VERSION}\n").as_bytes()),
+    }
+}
+
+/// A variable that is a block of YAML ends in a line break. clap reads the variables of its flags as they are, so the
+/// program starts again with these trimmed.
+fn trim_variables() {
+    let variables = env::vars_os().filter_map(|(name, value)| {
+        let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+        let trimmed = value.trim();
+        (name.starts_with("HUB_ADDONS_") && trimmed != value).then(|| (name, trimmed.to_owned()))
+    });
+    let variables: Vec<_> = variables.collect();
+    if !variables.is_empty()
+        && let Ok(program) = env::current_exe()
+    {
+        // It returns only if that fails: then clap reports the value.
+        let _ = process::Command::new(program).args(env::args_os().skip(1)).envs(variables).exec();
     }
 }
 

@@ -1,23 +1,27 @@
 //! Where the hub is and how it is reached, as kubectl reads it from kubeconfig files and the environment.
 //!
 //! kube reads them as well. This crate adds what it does differently from client-go: files of `KUBECONFIG` that do not
-//! exist, an empty current context, users with empty or contradictory fields, token files, credentials for an `http`
-//! server, and proxies ([`connector`]).
+//! exist, an empty current context, values of another type, fields that contradict each other, token files, credentials
+//! in the server's URL or for an `http` server, and proxies ([`connector`]).
 
 mod proxy;
 
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
+use std::mem;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::AUTHORIZATION;
-use http::{HeaderValue, Request};
+use http::uri::Scheme;
+use http::{HeaderValue, Request, Uri};
 use jiff::Timestamp;
 use kube::Config;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use percent_encoding::percent_decode_str;
+use proxy_environment::ProxyVariables;
 use secrecy::ExposeSecret as _;
 use tower::util::MapRequestLayer;
 
@@ -29,10 +33,14 @@ pub enum ConfigError {
     /// A file cannot be read, is not a kubeconfig, or lacks what is asked for.
     #[error("{}", first_line(.0))]
     Kubeconfig(#[from] KubeconfigError),
+    /// A value is not of its type.
+    #[error("{} is not a valid kubeconfig: {why}", .file.display())]
+    Type { file: PathBuf, why: String },
     #[error("none of these files exists: {0}")]
     NoFile(String),
-    #[error("specifying a certificate-authority with insecure-skip-tls-verify is not allowed")]
-    RootsAndInsecure,
+    /// Fields contradict each other, or one is not valid.
+    #[error("the cluster {cluster} {what}")]
+    Cluster { cluster: String, what: &'static str },
     #[error("the user {0} does not exist")]
     NoUser(String),
     /// Two fields contradict each other, or one lacks another.
@@ -52,12 +60,12 @@ pub enum ConfigError {
 /// Reads a file, else those of `KUBECONFIG`, else `~/.kube/config`.
 pub fn read(file: Option<&Path>) -> Result<Kubeconfig, ConfigError> {
     if let Some(file) = file {
-        return Ok(Kubeconfig::read_from(file)?);
+        return read_file(file);
     }
     let files = default_files();
     let mut merged = None;
     for file in files.iter().filter(|file| file.exists()) {
-        let mut next = Kubeconfig::read_from(file)?;
+        let mut next = read_file(file)?;
         next.current_context = next.current_context.filter(|context| !context.is_empty());
         merged = Some(match merged {
             None => next,
@@ -68,6 +76,22 @@ pub fn read(file: Option<&Path>) -> Result<Kubeconfig, ConfigError> {
         let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
         ConfigError::NoFile(files.join(", "))
     })
+}
+
+/// kube reads `"true"` as `true`, and 7 as `"7"`; JSON keeps the types apart.
+fn read_file(file: &Path) -> Result<Kubeconfig, ConfigError> {
+    let config = Kubeconfig::read_from(file)?;
+    // A pipe can be read only once.
+    let text = if file.is_file() { fs::read_to_string(file).unwrap_or_default() } else { String::new() };
+    let documents = serde_saphyr::from_multiple::<serde_json::Value>(&text).unwrap_or_default();
+    for document in documents {
+        serde_json::from_value::<Kubeconfig>(document).map_err(|error| {
+            // What is before that may quote a credential.
+            let why = error.to_string().rsplit(", ").next().unwrap_or_default().to_owned();
+            ConfigError::Type { file: file.to_owned(), why }
+        })?;
+    }
+    Ok(config)
 }
 
 /// The files that kubectl reads if none is named.
@@ -83,8 +107,8 @@ pub fn default_files() -> Vec<PathBuf> {
 
 /// The configuration of a client, whose connections are made by a [`connector`].
 pub async fn config(mut file: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, ConfigError> {
-    let (kind, version) =
-        (file.kind.as_deref().unwrap_or("Config"), file.api_version.as_deref().unwrap_or("v1"));
+    let kind = given(&file.kind).unwrap_or("Config");
+    let version = given(&file.api_version).unwrap_or("v1");
     if (kind, version) != ("Config", "v1") {
         return Err(ConfigError::NotAConfig { kind: kind.to_owned(), version: version.to_owned() });
     }
@@ -97,17 +121,15 @@ pub async fn config(mut file: Kubeconfig, options: &KubeConfigOptions) -> Result
         let entry = entry.ok_or_else(|| ConfigError::NoUser(user.clone()))?;
         if let Some(info) = &mut entry.auth_info {
             drop_empty(info);
-            check(info).map_err(|what| ConfigError::User { user, what })?;
+            check_user(info).map_err(|what| ConfigError::User { user, what })?;
         }
     }
-    let cluster = options.cluster.clone().unwrap_or(context.cluster);
-    let cluster = file.clusters.iter().find(|entry| entry.name == cluster);
-    let proxy = cluster.and_then(|entry| entry.cluster.as_ref()?.proxy_url.clone());
+    let name = options.cluster.clone().unwrap_or(context.cluster);
+    let cluster = file.clusters.iter().find(|entry| entry.name == name);
+    let cluster = cluster.and_then(|entry| entry.cluster.clone()).unwrap_or_default();
+    check_cluster(&cluster).map_err(|what| ConfigError::Cluster { cluster: name, what })?;
 
     let mut config = Config::from_custom_kubeconfig(file, options).await?;
-    if config.accept_invalid_certs && config.root_cert.is_some() {
-        return Err(ConfigError::RootsAndInsecure);
-    }
     if let Some(expired) = expired_id_token(&config.auth_info) {
         return Err(ConfigError::ExpiredIdToken(expired));
     }
@@ -119,13 +141,41 @@ pub async fn config(mut file: Kubeconfig, options: &KubeConfigOptions) -> Result
         // No credential is sent in clear text.
         config.auth_info = AuthInfo::default();
     }
+    authenticate_by_url(&mut config)?;
     if let Some(token) = config.auth_info.token_file.as_deref().and_then(token_in) {
         // For kube, which would send a line break at the end of the file; see `token_of_file`.
         config.auth_info.token = Some(token.into());
     }
-    let proxy = proxy.filter(|url| !url.is_empty()).or_else(|| proxy::of_environment(&config.cluster_url));
+    let proxy = given(&cluster.proxy_url).map(str::to_owned);
+    let proxy = proxy.or_else(|| proxy_of_environment(&config.cluster_url));
     config.proxy_url = proxy.map(|url| url.parse()).transpose().map_err(KubeconfigError::ParseProxyUrl)?;
     Ok(config)
+}
+
+/// Takes the credentials in the URL of the server, which in Go come before every other way to authenticate.
+fn authenticate_by_url(config: &mut Config) -> Result<(), KubeconfigError> {
+    let url = config.cluster_url.to_string();
+    let authority = config.cluster_url.authority().map_or("", |authority| authority.as_str());
+    let Some((credentials, _)) = authority.rsplit_once('@') else { return Ok(()) };
+    let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
+    let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    config.auth_info = AuthInfo {
+        username: Some(decoded(user)),
+        password: Some(decoded(password).into()),
+        token: None,
+        token_file: None,
+        exec: None,
+        auth_provider: None,
+        ..mem::take(&mut config.auth_info)
+    };
+    let url = url.replacen(&format!("{credentials}@"), "", 1);
+    config.cluster_url = url.parse().map_err(KubeconfigError::ParseClusterUrl)?;
+    Ok(())
+}
+
+fn proxy_of_environment(hub: &Uri) -> Option<String> {
+    let host = hub.host().filter(|_| hub.scheme() == Some(&Scheme::HTTPS))?.trim_matches(['[', ']']);
+    ProxyVariables::of_process().proxy_for(host, hub.port_u16().unwrap_or(443)).map(str::to_owned)
 }
 
 /// Sends the token that the user's token file then contains with each request, where [`config`] has found one.
@@ -173,11 +223,39 @@ fn drop_empty(user: &mut AuthInfo) {
     user.impersonate_user_extra.take_if(|extra| extra.is_empty());
 }
 
+/// An empty value is none.
+#[expect(clippy::ref_option, reason = "fields of kube's types")]
+fn given(field: &Option<String>) -> Option<&str> {
+    field.as_deref().filter(|value| !value.is_empty())
+}
+
+/// What client-go refuses in a cluster.
+fn check_cluster(cluster: &Cluster) -> Result<(), &'static str> {
+    let file = given(&cluster.certificate_authority).is_some();
+    let data = given(&cluster.certificate_authority_data).is_some();
+    if file && data {
+        return Err("has both certificate-authority and certificate-authority-data");
+    }
+    if (file || data) && cluster.insecure_skip_tls_verify == Some(true) {
+        return Err("has a certificate-authority, which is not allowed with insecure-skip-tls-verify");
+    }
+    let schemes = ["http://", "https://", "socks5://"];
+    if given(&cluster.proxy_url).is_some_and(|url| !schemes.iter().any(|scheme| url.starts_with(scheme))) {
+        return Err("has a proxy-url that does not begin with http://, https:// or socks5://");
+    }
+    Ok(())
+}
+
 /// What client-go refuses in a user.
-fn check(user: &AuthInfo) -> Result<(), &'static str> {
+fn check_user(user: &AuthInfo) -> Result<(), &'static str> {
     let has_token = user.token.is_some() || user.token_file.is_some();
     if has_token && (user.username.is_some() || user.password.is_some()) {
         return Err("has both a token and a password: only one is allowed");
+    }
+    let both = (user.client_certificate.is_some() && user.client_certificate_data.is_some())
+        || (user.client_key.is_some() && user.client_key_data.is_some());
+    if both {
+        return Err("has both a file and data of its client-certificate or client-key");
     }
     let is_more = user.impersonate_uid.is_some()
         || user.impersonate_groups.is_some()

@@ -1,17 +1,13 @@
-//! The proxy on the way to the hub, chosen as Go's `net/http` chooses it.
+//! Connections to the hub through its proxy.
 
-use std::env;
 use std::io;
-use std::net::IpAddr;
 
 use http::Uri;
-use http::uri::Scheme;
 use hyper_rustls::MaybeHttpsStream;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioIo;
-use ipnet::IpNet;
 use kube::Config;
 use kube::client::ConfigExt as _;
 use tokio::net::TcpStream;
@@ -53,79 +49,4 @@ pub fn connector(config: &Config, tcp: HttpConnector) -> kube::Result<Connector>
         }
         _ => return Err(unsupported()),
     })
-}
-
-/// The proxy that the environment sets for this hub.
-pub fn of_environment(hub: &Uri) -> Option<String> {
-    if hub.scheme() != Some(&Scheme::HTTPS) {
-        return None;
-    }
-    let proxy = variable(["HTTPS_PROXY", "https_proxy"])?;
-    let no_proxy = variable(["NO_PROXY", "no_proxy"]).unwrap_or_default();
-    let host = hub.host()?.trim_matches(['[', ']']).to_ascii_lowercase();
-    let is_loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-    (!is_loopback && !is_excepted(&no_proxy, &host, hub.port_u16().unwrap_or(443))).then_some(proxy)
-}
-
-fn variable(names: [&str; 2]) -> Option<String> {
-    names.into_iter().find_map(|name| env::var(name).ok().filter(|value| !value.is_empty()))
-}
-
-/// Whether `NO_PROXY` names the host. Libraries follow curl, which knows no ports, and for which `.example` includes
-/// `example`.
-fn is_excepted(no_proxy: &str, host: &str, port: u16) -> bool {
-    let address: Option<IpAddr> = host.parse().ok();
-    no_proxy.split(',').map(|entry| entry.trim().to_ascii_lowercase()).any(|entry| {
-        if let (Some(address), Ok(network)) = (address, entry.parse::<IpNet>()) {
-            return network.contains(&address);
-        }
-        let (name, only) = match entry.rsplit_once(':') {
-            Some((name, only)) if entry.parse::<IpAddr>().is_err() => (name, only.parse().ok()),
-            _ => (&*entry, None),
-        };
-        let name = name.trim_matches(['[', ']']);
-        let is_named = match (address, name.strip_prefix("*.").or_else(|| name.strip_prefix('.'))) {
-            _ if name == "*" => true,
-            (Some(address), _) => name.parse() == Ok(address),
-            (None, Some(domain)) => is_below(host, domain),
-            (None, None) => host == name || is_below(host, name),
-        };
-        is_named && only.is_none_or(|only: u16| only == port)
-    })
-}
-
-fn is_below(host: &str, domain: &str) -> bool {
-    !domain.is_empty() && host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_excepted;
-
-    #[test]
-    fn no_proxy_is_read_as_go_reads_it() {
-        for (no_proxy, host, expected) in [
-            ("", "hub.example", false),
-            (",", "hub.example", false),
-            ("*", "hub.example", true),
-            ("hub.example", "hub.example", true),
-            ("example", "hub.example", true),
-            (".example", "hub.example", true),
-            ("*.example", "hub.example", true),
-            (".hub.example", "hub.example", false),
-            ("ample", "hub.example", false),
-            ("a, HUB.example ,b", "hub.example", true),
-            ("hub.example:6443", "hub.example", true),
-            ("hub.example:443", "hub.example", false),
-            ("10.0.0.0/8", "10.1.2.3", true),
-            ("10.0.0.0/8", "11.1.2.3", false),
-            ("10.1.2.3:6443", "10.1.2.3", true),
-            ("fd00::/8,::2", "fd00::1", true),
-            ("[fd00::1]:6443", "fd00::1", true),
-            ("fd00::1", "fd00::1", true),
-            (".svc", "kubernetes.default.svc", true),
-        ] {
-            assert_eq!(is_excepted(no_proxy, host, 6443), expected, "{no_proxy} {host}");
-        }
-    }
 }

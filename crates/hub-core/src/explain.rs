@@ -173,7 +173,7 @@ pub struct CheckResult {
     pub value: String,
     /// A sentence for people.
     pub message: String,
-    /// A command that fixes it or, if none can, shows more.
+    /// A command that fixes it or, if none can or need, shows more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }

@@ -8,9 +8,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::file::{File, KubeconfigCluster, User};
+use super::file::{File, KubeconfigCluster, Text, User, filled};
 use crate::api_server::{ApiServer, ClientCertificate, Trust};
 use crate::names::excerpt;
+use crate::proxy::{InvalidProxy, Proxy};
 use crate::server_url::{InvalidServerUrl, ServerUrl};
 use crate::token::{InvalidToken, Token};
 
@@ -38,19 +39,26 @@ pub enum ContextError {
         cluster: String,
         why: InvalidServerUrl,
     },
+    /// The proxy's URL is rejected.
+    #[error("proxy-url of cluster {cluster}: {why}")]
+    Proxy {
+        /// The cluster's name, quoted.
+        cluster: String,
+        why: InvalidProxy,
+    },
     /// The kubeconfig requires an unsupported feature.
-    #[error("{what} {name} has {field}, which cp-creds does not support: {why}")]
+    #[error("user {user} has {field}, which cp-creds does not support: {why}")]
     NotDone {
-        /// Cluster or user.
-        what: &'static str,
-        /// Its name, quoted.
-        name: String,
+        /// The user's name, quoted.
+        user: String,
         field: &'static str,
         /// The reason.
         why: &'static str,
     },
     #[error("{0} is not valid base64")]
     NotBase64(&'static str),
+    #[error("{0} and {1} are both specified")]
+    Both(&'static str, &'static str),
     /// A referenced file cannot be read.
     #[error("cannot read {field} {path}")]
     Unreadable { field: &'static str, path: PathBuf, source: io::Error },
@@ -75,65 +83,57 @@ pub enum ContextError {
 
 /// Follows the current context to the hub and a namespace, if the context sets one. Each file has its directory.
 pub fn resolve(files: &[(&Path, File)]) -> Result<(ApiServer, Option<String>), ContextError> {
-    let name = files
-        .iter()
-        .find_map(|(_, file)| filled(file.current_context.as_deref()))
-        .ok_or(ContextError::NotSet)?;
+    let name =
+        files.iter().find_map(|(_, file)| filled(&file.current_context)).ok_or(ContextError::NotSet)?;
     let context = files
         .iter()
         .flat_map(|(_, file)| file.contexts.iter().flatten())
-        .find(|entry| entry.name == name)
+        .find(|entry| entry.name.0 == name)
         .ok_or_else(|| missing("context", name))?
         .context
         .as_ref()
         .ok_or(ContextError::Without("cluster"))?;
 
-    let name = filled(context.cluster.as_deref()).ok_or(ContextError::Without("cluster"))?;
+    let name = filled(&context.cluster).ok_or(ContextError::Without("cluster"))?;
     let (directory, cluster) = files
         .iter()
         .flat_map(|(directory, file)| file.clusters.iter().flatten().map(move |entry| (directory, entry)))
-        .find(|(_, entry)| entry.name == name)
+        .find(|(_, entry)| entry.name.0 == name)
         .ok_or_else(|| missing("cluster", name))?;
     let cluster = cluster.cluster.as_ref().ok_or(ContextError::Without("server"))?;
     let mut api_server = reached(name, cluster, directory)?;
 
-    if let Some(name) = filled(context.user.as_deref()) {
+    if let Some(name) = filled(&context.user) {
         let (directory, user) = files
             .iter()
             .flat_map(|(directory, file)| file.users.iter().flatten().map(move |entry| (directory, entry)))
-            .find(|(_, entry)| entry.name == name)
+            .find(|(_, entry)| entry.name.0 == name)
             .ok_or_else(|| missing("user", name))?;
         if let Some(user) = &user.user {
             identify(&mut api_server, name, user, directory)?;
         }
     }
-    Ok((api_server, filled(context.namespace.as_deref()).map(str::to_owned)))
+    Ok((api_server, filled(&context.namespace).map(str::to_owned)))
 }
 
 fn reached(name: &str, cluster: &KubeconfigCluster, directory: &Path) -> Result<ApiServer, ContextError> {
-    let server = filled(cluster.server.as_deref()).ok_or(ContextError::Without("server"))?;
+    let server = filled(&cluster.server).ok_or(ContextError::Without("server"))?;
     let url = ServerUrl::parse(server).map_err(|why| ContextError::Server { cluster: excerpt(name), why })?;
-    if filled(cluster.proxy_url.as_deref()).is_some() {
-        return Err(ContextError::NotDone {
-            what: "cluster",
-            name: excerpt(name),
-            field: "proxy-url",
-            why: "it connects to the hub directly",
-        });
-    }
+    let proxy = filled(&cluster.proxy_url).map(Proxy::parse).transpose();
+    let proxy = proxy.map_err(|why| ContextError::Proxy { cluster: excerpt(name), why })?;
     let roots = bytes(
-        ("certificate-authority-data", cluster.certificate_authority_data.as_deref()),
-        ("certificate-authority", cluster.certificate_authority.as_deref()),
+        ("certificate-authority-data", &cluster.certificate_authority_data),
+        ("certificate-authority", &cluster.certificate_authority),
         directory,
     )?;
-    let trust = match (roots, cluster.insecure_skip_tls_verify.unwrap_or(false)) {
+    let trust = match (roots, cluster.insecure_skip_tls_verify.0.unwrap_or(false)) {
         (Some(_), true) => return Err(ContextError::RootsAndInsecure(excerpt(name))),
         (Some(roots), false) => Trust::Roots(roots),
         (None, true) => Trust::Anybody,
         (None, false) => return Err(ContextError::NoRoots(excerpt(name))),
     };
-    let tls_server_name = filled(cluster.tls_server_name.as_deref()).map(str::to_owned);
-    Ok(ApiServer { url, trust, tls_server_name, token: None, certificate: None })
+    let tls_server_name = filled(&cluster.tls_server_name).map(str::to_owned);
+    Ok(ApiServer { url, proxy, trust, tls_server_name, token: None, certificate: None })
 }
 
 fn identify(server: &mut ApiServer, name: &str, user: &User, directory: &Path) -> Result<(), ContextError> {
@@ -151,20 +151,16 @@ fn identify(server: &mut ApiServer, name: &str, user: &User, directory: &Path) -
         (&user.as_user_extra, "as-user-extra", IMPERSONATION),
     ] {
         if there.as_ref().is_some_and(is_given) {
-            return Err(ContextError::NotDone { what: "user", name: excerpt(name), field, why });
+            return Err(ContextError::NotDone { user: excerpt(name), field, why });
         }
     }
     server.token = token(name, user, directory)?;
     let chain = bytes(
-        ("client-certificate-data", user.client_certificate_data.as_deref()),
-        ("client-certificate", user.client_certificate.as_deref()),
+        ("client-certificate-data", &user.client_certificate_data),
+        ("client-certificate", &user.client_certificate),
         directory,
     )?;
-    let key = bytes(
-        ("client-key-data", user.client_key_data.as_deref()),
-        ("client-key", user.client_key.as_deref()),
-        directory,
-    )?;
+    let key = bytes(("client-key-data", &user.client_key_data), ("client-key", &user.client_key), directory)?;
     if chain.is_some() != key.is_some() {
         return Err(ContextError::HalfACertificate(excerpt(name)));
     }
@@ -174,8 +170,8 @@ fn identify(server: &mut ApiServer, name: &str, user: &User, directory: &Path) -
 
 /// As in client-go, a token file takes precedence over a token, which counts while the file is missing or empty.
 fn token(name: &str, user: &User, directory: &Path) -> Result<Option<Token>, ContextError> {
-    let file = filled(user.token_file.as_deref()).map(|path| read("tokenFile", &directory.join(path)));
-    let token = filled(user.token.as_deref()).map(|token| token.as_bytes().to_vec());
+    let file = filled(&user.token_file).map(|path| read("tokenFile", &directory.join(path)));
+    let token = filled(&user.token).map(|token| token.as_bytes().to_vec());
     let (field, bytes) = match (file, token) {
         (Some(Ok(bytes)), None) => ("tokenFile", bytes.trim_ascii().to_vec()),
         (Some(Ok(bytes)), Some(_)) if !bytes.trim_ascii().is_empty() => {
@@ -189,13 +185,16 @@ fn token(name: &str, user: &User, directory: &Path) -> Result<Option<Token>, Con
     token.map(Some).map_err(|why| ContextError::Token { field, user: excerpt(name), why })
 }
 
-/// As in client-go, data takes precedence over a file.
+/// As in client-go, a field has data or names a file.
 fn bytes(
-    (data_field, data): (&'static str, Option<&str>),
-    (file_field, file): (&'static str, Option<&str>),
+    (data_field, data): (&'static str, &Text),
+    (file_field, file): (&'static str, &Text),
     directory: &Path,
 ) -> Result<Option<Vec<u8>>, ContextError> {
     if let Some(data) = filled(data) {
+        if filled(file).is_some() {
+            return Err(ContextError::Both(data_field, file_field));
+        }
         let encoded: String = data.split_ascii_whitespace().collect();
         return STANDARD.decode(encoded).map(Some).map_err(|_| ContextError::NotBase64(data_field));
     }
@@ -215,10 +214,6 @@ fn is_given(value: &Value) -> bool {
         Value::Object(fields) => !fields.is_empty(),
         Value::Bool(_) | Value::Number(_) => true,
     }
-}
-
-fn filled(text: Option<&str>) -> Option<&str> {
-    text.filter(|text| !text.is_empty())
 }
 
 fn missing(what: &'static str, name: &str) -> ContextError {

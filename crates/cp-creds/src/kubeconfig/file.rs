@@ -1,13 +1,35 @@
 //! The fields of a kubeconfig that are read. These types have no `Debug`, since they contain credentials.
 
-use serde::Deserialize;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+/// A value of this type. The parser alone would take `"true"` for `true`, and 7 for `"7"`.
+#[derive(Default)]
+pub struct Exactly<T>(pub T);
+
+pub type Text = Exactly<Option<String>>;
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Exactly<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::from_value(Value::deserialize(deserializer)?);
+        value.map(Self).map_err(|_| D::Error::custom("another type is expected"))
+    }
+}
+
+/// An empty value is none.
+pub fn filled(text: &Text) -> Option<&str> {
+    text.0.as_deref().filter(|text| !text.is_empty())
+}
+
 /// A kubeconfig file. kubectl writes `null` for an empty list.
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
 pub struct File {
-    pub current_context: Option<String>,
+    pub kind: Text,
+    #[serde(rename = "apiVersion")]
+    pub api_version: Text,
+    pub current_context: Text,
     pub contexts: Option<Vec<NamedContext>>,
     pub clusters: Option<Vec<NamedCluster>>,
     pub users: Option<Vec<NamedUser>>,
@@ -15,50 +37,51 @@ pub struct File {
 
 #[derive(Deserialize)]
 pub struct NamedContext {
-    pub name: String,
+    pub name: Exactly<String>,
     pub context: Option<Context>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub struct Context {
-    pub cluster: Option<String>,
-    pub user: Option<String>,
-    pub namespace: Option<String>,
+    pub cluster: Text,
+    pub user: Text,
+    pub namespace: Text,
 }
 
 #[derive(Deserialize)]
 pub struct NamedCluster {
-    pub name: String,
+    pub name: Exactly<String>,
     pub cluster: Option<KubeconfigCluster>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
 pub struct KubeconfigCluster {
-    pub server: Option<String>,
-    pub tls_server_name: Option<String>,
-    pub insecure_skip_tls_verify: Option<bool>,
-    pub certificate_authority: Option<String>,
-    pub certificate_authority_data: Option<String>,
-    pub proxy_url: Option<String>,
+    pub server: Text,
+    pub tls_server_name: Text,
+    pub insecure_skip_tls_verify: Exactly<Option<bool>>,
+    pub certificate_authority: Text,
+    pub certificate_authority_data: Text,
+    pub proxy_url: Text,
 }
 
 #[derive(Deserialize)]
 pub struct NamedUser {
-    pub name: String,
+    pub name: Exactly<String>,
     pub user: Option<User>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
 pub struct User {
-    pub token: Option<String>,
+    pub token: Text,
     #[serde(rename = "tokenFile")]
-    pub token_file: Option<String>,
-    pub client_certificate: Option<String>,
-    pub client_certificate_data: Option<String>,
-    pub client_key: Option<String>,
-    pub client_key_data: Option<String>,
+    pub token_file: Text,
+    pub client_certificate: Text,
+    pub client_certificate_data: Text,
+    pub client_key: Text,
+    pub client_key_data: Text,
     pub username: Option<Value>,
     pub password: Option<Value>,
     pub exec: Option<Value>,

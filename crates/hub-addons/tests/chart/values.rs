@@ -180,6 +180,10 @@ async fn values_that_contradict_each_other_are_explained() {
         let rendered = rendered("it", "default", &values).await;
         assert_eq!(rendered.contains("--allowed-cluster-roles=view"), allowed, "{values:?}");
     }
+    // Without the namespace, a hub with the multicluster engine shows itself.
+    let engine = ["template", "it", "--api-versions=multicluster.openshift.io/v1"];
+    let told = refusal(helm(), &engine, &["userServer.enabled=true"]).await;
+    assert!(told.contains("enableKubeApiProxy=false"), "{told}");
 }
 
 /// Every level of the schema, except Kubernetes' own types, refuses unknown keys.

@@ -64,6 +64,19 @@ async fn what_keeps_it_from_running_is_one_clear_line() {
 }
 
 #[tokio::test]
+async fn white_space_around_a_variable_is_not_part_of_its_value() {
+    let variables = [
+        ("HUB_ADDONS_METRICS_BIND_ADDRESS", " 0"),
+        ("HUB_ADDONS_HEALTH_PROBE_BIND_ADDRESS", "0\n"),
+        ("HUB_ADDONS_LEADER_ELECT", "false\n"),
+        ("HUB_ADDONS_CA_OVERLAP", " 1m "),
+        ("HUB_ADDONS_KUBECONFIG", "/nonexistent/kubeconfig\n"),
+    ];
+    let ended = hub_addons(&["run"], &variables).await;
+    assert!(ended.stderr.contains("cannot use the kubeconfig /nonexistent/kubeconfig: "), "{ended:?}");
+}
+
+#[tokio::test]
 async fn help_and_version_are_printed() {
     for arguments in [&["version"][..], &["--version"], &["run", "--version"]] {
         let ended = hub_addons(arguments, &[]).await;

@@ -4,7 +4,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -12,6 +13,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
@@ -21,11 +24,17 @@ use crate::support::plugin::cp_creds;
 
 /// What the servers see of a program, in the order of arrival.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<String>>>);
+struct Seen(watch::Sender<Vec<String>>);
 
 impl Seen {
     fn add(&self, what: String) {
-        self.0.lock().unwrap().push(what);
+        self.0.send_modify(|seen| seen.push(what));
+    }
+
+    /// Waits for a request to the hub.
+    async fn hub(&self) {
+        let reached = |seen: &Vec<String>| seen.iter().any(|what| what.starts_with("hub"));
+        self.0.subscribe().wait_for(reached).await.unwrap();
     }
 }
 
@@ -80,7 +89,19 @@ async fn pass(mut stream: TcpStream, hub: SocketAddr, seen: Seen) -> Option<()> 
         stream.read_exact(&mut greeting).await.ok()?;
         let mut methods = vec![0; greeting[1].into()];
         stream.read_exact(&mut methods).await.ok()?;
-        stream.write_all(&[5, 0]).await.ok()?;
+        let mut with = String::new();
+        if methods.contains(&2) {
+            stream.write_all(&[5, 2]).await.ok()?;
+            stream.read_u8().await.ok()?;
+            for _ in 0..2 {
+                let mut text = vec![0; stream.read_u8().await.ok()?.into()];
+                stream.read_exact(&mut text).await.ok()?;
+                with.extend([" ", str::from_utf8(&text).ok()?]);
+            }
+            stream.write_all(&[1, 0]).await.ok()?;
+        } else {
+            stream.write_all(&[5, 0]).await.ok()?;
+        }
         let mut request = [0; 4];
         stream.read_exact(&mut request).await.ok()?;
         let length = if request[3] == 3 { stream.read_u8().await.ok()? } else { 4 };
@@ -88,7 +109,7 @@ async fn pass(mut stream: TcpStream, hub: SocketAddr, seen: Seen) -> Option<()> 
         stream.read_exact(&mut host).await.ok()?;
         stream.read_u16().await.ok()?;
         let host = if request[3] == 3 { String::from_utf8(host).ok()? } else { format!("{host:?}") };
-        seen.add(format!("socks5 to {host}"));
+        seen.add(format!("socks5 to {host}{with}"));
         stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.ok()?;
     } else {
         let head = head(&mut stream).await?;
@@ -146,7 +167,7 @@ impl World {
         })
     }
 
-    /// Runs a program until it ends, and returns what the servers saw first of it: the way and the identity, or nothing
+    /// Runs a program until it ends, or `run` until it reaches the hub, and returns what the servers saw first of it: the way and the identity, or nothing
     /// if it did not reach the hub.
     async fn reached(
         &self,
@@ -154,8 +175,8 @@ impl World {
         directory: &Path,
         program: &Path,
         arguments: &[&str],
-    ) -> (String, Output) {
-        self.seen.0.lock().unwrap().clear();
+    ) -> (String, Option<Output>) {
+        self.seen.0.send_replace(Vec::new());
         let mut command = Command::new(program);
         command.args(arguments).env_clear().current_dir(directory);
         command.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", directory);
@@ -168,8 +189,16 @@ impl World {
             .to_string(),
         );
         command.envs(case.env.iter().map(|(name, value)| (name, self.with_proxy(value))));
-        let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.unwrap();
-        let mut seen = self.seen.0.lock().unwrap().clone();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let output = command.spawn().unwrap().wait_with_output();
+        let ended = async {
+            tokio::select! {
+                output = output => Some(output.unwrap()),
+                () = self.seen.hub(), if arguments[0] == "run" => None,
+            }
+        };
+        let output = timeout(Duration::from_mins(1), ended).await.expect(case.name);
+        let mut seen = self.seen.0.borrow().clone();
         // Each program tries again in its own way; the first attempt is enough.
         let end = seen.iter().position(|what| what.starts_with("hub")).map_or(0, |hub| hub + 1);
         seen.truncate(end);
@@ -235,7 +264,6 @@ fn oidc(expires: i64) -> Value {
 /// `0.0.0.0` leads to this machine, and is no loopback address, for which a proxy of the environment is not used.
 /// `hub.invalid` is known to the proxy only.
 fn cases() -> Vec<Case> {
-    const DIRECT: &str = "HTTPS_PROXY";
     let via = |name, host| case(name, host).env("HTTPS_PROXY", "http://PROXY");
     vec![
         case("one file", "127.0.0.1"),
@@ -266,6 +294,21 @@ fn cases() -> Vec<Case> {
             .cluster(json!({ "certificate-authority-data": null, "insecure-skip-tls-verify": true })),
         case("no verification and an authority", "127.0.0.1")
             .cluster(json!({ "insecure-skip-tls-verify": true })).plugin_reports("insecure-skip-tls-verify"),
+        case("an authority in data and in a file", "127.0.0.1")
+            .cluster(json!({ "certificate-authority": "ca.crt" })).plugin_reports("both"),
+        case("a client certificate in data and in a file", "127.0.0.1")
+            .user(json!({ "client-certificate": "ca.crt", "client-certificate-data": "eA==", "client-key-data": "eA==" }))
+            .plugin_reports("both"),
+        case("a text for a boolean", "127.0.0.1")
+            .cluster(json!({ "certificate-authority-data": null, "insecure-skip-tls-verify": "true" })).plugin_reports("line 1"),
+        case("a number for a text", "127.0.0.1").user(json!({ "token": 7 })).plugin_reports("line 1"),
+        case("credentials in the server's URL", "127.0.0.1")
+            .cluster(json!({ "server": "https://jane:p%40ss@SERVER" })).plugin_reports("without user"),
+        case("credentials in an http server's URL", "127.0.0.1")
+            .cluster(json!({ "server": "http://jane:p@SERVER" }))
+            .plugin_reports("https://"),
+        case("another kind", "127.0.0.1").env("KUBECONFIG", "pod").plugin_reports("not a kubeconfig"),
+        case("another version", "127.0.0.1").env("KUBECONFIG", "v9").plugin_reports("not a kubeconfig"),
         case("no scheme", "127.0.0.1").cluster(json!({ "server": "SERVER" })).plugin_reports("https://"),
         case("an http server gets no credentials", "127.0.0.1")
             .cluster(json!({ "server": "http://SERVER" }))
@@ -281,12 +324,12 @@ fn cases() -> Vec<Case> {
             .plugin_reports("runs no other"),
         case("an ID token", "127.0.0.1").user(oidc(4_102_444_800)).plugin_reports("runs no other"),
         case("an expired ID token", "127.0.0.1").user(oidc(1_000_000_000)).plugin_reports("runs no other"),
-        via("HTTPS_PROXY", "hub.invalid").plugin_reports(DIRECT),
-        case("https_proxy", "hub.invalid").env("https_proxy", "http://PROXY").plugin_reports(DIRECT),
-        via("capital letters win", "hub.invalid").env("https_proxy", "http://127.0.0.1:1").plugin_reports(DIRECT),
-        via("without a scheme", "hub.invalid").env("HTTPS_PROXY", "PROXY").plugin_reports(DIRECT),
-        via("with credentials", "hub.invalid").env("HTTPS_PROXY", "http://jane:p%40ss@PROXY").plugin_reports(DIRECT),
-        via("socks5 of the environment", "hub.invalid").env("HTTPS_PROXY", "socks5://PROXY").plugin_reports(DIRECT),
+        via("HTTPS_PROXY", "hub.invalid"),
+        case("https_proxy", "hub.invalid").env("https_proxy", "http://PROXY"),
+        via("capital letters win", "hub.invalid").env("https_proxy", "http://127.0.0.1:1"),
+        via("without a scheme", "hub.invalid").env("HTTPS_PROXY", "PROXY"),
+        via("with credentials", "hub.invalid").env("HTTPS_PROXY", "http://jane:p%40ss@PROXY"),
+        via("socks5 of the environment", "hub.invalid").env("HTTPS_PROXY", "socks5://PROXY"),
         case("the variable of another scheme", "0.0.0.0").env("HTTP_PROXY", "http://127.0.0.1:1"),
         case("the variable of curl", "0.0.0.0").env("ALL_PROXY", "http://127.0.0.1:1"),
         via("a loopback address", "127.0.0.1"),
@@ -294,20 +337,23 @@ fn cases() -> Vec<Case> {
         via("NO_PROXY with the address", "0.0.0.0").env("NO_PROXY", "0.0.0.0"),
         via("NO_PROXY with the network", "0.0.0.0").env("NO_PROXY", "10.0.0.0/8,0.0.0.0/8,"),
         via("no_proxy with everything", "0.0.0.0").env("no_proxy", "*"),
-        via("NO_PROXY with the proxy", "hub.invalid").env("NO_PROXY", "127.0.0.1").plugin_reports(DIRECT),
-        via("NO_PROXY with another port", "hub.invalid").env("NO_PROXY", "hub.invalid:1").plugin_reports(DIRECT),
+        via("NO_PROXY with the proxy", "hub.invalid").env("NO_PROXY", "127.0.0.1"),
+        via("NO_PROXY with another port", "hub.invalid").env("NO_PROXY", "hub.invalid:1"),
         via("NO_PROXY with the host", "hub.invalid").env("NO_PROXY", ".invalid").plugin_reports("resolve"),
-        via("NO_PROXY with the domain's subdomains", "hub.invalid").env("NO_PROXY", ".hub.invalid").plugin_reports(DIRECT),
-        case("proxy-url with http", "hub.invalid").cluster(json!({ "proxy-url": "http://PROXY" })).plugin_reports("proxy-url"),
-        case("proxy-url with socks5", "hub.invalid").cluster(json!({ "proxy-url": "socks5://PROXY" })).plugin_reports("proxy-url"),
-        case("proxy-url to a loopback address", "127.0.0.1").cluster(json!({ "proxy-url": "http://PROXY" })).plugin_reports("proxy-url"),
+        via("NO_PROXY with the domain's subdomains", "hub.invalid").env("NO_PROXY", ".hub.invalid"),
+        case("proxy-url with http", "hub.invalid").cluster(json!({ "proxy-url": "http://PROXY" })),
+        case("proxy-url with socks5", "hub.invalid").cluster(json!({ "proxy-url": "socks5://PROXY" })),
+        case("proxy-url to a loopback address", "127.0.0.1").cluster(json!({ "proxy-url": "http://PROXY" })),
         case("proxy-url and NO_PROXY", "0.0.0.0")
-            .cluster(json!({ "proxy-url": "http://PROXY" })).env("NO_PROXY", "*").plugin_reports("proxy-url"),
+            .cluster(json!({ "proxy-url": "http://PROXY" })).env("NO_PROXY", "*"),
         via("proxy-url and HTTPS_PROXY", "hub.invalid")
             .env("HTTPS_PROXY", "http://127.0.0.1:1")
-            .cluster(json!({ "proxy-url": "http://PROXY" })).plugin_reports("proxy-url"),
+            .cluster(json!({ "proxy-url": "http://PROXY" })),
+        case("proxy-url with credentials", "hub.invalid").cluster(json!({ "proxy-url": "http://jane:p%40ss@PROXY" })),
+        case("proxy-url with socks5 and credentials", "hub.invalid").cluster(json!({ "proxy-url": "socks5://jane:p%40ss@PROXY" })),
+        case("a proxy-url without a scheme", "127.0.0.1").cluster(json!({ "proxy-url": "PROXY" })).plugin_reports("proxy-url"),
         case("a proxy-url of an unknown kind", "127.0.0.1").cluster(json!({ "proxy-url": "ftp://PROXY" })).plugin_reports("proxy-url"),
-        via("a proxy that does not respond", "hub.invalid").env("HTTPS_PROXY", "http://127.0.0.1:1").plugin_reports(DIRECT),
+        via("a proxy that does not respond", "hub.invalid").env("HTTPS_PROXY", "http://127.0.0.1:1").plugin_reports("through the proxy http://127.0.0.1:1"),
     ]
 }
 
@@ -322,6 +368,8 @@ fn write(world: &World, case: &Case, directory: &Path) {
     file("config", &config);
     file(".kube/config", &config);
     file("nobody", &config.replace(r#""user":"us""#, r#""user":"eve""#));
+    file("pod", &config.replace(r#""kind":"Config""#, r#""kind":"Pod""#));
+    file("v9", &config.replace(r#""apiVersion":"v1""#, r#""apiVersion":"v9""#));
     file("unset", r#"{"apiVersion":"v1","kind":"Config","current-context":"","clusters":null}"#);
     file("other", r#"{"users":[{"name":"us","user":{"token":"token-of-other"}}]}"#);
     file("empty", "");
@@ -341,6 +389,7 @@ async fn every_program_reaches_the_hub_as_kubectl_does_or_reports_why_not() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/control-plane.sh");
     let programs = Command::new(script).stderr(Stdio::inherit()).output().await.unwrap();
     let kubectl = Path::new(String::from_utf8(programs.stdout).unwrap().trim()).join("kubectl");
+    let hub_addons = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
     let world = World::start().await;
     let mut wrong = Vec::new();
     for case in cases() {
@@ -348,24 +397,31 @@ async fn every_program_reaches_the_hub_as_kubectl_does_or_reports_why_not() {
         write(&world, &case, directory.path());
         let raw = ["get", "--raw", "/version", "--request-timeout=20s"];
         let (expected, kubectl) = world.reached(&case, directory.path(), &kubectl, &raw).await;
-        let commands: [(&Path, &[&str]); 3] = [
+        let run = ["run", "--kubeconfig=config", "--metrics-bind-address=0", "--health-probe-bind-address=0"];
+        let commands: [(&Path, &[&str]); 4] = [
             (kubectl_clusterprofile(), &["list", "team", "--request-timeout=20s"]),
-            (Path::new(env!("CARGO_BIN_EXE_hub-addons")), &["cleanup", "--access-provider=x", "--dry-run"]),
+            (hub_addons, &["cleanup", "--access-provider=x", "--dry-run"]),
             (cp_creds(), &["--managed-serviceaccount=app"]),
+            (hub_addons, &run),
         ];
-        for (index, (program, arguments)) in commands.into_iter().enumerate() {
+        // What does not reach the hub, tries again for ever.
+        let is_for_run = case.env.contains(&("KUBECONFIG", "config")) && !expected.is_empty();
+        let count = if is_for_run { 4 } else { 3 };
+        for (index, (program, arguments)) in commands.into_iter().take(count).enumerate() {
             let (got, output) = world.reached(&case, directory.path(), program, arguments).await;
             let reported = case.plugin_reports.filter(|_| index == 2);
-            let text = String::from_utf8_lossy(&output.stderr);
+            let text =
+                output.as_ref().map(|output| String::from_utf8_lossy(&output.stderr)).unwrap_or_default();
+            let is_success = output.as_ref().is_none_or(|output| output.status.success());
             let right = match reported {
                 Some(words) => got.is_empty() && text.contains(words),
-                None => got == expected && !(got.is_empty() && output.status.success()),
+                None => got == expected && !(got.is_empty() && is_success),
             };
             if !right {
                 let name = program.file_name().unwrap().display();
-                let theirs = String::from_utf8_lossy(&kubectl.stderr);
+                let theirs = kubectl.as_ref().map(|it| String::from_utf8_lossy(&it.stderr));
                 wrong.push(format!(
-                    "{}: {name}: {got:?}, expected {:?}\n  {text}\n  kubectl: {expected:?} {theirs}",
+                    "{}: {name}: {got:?}, expected {:?}\n  {text}\n  kubectl: {expected:?} {theirs:?}",
                     case.name,
                     reported.unwrap_or(&expected),
                 ));

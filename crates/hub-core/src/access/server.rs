@@ -170,6 +170,9 @@ pub(super) struct Checks {
     confirmations: u32,
 }
 
+/// The ConfigMap with OpenShift's service CA, which issues certificates only for names that end in `.svc`.
+const OPENSHIFT_CA: &str = "openshift-service-ca.crt";
+
 impl Checks {
     /// Counts handshakes anew, since the anchors have changed.
     pub fn restart(&mut self) {
@@ -178,13 +181,14 @@ impl Checks {
 }
 
 impl AccessIndex {
-    /// The hosts of cluster-proxy's user server that can be published. OCM's serving certificate names both; that of
-    /// OpenShift's service CA names the second one only.
+    /// The hosts of cluster-proxy's user server that can be published. OCM's serving certificate names both.
     fn hosts(&self) -> Vec<String> {
         match (&self.source, &self.configuration) {
-            (AccessSource::ClusterProxy { .. }, Known::Present(namespace)) => {
-                let service = USER_SERVER.0;
-                vec![format!("{service}.{namespace}"), format!("{service}.{namespace}.svc")]
+            (AccessSource::ClusterProxy { ca, .. }, Known::Present(namespace)) => {
+                let short = format!("{}.{namespace}", USER_SERVER.0);
+                let svc = format!("{short}.svc");
+                let is_openshift = ca.as_ref().is_some_and(|ca| ca.name == OPENSHIFT_CA);
+                if is_openshift { vec![svc] } else { vec![short, svc] }
             }
             _ => Vec::new(),
         }

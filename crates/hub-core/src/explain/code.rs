@@ -133,7 +133,8 @@ pub enum Code {
     #[strum(message = "no ServiceAccount of the namespace may read the copy")]
     NobodyMayRead,
     /// A ManifestWork or ClusterPermission with the account's permissions is applied on the cluster.
-    #[strum(message = "the account has permissions on the cluster")]
+    #[strum(message = "the account has permissions on the cluster, if the roles exist there, which only \
+                       a test of the cluster shows")]
     PermissionsApplied,
     /// A ManifestWork or ClusterPermission with the account's permissions is not applied yet, and no other one gives
     /// the account the same permission; or it reports that it cannot be applied.

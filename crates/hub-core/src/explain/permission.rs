@@ -270,6 +270,7 @@ impl Pair<'_> {
         let Some(permissions) = self.hub.permissions.get(&self.key.cluster) else { return };
         let step = |code, object| self.finding(Step::AccountPermission, code, object).of_account(account);
         let works = || Object::namespaced("ManifestWork", &self.key.cluster, "*");
+        let test = || format!("kubectl clusterprofile test {} --account {account}", self.key);
         let of_account: Vec<_> =
             permissions.iter().filter(|permission| permission.account == account.as_str()).collect();
         if let Some(permission) = not_applied(&of_account) {
@@ -279,13 +280,13 @@ impl Pair<'_> {
             findings.ok(|| {
                 step(Code::PermissionsApplied, permission.object.clone())
                     .field("roleRef", permission.role.as_str())
+                    .fix(test())
             });
         } else if self.hub.permissions_not_listed.contains(&self.key.cluster) {
             let resource = "manifestworks.work.open-cluster-management.io";
             findings.add(step(Code::NotReadable, works()).fix_by_can_list(resource));
         } else {
-            let fix = format!("kubectl clusterprofile test {} --account {account}", self.key);
-            findings.add(step(Code::PermissionsUnknown, works()).fix(fix));
+            findings.add(step(Code::PermissionsUnknown, works()).fix(test()));
         }
     }
 }

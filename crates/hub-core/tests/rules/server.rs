@@ -224,6 +224,13 @@ fn where_the_serving_certificate_is_not_read_a_handshake_shows_the_host() {
     assert!(!sees(&mut index, &svc) && !sees(&mut index, &unreachable()), "nothing new");
     assert_eq!(host(&index), "cluster-proxy-addon-user.proxy.svc");
 
+    let ca = "configmap/proxy/openshift-service-ca.crt/service-ca.crt".parse().unwrap();
+    let source = AccessSource::ClusterProxy { require_addon: false, ca: Some(ca) };
+    let mut index = AccessIndex::new(NAME, source, true);
+    index.set_configuration(home());
+    index.set_anchors(index.place(), Ok(bundle(&[RSA])));
+    assert_eq!(host(&index), "cluster-proxy-addon-user.proxy.svc", "without a handshake");
+
     // A restart keeps what a profile publishes until the server has been seen.
     let server = "https://cluster-proxy-addon-user.proxy.svc:9092/c1";
     let status = json!({ "accessProviders": [{ "name": NAME, "cluster": { "server": server } }] });
