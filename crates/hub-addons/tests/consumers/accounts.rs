@@ -62,7 +62,7 @@ async fn bare(client: &Client, cluster: &str) {
 }
 
 #[tokio::test]
-async fn the_hub_itself_is_excluded_until_it_is_included() {
+async fn the_hub_itself_is_excluded() {
     let hub = hub().await;
     cluster(&hub.ocm, "c1", "s").await;
     world::ensure_namespace(&hub.ocm, "hub").await;
@@ -76,9 +76,6 @@ async fn the_hub_itself_is_excluded_until_it_is_included() {
     equipped(&hub.ocm, "c1").await;
     addons.measures(IDLE, 0.0).await;
     assert_eq!(get(&hub.ocm, &account("hub")).await, None);
-    addons.stop().await;
-    let _addons = Addons::beside(&hub, &[GATE, PERMIT, "--consumer-local-cluster"]).await;
-    equipped(&hub.ocm, "hub").await;
 }
 
 #[tokio::test]

@@ -128,7 +128,8 @@ async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaus
         forge_permission(&hub, namespace).await;
     }
     let mark = hub.audit().mark().await.unwrap();
-    let granted = [SYNCER, "--credential-secret-access=granted", "--leader-elect=false"];
+    let subject = format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1);
+    let granted = [SYNCER, &subject, "--leader-elect=false"];
     let granted = Addons::launch_with(&hub, "granted", account.kubeconfig(), &granted).await;
     let token = rotated(&token, 2);
     token.report(&hub.ocm).await.unwrap();

@@ -143,7 +143,7 @@ impl Scene {
             "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
              ClusterProfileConsumers=true",
             "--allowed-cluster-roles=application",
-            &format!("--user-server-account={ACCOUNT}"),
+            "--user-server-url=https://user-server.example/{cluster}",
         ];
         Addons::launch(&self.tunnel.stage.chain.hub, "consumers", UPSTREAM, &arguments).await
     }

@@ -187,7 +187,6 @@ fn values(arguments: &[&str], home: &str) -> Value {
             "--leader-elect" => values["leaderElection"] = truth(),
             "--log-level" => values["log"]["level"] = text(),
             "--require-sync-namespaces" => values["credentials"]["requireSyncNamespaces"] = truth(),
-            "--credential-secret-access" => values["credentials"]["secretAccess"] = text(),
             "--protected-namespaces" => {
                 values["credentials"]["protectedNamespaces"] = value.split(',').collect();
             }
