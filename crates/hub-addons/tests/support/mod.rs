@@ -17,7 +17,6 @@ pub mod installed;
 pub mod inventory;
 pub mod kueue;
 pub mod nodes;
-pub mod oracle;
 pub mod placement;
 pub mod plugin;
 pub mod pods;
