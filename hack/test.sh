@@ -19,7 +19,7 @@
 #   plugin       cp-creds as it is shipped: small, with little memory
 #   image        the container images: runnable, complete in their SBOMs, and reproducible
 #   attacks      the user server, as it is released, under all attacks of clients and clusters
-#   installed    the chart in Pods, with the permissions that it renders: some tests of api for each controller
+#   installed    the chart in Pods on nodes, with the permissions that it renders
 #   cluster      the tests in Pods on a cluster with nodes: that of HUB_ADDONS_CLUSTER, or a hub with two nodes
 #   load         35 000 profiles with as many copies, within the chart's limits of memory (the API server needs 8 GB)
 #   scripts      shellcheck, the references in the documents, and the demo from start to end
@@ -208,16 +208,9 @@ can_install() {
   if why=$(hack/node.sh --can 2>&1); then images; else skip "tests in Pods: ${why#node: }" && return 1; fi
 }
 
-installed() { HUB_ADDONS_IMAGES=$work/images HUB_ADDONS_INSTALLED=1 cargo_test --test "$1" -- "${@:2}"; }
-check_installed() {
-  can_install || return 0
-  installed pods --skip memory::the_largest
-  installed projector grants::
-  installed access entry::
-  installed credentials revocation::
-  installed chain
-}
-check_load() { ! can_install || installed pods memory::the_largest; }
+in_pods() { ! can_install || HUB_ADDONS_IMAGES=$work/images cargo_test --test pods -- "$@"; }
+check_installed() { in_pods --skip memory::the_largest; }
+check_load() { in_pods memory::the_largest; }
 
 # on_hub DIRECTORY COMMAND...: runs a command beside a hub, whose variables are set.
 on_hub() (

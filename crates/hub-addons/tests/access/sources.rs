@@ -5,7 +5,7 @@ use crate::support::proxy::{
     projected, publishes, requests_of, state,
 };
 use crate::support::shown::{condition, profile, provider};
-use crate::support::{Addons, Hub, PROFILES, rights, user, world};
+use crate::support::{Addons, Hub, PROFILES, USER, rights, world};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::{Flavour, LocalHub, ocm};
@@ -61,7 +61,7 @@ async fn cluster_proxy_is_trusted_by_a_config_map_without_a_permission_for_the_s
     front(&b.pem()).create(&hub.ocm).await.unwrap();
     addons.measures(&state("cluster_proxy", "published"), 1.0).await;
     has_written(&addons, 3).await;
-    let requests = requests_of(user(), &hub.audit().since(&mark).await.unwrap());
+    let requests = requests_of(USER, &hub.audit().since(&mark).await.unwrap());
     assert_eq!(requests.count(|request| request.code == 403), 0, "{requests}");
     assert_eq!(requests.count(|request| request.resource == "secrets"), 0, "{requests}");
 }
@@ -117,7 +117,7 @@ fn own_identity_entry(shown: &Value) -> Value {
 #[tokio::test]
 async fn the_entry_of_the_user_server_stands_beside_that_of_the_proxy() {
     let hub = proxy::hub_for_both(LocalHub::builder().flavour(Flavour::Map)).await;
-    hub.grant(user(), rules("configmaps", "front")).await.unwrap();
+    hub.grant(USER, rules("configmaps", "front")).await.unwrap();
     world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
     let odd = "2107au";
     let (of_proxy, a, b) = (Authority::new("proxy"), Authority::new("a"), Authority::new("b"));

@@ -44,7 +44,7 @@ async fn hub() -> Hub {
 }
 
 async fn start(hub: &Hub) -> Addons {
-    Addons::beside(hub, &[GATE, PERMIT]).await
+    Addons::start(hub, &[GATE, PERMIT]).await
 }
 
 /// Waits until a cluster has the account and its permissions.
@@ -181,7 +181,7 @@ async fn a_version_of_cluster_permission_that_drops_bindings_is_reported() {
     install_first_cluster_permission(&hub).await;
     cluster(&hub.ocm, "c1", "s").await;
     ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let _addons = Addons::beside(&hub, &[GATE, PERMIT, "--consumer-permissions=ClusterPermission"]).await;
+    let _addons = Addons::start(&hub, &[GATE, PERMIT, "--consumer-permissions=ClusterPermission"]).await;
     let note = told(&hub.ocm, &cluster_permission("c1", "app"), "WriteRefused").await;
     assert!(note.contains("clusterpermissions c1/hub-addons-consumer-app"), "{note}");
 }
