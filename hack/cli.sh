@@ -8,8 +8,7 @@ usage: hack/cli.sh [OPTION]...
 
 Builds kubectl-clusterprofile for linux, darwin (macOS) and windows on amd64 and arm64, and writes into a directory:
 
-  kubectl-clusterprofile-VERSION-OS-ARCH.tar.gz  the program, the licence and, except for windows, the script for
-                                                 completion through kubectl
+  kubectl-clusterprofile-VERSION-OS-ARCH.tar.gz  the program and the licence
   clusterprofile.yaml                            the manifest for krew, with the checksums of these archives
 
   --output DIR       the directory; by default cli/ in cargo's target directory
@@ -71,8 +70,7 @@ triple() {
     *) die "no program is built for $1: choose from ${platforms[*]}" ;;
   esac
 }
-readonly completion=kubectl_complete-clusterprofile
-files_for() { program_for "$1"; echo LICENSE; case $1 in windows-*) ;; *) echo "$completion" ;; esac; }
+files_for() { program_for "$1"; echo LICENSE; }
 program_for() { case $1 in windows-*) echo kubectl-clusterprofile.exe ;; *) echo kubectl-clusterprofile ;; esac; }
 for platform in "${chosen[@]}"; do triple "$platform" >/dev/null; done
 
@@ -193,7 +191,6 @@ for platform in "${chosen[@]}"; do
   mkdir -p "$work/$platform"
   install -m 0755 "$binaries/$platform/$program" "$work/$platform/"
   install -m 0644 LICENSE "$work/$platform/"
-  install -m 0755 "crates/kubectl-clusterprofile/$completion" "$work/$platform/"
   mapfile -t files < <(files_for "$platform")
   tar --create --format=ustar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" \
     --directory "$work/$platform" "${files[@]}" | gzip --no-name --best \
@@ -219,10 +216,6 @@ spec:
     a cluster hop by hop, prints a kubeconfig without any secret, and writes a
     report as one HTML file.
   caveats: |
-    For completion, on Linux and macOS, link $completion
-    from the directory of the installed plugin into a directory of your PATH:
-    ln -s ~/.krew/store/clusterprofile/v$version/$completion ~/.krew/bin/
-
     The commands test and kubeconfig use the exec plugin cp-creds:
     $url
   platforms:

@@ -14,19 +14,11 @@ API servers: the applications reach them through a proxy, with tokens that the h
 is deleted.
 
 usage: hack/demo.sh [--keep]
-       hack/demo.sh --kubeconfig FILE [--yes]
 
-  --keep             leave the hub and the addons running, and print how to explore them
-  --kubeconfig FILE  use this cluster instead of a hub of the demo's own. The names of all objects that the demo
-                     creates there begin with demo-, and it deletes them at the end. While it runs, profiles of the
-                     cluster manager "hub-addons-demo" appear in every namespace that is bound to a set. The part
-                     about credentials is left out, so that no token of the cluster is used. The addons run as a
-                     process on this machine, because the cluster cannot pull an image that exists only here. The
-                     cluster must not run hub-addons already: its profiles would have the names of the demo's.
-  --yes              do not ask before using that cluster
+  --keep  leave the hub and the addons running, and print how to explore them
 
-On its own hub the demo installs the chart with helm, uses an image that hack/image.sh builds, and runs the Pods on a
-node on this machine. This needs Linux, root, permission to create namespaces and cgroups, and runc, nftables, iproute2
+The demo installs the chart with helm, uses an image that hack/image.sh builds, and runs the Pods on a node on this
+machine. This needs Linux, root, permission to create namespaces and cgroups, and runc, nftables, iproute2
 and the CNI plugins. If one of these is missing, the demo says which, and runs the addons as a process. Cgroups of version
 2 were not tried. As root with the toolchains of a user:
 
@@ -39,28 +31,17 @@ To install the chart on your cluster, build the image, push it to a registry tha
 EOF
 }
 
-keep='' kubeconfig='' yes=''
-while [ $# -gt 0 ]; do
-  case $1 in
-    --keep) keep=1 ;;
-    --yes) yes=1 ;;
-    --kubeconfig) kubeconfig=${2:?--kubeconfig needs a file}; shift ;;
-    --kubeconfig=*) kubeconfig=${1#*=} ;;
-    -h | --help) usage; exit ;;
-    *) usage >&2; exit 2 ;;
-  esac
-  shift
-done
-if [ -n "$keep" ] && [ -n "$kubeconfig" ]; then
-  echo "demo: --keep applies to the demo's own hub only, and cannot be combined with --kubeconfig" >&2
-  exit 2
-fi
+keep=''
+case ${1-} in
+  '') ;;
+  --keep) keep=1 ;;
+  -h | --help) usage; exit ;;
+  *) usage >&2; exit 2 ;;
+esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$(mktemp -d)
-in_cluster='' made_crds=()
 declare -A pids=()
-prefix='' manager=open-cluster-management compute_bound=(--compute-bound)
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 run() { printf '\n$ %s\n' "$*"; "$@"; }
@@ -83,37 +64,8 @@ cleanup() {
     kill "${pids[@]}" 2>/dev/null || true
     wait "${pids[@]}" 2>/dev/null || true
   fi
-  if [ -n "$in_cluster" ]; then
-    remove_from_cluster
-  fi
   rm -rf "$work"
   exit "$status"
-}
-
-# Deletes what the demo has created in another cluster.
-remove_from_cluster() {
-  say "Cleaning up"
-  remove clusterprofiles --all-namespaces --selector "x-k8s.io/cluster-manager=$manager"
-  remove namespaces "${prefix}argocd" "${prefix}kueue"
-  remove managedclustersets "${prefix}prod" "${prefix}gpu"
-  remove managedclusters "${prefix}berlin" "${prefix}paris" "${prefix}tokyo" "${prefix}lab"
-  for crd in "${made_crds[@]}"; do
-    remove crd "$crd"
-  done
-}
-
-# The profiles of the demo also appear in namespaces that other people have bound to sets.
-warn_of_bound_namespaces() {
-  local bound
-  bound=$(kubectl get managedclustersetbindings --all-namespaces \
-    -o jsonpath='{range .items[*]}{.metadata.namespace}{"\n"}{end}' 2>/dev/null | sort -u | tr '\n' ' ') || true
-  [ -z "$bound" ] || printf '\nWARNING: this cluster has namespaces that are bound to sets: %s
-While the demo runs, they also have ClusterProfiles of the cluster manager "%s". Programs that
-read every ClusterProfile there will see them.\n' "$bound" "$manager"
-}
-
-remove() {
-  kubectl delete --ignore-not-found --timeout=60s "$@" || echo "demo: could not delete: $*" >&2
 }
 
 # start NAME ARGUMENT...: runs local-hub in the background.
@@ -155,57 +107,33 @@ mkfifo "$work/alive"
 exec 3<>"$work/alive"
 [ -n "$keep" ] || tidy_up_after_a_kill
 
-if [ -n "$kubeconfig" ]; then
-  [ -r "$kubeconfig" ] || fail "cannot read $kubeconfig"
-  KUBECONFIG=$(cd "$(dirname "$kubeconfig")" && pwd)/$(basename "$kubeconfig")
-  export KUBECONFIG
-  if ! command -v kubectl >/dev/null; then
-    bin=$(hack/control-plane.sh)
-    PATH=$PATH:$bin
-  fi
-  prefix=demo- manager=hub-addons-demo
-  warn_of_bound_namespaces
-  if [ -z "$yes" ]; then
-    [ -t 0 ] || fail "this would write to the cluster of $kubeconfig: confirm with --yes"
-    printf '\nThe demo will write to %s.\nContinue? [y/N] ' "$(kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}')"
-    read -r answer
-    [ "$answer" = y ] || fail "cancelled, nothing was changed"
-  fi
-  in_cluster=1
-else
-  say "Starting a hub, two clusters, and a proxy to them"
-  start hub up --dir "$work/hub" --no-crds --workloads
-  start_clusters
-  start_user_server
-  until_ready hub "$work/hub/ready"
-  # shellcheck source=/dev/null
-  . "$work/hub/ready"
-  PATH=$PATH:$LOCAL_HUB_BIN
-fi
+say "Starting a hub, two clusters, and a proxy to them"
+start hub up --dir "$work/hub" --no-crds --workloads
+start_clusters
+start_user_server
+until_ready hub "$work/hub/ready"
+# shellcheck source=/dev/null
+. "$work/hub/ready"
+PATH=$PATH:$LOCAL_HUB_BIN
 
 say "Installing the CRDs that the hub lacks"
 "$hub_addons" crds >"$work/all-crds.yaml"
 # The chart installs the CRD of ClusterProfile, and never those of Open Cluster Management.
 if [ -n "$helm_installs" ]; then theirs=clusterprofiles; else theirs='none of them'; fi
 awk -v RS='---\n' -v not="name: $theirs" 'NF && index($0, not) == 0 { printf "---\n%s", $0 }' "$work/all-crds.yaml" >"$work/crds.yaml"
-for crd in $(kubectl create --dry-run=client -o name -f "$work/crds.yaml"); do
-  crd=${crd##*/}
-  kubectl get crd "$crd" >/dev/null 2>&1 || made_crds+=("$crd")
-done
-# Create, not apply: existing CRDs belong to others and must not change.
-kubectl create -f "$work/crds.yaml" 2>&1 | grep -v AlreadyExists || true
+kubectl create -f "$work/crds.yaml"
 kubectl wait --for=condition=Established --timeout=30s -f "$work/crds.yaml" >/dev/null
 
 # --- the fleet ---------------------------------------------------------------------------------------
 
 # cluster NAME LABEL=VALUE...: a cluster that has joined and is available.
 cluster() {
-  local name=$prefix$1
+  local name=$1
   shift
   kubectl create -f - >/dev/null <<EOF
 apiVersion: cluster.open-cluster-management.io/v1
 kind: ManagedCluster
-metadata: {name: $name, labels: {fleet: ${prefix}demo}}
+metadata: {name: $name}
 spec: {hubAcceptsClient: true}
 EOF
   [ $# -eq 0 ] || kubectl label managedcluster "$name" "$@" >/dev/null
@@ -238,47 +166,34 @@ EOF
 
 say "Creating a fleet of four clusters, two sets, and two applications that are bound to them"
 set_label=cluster.open-cluster-management.io/clusterset
-cluster berlin "$set_label=${prefix}prod"
-cluster paris "$set_label=${prefix}prod" accelerator=gpu
-cluster tokyo "$set_label=${prefix}prod"
+cluster berlin "$set_label=prod"
+cluster paris "$set_label=prod" accelerator=gpu
+cluster tokyo "$set_label=prod"
 cluster lab accelerator=gpu
 kubectl create -f - <<EOF
 apiVersion: v1
 kind: Namespace
-metadata: {name: ${prefix}argocd}
+metadata: {name: argocd}
 ---
 apiVersion: v1
 kind: Namespace
-metadata: {name: ${prefix}kueue}
+metadata: {name: kueue}
 ---
 apiVersion: cluster.open-cluster-management.io/v1beta2
 kind: ManagedClusterSet
-metadata: {name: ${prefix}prod}
+metadata: {name: prod}
 ---
 apiVersion: cluster.open-cluster-management.io/v1beta2
 kind: ManagedClusterSet
-metadata: {name: ${prefix}gpu}
+metadata: {name: gpu}
 spec:
   clusterSelector:
     selectorType: LabelSelector
-    labelSelector: {matchLabels: {accelerator: gpu, fleet: ${prefix}demo}}
+    labelSelector: {matchLabels: {accelerator: gpu}}
 EOF
-bind_set "${prefix}argocd" "${prefix}prod"
-bind_set "${prefix}kueue" "${prefix}gpu"
-if [ -n "$kubeconfig" ] &&
-  kubectl wait --for=condition=Bound managedclustersetbinding --namespace "${prefix}argocd" "${prefix}prod" --timeout=10s >/dev/null 2>&1; then
-  compute_bound=() # this hub has a controller that sets the condition Bound
-fi
-
-if [ -n "$kubeconfig" ]; then
-  # Every namespace has the CA of the hub itself, which stands in for the certificate of a proxy.
-  kubectl wait --for=create configmap/kube-root-ca.crt --namespace "${prefix}argocd" --timeout=30s >/dev/null
-  proxy=https://proxy.example:9092 ca=kube-root-ca.crt
-  gates=ClusterProfileCredSyncer=false # tokens in this cluster are real
-else
-  kubectl create configmap --namespace argocd user-server --from-file "ca.crt=$USER_SERVER_CA"
-  proxy=$USER_SERVER_URL ca=user-server gates=''
-fi
+bind_set argocd prod
+bind_set kueue gpu
+kubectl create configmap --namespace argocd user-server --from-file "ca.crt=$USER_SERVER_CA"
 
 # --- the addons --------------------------------------------------------------------------------------
 
@@ -294,9 +209,9 @@ until_seen() {
   wanted=$(printf '%s\n' "$@" | sort)
   for _ in $(seq 100); do
     kill -0 "${pids[addons]}" 2>/dev/null || fail "the addons have exited"
-    seen=$(kubectl get clusterprofiles --all-namespaces -l "x-k8s.io/cluster-manager=$manager" \
+    seen=$(kubectl get clusterprofiles --all-namespaces -l x-k8s.io/cluster-manager=open-cluster-management \
       -o jsonpath='{range .items[?(@.status.accessProviders)]}{.metadata.namespace}/{.metadata.name}{"\n"}{end}' |
-      grep -E "^${prefix}(argocd|kueue)/" | sort || true)
+      grep -E '^(argocd|kueue)/' | sort || true)
     [ "$seen" != "$wanted" ] || return 0
     sleep 0.2
   done
@@ -304,64 +219,40 @@ until_seen() {
 }
 
 show_profiles() {
-  kubectl get clusterprofiles --all-namespaces -l "x-k8s.io/cluster-manager=$manager" -o custom-columns='NAMESPACE:.metadata.namespace,CLUSTER:.metadata.name,SET:.metadata.labels.multicluster\.x-k8s\.io/clusterset,HEALTHY:.status.conditions[?(@.type=="ControlPlaneHealthy")].status,VERSION:.status.version.kubernetes,SERVER:.status.accessProviders[0].cluster.server'
+  kubectl get clusterprofiles --all-namespaces -l x-k8s.io/cluster-manager=open-cluster-management -o custom-columns='NAMESPACE:.metadata.namespace,CLUSTER:.metadata.name,SET:.metadata.labels.multicluster\.x-k8s\.io/clusterset,HEALTHY:.status.conditions[?(@.type=="ControlPlaneHealthy")].status,VERSION:.status.version.kubernetes,SERVER:.status.accessProviders[0].cluster.server'
 }
 
 # why NAMESPACE: every step, of which none is a problem here. explain gets the settings of the controllers.
 why() {
-  local settings=("${compute_bound[@]}" --cluster-manager-name "$manager" --access-provider-server "$proxy/{cluster}")
+  local settings=(--compute-bound --access-provider-server "$USER_SERVER_URL/{cluster}")
   printf '\n$ kubectl clusterprofile explain --all %s\n' "$1"
   "$clusterprofile" explain --kubeconfig "$KUBECONFIG" "${settings[@]}" --all "$1" ||
     fail "explain has found a problem or has failed: its exit status is $?"
 }
 
-# differences BEFORE AFTER: the lines of two tables, marked with - and + where they differ, in common columns.
-differences() {
-  { diff --ignore-space-change -U 100 "$1" "$2" || [ $? -eq 1 ]; } | tail -n +4 | awk '
-    {
-      mark[NR] = substr($0, 1, 1)
-      $0 = line[NR] = substr($0, 2)
-      for (column = 1; column <= NF; column++) if (length($column) > width[column]) width[column] = length($column)
-    }
-    END {
-      for (number = 1; number <= NR; number++) {
-        $0 = line[number]
-        text = mark[number] " "
-        for (column = 1; column < NF; column++) text = text sprintf("%-" (width[column] + 3) "s", $column)
-        print text $NF
-      }
-    }'
-}
-
-a=${prefix}argocd/$prefix k=${prefix}kueue/$prefix
-until_seen "${a}berlin" "${a}paris" "${a}tokyo" "${k}lab" "${k}paris"
+until_seen argocd/berlin argocd/paris argocd/tokyo kueue/lab kueue/paris
 
 say "Which application sees which clusters"
-show_profiles | tee "$work/before"
+show_profiles
 say "… and why"
-why "${prefix}kueue"
+why kueue
 say "What an application sees of one of them"
-run kubectl get clusterprofile --namespace "${prefix}argocd" "${prefix}berlin" -o yaml
+run kubectl get clusterprofile --namespace argocd berlin -o yaml
 
-say "Clusters move: lab joins ${prefix}prod, paris loses its GPUs, tokyo stops reporting"
-run kubectl label managedcluster "${prefix}lab" "$set_label=${prefix}prod"
-run kubectl label managedcluster "${prefix}paris" accelerator-
-condition "${prefix}tokyo" Unknown ManagedClusterLeaseUpdateStopped "Registration agent stopped updating its lease"
-until_seen "${a}berlin" "${a}lab" "${a}paris" "${a}tokyo" "${k}lab"
-kubectl wait clusterprofile --namespace "${prefix}argocd" "${prefix}tokyo" --timeout=20s \
+say "Clusters move: lab joins prod, paris loses its GPUs, tokyo stops reporting"
+run kubectl label managedcluster lab "$set_label=prod"
+run kubectl label managedcluster paris accelerator-
+condition tokyo Unknown ManagedClusterLeaseUpdateStopped "Registration agent stopped updating its lease"
+until_seen argocd/berlin argocd/lab argocd/paris argocd/tokyo kueue/lab
+kubectl wait clusterprofile --namespace argocd tokyo --timeout=20s \
   --for='jsonpath={.status.conditions[?(@.type=="ControlPlaneHealthy")].status}=Unknown' >/dev/null
 
-say "The difference"
-show_profiles >"$work/after"
-differences "$work/before" "$work/after"
+say "What the applications see now"
+show_profiles
 say "… and why"
-why "${prefix}argocd"
+why argocd
 
-if [ -n "$kubeconfig" ]; then
-  say "The part about credentials is left out, so that no token of your cluster is used"
-else
-  show_credentials
-fi
+show_credentials
 
 if [ -n "$keep" ]; then
   cat <<EOF

@@ -9,9 +9,7 @@ usage: hack/image.sh [OPTION]... [IMAGE]...
 Builds the images hub-addons (both programs) and cp-creds (only the exec plugin, for an image volume or an
 initContainer that runs `cp-creds install DIR`). An image contains only static programs, and runs as user 65532.
 
-  --arch ARCH      amd64, arm64, or native for that of this machine; can be repeated. By default that of this machine,
-                   and the other one if a compiler for it is installed (Debian: gcc-aarch64-linux-gnu,
-                   gcc-x86-64-linux-gnu)
+  --arch ARCH      amd64 or arm64, by default that of this machine; can be repeated
   --output DIR     the directory for archives, SBOMs and digests; by default images/ in cargo's target directory
   --tag TAG        by default the version (hack/version.sh)
   --profile NAME   cargo's profile for all programs, such as quick; by default release, and plugin for cp-creds
@@ -84,22 +82,8 @@ host=$(hack/program.sh --host)
 
 machine() { case $1 in amd64) echo x86_64 ;; arm64) echo aarch64 ;; *) die "images are not built for $1" ;; esac; }
 
-choose_arches() {
-  local arch other=arm64 compiler
-  arches=("${arches[@]/#native/$host}")
-  if [ ${#arches[@]} = 0 ]; then
-    [ "$host" != none ] || die "this machine is $(uname -m): set --arch"
-    arches=("$host")
-    [ "$host" = amd64 ] || other=amd64
-    compiler=$(hack/program.sh --compiler "$other")
-    if command -v "$compiler" >/dev/null; then
-      arches+=("$other")
-    else
-      say "no image for $other: $compiler is not installed"
-    fi
-  fi
-  for arch in "${arches[@]}"; do machine "$arch" >/dev/null; done
-}
+[ ${#arches[@]} -gt 0 ] || arches=("$host")
+for arch in "${arches[@]}"; do machine "$arch" >/dev/null; done
 
 # --- programs ----------------------------------------------------------------------------------------
 
@@ -178,7 +162,6 @@ epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 source=${IMAGE_SOURCE-$(git remote get-url origin 2>/dev/null | sed -nE 's#^https://([^/@]*@)?#https://#p' || true)}
 
 can
-choose_arches
 (cd deploy/images && GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$work/assemble" .)
 build_programs
 [ -z "$sbom" ] || write_sboms

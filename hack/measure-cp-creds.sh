@@ -1,26 +1,13 @@
 #!/usr/bin/env bash
-# Measures cp-creds: size, peak memory and time.
+# Measures cp-creds: size, peak memory and time. Builds it as released (static, profile plugin) and runs it RUNS times
+# (100) against a hub. Fails if it is larger than 3 MB or uses more than 6 MiB.
 set -euo pipefail
-
-usage() {
-  cat <<'USAGE'
-usage: hack/measure-cp-creds.sh
-
-Builds cp-creds as released (static, profile plugin) and runs it RUNS times (100) against a hub. Fails if cp-creds is
-larger than 3 MB or uses more than 6 MiB.
-USAGE
-}
 
 # Bytes, and KiB.
 size_max=3000000
 peak_max=$((6 << 10))
 call=(--managed-serviceaccount=multikueue)
 
-case ${1-} in
-  '') ;;
-  -h | --help) usage; exit ;;
-  *) usage >&2; exit 2 ;;
-esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 runs=${RUNS:-100}
 built=${CARGO_TARGET_DIR:-target}
@@ -51,16 +38,10 @@ measure() {
   [ -n "$(token_of "$plugin" "${call[@]}")" ] || die "cp-creds fails"
   read -r peak wall least cpu < <("$built/release/examples/measure" "$runs" "$plugin" "${call[@]}")
   echo "medians of $runs runs, with fork and exec; memory is the maximum"
-  awk -v size="$(stat -L -c %s "$plugin")" -v peak="$peak" -v wall="$wall" -v least="$least" -v cpu="$cpu" 'BEGIN {
+  awk -v size="$size" -v peak="$peak" -v wall="$wall" -v least="$least" -v cpu="$cpu" 'BEGIN {
     printf "cp-creds %6.2f MB  peak %6d KiB  wall %6.2f ms, at least %6.2f ms  CPU %6.2f ms\n",
       size / 1e6, peak, wall / 1e3, least / 1e3, cpu / 1e3 }'
   [ "$peak" -le $peak_max ] || fail "cp-creds uses $peak KiB of memory, more than $peak_max"
-}
-
-check_size() {
-  local size
-  size=$(stat -c %s "$plugin")
-  [ "$size" -le $size_max ] || fail "cp-creds has $size bytes, more than $size_max"
 }
 
 plugin=$(hack/program.sh cp-creds)
@@ -71,6 +52,7 @@ export KUBERNETES_EXEC_INFO='{"kind":"ExecCredential","apiVersion":"client.authe
   "spec":{"interactive":false,"cluster":{"server":"https://unused","config":{"clusterName":"cluster1"}}}}'
 start_hub
 
-check_size
+size=$(stat -L -c %s "$plugin")
+[ "$size" -le $size_max ] || fail "cp-creds has $size bytes, more than $size_max"
 measure
 [ $failures = 0 ]

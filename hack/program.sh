@@ -2,11 +2,10 @@
 # Builds one of our programs as it is released: static, and without a path of this machine. Prints its file.
 #
 # usage: hack/program.sh [--arch ARCH] [--profile NAME] PROGRAM
-#        hack/program.sh --compiler ARCH | --host
+#        hack/program.sh --host
 #
 #   --arch ARCH      amd64 or arm64; by default that of this machine
 #   --profile NAME   cargo's profile; by default release, and plugin for cp-creds
-#   --compiler ARCH  build nothing; print the C compiler for it
 #   --host           build nothing; print the architecture of this machine: amd64, arm64, or none
 #
 # Needs rustup or the musl target of Rust, and a C compiler for the architecture. With CI=true it installs the compiler
@@ -40,7 +39,6 @@ while [ $# -gt 0 ]; do
   case $1 in
     --arch) arch=${2-}; shift ;;
     --profile) profile=${2-}; shift ;;
-    --compiler) compiler "${2-}"; exit ;;
     --host) echo "$host"; exit ;;
     -h | --help) usage; exit ;;
     -*) usage >&2; exit 2 ;;

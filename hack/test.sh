@@ -19,14 +19,14 @@
 #   plugin       cp-creds as it is shipped: small, with little memory
 #   image        the container images: runnable, complete in their SBOMs, and reproducible
 #   attacks      the user server, as it is released, under all attacks of clients and clusters
-#   installed    the chart in Pods, with the permissions that it renders: some tests of api for each controller
+#   installed    the chart in Pods on nodes, with the permissions that it renders
 #   cluster      the tests in Pods on a cluster with nodes: that of HUB_ADDONS_CLUSTER, or a hub with two nodes
 #   load         35 000 profiles with as many copies, within the chart's limits of memory (the API server needs 8 GB)
 #   scripts      shellcheck, the references in the documents, and the demo from start to end
 #   deny         licences, bans, sources and advisories of dependencies
 #
-# Further parts: installed-all (like installed, with all tests of the controllers), oldest (the rules and the chart on
-# the oldest Kubernetes that is tested) and field (beside upstream's own programs, whose first build takes long).
+# Further parts: oldest (the rules and the chart on the oldest Kubernetes that is tested) and field (beside upstream's own
+# programs, whose first build takes long).
 # TEST_THREADS tests on hubs run at once (10); they mostly wait. CONTRIBUTING.md describes other variables.
 set -euo pipefail
 
@@ -75,26 +75,26 @@ trap stop EXIT; trap 'exit 130' INT; trap 'exit 143' TERM
 
 # The programs that the parts need. None takes time while nothing has changed.
 check_programs() {
-  local program programs=() on_hubs=(rules api chart field installed installed-all cluster load scripts)
+  local program programs=() on_hubs=(rules api chart field installed cluster load scripts)
   cargo fetch --locked --quiet
   ! wants "${on_hubs[@]}" || hack/control-plane.sh
   ! wants oldest || KUBERNETES_VERSION=oldest hack/control-plane.sh
   ! wants "${on_hubs[@]}" oldest || programs+=(helm)
   ! wants chart || programs+=(helm3 promtool krew)
   ! wants scripts || programs+=(actionlint)
-  ! wants installed installed-all || programs+=(kube-router)
+  ! wants installed || programs+=(kube-router)
   ! wants api || programs+=(proxy-server)
   ! wants field || programs+=(registration managed-serviceaccount kueue argocd cluster-proxy cluster-proxy-agent
     cluster-proxy-manager proxy-agent proxy-server)
   for program in "${programs[@]}"; do hack/go-program.sh "$program"; done
-  if wants api field installed installed-all cluster load scripts && hack/node.sh --can; then hack/node.sh; fi
+  if wants api field installed cluster load scripts && hack/node.sh --can; then hack/node.sh; fi
 }
 
 can_build_images() { hack/image.sh --can && hack/have.sh jq jq; }
 # Builds the images into $work/images, beside the tests on hubs, which mostly wait.
 begin_images() {
   mkdir "$work/building" 2>/dev/null || return 0
-  local build=(hack/image.sh --profile quick --no-sbom --arch native)
+  local build=(hack/image.sh --profile quick --no-sbom)
   ! wants image || build=(hack/check-image.sh)
   (
     nice "${build[@]}" --output "$work/images" >"$work/building/log" 2>&1 </dev/null && touch "$work/building/done"
@@ -208,22 +208,9 @@ can_install() {
   if why=$(hack/node.sh --can 2>&1); then images; else skip "tests in Pods: ${why#node: }" && return 1; fi
 }
 
-installed() { HUB_ADDONS_IMAGES=$work/images HUB_ADDONS_INSTALLED=1 cargo_test --test "$1" -- "${@:2}"; }
-check_installed() {
-  can_install || return 0
-  installed pods --skip memory::the_largest
-  installed projector grants::
-  installed access entry::
-  installed credentials revocation::
-  installed chain
-}
-check_installed-all() {
-  local test
-  ! can_install || for test in pods projector access credentials consumers chain; do
-    installed "$test" --skip memory::the_largest
-  done
-}
-check_load() { ! can_install || installed pods memory::the_largest; }
+in_pods() { ! can_install || HUB_ADDONS_IMAGES=$work/images cargo_test --test pods -- "$@"; }
+check_installed() { in_pods --skip memory::the_largest; }
+check_load() { in_pods memory::the_largest; }
 
 # on_hub DIRECTORY COMMAND...: runs a command beside a hub, whose variables are set.
 on_hub() (
@@ -266,13 +253,8 @@ check_scripts() {
   ! grep -q '^So the chart is not installed' "$work/demo" ||
     skip "the demo's installation of the chart: $(grep -m 1 -B 1 '^So the chart' "$work/demo" | head -n 1)"
   hack/demo/picture.sh "$work/demo" >/dev/null
-  # On the cluster of a user, too: a plain one, without Open Cluster Management.
-  on_hub "$work/plain" demo_on_plain_cluster
 }
-demo() { { hack/demo.sh "${@:2}" >"$1" 2>&1 && hack/demo/check.sh "$1"; } || { cat "$1"; return 1; }; }
-demo_on_plain_cluster() {
-  PATH=$PATH:$LOCAL_HUB_BIN DEMO_IS_TESTED=1 demo "$work/demo-plain" --kubeconfig "$KUBECONFIG" --yes
-}
+demo() { { hack/demo.sh >"$1" 2>&1 && hack/demo/check.sh "$1"; } || { cat "$1"; return 1; }; }
 
 check_deny() {
   local deny
@@ -290,7 +272,7 @@ failed=()
 for part in programs "${parts[@]}"; do
   printf '\n== %s\n' "$part"
   begun=$SECONDS status=0
-  ! [[ $part =~ ^(api|chart)$ ]] || ! wants image installed installed-all cluster load || ! can_build_images || begin_images
+  ! [[ $part =~ ^(api|chart)$ ]] || ! wants image installed cluster load || ! can_build_images || begin_images
   # A part that fails keeps no other from running. It is not run as a condition, which would switch errexit off in it, and
   # an interrupted `wait` runs the trap at once.
   (set -e; trap - EXIT; "check_$part") &

@@ -13,21 +13,14 @@ arch=$(hack/program.sh --host)
 # Missing programs are built concurrently: within one build, compilers and linkers wait for each other and for
 # downloads.
 build() {
-  local go=''
-  if [ -n "$kubeconfig" ]; then
-    printf '\nThis demo shows neither tokens nor the image, the chart and Pods: the addons run as a process on this machine.\n'
-  else
-    can_have_pods && helm_installs=1
-    say_what_is_built
-    {
-      hack/control-plane.sh && hack/go-program.sh helm && { [ -z "$helm_installs" ] || hack/node.sh; }
-    } >"$work/go-programs" &
-    go=$!
-    pids[go]=$go
-  fi
+  can_have_pods && helm_installs=1
+  say_what_is_built
+  {
+    hack/control-plane.sh && hack/go-program.sh helm && { [ -z "$helm_installs" ] || hack/node.sh; }
+  } >"$work/go-programs" &
+  pids[go]=$!
   build_addons
-  [ -n "$go" ] || return 0
-  wait "$go" || fail "building the control plane, helm or the node failed"
+  wait "${pids[go]}" || fail "building the control plane, helm or the node failed"
   unset "pids[go]"
   helm=$(hack/go-program.sh helm)
 }
@@ -37,7 +30,7 @@ say_what_is_built() {
   cat <<'TEXT'
 Missing programs are built from source, once: Kubernetes (unless KUBEBUILDER_ASSETS names a directory with it), helm
 (unless HELM names it), a node and the addons. That takes 11 minutes on an idle machine with two cores, or 20 beside other
-work. On your own cluster (such as kind), only the addons are needed: use --kubeconfig.
+work.
 TEXT
 }
 
@@ -46,14 +39,6 @@ TEXT
 build_addons() {
   local profile=(--profile quick)
   hub_addons=$target/hub-addons cp_creds=$target/cp-creds clusterprofile=$target/kubectl-clusterprofile
-  if [ -n "$kubeconfig" ]; then
-    if [ -n "${DEMO_IS_TESTED-}" ]; then
-      cargo test --locked --workspace --features e2e --no-run --test kubectl
-    else
-      cargo build --locked --package hub-addons --package kubectl-clusterprofile
-    fi
-    return
-  fi
   if [ -n "${DEMO_IS_TESTED-}" ]; then
     profile=()
     cargo test --locked --workspace --features e2e --no-run --test hubs
@@ -101,8 +86,8 @@ image: {registry: ${image%%/*}, tag: ${image##*:}}
 computeBound: true # no other controller sets the condition Bound
 accessProvider:
   static:
-    server: $proxy/{cluster}
-    ca: configmap/argocd/$ca/ca.crt
+    server: $USER_SERVER_URL/{cluster}
+    ca: configmap/argocd/user-server/ca.crt
 YAML
 }
 
@@ -145,15 +130,13 @@ YAML
 run_addons() {
   say "Running the addons"
   printf '$ hub-addons run --access-provider-server=… …   (its log is in %s)\n' "$work/addons.log"
-  nohup "$hub_addons" run --kubeconfig "$KUBECONFIG" --cluster-manager-name "$manager" "${compute_bound[@]}" \
-    --feature-gates "$gates" --leader-election-namespace "${prefix}argocd" \
-    --access-provider-server "$proxy/{cluster}" \
-    --access-provider-ca "configmap/${prefix}argocd/$ca/ca.crt" \
+  nohup "$hub_addons" run --kubeconfig "$KUBECONFIG" --compute-bound --leader-election-namespace argocd \
+    --access-provider-server "$USER_SERVER_URL/{cluster}" --access-provider-ca configmap/argocd/user-server/ca.crt \
     --metrics-bind-address 127.0.0.1:0 --health-probe-bind-address 127.0.0.1:0 \
     </dev/null >"$work/addons.log" 2>&1 3>&- &
   pids[addons]=$!
   echo "${pids[addons]}" >"$work/addons.pid"
-  [ -n "$kubeconfig" ] || applications_may_read
+  applications_may_read
 }
 
 # rules ARGUMENT...: the rules of roles, without their other fields.

@@ -15,13 +15,13 @@ awk -v red="\342\234\227" '
     if (heading != "" && empty && !announces) complain("nothing below the heading \"" heading "\" before this one")
     heading = $0
     # These headings announce what follows, or say it all.
-    announces = /Building|Starting|left out|Stopping|Cleaning up/
+    announces = /Building|Starting|Stopping/
     empty = 1
     next
   }
   NF { empty = 0 }
   # A table: after its line of headings, no value crosses the beginning of a column.
-  /^[ +-]*NAMESPACE +CLUSTER +SET / {
+  /^NAMESPACE +CLUSTER +SET / {
     columns = 0
     for (at = 1; at <= length($0); at++)
       if (substr($0, at, 1) ~ /[A-Z]/ && (at == 1 || substr($0, at - 1, 1) !~ /[A-Z]/)) start[++columns] = at
@@ -29,7 +29,7 @@ awk -v red="\342\234\227" '
     tables++
     next
   }
-  table { fields = NF - (/^[+-] / ? 1 : 0); if (fields != columns) table = 0 }
+  table { if (NF != columns) table = 0 }
   table {
     for (column = 2; column <= columns; column++)
       if (substr($0, start[column], 1) == " " || substr($0, start[column] - 1, 1) != " ") { complain("columns that shift"); break }

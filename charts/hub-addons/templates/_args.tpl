@@ -24,19 +24,13 @@
 - --require-sync-namespaces={{ $values.credentials.requireSyncNamespaces }}
 {{- end }}
 {{- if $component.syncs }}
-- --credential-secret-access={{ $values.credentials.secretAccess }}
 - --trust-restored-tokens={{ $values.credentials.trustRestoredTokens }}
 {{- end }}
 {{- if or $component.syncs $component.grants $component.equips }}
 - {{ printf "--protected-namespaces=%s" (append $values.credentials.protectedNamespaces $root.Release.Namespace | uniq | join ",") | quote }}
 {{- end }}
-{{- if and $component.syncs (eq $values.credentials.secretAccess "granted") }}
-- --credential-rights-copies-role={{ include "hub-addons.copiesRole" $root }}
-{{- end }}
-{{- if $component.grants }}
+{{- if or $component.grants (and $component.syncs (eq $values.credentials.secretAccess "granted")) }}
 - --credential-rights-subject={{ $root.Release.Namespace }}/{{ include "hub-addons.account" (list $root "credentials") }}
-- --credential-rights-copies-role={{ include "hub-addons.copiesRole" $root }}
-- --credential-rights-tokens-role={{ include "hub-addons.tokensRole" $root }}
 {{- end }}
 {{- if $accesses }}
 {{- if $component.grants }}
@@ -45,9 +39,6 @@
 {{- with $values.consumerAccess.allowedClusterRoles }}
 - {{ printf "--allowed-cluster-roles=%s" (join "," .) | quote }}
 {{- end }}
-{{- if $values.userServer.enabled }}
-- --user-server-account={{ $values.userServer.account }}
-{{- end }}
 {{- end }}
 {{- if $component.equips }}
 {{- with $values.consumerAccess.permissions }}
@@ -55,10 +46,6 @@
 {{- end }}
 {{- with $values.consumerAccess.accountNamespace }}
 - --consumer-account-namespace={{ . }}
-{{- end }}
-- --consumer-local-cluster={{ $values.consumerAccess.includeLocalCluster }}
-{{- with include "hub-addons.openshiftId" $root }}
-- --hub-openshift-id={{ . }}
 {{- end }}
 {{- if $values.consumerAccess.argoCDNamespaces }}
 - --access-provider-name={{ $access.name }}
@@ -78,13 +65,12 @@
 - --cluster-proxy-require-addon={{ $access.clusterProxy.requireAddon }}
 {{- end }}
 {{- end }}
+{{- if and $values.userServer.enabled (or $component.own $accesses) }}
+- {{ printf "--user-server-url=https://%s:9092/{cluster}" (include "hub-addons.userServer" $root) | quote }}
+{{- end }}
 {{- if $component.own }}
 {{- $ca := include "hub-addons.userServerCa" $root | fromJson }}
-- {{ printf "--user-server-url=https://%s:9092/{cluster}" (include "hub-addons.userServer" $root) | quote }}
 - --user-server-ca={{ $ca.kind }}/{{ $root.Release.Namespace }}/{{ $ca.name }}/{{ $ca.key }}
-{{- with $values.userServer.namespaces }}
-- --own-identity-namespaces={{ join "," . }}
-{{- end }}
 {{- if not $component.provisions }}
 - --ca-overlap={{ $access.caOverlap }}
 - --server-check-interval={{ $access.serverCheckInterval }}
@@ -96,18 +82,20 @@
 - --leader-election-id={{ include "hub-addons.lease" $component }}
 {{- end }}
 - --metrics-bind-address=:8080
-{{- if $values.metrics.secure.enabled }}
-- --metrics-secure=true
-{{- if $values.metrics.secure.certificateSecret }}
-- --metrics-certificate-directory=/etc/hub-addons/metrics-certificate
-{{- end }}
-{{- end }}
+{{- include "hub-addons.metricsCertificate" $values }}
 - --health-probe-bind-address=:8081
 - --log-format={{ $values.log.format }}
 - {{ printf "--log-level=%s" $values.log.level | quote }}
 {{- range $values.extraArgs }}
 - {{ . | quote }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The flag by which metrics are served over TLS, on a line of its own. */}}
+{{- define "hub-addons.metricsCertificate" -}}
+{{- if .metrics.secure.enabled }}
+- --metrics-certificate={{ ternary "/etc/hub-addons/metrics-certificate" "self-signed" (ne .metrics.secure.certificateSecret "") }}
 {{- end }}
 {{- end }}
 
@@ -124,7 +112,7 @@
 - --authority={{ .Release.Namespace }}/{{ include "hub-addons.userServerAuthority" . }}
 - --serving-names={{ $name }},{{ $name }}.svc
 {{- end }}
-- --account={{ $server.account }}
+- --account={{ include "hub-addons.userServerAccount" . }}
 - {{ printf "--protected-namespaces=%s" (append .Values.credentials.protectedNamespaces .Release.Namespace | uniq | join ",") | quote }}
 - --compute-bound={{ .Values.computeBound }}
 - --max-requests-per-namespace={{ int $server.maxRequestsPerNamespace }}
@@ -135,12 +123,7 @@
 - --proxy-server-host={{ . }}
 {{- end }}
 - --metrics-bind-address=:8080
-{{- if .Values.metrics.secure.enabled }}
-- --metrics-secure=true
-{{- if .Values.metrics.secure.certificateSecret }}
-- --metrics-certificate-directory=/etc/hub-addons/metrics-certificate
-{{- end }}
-{{- end }}
+{{- include "hub-addons.metricsCertificate" .Values }}
 - --health-probe-bind-address=:8081
 - --log-format={{ .Values.log.format }}
 - {{ printf "--log-level=%s" .Values.log.level | quote }}

@@ -60,6 +60,9 @@ annotations:
 {{- define "hub-addons.directProvider" -}}open-cluster-management-direct{{- end }}
 {{- define "hub-addons.ownProvider" -}}open-cluster-management-own-identity{{- end }}
 
+{{/* The user server's ManagedServiceAccount on each cluster: tokens of names that begin like this are never copied. */}}
+{{- define "hub-addons.userServerAccount" -}}hub-addons-user-server{{- end }}
+
 {{/* A component's ServiceAccount; takes a list of the root and the component's name. */}}
 {{- define "hub-addons.account" -}}
 {{- $root := index . 0 -}}
@@ -81,10 +84,10 @@ namespace default.
 
 {{/* The ClusterRole with the syncer's permissions for copies, where it is bound; the RoleBindings have the same name. */}}
 {{- define "hub-addons.copiesRole" -}}
-{{ include "hub-addons.fullname" . }}-credentials-copies
+{{ include "hub-addons.account" (list . "credentials") }}-copies
 {{- end }}
 
 {{/* The ClusterRole that lists the tokens that the syncer may read. */}}
 {{- define "hub-addons.tokensRole" -}}
-{{ include "hub-addons.fullname" . }}-credentials-tokens
+{{ include "hub-addons.account" (list . "credentials") }}-tokens
 {{- end }}

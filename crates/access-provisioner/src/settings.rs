@@ -1,11 +1,9 @@
 //! Settings of the provisioner and of direct access.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use hub_api::names::Namespace;
 use hub_core::access::{PublishedServer, Sighting};
 use hub_core::endpoint::ServerTemplate;
 use hub_core::trust::CaReference;
@@ -34,24 +32,15 @@ pub type Handshake = Arc<dyn Fn(PublishedServer) -> BoxFuture<'static, Sighting>
 pub enum Purpose {
     /// Everyone who has a token of the cluster.
     Token,
-    /// The applications in these namespaces, or in all if there are none, that reach clusters by their own identity
-    /// through the user server.
-    OwnIdentity(BTreeSet<Namespace>),
+    /// Applications that reach clusters by their own identity, through the user server.
+    OwnIdentity,
 }
 
 impl Purpose {
     pub(crate) fn controller(&self) -> &'static str {
         match self {
             Self::Token => "access-provisioner",
-            Self::OwnIdentity(_) => "own-identity-provisioner",
-        }
-    }
-
-    /// Whether a profile in a namespace has the entry.
-    pub(crate) fn includes(&self, namespace: &Namespace) -> bool {
-        match self {
-            Self::Token => true,
-            Self::OwnIdentity(namespaces) => namespaces.is_empty() || namespaces.contains(namespace),
+            Self::OwnIdentity => "own-identity-provisioner",
         }
     }
 }

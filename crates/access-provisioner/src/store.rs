@@ -91,8 +91,7 @@ impl Store {
     /// What the provisioner wants of a profile.
     pub(crate) fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Desired {
         let ours = observed.filter(|observed| self.is_ours(observed));
-        let is_included = self.settings.purpose.includes(&key.namespace);
-        let offer = ours.filter(|_| is_included).map(|ours| self.index.lock().offer(key, ours));
+        let offer = ours.map(|ours| self.index.lock().offer(key, ours));
         self.gauges.set(key, observed.zip(offer.as_ref()));
         if self.settings.purpose != Purpose::Token {
             let uid = observed.map(|observed| &observed.version.uid);
@@ -101,7 +100,6 @@ impl Store {
         }
         match (offer, ours) {
             (Some(offer), _) => offer.into_desired(&self.settings.provider),
-            (None, Some(_)) if !is_included => access::desired_entry(&self.settings.provider, None),
             (None, _) => Desired::default(),
         }
     }

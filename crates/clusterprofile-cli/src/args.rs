@@ -126,8 +126,7 @@ impl PlaceArgs {
 
 /// The namespace and the cluster in `NAMESPACE`, `NAMESPACE/CLUSTER` and `NAMESPACE CLUSTER`; with the option for the
 /// namespace also in `CLUSTER`.
-#[must_use]
-pub fn split_place(names: &[String], has_option: bool) -> (Option<&str>, Option<&str>) {
+fn split_place(names: &[String], has_option: bool) -> (Option<&str>, Option<&str>) {
     match names {
         [] => (None, None),
         [one] => match one.split_once('/') {

@@ -7,7 +7,6 @@
 
 mod account;
 pub mod args;
-pub mod complete;
 mod connectivity;
 mod explain;
 mod hub;

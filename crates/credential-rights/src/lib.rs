@@ -27,4 +27,4 @@ mod watches;
 mod writes;
 
 pub use controller::{CredentialRights, GATE};
-pub use hub_core::rights::{GRACE, PermissionSettings};
+pub use hub_core::rights::PermissionSettings;

@@ -387,7 +387,7 @@ impl Store {
             let Some(ran) = state.lease.observe(spec, passed) else { return };
             let Some(lease) = lease else { return };
             let cleared = Cleared::read(&lease.metadata);
-            state.needs.advance(ran, &cleared, self.settings.grace)
+            state.needs.advance(ran, &cleared)
         };
         self.add_all(over.into_iter().map(RightsKey::Copies));
     }
@@ -403,7 +403,7 @@ impl Store {
         let mut state = self.state.lock();
         let is_certain = is_read && !state.bindings_unread;
         let exists = state.bindings.get(namespace).is_some_and(|binding| binding.is_ours);
-        let has = state.needs.has(namespace, is_needed, exists, self.settings.grace);
+        let has = state.needs.has(namespace, is_needed, exists);
         (!has || is_certain).then_some(has)
     }
 

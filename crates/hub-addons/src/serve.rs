@@ -6,16 +6,12 @@ use hub_runtime::observe::secure_metrics::serve_secure_metrics;
 use kube::Client;
 
 use crate::Failure;
-use crate::cli::HostArgs;
+use crate::cli::{HostArgs, MetricsCertificate};
 
 /// Serves the probes and, if they need no authorization, the metrics: before connecting to the hub, which may take
 /// long.
 pub async fn serve(args: &HostArgs, health: &Health, metrics: &Metrics) -> Result<(), Failure> {
-    if args.metrics_certificate_directory.is_some() && !args.metrics_secure {
-        let error = "--metrics-certificate-directory is set without --metrics-secure: metrics would be served without TLS";
-        return Err(error.into());
-    }
-    if let Some(address) = args.metrics_bind_address.0.as_ref().filter(|_| !args.metrics_secure) {
+    if let (Some(address), None) = (&args.metrics_bind_address.0, &args.metrics_certificate) {
         serve_metrics(address, metrics.clone()).await?;
     }
     if let Some(address) = &args.health_probe_bind_address.0 {
@@ -26,8 +22,11 @@ pub async fn serve(args: &HostArgs, health: &Health, metrics: &Metrics) -> Resul
 
 /// Serves the metrics for clients that the hub authorizes.
 pub async fn serve_authorized(args: &HostArgs, metrics: &Metrics, client: &Client) -> Result<(), Failure> {
-    if let Some(address) = args.metrics_bind_address.0.as_ref().filter(|_| args.metrics_secure) {
-        let directory = args.metrics_certificate_directory.clone();
+    if let (Some(address), Some(certificate)) = (&args.metrics_bind_address.0, &args.metrics_certificate) {
+        let directory = match certificate {
+            MetricsCertificate::SelfSigned => None,
+            MetricsCertificate::In(directory) => Some(directory.clone()),
+        };
         serve_secure_metrics(address, metrics.clone(), client.clone(), directory).await?;
     }
     Ok(())

@@ -118,10 +118,6 @@ const LOCAL_CLUSTER: &str = "local-cluster";
 /// The claim with the ID of a cluster: the uid of its namespace kube-system.
 const CLUSTER_ID: &str = "id.k8s.io";
 
-/// The claim with the ID of an OpenShift cluster, from its ClusterVersion. It is needed because Advanced Cluster
-/// Management reports the name of the cluster as [`CLUSTER_ID`].
-const OPENSHIFT_ID: &str = "id.openshift.io";
-
 /// The fields of a ManagedClusterSet that decisions read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedClusterSet {
@@ -306,11 +302,6 @@ impl Fleet {
             is_labelled || self.hub_id.as_deref().is_some_and(|id| cluster.has_claim(CLUSTER_ID, id))
         };
         name.as_str() == LOCAL_CLUSTER || self.cluster(name).is_some_and(is_it)
-    }
-
-    /// Whether a managed cluster reports this ID as that of its OpenShift installation.
-    pub(crate) fn has_openshift_id(&self, name: &ClusterName, id: &str) -> bool {
-        self.cluster(name).is_some_and(|cluster| cluster.has_claim(OPENSHIFT_ID, id))
     }
 
     #[must_use]

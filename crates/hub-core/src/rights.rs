@@ -21,7 +21,8 @@ use crate::consumer_access::AccessRules;
 use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 
-/// The default of [`PermissionSettings::grace`].
+/// For how long the syncer has to show that nothing is left to delete in a namespace before a permission there that it no
+/// longer needs is withdrawn.
 pub const GRACE: Duration = Duration::from_mins(5);
 
 /// The label that distinguishes our RoleBindings from other objects of ours.
@@ -47,9 +48,6 @@ pub struct PermissionSettings {
     pub require_namespaces: bool,
     /// What ClusterAccesses may ask for, as in the settings of consumer access; without it, applications get no Roles.
     pub access_rules: Option<AccessRules>,
-    /// For how long the syncer has to show that nothing is left to delete in a namespace before a permission there that
-    /// it no longer needs is withdrawn.
-    pub grace: Duration,
 }
 
 impl PermissionSettings {
@@ -223,8 +221,8 @@ enum PermissionNeed {
 }
 
 impl PermissionNeed {
-    fn is_over(self, grace: Duration) -> bool {
-        matches!(self, Self::Idle(idle) if idle >= grace)
+    fn is_over(self) -> bool {
+        matches!(self, Self::Idle(idle) if idle >= GRACE)
     }
 }
 
@@ -232,19 +230,19 @@ impl Needs {
     /// Records that the syncer has run for this long since it was last observed, and that it has nothing left to delete
     /// in these namespaces. No other time counts: a syncer that does not run, cannot list the copies, or fails to
     /// delete one, still needs the permission. Returns the namespaces whose grace period is over.
-    pub fn advance(&mut self, ran: Duration, cleared: &Cleared, grace: Duration) -> Vec<Namespace> {
+    pub fn advance(&mut self, ran: Duration, cleared: &Cleared) -> Vec<Namespace> {
         let mut over = Vec::new();
         for (namespace, need) in &mut self.0 {
             let before = *need;
             *need = match before {
                 PermissionNeed::Now => PermissionNeed::Now,
                 // Once its permission is being withdrawn, the syncer no longer lists the namespace as cleared.
-                over if over.is_over(grace) => over,
+                over if over.is_over() => over,
                 _ if !cleared.contains(namespace) => PermissionNeed::Ended,
                 PermissionNeed::Ended => PermissionNeed::Idle(Duration::ZERO),
                 PermissionNeed::Idle(idle) => PermissionNeed::Idle(idle.saturating_add(ran)),
             };
-            if need.is_over(grace) && !before.is_over(grace) {
+            if need.is_over() && !before.is_over() {
                 over.push(namespace.clone());
             }
         }
@@ -263,7 +261,7 @@ impl Needs {
 
     /// Records whether a namespace needs the permission now and whether its RoleBinding exists. Returns whether the
     /// syncer should have the permission there: the namespace needs it, or its grace period is not over.
-    pub fn has(&mut self, namespace: &Namespace, is_needed: bool, exists: bool, grace: Duration) -> bool {
+    pub fn has(&mut self, namespace: &Namespace, is_needed: bool, exists: bool) -> bool {
         if is_needed {
             self.0.insert(namespace.clone(), PermissionNeed::Now);
             return true;
@@ -274,12 +272,12 @@ impl Needs {
             None if exists => PermissionNeed::Ended,
             None => return false,
         };
-        if need.is_over(grace) && !exists {
+        if need.is_over() && !exists {
             self.0.remove(namespace);
         } else {
             self.0.insert(namespace.clone(), need);
         }
-        !need.is_over(grace)
+        !need.is_over()
     }
 }
 
@@ -392,7 +390,6 @@ mod tests {
             protected: ProtectedNamespaces::default(),
             require_namespaces: false,
             access_rules: None,
-            grace: GRACE,
         }
     }
 

@@ -6,10 +6,8 @@
     reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
-mod complete;
-
 use std::ffi::OsString;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -133,15 +131,8 @@ enum Command {
     Hub(Box<args::Command>),
     /// Print a completion script for a shell
     ///
-    /// This script completes kubectl-clusterprofile. kubectl completes its plugin by kubectl_complete-clusterprofile.
+    /// This script completes kubectl-clusterprofile, which is the name of the program.
     Completion { shell: Shell },
-    /// Print what completes the last word, for kubectl_complete-clusterprofile
-    #[command(hide = true)]
-    Complete {
-        /// The words after "kubectl clusterprofile"
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        words: Vec<String>,
-    },
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -157,10 +148,6 @@ async fn main() -> ExitCode {
                 &mut io::stdout(),
             );
             return ExitCode::SUCCESS;
-        }
-        Command::Complete { words } => {
-            let printed = io::stdout().write_all(complete::complete(&words).await.as_bytes());
-            return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
     };
     let hub = hub(&cli.hub).await;

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use kube::Client;
 use local_hub::field::install_crds_in;
 use local_hub::{ADMIN, LocalHub, Mark, Requests, TimedOut, try_eventually};
 
@@ -40,8 +39,6 @@ pub struct Options {
     pub without: Vec<Part>,
     /// A directory of further CRDs.
     pub crds: Option<PathBuf>,
-    /// Whether a bare loop repeats the writes of the cold start.
-    pub bare_loop: bool,
     /// How long the idle scenario lasts.
     pub idle: Duration,
     /// How long the controllers may take to converge.
@@ -60,7 +57,6 @@ pub struct Bench {
     view: View,
     neighbour: Neighbour,
     relay: Relay,
-    admin: Client,
     hub: LocalHub,
 }
 
@@ -88,17 +84,7 @@ impl Bench {
         let view = View::start(&admin).await?;
         let relay = Relay::start(address(&hub)?).await.map_err(BenchError::io("start a relay"))?;
         let neighbour = Neighbour::start(&hub).await?;
-        Ok(Self { fleet, options, running: None, watches: 0, view, neighbour, relay, admin, hub })
-    }
-
-    /// The hub, to write to it without the controllers.
-    pub fn hub(&self) -> (&LocalHub, &Relay, &Client) {
-        (&self.hub, &self.relay, &self.admin)
-    }
-
-    /// Another client of the hub.
-    pub fn neighbour(&self) -> &Neighbour {
-        &self.neighbour
+        Ok(Self { fleet, options, running: None, watches: 0, view, neighbour, relay, hub })
     }
 
     /// Starts the controllers.

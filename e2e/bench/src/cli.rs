@@ -85,10 +85,6 @@ pub struct Cli {
     #[arg(long, value_name = "DIRECTORY", requires = "run")]
     crds: Option<PathBuf>,
 
-    /// Do not repeat the writes of the cold start by a bare loop
-    #[arg(long)]
-    no_bare_loop: bool,
-
     /// Length of the idle scenario in seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     idle: u64,
@@ -143,7 +139,6 @@ impl Cli {
             controllers,
             without: self.without.clone(),
             crds: self.crds.clone(),
-            bare_loop: !self.no_bare_loop && self.vary.is_empty(),
             idle: Duration::from_secs(self.idle),
             timeout: Duration::from_secs(self.timeout),
         })

@@ -93,8 +93,7 @@ impl Controllers {
             }
             let account = NAMES[usize::from(*split)];
             format!(
-                "{common},ClusterProfileCredRights={profiles} --credential-secret-access=granted \
-                 --credential-rights-subject={HOME}/{account}"
+                "{common},ClusterProfileCredRights={profiles} --credential-rights-subject={HOME}/{account}"
             )
         };
         match (split, settings.syncer) {

@@ -51,8 +51,11 @@ impl Fleet {
         let mut fleet = Self { model, size, client, authority, changes: 0 };
         let client = fleet.client.clone();
         ocm::create_all(&client, [PROXY, SENTINEL, OTHER].map(ocm::namespace)).await?;
-        // Those of the chart, which credential rights bind, and fill.
-        ocm::create_all(&client, ["hub-addons-copies", "hub-addons-tokens"].map(cluster_role)).await?;
+        // Those of the chart for the syncer, in either process, which credential rights bind, and fill.
+        for syncer in ["controllers-0", "controllers-1"] {
+            let roles = ["copies", "tokens"].map(|role| cluster_role(&format!("{syncer}-{role}")));
+            ocm::create_all(&client, roles).await?;
+        }
         ocm::create_all(&client, [SET, OTHER, SENTINEL].map(ocm::cluster_set)).await?;
         let selector = json!({ "matchLabels": { SET_LABEL: SET } });
         let more = fleet.more_sets().map(|name| ocm::selecting_cluster_set(&name, &selector));

@@ -4,7 +4,6 @@
 //! audit log, bytes from a relay, transactions from etcd, and memory and CPU time from /proc.
 
 mod authority;
-mod bare_loop;
 mod bench;
 mod cli;
 mod controllers;
@@ -33,9 +32,9 @@ use crate::bench::{Bench, Options, machine};
 use crate::cli::{Cli, Format};
 use crate::controllers::Settings;
 use crate::error::BenchError;
+use crate::measurement::Measurement;
 use crate::progress::say;
 use crate::report::Subject;
-use crate::scenario::Results;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -57,21 +56,22 @@ async fn run(cli: &Cli) -> Result<bool, BenchError> {
     for size in all.size.varied(&cli.vary) {
         let options = Options { size, ..all.clone() };
         let commands = options.controllers.commands(Settings::default());
-        let mut results = Results::default();
+        let mut measurements = Vec::new();
         outcome = match Bench::prepare(options).await {
-            Ok(mut bench) => scenario::run(&mut bench, &cli.scenarios(), &mut results).await,
+            Ok(mut bench) => scenario::run(&mut bench, &cli.scenarios(), &mut measurements).await,
             Err(error) => Err(error),
         };
-        runs.push((Subject { size, commands, machine: machine() }, results));
+        runs.push((Subject { size, commands, machine: machine() }, measurements));
         if outcome.is_err() {
             break;
         }
     }
     // After an error, what was measured before it: a large fleet takes long.
-    runs.retain(|(_, results)| !results.measurements.is_empty());
+    runs.retain(|(_, measurements)| !measurements.is_empty());
     publish(cli, &runs);
     outcome?;
-    let deviations: Vec<String> = runs.iter().flat_map(|(_, results)| report::deviations(results)).collect();
+    let deviations: Vec<String> =
+        runs.iter().flat_map(|(_, measurements)| report::deviations(measurements)).collect();
     for line in &deviations {
         say(&format!("not the limit: {line}"));
     }
@@ -79,14 +79,14 @@ async fn run(cli: &Cli) -> Result<bool, BenchError> {
 }
 
 #[allow(clippy::print_stdout, reason = "the result for the user")]
-fn publish(cli: &Cli, runs: &[(Subject, Results)]) {
+fn publish(cli: &Cli, runs: &[(Subject, Vec<Measurement>)]) {
     if cli.output == Format::Table && !cli.vary.is_empty() {
         return print!("{}", report::varied(runs));
     }
-    for (subject, results) in runs {
+    for (subject, measurements) in runs {
         match cli.output {
-            Format::Table => print!("{}", report::text(subject, results)),
-            Format::Json => println!("{:#}", report::json(subject, results)),
+            Format::Table => print!("{}", report::text(subject, measurements)),
+            Format::Json => println!("{:#}", report::json(subject, measurements)),
         }
     }
 }

@@ -9,11 +9,3 @@ pub const SENTINEL: &str = "sentinel";
 
 /// The sentinel, which is also its namespace on the hub.
 pub const SENTINEL_CLUSTER: &str = "sentinel-cluster";
-
-/// The beginning of the names of namespaces that the bare loop writes to.
-pub const BARE_LOOP: &str = "bare-loop-";
-
-/// Whether the bare loop writes to a namespace.
-pub fn is_of_bare_loop(namespace: &str) -> bool {
-    namespace.starts_with(BARE_LOOP)
-}

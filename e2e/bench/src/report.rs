@@ -5,10 +5,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::bare_loop::BareLoop;
 use crate::counts::Counter;
 use crate::measurement::Measurement;
-use crate::scenario::Results;
 use crate::size::Size;
 
 /// What was measured.
@@ -21,9 +19,8 @@ pub struct Subject {
 }
 
 /// The whole report as JSON.
-pub fn json(subject: &Subject, results: &Results) -> Value {
-    let measurements: Vec<Value> = results
-        .measurements
+pub fn json(subject: &Subject, measurements: &[Measurement]) -> Value {
+    let scenarios: Vec<Value> = measurements
         .iter()
         .map(|measurement| {
             let mut value = json!(measurement);
@@ -37,13 +34,12 @@ pub fn json(subject: &Subject, results: &Results) -> Value {
         "size": subject.size,
         "commands": subject.commands,
         "machine": subject.machine,
-        "scenarios": measurements,
-        "bareLoop": results.bare_loop,
+        "scenarios": scenarios,
     })
 }
 
 /// The whole report as tables in Markdown.
-pub fn text(subject: &Subject, results: &Results) -> String {
+pub fn text(subject: &Subject, measurements: &[Measurement]) -> String {
     let size = subject.size;
     let mut text = format!(
         "{} clusters in {} namespaces with {} accounts and {} claims each: {} profiles\n\n",
@@ -54,14 +50,11 @@ pub fn text(subject: &Subject, results: &Results) -> String {
         size.profiles()
     );
     let mut costs = vec![COSTS.map(str::to_owned).to_vec()];
-    costs.extend(results.measurements.iter().map(cost));
+    costs.extend(measurements.iter().map(cost));
     text += &table(&costs);
-    if let (Some(bare_loop), Some(cold)) = (&results.bare_loop, results.measurements.first()) {
-        text += &comparison(bare_loop, cold);
-    }
     text += "\nRequests of the controllers:\n\n";
     let mut requests = vec![vec!["scenario".to_owned(), "requests".to_owned()]];
-    requests.extend(results.measurements.iter().map(|measurement| {
+    requests.extend(measurements.iter().map(|measurement| {
         let counts = measurement.requests.iter().map(|(request, count)| format!("{count} {request}"));
         vec![measurement.scenario.clone(), counts.collect::<Vec<_>>().join(", ")]
     }));
@@ -71,7 +64,7 @@ pub fn text(subject: &Subject, results: &Results) -> String {
 
 /// One row for each size: what a write of the cold start, a restart, a change that profiles do not show, and the loss of
 /// a cluster cost.
-pub fn varied(runs: &[(Subject, Results)]) -> String {
+pub fn varied(runs: &[(Subject, Vec<Measurement>)]) -> String {
     let heading = [
         "clusters",
         "namespaces",
@@ -89,7 +82,7 @@ pub fn varied(runs: &[(Subject, Results)]) -> String {
         "MiB after",
     ];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    for (Subject { size, .. }, Results { measurements, .. }) in runs {
+    for (Subject { size, .. }, measurements) in runs {
         let Size { clusters, namespaces, accounts, ungranted, claims, sets } = *size;
         let numbers = [clusters, namespaces, accounts, ungranted, claims, sets, size.profiles() * accounts];
         let mut row: Vec<String> = numbers.iter().map(usize::to_string).collect();
@@ -112,12 +105,12 @@ pub fn varied(runs: &[(Subject, Results)]) -> String {
 }
 
 /// One line for each count that is not the limit.
-pub fn deviations(results: &Results) -> Vec<String> {
+pub fn deviations(measurements: &[Measurement]) -> Vec<String> {
     let of = |measurement: &Measurement| {
         let name = measurement.scenario.clone();
         measurement.deviations().into_iter().map(move |line| format!("{name}: {line}"))
     };
-    results.measurements.iter().flat_map(of).collect()
+    measurements.iter().flat_map(of).collect()
 }
 
 const COSTS: [&str; 18] = [
@@ -166,34 +159,6 @@ fn cost(measurement: &Measurement) -> Vec<String> {
     ]
 }
 
-/// The cold start next to the bare loop.
-fn comparison(bare_loop: &BareLoop, cold: &Measurement) -> String {
-    let writes = cold.counts.writes();
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        text,
-        "\nThe same writes by a bare loop: {} writes in {:.1} s, {} KiB sent, {} KiB received, {} etcd transactions.",
-        bare_loop.writes,
-        bare_loop.seconds,
-        bare_loop.traffic.sent >> 10,
-        bare_loop.traffic.received >> 10,
-        bare_loop.etcd.transactions
-    );
-    let _ = writeln!(
-        text,
-        "The cold start has {:.2} of the loop's throughput, and needs {:.2} ms of CPU time for each write. Beside the \
-         loop, requests of others took {:.1} ms (p50) and {:.1} ms (p99); {} of them failed, and {} beside the cold start.",
-        ratio(writes, cold.seconds) / ratio(bare_loop.writes, bare_loop.seconds),
-        1000.0 / ratio(writes, cold.cpu_seconds),
-        bare_loop.neighbour.p50_ms,
-        bare_loop.neighbour.p99_ms,
-        bare_loop.neighbour.failed,
-        cold.neighbour.failed
-    );
-    text
-}
-
 #[allow(clippy::cast_precision_loss, reason = "numbers of writes are far below 2^52")]
 fn ratio(count: usize, of: f64) -> f64 {
     count as f64 / of
@@ -233,7 +198,7 @@ mod tests {
     use crate::process::Usage;
     use crate::relay::Traffic;
 
-    fn results() -> Results {
+    fn results() -> Vec<Measurement> {
         let measurement = Measurement {
             scenario: "CA change".to_owned(),
             counts: Counts::default(),
@@ -249,7 +214,7 @@ mod tests {
             seconds_to_next: 2.5,
             neighbour: Latency::default(),
         };
-        Results { measurements: vec![measurement], ..Results::default() }
+        vec![measurement]
     }
 
     fn subject() -> Subject {

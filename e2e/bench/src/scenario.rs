@@ -2,7 +2,6 @@
 
 use clap::ValueEnum;
 
-use crate::bare_loop::{self, BareLoop};
 use crate::bench::Bench;
 use crate::controllers::Settings;
 use crate::counts::Counter;
@@ -48,31 +47,19 @@ pub enum Scenario {
     Namespace,
 }
 
-/// All results of a run.
-#[derive(Debug, Default)]
-pub struct Results {
-    /// One for each step, in order.
-    pub measurements: Vec<Measurement>,
-    /// The same writes as the cold start without a controller.
-    pub bare_loop: Option<BareLoop>,
-}
-
-/// Runs the cold start and then scenarios.
-pub async fn run(bench: &mut Bench, scenarios: &[Scenario], results: &mut Results) -> Result<(), BenchError> {
+/// Runs the cold start and then scenarios, and adds a measurement of each step.
+pub async fn run(
+    bench: &mut Bench,
+    scenarios: &[Scenario],
+    done: &mut Vec<Measurement>,
+) -> Result<(), BenchError> {
     let size = bench.options.size;
     let start = bench.begin("cold start").await?;
     bench.start(Settings::default()).await?;
-    results.measurements.push(bench.finish("cold start", limits::cold_start(bench), start).await?);
+    done.push(bench.finish("cold start", limits::cold_start(bench), start).await?);
 
-    if bench.options.bare_loop {
-        say("the bare loop");
-        bench.stop().await?;
-        results.bare_loop = Some(bare_loop::run(bench).await?);
-        bench.start(Settings::default()).await?;
-        bench.rest("start").await?;
-    }
     for scenario in Scenario::value_variants().iter().filter(|scenario| scenarios.contains(scenario)) {
-        let mut steps = Steps { bench, done: &mut results.measurements };
+        let mut steps = Steps { bench, done };
         match scenario {
             Scenario::Restart => steps.restart("restart", Settings::default(), Limit::nothing()).await?,
             Scenario::Idle => steps.idle().await?,

@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use crate::error::BenchError;
-use crate::place::{Place, SENTINEL, is_of_bare_loop};
+use crate::place::{Place, SENTINEL};
 
 /// The label of copies.
 pub const SYNCED_FROM: &str = "authentication.open-cluster-management.io/synced-from";
@@ -149,8 +149,7 @@ async fn follow<K>(
         match event {
             Ok(Event::Apply(object)) => {
                 let place = place(&object);
-                let is_counted = place.0 != SENTINEL && !is_of_bare_loop(&place.0);
-                shown.changes += usize::from(is_counted);
+                shown.changes += usize::from(place.0 != SENTINEL);
                 note(&mut shown, place, Some(&object));
             }
             Ok(Event::InitApply(object)) => note(&mut shown, place(&object), Some(&object)),
@@ -166,7 +165,7 @@ fn note_profile(shown: &mut Shown, place: Place, object: Option<&DynamicObject>)
     let summary = object.map(summarize);
     if place.0 == SENTINEL {
         shown.sentinel_version = summary.unwrap_or_default().version;
-    } else if !is_of_bare_loop(&place.0) {
+    } else {
         match summary {
             Some(summary) => shown.profiles.insert(place, summary),
             None => shown.profiles.remove(&place),
@@ -185,7 +184,7 @@ fn note_copy(shown: &mut Shown, place: Place, object: Option<&Secret>) {
     });
     if place.0 == SENTINEL {
         shown.sentinel_token = token.unwrap_or_default();
-    } else if !is_of_bare_loop(&place.0) {
+    } else {
         match token {
             Some(token) => shown.copies.insert(place, token),
             None => shown.copies.remove(&place),

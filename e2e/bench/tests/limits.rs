@@ -9,7 +9,7 @@ fn no_scenario_costs_the_hub_more_than_the_api_requires() {
     let bench = Path::new(env!("CARGO_BIN_EXE_hub-bench"));
     let controllers = bench.with_file_name("hub-addons");
     assert!(controllers.exists(), "{} is missing: build hub-addons first", controllers.display());
-    let output = Command::new(bench).args(["--idle=3", "--no-bare-loop"]).output().unwrap();
+    let output = Command::new(bench).args(["--idle=3"]).output().unwrap();
     let (table, progress) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{table}");

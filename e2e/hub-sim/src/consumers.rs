@@ -299,8 +299,6 @@ pub fn settings(permissions: Permissions) -> AccessSettings {
         account_namespace: None,
         protected: ProtectedNamespaces::default(),
         installation: HOME.into(),
-        includes_local_cluster: false,
-        hub_openshift_id: None,
         provider: "open-cluster-management".to_owned(),
         own_provider: "open-cluster-management-own-identity".to_owned(),
     }

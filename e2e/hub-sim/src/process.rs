@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use access_provisioner::{Handshake, Provisioner, ProvisionerSettings, Purpose, SourceSettings};
 use consumer_access::ConsumerAccess;
-use credential_rights::{CredentialRights, GRACE, PermissionSettings};
+use credential_rights::{CredentialRights, PermissionSettings};
 use credential_syncer::{SyncSettings, Syncer, SyncerSettings};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, ready};
@@ -255,7 +255,6 @@ fn build(
         protected: ProtectedNamespaces::default(),
         require_namespaces: false,
         access_rules: Some(consumers::rules()),
-        grace: GRACE,
     };
     let user_server = |shared: &Shared, protected| UserServer {
         world: world.clone(),

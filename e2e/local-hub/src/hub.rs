@@ -157,59 +157,6 @@ impl LocalHub {
         Ok(())
     }
 
-    /// Stops the API server with SIGSTOP: connections stay, the system accepts new ones, and no request gets a
-    /// response. No effect if it is not running.
-    pub async fn pause_api_server(&self) -> Result<(), HubError> {
-        self.stopped.store(true, Ordering::Relaxed);
-        match &*self.api_server.lock().await {
-            Some(running) => running.pause().await,
-            None => Ok(()),
-        }
-    }
-
-    /// Continues a paused API server.
-    pub async fn resume_api_server(&self) -> Result<(), HubError> {
-        match &*self.api_server.lock().await {
-            Some(running) => running.resume().await,
-            None => Ok(()),
-        }
-    }
-
-    /// Kills etcd. No effect if it is not running.
-    pub async fn stop_etcd(&self) -> Result<(), HubError> {
-        self.stopped.store(true, Ordering::Relaxed);
-        match self.etcd.lock().await.take() {
-            Some(running) => running.stop_and_keep_directory().await,
-            None => Ok(()),
-        }
-    }
-
-    /// Starts etcd again, with the same data. No effect if it is running.
-    pub async fn start_etcd(&self) -> Result<(), HubError> {
-        let mut etcd = self.etcd.lock().await;
-        if etcd.is_none() {
-            *etcd = Some(Supervised::start(self.directory(), &programs::etcd(self.bin_dir())).await?);
-        }
-        Ok(())
-    }
-
-    /// Stops etcd with SIGSTOP. No effect if it is not running.
-    pub async fn pause_etcd(&self) -> Result<(), HubError> {
-        self.stopped.store(true, Ordering::Relaxed);
-        match &*self.etcd.lock().await {
-            Some(running) => running.pause().await,
-            None => Ok(()),
-        }
-    }
-
-    /// Continues a paused etcd.
-    pub async fn resume_etcd(&self) -> Result<(), HubError> {
-        match &*self.etcd.lock().await {
-            Some(running) => running.resume().await,
-            None => Ok(()),
-        }
-    }
-
     /// Copies the hub's data, as a crash of etcd would leave it.
     pub async fn snapshot(&self) -> Result<Snapshot, HubError> {
         self.stopped.store(true, Ordering::Relaxed);
@@ -227,11 +174,14 @@ impl LocalHub {
     /// continues from there, and resourceVersions are reused for other objects. Returns when the API server is ready.
     pub async fn restore(&self, snapshot: &Snapshot) -> Result<(), HubError> {
         self.stop_api_server().await?;
-        self.stop_etcd().await?;
+        let mut etcd = self.etcd.lock().await;
+        if let Some(running) = etcd.take() {
+            running.stop_and_keep_directory().await?;
+        }
         let data = self.directory().join(programs::ETCD_DATA);
         let restored = std::fs::remove_dir_all(&data).and_then(|()| copy_directory(&snapshot.0, &data));
         restored.map_err(|source| HubError::io("restore etcd's data", source))?;
-        self.start_etcd().await?;
+        *etcd = Some(Supervised::start(self.directory(), &programs::etcd(self.bin_dir())).await?);
         self.start_api_server().await
     }
 }

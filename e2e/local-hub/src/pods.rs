@@ -17,14 +17,13 @@ mod node;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use serde_json::Value;
 use tokio::net::{TcpStream, UnixListener};
-use tokio::process::Command;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -126,7 +125,6 @@ impl PodsBuilder {
             end: Some(end),
             thread: Some(thread.map_err(failed)?),
             nodes: Mutex::default(),
-            last_ids: Mutex::default(),
             _scheduler: scheduler,
         };
         for number in 1..=number {
@@ -168,8 +166,6 @@ pub struct Pods {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     nodes: Mutex<BTreeMap<String, Node>>,
-    /// The containers of Pods, by namespace, Pod and name, as they were last read.
-    last_ids: Mutex<BTreeMap<[String; 3], String>>,
     /// Owns the directory.
     _scheduler: Supervised,
 }
@@ -211,10 +207,6 @@ impl Pods {
         node::can_run().await
     }
 
-    fn last_ids(&self) -> MutexGuard<'_, BTreeMap<[String; 3], String>> {
-        self.last_ids.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn file_name(&self) -> String {
         self.directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -250,45 +242,12 @@ impl Pods {
 
     /// The processes of a running container, as this machine numbers them.
     pub async fn processes(&self, namespace: &str, pod: &str, container: &str) -> Result<Vec<u32>, HubError> {
-        let key = [namespace, pod, container].map(str::to_owned);
         let found = Api::<Pod>::namespaced(self.client.clone(), namespace).get(pod).await;
-        let id = match found {
-            Ok(found) => {
-                let containers =
-                    found.status.and_then(|status| status.container_statuses).unwrap_or_default();
-                let id = containers.into_iter().find(|known| known.name == container);
-                let id = id.and_then(|known| Some(known.container_id?.rsplit('/').next()?.to_owned()));
-                self.last_ids().extend(id.clone().map(|id| (key, id)));
-                id
-            }
-            // Tests stop API servers: then the container is the one of before.
-            Err(error) => {
-                let id = self.last_ids().get(&key).cloned();
-                Some(id.ok_or_else(|| HubError::api(format!("read pod {namespace}/{pod}"))(error))?)
-            }
-        };
+        let found = found.map_err(HubError::api(format!("read pod {namespace}/{pod}")))?;
+        let containers = found.status.and_then(|status| status.container_statuses).unwrap_or_default();
+        let id = containers.into_iter().find(|known| known.name == container);
+        let id = id.and_then(|known| Some(known.container_id?.rsplit('/').next()?.to_owned()));
         Ok(id.map(|id| processes_in(&id)).unwrap_or_default())
-    }
-
-    /// Sends a signal by name to all processes of a container.
-    pub async fn signal(
-        &self,
-        namespace: &str,
-        pod: &str,
-        container: &str,
-        signal: &str,
-    ) -> Result<(), HubError> {
-        let processes = self.processes(namespace, pod, container).await?;
-        if processes.is_empty() {
-            return Err(HubError::Failed(format!(
-                "signal {signal} to {namespace}/{pod}/{container}: it is not running"
-            )));
-        }
-        for pid in processes {
-            // An error means that the process has ended.
-            let _ = Command::new("kill").args(["-s", signal, &pid.to_string()]).output().await;
-        }
-        Ok(())
     }
 
     /// Connects from the network of a running container.

@@ -55,8 +55,6 @@ fn store_of(objects: &Value) -> Arc<Store> {
         account_namespace: Some("agents".into()),
         protected: ProtectedNamespaces::none(),
         installation: "hub-addons".into(),
-        includes_local_cluster: false,
-        hub_openshift_id: None,
         provider: "open-cluster-management".to_owned(),
         own_provider: "own".to_owned(),
     };

@@ -47,7 +47,6 @@ fn settings() -> PermissionSettings {
         protected: ProtectedNamespaces::default(),
         require_namespaces: false,
         access_rules: Some(hub_core::consumer_access::AccessRules::default()),
-        grace: GRACE,
     }
 }
 

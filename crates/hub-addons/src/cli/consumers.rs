@@ -2,8 +2,9 @@
 
 use clap::{ArgAction, Args};
 use consumer_access::{AccessRules, AccessSettings, Consumers, PermissionKind};
-use hub_api::names::{AccountName, Namespace, is_dns_label, is_dns_subdomain};
+use hub_api::names::{Namespace, is_dns_label};
 use hub_core::access::OWN_IDENTITY_PROVIDER;
+use hub_core::own_identity;
 
 use super::RunArgs;
 
@@ -11,11 +12,6 @@ use super::RunArgs;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Access of applications (gate ClusterProfileConsumers)")]
 pub struct ConsumersArgs {
-    /// ManagedServiceAccount of the user server on each cluster, for ClusterAccesses with the identity Own. Without it,
-    /// they are not accepted. The gate ClusterProfileCredRights needs the same value
-    #[arg(long, value_name = "NAME", value_parser = account)]
-    pub user_server_account: Option<AccountName>,
-
     /// ClusterRoles of the clusters that ClusterAccesses may ask for; those that ask for another one are not accepted.
     /// Requires an admission policy by which their authors may ask only for what they may bind, as the chart has it. The
     /// gate ClusterProfileCredRights needs the same value
@@ -33,37 +29,22 @@ pub struct ConsumersArgs {
     #[arg(long, value_name = "NAMESPACE", value_parser = namespace)]
     pub consumer_account_namespace: Option<Namespace>,
 
-    /// Also give applications access to the hub itself where it is a managed cluster (local-cluster): their ClusterRoles
-    /// are then permissions on the hub
+    /// For the gate ClusterProfileCredRights: maintain a Role and a RoleBinding for each ClusterAccess with the identity
+    /// Copy, by which its ServiceAccounts read the tokens that are copied for it
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub consumer_local_cluster: bool,
-
-    /// ID of the hub on OpenShift (spec.clusterID of its ClusterVersion), by which it is recognized as a managed cluster
-    #[arg(long, value_name = "ID")]
-    pub hub_openshift_id: Option<String>,
+    pub cluster_access: bool,
 }
 
 /// Parses the name of a namespace.
-fn namespace(text: &str) -> Result<Namespace, String> {
+pub(super) fn namespace(text: &str) -> Result<Namespace, String> {
     if is_dns_label(text) { Ok(text.into()) } else { Err("must be a DNS label".to_owned()) }
-}
-
-/// Parses the name of an account, which is part of longer names.
-fn account(text: &str) -> Result<AccountName, String> {
-    const MOST: usize = 200;
-    let is_valid = is_dns_subdomain(text) && text.len() <= MOST;
-    if is_valid {
-        Ok(text.into())
-    } else {
-        Err(format!("must be a DNS subdomain of at most {MOST} characters"))
-    }
 }
 
 impl RunArgs {
     /// What ClusterAccesses may ask for.
     pub fn access_rules(&self) -> AccessRules {
         AccessRules {
-            user_server: self.consumers.user_server_account.clone(),
+            user_server: self.access.user_server_url.is_some().then(|| own_identity::ACCOUNT.into()),
             allowed_cluster_roles: self.consumers.allowed_cluster_roles.iter().cloned().collect(),
             protected: self.protected_namespaces.clone(),
         }
@@ -77,8 +58,6 @@ impl RunArgs {
             account_namespace: self.consumers.consumer_account_namespace.clone(),
             protected: self.protected_namespaces.clone(),
             installation: leases.into(),
-            includes_local_cluster: self.consumers.consumer_local_cluster,
-            hub_openshift_id: self.consumers.hub_openshift_id.clone(),
             provider: self.access.access_provider_name.clone(),
             own_provider: OWN_IDENTITY_PROVIDER.to_owned(),
         }

@@ -9,7 +9,7 @@ use access_provisioner::{ProvisionerSettings, Purpose, SourceSettings};
 use clap::{ArgAction, Args, ValueEnum};
 use credential_syncer::{SyncSettings, SyncerSettings};
 use futures::FutureExt as _;
-use hub_api::names::{ManagerName, Namespace, is_dns_label};
+use hub_api::names::ManagerName;
 use hub_core::access;
 use hub_core::claim_allow_list::ClaimAllowList;
 use hub_core::endpoint::ServerTemplate;
@@ -40,8 +40,8 @@ pub struct RunArgs {
     /// ManagedServiceAccount into the namespaces that its cluster is granted to.
     ///
     /// ClusterProfileCredRights (default false): credential rights maintains the permissions for Secrets, by namespace
-    /// and by name, of the credential syncer, which then runs in another process with
-    /// --credential-secret-access=granted; and with --cluster-access of applications.
+    /// and by name, of the credential syncer, which then runs in another process; and with --cluster-access of
+    /// applications.
     ///
     /// ClusterProfileConsumers (default false, alpha): consumer access maintains, on the clusters that a namespace
     /// is granted, the ManagedServiceAccount and the permissions that a ClusterAccess there asks for.
@@ -91,16 +91,18 @@ pub struct RunArgs {
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub trust_restored_tokens: bool,
 
-    /// How the credential syncer reads Secrets. `cluster`: by label in all namespaces, which requires permission to
-    /// list every Secret of the hub. `granted`: tokens by the names of the accounts that opt in, and copies in the
-    /// namespaces with a RoleBinding for it (see --credential-rights-copies-role), which requires permissions for those
-    /// only
-    #[arg(long, value_enum, default_value_t = SecretAccessArg::Cluster)]
-    pub credential_secret_access: SecretAccessArg,
-
-    /// Who receives permissions from the gate ClusterProfileCredRights
-    #[command(flatten)]
-    pub rights: RightsArgs,
+    /// ServiceAccount of the credential syncer, as NAMESPACE/NAME, whose permissions for Secrets the gate
+    /// ClusterProfileCredRights maintains
+    ///
+    /// For the gate ClusterProfileCredSyncer: read tokens by the names of the accounts that opt in, and copies in the
+    /// namespaces with a RoleBinding NAME-copies. Without it, both are read by label in all namespaces, which requires
+    /// permission to list every Secret of the hub.
+    ///
+    /// For the gate ClusterProfileCredRights: bind the ClusterRole NAME-copies, by a RoleBinding of the same name, in
+    /// every namespace with a bound ManagedClusterSetBinding, and list the names of tokens in the only rule of the
+    /// ClusterRole NAME-tokens, which must exist. The Lease hub-addons-credential-syncer is expected in NAMESPACE.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_account)]
+    pub credential_rights_subject: Option<ObjectName>,
 
     /// What the gate ClusterProfileConsumers maintains
     #[command(flatten)]
@@ -138,14 +140,10 @@ pub struct HostArgs {
     pub metrics_bind_address: Listen,
 
     /// Serve /metrics over TLS, to clients that the hub authenticates by their bearer token and authorizes to get
-    /// /metrics (RBAC: nonResourceURLs). Requires permission to create TokenReviews and SubjectAccessReviews
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub metrics_secure: bool,
-
-    /// With --metrics-secure: directory of tls.crt and tls.key; by default the certificate is self-signed. The files
-    /// are reloaded when they change
+    /// /metrics (RBAC: nonResourceURLs): `self-signed`, or the directory of tls.crt and tls.key, which are reloaded when
+    /// they change. Requires permission to create TokenReviews and SubjectAccessReviews
     #[arg(long, value_name = "DIRECTORY")]
-    pub metrics_certificate_directory: Option<PathBuf>,
+    pub metrics_certificate: Option<MetricsCertificate>,
 
     /// Where to serve /livez and /readyz; 0 to disable
     #[arg(long, default_value = ":8081")]
@@ -160,48 +158,14 @@ pub struct HostArgs {
     pub log_level: String,
 }
 
-/// Who receives permissions for Secrets, and through which roles.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Permissions of the credential syncer (gate ClusterProfileCredRights)")]
-#[allow(clippy::struct_field_names, reason = "these are the names of the flags")]
-pub struct RightsArgs {
-    /// ServiceAccount of the credential syncer, as NAMESPACE/NAME. Its Lease hub-addons-credential-syncer is expected
-    /// in the same namespace
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_account)]
-    pub credential_rights_subject: Option<ObjectName>,
-
-    /// ClusterRole for copies. A RoleBinding of the same name binds it in every namespace with a bound
-    /// ManagedClusterSetBinding, and the syncer determines its permissions from it
-    #[arg(long, value_name = "NAME", default_value = "hub-addons-copies")]
-    pub credential_rights_copies_role: String,
-
-    /// ClusterRole for tokens, whose only rule lists their names; it must exist
-    #[arg(long, value_name = "NAME", default_value = "hub-addons-tokens")]
-    pub credential_rights_tokens_role: String,
-
-    /// Maintain a Role and a RoleBinding for each ClusterAccess with the identity Copy, by which its ServiceAccounts read
-    /// the tokens that are copied for it
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub cluster_access: bool,
-
-    /// How long the Lease of the syncer has to show that nothing is left to delete in a namespace, before a permission
-    /// there that is no longer needed is withdrawn. Without --leader-elect it has no Lease, and the permission stays
-    #[arg(long, value_name = "DURATION", value_parser = period, default_value = "5m")]
-    pub credential_rights_grace: Duration,
+/// The ClusterRole for the copies of a syncer, and its RoleBindings.
+fn copies_role(subject: &ObjectName) -> String {
+    format!("{}-copies", subject.name)
 }
 
 /// Parses the namespace and the name of a ServiceAccount.
 fn service_account(text: &str) -> Result<ObjectName, String> {
     text.parse().map_err(|_| format!("{text:?} is not a valid ServiceAccount: must be NAMESPACE/NAME"))
-}
-
-/// How Secrets are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SecretAccessArg {
-    /// By label, in all namespaces.
-    Cluster,
-    /// By name and by namespace.
-    Granted,
 }
 
 /// Settings of access providers.
@@ -236,26 +200,14 @@ pub struct AccessArgs {
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "2m")]
     pub server_check_interval: Duration,
 
-    /// URL of the user server, with {cluster} in place of the cluster's name
+    /// URL of the user server, with {cluster} in place of the cluster's name. Without it, ClusterAccesses with the identity
+    /// Own are not accepted: the gates ClusterProfileConsumers and ClusterProfileCredRights need the same value
     #[arg(long, value_name = "URL")]
     pub user_server_url: Option<ServerTemplate>,
 
     /// The user server's CA certificates, as configmap/NAMESPACE/NAME/KEY or secret/NAMESPACE/NAME/KEY
     #[arg(long, value_name = "REFERENCE")]
     pub user_server_ca: Option<CaReference>,
-
-    /// Namespaces whose profiles get the access provider for applications with an identity of their own; by default all
-    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = namespace)]
-    pub own_identity_namespaces: Vec<Namespace>,
-}
-
-/// Parses the name of a namespace.
-pub fn namespace(text: &str) -> Result<Namespace, String> {
-    if is_dns_label(text) {
-        Ok(text.into())
-    } else {
-        Err(format!("{text:?} is not a valid name of a namespace"))
-    }
 }
 
 /// Parses the name of an access provider, whose length v1alpha2 of ClusterProfile limits.
@@ -270,16 +222,15 @@ fn provider_name(text: &str) -> Result<String, String> {
 impl RunArgs {
     /// The settings of the permission controller, if a subject is given.
     pub fn rights(&self) -> Option<credential_rights::PermissionSettings> {
-        let subject = self.rights.credential_rights_subject.clone()?;
+        let subject = self.credential_rights_subject.clone()?;
         Some(credential_rights::PermissionSettings {
             namespace: subject.namespace.as_str().into(),
+            copies_role: copies_role(&subject),
+            tokens_role: format!("{}-tokens", subject.name),
             service_account: subject.name,
-            copies_role: self.rights.credential_rights_copies_role.clone(),
-            tokens_role: self.rights.credential_rights_tokens_role.clone(),
             protected: self.protected_namespaces.clone(),
             require_namespaces: self.require_sync_namespaces,
-            access_rules: self.rights.cluster_access.then(|| self.access_rules()),
-            grace: self.rights.credential_rights_grace,
+            access_rules: self.consumers.cluster_access.then(|| self.access_rules()),
         })
     }
 
@@ -300,9 +251,7 @@ impl RunArgs {
             protected: self.protected_namespaces.clone(),
             trust_restored: self.trust_restored_tokens,
         };
-        let is_limited = self.credential_secret_access == SecretAccessArg::Granted;
-        let copies_binding = is_limited.then(|| self.rights.credential_rights_copies_role.clone());
-        SyncerSettings { sync, copies_binding }
+        SyncerSettings { sync, copies_binding: self.credential_rights_subject.as_ref().map(copies_role) }
     }
 }
 
@@ -331,7 +280,7 @@ impl AccessArgs {
     pub fn own_identity(&self) -> Option<ProvisionerSettings> {
         let (server, ca) = (self.user_server_url.clone()?, self.user_server_ca.clone()?);
         Some(ProvisionerSettings {
-            purpose: Purpose::OwnIdentity(self.own_identity_namespaces.iter().cloned().collect()),
+            purpose: Purpose::OwnIdentity,
             provider: access::OWN_IDENTITY_PROVIDER.to_owned(),
             source: SourceSettings::Static { server, ca },
             overlap: self.ca_overlap,
@@ -358,6 +307,27 @@ impl FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "0" { Ok(Self(None)) } else { text.parse().map(|address| Self(Some(address))) }
+    }
+}
+
+/// The certificate of metrics over TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MetricsCertificate {
+    /// Generated at the start.
+    SelfSigned,
+    /// In files of this directory.
+    In(PathBuf),
+}
+
+impl FromStr for MetricsCertificate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "" => Err("expected self-signed or a directory".to_owned()),
+            "self-signed" => Ok(Self::SelfSigned),
+            directory => Ok(Self::In(directory.into())),
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use hub_core::protected::{self, ProtectedNamespaces};
 use hub_runtime::observe::health::BindAddress;
 use user_server::{AuthoritySettings, ProxyServerSettings, UserServerMetrics, UserServerSettings};
 
-use super::run::{HostArgs, namespace};
+use super::consumers::namespace;
+use super::run::HostArgs;
 use super::with_variable;
 
 /// Arguments of `user-server`.

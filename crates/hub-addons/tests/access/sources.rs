@@ -5,13 +5,12 @@ use crate::support::proxy::{
     projected, publishes, requests_of, state,
 };
 use crate::support::shown::{condition, profile, provider};
-use crate::support::{Addons, Hub, PROFILES, rights, user, world};
+use crate::support::{Addons, Hub, PROFILES, USER, rights, world};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::{Flavour, LocalHub, ocm};
 use serde_json::{Value, json};
 
-const SERVER: &str = "--access-provider-server=https://{cluster}.proxy.example:8443";
 const DIRECT: &str = "open-cluster-management-direct";
 
 /// Permissions of the provisioner for a source that is one named object.
@@ -27,51 +26,6 @@ fn rules(resource: &str, name: &str) -> Vec<PolicyRule> {
         ..PolicyRule::default()
     });
     rules
-}
-
-async fn shows_static(hub: &Hub, cluster: &str, authorities: &[&Authority]) {
-    let server = format!("https://{cluster}.proxy.example:8443");
-    profile(&hub.ocm, (TEAM, cluster), "has its entry", |profile| {
-        has_entry(profile, &server, cluster, authorities)
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_proxy_that_is_named_is_trusted_by_a_config_map() {
-    let builder = LocalHub::builder().without_controller_manager();
-    let hub = Hub::start(builder, rules("configmaps", "front")).await;
-    let holder = |text: &str| {
-        ocm::Object::new(("", "v1", "ConfigMap"), "configmaps", Some(HOME), "front")
-            .field("data", json!({ "bundle.pem": text }))
-    };
-    let (a, b) = (Authority::new("a"), Authority::new("b"));
-    ocm::namespace(HOME).create(&hub.ocm).await.unwrap();
-    holder(&a.pem()).create(&hub.ocm).await.unwrap();
-    // Neither a configuration nor an addon is needed.
-    project(&hub, &["c1", "c2"]).await;
-    let mark = hub.audit().mark().await.unwrap();
-    let arguments =
-        [proxy::ALONE, SERVER, "--access-provider-ca=configmap/proxy/front/bundle.pem", "--ca-overlap=6s"];
-    let addons = Addons::start(&hub, &arguments).await;
-    for cluster in ["c1", "c2"] {
-        shows_static(&hub, cluster, &[&a]).await;
-    }
-    holder(&b.pem()).update(&hub.ocm).await.unwrap();
-    shows_static(&hub, "c1", &[&a, &b]).await;
-    shows_static(&hub, "c1", &[&b]).await;
-    has_written(&addons, 6).await;
-
-    world::delete(&hub.ocm, &holder("")).await;
-    let note = world::told(&hub.ocm, &holder(""), "NoTrustAnchor").await;
-    assert!(note.contains("\"bundle.pem\"") && note.contains("does not exist"), "{note}");
-    addons.measures(&state("static", "no_trust_anchor"), 2.0).await;
-    shows_static(&hub, "c1", &[&b]).await;
-    holder(&b.pem()).create(&hub.ocm).await.unwrap();
-    addons.measures(&state("static", "published"), 2.0).await;
-    has_written(&addons, 6).await;
-    let requests = requests_of(user(), &hub.audit().since(&mark).await.unwrap());
-    assert_eq!(requests.count(|request| request.code == 403), 0, "{requests}");
 }
 
 #[tokio::test]
@@ -98,7 +52,16 @@ async fn cluster_proxy_is_trusted_by_a_config_map_without_a_permission_for_the_s
     proxy::configuration("elsewhere").update(&hub.ocm).await.unwrap();
     publishes(&hub, "c1", "elsewhere", &[&b]).await;
     has_written(&addons, 3).await;
-    let requests = requests_of(user(), &hub.audit().since(&mark).await.unwrap());
+
+    world::delete(&hub.ocm, &front("")).await;
+    let note = world::told(&hub.ocm, &front(""), "NoTrustAnchor").await;
+    assert!(note.contains("\"ca.crt\"") && note.contains("does not exist"), "{note}");
+    addons.measures(&state("cluster_proxy", "no_trust_anchor"), 1.0).await;
+    publishes(&hub, "c1", "elsewhere", &[&b]).await;
+    front(&b.pem()).create(&hub.ocm).await.unwrap();
+    addons.measures(&state("cluster_proxy", "published"), 1.0).await;
+    has_written(&addons, 3).await;
+    let requests = requests_of(USER, &hub.audit().since(&mark).await.unwrap());
     assert_eq!(requests.count(|request| request.code == 403), 0, "{requests}");
     assert_eq!(requests.count(|request| request.resource == "secrets"), 0, "{requests}");
 }
@@ -152,12 +115,10 @@ fn own_identity_entry(shown: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_entry_of_the_user_server_is_for_the_namespaces_that_use_it() {
+async fn the_entry_of_the_user_server_stands_beside_that_of_the_proxy() {
     let hub = proxy::hub_for_both(LocalHub::builder().flavour(Flavour::Map)).await;
-    hub.grant(user(), rules("configmaps", "front")).await.unwrap();
-    let other = "other-team";
-    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::namespace(other), ocm::cluster_set("blue")]).await;
-    world::create(&hub.ocm, [ocm::bound(TEAM, "blue"), ocm::bound(other, "blue")]).await;
+    hub.grant(USER, rules("configmaps", "front")).await.unwrap();
+    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
     let odd = "2107au";
     let (of_proxy, a, b) = (Authority::new("proxy"), Authority::new("a"), Authority::new("b"));
     install(&hub, &of_proxy, &["c1"]).await;
@@ -167,18 +128,13 @@ async fn the_entry_of_the_user_server_is_for_the_namespaces_that_use_it() {
             .field("data", json!({ "ca.crt": text }))
     };
     front(&a.pem()).create(&hub.ocm).await.unwrap();
-    let start = async |namespaces: &str| {
-        let namespaces = format!("--own-identity-namespaces={namespaces}");
-        let arguments = [
-            "--feature-gates=ClusterProfileOwnIdentityProvider=true,ClusterProfileCredSyncer=false",
-            "--user-server-url=https://user-server.example:9092/{cluster}",
-            "--user-server-ca=configmap/proxy/front/ca.crt",
-            "--ca-overlap=6s",
-            &namespaces,
-        ];
-        Addons::start(&hub, &arguments).await
-    };
-    let addons = start(TEAM).await;
+    let arguments = [
+        "--feature-gates=ClusterProfileOwnIdentityProvider=true,ClusterProfileCredSyncer=false",
+        "--user-server-url=https://user-server.example:9092/{cluster}",
+        "--user-server-ca=configmap/proxy/front/ca.crt",
+        "--ca-overlap=6s",
+    ];
+    let addons = Addons::start(&hub, &arguments).await;
     let server = json!("https://user-server.example:9092/c1");
     let shown = profile(&hub.ocm, (TEAM, "c1"), "has both entries", |profile| {
         own_identity_entry(profile) == server && !provider(profile, NAME).is_null()
@@ -187,10 +143,6 @@ async fn the_entry_of_the_user_server_is_for_the_namespaces_that_use_it() {
     let extension =
         json!([{ "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": "c1" } }]);
     assert_eq!(entry["cluster"]["extensions"], extension);
-    let shown = profile(&hub.ocm, (other, "c1"), "has the proxy's entry", |profile| {
-        !provider(profile, NAME).is_null()
-    });
-    assert!(own_identity_entry(&shown.await).is_null(), "nobody there uses it");
     addons.measures(&state("own_identity", "published"), 1.0).await;
     // A Service on that cluster, by which the tunnel leads to its API server, cannot have its name.
     addons.measures(&state("own_identity", "name_not_routable"), 1.0).await;
@@ -210,12 +162,6 @@ async fn the_entry_of_the_user_server_is_for_the_namespaces_that_use_it() {
     let one = |profile: &Value| anchors(profile).matches("BEGIN").count() == 1;
     profile(&hub.ocm, (TEAM, "c1"), "publishes the new anchor", one).await;
     publishes(&hub, "c1", HOME, &[&of_proxy]).await;
-    addons.stop().await;
-
-    // Another namespace uses it now.
-    let _addons = start(other).await;
-    profile(&hub.ocm, (other, "c1"), "has the entry", |profile| own_identity_entry(profile) == server).await;
-    profile(&hub.ocm, (TEAM, "c1"), "has it no more", |profile| own_identity_entry(profile).is_null()).await;
 }
 
 async fn hub_with_a_set(lists: Flavour) -> Hub {

@@ -8,8 +8,7 @@ use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::{
-    Attempt, MASTERS, NAMESPACE, helm, install, install_arguments, refused_writes, run, start, start_all,
-    user,
+    Attempt, MASTERS, helm, install, install_arguments, refused_writes, run, start, start_all, user,
 };
 use crate::support::credentials::{copied, copy, withdrawn};
 use crate::support::kueue::{install_kueue, multi_kueue_cluster, multi_kueue_config};
@@ -428,17 +427,12 @@ async fn consumer_access_is_held_to_give_nothing_on_the_hub_itself_whatever_its_
         world::ensure_namespace(&hub.ocm, name).await;
         cluster.create(&hub.ocm).await.unwrap();
     }
-    // OpenShift's ID of the hub, which the chart reads if the values do not name it.
+    // OpenShift's ID of the hub, which the chart reads.
     hub.install_crd(&serde_json::from_value(cluster_versions()).unwrap()).await.unwrap();
     let gvk = ("config.openshift.io", "v1", "ClusterVersion");
     let version = Object::new(gvk, "clusterversions", None, "version");
     version.field("spec", json!({ "clusterID": "the-hub" })).create(&hub.ocm).await.unwrap();
     install(&hub, &ENABLED).await;
-    let deployment =
-        Object::new(("apps", "v1", "Deployment"), "deployments", Some(NAMESPACE), "hub-addons-consumers");
-    let deployment = get(&hub.ocm, &deployment).await.unwrap();
-    let arguments = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
-    assert!(arguments.as_array().unwrap().contains(&json!("--hub-openshift-id=the-hub")), "{arguments}");
     for cluster in ["local-cluster", "labelled", "claiming", "openshift"] {
         for (object, policy) in
             [(our_account_on(cluster, "app", |_| {}), ACCOUNTS), (our_work_on(cluster, |_| {}), WORKS)]

@@ -81,9 +81,9 @@ async fn a_renewed_certificate_is_served_without_a_restart() {
         cert.der().to_vec()
     };
     let first = renew();
-    let certificates = format!("--metrics-certificate-directory={}", directory.display());
+    let certificates = format!("--metrics-certificate={}", directory.display());
     let gates = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
-    let addons = Addons::launch(&hub, "hub-addons", USER, &[gates, "--metrics-secure", &certificates]).await;
+    let addons = Addons::launch(&hub, "hub-addons", USER, &[gates, &certificates]).await;
     // Without a TLS certificate that the client trusts, it would not reach authentication.
     let log = addons.log();
     let line = log.lines().find(|line| line.contains("serving metrics")).unwrap();

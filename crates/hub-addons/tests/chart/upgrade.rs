@@ -8,7 +8,7 @@ use local_hub::LocalHub;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
-use crate::support::chart::{NAMESPACE, REGISTRY, RELEASE, chart, helm, helm3, run, start_all};
+use crate::support::chart::{NAMESPACE, REGISTRY, RELEASE, chart, helm, helm3, run, start_all, start_with};
 use crate::support::command::Ended;
 use crate::support::credentials::{copied, copy, profile, token};
 use crate::support::shown::sees;
@@ -50,12 +50,14 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         let set = ["--set=propagateLabels={region}", "--set=image.tag=0.0.9-dev.g1"];
         let ended = helm_does(program, &hub, &released(), &set).await;
         assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-        // That package does not name the Leases of these programs.
+        // That package does not name the Leases of these programs, and has other flags for the roles of the syncer.
+        let subject = format!("--credential-rights-subject={NAMESPACE}/{RELEASE}-credentials");
+        let mut running = Vec::new();
         for component in ["profiles", "credentials"] {
             let account = format!("{RELEASE}-{component}");
             hub.grant_service_account(NAMESPACE, &account, rights::host()).await.unwrap();
+            running.push(start_with(&hub, component, &[&subject]).await);
         }
-        let running = start_all(&hub, &["profiles", "credentials"]).await;
         sees(&hub.ocm, "team", &["c1"]).await;
         copied(&hub.ocm, "team", &app).await;
         for process in running {

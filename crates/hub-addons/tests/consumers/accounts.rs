@@ -44,7 +44,7 @@ async fn hub() -> Hub {
 }
 
 async fn start(hub: &Hub) -> Addons {
-    Addons::beside(hub, &[GATE, PERMIT]).await
+    Addons::start(hub, &[GATE, PERMIT]).await
 }
 
 /// Waits until a cluster has the account and its permissions.
@@ -62,7 +62,7 @@ async fn bare(client: &Client, cluster: &str) {
 }
 
 #[tokio::test]
-async fn the_hub_itself_is_excluded_until_it_is_included() {
+async fn the_hub_itself_is_excluded() {
     let hub = hub().await;
     cluster(&hub.ocm, "c1", "s").await;
     world::ensure_namespace(&hub.ocm, "hub").await;
@@ -76,9 +76,6 @@ async fn the_hub_itself_is_excluded_until_it_is_included() {
     equipped(&hub.ocm, "c1").await;
     addons.measures(IDLE, 0.0).await;
     assert_eq!(get(&hub.ocm, &account("hub")).await, None);
-    addons.stop().await;
-    let _addons = Addons::beside(&hub, &[GATE, PERMIT, "--consumer-local-cluster"]).await;
-    equipped(&hub.ocm, "hub").await;
 }
 
 #[tokio::test]
@@ -232,7 +229,7 @@ async fn a_version_of_cluster_permission_that_drops_bindings_is_reported() {
     install_first_cluster_permission(&hub).await;
     cluster(&hub.ocm, "c1", "s").await;
     ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let _addons = Addons::beside(&hub, &[GATE, PERMIT, "--consumer-permissions=ClusterPermission"]).await;
+    let _addons = Addons::start(&hub, &[GATE, PERMIT, "--consumer-permissions=ClusterPermission"]).await;
     let note = told(&hub.ocm, &cluster_permission("c1", "app"), "WriteRefused").await;
     assert!(note.contains("clusterpermissions c1/hub-addons-consumer-app"), "{note}");
 }

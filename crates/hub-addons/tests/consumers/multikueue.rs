@@ -23,7 +23,7 @@ async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_pick
     let kueue = json!({ "configs": [{ "name": "multikueue" }] });
     let spec = json!({ "identity": "Copy", "serviceAccountNames": ["kueue"], "multiKueue": kueue });
     world::create(&hub.ocm, [ocm::cluster_access(KUEUE, "multikueue", &spec)]).await;
-    let addons = Addons::beside(&hub, &[GATE]).await;
+    let addons = Addons::start(&hub, &[GATE]).await;
     let crd = Object::new(
         ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
         "customresourcedefinitions",

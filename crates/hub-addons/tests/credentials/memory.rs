@@ -100,7 +100,7 @@ async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaus
     team(&hub.ocm, "team", &["team-1"]).await;
     let token = token("team-1", "app");
     token.create(&hub.ocm).await.unwrap();
-    let empty = Addons::beside(&hub, &[SYNCER]).await;
+    let empty = Addons::start(&hub, &[SYNCER]).await;
     let without_secrets = peak(&empty);
     empty.stop().await;
     create(&hub.ocm, [ocm::namespace("hostile")]).await;
@@ -110,7 +110,7 @@ async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaus
     let token = rotated(&token, 1);
     token.report(&hub.ocm).await.unwrap();
 
-    let every_secret = Addons::beside(&hub, &[SYNCER]).await;
+    let every_secret = Addons::start(&hub, &[SYNCER]).await;
     copied(&hub.ocm, "team", &token).await;
     assert_bounded(&every_secret, without_secrets, total());
     every_secret.stop().await;
@@ -128,7 +128,8 @@ async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaus
         forge_permission(&hub, namespace).await;
     }
     let mark = hub.audit().mark().await.unwrap();
-    let granted = [SYNCER, "--credential-secret-access=granted", "--leader-elect=false"];
+    let subject = format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1);
+    let granted = [SYNCER, &subject, "--leader-elect=false"];
     let granted = Addons::launch_with(&hub, "granted", account.kubeconfig(), &granted).await;
     let token = rotated(&token, 2);
     token.report(&hub.ocm).await.unwrap();
@@ -154,7 +155,7 @@ async fn thousands_of_other_secrets_of_the_hub_never_enter_the_process() {
     team(&hub.ocm, "team", &["team-1"]).await;
     let token = token("team-1", "app");
     token.create(&hub.ocm).await.unwrap();
-    let addons = Addons::beside(&hub, &[SYNCER]).await;
+    let addons = Addons::start(&hub, &[SYNCER]).await;
     copied(&hub.ocm, "team", &token).await;
     let most = peak(&addons) + 4 * 1024;
     addons.stop().await;
@@ -162,7 +163,7 @@ async fn thousands_of_other_secrets_of_the_hub_never_enter_the_process() {
     create(&hub.ocm, [ocm::namespace("others")]).await;
     fill(&hub, OTHERS.0, |number| (["others", "team"][number % 2], None, OTHERS.1)).await;
 
-    let addons = Addons::beside(&hub, &[SYNCER]).await;
+    let addons = Addons::start(&hub, &[SYNCER]).await;
     let token = rotated(&token, 1);
     token.report(&hub.ocm).await.unwrap();
     copied(&hub.ocm, "team", &token).await;

@@ -19,7 +19,7 @@ async fn while_bindings_cannot_be_read_no_token_and_no_profile_is_written_and_th
     }
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     let permission = hub.grant(USER, rights::bindings()).await.unwrap();
-    let addons = Addons::beside(&hub, &["--feature-gates=ClusterProfileAccessProvider=false"]).await;
+    let addons = Addons::start(&hub, &["--feature-gates=ClusterProfileAccessProvider=false"]).await;
     let [first, second, third] = ["age-1", "age-2", "age-3"].map(|name| cluster(name, "age"));
     create(&hub.ocm, [ocm::namespace("age"), ocm::cluster_set("age"), ocm::bound("age", "age")]).await;
     create(&hub.ocm, [first, second.clone()]).await;

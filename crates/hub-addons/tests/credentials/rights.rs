@@ -11,7 +11,7 @@ use local_hub::{LocalHub, ocm};
 use serde_json::{Value, json};
 
 /// The ServiceAccount of the syncer.
-pub const SUBJECT: (&str, &str) = ("addons", "syncer");
+pub const SUBJECT: (&str, &str) = ("addons", "hub-addons");
 const PROFILES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
                         ClusterProfileCredRights=true";
 
@@ -59,8 +59,8 @@ async fn what_changed_while_the_syncer_was_stopped_is_done_with_the_permissions_
     app.create(&hub.ocm).await.unwrap();
     ocm::bound("other", "s").create(&hub.ocm).await.unwrap();
     let subject = format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1);
-    let _profiles = Addons::beside(&hub, &[PROFILES, &subject]).await;
-    let granted = [SYNCER, "--credential-secret-access=granted", "--leader-elect=false"];
+    let _profiles = Addons::start(&hub, &[PROFILES, &subject]).await;
+    let granted = [SYNCER, &subject, "--leader-elect=false"];
     let syncer = Addons::launch_with(&hub, "syncer", account.kubeconfig(), &granted).await;
     copied(&hub.ocm, "other", &app).await;
 

@@ -142,7 +142,7 @@ async fn are_silent(client: &Client, on_accounts: &str) {
 /// At a log level at which the log contains `it_says`.
 async fn nothing_is_shown_at(level: &str, it_says: &str) {
     let hub = hub().await;
-    let addons = Addons::beside(&hub, &[SYNCER, level, "--leader-elect=false"]).await;
+    let addons = Addons::start(&hub, &[SYNCER, level, "--leader-elect=false"]).await;
     live(&hub.ocm).await;
     are_silent(&hub.ocm, "UnusableToken").await;
     delete(&hub.ocm, &ocm::bound("team", "team")).await;

@@ -10,19 +10,18 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
-use local_hub::field::install_chart;
+use local_hub::field::{HOME, install_chart};
 use local_hub::ocm::{self, ManagedCluster};
 use local_hub::{Flavour, LocalHub, Mark, Requests, Running, eventually};
 use serde_json::{Value, json};
 
-use crate::support::chain::HOME;
 use crate::support::chart::{in_force, install, start_all};
 use crate::support::credentials::{OF_UID, SYNCED_FROM, copied, token};
 use crate::support::field::{self, UPSTREAM};
 use crate::support::proxy::{NAME, anchors_in, projected};
 use crate::support::shown::{condition, profile, profiles, provider, sees};
 use crate::support::world::{create, get, told};
-use crate::support::{Addons, Hub, SOON, rights, user};
+use crate::support::{Addons, Hub, SOON, USER, rights};
 
 const TEAM: &str = "team";
 /// The last one has no exclusive set.
@@ -238,7 +237,7 @@ async fn profiles_and_copies_survive_the_migration_from_ocms_gates_and_back() {
     for controller in ["clusterprofiles", "secrets"] {
         addons.measures(&format!("hub_addons_queue_depth{{controller=\"{controller}\"}}"), 0.0).await;
     }
-    let made = writes(&hub, user(), &mark).await;
+    let made = writes(&hub, USER, &mark).await;
     assert_eq!(replaced(&made), 0, "{made}");
     // The member id, the transition times of the conditions and the access provider, which can be two writes if the
     // serving certificate is read later, and the record of a copy's account.
@@ -288,7 +287,7 @@ async fn ocms_gates_and_ours_at_once_do_not_fight() {
         complete(&hub, &claim).await;
     }
     addons.measures("hub_addons_queue_depth{controller=\"clusterprofiles\"}", 0.0).await;
-    for user in [user(), UPSTREAM, PROXY] {
+    for user in [USER, UPSTREAM, PROXY] {
         let made = writes(&hub, user, &mark).await;
         assert_eq!(replaced(&made), 0, "{made}");
     }

@@ -28,7 +28,7 @@ use crate::support::field::UPSTREAM;
 use crate::support::kueue::multi_kueue_cluster;
 use crate::support::plugin::cp_creds;
 use crate::support::shown::sees;
-use crate::support::{Addons, SOON, pods, user, world};
+use crate::support::{Addons, SOON, USER, pods, world};
 
 pub const ACCOUNT: &str = "hub-addons-user-server";
 pub const AUDIENCE: &str = "hub-addons";
@@ -143,7 +143,7 @@ impl Scene {
             "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
              ClusterProfileConsumers=true",
             "--allowed-cluster-roles=application",
-            &format!("--user-server-account={ACCOUNT}"),
+            "--user-server-url=https://user-server.example/{cluster}",
         ];
         Addons::launch(&self.tunnel.stage.chain.hub, "consumers", UPSTREAM, &arguments).await
     }
@@ -465,7 +465,7 @@ async fn publish(scene: &Scene) {
     world::create(&stage.ocm, [ca]).await;
     let names = Some(vec!["user-server-ca".to_owned()]);
     let rule = PolicyRule { resource_names: names, ..may(&["list", "watch"], "configmaps") };
-    scene.hub().grant(user(), vec![rule]).await.unwrap();
+    scene.hub().grant(USER, vec![rule]).await.unwrap();
     let arguments = [
         "--feature-gates=ClusterProfileOwnIdentityProvider=true".to_owned(),
         format!("--user-server-url=https://{}/{{cluster}}", scene.address),

@@ -6,7 +6,7 @@ use local_hub::{LocalHub, eventually, ocm};
 use crate::support::field::{self, UPSTREAM};
 use crate::support::shown::{names, sees};
 use crate::support::world::{create, delete, get};
-use crate::support::{Addons, Hub, SOON, rights, user};
+use crate::support::{Addons, Hub, SOON, USER, rights};
 
 const NO_ENTRIES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 
@@ -80,7 +80,7 @@ async fn with_its_gate_off_ocm_does_not_touch_profiles() {
     let theirs = requests.of_user(UPSTREAM);
     assert!(!theirs.is_empty(), "it has its own user");
     assert_eq!(theirs.count(|request| request.resource == "clusterprofiles"), 0, "{theirs}");
-    let ours = requests.of_user(user()).matching(|request| request.resource == "managedclustersetbindings");
+    let ours = requests.of_user(USER).matching(|request| request.resource == "managedclustersetbindings");
     assert_eq!(ours.count(|request| !["list", "watch"].contains(&request.verb.as_str())), 0, "{ours}");
     addons.stop().await;
 }

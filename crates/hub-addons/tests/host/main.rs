@@ -5,9 +5,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod bad_days_watches;
 mod command;
 mod election;
 mod peers;
 mod probes;
 mod trouble;
+mod watches;

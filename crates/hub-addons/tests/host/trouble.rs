@@ -2,7 +2,7 @@
 
 use crate::support::proxy::Authority;
 use crate::support::shared::caught_up;
-use crate::support::{Addons, Hub, USER, rights, user};
+use crate::support::{Addons, Hub, USER, rights};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::Kubeconfig;
@@ -67,7 +67,7 @@ async fn an_api_server_with_a_certificate_of_another_authority_receives_no_reque
     assert!(addons.log().contains("invalid peer certificate: UnknownIssuer"), "{}", addons.log());
     assert_eq!(addons.probe("/readyz").await.0, 503);
     // No request, and so no credential either.
-    let requests = hub.audit().since(&mark).await.unwrap().of_user(user());
+    let requests = hub.audit().since(&mark).await.unwrap().of_user(USER);
     assert_eq!(requests.count(|_| true), 0, "{requests}");
 
     // Once the kubeconfig has the authority, as after a rotation, the process trusts it without a restart.

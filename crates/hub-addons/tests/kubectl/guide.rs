@@ -98,9 +98,8 @@ async fn the_commands_of_the_guide_lead_to_a_cluster_and_away_from_it() {
 
 /// The beginnings of commands that other tests run: `chart::krew`, `pods::connectivity`, `misconfigured` and
 /// `field::own_identity`; and of those that build this program.
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 6] = [
     "kubectl krew install",
-    "ln -s ~/.krew/store",
     "cargo install",
     "kubectl clusterprofile test page/one --account page-account --in-cluster",
     "kubectl --namespace page create token page-controller-manager --audience hub-addons",

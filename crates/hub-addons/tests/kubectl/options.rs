@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use local_hub::ocm::Object;
 use local_hub::{Kubectl, LocalHub, ocm};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -159,64 +158,6 @@ async fn the_exec_plugin_is_never_led_to_another_hub_than_the_command() {
     let current = format!("--context={}", config["current-context"].as_str().unwrap());
     let file = format!("--kubeconfig={}", admin.display());
     ends(&kubectl, &[&file, &current], &command, 0, "KUBECONFIG").await;
-}
-
-/// What `kubectl __complete clusterprofile` prints: the candidates without descriptions, and the directive.
-async fn completed(kubectl: &Kubectl, words: &[&str]) -> (Vec<String>, String) {
-    let output = kubectl.run(&[&["__complete", "clusterprofile"], words].concat()).await.unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let mut lines: Vec<_> = text.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect();
-    let directive = lines.pop().unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-    (lines, directive)
-}
-
-#[tokio::test]
-async fn kubectl_completes_commands_namespaces_clusters_and_accounts() {
-    let hub = hub().await;
-    let copy = Object::new(("", "v1", "Secret"), "secrets", Some("team"), "berlin-builder")
-        .label("authentication.open-cluster-management.io/synced-from", "berlin-builder")
-        .annotation("authentication.open-cluster-management.io/cluster-name", "berlin")
-        .annotation("authentication.open-cluster-management.io/managed-serviceaccount", "builder");
-    let objects = [
-        ocm::namespace("empty"),
-        ocm::bound("empty", "prod"),
-        ocm::managed_service_account("berlin", "app").label(ocm::SYNC_LABEL, "true"),
-        ocm::managed_service_account("berlin", "private"),
-        copy,
-    ];
-    world::create(&hub.ocm, objects).await;
-    let file = kubeconfig(&hub, "http://127.0.0.1:1");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kubectl-clusterprofile");
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = [super::plugin::kubectl_clusterprofile().parent().unwrap().to_owned(), script];
-    let path = std::env::join_paths(directories.into_iter().chain(std::env::split_paths(&path))).unwrap();
-    let kubectl = hub.kubectl_with(&file).unwrap().env("PATH", path);
-    let right = "--context=right";
-    for (words, expected) in [
-        (&["ex"][..], &["explain"][..]),
-        (&["list", "-o", "w"], &["wide"]),
-        (&["explain", "--managed"], &["--managed-cluster"]),
-        (&[right, "list", ""], &["empty", "team"]),
-        (&["list", right, "-n", "te"], &["team"]),
-        (&["explain", right, "team/"], &["team/berlin"]),
-        (&["test", right, "team", ""], &["berlin"]),
-        (&["test", right, "-n", "team", "b"], &["berlin"]),
-        (&["explain", right, "team/berlin", "--account", ""], &["app", "builder"]),
-        (&["kubeconfig", right, "--account=b"], &["builder"]),
-        // Who may not list namespaces is offered the one of the context; a hub out of reach has no names.
-        (&["list", right, "--user=consumer", ""], &["team"]),
-        (&["test", right, "--user=consumer", "team", ""], &[]),
-        (&["list", ""], &[]),
-    ] {
-        let (candidates, directive) = completed(&kubectl, words).await;
-        assert_eq!(
-            (&*candidates, &*directive),
-            (&*expected.iter().map(ToString::to_string).collect::<Vec<_>>(), ":4"),
-            "{words:?}"
-        );
-    }
-    let (none, directive) = completed(&kubectl, &["list", "--kubeconfig", ""]).await;
-    assert_eq!((none, &*directive), (Vec::new(), ":0"), "the shell completes files");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The version of ClusterProfile in use, on real hubs that serve one, the other or both.
 
 use crate::support::world::create;
-use crate::support::{Hub, SOON, user};
+use crate::support::{Hub, SOON, USER};
 use hub_api::cluster_profile::ProfileVersion;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use local_hub::ocm::{self, ManagedCluster};
@@ -36,7 +36,7 @@ async fn shown(
 
 /// The version in which the projector last wrote a profile.
 async fn written_in(hub: &Hub, name: &str) -> Option<String> {
-    let requests = hub.audit().requests().await.unwrap().of_user(user()).writes();
+    let requests = hub.audit().requests().await.unwrap().of_user(USER).writes();
     let of_profile = requests.matching(|request| {
         request.resource == "clusterprofiles" && request.name == name && request.code < 300
     });

@@ -23,10 +23,7 @@ use super::plugin::cp_creds;
 use super::proxy::NAME;
 use super::shared::started;
 use super::shown::{profile, provider, sees};
-use super::{Addons, Hub, SOON, field, installed, rights, syncer_user, world};
-
-/// The namespace of the user server's Service.
-pub use local_hub::field::HOME;
+use super::{Addons, Hub, SOON, USER, field, rights, world};
 
 /// The clusters' names on the hub.
 pub const CLUSTERS: [&str; 2] = ["one", "two"];
@@ -117,7 +114,7 @@ pub async fn with_cluster_proxy(
 /// A hub that knows its two clusters, and these; each cluster has a namespace of its name.
 async fn hubs() -> (LocalHub, [LocalHub; 2]) {
     let managed = || LocalHub::builder().crds(CrdSet::None).without_controller_manager();
-    let hub = field::prepare(installed::prepare(LocalHub::builder().without_controller_manager()));
+    let hub = field::prepare(LocalHub::builder().without_controller_manager());
     start_hubs([hub, managed(), managed()]).await
 }
 
@@ -391,8 +388,8 @@ pub async fn locked_out(stage: &Stage, application: &Application, kubectl: &Kube
     let requests = audit.since(&mark).await.unwrap();
     let deletes = requests.matching(|request| request.namespace == namespace && request.verb == "delete");
     let unbound = deletes.iter().find(|request| request.name == binding.name()).unwrap().timestamp;
-    let syncer = requests.of_user(syncer_user());
-    let lost = deletes.of_user(syncer_user()).matching(|request| copies.contains(&request.name));
+    let syncer = requests.of_user(USER);
+    let lost = deletes.of_user(USER).matching(|request| copies.contains(&request.name));
     assert_eq!(lost.count(|request| request.code == 200), copies.len(), "{lost}");
     for delete in &lost {
         let outlived = delete.timestamp.duration_since(unbound);

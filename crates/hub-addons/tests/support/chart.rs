@@ -148,6 +148,8 @@ pub async fn start_with(hub: &Hub, component: &'static str, more: &[&str]) -> Ad
     let mut own = vec!["--metrics-bind-address=", "--health-probe-bind-address="];
     // The last package still has them, and its program is not here.
     own.extend(["--cluster-proxy-service=", "--cluster-proxy-port=", "--access-provider-source="]);
+    own.extend(["--credential-secret-access=", "--credential-rights-copies-role="]);
+    own.push("--credential-rights-tokens-role=");
     own.extend(more.iter().filter_map(|argument| argument.split_inclusive('=').next()));
     let (command, arguments) = arguments.split_first().unwrap();
     let arguments: Vec<&str> = arguments

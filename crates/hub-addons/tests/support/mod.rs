@@ -13,11 +13,9 @@ pub mod field;
 pub mod flavours;
 pub mod go_program;
 pub mod guides;
-pub mod installed;
 pub mod inventory;
 pub mod kueue;
 pub mod nodes;
-pub mod oracle;
 pub mod placement;
 pub mod plugin;
 pub mod pods;
@@ -28,16 +26,13 @@ pub mod shown;
 pub mod world;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
-use local_hub::{Flavour, HubBuilder, LocalHub, Pods, Running, eventually};
+use local_hub::{Flavour, HubBuilder, LocalHub, Running, eventually};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-
-use self::installed::Installed;
 
 /// Timeout for what a controller does immediately. It is long because the machine may be busy; a passing test does not
 /// wait that long.
@@ -49,24 +44,12 @@ pub const WHOLE_FLEET: Duration = Duration::from_mins(4);
 /// Starts the controllers of profiles without the syncer.
 pub const PROFILES: &str = "--feature-gates=ClusterProfileCredSyncer=false";
 
-/// The user of the program if it runs as a process.
+/// The user of the program.
 pub const USER: &str = "addons";
-
-/// The user that writes profiles, as [`Addons::start`] starts the program.
-pub fn user() -> &'static str {
-    if installed::is_wanted() { installed::PROFILES } else { USER }
-}
-
-/// The user that writes copies of tokens, as [`Addons::start`] starts the program.
-pub fn syncer_user() -> &'static str {
-    if installed::is_wanted() { installed::CREDENTIALS } else { USER }
-}
 
 /// A hub, and a client with OCM's permissions on it.
 pub struct Hub {
     // Must end before the hub.
-    pods: Option<Arc<Pods>>,
-    // The same.
     registration: Option<Running>,
     #[allow(clippy::struct_field_names, reason = "what it is")]
     pub hub: LocalHub,
@@ -84,8 +67,7 @@ impl std::ops::Deref for Hub {
 impl Hub {
     /// A hub on which the program has these permissions.
     pub async fn start(builder: HubBuilder, rules: Vec<PolicyRule>) -> Self {
-        Self::with_rights(field::prepare(installed::prepare(builder.reused())).start().await.unwrap(), rules)
-            .await
+        Self::with_rights(field::prepare(builder.reused()).start().await.unwrap(), rules).await
     }
 
     /// A running hub on which the program gets these permissions.
@@ -95,7 +77,7 @@ impl Hub {
         }
         let ocm = hub.client_as("ocm").await.unwrap();
         let registration = if field::is_registered() { Some(field::registered(&hub).await) } else { None };
-        Self { pods: installed::runner(&hub).await, registration, hub, ocm }
+        Self { registration, hub, ocm }
     }
 
     /// Replaces the CRD of ClusterProfile by another flavour, with all its versions.
@@ -126,33 +108,16 @@ impl Hub {
     }
 }
 
-/// The running program: a process beside the hub, or installed on it.
+/// The running program, a process beside the hub.
 pub struct Addons {
-    program: Program,
-}
-
-enum Program {
-    Process { running: Running, probes: String, metrics: String },
-    Installed(Installed),
+    running: Running,
+    probes: String,
+    metrics: String,
 }
 
 impl Addons {
-    /// Starts `hub-addons run`, or [installs](installed) it, and waits until its watches are synced.
+    /// Starts `hub-addons run`, and waits until its watches are synced.
     pub async fn start(hub: &Hub, arguments: &[&str]) -> Self {
-        let addons = match &hub.pods {
-            Some(pods) => {
-                let installed = Installed::start(hub, Arc::clone(pods), arguments).await;
-                Self { program: Program::Installed(installed) }
-            }
-            None => Self::launch(hub, "hub-addons", USER, arguments).await,
-        };
-        addons.works().await;
-        addons
-    }
-
-    /// Starts it as a process beside the hub in any case: for tests of the process, or of permissions that the chart
-    /// does not grant.
-    pub async fn beside(hub: &Hub, arguments: &[&str]) -> Self {
         let addons = Self::launch(hub, "hub-addons", USER, arguments).await;
         addons.works().await;
         addons
@@ -161,9 +126,13 @@ impl Addons {
     /// Waits until its watches are synced.
     pub async fn works(&self) {
         let text = "all watches are synced, starting to work";
-        eventually("it works", SOON, async || {
-            if self.lines_with(text) >= self.processes() { Ok(()) } else { Err(self.log()) }
-        })
+        eventually(
+            "it works",
+            SOON,
+            async || {
+                if self.lines_with(text) > 0 { Ok(()) } else { Err(self.log()) }
+            },
+        )
         .await;
     }
 
@@ -203,7 +172,7 @@ impl Addons {
         let running = hub.run(name, program, all).await.unwrap();
         let metrics = Self::address_of(&running, "metrics").await;
         let probes = Self::address_of(&running, "probes").await;
-        Self { program: Program::Process { running, probes, metrics } }
+        Self { running, probes, metrics }
     }
 
     async fn address_of(running: &Running, what: &str) -> String {
@@ -223,86 +192,43 @@ impl Addons {
         eventually(&format!("the log shows: {what}"), SOON, async || self.log().contains(text)).await;
     }
 
-    /// The number of processes.
-    pub fn processes(&self) -> usize {
-        match &self.program {
-            Program::Process { .. } => 1,
-            Program::Installed(installed) => installed.processes(),
-        }
-    }
-
     /// Its whole log.
     pub fn log(&self) -> String {
-        match &self.program {
-            Program::Process { running, .. } => running.log(),
-            Program::Installed(installed) => installed.log(),
-        }
-    }
-
-    /// The process beside the hub.
-    fn running(&self) -> &Running {
-        match &self.program {
-            Program::Process { running, .. } => running,
-            Program::Installed(_) => {
-                panic!("this test needs a process, not an installation")
-            }
-        }
+        self.running.log()
     }
 
     /// Its process id.
     pub fn pid(&self) -> u32 {
-        self.running().pid()
+        self.running.pid()
     }
 
     /// Sends a signal by name.
     pub async fn signal(&self, signal: &'static str) {
-        match &self.program {
-            Program::Process { running, .. } => running.signal(signal).await.unwrap(),
-            Program::Installed(installed) => installed.signal(signal).await,
-        }
+        self.running.signal(signal).await.unwrap();
     }
 
     /// Waits for its end, and returns its exit status.
     pub async fn exit_status(&self) -> Option<i32> {
-        tokio::time::timeout(SOON, self.running().exit_status())
+        tokio::time::timeout(SOON, self.running.exit_status())
             .await
             .unwrap_or_else(|_| panic!("it does not end:\n{}", self.log()))
     }
 
     /// Stops it gracefully.
     pub async fn stop(self) {
-        match self.program {
-            Program::Process { .. } => {
-                self.signal("TERM").await;
-                assert_eq!(self.exit_status().await, Some(0), "{}", self.log());
-            }
-            Program::Installed(installed) => installed.stop().await,
-        }
+        self.signal("TERM").await;
+        assert_eq!(self.exit_status().await, Some(0), "{}", self.log());
     }
 
     pub async fn kill(self) {
-        match self.program {
-            Program::Process { ref running, .. } => {
-                // The end may be noticed before the signal is known to be sent.
-                let _ = running.signal("KILL").await;
-                self.exit_status().await;
-            }
-            Program::Installed(installed) => installed.kill().await,
-        }
+        // The end may be noticed before the signal is known to be sent.
+        let _ = self.running.signal("KILL").await;
+        self.exit_status().await;
     }
 
-    /// The response of a probe: `/livez` or `/readyz`. With several processes, the one with the longest body.
+    /// The response of a probe: `/livez` or `/readyz`.
     pub async fn probe(&self, path: &str) -> (u16, String) {
-        let mut answers = Vec::new();
-        match &self.program {
-            Program::Process { probes, .. } => answers.push(get(probes, path).await),
-            Program::Installed(installed) => {
-                for address in installed.probes() {
-                    answers.push(get(&address, path).await);
-                }
-            }
-        }
-        answers.into_iter().max().unwrap()
+        get(&self.probes, path).await
     }
 
     /// The value of a series, as written in the text: `name{label="value"}`.
@@ -323,16 +249,7 @@ impl Addons {
 
     /// All metrics, as text.
     pub async fn metrics(&self) -> String {
-        match &self.program {
-            Program::Process { metrics, .. } => get(metrics, "/metrics").await.1,
-            Program::Installed(installed) => {
-                let mut text = String::new();
-                for address in installed.metrics() {
-                    text += &get(&address, "/metrics").await.1;
-                }
-                text
-            }
-        }
+        get(&self.metrics, "/metrics").await.1
     }
 
     /// The number of lines in its log with a text.

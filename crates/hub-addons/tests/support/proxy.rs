@@ -11,7 +11,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use serde_json::{Value, json};
 
 use super::shown::{profile, profiles, provider};
-use super::{Addons, Hub, WHOLE_FLEET, rights, user, world};
+use super::{Addons, Hub, USER, WHOLE_FLEET, rights, world};
 
 /// The name of our entry.
 pub const NAME: &str = "open-cluster-management";
@@ -190,7 +190,7 @@ pub fn requests_of(user: &str, requests: &Requests) -> Requests {
 /// The requests of the program since a mark, once its queue is empty.
 pub async fn cost_since(hub: &Hub, addons: &Addons, mark: &local_hub::Mark) -> Requests {
     addons.measures("hub_addons_queue_depth{controller=\"clusterprofiles\"}", 0.0).await;
-    requests_of(user(), &hub.audit().since(mark).await.unwrap())
+    requests_of(USER, &hub.audit().since(mark).await.unwrap())
 }
 
 /// Waits until the program has made this many status writes since it started.

@@ -9,7 +9,7 @@ use local_hub::{Flavour, LocalHub, Requests, ocm};
 use serde_json::json;
 
 use super::shown::{profile, sees};
-use super::{Addons, Hub, rights, user, world};
+use super::{Addons, Hub, USER, rights, world};
 
 /// The hub and the program of all tests of a file.
 pub struct Shared {
@@ -95,7 +95,7 @@ impl Stage {
     /// The projector's requests in a namespace.
     pub async fn asked_in(&self, namespace: &str) -> Requests {
         let requests = self.shared.hub.audit().requests().await.unwrap();
-        requests.of_user(user()).matching(|r| r.namespace == namespace && r.resource == "clusterprofiles")
+        requests.of_user(USER).matching(|r| r.namespace == namespace && r.resource == "clusterprofiles")
     }
 }
 

@@ -51,10 +51,6 @@ pub struct AccessSettings {
     /// The installation that our objects belong to, as the value of a label. Objects of another installation are those
     /// of another owner.
     pub installation: Namespace,
-    /// Whether consumers also get access to the hub itself, where it is a managed cluster.
-    pub includes_local_cluster: bool,
-    /// The ID of the hub, if it runs OpenShift.
-    pub hub_openshift_id: Option<String>,
     /// The name of the access provider in ClusterProfiles.
     pub provider: String,
     /// The name of the access provider for applications with an identity of their own.
@@ -81,7 +77,7 @@ impl AccessSettings {
     /// namespace is not protected, and the cluster is not the hub itself, unless the settings include the hub.
     #[must_use]
     pub fn grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
-        if self.is_excluded(fleet, &key.cluster) {
+        if fleet.is_hub(&key.cluster) {
             return Grant::Refused;
         }
         if !self.consumers.contains(&key.account) {
@@ -103,7 +99,7 @@ impl AccessSettings {
     /// Like [`Self::grant`], for one consumer.
     #[must_use]
     pub fn grant_to(&self, fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Grant {
-        if self.is_excluded(fleet, cluster) {
+        if fleet.is_hub(cluster) {
             return Grant::Refused;
         }
         let grant = self.bound_grant(fleet, consumer, cluster);
@@ -129,12 +125,6 @@ impl AccessSettings {
             AccessKey::ClusterSecret(profile) => self.argo_cd_grant(fleet, profile),
             AccessKey::ClusterAccess(_) | AccessKey::MultiKueueConfig(_) => Grant::Granted,
         }
-    }
-
-    pub(super) fn is_excluded(&self, fleet: &Fleet, cluster: &ClusterName) -> bool {
-        let has_our_id =
-            self.hub_openshift_id.as_deref().is_some_and(|id| fleet.has_openshift_id(cluster, id));
-        !self.includes_local_cluster && (has_our_id || fleet.is_hub(cluster))
     }
 
     /// The kind of object that gives permissions: a ManifestWork unless another one is configured.

@@ -44,7 +44,7 @@ impl AccessSettings {
             for cluster in candidates {
                 match self.bound_grant(fleet, consumer, cluster) {
                     Grant::Refused => continue,
-                    _ if self.is_excluded(fleet, cluster) => {
+                    _ if fleet.is_hub(cluster) => {
                         left_out.insert(cluster.clone());
                         continue;
                     }

@@ -150,13 +150,12 @@ fn a_validity_is_compared_as_a_duration_and_not_as_a_text() {
 }
 
 #[test]
-fn the_hub_itself_is_excluded_unless_it_is_included() {
+fn the_hub_itself_is_excluded() {
     let of = |name: &str, label: Option<&str>| {
         let labels = json!({ "metadata": { "labels": { "local-cluster": label } } });
         let fleet = fleet([with(member(name, "prod"), &labels), exclusive("prod"), binding("team", "prod")]);
         (fleet, AccountKey { cluster: name.into(), account: "app".into() })
     };
-    let included = AccessSettings { includes_local_cluster: true, ..settings() };
     for (name, label, is_hub) in [
         ("local-cluster", None, true),
         ("local-cluster", Some("false"), true),
@@ -167,11 +166,6 @@ fn the_hub_itself_is_excluded_unless_it_is_included() {
         let (fleet, key) = of(name, label);
         let plan = World::default().plan_of(&settings(), &fleet, &key);
         assert_eq!(plan.write.is_none(), is_hub, "{name} {label:?}");
-        let plan = World::default().plan_of(&included, &fleet, &key);
-        assert!(
-            matches!(plan.write, Some((_, AccessAction::Create(_)))) && plan.findings.is_empty(),
-            "{plan:?}"
-        );
     }
     // Whatever its name and its labels are, it has the ID of the hub.
     let (mut fleet, key) = of("renamed", None);
@@ -182,16 +176,6 @@ fn the_hub_itself_is_excluded_unless_it_is_included() {
         let touched = fleet.set_hub_id(id.map(str::to_owned));
         assert_eq!(touched == Touched::Nothing, id.is_none(), "a new ID concerns every decision");
         let plan = World::default().plan_of(&settings(), &fleet, &key);
-        assert_eq!(plan.write.is_none(), is_hub, "{id:?}");
-    }
-    // On OpenShift, it has another one, which the program is given.
-    let (mut fleet, key) = of("renamed", None);
-    let claim = json!({ "status": { "clusterClaims": [{ "name": "id.openshift.io", "value": "the-hub" }] } });
-    let claiming = serde_json::from_value(with(member("renamed", "prod"), &claim)).unwrap();
-    fleet.apply_cluster("renamed".into(), ObservedCluster::read(Ok(claiming)));
-    for (id, is_hub) in [(None, false), (Some("another"), false), (Some("the-hub"), true)] {
-        let settings = AccessSettings { hub_openshift_id: id.map(str::to_owned), ..settings() };
-        let plan = World::default().plan_of(&settings, &fleet, &key);
         assert_eq!(plan.write.is_none(), is_hub, "{id:?}");
     }
     // What it has, it loses.

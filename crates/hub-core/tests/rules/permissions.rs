@@ -54,17 +54,17 @@ struct Team(Needs);
 
 impl Team {
     fn has(&mut self, is_needed: bool, exists: bool) -> bool {
-        self.0.has(&"team".into(), is_needed, exists, GRACE)
+        self.0.has(&"team".into(), is_needed, exists)
     }
 
     /// The syncer has run for this long, and has nothing left to delete. Returns whether the grace period is then over.
     fn advance(&mut self, ran: Duration) -> bool {
-        !self.0.advance(ran, &Cleared::In(["team".into()].into()), GRACE).is_empty()
+        !self.0.advance(ran, &Cleared::In(["team".into()].into())).is_empty()
     }
 
     /// The syncer has run for this long, and cannot delete something, or does not know.
     fn advance_uncleared(&mut self, ran: Duration) {
-        assert_eq!(self.0.advance(ran, &Cleared::In(BTreeSet::new()), GRACE), []);
+        assert_eq!(self.0.advance(ran, &Cleared::In(BTreeSet::new())), []);
     }
 }
 

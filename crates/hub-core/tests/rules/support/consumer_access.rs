@@ -66,8 +66,6 @@ pub fn settings_of(objects: &Value) -> AccessSettings {
         account_namespace: Some(DEFAULT_ACCOUNT_NAMESPACE.into()),
         protected: ProtectedNamespaces::default(),
         installation: "addons".into(),
-        includes_local_cluster: false,
-        hub_openshift_id: None,
         provider: "open-cluster-management".to_owned(),
         own_provider: "open-cluster-management-own-identity".to_owned(),
     }

@@ -15,7 +15,7 @@ use hub_api::Unreadable;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Touched};
 use hub_core::protected::ProtectedNamespaces;
-use hub_core::rights::{GRACE, PermissionSettings};
+use hub_core::rights::PermissionSettings;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::ProptestConfig;
 use serde::de::DeserializeOwned;
@@ -45,7 +45,6 @@ pub fn settings_of_permissions() -> PermissionSettings {
         protected: ProtectedNamespaces::default(),
         require_namespaces: false,
         access_rules: None,
-        grace: GRACE,
     }
 }
 
