@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_budget_within_another_leaves_room_in_both_for_more_than_a_packet() {
         const PLACE: usize = PACKET + CHUNK;
-        let (all, packet) = (Budget::new(2 * PLACE), [0; PACKET]);
+        let (all, packet) = (Budget::new(2 * PLACE), vec![0; PACKET]);
         let [first, second, third] = [(); 3].map(|()| Budget::new(3 * PLACE).within(&all));
         let held = (first.take(&packet).unwrap(), second.take(&packet).unwrap());
         assert!(first.take(b"x").is_none());

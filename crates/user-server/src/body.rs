@@ -174,10 +174,10 @@ impl ResponseBody {
         session: Arc<Session>,
         window: u32,
         head: Held,
-        held: impl Send + Sync + 'static,
+        until_end: impl Send + Sync + 'static,
     ) -> Self {
         let received = Received::new(body, session, window);
-        Self::Cluster { received, head: Some(head), _held: Box::new(held) }
+        Self::Cluster { received, head: Some(head), _held: Box::new(until_end) }
     }
 }
 

@@ -291,16 +291,16 @@ impl Entry {
     }
 }
 
-/// The response of a cluster, whose body ends with the grant. What is held is dropped with the body.
+/// The response of a cluster, whose body ends with the grant. What is kept until its end is dropped with the body.
 fn pass_on(
     response: Response<Incoming>,
     open: Open,
-    held: impl Send + Sync + 'static,
+    until_end: impl Send + Sync + 'static,
 ) -> Response<ResponseBody> {
     let (parts, body) = response.into_parts();
     let (session, headers) = (Arc::clone(&open.session), entry::response_headers(&parts.headers));
     let head = session.hold(size(&headers));
-    let body = ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, head, (open, held));
+    let body = ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, head, (open, until_end));
     respond(parts.status, headers, body)
 }
 

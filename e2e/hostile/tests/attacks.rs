@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// How long the attacks last, in seconds, if this variable is not set.
 const PERIOD: (&str, u64) = ("HUB_ADDONS_HOSTILE_SECONDS", 15);
-/// What the chart requests for the user server, in KiB.
+/// What the chart requests for the user server, in KiB, without a quarter for what the kernel holds of connections.
 const MEMORY: u64 = 96 << 10;
 
 #[tokio::test(flavor = "multi_thread")]
