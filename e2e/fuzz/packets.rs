@@ -14,8 +14,10 @@ thread_local! {
 
 fuzz_target!(|bytes: &[u8]| {
     RUNTIME.with(|runtime| {
-        let runtime = runtime.get_or_init(|| Builder::new_current_thread().enable_time().build().unwrap());
-        let received = runtime.block_on(konnectivity::fuzzing::receive(Bytes::copy_from_slice(bytes)));
+        let runtime =
+            runtime.get_or_init(|| Builder::new_current_thread().enable_time().build().unwrap());
+        let received =
+            runtime.block_on(konnectivity::fuzzing::receive(Bytes::copy_from_slice(bytes)));
         assert!(received.is_none_or(|received| received.len() <= bytes.len()));
     });
 });

@@ -62,7 +62,8 @@ mod tests {
         let assert_shown = |counts: [(&str, u32); 4]| {
             let text = gauges.metrics.text();
             for (state, count) in counts {
-                let line = format!("access_providers{{source=\"proxy\",state=\"{state}\"}} {count}");
+                let line =
+                    format!("access_providers{{source=\"proxy\",state=\"{state}\"}} {count}");
                 assert!(text.lines().any(|it| it.ends_with(&line)), "{line} is missing in\n{text}");
             }
         };
@@ -73,9 +74,10 @@ mod tests {
             ObservedProfile::read(&ObjectMeta::default(), &object)
         };
         let (free, full) = (observed(0), observed(MANY));
-        let publish = Offer::Publish(Box::new(AccessProvider { name: "ours".to_owned(), cluster: None }));
-        let keys =
-            ["c1", "c2"].map(|cluster| ProfileKey { namespace: "team".into(), cluster: cluster.into() });
+        let publish =
+            Offer::Publish(Box::new(AccessProvider { name: "ours".to_owned(), cluster: None }));
+        let keys = ["c1", "c2"]
+            .map(|cluster| ProfileKey { namespace: "team".into(), cluster: cluster.into() });
         gauges.set(&keys[0], Some((&free, &publish)));
         gauges.set(&keys[1], Some((&full, &publish)));
         assert_shown([("published", 1), ("no_room", 1), ("no_addon", 0), ("no_endpoint", 0)]);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::access::{
-    self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, AnchorReader, CLUSTER_PROXY, Known, Offer,
-    OverlapEnd, ServerState,
+    self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, AnchorReader, CLUSTER_PROXY, Known,
+    Offer, OverlapEnd, ServerState,
 };
 use hub_core::finding::{Finding, Subject};
 use hub_core::profile::{Desired, ObservedProfile};
@@ -96,7 +96,11 @@ impl Store {
         if self.settings.purpose != Purpose::Token {
             let uid = observed.map(|observed| &observed.version.uid);
             let finding = offer.as_ref().and_then(Offer::finding);
-            self.reporter.report(&Subject::Profile(key.clone()), uid, finding.into_iter().collect());
+            self.reporter.report(
+                &Subject::Profile(key.clone()),
+                uid,
+                finding.into_iter().collect(),
+            );
         }
         match (offer, ours) {
             (Some(offer), _) => offer.into_desired(&self.settings.provider),
@@ -117,9 +121,9 @@ impl Store {
         }
         if !self.settings.check_interval.is_zero() {
             let this = Arc::clone(self);
-            self.host
-                .tasks
-                .spawn("the checks of the published server", async move { this.check_server().await });
+            self.host.tasks.spawn("the checks of the published server", async move {
+                this.check_server().await;
+            });
         }
     }
 
@@ -217,7 +221,12 @@ impl Store {
     }
 
     /// Reports the findings on a reading of the trust anchors, and on the overlap that it started.
-    pub(crate) fn report_anchors(&self, subject: &Subject, uid: Option<&Uid>, reading: Option<Finding>) {
+    pub(crate) fn report_anchors(
+        &self,
+        subject: &Subject,
+        uid: Option<&Uid>,
+        reading: Option<Finding>,
+    ) {
         let reported = AnchorReport { subject: subject.clone(), uid: uid.cloned(), reading };
         let mut last = self.anchor_report.lock();
         self.report_again(last.insert(reported));
@@ -249,7 +258,10 @@ impl Store {
 
     fn after_inherited(self: &Arc<Self>) {
         let overlap = self.settings.overlap;
-        info!(?overlap, "profiles publish trust anchors that were replaced while no provisioner ran");
+        info!(
+            ?overlap,
+            "profiles publish trust anchors that were replaced while no provisioner ran"
+        );
         self.after_overlap(AccessIndex::end_inherited);
     }
 
@@ -257,7 +269,10 @@ impl Store {
         self.profiles.enqueue_where(|observed| self.is_ours(observed));
     }
 
-    fn after_overlap(self: &Arc<Self>, mut end: impl FnMut(&mut AccessIndex) -> OverlapEnd + Send + 'static) {
+    fn after_overlap(
+        self: &Arc<Self>,
+        mut end: impl FnMut(&mut AccessIndex) -> OverlapEnd + Send + 'static,
+    ) {
         self.server_changed.notify_one();
         let this = Arc::clone(self);
         self.host.tasks.spawn_once("the overlap of trust anchors", async move {
@@ -286,9 +301,16 @@ impl Store {
             if let Some(server) = server {
                 let sighting = (self.settings.handshake)(server.clone()).await;
                 let (state, detail) = server.judge(&sighting);
-                debug!("checked the published server {}: {} {detail}", server.address.host, state.as_str());
+                debug!(
+                    "checked the published server {}: {} {detail}",
+                    server.address.host,
+                    state.as_str()
+                );
                 if self.index.lock().observe(&server, &sighting) {
-                    info!("{} presents another certificate, access providers follow", server.address.host);
+                    info!(
+                        "{} presents another certificate, access providers follow",
+                        server.address.host
+                    );
                     self.withdraw_replaced();
                 }
             }

@@ -27,12 +27,20 @@ pub(crate) fn watch_cluster_proxy(
     require_addon: bool,
     configured: Option<CaReference>,
 ) {
-    let configuration =
-        ConfigurationSink { store: Arc::clone(store), watches: watches.clone(), configured, followed: None };
-    watches.watch(Watch::all("managedproxyconfigurations").named(CLUSTER_PROXY).optional(), configuration);
+    let configuration = ConfigurationSink {
+        store: Arc::clone(store),
+        watches: watches.clone(),
+        configured,
+        followed: None,
+    };
+    watches.watch(
+        Watch::all("managedproxyconfigurations").named(CLUSTER_PROXY).optional(),
+        configuration,
+    );
     if require_addon {
         let addons = AddonSink(Arc::clone(store));
-        watches.watch(Watch::metadata("managedclusteraddons").named(CLUSTER_PROXY).optional(), addons);
+        watches
+            .watch(Watch::metadata("managedclusteraddons").named(CLUSTER_PROXY).optional(), addons);
     }
 }
 
@@ -43,12 +51,15 @@ pub(crate) fn watch_ca(store: &Arc<Store>, watches: &Watches, ca: &CaReference) 
     let namespace = ca.namespace.as_str();
     let watch = match ca.kind {
         CaKind::Secret => {
-            let watch = Watch::<Secret>::all("secrets").in_namespace(namespace).named(&ca.name).optional();
+            let watch =
+                Watch::<Secret>::all("secrets").in_namespace(namespace).named(&ca.name).optional();
             watches.watch_while_held(watch, sink)
         }
         CaKind::ConfigMap => {
-            let watch =
-                Watch::<ConfigMap>::all("configmaps").in_namespace(namespace).named(&ca.name).optional();
+            let watch = Watch::<ConfigMap>::all("configmaps")
+                .in_namespace(namespace)
+                .named(&ca.name)
+                .optional();
             watches.watch_while_held(watch, sink)
         }
     };
@@ -103,7 +114,9 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
             if is_dns_subdomain(namespace) {
                 Ok(Namespace::from(namespace))
             } else {
-                Err(format!("spec.proxyServer.namespace is not a valid namespace name: {namespace:?}"))
+                Err(format!(
+                    "spec.proxyServer.namespace is not a valid namespace name: {namespace:?}"
+                ))
             }
         });
         match namespace {
@@ -144,7 +157,11 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
 struct AddonSink(Arc<Store>);
 
 impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for AddonSink {
-    fn apply(&mut self, key: &ObjectKey, _: Result<PartialObjectMeta<ManagedClusterAddOn>, Unreadable>) {
+    fn apply(
+        &mut self,
+        key: &ObjectKey,
+        _: Result<PartialObjectMeta<ManagedClusterAddOn>, Unreadable>,
+    ) {
         self.0.set_addon(&ClusterName::new(key.namespace.clone()), true);
     }
 

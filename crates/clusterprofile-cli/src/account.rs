@@ -16,7 +16,11 @@ use crate::hub::{Hub, HubError};
 use crate::requests;
 
 /// Sets the account of the arguments, if they need one and have none.
-pub(crate) async fn complete(hub: &Hub, target: &Target, reach: &mut ReachArgs) -> Result<(), CommandError> {
+pub(crate) async fn complete(
+    hub: &Hub,
+    target: &Target,
+    reach: &mut ReachArgs,
+) -> Result<(), CommandError> {
     if reach.account.is_some() || reach.own_token.is_some() {
         return Ok(());
     }
@@ -38,7 +42,10 @@ pub(crate) struct Copied {
 }
 
 /// The copies in a namespace, or with `None` in all, unless the user may not list them.
-pub(crate) async fn copies(hub: &Hub, namespace: Option<&str>) -> Result<Option<Vec<Copied>>, HubError> {
+pub(crate) async fn copies(
+    hub: &Hub,
+    namespace: Option<&str>,
+) -> Result<Option<Vec<Copied>>, HubError> {
     let secrets = hub.api::<Secret>(&(), namespace);
     let params = ListParams::default().labels(labels::SYNCED_FROM);
     let copied = |secret: &PartialObjectMeta<Secret>| {
@@ -54,8 +61,12 @@ pub(crate) async fn copies(hub: &Hub, namespace: Option<&str>) -> Result<Option<
 }
 
 /// The accounts of copies; with a cluster, those of its copies.
-pub(crate) fn accounts_of<'a>(copies: &'a [Copied], cluster: Option<&str>) -> impl Iterator<Item = &'a str> {
-    let copies = copies.iter().filter(move |copy| cluster.is_none_or(|cluster| cluster == copy.cluster));
+pub(crate) fn accounts_of<'a>(
+    copies: &'a [Copied],
+    cluster: Option<&str>,
+) -> impl Iterator<Item = &'a str> {
+    let copies =
+        copies.iter().filter(move |copy| cluster.is_none_or(|cluster| cluster == copy.cluster));
     // Tenants can write these annotations.
     copies.map(|copy| copy.account.as_str()).filter(|account| is_dns_subdomain(account))
 }
@@ -82,7 +93,8 @@ mod tests {
     #[test]
     fn the_account_is_optional_where_the_namespace_has_one_for_the_cluster() {
         let chosen = |cluster: Option<&str>, copies: &[(&str, &str)]| {
-            let target = Target { namespace: "team".to_owned(), cluster: cluster.map(str::to_owned) };
+            let target =
+                Target { namespace: "team".to_owned(), cluster: cluster.map(str::to_owned) };
             let copy = |&(cluster, account): &(&str, &str)| Copied {
                 namespace: "team".to_owned(),
                 cluster: cluster.to_owned(),

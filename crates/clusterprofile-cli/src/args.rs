@@ -139,7 +139,10 @@ fn split_place(names: &[String], has_option: bool) -> (Option<&str>, Option<&str
 }
 
 /// Reads a namespace and a cluster from one or two arguments and `--namespace`, which must not contradict them.
-fn parse_place(names: &[String], option: Option<&str>) -> Result<(Option<String>, Option<String>), String> {
+fn parse_place(
+    names: &[String],
+    option: Option<&str>,
+) -> Result<(Option<String>, Option<String>), String> {
     let (first, cluster) = split_place(names, option.is_some());
     let first = first.map(namespace).transpose()?;
     if let Some((first, option)) = first.as_deref().zip(option)
@@ -236,9 +239,13 @@ impl SetupArgs {
     /// with an argument that is not valid.
     pub(crate) fn of_controllers(arguments: &[String]) -> Self {
         let command = Setup::command();
-        let flags = command.get_arguments().filter_map(|flag| Some(format!("--{}=", flag.get_long()?)));
-        let set = flags.filter_map(|flag| arguments.iter().find(|argument| argument.starts_with(&flag)));
-        Setup::try_parse_from(iter::once(&String::new()).chain(set)).map(|it| it.args).unwrap_or_default()
+        let flags =
+            command.get_arguments().filter_map(|flag| Some(format!("--{}=", flag.get_long()?)));
+        let set =
+            flags.filter_map(|flag| arguments.iter().find(|argument| argument.starts_with(&flag)));
+        Setup::try_parse_from(iter::once(&String::new()).chain(set))
+            .map(|it| it.args)
+            .unwrap_or_default()
     }
 
     /// What is set here, and otherwise what is set there.
@@ -629,7 +636,9 @@ impl fmt::Display for Target {
 fn name(text: &str) -> Result<String, String> {
     match text.split_once('/') {
         None => valid(text, is_dns_subdomain, "namespace or ManagedCluster"),
-        Some((first, cluster)) if is_dns_subdomain(first) && is_dns_subdomain(cluster) => Ok(text.to_owned()),
+        Some((first, cluster)) if is_dns_subdomain(first) && is_dns_subdomain(cluster) => {
+            Ok(text.to_owned())
+        }
         Some(_) => Err(format!("expected NAMESPACE/CLUSTER, got {text:?}")),
     }
 }
@@ -660,9 +669,11 @@ fn short_name(text: &str) -> Result<String, String> {
 }
 
 fn role(text: &str) -> Result<RoleArg, String> {
-    let (name, namespaces) = text.split_once('=').map_or((text, None), |(name, list)| (name, Some(list)));
-    let is_name =
-        |text: &str| !["", ".", ".."].contains(&text) && !text.contains(['/', '%']) && text.len() <= 253;
+    let (name, namespaces) =
+        text.split_once('=').map_or((text, None), |(name, list)| (name, Some(list)));
+    let is_name = |text: &str| {
+        !["", ".", ".."].contains(&text) && !text.contains(['/', '%']) && text.len() <= 253
+    };
     Ok(RoleArg {
         name: valid(name, is_name, "name of a ClusterRole")?,
         namespaces: namespaces
@@ -679,19 +690,27 @@ fn selector(text: &str) -> Result<LabelSelector, String> {
         let (key, operator, value) = match (text.split_once("!="), text.split_once('=')) {
             (Some((key, value)), _) => (key, "NotIn", Some(value)),
             (_, Some((key, value))) => (key, "In", Some(value.strip_prefix('=').unwrap_or(value))),
-            _ => text.strip_prefix('!').map_or((text, "Exists", None), |key| (key, "DoesNotExist", None)),
+            _ => text
+                .strip_prefix('!')
+                .map_or((text, "Exists", None), |key| (key, "DoesNotExist", None)),
         };
-        let values = value.map(|value| valid(value.trim(), is_label_value, "label value")).transpose()?;
+        let values =
+            value.map(|value| valid(value.trim(), is_label_value, "label value")).transpose()?;
         Ok(LabelSelectorRequirement {
             key: valid(key.trim(), is_label_key, "label key")?,
             operator: operator.to_owned(),
             values: values.map(|value| vec![value]),
         })
     };
-    let expressions = text.split(',').map(str::trim).map(expression).collect::<Result<_, String>>()?;
+    let expressions =
+        text.split(',').map(str::trim).map(expression).collect::<Result<_, String>>()?;
     Ok(LabelSelector { match_expressions: Some(expressions), match_labels: None })
 }
 
 fn valid(text: &str, is_valid: fn(&str) -> bool, what: &str) -> Result<String, String> {
-    if is_valid(text) { Ok(text.to_owned()) } else { Err(format!("{text:?} is not a valid {what}")) }
+    if is_valid(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is not a valid {what}"))
+    }
 }

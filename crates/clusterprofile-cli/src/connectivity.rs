@@ -94,11 +94,17 @@ impl Way {
 }
 
 /// Connects to a cluster and prints the hops.
-pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Conclusion, CommandError> {
+pub async fn test(
+    hub: &Hub,
+    args: &TestArgs,
+    out: &mut impl Write,
+) -> Result<Conclusion, CommandError> {
     let stanza = match &args.in_pod {
         Some(stanza) => stanza.clone(),
         // `providers` returns at least one, or an error.
-        None => kubeconfig::providers(hub, &args.target, args.reach.provider()).await?.swap_remove(0).1,
+        None => {
+            kubeconfig::providers(hub, &args.target, args.reach.provider()).await?.swap_remove(0).1
+        }
     };
     let hops = if args.in_cluster {
         pod::run(hub, args, &stanza).await?
@@ -148,7 +154,8 @@ async fn walk(
         .await?;
     let stream = way
         .go("TCP", async {
-            let stream = TcpStream::connect(&*addresses).await.map_err(|error| error.to_string())?;
+            let stream =
+                TcpStream::connect(&*addresses).await.map_err(|error| error.to_string())?;
             let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
             Ok((stream, peer))
         })
@@ -159,7 +166,8 @@ async fn walk(
         .go("request", async {
             let mut requests = Requests::begin(&uri, stream, token).await?;
             let answer = requests.send(Method::GET, "/version", String::new()).await?;
-            let detail = format!("GET {}/version: {}", uri.path().trim_end_matches('/'), answer.status);
+            let detail =
+                format!("GET {}/version: {}", uri.path().trim_end_matches('/'), answer.status);
             Ok(((requests, answer), detail))
         })
         .await?;
@@ -168,7 +176,8 @@ async fn walk(
             return Ok(((), "the cluster accepts the token".to_owned()));
         }
         // The messages of the user server begin with its name.
-        let of_user_server = answer.text("/message").filter(|message| message.starts_with(Refusal::PREFIX));
+        let of_user_server =
+            answer.text("/message").filter(|message| message.starts_with(Refusal::PREFIX));
         Err(of_user_server.unwrap_or_else(|| "the cluster does not accept the token".to_owned()))
     })
     .await?;
@@ -197,14 +206,17 @@ impl Answer {
         let text = self.body.pointer(pointer)?.as_str()?;
         let (token, of_text) = (kept(self.token.expose()), kept(text.as_bytes()));
         let length = PART.min(token.len()).max(1);
-        let repeats =
-            of_text.windows(length).any(|part| token.windows(length).any(|of_token| of_token == part));
+        let repeats = of_text
+            .windows(length)
+            .any(|part| token.windows(length).any(|of_token| of_token == part));
         Some(if repeats { "a text that repeats the token".to_owned() } else { text.to_owned() })
     }
 
     fn version(&self) -> Result<((), String), String> {
         match self.text("/gitVersion") {
-            Some(version) if self.status == StatusCode::OK => Ok(((), format!("Kubernetes {version}"))),
+            Some(version) if self.status == StatusCode::OK => {
+                Ok(((), format!("Kubernetes {version}")))
+            }
             _ => Err(format!("{}: {}", self.status, self.text("/message").unwrap_or_default())),
         }
     }
@@ -226,8 +238,10 @@ fn endpoint(stanza: &Cluster) -> Result<(Endpoint, String), String> {
     if stanza.proxy_url.is_some() {
         return Err("the profile has a proxy-url, which this command does not support".to_owned());
     }
-    let uri: Uri = stanza.server.parse().map_err(|error| format!("{:?}: {error}", stanza.server))?;
-    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let uri: Uri =
+        stanza.server.parse().map_err(|error| format!("{:?}: {error}", stanza.server))?;
+    let host =
+        uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
     if uri.scheme_str() != Some("https") || host.is_empty() {
         return Err(format!("expected https://HOST, got {:?}", stanza.server));
     }
@@ -241,7 +255,8 @@ async fn credential(
     args: &TestArgs,
     stanza: &Cluster,
 ) -> Result<(SecretBytes, String), String> {
-    let config = stanza.extensions.iter().find(|it| it.name == EXEC_EXTENSION).map(|it| &it.extension);
+    let config =
+        stanza.extensions.iter().find(|it| it.name == EXEC_EXTENSION).map(|it| &it.extension);
     let ca = stanza.certificate_authority_data.as_ref().map(|ca| STANDARD.encode(&ca.0));
     let info = json!({
         "apiVersion": EXEC_VERSION, "kind": "ExecCredential",
@@ -260,8 +275,10 @@ async fn credential(
     if let Some(path) = hub_kubeconfig {
         command.env("KUBECONFIG", path);
     }
-    let output =
-        command.output().await.map_err(|error| format!("cannot run {:?}: {error}", args.reach.plugin))?;
+    let output = command
+        .output()
+        .await
+        .map_err(|error| format!("cannot run {:?}: {error}", args.reach.plugin))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{}: {}", output.status, text.lines().last().unwrap_or_default()));
@@ -273,7 +290,10 @@ async fn credential(
     let token = status["token"].as_str().filter(|token| !token.is_empty());
     let token = token.ok_or("the ExecCredential of the plugin has no token")?;
     let expires = status["expirationTimestamp"].as_str().map(|time| format!(", expires {time}"));
-    Ok((SecretBytes::from(token.as_bytes()), format!("{}{}", args.reach.plugin, expires.unwrap_or_default())))
+    Ok((
+        SecretBytes::from(token.as_bytes()),
+        format!("{}{}", args.reach.plugin, expires.unwrap_or_default()),
+    ))
 }
 
 /// Makes the handshake as an application does that trusts what the profile publishes.
@@ -283,18 +303,21 @@ async fn handshake(
     stream: TcpStream,
 ) -> Result<(TlsStream<TcpStream>, String), String> {
     let ca = stanza.certificate_authority_data.as_ref().ok_or("the profile publishes no CA")?;
-    let current = TrustBundle::from_published(&ca.0).map_err(|error| format!("the published CA: {error}"))?;
+    let current =
+        TrustBundle::from_published(&ca.0).map_err(|error| format!("the published CA: {error}"))?;
     let host = stanza.tls_server_name.as_deref().unwrap_or(host).to_owned();
     let address = ServerAddress { host: host.clone(), port: 0 };
-    let server = PublishedServer { address, hosts: vec![host.clone()], current, replaced: BTreeSet::new() };
+    let server =
+        PublishedServer { address, hosts: vec![host.clone()], current, replaced: BTreeSet::new() };
     let (stream, sighting) = match server_check::handshake(&server, stream, &[b"http/1.1"]).await {
         Ok((stream, presented)) => (Some(stream), Sighting::Presented(presented)),
         Err(sighting) => (None, sighting),
     };
     match (server.judge(&sighting), stream, sighting) {
-        ((ServerState::Ok, _), Some(stream), Sighting::Presented(presented)) => {
-            Ok((stream, format!("{host} presents a valid certificate until {:.0}", presented.expires)))
-        }
+        ((ServerState::Ok, _), Some(stream), Sighting::Presented(presented)) => Ok((
+            stream,
+            format!("{host} presents a valid certificate until {:.0}", presented.expires),
+        )),
         ((state, detail), ..) => Err(format!("{host} {}: {detail}", state.text())),
     }
 }
@@ -307,7 +330,11 @@ struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    async fn begin(uri: &'a Uri, stream: TlsStream<TcpStream>, token: SecretBytes) -> Result<Self, String> {
+    async fn begin(
+        uri: &'a Uri,
+        stream: TlsStream<TcpStream>,
+        token: SecretBytes,
+    ) -> Result<Self, String> {
         let connected = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = connected.map_err(|error| error.to_string())?;
         tokio::spawn(connection);
@@ -316,18 +343,22 @@ impl<'a> Requests<'a> {
 
     async fn send(&mut self, method: Method, path: &str, body: String) -> Result<Answer, String> {
         let bearer = [b"Bearer ", self.token.expose()].concat();
-        let mut authorization =
-            http::HeaderValue::from_bytes(&bearer).map_err(|_| "the token is not valid in a header")?;
+        let mut authorization = http::HeaderValue::from_bytes(&bearer)
+            .map_err(|_| "the token is not valid in a header")?;
         authorization.set_sensitive(true);
         let request = http::Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.uri.path().trim_end_matches('/')))
-            .header(http::header::HOST, self.uri.authority().map_or("", |authority| authority.as_str()))
+            .header(
+                http::header::HOST,
+                self.uri.authority().map_or("", |authority| authority.as_str()),
+            )
             .header(http::header::AUTHORIZATION, authorization)
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(Full::from(body))
             .map_err(|error| error.to_string())?;
-        let response = self.sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let response =
+            self.sender.send_request(request).await.map_err(|error| error.to_string())?;
         let status = response.status();
         let body = Limited::new(response.into_body(), RESPONSE_MAX).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
@@ -346,14 +377,18 @@ impl<'a> Requests<'a> {
             let answer = self.send(Method::POST, RULES_REVIEWS, review.to_string()).await?;
             match answer.missing_roles() {
                 Some(roles) => missing.extend(roles),
-                None => return Ok(((), format!("unknown: POST {RULES_REVIEWS}: {}", answer.status))),
+                None => {
+                    return Ok(((), format!("unknown: POST {RULES_REVIEWS}: {}", answer.status)));
+                }
             }
         }
         if missing.is_empty() {
             Ok(((), "every ClusterRole that is bound exists".to_owned()))
         } else {
             let names = Vec::from_iter(missing).join(", ");
-            Err(format!("ClusterRoles that are bound to the account do not exist on the cluster: {names}"))
+            Err(format!(
+                "ClusterRoles that are bound to the account do not exist on the cluster: {names}"
+            ))
         }
     }
 }
@@ -371,7 +406,12 @@ fn print(hops: &[Hop], args: &TestArgs, out: &mut impl Write) -> Result<(), Comm
 
 /// A line for a terminal. The cluster, the plugin and the Pod choose the text of the details, so it is made visible.
 fn row(hop: &Hop) -> Vec<String> {
-    vec![shown(hop.mark), visible(&hop.name), format!("{} ms", hop.milliseconds), visible(&hop.detail)]
+    vec![
+        shown(hop.mark),
+        visible(&hop.name),
+        format!("{} ms", hop.milliseconds),
+        visible(&hop.detail),
+    ]
 }
 
 #[cfg(test)]
@@ -387,7 +427,10 @@ mod tests {
         let body = json!({ "gitVersion": "v1\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\nauthentication" });
         let ((), detail) = answer(StatusCode::OK, body).version().unwrap();
         let hop = Hop { name: "response".to_owned(), mark: Status::Ok, milliseconds: 1, detail };
-        assert_eq!(row(&hop)[3], "Kubernetes v1\u{fffd}]0;x\u{fffd}\u{fffd}31m\u{fffd} authentication");
+        assert_eq!(
+            row(&hop)[3],
+            "Kubernetes v1\u{fffd}]0;x\u{fffd}\u{fffd}31m\u{fffd} authentication"
+        );
     }
 
     #[test]
@@ -397,7 +440,10 @@ mod tests {
             let answer = answer(StatusCode::UNAUTHORIZED, json!({ "message": text }));
             assert_eq!(answer.text("/message").as_deref(), Some("a text that repeats the token"));
             let error = format!("clusterrole.rbac.authorization.k8s.io \"{repeated}\" not found");
-            let answer = self::answer(StatusCode::CREATED, json!({ "status": { "evaluationError": error } }));
+            let answer = self::answer(
+                StatusCode::CREATED,
+                json!({ "status": { "evaluationError": error } }),
+            );
             assert_eq!(answer.missing_roles(), Some(vec![]));
         }
     }

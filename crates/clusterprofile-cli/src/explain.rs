@@ -24,7 +24,11 @@ const NAMED: usize = 3;
 const SERVERS: usize = 16;
 
 /// Explains the namespaces and clusters in the arguments.
-pub async fn explain(hub: &Hub, args: ExplainArgs, out: &mut impl Write) -> Result<Conclusion, CommandError> {
+pub async fn explain(
+    hub: &Hub,
+    args: ExplainArgs,
+    out: &mut impl Write,
+) -> Result<Conclusion, CommandError> {
     let question = question(&args).map_err(CommandError::Arguments)?;
     let mut observed = Reading::new(hub, &question).observe(args.setup).await?;
     if args.check_server {
@@ -56,9 +60,11 @@ async fn check_servers(hub: &mut Observed) {
     let mut servers = Vec::new();
     for profile in hub.profiles.values() {
         let server = PublishedServer::of_profile(&profile.observed, hub.access.provider());
-        servers.extend(server.filter(|server| servers.len() < SERVERS && !servers.contains(server)));
+        servers
+            .extend(server.filter(|server| servers.len() < SERVERS && !servers.contains(server)));
     }
-    let checks = servers.into_iter().map(async |server| (server.clone(), server_check::check(server).await));
+    let checks =
+        servers.into_iter().map(async |server| (server.clone(), server_check::check(server).await));
     hub.servers = join_all(checks).await;
 }
 

@@ -55,10 +55,15 @@ pub(crate) async fn providers(
     let resource = format!("clusterprofiles in {}", target.namespace);
     let failed = |verb, source| HubError { verb, resource, source };
     let profiles = match &target.cluster {
-        Some(cluster) => {
-            api.get_opt(cluster).await.map_err(|source| failed("get", source))?.into_iter().collect()
+        Some(cluster) => api
+            .get_opt(cluster)
+            .await
+            .map_err(|source| failed("get", source))?
+            .into_iter()
+            .collect(),
+        None => {
+            api.list(&ListParams::default()).await.map_err(|source| failed("list", source))?.items
         }
-        None => api.list(&ListParams::default()).await.map_err(|source| failed("list", source))?.items,
     };
     let entries: Vec<_> = profiles
         .iter()
@@ -91,7 +96,8 @@ fn forward(cluster: &mut Cluster) -> Option<String> {
     if ![service, namespace].into_iter().all(is_dns_label) {
         return None;
     }
-    let command = format!("kubectl port-forward --namespace {namespace} service/{service} {port}:{port}");
+    let command =
+        format!("kubectl port-forward --namespace {namespace} service/{service} {port}:{port}");
     cluster.server = format!("https://localhost:{port}{}", uri.path());
     cluster.tls_server_name.get_or_insert(host);
     // The way to the Service, which leads nowhere from this machine.
@@ -99,9 +105,15 @@ fn forward(cluster: &mut Cluster) -> Option<String> {
     Some(command)
 }
 
-fn config(hub_kubeconfig: Option<PathBuf>, args: &KubeconfigArgs, entries: &[(String, Cluster)]) -> Value {
-    let clusters: Vec<_> =
-        entries.iter().map(|(name, cluster)| json!({ "name": name, "cluster": stanza(cluster) })).collect();
+fn config(
+    hub_kubeconfig: Option<PathBuf>,
+    args: &KubeconfigArgs,
+    entries: &[(String, Cluster)],
+) -> Value {
+    let clusters: Vec<_> = entries
+        .iter()
+        .map(|(name, cluster)| json!({ "name": name, "cluster": stanza(cluster) }))
+        .collect();
     let user = if args.reach.own_token.is_some() { "own-identity" } else { args.reach.account() };
     let contexts: Vec<_> = entries
         .iter()
@@ -165,8 +177,11 @@ mod tests {
     fn an_own_identity_needs_no_account_and_no_kubeconfig_of_the_hub() {
         let line = Line::parse_from(["it", "team/berlin", "--own-token=/run/token"]);
         assert_eq!(line.args.reach.provider(), "open-cluster-management-own-identity");
-        let config =
-            config(Some("/hub".into()), &line.args, &[("berlin".to_owned(), cluster("https://a:1/berlin"))]);
+        let config = config(
+            Some("/hub".into()),
+            &line.args,
+            &[("berlin".to_owned(), cluster("https://a:1/berlin"))],
+        );
         let exec = &config["users"][0]["user"]["exec"];
         assert_eq!(exec["args"], json!(["--own-token=/run/token"]));
         assert_eq!(exec["env"], json!([]));

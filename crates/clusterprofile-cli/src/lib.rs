@@ -104,7 +104,9 @@ pub async fn test(mut args: args::TestArgs, hub: &Hub) -> Result<Conclusion, Com
     args.target = args.place.target(&hub.namespace)?;
     if args.target.cluster.is_none() {
         let namespace = &args.target.namespace;
-        return Err(CommandError::Arguments(format!("expected NAMESPACE/CLUSTER, got {namespace:?}")));
+        return Err(CommandError::Arguments(format!(
+            "expected NAMESPACE/CLUSTER, got {namespace:?}"
+        )));
     }
     account::complete(hub, &args.target, &mut args.reach).await?;
     let out = &mut anstream::AutoStream::auto(io::stdout());

@@ -78,7 +78,11 @@ struct AccountRow {
 }
 
 /// Lists the clusters of the namespaces in the arguments.
-pub async fn list(hub: &Hub, args: &ListArgs, out: &mut impl Write) -> Result<Conclusion, CommandError> {
+pub async fn list(
+    hub: &Hub,
+    args: &ListArgs,
+    out: &mut impl Write,
+) -> Result<Conclusion, CommandError> {
     let target = args.place.target(&hub.namespace)?;
     let kind = requests::served_version(&hub.client).await?.resource();
     let namespace = (!args.all_namespaces).then_some(target.namespace.as_str());
@@ -178,8 +182,8 @@ fn print(
             }
         }
         ListOutput::Table | ListOutput::Wide if rows.is_empty() => {
-            let place =
-                namespace.map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"));
+            let place = namespace
+                .map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"));
             let target = namespace.unwrap_or_default();
             writeln!(
                 io::stderr(),
@@ -198,8 +202,17 @@ fn print(
 }
 
 fn heads(is_wide: bool) -> Vec<String> {
-    let heads =
-        ["NAMESPACE", "CLUSTER", "MANAGER", "VERSION", "HEALTHY", "JOINED", "ACCESS", "CREDENTIALS", "AGE"];
+    let heads = [
+        "NAMESPACE",
+        "CLUSTER",
+        "MANAGER",
+        "VERSION",
+        "HEALTHY",
+        "JOINED",
+        "ACCESS",
+        "CREDENTIALS",
+        "AGE",
+    ];
     let more = if is_wide { &["SET", "SERVER"][..] } else { &[] };
     heads.iter().chain(more).map(ToString::to_string).collect()
 }
@@ -219,7 +232,8 @@ impl Row {
         });
         let labels = profile.labels();
         let namespace = profile.namespace().unwrap_or_default();
-        let cluster = labels.get(labels::CLUSTER_NAME).cloned().unwrap_or_else(|| profile.name_any());
+        let cluster =
+            labels.get(labels::CLUSTER_NAME).cloned().unwrap_or_else(|| profile.name_any());
         let created = profile.creation_timestamp().map(|time| time.0);
         Self {
             name: profile.name_any(),
@@ -242,8 +256,10 @@ impl Row {
     }
 
     fn cells(&self, is_wide: bool) -> Vec<String> {
-        let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "Unknown".to_owned());
-        let or_none = |list: Vec<String>| if list.is_empty() { NONE.to_owned() } else { list.join(",") };
+        let or_unknown =
+            |value: &Option<String>| value.clone().unwrap_or_else(|| "Unknown".to_owned());
+        let or_none =
+            |list: Vec<String>| if list.is_empty() { NONE.to_owned() } else { list.join(",") };
         let names = self.access_providers.iter().map(|provider| provider.name.clone()).collect();
         let credentials = match &self.credentials {
             None => UNKNOWN.to_owned(),
@@ -286,8 +302,11 @@ impl Credentials {
         let accounts = hub.api::<DynamicObject>(&requests::kind(AccessKind::Account.gvk()), None);
         let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
         let asking = ListParams::default().labels(&asking);
-        let (now, copies, accounts) =
-            futures::try_join!(hub.now(), copies(hub, namespace), requests::list(&accounts, &asking))?;
+        let (now, copies, accounts) = futures::try_join!(
+            hub.now(),
+            copies(hub, namespace),
+            requests::list(&accounts, &asking)
+        )?;
         let account = |account: DynamicObject| {
             let expires = account.data["status"]["expirationTimestamp"].as_str();
             let scope = account.annotations().get(labels::SYNC_TO_NAMESPACES);
@@ -322,7 +341,12 @@ impl Credentials {
                     Scope::Only { namespaces, .. } => namespaces.contains(namespace),
                     Scope::TooLong => false,
                 };
-                accounts.into_iter().flatten().filter(here).map(|account| account.name.clone()).collect()
+                accounts
+                    .into_iter()
+                    .flatten()
+                    .filter(here)
+                    .map(|account| account.name.clone())
+                    .collect()
             }
             (None, None) => return None,
         };

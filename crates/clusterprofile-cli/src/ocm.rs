@@ -43,14 +43,15 @@ pub(crate) async fn gates(hub: &Hub) -> Result<(Gates, Option<Object>), HubError
     for ocm in OCM_GATES {
         let enabling = if ocm.kind == "Deployment" {
             let deployments = deployments(hub, &ocm, &namespaces).await?;
-            let mut without = deployments
-                .iter()
-                .flatten()
-                .filter(|(_, arguments)| arguments.iter().any(|argument| argument == NO_KUBE_API_PROXY));
-            no_kube_api_proxy = no_kube_api_proxy.or(without.next().map(|(object, _)| object.clone()));
+            let mut without = deployments.iter().flatten().filter(|(_, arguments)| {
+                arguments.iter().any(|argument| argument == NO_KUBE_API_PROXY)
+            });
+            no_kube_api_proxy =
+                no_kube_api_proxy.or(without.next().map(|(object, _)| object.clone()));
             deployments.map(|found| {
-                let named =
-                    |arguments: &[String]| ocm.named(enabled_gates(arguments.iter().map(String::as_str)));
+                let named = |arguments: &[String]| {
+                    ocm.named(enabled_gates(arguments.iter().map(String::as_str)))
+                };
                 found.into_iter().filter_map(|(object, it)| Some((object, named(&it)?))).collect()
             })
         } else {
@@ -68,7 +69,8 @@ async fn namespaces(hub: &Hub) -> Result<BTreeSet<String>, HubError> {
     if let Known::Present(configuration) = get(&configurations, CLUSTER_PROXY).await? {
         namespaces.insert(configuration.spec.proxy_server.namespace().to_owned());
     }
-    let addons = of_kind(hub, ("addon.open-cluster-management.io", "v1alpha1", "ClusterManagementAddOn"));
+    let addons =
+        of_kind(hub, ("addon.open-cluster-management.io", "v1alpha1", "ClusterManagementAddOn"));
     for name in ADDONS {
         if let Known::Present(addon) = get(&addons, name).await? {
             namespaces.extend(addon.annotations().get(RELEASE_NAMESPACE).cloned());
@@ -86,7 +88,8 @@ async fn deployments(
     let deployments: Api<Deployment> = Api::all(hub.client.clone());
     let params = ListParams::default().fields(&format!("metadata.name={}", gate.object));
     let of_ocm = |deployment: &Deployment| {
-        let namespace = deployment.namespace().filter(|namespace| namespaces.contains(namespace))?;
+        let namespace =
+            deployment.namespace().filter(|namespace| namespaces.contains(namespace))?;
         let containers = deployment.spec.template.spec.containers.iter();
         let arguments = containers.flat_map(|it| it.command.iter().chain(&it.args)).flatten();
         Some((Object::namespaced(gate.kind, namespace, gate.object), arguments.cloned().collect()))

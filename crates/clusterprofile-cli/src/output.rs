@@ -46,19 +46,24 @@ mod tests {
 
     #[test]
     fn json_is_the_same_and_yaml_is_readable_without_what_a_terminal_acts_on() {
-        let value = json!({ "a": "x\n\u{1b}[2J\u{9b}31m\u{202e}y\u{e0041}", "b": ["\u{e9}\u{2713}"] });
+        let value =
+            json!({ "a": "x\n\u{1b}[2J\u{9b}31m\u{202e}y\u{e0041}", "b": ["\u{e9}\u{2713}"] });
         let printed = |print: &dyn Fn(&mut Vec<u8>)| {
             let mut text = Vec::new();
             print(&mut text);
             String::from_utf8(text).unwrap()
         };
-        for text in
-            [printed(&|out| json(&value, out).unwrap()), printed(&|out| pretty_json(&value, out).unwrap())]
-        {
+        for text in [
+            printed(&|out| json(&value, out).unwrap()),
+            printed(&|out| pretty_json(&value, out).unwrap()),
+        ] {
             assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
             assert!(!text.replace('\n', "").contains(is_hidden), "{text}");
         }
         let text = printed(&|out| yaml(&value, out).unwrap());
-        assert!(!text.replace('\n', "").contains(is_hidden) && text.contains("\u{e9}\u{2713}"), "{text}");
+        assert!(
+            !text.replace('\n', "").contains(is_hidden) && text.contains("\u{e9}\u{2713}"),
+            "{text}"
+        );
     }
 }

@@ -104,7 +104,8 @@ impl<'a> Reading<'a> {
         }
         let mut spread = Spread { objects: Vec::new(), complete: Listed::default() };
         for namespace in named.unwrap_or(fallback) {
-            if let Some(objects) = list(&api.clone().constrain(namespace.as_str()), &params).await? {
+            if let Some(objects) = list(&api.clone().constrain(namespace.as_str()), &params).await?
+            {
                 spread.objects.extend(objects);
                 spread.complete.set(Some(&namespace), true);
             }
@@ -121,15 +122,19 @@ impl<'a> Reading<'a> {
     /// The namespaces of the clusters that the question is limited to.
     fn of_clusters(&self) -> Option<BTreeSet<Namespace>> {
         let clusters = &self.question.clusters;
-        (!clusters.is_empty()).then(|| clusters.iter().map(|it| Namespace::from(it.as_str())).collect())
+        (!clusters.is_empty())
+            .then(|| clusters.iter().map(|it| Namespace::from(it.as_str())).collect())
     }
 
     /// Reads the objects that the question depends on. What `setup` leaves open is as the controllers run.
     pub(crate) async fn observe(&self, setup: SetupArgs) -> Result<Observed, HubError> {
         let now = self.hub.now().await?;
         let setup = setup.or(SetupArgs::of_controllers(&release_arguments(self.hub).await?));
-        let bound =
-            if setup.compute_bound.unwrap_or(false) { BoundSource::Computed } else { BoundSource::Status };
+        let bound = if setup.compute_bound.unwrap_or(false) {
+            BoundSource::Computed
+        } else {
+            BoundSource::Status
+        };
         let manager = setup.cluster_manager_name.unwrap_or_default();
         let settings = ProjectionSettings {
             manager: manager.clone(),
@@ -148,7 +153,8 @@ impl<'a> Reading<'a> {
         };
         let provider = setup.access_provider_name.as_deref().unwrap_or(DEFAULT_PROVIDER);
         let access = AccessIndex::new(provider, source, true);
-        let mut hub = Observed::new(now, settings, Fleet::new(bound), access, CredentialIndex::new(sync));
+        let mut hub =
+            Observed::new(now, settings, Fleet::new(bound), access, CredentialIndex::new(sync));
         self.fleet(&mut hub).await?;
         self.leases(&mut hub).await?;
         (hub.ocm_gates, hub.no_kube_api_proxy) = ocm::gates(self.hub).await?;
@@ -166,7 +172,8 @@ impl<'a> Reading<'a> {
 
     async fn accesses(&self, hub: &mut Observed) -> Result<(), HubError> {
         let api: Api<DeserializeGuard<ClusterAccess>> = Api::all(self.client());
-        let found = self.spread(self.named(), self.namespaces(), api, ListParams::default()).await?;
+        let found =
+            self.spread(self.named(), self.namespaces(), api, ListParams::default()).await?;
         for object in found.objects.into_iter().filter_map(|object| object.0.ok()) {
             let namespace = Namespace::new(object.namespace().unwrap_or_default());
             let name = AccessName { namespace, name: object.name_any() };
@@ -180,9 +187,13 @@ impl<'a> Reading<'a> {
             let decisions = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
             let api = self.hub.api::<DynamicObject>(&kind(decisions), Some(namespace.as_str()));
             let label = format!("cluster.open-cluster-management.io/placement={name}");
-            let Some(slices) = list(&api, &ListParams::default().labels(&label)).await? else { continue };
-            let decisions = slices.iter().filter_map(|slice| slice.data["status"]["decisions"].as_array());
-            let clusters = decisions.flatten().filter_map(|decision| decision["clusterName"].as_str());
+            let Some(slices) = list(&api, &ListParams::default().labels(&label)).await? else {
+                continue;
+            };
+            let decisions =
+                slices.iter().filter_map(|slice| slice.data["status"]["decisions"].as_array());
+            let clusters =
+                decisions.flatten().filter_map(|decision| decision["clusterName"].as_str());
             hub.decisions.insert((namespace, name), clusters.map(ClusterName::from).collect());
         }
         Ok(())
@@ -199,7 +210,8 @@ impl<'a> Reading<'a> {
         for object in clusters.into_iter().flatten() {
             hub.apply_finalizers("ManagedCluster", object.meta());
             let name = ClusterName::new(object.name_any());
-            hub.fleet.apply_cluster(name, ObservedCluster::read(object.0.map_err(Unreadable::from)));
+            hub.fleet
+                .apply_cluster(name, ObservedCluster::read(object.0.map_err(Unreadable::from)));
         }
         hub.knows_sets = sets.is_some();
         for object in sets.into_iter().flatten() {
@@ -242,7 +254,8 @@ impl<'a> Reading<'a> {
         let is_theirs = |lease: &Lease| releases.is_empty() || releases.contains(&lease.namespace);
         let mut leases: BTreeMap<String, Lease> = BTreeMap::new();
         for controller in CONTROLLERS {
-            let params = ListParams::default().fields(&format!("metadata.name=hub-addons-{controller}"));
+            let params =
+                ListParams::default().fields(&format!("metadata.name=hub-addons-{controller}"));
             let Some(found) = list(&api, &params).await? else { return Ok(()) };
             for object in found {
                 let spec = object.spec.unwrap_or_default();
@@ -252,7 +265,8 @@ impl<'a> Reading<'a> {
                     holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
                     renewed: spec.renew_time.map(|time| time.0),
                     seconds: spec.lease_duration_seconds.map_or(15, i64::from),
-                    unreadable: labels::annotation(&object.metadata, labels::UNREADABLE).map(str::to_owned),
+                    unreadable: labels::annotation(&object.metadata, labels::UNREADABLE)
+                        .map(str::to_owned),
                 };
                 if !is_theirs(&lease) {
                     continue;
@@ -280,14 +294,16 @@ impl<'a> Reading<'a> {
             futures::try_join!(get(&configurations, CLUSTER_PROXY), list(&addons, &params))?;
         if let Some(addons) = addons {
             for addon in addons {
-                hub.access.set_addon(&ClusterName::new(addon.namespace().unwrap_or_default()), true);
+                hub.access
+                    .set_addon(&ClusterName::new(addon.namespace().unwrap_or_default()), true);
             }
             hub.access.set_addons_read(true);
         }
         let configured = configuration.map(|it| Namespace::from(it.spec.proxy_server.namespace()));
         hub.access.set_configuration(configured.clone());
         let Known::Present(namespace) = configured else { return Ok(()) };
-        let ca = hub.access.configured_ca().cloned().unwrap_or_else(|| serving_certificate(&namespace));
+        let ca =
+            hub.access.configured_ca().cloned().unwrap_or_else(|| serving_certificate(&namespace));
         let place = hub.access.place();
         let reading = match self.certificates(&ca).await? {
             Known::Present(text) => {
@@ -309,11 +325,15 @@ impl<'a> Reading<'a> {
         let text = match ca.kind {
             CaKind::Secret => {
                 let found = get(&self.hub.api::<SecretObject>(&(), namespace), &ca.name).await?;
-                found.map(|secret| secret.data.and_then(|mut data| data.remove(key)).map(|text| text.0))
+                found.map(|secret| {
+                    secret.data.and_then(|mut data| data.remove(key)).map(|text| text.0)
+                })
             }
             CaKind::ConfigMap => {
                 let found = get(&self.hub.api::<ConfigMap>(&(), namespace), &ca.name).await?;
-                found.map(|map| map.data.and_then(|mut data| data.remove(key)).map(String::into_bytes))
+                found.map(|map| {
+                    map.data.and_then(|mut data| data.remove(key)).map(String::into_bytes)
+                })
             }
         };
         Ok(text.map(Option::unwrap_or_default))
@@ -325,7 +345,8 @@ impl<'a> Reading<'a> {
             return Ok(());
         };
         let api: Api<DynamicObject> = Api::all_with(self.client(), &version.resource());
-        let profiles = self.spread(self.named(), self.namespaces(), api, ListParams::default()).await?;
+        let profiles =
+            self.spread(self.named(), self.namespaces(), api, ListParams::default()).await?;
         hub.profiles_of = profiles.complete;
         for object in profiles.objects {
             let key = ProfileKey {
@@ -339,7 +360,8 @@ impl<'a> Reading<'a> {
 
     async fn accounts(&self, hub: &mut Observed) -> Result<(), HubError> {
         let api: Api<DeserializeGuard<ManagedServiceAccount>> = Api::all(self.client());
-        let accounts = self.spread(self.of_clusters(), BTreeSet::new(), api, ListParams::default()).await?;
+        let accounts =
+            self.spread(self.of_clusters(), BTreeSet::new(), api, ListParams::default()).await?;
         if accounts.is_complete(self.of_clusters()) {
             hub.credentials.set_accounts_read(true);
         }
@@ -394,10 +416,15 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads the Secrets that have the name of a copy but not its label, for the clusters that the question names.
-    async fn unlabelled(&self, hub: &mut Observed, seen: &BTreeSet<SecretKey>) -> Result<(), HubError> {
+    async fn unlabelled(
+        &self,
+        hub: &mut Observed,
+        seen: &BTreeSet<SecretKey>,
+    ) -> Result<(), HubError> {
         let accounts: Vec<_> = hub.credentials.accounts().collect();
         for namespace in &self.question.namespaces {
-            for account in accounts.iter().filter(|it| self.question.clusters.contains(&it.cluster)) {
+            for account in accounts.iter().filter(|it| self.question.clusters.contains(&it.cluster))
+            {
                 let place = account.copy_in(namespace);
                 if seen.contains(&place) || !hub.credentials.knows_copies(namespace) {
                     continue;
@@ -414,7 +441,11 @@ impl<'a> Reading<'a> {
 
     async fn permissions(&self, hub: &mut Observed) -> Result<(), HubError> {
         let namespaces = self.named().unwrap_or_else(|| {
-            hub.fleet.namespaces().chain(hub.profiles.keys().map(|key| &key.namespace)).cloned().collect()
+            hub.fleet
+                .namespaces()
+                .chain(hub.profiles.keys().map(|key| &key.namespace))
+                .cloned()
+                .collect()
         });
         hub.readers = readers(self.hub, namespaces).await?;
         // Only for the named clusters, since ManifestWorks are many and large.
@@ -434,7 +465,9 @@ impl<'a> Reading<'a> {
                     hub.apply_finalizers(kind_name, object.meta());
                     let value = serde_json::to_value(&object).unwrap_or(Value::Null);
                     permissions.extend(match access {
-                        AccessKind::ClusterPermission => AccountPermission::of_cluster_permission(&value),
+                        AccessKind::ClusterPermission => {
+                            AccountPermission::of_cluster_permission(&value)
+                        }
                         AccessKind::Account | AccessKind::ManifestWork => {
                             AccountPermission::of_manifest_work(&value)
                         }
@@ -468,14 +501,17 @@ pub(crate) async fn readers(
     namespaces: BTreeSet<Namespace>,
 ) -> Result<BTreeMap<Namespace, Readers>, HubError> {
     let params = ListParams::default();
-    let (cluster_roles, cluster_role_bindings) =
-        (Api::<ClusterRole>::all(hub.client.clone()), Api::<ClusterRoleBinding>::all(hub.client.clone()));
+    let (cluster_roles, cluster_role_bindings) = (
+        Api::<ClusterRole>::all(hub.client.clone()),
+        Api::<ClusterRoleBinding>::all(hub.client.clone()),
+    );
     let (cluster_roles, cluster_role_bindings) =
         futures::try_join!(list(&cluster_roles, &params), list(&cluster_role_bindings, &params))?;
     let mut readers = BTreeMap::new();
     for namespace in namespaces {
         let place = Some(namespace.as_str());
-        let (roles, role_bindings) = (hub.api::<Role>(&(), place), hub.api::<RoleBinding>(&(), place));
+        let (roles, role_bindings) =
+            (hub.api::<Role>(&(), place), hub.api::<RoleBinding>(&(), place));
         let (roles, role_bindings) =
             futures::try_join!(list(&roles, &params), list(&role_bindings, &params))?;
         let rbac = Rbac {

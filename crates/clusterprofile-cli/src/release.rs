@@ -23,7 +23,8 @@ async fn deployments(hub: &Hub) -> Result<Option<BTreeSet<(String, String)>>, Hu
     Ok(bindings.map(|bindings| {
         let of_binding = |binding: ClusterRoleBinding| {
             let name = binding.name_any();
-            let accounts = binding.subjects.into_iter().flatten().filter(|it| it.kind == "ServiceAccount");
+            let accounts =
+                binding.subjects.into_iter().flatten().filter(|it| it.kind == "ServiceAccount");
             accounts.filter_map(move |account| Some((account.namespace?, name.clone())))
         };
         bindings.into_iter().flat_map(of_binding).collect()
@@ -33,14 +34,17 @@ async fn deployments(hub: &Hub) -> Result<Option<BTreeSet<(String, String)>>, Hu
 /// The namespaces of releases; `None` without permission to list ClusterRoleBindings.
 pub(crate) async fn release_namespaces(hub: &Hub) -> Result<Option<BTreeSet<String>>, HubError> {
     let deployments = deployments(hub).await?;
-    Ok(deployments.map(|deployments| deployments.into_iter().map(|(namespace, _)| namespace).collect()))
+    Ok(deployments
+        .map(|deployments| deployments.into_iter().map(|(namespace, _)| namespace).collect()))
 }
 
 /// The arguments of the controllers of releases, as far as they can be read.
 pub(crate) async fn release_arguments(hub: &Hub) -> Result<Vec<String>, HubError> {
     let mut arguments = Vec::new();
     for (namespace, name) in deployments(hub).await?.unwrap_or_default() {
-        if let Known::Present(found) = get(&hub.api::<Deployment>(&(), Some(&namespace)), &name).await? {
+        if let Known::Present(found) =
+            get(&hub.api::<Deployment>(&(), Some(&namespace)), &name).await?
+        {
             let containers = found.spec.template.spec.containers.into_iter();
             arguments.extend(containers.flat_map(|it| [it.command, it.args]).flatten().flatten());
         }

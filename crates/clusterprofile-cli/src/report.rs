@@ -25,7 +25,8 @@ use crate::{CommandError, Conclusion};
 const STYLE: &str = include_str!("report.css");
 
 /// How the file may load what: nothing but its own style.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 /// Reports on the hub, or on the namespaces in the arguments.
 pub(crate) async fn report(
@@ -49,7 +50,9 @@ fn page(hub: &Observed, explanation: &Explanation) -> Markup {
     let mut others = Vec::new();
     for finding in &explanation.findings {
         match (finding.namespace.as_deref(), finding.cluster.as_deref()) {
-            (Some(namespace), Some(cluster)) => pairs.entry((namespace, cluster)).or_default().push(finding),
+            (Some(namespace), Some(cluster)) => {
+                pairs.entry((namespace, cluster)).or_default().push(finding);
+            }
             _ if finding.mark > Status::Ok => others.push(finding),
             _ => {}
         }
@@ -149,7 +152,8 @@ fn granted_to_nobody(hub: &Observed) -> Markup {
     let is_nowhere = |cluster: &&ClusterName| !grant::is_anywhere(&hub.fleet, cluster);
     let clusters: Vec<_> = hub.fleet.cluster_names().filter(is_nowhere).collect();
     let namespaces: Vec<_> = hub.fleet.namespaces().collect();
-    let is_bound = |set| namespaces.iter().any(|it| hub.fleet.bindings_in(it).any(|(name, _)| name == set));
+    let is_bound =
+        |set| namespaces.iter().any(|it| hub.fleet.bindings_in(it).any(|(name, _)| name == set));
     let sets: Vec<_> = hub.fleet.set_names().filter(|set| !is_bound(*set)).collect();
     html! {
         p { "Clusters: " (list(clusters.iter().map(|name| name.as_str()))) }
@@ -266,7 +270,8 @@ mod tests {
 
     #[test]
     fn text_of_others_does_not_become_markup() {
-        let hostile = "</style></pre><script>x</script><img src=x onerror=x>'\"\u{202e}\u{1b}[2J&lt;";
+        let hostile =
+            "</style></pre><script>x</script><img src=x onerror=x>'\"\u{202e}\u{1b}[2J&lt;";
         for mark in [Status::Ok, Status::Unknown, Status::Problem] {
             let clean = rendered(vec![finding("a", "b", mark, "text")]);
             let page = rendered(vec![finding(hostile, hostile, mark, hostile)]);
@@ -281,8 +286,10 @@ mod tests {
         let mut findings = Vec::new();
         for cluster in 0..200 {
             for namespace in 0..50 {
-                let mark = if (cluster + namespace) % 7 == 0 { Status::Problem } else { Status::Ok };
-                let (namespace, cluster) = (format!("team-{namespace}"), format!("cluster-{cluster}"));
+                let mark =
+                    if (cluster + namespace) % 7 == 0 { Status::Problem } else { Status::Ok };
+                let (namespace, cluster) =
+                    (format!("team-{namespace}"), format!("cluster-{cluster}"));
                 findings.push(finding(&namespace, &cluster, mark, "the token is reported"));
                 findings.push(CheckResult {
                     step: Step::Profile,

@@ -67,7 +67,8 @@ pub(crate) fn wanted(args: &RequestArgs, namespace: &str) -> Result<ClusterAcces
     let owned = |names: &BTreeSet<&str>| names.iter().map(ToString::to_string).collect::<Vec<_>>();
     let accounts = args.service_account.iter().map(String::as_str).collect();
     let configs: BTreeSet<_> = args.multi_kueue.iter().collect();
-    let configs = configs.into_iter().map(|name| MultiKueueConfig { name: name.clone(), selector: None });
+    let configs =
+        configs.into_iter().map(|name| MultiKueueConfig { name: name.clone(), selector: None });
     let configs: Vec<_> = configs.collect();
     let spec = ClusterAccessSpec {
         identity: match args.identity {
@@ -91,15 +92,18 @@ pub(crate) fn wanted(args: &RequestArgs, namespace: &str) -> Result<ClusterAcces
         ..ClusterAccessSpec::default()
     };
     let kueue = spec.multi_kueue.as_ref().map_or(0, |kueue| kueue.configs.len());
-    let expressions = args.selector.iter().flat_map(|selector| &selector.match_expressions).map(Vec::len);
+    let expressions =
+        args.selector.iter().flat_map(|selector| &selector.match_expressions).map(Vec::len);
     let most = [spec.service_account_names.len(), spec.permissions.len(), kueue]
         .into_iter()
         .chain(expressions)
         .max();
     let most_namespaces = spec.permissions.iter().map(|role| role.namespaces.len()).max();
     if most > Some(MOST) || most_namespaces > Some(4 * MOST) {
-        let most =
-            format!("at most {MOST} of each are possible, and {} namespaces of a ClusterRole", 4 * MOST);
+        let most = format!(
+            "at most {MOST} of each are possible, and {} namespaces of a ClusterRole",
+            4 * MOST
+        );
         return Err(CommandError::Arguments(most));
     }
     let mut access = ClusterAccess::new(args.name.as_deref().unwrap_or(namespace), spec);
@@ -146,7 +150,8 @@ mod tests {
             "permissions": [{ "clusterRole": "e" }, { "clusterRole": "system:a", "namespaces": ["x", "y", "z"] }],
         });
         assert_eq!(all, Ok(expected));
-        let many = (0..17).map(|index| format!(" --cluster-role=r{index}")).collect::<Vec<_>>().concat();
+        let many =
+            (0..17).map(|index| format!(" --cluster-role=r{index}")).collect::<Vec<_>>().concat();
         for (arguments, expected) in [
             ("app".to_owned(), ErrorKind::MissingRequiredArgument),
             ("X_ --service-account=a".to_owned(), ErrorKind::ValueValidation),

@@ -76,8 +76,7 @@ pub async fn profile_version(client: &Client) -> Result<Option<ProfileVersion>, 
 
 /// The version of ClusterProfile that the hub serves, for commands that need one.
 pub(crate) async fn served_version(client: &Client) -> Result<ProfileVersion, CommandError> {
-    let missing =
-        "the hub does not serve ClusterProfiles: `hub-addons crds` prints the CustomResourceDefinition";
+    let missing = "the hub does not serve ClusterProfiles: `hub-addons crds` prints the CustomResourceDefinition";
     profile_version(client).await?.ok_or_else(|| CommandError::NotFound(missing.to_owned()))
 }
 

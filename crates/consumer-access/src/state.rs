@@ -86,8 +86,8 @@ impl State {
     /// Whether the accounts, and permissions of this kind of one, can be read, once that is known.
     pub(crate) fn is_read(&self, kind: AccessKind, account: &AccountName) -> Option<bool> {
         let accounts = WatchName::All(AccessKind::Account.resource());
-        let [accounts, permissions] =
-            [accounts, WatchName::Permissions(kind, account.clone())].map(|watch| self.read.get(&watch));
+        let [accounts, permissions] = [accounts, WatchName::Permissions(kind, account.clone())]
+            .map(|watch| self.read.get(&watch));
         Some(*accounts? & *permissions?)
     }
 

@@ -35,7 +35,8 @@ impl Store {
         let now = Instant::now();
         let mut state = self.state.lock();
         let since = state.computed.get(name).map(|before| now - *before);
-        if let Some(wait) = since.and_then(|since| INTERVAL.checked_sub(since)).filter(|wait| !wait.is_zero())
+        if let Some(wait) =
+            since.and_then(|since| INTERVAL.checked_sub(since)).filter(|wait| !wait.is_zero())
         {
             return Planned::Wait(wait);
         }
@@ -49,7 +50,8 @@ impl Store {
         };
         let Some(is_read) = is_read else { return Planned::Unknown };
         let observed = |kind, key: &_| state.objects.get(&AccessKind::of(kind, key));
-        let Some((status, counted)) = settings.status(&fleet, name, is_read, observed, self.host.now())
+        let Some((status, counted)) =
+            settings.status(&fleet, name, is_read, observed, self.host.now())
         else {
             return nothing;
         };

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use hub_api::cluster_access::CLUSTER_ACCESSES;
 use hub_api::names::{AccountKey, AccountName, ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::consumer_access::{
-    AccessKey, AccessKind, AccessName, AccessSettings, Changed, Consumers, DecisionKind, ObservedObject,
-    PlacementName, PublishedCluster, cluster_secret_name,
+    AccessKey, AccessKind, AccessName, AccessSettings, Changed, Consumers, DecisionKind,
+    ObservedObject, PlacementName, PublishedCluster, cluster_secret_name,
 };
 use hub_core::finding::{Finding, Subject};
 use hub_core::fleet::{Fleet, Touched};
@@ -50,9 +50,12 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn new(shared: &Shared, settings: AccessSettings) -> Arc<Self> {
         let host = Arc::clone(&shared.host);
-        let kinds = [AccessKind::Account, AccessKind::ManifestWork].iter().chain(settings.permission_kinds());
-        let others =
-            ["secrets", CLUSTER_ACCESSES].into_iter().chain(watches::kueue().map(|key| key.resource()));
+        let kinds = [AccessKind::Account, AccessKind::ManifestWork]
+            .iter()
+            .chain(settings.permission_kinds());
+        let others = ["secrets", CLUSTER_ACCESSES]
+            .into_iter()
+            .chain(watches::kueue().map(|key| key.resource()));
         for resource in kinds.map(|kind| kind.resource()).chain(others) {
             host.metrics.declare_written(resource);
         }
@@ -102,12 +105,14 @@ impl Store {
     fn follow(self: &Arc<Self>, account: &AccountName) {
         let Some(watches) = self.watches.get() else { return };
         let settings = self.settings();
-        let is_followed = settings.consumers.contains(account) || self.state.lock().known.contains(account);
+        let is_followed =
+            settings.consumers.contains(account) || self.state.lock().known.contains(account);
         for kind in settings.permission_kinds() {
             let name = WatchName::Permissions(*kind, account.clone());
             let mut held = self.held.lock();
             if is_followed {
-                held.entry(name).or_insert_with(|| watches::watch_permissions(self, watches, *kind, account));
+                held.entry(name)
+                    .or_insert_with(|| watches::watch_permissions(self, watches, *kind, account));
                 continue;
             }
             let mut state = self.state.lock();
@@ -122,7 +127,8 @@ impl Store {
     /// what exists may have to end.
     fn watch_secrets(self: &Arc<Self>, namespace: &Namespace) {
         let settings = self.settings();
-        let (Some(consumer), Some(watches)) = (settings.consumers.argo_cd(namespace), self.watches.get())
+        let (Some(consumer), Some(watches)) =
+            (settings.consumers.argo_cd(namespace), self.watches.get())
         else {
             return;
         };
@@ -153,7 +159,8 @@ impl Store {
         self.change(|consumers| consumers.forget_decisions(&used));
         for placement in used {
             held.entry(placement).or_insert_with_key(|placement| {
-                DecisionKind::ALL.map(|kind| watches::watch_decisions(self, watches, kind, placement))
+                DecisionKind::ALL
+                    .map(|kind| watches::watch_decisions(self, watches, kind, placement))
             });
         }
     }
@@ -187,18 +194,24 @@ impl Store {
 
     /// Records whether all ClusterAccesses are known.
     pub(crate) fn set_read(&self, is_read: bool) {
-        if self.change(|consumers| consumers.set_read(is_read)) && is_read && self.host.is_working() {
+        if self.change(|consumers| consumers.set_read(is_read)) && is_read && self.host.is_working()
+        {
             self.queue_everything();
         }
     }
 
     /// Records that the decisions of a Placement have changed: for these clusters, or for all that are granted to its
     /// namespace.
-    pub(crate) fn decided(&self, (namespace, _): &PlacementName, clusters: Option<BTreeSet<ClusterName>>) {
+    pub(crate) fn decided(
+        &self,
+        (namespace, _): &PlacementName,
+        clusters: Option<BTreeSet<ClusterName>>,
+    ) {
         if !self.host.is_working() {
             return;
         }
-        let (fleet, in_namespace) = (self.fleet.read(), Touched::Namespaces([namespace.clone()].into()));
+        let (fleet, in_namespace) =
+            (self.fleet.read(), Touched::Namespaces([namespace.clone()].into()));
         let Some(clusters) = clusters else { return self.fleet_changed(&fleet, &in_namespace) };
         for cluster in clusters {
             self.fleet_changed(&fleet, &Touched::Cluster(cluster));
@@ -212,7 +225,10 @@ impl Store {
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let (known, existing) = {
             let state = self.state.lock();
-            (state.known.keys().collect::<Vec<_>>(), state.integrations().cloned().collect::<Vec<_>>())
+            (
+                state.known.keys().collect::<Vec<_>>(),
+                state.integrations().cloned().collect::<Vec<_>>(),
+            )
         };
         for key in known {
             self.queue_access(&fleet, &key, None);
@@ -227,7 +243,8 @@ impl Store {
     /// Queues an account on every cluster.
     fn queue_account(&self, account: &AccountName) {
         let (fleet, settings) = (self.fleet.read(), self.settings());
-        let namespaces = settings.consumers.of(account).map(|consumer| consumer.namespace().clone());
+        let namespaces =
+            settings.consumers.of(account).map(|consumer| consumer.namespace().clone());
         self.fleet_changed(&fleet, &Touched::Namespaces(namespaces.collect()));
         let known = self.state.lock().known.of(account);
         for key in known {
@@ -259,7 +276,8 @@ impl Store {
 
     /// The objects of ours by which applications find a cluster.
     fn integrations_of(&self, settings: &AccessSettings, cluster: &ClusterName) -> Vec<AccessKey> {
-        let secret = |namespace: &Namespace| AccessKey::ClusterSecret(cluster.in_namespace(namespace));
+        let secret =
+            |namespace: &Namespace| AccessKey::ClusterSecret(cluster.in_namespace(namespace));
         let mut keys: Vec<_> = settings.consumers.argo_cd_namespaces().map(secret).collect();
         keys.push(AccessKey::MultiKueueCluster(cluster.clone()));
         let state = self.state.lock();
@@ -274,7 +292,8 @@ impl Store {
             AccessKey::ClusterSecret(key) => namespaces.contains(&key.namespace),
             _ => true,
         };
-        let existing: Vec<_> = self.state.lock().integrations().filter(is_concerned).cloned().collect();
+        let existing: Vec<_> =
+            self.state.lock().integrations().filter(is_concerned).cloned().collect();
         for key in existing {
             self.queue(fleet, key);
         }
@@ -313,7 +332,10 @@ impl Store {
     fn queue(&self, fleet: &Fleet, key: AccessKey) {
         let priority = match &key {
             AccessKey::MultiKueueConfig(_) => Priority::End,
-            key => Priority::of_profile(self.settings().grant_of(fleet, key), self.state.lock().is_ours(key)),
+            key => Priority::of_profile(
+                self.settings().grant_of(fleet, key),
+                self.state.lock().is_ours(key),
+            ),
         };
         self.work.add_with(key, priority);
     }
@@ -335,7 +357,9 @@ impl Store {
                 let counting = self.state.lock().counting.get(cluster).cloned();
                 names.extend(counting.into_iter().flatten());
                 let granted = fleet.candidates_for(cluster);
-                names.extend(granted.flat_map(|namespace| settings.consumers.names_in(namespace)).cloned());
+                names.extend(
+                    granted.flat_map(|namespace| settings.consumers.names_in(namespace)).cloned(),
+                );
             }
             Touched::Namespaces(namespaces) => {
                 let in_namespaces = namespaces.iter();
@@ -506,7 +530,12 @@ impl Store {
     }
 
     /// Records for which cluster a cluster Secret is, unless it has the name of ours for it.
-    pub(crate) fn set_rival(&self, namespace: &Namespace, secret: &str, cluster: Option<ClusterName>) {
+    pub(crate) fn set_rival(
+        &self,
+        namespace: &Namespace,
+        secret: &str,
+        cluster: Option<ClusterName>,
+    ) {
         let cluster = cluster.filter(|cluster| cluster_secret_name(cluster) != secret);
         let id = (namespace.clone(), secret.to_owned());
         let before = set(&mut self.state.lock().rivals, &id, cluster.as_ref());

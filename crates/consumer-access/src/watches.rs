@@ -47,10 +47,12 @@ pub(crate) fn api_resource(key: &AccessKey) -> ApiResource {
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let account = AccessKind::Account.of(&AccountKey { cluster: "".into(), account: "".into() });
     for example in kueue().into_iter().chain([account]) {
-        watches.watch(of_kind(&example, None).optional().expected(), ObjectSink::new(store, example));
+        watches
+            .watch(of_kind(&example, None).optional().expected(), ObjectSink::new(store, example));
     }
     if store.settings().account_namespace.is_none() {
-        let addons = Watch::<ManagedClusterAddOn>::all("managedclusteraddons").named(MANAGED_SERVICE_ACCOUNT);
+        let addons = Watch::<ManagedClusterAddOn>::all("managedclusteraddons")
+            .named(MANAGED_SERVICE_ACCOUNT);
         watches.watch(addons.optional(), AgentSink(Arc::clone(store)));
     }
     watches.watch(Watch::<ClusterAccess>::all(CLUSTER_ACCESSES), AccessSink(Arc::clone(store)));
@@ -70,8 +72,13 @@ pub(crate) fn watch_permissions(
 }
 
 /// Watches the cluster Secrets in a namespace.
-pub(crate) fn watch_secrets(store: &Arc<Store>, watches: &Watches, namespace: &Namespace) -> HeldWatch {
-    let example = AccessKey::ClusterSecret(ProfileKey { namespace: namespace.clone(), cluster: "".into() });
+pub(crate) fn watch_secrets(
+    store: &Arc<Store>,
+    watches: &Watches,
+    namespace: &Namespace,
+) -> HeldWatch {
+    let example =
+        AccessKey::ClusterSecret(ProfileKey { namespace: namespace.clone(), cluster: "".into() });
     let watch = of_kind(&example, Some(namespace));
     let labels = format!("{}={}", CLUSTER_SECRET.0, CLUSTER_SECRET.1);
     watches.watch_while_held(watch.labelled(labels).late(), ObjectSink::new(store, example))
@@ -108,8 +115,12 @@ pub(crate) fn watch_decisions(
             ("cluster.open-cluster-management.io", "v1beta1"),
             "cluster.open-cluster-management.io/placement",
         ),
-        DecisionKind::SigV1alpha1 => ("placementdecisions (SIG v1alpha1)", (SIG.0, "v1alpha1"), SIG.1),
-        DecisionKind::SigV1alpha2 => ("placementdecisions (SIG v1alpha2)", (SIG.0, "v1alpha2"), SIG.1),
+        DecisionKind::SigV1alpha1 => {
+            ("placementdecisions (SIG v1alpha1)", (SIG.0, "v1alpha1"), SIG.1)
+        }
+        DecisionKind::SigV1alpha2 => {
+            ("placementdecisions (SIG v1alpha2)", (SIG.0, "v1alpha2"), SIG.1)
+        }
     };
     let gvk = GroupVersionKind::gvk(group, version, "PlacementDecision");
     let api = ApiResource::from_gvk_with_plural(&gvk, "placementdecisions");
@@ -124,7 +135,10 @@ fn of_kind(example: &AccessKey, namespace: Option<&Namespace>) -> Watch<DynamicO
 }
 
 /// Reads an object: the data of a Secret takes the place of a spec.
-pub(crate) fn observed(key: &AccessKey, object: Result<DynamicObject, Unreadable>) -> ObservedObject {
+pub(crate) fn observed(
+    key: &AccessKey,
+    object: Result<DynamicObject, Unreadable>,
+) -> ObservedObject {
     match object {
         Ok(object) if matches!(key, AccessKey::ClusterSecret(_)) => {
             ObservedObject::read(&object.metadata, Some(&json!({ "spec": object.data["data"] })))
@@ -200,7 +214,9 @@ impl ObjectSink {
     /// The key of an object; `None` for a Secret whose name we do not use.
     fn key(&self, key: &ObjectKey) -> Option<AccessKey> {
         Some(match &self.example {
-            AccessKey::Access(AccessKind::Account, _) => AccessKind::Account.of(&AccountKey::from(key)),
+            AccessKey::Access(AccessKind::Account, _) => {
+                AccessKind::Account.of(&AccountKey::from(key))
+            }
             // Permissions have another name than their account.
             AccessKey::Access(kind, AccountKey { account, .. }) => {
                 kind.of(&AccountKey { account: account.clone(), ..AccountKey::from(key) })
@@ -302,14 +318,18 @@ struct DecisionSink {
 impl DecisionSink {
     fn set(&self, key: &ObjectKey, clusters: Option<BTreeSet<ClusterName>>) {
         let slice = (self.kind, &*key.name);
-        let changed = self.store.change(|consumers| consumers.set_decision(&self.placement, slice, clusters));
+        let changed =
+            self.store.change(|consumers| consumers.set_decision(&self.placement, slice, clusters));
         if changed.is_some() {
             self.store.decided(&self.placement, changed);
         }
     }
 
     fn set_listed(&self, listed: Known<()>) {
-        if self.store.change(|consumers| consumers.set_decisions(&self.placement, self.kind, listed)) {
+        if self
+            .store
+            .change(|consumers| consumers.set_decisions(&self.placement, self.kind, listed))
+        {
             self.store.decided(&self.placement, None);
         }
     }
@@ -317,7 +337,11 @@ impl DecisionSink {
 
 /// The name of the cluster of a decision. That of SIG Multicluster is about a ClusterProfile, which has the name of its
 /// cluster.
-fn decided_cluster<'a>(kind: DecisionKind, namespace: &str, decision: &'a Value) -> Option<&'a str> {
+fn decided_cluster<'a>(
+    kind: DecisionKind,
+    namespace: &str,
+    decision: &'a Value,
+) -> Option<&'a str> {
     let name = match kind {
         DecisionKind::Ocm => &decision["clusterName"],
         DecisionKind::SigV1alpha1 | DecisionKind::SigV1alpha2 => {
@@ -338,7 +362,8 @@ impl Sink<DynamicObject> for DecisionSink {
             DecisionKind::SigV1alpha1 | DecisionKind::SigV1alpha2 => &object.data["decisions"],
         };
         let decisions = decisions.as_array().into_iter().flatten();
-        let names = decisions.filter_map(|decision| decided_cluster(self.kind, &key.namespace, decision));
+        let names =
+            decisions.filter_map(|decision| decided_cluster(self.kind, &key.namespace, decision));
         self.set(key, Some(names.map(ClusterName::from).collect()));
     }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use hub_api::names::{AccountKey, ProfileKey};
 use hub_core::action::Action;
-use hub_core::consumer_access::{AccessKey, AccessKind, AccessSettings, FoundObject, ObservedAccess};
+use hub_core::consumer_access::{
+    AccessKey, AccessKind, AccessSettings, FoundObject, ObservedAccess,
+};
 use hub_core::finding::{Finding, Reason};
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
@@ -38,7 +40,12 @@ impl Objects for Store {
     }
 
     fn target(&self, key: &AccessKey) -> Target {
-        Target::of::<DynamicObject>(key.resource(), &api_resource(key), key.namespace(), &key.name())
+        Target::of::<DynamicObject>(
+            key.resource(),
+            &api_resource(key),
+            key.namespace(),
+            &key.name(),
+        )
     }
 
     fn known(&self, key: &AccessKey) -> Option<Version> {
@@ -125,7 +132,8 @@ impl Store {
     ) -> Planned<Self> {
         let account_key = AccessKind::Account.of(account);
         let watched = settings.permission_kinds().iter().copied().chain([AccessKind::Account]);
-        let unlisted = watched.filter(|kind| !state.is_listed(&WatchName::of(&kind.of(account)))).collect();
+        let unlisted =
+            watched.filter(|kind| !state.is_listed(&WatchName::of(&kind.of(account)))).collect();
         let observed = ObservedAccess {
             objects: by_kind(account, |key| found(key).cloned()),
             created: by_kind(account, |key| state.created.get(key).cloned()),
@@ -136,8 +144,10 @@ impl Store {
                 .filter(|(of, _)| *of != kind)
                 .collect(),
         };
-        let has_ended =
-            || state.objects.contains_key(&account_key) && settings.grant(fleet, account) == Grant::Refused;
+        let has_ended = || {
+            state.objects.contains_key(&account_key)
+                && settings.grant(fleet, account) == Grant::Refused
+        };
         if observed.unlisted.contains(&AccessKind::Account) && !has_ended() {
             return Planned::Unknown;
         }
@@ -161,7 +171,10 @@ impl Store {
 }
 
 /// What there is of each object of an account.
-fn by_kind<T>(account: &AccountKey, get: impl Fn(&AccessKey) -> Option<T>) -> BTreeMap<AccessKind, T> {
+fn by_kind<T>(
+    account: &AccountKey,
+    get: impl Fn(&AccessKey) -> Option<T>,
+) -> BTreeMap<AccessKind, T> {
     AccessKind::ALL.into_iter().filter_map(|kind| Some((kind, get(&kind.of(account))?))).collect()
 }
 
@@ -177,7 +190,8 @@ fn plan_integration<'a>(
     let watches = match key {
         AccessKey::ClusterSecret(ProfileKey { namespace, .. }) => {
             let consumer = settings.consumers.argo_cd(namespace);
-            let provider = consumer.map(|consumer| settings.provider_of(consumer)).unwrap_or_default();
+            let provider =
+                consumer.map(|consumer| settings.provider_of(consumer)).unwrap_or_default();
             [
                 WatchName::Secrets(namespace.clone()),
                 WatchName::Profiles(namespace.clone(), provider.to_owned()),

@@ -44,7 +44,10 @@ fn main() -> io::Result<()> {
     for runs in &taken {
         let peak = runs.iter().map(|run| run.peak).max().unwrap_or_default() / 1024;
         if peak <= own_peak {
-            writeln!(io::stderr(), "no peak below {own_peak} KiB can be seen: {peak} KiB is too much")?;
+            writeln!(
+                io::stderr(),
+                "no peak below {own_peak} KiB can be seen: {peak} KiB is too much"
+            )?;
         }
         let walls = sorted(runs, |run| run.wall);
         let cpus = sorted(runs, |run| run.cpu);
@@ -57,7 +60,8 @@ fn main() -> io::Result<()> {
 fn run(program: &[String]) -> io::Result<Run> {
     let (path, arguments) = program.split_first().ok_or_else(|| io::Error::other(USAGE))?;
     let begin = Instant::now();
-    let child = Command::new(path).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    let child =
+        Command::new(path).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
     let end = child.wait4()?;
     let wall = begin.elapsed();
     if !end.status.success() {
@@ -79,6 +83,8 @@ fn median(sorted: &[Duration]) -> u128 {
 /// Our own peak so far, in KiB.
 fn own_peak() -> io::Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-    peak.and_then(|peak| peak.parse().ok()).ok_or_else(|| io::Error::other("/proc/self/status has no VmHWM"))
+    let peak =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+    peak.and_then(|peak| peak.parse().ok())
+        .ok_or_else(|| io::Error::other("/proc/self/status has no VmHWM"))
 }

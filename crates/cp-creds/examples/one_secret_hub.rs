@@ -11,7 +11,9 @@ use std::{env, fs};
 use support::{Hub, found};
 
 fn main() -> io::Result<()> {
-    let path = env::args_os().nth(1).ok_or_else(|| io::Error::other("usage: one_secret_hub KUBECONFIG"))?;
+    let path = env::args_os()
+        .nth(1)
+        .ok_or_else(|| io::Error::other("usage: one_secret_hub KUBECONFIG"))?;
     let hub = Hub::behaving(|stream| {
         // Whoever measures sees that the plugin got nothing.
         let _ = stream.write_all(&found());

@@ -119,7 +119,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, U
         is_first = false;
     }
     let source = if let Some(path) = own_token {
-        let useless = [("--managed-serviceaccount", account.is_some()), ("--namespace", namespace.is_some())];
+        let useless =
+            [("--managed-serviceaccount", account.is_some()), ("--namespace", namespace.is_some())];
         if let Some((flag, _)) = useless.into_iter().find(|(_, is_set)| *is_set) {
             return Err(UsageError::WithOwnToken(flag));
         }
@@ -129,7 +130,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, U
         return Err(UsageError::WithoutOwnToken);
     } else {
         // An empty value is that of a template without the value.
-        let account = account.filter(|name: &String| !name.is_empty()).ok_or(UsageError::NoAccount)?;
+        let account =
+            account.filter(|name: &String| !name.is_empty()).ok_or(UsageError::NoAccount)?;
         Source::Synced { account, namespace }
     };
     Ok(Command::Credential(Arguments { source, cluster, server, timeout }))
@@ -140,7 +142,9 @@ fn parse_install(mut parser: lexopt::Parser) -> Result<Command, UsageError> {
     while let Some(argument) = parser.next()? {
         match argument {
             Long("help") | Short('h') => return Ok(Command::Help),
-            Value(path) if directory.is_none() && !path.is_empty() => directory = Some(PathBuf::from(path)),
+            Value(path) if directory.is_none() && !path.is_empty() => {
+                directory = Some(PathBuf::from(path));
+            }
             Value(_) => return Err(UsageError::NoDirectory),
             other => return Err(other.unexpected().into()),
         }
@@ -150,7 +154,8 @@ fn parse_install(mut parser: lexopt::Parser) -> Result<Command, UsageError> {
 
 /// A URL that is the same for every cluster would allow the token of one cluster to be sent to another.
 fn parse_server(text: String) -> Result<String, UsageError> {
-    let is_server = text.contains(CLUSTER) && ServerUrl::parse(&text.replace(CLUSTER, "cluster")).is_ok();
+    let is_server =
+        text.contains(CLUSTER) && ServerUrl::parse(&text.replace(CLUSTER, "cluster")).is_ok();
     if is_server { Ok(text) } else { Err(UsageError::Server(excerpt(&text))) }
 }
 
@@ -185,9 +190,10 @@ mod tests {
             server: None,
             timeout: DEFAULT_TIMEOUT,
         };
-        for words in
-            [&["--managed-serviceaccount=multikueue"][..], &["--managed-serviceaccount", "multikueue"]]
-        {
+        for words in [
+            &["--managed-serviceaccount=multikueue"][..],
+            &["--managed-serviceaccount", "multikueue"],
+        ] {
             assert_eq!(parsed(words).unwrap(), Command::Credential(arguments.clone()));
         }
     }
@@ -202,7 +208,10 @@ mod tests {
             "--managed-serviceaccount=m",
         ];
         let expected = Arguments {
-            source: Source::Synced { account: "m".to_owned(), namespace: Some("argocd".to_owned()) },
+            source: Source::Synced {
+                account: "m".to_owned(),
+                namespace: Some("argocd".to_owned()),
+            },
             cluster: Some("c".to_owned()),
             server: Some("https://proxy:9092/{cluster}".to_owned()),
             timeout: Duration::from_millis(500),
@@ -221,18 +230,28 @@ mod tests {
     fn the_own_token_needs_no_account() {
         let expected = |audience: &str, server: Option<&str>| {
             Command::Credential(Arguments {
-                source: Source::Own { path: PathBuf::from("/run/token"), audience: audience.to_owned() },
+                source: Source::Own {
+                    path: PathBuf::from("/run/token"),
+                    audience: audience.to_owned(),
+                },
                 cluster: None,
                 server: server.map(str::to_owned),
                 timeout: DEFAULT_TIMEOUT,
             })
         };
         assert_eq!(parsed(&["--own-token=/run/token"]).unwrap(), expected("hub-addons", None));
-        let words =
-            ["--own-token", "/run/token", "--own-token-audience=mine", "--server=https://u:9092/{cluster}"];
+        let words = [
+            "--own-token",
+            "/run/token",
+            "--own-token-audience=mine",
+            "--server=https://u:9092/{cluster}",
+        ];
         assert_eq!(parsed(&words).unwrap(), expected("mine", Some("https://u:9092/{cluster}")));
         for flag in ["--managed-serviceaccount", "--namespace"] {
-            assert!(refused(&["--own-token=/run/token", &format!("{flag}=a")]).contains(flag), "{flag}");
+            assert!(
+                refused(&["--own-token=/run/token", &format!("{flag}=a")]).contains(flag),
+                "{flag}"
+            );
         }
         let alone = ["--managed-serviceaccount=m", "--own-token-audience=a"];
         assert!(refused(&alone).contains("without --own-token"));
@@ -251,17 +270,25 @@ mod tests {
             assert_eq!(arguments.timeout, Duration::from_millis(milliseconds), "{text}");
         }
         for text in ["", "5", "0s", "-1s", "5m1s", "1h", "soon", "99999999999999999999s"] {
-            assert!(refused(&[&format!("--timeout={text}")]).contains("is not a duration"), "{text}");
+            assert!(
+                refused(&[&format!("--timeout={text}")]).contains("is not a duration"),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn a_server_is_an_https_url_of_each_cluster_its_own() {
-        for text in
-            ["", "https://proxy:9092", "http://proxy:9092/{cluster}", "{cluster}", "https://u@p/{cluster}"]
-        {
+        for text in [
+            "",
+            "https://proxy:9092",
+            "http://proxy:9092/{cluster}",
+            "{cluster}",
+            "https://u@p/{cluster}",
+        ] {
             assert!(
-                refused(&["--managed-serviceaccount=m", &format!("--server={text}")]).contains("--server"),
+                refused(&["--managed-serviceaccount=m", &format!("--server={text}")])
+                    .contains("--server"),
                 "{text}"
             );
         }
@@ -269,14 +296,18 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_not_passed_over() {
-        for words in [&["--managed-service-account=m"][..], &["-m", "m"], &["run"], &["--timeout"]] {
+        for words in [&["--managed-service-account=m"][..], &["-m", "m"], &["run"], &["--timeout"]]
+        {
             assert!(parsed(words).is_err(), "{words:?}");
         }
     }
 
     #[test]
     fn install_takes_one_directory() {
-        assert_eq!(parsed(&["install", "/plugins"]).unwrap(), Command::Install(PathBuf::from("/plugins")));
+        assert_eq!(
+            parsed(&["install", "/plugins"]).unwrap(),
+            Command::Install(PathBuf::from("/plugins"))
+        );
         for words in [&["install"][..], &["install", ""], &["install", "a", "b"]] {
             assert!(matches!(parsed(words), Err(UsageError::NoDirectory)), "{words:?}");
         }
@@ -285,7 +316,9 @@ mod tests {
 
     #[test]
     fn help_and_version_need_nothing_else() {
-        for words in [&["--help"][..], &["-h"], &["--namespace=n", "--help"], &["install", "--help"]] {
+        for words in
+            [&["--help"][..], &["-h"], &["--namespace=n", "--help"], &["install", "--help"]]
+        {
             assert_eq!(parsed(words).unwrap(), Command::Help);
         }
         assert_eq!(parsed(&["--version"]).unwrap(), Command::Version);

@@ -64,7 +64,9 @@ pub enum ExecInfoError {
     #[error("{0} of KUBERNETES_EXEC_INFO is set more than once")]
     Ambiguous(&'static str),
     /// The caller would send the token to another server than expected.
-    #[error("spec.cluster.server of KUBERNETES_EXEC_INFO is {server}, expected {expected} (--server)")]
+    #[error(
+        "spec.cluster.server of KUBERNETES_EXEC_INFO is {server}, expected {expected} (--server)"
+    )]
     OtherServer { server: String, expected: String },
     /// The token could be read on its way.
     #[error(
@@ -90,8 +92,9 @@ impl ExecInfo {
     /// Parses the variable's value.
     pub fn parse(text: &str) -> Result<Self, ExecInfoError> {
         // serde_json's message may quote the input, so only line and column are reported.
-        let object: Fields<'_> = serde_json::from_str(text)
-            .map_err(|error| ExecInfoError::Malformed { line: error.line(), column: error.column() })?;
+        let object: Fields<'_> = serde_json::from_str(text).map_err(|error| {
+            ExecInfoError::Malformed { line: error.line(), column: error.column() }
+        })?;
         // Some clients leave it out; the version says enough.
         if let Some(kind) = object.text("kind")?.filter(|kind| !["", KIND].contains(&&**kind)) {
             return Err(ExecInfoError::OtherKind(excerpt(&kind)));
@@ -160,7 +163,8 @@ impl ExecCluster {
             (UNVERIFIED, &["insecureSkipTlsVerify", "skipTLSVerify"]),
         ] {
             for name in [&[field], aliases].concat() {
-                if fields.get(name)?.is_some_and(|value| !["false", r#""""#].contains(&value.get())) {
+                if fields.get(name)?.is_some_and(|value| !["false", r#""""#].contains(&value.get()))
+                {
                     detours.push(field);
                 }
             }
@@ -175,7 +179,8 @@ impl ExecCluster {
             Some(config) => Some(config),
             None => fields.extension("spec.cluster.extensions")?,
         };
-        let name = config.ok_or(ExecInfoError::NoClusterName)?.text("spec.cluster.config.clusterName")?;
+        let name =
+            config.ok_or(ExecInfoError::NoClusterName)?.text("spec.cluster.config.clusterName")?;
         let name = name.ok_or(ExecInfoError::NoClusterName)?;
         if name.is_empty() { Err(ExecInfoError::EmptyClusterName) } else { Ok(name) }
     }
@@ -209,10 +214,14 @@ impl<'a> Fields<'a> {
     /// The extension that client-go passes as `config`, of a list of named extensions.
     fn extension(&self, path: &'static str) -> Result<Option<Fields<'a>>, ExecInfoError> {
         let extensions: Vec<&RawValue> = self.parsed(path, "a list")?.unwrap_or_default();
-        for extension in
-            extensions.into_iter().filter_map(|it| serde_json::from_str::<Fields<'_>>(it.get()).ok())
+        for extension in extensions
+            .into_iter()
+            .filter_map(|it| serde_json::from_str::<Fields<'_>>(it.get()).ok())
         {
-            if extension.text("name")?.is_some_and(|name| name == "client.authentication.k8s.io/exec") {
+            if extension
+                .text("name")?
+                .is_some_and(|name| name == "client.authentication.k8s.io/exec")
+            {
                 return extension.object("extension");
             }
         }
@@ -266,7 +275,9 @@ mod tests {
     }
 
     fn with_spec(spec: &str) -> String {
-        format!(r#"{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{spec}}}"#)
+        format!(
+            r#"{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{spec}}}"#
+        )
     }
 
     #[test]
@@ -338,12 +349,14 @@ mod tests {
 
     #[test]
     fn a_client_may_pass_the_cluster_of_its_kubeconfig_or_leave_out_the_kind() {
-        let exec =
-            json!({ "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": "c1" } });
+        let exec = json!({ "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": "c1" } });
         let other = json!({ "name": "other", "extension": { "clusterName": "eve" } });
         for (cluster, expected) in [
             (json!({ "extensions": [other, exec] }), Ok("c1".to_owned())),
-            (json!({ "extensions": [exec], "config": { "clusterName": "c2" } }), Ok("c2".to_owned())),
+            (
+                json!({ "extensions": [exec], "config": { "clusterName": "c2" } }),
+                Ok("c2".to_owned()),
+            ),
             (json!({ "extensions": [other] }), Err(ExecInfoError::NoClusterName)),
             (
                 json!({ "extensions": [{ "name": 7 }, exec] }),
@@ -352,7 +365,11 @@ mod tests {
             (json!({ "extensions": [7, null] }), Err(ExecInfoError::NoClusterName)),
             (json!({ "extensions": null }), Err(ExecInfoError::NoClusterName)),
         ] {
-            assert_eq!(named(&with_spec(&json!({ "cluster": cluster }).to_string())), expected, "{cluster}");
+            assert_eq!(
+                named(&with_spec(&json!({ "cluster": cluster }).to_string())),
+                expected,
+                "{cluster}"
+            );
         }
         let text = r#"{"apiVersion":"client.authentication.k8s.io/v1","spec":{"cluster":{"config":{"clusterName":"c"}}}}"#;
         assert_eq!(named(text), Ok("c".to_owned()));
@@ -390,9 +407,14 @@ mod tests {
             ("tls-server-name", json!("eve")),
             ("insecure-skip-tls-verify", json!(true)),
         ] {
-            assert_eq!(check(json!({ "server": server, field: value })), Err(ExecInfoError::Detour(field)));
+            assert_eq!(
+                check(json!({ "server": server, field: value })),
+                Err(ExecInfoError::Detour(field))
+            );
         }
-        for field in ["proxyUrl", "proxyURL", "tlsServerName", "skipTLSVerify", "insecureSkipTLSVerify"] {
+        for field in
+            ["proxyUrl", "proxyURL", "tlsServerName", "skipTLSVerify", "insecureSkipTLSVerify"]
+        {
             let cluster = json!({ "server": server, field: "eve" });
             assert!(matches!(check(cluster), Err(ExecInfoError::Detour(_))), "{field}");
         }
@@ -422,14 +444,20 @@ mod tests {
             json!({ "server": "HTTP://proxy:9092/c1" }),
             json!({ "server": "https://c1", "insecure-skip-tls-verify": true }),
         ] {
-            assert!(matches!(check(cluster.clone()), Err(ExecInfoError::NotProtected(_))), "{cluster}");
+            assert!(
+                matches!(check(cluster.clone()), Err(ExecInfoError::NotProtected(_))),
+                "{cluster}"
+            );
         }
     }
 
     #[test]
     fn what_is_no_exec_credential_is_refused() {
         for text in ["", "null", "7", "[]", "{"] {
-            assert!(matches!(ExecInfo::parse(text), Err(ExecInfoError::Malformed { .. })), "{text}");
+            assert!(
+                matches!(ExecInfo::parse(text), Err(ExecInfoError::Malformed { .. })),
+                "{text}"
+            );
         }
         assert_eq!(named(&with_spec("7")), Err(ExecInfoError::OtherType("spec", "an object")));
         let text = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"TokenReview"}"#;

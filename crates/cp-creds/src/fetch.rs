@@ -64,7 +64,8 @@ pub fn get(
     let (host, port) = (&*server.url.host, server.url.port);
     let to = server.proxy.as_ref().map_or((host, port), |proxy| (&*proxy.host, proxy.port));
     progress.enter("resolving the API server's name, or that of the proxy");
-    let addresses = to.to_socket_addrs().map_err(|error| FetchError::Resolve(to.0.to_owned(), error))?;
+    let addresses =
+        to.to_socket_addrs().map_err(|error| FetchError::Resolve(to.0.to_owned(), error))?;
     progress.enter("connecting to the API server, or to the proxy");
     let mut tcp = connect(&addresses.collect::<Vec<_>>(), deadline)?;
     if let Some(proxy) = &server.proxy {

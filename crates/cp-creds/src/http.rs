@@ -208,13 +208,21 @@ fn read_line(stream: &mut impl BufRead) -> Result<Vec<u8>, HttpError> {
     Ok(line)
 }
 
-fn take_exactly(stream: &mut impl BufRead, length: u64, body: &mut Vec<u8>) -> Result<(), HttpError> {
+fn take_exactly(
+    stream: &mut impl BufRead,
+    length: u64,
+    body: &mut Vec<u8>,
+) -> Result<(), HttpError> {
     let already = body.len() as u64;
     if length > BODY_MAX_LENGTH.saturating_sub(already) {
         return Err(HttpError::TooLarge);
     }
     stream.take(length).read_to_end(body)?;
-    if body.len() as u64 == already + length { Ok(()) } else { Err(HttpError::NotHttp("it ends too early")) }
+    if body.len() as u64 == already + length {
+        Ok(())
+    } else {
+        Err(HttpError::NotHttp("it ends too early"))
+    }
 }
 
 #[cfg(test)]

@@ -46,7 +46,8 @@ pub fn api_server(environment: &Environment) -> Result<Option<ApiServer>, InClus
 
 /// The namespace of the pod that this process runs in, if any.
 pub fn namespace(environment: &Environment) -> Result<Option<String>, InClusterError> {
-    let namespace = read(&environment.service_account_file("namespace"))?.filter(|bytes| !bytes.is_empty());
+    let namespace =
+        read(&environment.service_account_file("namespace"))?.filter(|bytes| !bytes.is_empty());
     Ok(namespace.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 

@@ -93,7 +93,10 @@ mod tests {
         fs::write(&source, "x").unwrap();
         for target in [directory.path().join("missing"), source.clone()] {
             let error = install(&source, &target).unwrap_err();
-            assert!(matches!(&error, InstallError::NoDirectory(path) if *path == target), "{error}");
+            assert!(
+                matches!(&error, InstallError::NoDirectory(path) if *path == target),
+                "{error}"
+            );
         }
     }
 

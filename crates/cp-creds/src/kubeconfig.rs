@@ -22,7 +22,9 @@ use crate::names::excerpt;
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
     /// No file exists.
-    #[error("cannot find the hub: not in a pod with a ServiceAccount token, and no kubeconfig at {0}")]
+    #[error(
+        "cannot find the hub: not in a pod with a ServiceAccount token, and no kubeconfig at {0}"
+    )]
     NoFile(String),
     /// A file exists and cannot be read.
     #[error("cannot read kubeconfig {path}")]
@@ -60,7 +62,9 @@ pub fn hub(environment: &Environment) -> Result<(ApiServer, Option<String>), Kub
 
 fn paths(environment: &Environment) -> Vec<PathBuf> {
     match (&environment.kubeconfig, &environment.home) {
-        (Some(list), _) => env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect(),
+        (Some(list), _) => {
+            env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect()
+        }
         (None, Some(home)) => vec![home.join(".kube/config")],
         (None, None) => vec![PathBuf::from("~/.kube/config (HOME is not set)")],
     }

@@ -89,7 +89,8 @@ fn obtain(
         }
         Source::Own { path, audience } => {
             // The token is the same for every cluster: its name matters only for the server.
-            let cluster = arguments.server.as_ref().map(|_| cluster_of(arguments, info)).transpose()?;
+            let cluster =
+                arguments.server.as_ref().map(|_| cluster_of(arguments, info)).transpose()?;
             check_destination(arguments, info, cluster.as_ref())?;
             own_token::read(path, audience, Timestamp::now())?
         }
@@ -126,7 +127,10 @@ fn check_destination(
 
 /// The hub, and the namespace of the Secret. The kubeconfig's namespace applies only if the kubeconfig leads to the
 /// hub.
-fn hub(namespace: Option<&String>, environment: &Environment) -> Result<(ApiServer, String), Error> {
+fn hub(
+    namespace: Option<&String>,
+    environment: &Environment,
+) -> Result<(ApiServer, String), Error> {
     let mut namespace = namespace.or(environment.namespace.as_ref()).cloned();
     if namespace.is_none() {
         namespace = in_cluster::namespace(environment)?;

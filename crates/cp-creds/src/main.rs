@@ -39,8 +39,8 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Version => format!("cp-creds {}\n", cli::VERSION),
         Command::Install(directory) => {
             // Without /proc, fall back to the path of the call.
-            let this =
-                env::current_exe().or_else(|error| env::args_os().next().map(PathBuf::from).ok_or(error))?;
+            let this = env::current_exe()
+                .or_else(|error| env::args_os().next().map(PathBuf::from).ok_or(error))?;
             format!("installed {}\n", install(&this, &directory)?.display())
         }
         Command::Credential(arguments) => credential(arguments, Environment::of_process())? + "\n",

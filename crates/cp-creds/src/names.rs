@@ -6,7 +6,9 @@
 
 use std::fmt;
 
-use object_names::{DNS_LABEL_MAX_LENGTH, DNS_SUBDOMAIN_MAX_LENGTH, is_dns_label, is_dns_subdomain};
+use object_names::{
+    DNS_LABEL_MAX_LENGTH, DNS_SUBDOMAIN_MAX_LENGTH, is_dns_label, is_dns_subdomain,
+};
 
 /// How many characters of a rejected name an error quotes.
 const EXCERPT_LENGTH: usize = 64;
@@ -161,8 +163,8 @@ mod tests {
     #[test]
     fn what_could_smuggle_a_path_is_no_name() {
         let bad = [
-            "", ".", "..", "../x", "a/b", "a%2fb", "a?b", "a#b", "A", "a_b", "a b", "a\nb", "-a", "a-", "ä",
-            "a..b",
+            "", ".", "..", "../x", "a/b", "a%2fb", "a?b", "a#b", "A", "a_b", "a b", "a\nb", "-a",
+            "a-", "ä", "a..b",
         ];
         for text in bad {
             assert!(ClusterName::parse(text).is_err(), "cluster {text:?}");
@@ -183,7 +185,8 @@ mod tests {
 
     #[test]
     fn a_refused_name_is_repeated_on_one_line_and_not_at_length() {
-        let error = ClusterName::parse(&format!("a\nb{}", "x".repeat(10_000))).unwrap_err().to_string();
+        let error =
+            ClusterName::parse(&format!("a\nb{}", "x".repeat(10_000))).unwrap_err().to_string();
         assert!(!error.contains('\n') && error.len() < 300, "{error}");
     }
 

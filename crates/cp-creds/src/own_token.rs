@@ -40,7 +40,9 @@ pub enum OwnTokenError {
     #[error("the own token {0} is refused: it is larger than 64 KiB")]
     TooLarge(PathBuf),
     /// It is not a JWT with an audience and an expiry.
-    #[error("the own token {0} is refused: it has no audience and expiry, so it is not a projected token")]
+    #[error(
+        "the own token {0} is refused: it has no audience and expiry, so it is not a projected token"
+    )]
     NotProjected(PathBuf),
     /// It is for others, or for others too.
     #[error(

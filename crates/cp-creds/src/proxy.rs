@@ -79,7 +79,11 @@ impl Proxy {
 
     /// Parses the value of a variable, whose scheme is optional.
     pub fn of_variable(value: &str) -> Result<Self, InvalidProxy> {
-        if value.contains("://") { Self::parse(value) } else { Self::parse(&format!("http://{value}")) }
+        if value.contains("://") {
+            Self::parse(value)
+        } else {
+            Self::parse(&format!("http://{value}"))
+        }
     }
 
     /// Has the proxy connect a connection to it to this host, which only the proxy resolves.
@@ -90,7 +94,12 @@ impl Proxy {
         }
     }
 
-    fn connect_by_http(&self, stream: &mut TcpStream, host: &str, port: u16) -> Result<(), ProxyError> {
+    fn connect_by_http(
+        &self,
+        stream: &mut TcpStream,
+        host: &str,
+        port: u16,
+    ) -> Result<(), ProxyError> {
         let target = authority(host, port);
         let mut head = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
         if let Some((user, password)) = &self.credentials {
@@ -106,7 +115,12 @@ impl Proxy {
     }
 
     /// RFC 1928, and RFC 1929 for the credentials.
-    fn connect_by_socks(&self, stream: &mut TcpStream, host: &str, port: u16) -> Result<(), ProxyError> {
+    fn connect_by_socks(
+        &self,
+        stream: &mut TcpStream,
+        host: &str,
+        port: u16,
+    ) -> Result<(), ProxyError> {
         const VERSION: u8 = 5;
         const NONE: u8 = 0;
         const PASSWORD: u8 = 2;

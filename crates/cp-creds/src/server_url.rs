@@ -67,8 +67,12 @@ impl ServerUrl {
     pub fn is_equivalent(&self, other: &Self) -> bool {
         let path = |url: &Self| url.base_path.split('/').map(unescaped).collect::<Vec<_>>();
         let (mine, theirs) = (path(self), path(other));
-        let is_dotted = |path: &[String]| path.iter().any(|segment| segment == "." || segment == "..");
-        same_host(&self.host, &other.host) && self.port == other.port && mine == theirs && !is_dotted(&mine)
+        let is_dotted =
+            |path: &[String]| path.iter().any(|segment| segment == "." || segment == "..");
+        same_host(&self.host, &other.host)
+            && self.port == other.port
+            && mine == theirs
+            && !is_dotted(&mine)
     }
 
     /// The full path of a resource on this server; `path` begins with a slash.
@@ -115,7 +119,10 @@ fn unescaped(segment: &str) -> String {
 }
 
 /// Host and port of a URL. No port and an empty one are that of the scheme (RFC 3986, section 6.2.3).
-pub(crate) fn host_and_port(authority: &str, of_scheme: u16) -> Result<(String, u16), InvalidServerUrl> {
+pub(crate) fn host_and_port(
+    authority: &str,
+    of_scheme: u16,
+) -> Result<(String, u16), InvalidServerUrl> {
     let parsed_port = |text: &str| if text.is_empty() { Ok(of_scheme) } else { parsed_port(text) };
     if let Some(rest) = authority.strip_prefix('[') {
         let (host, after) = rest.split_once(']').ok_or(InvalidServerUrl::Host)?;
@@ -147,7 +154,8 @@ fn parsed_port(text: &str) -> Result<u16, InvalidServerUrl> {
 /// Less strict than for names of objects: kubeconfigs contain hosts with capitals and underscores.
 fn checked_host(host: &str) -> Result<String, InvalidServerUrl> {
     let is_name = |text: &str| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
     };
     if is_name(host) || host.parse::<Ipv6Addr>().is_ok() {
         Ok(host.to_owned())
@@ -174,7 +182,11 @@ mod tests {
         ] {
             let url = ServerUrl::parse(text).unwrap();
             assert_eq!((url.host.as_str(), url.port), (host, port), "{text}");
-            assert_eq!((url.path_of("/x").as_str(), url.authority().as_str()), (path, authority), "{text}");
+            assert_eq!(
+                (url.path_of("/x").as_str(), url.authority().as_str()),
+                (path, authority),
+                "{text}"
+            );
         }
     }
 
@@ -227,8 +239,13 @@ mod tests {
         ] {
             assert!(!server.is_equivalent(&parsed(other)), "{other}");
         }
-        assert!(parsed("https://[FD00:0::1]/a%2fb").is_equivalent(&parsed("https://[fd00::1]/a%2Fb")));
-        assert!(!parsed("https://a/x/../c").is_equivalent(&parsed("https://a/x/../c")), "dot segments");
+        assert!(
+            parsed("https://[FD00:0::1]/a%2fb").is_equivalent(&parsed("https://[fd00::1]/a%2Fb"))
+        );
+        assert!(
+            !parsed("https://a/x/../c").is_equivalent(&parsed("https://a/x/../c")),
+            "dot segments"
+        );
     }
 
     #[test]

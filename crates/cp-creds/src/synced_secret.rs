@@ -78,8 +78,12 @@ pub fn read(json: &[u8], key: &SecretKey, now: Timestamp) -> Result<Credential, 
     let object: Object = serde_json::from_slice(json)
         .map_err(|error| SecretError::Malformed { line: error.line(), column: error.column() })?;
     check_record(object.metadata.unwrap_or_default(), key)?;
-    let encoded =
-        object.data.unwrap_or_default().remove(TOKEN_ENTRY).flatten().ok_or(SecretError::NoToken)?;
+    let encoded = object
+        .data
+        .unwrap_or_default()
+        .remove(TOKEN_ENTRY)
+        .flatten()
+        .ok_or(SecretError::NoToken)?;
     let decoded = STANDARD.decode(encoded).map_err(|_| SecretError::NotBase64)?;
     let token = Token::from_bytes(decoded).map_err(SecretError::NotAToken)?;
     let expiry = token.expiry();
@@ -105,7 +109,9 @@ fn check_record(metadata: Metadata, key: &SecretKey) -> Result<(), SecretError> 
         return Err(SecretError::OtherAccount(key.account.to_string()));
     }
     // The syncer decides how to shorten a long value; its annotations contain the full names.
-    if key.name.len() <= LABEL_VALUE_MAX_LENGTH && is_other(labels.get(SYNCED_FROM_LABEL), &key.name) {
+    if key.name.len() <= LABEL_VALUE_MAX_LENGTH
+        && is_other(labels.get(SYNCED_FROM_LABEL), &key.name)
+    {
         return Err(SecretError::OtherSource(key.name.clone()));
     }
     Ok(())
@@ -161,12 +167,14 @@ mod tests {
     }
 
     fn judge(secret: &Value, key: &SecretKey) -> Result<String, SecretError> {
-        read(secret.to_string().as_bytes(), key, NOW).map(|credential| credential.token.expose().to_owned())
+        read(secret.to_string().as_bytes(), key, NOW)
+            .map(|credential| credential.token.expose().to_owned())
     }
 
     #[test]
     fn a_secret_without_record_is_taken_as_upstream_writes_it() {
-        let credential = read(secret("a-b-c").to_string().as_bytes(), &key("a", "b-c"), NOW).unwrap();
+        let credential =
+            read(secret("a-b-c").to_string().as_bytes(), &key("a", "b-c"), NOW).unwrap();
         assert_eq!(credential.token.expose(), token(1_800_000_001));
         assert_eq!(credential.expiry, Some(Timestamp::constant(1_800_000_001, 0)));
     }
@@ -181,7 +189,10 @@ mod tests {
             "authentication.open-cluster-management.io/managed-serviceaccount": "b-c",
         });
         assert!(judge(&copy, &key("a", "b-c")).is_ok());
-        assert_eq!(judge(&copy, &key("a-b", "c")), Err(SecretError::OtherCluster("a-b".to_owned())));
+        assert_eq!(
+            judge(&copy, &key("a-b", "c")),
+            Err(SecretError::OtherCluster("a-b".to_owned()))
+        );
 
         copy["metadata"]["annotations"]["authentication.open-cluster-management.io/cluster-name"] =
             json!("a-b");
@@ -194,13 +205,17 @@ mod tests {
             let mut copy = secret("a-b");
             copy["metadata"]["annotations"] =
                 json!({"authentication.open-cluster-management.io/cluster-name": nothing});
-            assert_eq!(judge(&copy, &key("a", "b")), Err(SecretError::OtherCluster("a".to_owned())));
+            assert_eq!(
+                judge(&copy, &key("a", "b")),
+                Err(SecretError::OtherCluster("a".to_owned()))
+            );
         }
     }
 
     #[test]
     fn a_label_that_was_not_shortened_must_match() {
-        let label = json!({"authentication.open-cluster-management.io/synced-from": "something-else"});
+        let label =
+            json!({"authentication.open-cluster-management.io/synced-from": "something-else"});
         let mut short = secret("a-b");
         short["metadata"]["labels"] = label.clone();
         assert_eq!(judge(&short, &key("a", "b")), Err(SecretError::OtherSource("a-b".to_owned())));

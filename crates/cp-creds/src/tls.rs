@@ -7,7 +7,9 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{WebPkiSupportedAlgorithms, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 
 use crate::api_server::{ApiServer, ClientCertificate, Trust};
 
@@ -38,16 +40,19 @@ pub fn connection(server: &ApiServer) -> Result<ClientConnection, TlsError> {
 fn config(server: &ApiServer) -> Result<ClientConfig, TlsError> {
     let provider = ring::default_provider();
     let algorithms = provider.signature_verification_algorithms;
-    let builder =
-        ClientConfig::builder_with_provider(Arc::new(provider)).with_safe_default_protocol_versions()?;
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()?;
     let builder = match &server.trust {
         Trust::Roots(pem) => builder.with_root_certificates(roots(pem)?),
-        Trust::Anybody => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(algorithms))),
+        Trust::Anybody => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(algorithms)))
+        }
     };
     let mut config = match &server.certificate {
         Some(ClientCertificate { chain, key }) => {
             let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
-            let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(TlsError::ClientCertificate)?;
+            let chain =
+                chain.ok().filter(|chain| !chain.is_empty()).ok_or(TlsError::ClientCertificate)?;
             let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::ClientKey)?;
             builder.with_client_auth_cert(chain, key)?
         }

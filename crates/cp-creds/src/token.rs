@@ -98,7 +98,8 @@ mod tests {
     use super::{InvalidToken, Token};
 
     fn jwt(claims: &str) -> Token {
-        Token::from_bytes(format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims)).into_bytes()).unwrap()
+        Token::from_bytes(format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims)).into_bytes())
+            .unwrap()
     }
 
     #[test]
@@ -118,14 +119,20 @@ mod tests {
             ("", None),
         ];
         for (claims, expiry) in cases {
-            assert_eq!(jwt(claims).expiry().map(|at| at.to_string()).as_deref(), expiry, "{claims}");
+            assert_eq!(
+                jwt(claims).expiry().map(|at| at.to_string()).as_deref(),
+                expiry,
+                "{claims}"
+            );
         }
     }
 
     #[test]
     fn what_is_no_jwt_has_no_expiry() {
         let claims = URL_SAFE_NO_PAD.encode(r#"{"exp":1}"#);
-        for text in ["opaque", "a.b", "a.b.c.d", &format!("a.{claims}"), &format!("a.{claims}.b.c"), "..."] {
+        for text in
+            ["opaque", "a.b", "a.b.c.d", &format!("a.{claims}"), &format!("a.{claims}.b.c"), "..."]
+        {
             assert_eq!(Token::from_bytes(text.into()).unwrap().expiry(), None, "{text}");
         }
     }
@@ -133,8 +140,13 @@ mod tests {
     #[test]
     fn what_could_break_out_of_a_header_is_no_token() {
         assert_eq!(Token::from_bytes(Vec::new()), Err(InvalidToken::Empty));
-        for bytes in [&b"a b"[..], b"a\n", b"\ta", b"a\0b", b"a\x7f", "ä".as_bytes(), b"\xff\xfe"] {
-            assert_eq!(Token::from_bytes(bytes.to_vec()), Err(InvalidToken::NotPrintable), "{bytes:?}");
+        for bytes in [&b"a b"[..], b"a\n", b"\ta", b"a\0b", b"a\x7f", "ä".as_bytes(), b"\xff\xfe"]
+        {
+            assert_eq!(
+                Token::from_bytes(bytes.to_vec()),
+                Err(InvalidToken::NotPrintable),
+                "{bytes:?}"
+            );
         }
     }
 

@@ -37,7 +37,10 @@ fn a_token_costs_one_get_and_no_other_request() {
     Plugin::with(&hub.kubeconfig()).answers();
     let heads = hub.heads();
     let [head] = heads.as_slice() else { panic!("one request: {heads:?}") };
-    assert!(head.starts_with("GET /api/v1/namespaces/ns/secrets/cluster1-multikueue HTTP/1.1\r\n"), "{head}");
+    assert!(
+        head.starts_with("GET /api/v1/namespaces/ns/secrets/cluster1-multikueue HTTP/1.1\r\n"),
+        "{head}"
+    );
     assert!(head.contains("\r\nAuthorization: Bearer qZ7x-Kw9v-Tj3m-Wq8z-Ys4d\r\n"), "{head}");
     assert!(head.contains(&format!("\r\nHost: 127.0.0.1:{}\r\n", hub.port)), "{head}");
 }
@@ -54,18 +57,21 @@ fn a_token_without_expiry_is_answered_without() {
 fn flags_supply_what_the_caller_does_not_pass() {
     let hub = Hub::answering(found());
     // Called by hand.
-    let plugin =
-        Plugin::with(&hub.kubeconfig()).without_env("KUBERNETES_EXEC_INFO").arg("--cluster-name=cluster1");
+    let plugin = Plugin::with(&hub.kubeconfig())
+        .without_env("KUBERNETES_EXEC_INFO")
+        .arg("--cluster-name=cluster1");
     assert_eq!(plugin.answers()["apiVersion"], "client.authentication.k8s.io/v1");
     // Argo CD before 3.5 sends a version and no cluster.
     let info = r#"{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1beta1","spec":{"interactive":false}}"#;
-    let plugin =
-        Plugin::with(&hub.kubeconfig()).env("KUBERNETES_EXEC_INFO", info).arg("--cluster-name=cluster1");
+    let plugin = Plugin::with(&hub.kubeconfig())
+        .env("KUBERNETES_EXEC_INFO", info)
+        .arg("--cluster-name=cluster1");
     assert_eq!(plugin.answers()["apiVersion"], "client.authentication.k8s.io/v1beta1");
     // A flag takes precedence over the request.
     let info = exec_info("v1", &json!({"clusterName": "another"}));
-    let plugin =
-        Plugin::with(&hub.kubeconfig()).env("KUBERNETES_EXEC_INFO", &info).arg("--cluster-name=cluster1");
+    let plugin = Plugin::with(&hub.kubeconfig())
+        .env("KUBERNETES_EXEC_INFO", &info)
+        .arg("--cluster-name=cluster1");
     assert_eq!(plugin.answers()["status"], status());
 }
 
@@ -125,14 +131,20 @@ fn a_client_certificate_is_shown_to_a_hub_that_asks() {
     plugin.write("pki/tls.crt", &certificate);
     plugin.write("pki/tls.key", &key);
     assert_eq!(plugin.answers()["status"], status());
-    assert!(Plugin::with(&hub.kubeconfig()).fails().contains("failed to get synced credential secret"));
+    assert!(
+        Plugin::with(&hub.kubeconfig()).fails().contains("failed to get synced credential secret")
+    );
 }
 
 #[test]
 fn the_server_name_may_be_another_than_the_host() {
     let hub = Hub::start("hub.example", false, |stream| stream.write_all(&found()).unwrap());
     let mut kubeconfig = hub.kubeconfig();
-    assert!(Plugin::with(&kubeconfig).fails().contains("TLS handshake failed: invalid peer certificate"));
+    assert!(
+        Plugin::with(&kubeconfig)
+            .fails()
+            .contains("TLS handshake failed: invalid peer certificate")
+    );
     kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = json!("hub.example");
     assert_eq!(Plugin::with(&kubeconfig).answers()["status"], status());
 }
@@ -140,7 +152,10 @@ fn the_server_name_may_be_another_than_the_host() {
 #[test]
 fn a_self_signed_server_is_accepted_unless_it_is_an_authority() {
     for is_ca in [IsCa::NoCa, IsCa::ExplicitNoCa] {
-        assert_eq!(Plugin::with(&Hub::self_signed(is_ca).kubeconfig()).answers()["status"], status());
+        assert_eq!(
+            Plugin::with(&Hub::self_signed(is_ca).kubeconfig()).answers()["status"],
+            status()
+        );
     }
 }
 
@@ -222,8 +237,12 @@ fn an_installed_copy_is_the_program() {
 #[test]
 fn help_teaches_both_callers_and_version_is_one_line() {
     let help = Plugin::bare().arg("--help").prints();
-    for word in ["provideClusterInfo: true", "execProviderConfig", "--cluster-name", "interactiveMode: Never"]
-    {
+    for word in [
+        "provideClusterInfo: true",
+        "execProviderConfig",
+        "--cluster-name",
+        "interactiveMode: Never",
+    ] {
         assert!(help.contains(word), "{word}");
     }
     assert!(help.lines().all(|line| line.len() <= 80));

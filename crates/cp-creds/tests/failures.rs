@@ -31,7 +31,10 @@ fn a_missing_secret_has_a_known_message_with_what_to_check() {
         "404 Not Found",
         &json!({"kind": "Status", "message": synced_token()}).to_string(),
     ));
-    assert!(line.contains("failed to get synced credential secret ns/cluster1-multikueue"), "{line}");
+    assert!(
+        line.contains("failed to get synced credential secret ns/cluster1-multikueue"),
+        "{line}"
+    );
     assert!(line.contains("sync-to-clusterprofile") && line.contains("404"), "{line}");
 }
 
@@ -45,7 +48,10 @@ fn each_error_of_a_hub_has_its_own_message() {
         ("418 Teapot", "HTTP 418"),
     ] {
         let line = line_for(response(status, &secret("ns").to_string()));
-        assert!(line.contains(words) && line.contains("failed to get synced credential secret"), "{line}");
+        assert!(
+            line.contains(words) && line.contains("failed to get synced credential secret"),
+            "{line}"
+        );
     }
 }
 
@@ -53,7 +59,8 @@ fn each_error_of_a_hub_has_its_own_message() {
 fn a_redirect_leads_nowhere() {
     let elsewhere = Hub::answering(found());
     let target = format!("https://127.0.0.1:{}/x", elsewhere.port);
-    let line = line_for(format!("HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n"));
+    let line =
+        line_for(format!("HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n"));
     assert!(line.contains("redirect") && !line.contains(&target), "{line}");
     assert!(elsewhere.heads().is_empty());
 }
@@ -79,7 +86,9 @@ fn what_is_no_http_is_no_answer() {
         assert!(line.contains("the response is not valid HTTP/1.1"), "{garbage:?}: {line}");
     }
     assert!(line_for(response("200 OK", "{")).contains("is not a valid Secret"));
-    assert!(line_for(response("200 OK", r#"{"kind":"SecretList"}"#)).contains("a different object"));
+    assert!(
+        line_for(response("200 OK", r#"{"kind":"SecretList"}"#)).contains("a different object")
+    );
 }
 
 #[test]
@@ -96,15 +105,20 @@ fn an_answer_larger_than_a_secret_is_not_read_on() {
     let chunk = [b"1000\r\n", piece.as_slice(), b"\r\n"].concat();
     for hub in [
         Hub::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n".to_vec()),
-        Hub::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n".to_vec()),
-        Hub::answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n".to_vec()),
+        Hub::answering(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n".to_vec(),
+        ),
+        Hub::answering(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n".to_vec(),
+        ),
         endless("HTTP/1.1 200 OK\r\n\r\n", piece.clone()),
         endless("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", chunk),
     ] {
         let line = Plugin::with(&hub.kubeconfig()).fails();
         assert!(line.contains("larger than a Secret"), "{line}");
     }
-    let line = Plugin::with(&endless("HTTP/1.1 200 OK\r\nX: ", vec![b'x'; 0x1000]).kubeconfig()).fails();
+    let line =
+        Plugin::with(&endless("HTTP/1.1 200 OK\r\nX: ", vec![b'x'; 0x1000]).kubeconfig()).fails();
     assert!(line.contains("its head does not end"), "{line}");
 }
 
@@ -189,7 +203,8 @@ fn a_proxy_that_does_not_connect_is_named_with_the_reason() {
         });
         let line = Plugin::with(&kubeconfig).fails();
         assert!(
-            line.contains(&format!("through the proxy {scheme}://{proxy}: ")) && line.contains(words),
+            line.contains(&format!("through the proxy {scheme}://{proxy}: "))
+                && line.contains(words),
             "{line}"
         );
         serve.join().unwrap();
@@ -253,11 +268,23 @@ fn a_call_that_is_wrong_makes_no_request() {
         (plugin().arg("--cluster-name="), "cluster name is empty"),
         (plugin().env("KUBERNETES_EXEC_INFO", &named("../../x")), "not a valid DNS name"),
         (plugin().env("KUBERNETES_EXEC_INFO", &named("a\nb")), "not a valid DNS name"),
-        (plugin().env("KUBERNETES_EXEC_INFO", &named("")), "clusterName of KUBERNETES_EXEC_INFO is empty"),
-        (plugin().env("KUBERNETES_EXEC_INFO", &exec_info("v1", &json!(null))), "has no clusterName"),
-        (plugin().env("KUBERNETES_EXEC_INFO", &exec_info("v2", &json!(null))), "requests apiVersion"),
+        (
+            plugin().env("KUBERNETES_EXEC_INFO", &named("")),
+            "clusterName of KUBERNETES_EXEC_INFO is empty",
+        ),
+        (
+            plugin().env("KUBERNETES_EXEC_INFO", &exec_info("v1", &json!(null))),
+            "has no clusterName",
+        ),
+        (
+            plugin().env("KUBERNETES_EXEC_INFO", &exec_info("v2", &json!(null))),
+            "requests apiVersion",
+        ),
         (plugin().env("KUBERNETES_EXEC_INFO", "{"), "not a valid ExecCredential"),
-        (plugin().without_env("KUBERNETES_EXEC_INFO"), "set KUBERNETES_EXEC_INFO or --cluster-name"),
+        (
+            plugin().without_env("KUBERNETES_EXEC_INFO"),
+            "set KUBERNETES_EXEC_INFO or --cluster-name",
+        ),
         (plugin().without_env("KUBECONFIG"), "no kubeconfig at"),
         (plugin().arg("--timeout=0"), "--timeout"),
         (plugin().arg("--bogus"), "see cp-creds --help"),

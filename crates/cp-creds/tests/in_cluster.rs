@@ -63,7 +63,10 @@ fn a_pod_needs_no_configuration() {
     let answer = answer(environment(&hub, root.path())).unwrap();
     assert_eq!(answer["status"]["token"], support::synced_token());
     let head = hub.heads().remove(0);
-    assert!(head.contains("/namespaces/ns/") && head.contains(&format!("Bearer {OWN_TOKEN}\r\n")), "{head}");
+    assert!(
+        head.contains("/namespaces/ns/") && head.contains(&format!("Bearer {OWN_TOKEN}\r\n")),
+        "{head}"
+    );
 }
 
 #[test]
@@ -73,11 +76,19 @@ fn a_pod_follows_the_proxy_of_its_environment() {
     let hub = Hub::start(HOST, false, |stream| stream.write_all(&found()).unwrap());
     let root = pod(&hub);
     let with = |proxy: &str, no_proxy: &str| {
-        let proxies = ProxyVariables { https_proxy: Some(proxy.to_owned()), no_proxy: no_proxy.to_owned() };
-        Environment { service_host: Some(HOST.to_owned()), proxies, ..environment(&hub, root.path()) }
+        let proxies =
+            ProxyVariables { https_proxy: Some(proxy.to_owned()), no_proxy: no_proxy.to_owned() };
+        Environment {
+            service_host: Some(HOST.to_owned()),
+            proxies,
+            ..environment(&hub, root.path())
+        }
     };
     let line = refused(with("http://127.0.0.1:1", ""));
-    assert!(line.contains("through the proxy http://127.0.0.1:1: cannot connect to 127.0.0.1:1"), "{line}");
+    assert!(
+        line.contains("through the proxy http://127.0.0.1:1: cannot connect to 127.0.0.1:1"),
+        "{line}"
+    );
     let line = refused(with("https://jane:secret@proxy", ""));
     assert!(line.contains("HTTPS_PROXY cannot be used") && !line.contains("secret"), "{line}");
     assert!(answer(with("http://127.0.0.1:1", "0.0.0.0/8")).is_ok());
@@ -89,7 +100,8 @@ fn a_pod_goes_before_a_kubeconfig() {
     let root = pod(&hub);
     let kubeconfig = root.path().join("config");
     fs::write(&kubeconfig, "not: [a kubeconfig").unwrap();
-    let environment = Environment { kubeconfig: Some(kubeconfig.into()), ..environment(&hub, root.path()) };
+    let environment =
+        Environment { kubeconfig: Some(kubeconfig.into()), ..environment(&hub, root.path()) };
     assert!(answer(environment).is_ok());
 }
 
@@ -110,9 +122,14 @@ fn a_pod_without_a_service_account_uses_a_kubeconfig() {
 fn the_environment_goes_before_the_pods_own_namespace() {
     let hub = Hub::answering(support::response("404 Not Found", ""));
     let root = pod(&hub);
-    let line =
-        refused(Environment { namespace: Some("elsewhere".to_owned()), ..environment(&hub, root.path()) });
-    assert!(line.contains("failed to get synced credential secret elsewhere/cluster1-multikueue"), "{line}");
+    let line = refused(Environment {
+        namespace: Some("elsewhere".to_owned()),
+        ..environment(&hub, root.path())
+    });
+    assert!(
+        line.contains("failed to get synced credential secret elsewhere/cluster1-multikueue"),
+        "{line}"
+    );
 }
 
 #[test]

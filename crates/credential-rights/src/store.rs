@@ -197,7 +197,11 @@ impl Store {
     }
 
     /// Records the Role or the RoleBinding of a ClusterAccess, or that there is none.
-    pub(crate) fn set_consumer_role(&self, role: &ConsumerRole, observed: Option<ObservedConsumerRole>) {
+    pub(crate) fn set_consumer_role(
+        &self,
+        role: &ConsumerRole,
+        observed: Option<ObservedConsumerRole>,
+    ) {
         let key = RightsKey::Consumer(role.clone());
         if observed.is_none() {
             self.ended(&key);
@@ -214,8 +218,11 @@ impl Store {
     /// Records whether all Roles, or all RoleBindings, of ClusterAccesses are known.
     pub(crate) fn roles_listed(&self, kind: RoleKind, is_listed: bool) {
         let mut state = self.state.lock();
-        let is_new =
-            if is_listed { state.listed_roles.insert(kind) } else { state.listed_roles.remove(&kind) };
+        let is_new = if is_listed {
+            state.listed_roles.insert(kind)
+        } else {
+            state.listed_roles.remove(&kind)
+        };
         drop(state);
         if is_new && is_listed {
             self.queue_all_roles();
@@ -223,7 +230,10 @@ impl Store {
     }
 
     /// Records that the bindings of these namespaces, or their sets, have changed.
-    pub(crate) fn namespaces_changed<'a>(&self, namespaces: impl IntoIterator<Item = &'a Namespace>) {
+    pub(crate) fn namespaces_changed<'a>(
+        &self,
+        namespaces: impl IntoIterator<Item = &'a Namespace>,
+    ) {
         self.state.lock().granted.clear();
         for namespace in namespaces {
             self.add(RightsKey::Copies(namespace.clone()));
@@ -340,7 +350,9 @@ impl Store {
             RightsKey::Copies(namespace) => {
                 state.bindings.get(namespace).map(|binding| binding.version.clone())
             }
-            RightsKey::Consumer(role) => state.consumer_roles.get(role).map(|role| role.version.clone()),
+            RightsKey::Consumer(role) => {
+                state.consumer_roles.get(role).map(|role| role.version.clone())
+            }
         }
     }
 
@@ -357,10 +369,14 @@ impl Store {
 
     /// The names by which tokens are watched, once the list of accounts is complete. While the fleet cannot be read,
     /// none is added to the role.
-    pub(crate) fn token_names(&self, role: &Known<ObservedTokensRole>) -> Option<BTreeSet<AccountName>> {
+    pub(crate) fn token_names(
+        &self,
+        role: &Known<ObservedTokensRole>,
+    ) -> Option<BTreeSet<AccountName>> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
-        let mut names = state.all_accounts.then(|| token_names(&fleet, state.accounts.keys()).names)?;
+        let mut names =
+            state.all_accounts.then(|| token_names(&fleet, state.accounts.keys()).names)?;
         if !fleet.is_read() {
             let before = names_in(role.present().map_or(&[], |role| &role.rules));
             names.retain(|name| before.contains(name.as_str()));
@@ -382,7 +398,8 @@ impl Store {
     pub(crate) fn set_lease(&self, lease: Option<&Lease>) {
         let over = {
             let (now, mut state) = (Instant::now(), self.state.lock());
-            let passed = state.lease_shown.replace(now).map(|before| now - before).unwrap_or_default();
+            let passed =
+                state.lease_shown.replace(now).map(|before| now - before).unwrap_or_default();
             let spec = lease.and_then(|lease| lease.spec.as_ref());
             let Some(ran) = state.lease.observe(spec, passed) else { return };
             let Some(lease) = lease else { return };

@@ -11,7 +11,9 @@ use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::access::Known;
-use hub_core::consumer_role::{AskingAccount, CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole, RoleKind};
+use hub_core::consumer_role::{
+    AskingAccount, CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole, RoleKind,
+};
 use hub_core::rights::ObservedRoleBinding;
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
@@ -44,7 +46,10 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
         return;
     }
     // Without these watches, applications get no Roles, and everything else works.
-    watches.watch(Watch::<ClusterAccess>::all(CLUSTER_ACCESSES).optional(), AccessSink(Arc::clone(store)));
+    watches.watch(
+        Watch::<ClusterAccess>::all(CLUSTER_ACCESSES).optional(),
+        AccessSink(Arc::clone(store)),
+    );
     let labels = CONSUMER_LABELS.map(|(key, value)| format!("{key}={value}")).join(",");
     let sink = |kind| ConsumerRoleSink { store: Arc::clone(store), kind };
     let roles = Watch::<Role>::all("roles (applications)").labelled(labels.as_str());
@@ -121,7 +126,8 @@ impl Sink<PartialObjectMeta<ManagedServiceAccount>> for AccountNameSink {
         key: &ObjectKey,
         object: Result<PartialObjectMeta<ManagedServiceAccount>, Unreadable>,
     ) {
-        let metadata = object.map_or_else(|unreadable| *unreadable.metadata, |object| object.metadata);
+        let metadata =
+            object.map_or_else(|unreadable| *unreadable.metadata, |object| object.metadata);
         self.0.add_account(&AccountKey::from(key), AskingAccount::read(&metadata));
     }
 
@@ -177,7 +183,8 @@ struct CopiesRoleSink(Arc<Store>);
 
 impl Sink<PartialObjectMeta<ClusterRole>> for CopiesRoleSink {
     fn apply(&mut self, _: &ObjectKey, object: Result<PartialObjectMeta<ClusterRole>, Unreadable>) {
-        let metadata = object.map_or_else(|unreadable| *unreadable.metadata, |object| object.metadata);
+        let metadata =
+            object.map_or_else(|unreadable| *unreadable.metadata, |object| object.metadata);
         self.0.set_copies_role(metadata.uid.map_or(Known::Unknown, Known::Present));
     }
 

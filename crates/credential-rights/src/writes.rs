@@ -30,7 +30,11 @@ pub(crate) enum NoPlan {
 
 impl Store {
     /// The next write, or why there is none.
-    fn plan_next(&self, key: &RightsKey, read: Option<&Read>) -> Result<Action<Value, Value>, NoPlan> {
+    fn plan_next(
+        &self,
+        key: &RightsKey,
+        read: Option<&Read>,
+    ) -> Result<Action<Value, Value>, NoPlan> {
         let missing = |_: MissingRole| NoPlan::MissingRole;
         match key {
             RightsKey::Tokens => {
@@ -83,10 +87,15 @@ impl Objects for Store {
     fn target(&self, key: &RightsKey) -> Target {
         let settings = &self.settings;
         match key {
-            RightsKey::Tokens => Target::of::<ClusterRole>(CLUSTER_ROLES, &(), None, &settings.tokens_role),
-            RightsKey::Copies(namespace) => {
-                Target::of::<RoleBinding>(BINDINGS, &(), Some(namespace.as_str()), &settings.copies_role)
+            RightsKey::Tokens => {
+                Target::of::<ClusterRole>(CLUSTER_ROLES, &(), None, &settings.tokens_role)
             }
+            RightsKey::Copies(namespace) => Target::of::<RoleBinding>(
+                BINDINGS,
+                &(),
+                Some(namespace.as_str()),
+                &settings.copies_role,
+            ),
             RightsKey::Consumer(role) => {
                 let namespace = Some(role.access.namespace.as_str());
                 match role.kind {
@@ -124,7 +133,8 @@ impl Objects for Store {
     }
 
     fn failed(&self, key: &RightsKey, _: &Option<NoPlan>, error: &WriteError) -> Option<Outcome> {
-        let is_over = matches!(error.category, Category::NamespaceNotFound | Category::NamespaceTerminating);
+        let is_over =
+            matches!(error.category, Category::NamespaceNotFound | Category::NamespaceTerminating);
         let is_ended = match key {
             // The copies are deleted with their namespace: no copy needs a permission in a new one of that name.
             RightsKey::Copies(namespace) => is_over && self.namespace_ended(namespace),

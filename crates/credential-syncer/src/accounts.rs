@@ -51,7 +51,8 @@ fn grace(state: &mut State, key: &AccountKey, report: &Report) -> Option<Duratio
     // A backlog alone is not a problem: missing copies may be about to be created, or their namespace may be about to
     // end.
     let mut missing = state.tally.troubles(key).into_iter().flat_map(BTreeMap::values).flatten();
-    let is_busy = report.is_missing && since < LONGEST_WORK && state.bulk_changes.is_high(&mut missing, now);
+    let is_busy =
+        report.is_missing && since < LONGEST_WORK && state.bulk_changes.is_high(&mut missing, now);
     is_busy.then_some(GRACE)
 }
 
@@ -73,7 +74,8 @@ impl Objects for ConditionWriter {
     }
 
     fn known(&self, key: &AccountKey) -> Option<Version> {
-        self.store.change(|_, state| state.index.account(key).map(|account| account.version.clone()))
+        self.store
+            .change(|_, state| state.index.account(key).map(|account| account.version.clone()))
     }
 
     fn plan(&self, key: &AccountKey, read: Option<&Read>) -> Planned<Self> {
@@ -98,8 +100,9 @@ impl Objects for ConditionWriter {
                 recipients.entry(key.clone()).or_insert_with(|| Recipients::of(index, fleet, key));
             let report = report(index, key, tally.troubles(key), recipients);
             let shown = account.state.as_ref().ok();
-            let wanted =
-                shown.map(|shown| conditions(&shown.conditions(), report.as_ref(), self.store.host.now()));
+            let wanted = shown.map(|shown| {
+                conditions(&shown.conditions(), report.as_ref(), self.store.host.now())
+            });
             let version = account.version.clone();
             if let Some(report) = report.as_ref().filter(|_| wanted != Some(None))
                 && let Some(wait) = grace(state, key, report)
@@ -107,7 +110,10 @@ impl Objects for ConditionWriter {
                 return Planned::Wait(wait);
             }
             let finding = |report: &Report| {
-                Finding::new(Reason::CredentialWithheld, format!("{}: {}", report.reason, report.message))
+                Finding::new(
+                    Reason::CredentialWithheld,
+                    format!("{}: {}", report.reason, report.message),
+                )
             };
             let planned = PlannedReport {
                 uid: Some(version.uid.clone()),
@@ -124,7 +130,11 @@ impl Objects for ConditionWriter {
 
     fn settled(&self, key: &AccountKey, planned: PlannedReport) -> Outcome {
         self.store.change(|_, state| state.troubles.remove(key));
-        self.store.reporter.report(&Subject::Account(key.clone()), planned.uid.as_ref(), planned.findings);
+        self.store.reporter.report(
+            &Subject::Account(key.clone()),
+            planned.uid.as_ref(),
+            planned.findings,
+        );
         Outcome::Done
     }
 

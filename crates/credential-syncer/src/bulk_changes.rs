@@ -45,8 +45,9 @@ impl BulkChanges {
         // At most a handful of the namespaces is visited: the others are in no window.
         self.created.are_many_anywhere()
             || self.deleted.are_many_anywhere()
-            || namespaces
-                .all(|namespace| self.created.are_many(namespace) || self.deleted.are_many(namespace))
+            || namespaces.all(|namespace| {
+                self.created.are_many(namespace) || self.deleted.are_many(namespace)
+            })
     }
 }
 
@@ -74,7 +75,8 @@ impl Recent {
     }
 
     fn turn(&mut self, now: Instant) {
-        let is_within = |time| self.since.is_some_and(|since| now.saturating_duration_since(since) < time);
+        let is_within =
+            |time| self.since.is_some_and(|since| now.saturating_duration_since(since) < time);
         if !is_within(WINDOW) {
             let last = mem::take(&mut self.now);
             self.before = if is_within(2 * WINDOW) { last } else { Window::new() };
@@ -96,7 +98,8 @@ mod tests {
     }
 
     fn is_high(bulk_changes: &mut BulkChanges, namespaces: &[&str], now: Instant) -> bool {
-        let namespaces: Vec<_> = namespaces.iter().map(|namespace| Namespace::from(*namespace)).collect();
+        let namespaces: Vec<_> =
+            namespaces.iter().map(|namespace| Namespace::from(*namespace)).collect();
         bulk_changes.is_high(namespaces.iter(), now)
     }
 
@@ -132,7 +135,10 @@ mod tests {
         assert!(is_high(&mut created(&many), &["team"], start + WINDOW));
         assert!(!is_high(&mut created(&many), &["team"], start + 2 * WINDOW));
         let spread = [[Duration::ZERO; 3], [WINDOW; 3]].concat();
-        assert!(!is_high(&mut created(&spread), &["team"], start + WINDOW), "three in each of two windows");
+        assert!(
+            !is_high(&mut created(&spread), &["team"], start + WINDOW),
+            "three in each of two windows"
+        );
     }
 
     #[test]

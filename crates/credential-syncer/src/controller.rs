@@ -61,8 +61,10 @@ impl Controller for Syncer {
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        let copies = reconciler::run(Arc::new(CopyWriter { store: Arc::clone(&self.store) }), stop.clone());
-        let conditions = reconciler::run(Arc::new(ConditionWriter { store: Arc::clone(&self.store) }), stop);
+        let copies =
+            reconciler::run(Arc::new(CopyWriter { store: Arc::clone(&self.store) }), stop.clone());
+        let conditions =
+            reconciler::run(Arc::new(ConditionWriter { store: Arc::clone(&self.store) }), stop);
         join(copies, conditions).map(|_| ()).boxed()
     }
 }

@@ -60,7 +60,8 @@ impl Objects for CopyWriter {
     }
 
     fn target(&self, key: &SecretKey) -> Target {
-        Target::of::<Secret>(COPIES, &(), Some(key.namespace.as_str()), &key.name).managed_by(FIELD_MANAGER)
+        Target::of::<Secret>(COPIES, &(), Some(key.namespace.as_str()), &key.name)
+            .managed_by(FIELD_MANAGER)
     }
 
     fn known(&self, key: &SecretKey) -> Option<Version> {
@@ -84,7 +85,9 @@ impl Objects for CopyWriter {
             let unwatched = state.memory.unwatched(key);
             let mut planned = match &read {
                 Some(None) => plan(&state.index, fleet, key, None),
-                Some(Some(secret)) if secret.is_labelled => plan(&state.index, fleet, key, Some(secret)),
+                Some(Some(secret)) if secret.is_labelled => {
+                    plan(&state.index, fleet, key, Some(secret))
+                }
                 // It may be gone.
                 _ if unwatched == Some(Duration::ZERO) => plan_again(&mut state.index, fleet, key),
                 _ => plan(&state.index, fleet, key, state.index.copy(key)),
@@ -96,7 +99,11 @@ impl Objects for CopyWriter {
         })
     }
 
-    fn settled(&self, key: &SecretKey, PlannedCopy { plan, uid, unwatched }: PlannedCopy) -> Outcome {
+    fn settled(
+        &self,
+        key: &SecretKey,
+        PlannedCopy { plan, uid, unwatched }: PlannedCopy,
+    ) -> Outcome {
         let wait = unwatched.filter(|left| !left.is_zero());
         let took = self.store.change(|_, state| {
             if wait.is_none() {
@@ -133,7 +140,12 @@ impl Objects for CopyWriter {
         });
     }
 
-    fn failed(&self, key: &SecretKey, planned: &PlannedCopy, error: &WriteError) -> Option<Outcome> {
+    fn failed(
+        &self,
+        key: &SecretKey,
+        planned: &PlannedCopy,
+        error: &WriteError,
+    ) -> Option<Outcome> {
         let is_gone = matches!(error.category, Category::NotFound | Category::NamespaceNotFound);
         if is_gone && error.verb != "create" {
             self.store.gone(key, planned.uid.as_ref());

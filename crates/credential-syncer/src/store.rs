@@ -156,7 +156,8 @@ impl Store {
                 // A namespace may have the permission alone.
                 self.reach_again();
             }
-            let copies: Vec<_> = std::iter::from_fn(|| backlog.copies.pop_first()).take(AT_ONCE).collect();
+            let copies: Vec<_> =
+                std::iter::from_fn(|| backlog.copies.pop_first()).take(AT_ONCE).collect();
             if !copies.is_empty() {
                 self.queue_copies(fleet, state, copies);
             } else if let Some(namespace) = backlog.namespaces.pop_first() {
@@ -193,7 +194,12 @@ impl Store {
     }
 
     /// Queues copies with their priorities: one that loses its token is the most urgent.
-    fn queue_copies(&self, fleet: &Fleet, state: &State, keys: impl IntoIterator<Item = SecretKey>) {
+    fn queue_copies(
+        &self,
+        fleet: &Fleet,
+        state: &State,
+        keys: impl IntoIterator<Item = SecretKey>,
+    ) {
         // The work begins with everything.
         if self.host.is_working() {
             for key in keys {
@@ -252,7 +258,11 @@ impl Store {
     }
 
     /// Records whether a kind can be read, in this field of the index.
-    pub(crate) fn set_read(&self, unread: impl FnOnce(&mut CredentialIndex) -> &mut bool, is_read: bool) {
+    pub(crate) fn set_read(
+        &self,
+        unread: impl FnOnce(&mut CredentialIndex) -> &mut bool,
+        is_read: bool,
+    ) {
         let was_unread = std::mem::replace(unread(&mut self.state.lock().index), !is_read);
         if was_unread == is_read {
             self.queue_everything();
@@ -352,7 +362,9 @@ impl Store {
             let is_new = state.index.set_copies_read(namespace, is_read);
             match namespace {
                 _ if is_read && !is_new => {}
-                Some(namespace) => state.backlog.copies.extend(state.index.keys_in(fleet, namespace)),
+                Some(namespace) => {
+                    state.backlog.copies.extend(state.index.keys_in(fleet, namespace));
+                }
                 None => state.backlog.everything = true,
             }
         });
@@ -367,7 +379,9 @@ impl Store {
             Some(uid) => state.index.unmake(key, uid),
             None => state.index.set_created(key, None),
         }
-        if uid.is_none_or(|uid| state.index.copy(key).is_some_and(|known| known.version.uid == *uid)) {
+        if uid
+            .is_none_or(|uid| state.index.copy(key).is_some_and(|known| known.version.uid == *uid))
+        {
             state.end_of_unwatched(key);
         }
     }
@@ -460,7 +474,8 @@ impl Store {
             return None;
         }
         self.change(|fleet, State { index, granted, failing, .. }| {
-            let is_cleared = |it: &&Namespace| !failing.contains(*it) && is_cleared(index, fleet, it);
+            let is_cleared =
+                |it: &&Namespace| !failing.contains(*it) && is_cleared(index, fleet, it);
             cleared_namespaces(granted.iter().filter(is_cleared).cloned())
         })
     }

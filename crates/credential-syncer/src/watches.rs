@@ -21,7 +21,8 @@ use crate::store::{ReachChange, Store};
 /// Starts the watches. An addon that is not installed must not delay other controllers of the process, so the watches
 /// on accounts, tokens and copies are optional or late: until the first two are listed, copies are kept.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
-    let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(LARGE_PAGE).optional();
+    let accounts =
+        Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(LARGE_PAGE).optional();
     watches.watch(accounts, AccountSink { store: Arc::clone(store) });
     // A copy may name its profile in a version that is no longer served.
     let (this, served) = (Arc::clone(store), watches.served_version());
@@ -32,8 +33,10 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     watches.spawn("the queue of all copies", async move { this.queue().await });
     match &store.copies_binding {
         None => {
-            watches.watch(tokens().optional(), TokenSink { store: Arc::clone(store), account: None });
-            watches.watch(copies().optional(), CopySink { store: Arc::clone(store), namespace: None });
+            watches
+                .watch(tokens().optional(), TokenSink { store: Arc::clone(store), account: None });
+            watches
+                .watch(copies().optional(), CopySink { store: Arc::clone(store), namespace: None });
         }
         Some(name) => {
             let permissions = Watch::<RoleBinding>::all("rolebindings (copies)").named(name);
@@ -87,7 +90,8 @@ async fn follow(store: Arc<Store>, watches: Watches) {
         for (namespace, _) in namespaces.into_iter().filter(|(_, is_watched)| *is_watched) {
             copies_in.entry(namespace).or_insert_with_key(|namespace| {
                 store.change(|_, state| state.index.forget_copies(namespace));
-                let sink = CopySink { store: Arc::clone(&store), namespace: Some(namespace.clone()) };
+                let sink =
+                    CopySink { store: Arc::clone(&store), namespace: Some(namespace.clone()) };
                 watches.watch_while_held(copies().in_namespace(namespace.as_str()).late(), sink)
             });
         }
@@ -122,7 +126,8 @@ struct TokenSink {
 impl Sink<Secret> for TokenSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
         // The error is dropped: it may quote the Secret.
-        let source = object.map_or_else(|_| TokenSource::unreadable(), |secret| TokenSource::read(&secret));
+        let source =
+            object.map_or_else(|_| TokenSource::unreadable(), |secret| TokenSource::read(&secret));
         self.store.apply_source(&AccountKey::from(key), source);
     }
 

@@ -28,7 +28,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// How many of the objects that are left are named.
 const SHOWN: usize = 5;
 
-const CLUSTER_ACCESS: (&str, &str, &str) = ("access.open-cluster-management.io", "v1alpha1", "ClusterAccess");
+const CLUSTER_ACCESS: (&str, &str, &str) =
+    ("access.open-cluster-management.io", "v1alpha1", "ClusterAccess");
 
 /// The kinds that declare access, and those that consumer access creates on the hub: group, version and kind.
 const EQUIPMENT: [(&str, &str, &str); 6] = [
@@ -108,13 +109,22 @@ async fn look(client: &Client, args: &CheckArgs) -> Expectations {
     report
 }
 
-async fn withdrawn(client: &Client, kind: &ApiResource, params: &ListParams) -> Result<String, String> {
+async fn withdrawn(
+    client: &Client,
+    kind: &ApiResource,
+    params: &ListParams,
+) -> Result<String, String> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), kind);
     match api.list_metadata(params).await {
         Ok(list) if list.items.is_empty() => Ok("none is left".to_owned()),
         Ok(list) => {
             let name = |object: &PartialObjectMeta<DynamicObject>| {
-                object.namespace().into_iter().chain([object.name_any()]).collect::<Vec<_>>().join("/")
+                object
+                    .namespace()
+                    .into_iter()
+                    .chain([object.name_any()])
+                    .collect::<Vec<_>>()
+                    .join("/")
             };
             let shown = list.items.iter().take(SHOWN).map(name).collect::<Vec<_>>().join(", ");
             let more = if list.items.len() > SHOWN { ", …" } else { "" };
@@ -123,14 +133,18 @@ async fn withdrawn(client: &Client, kind: &ApiResource, params: &ListParams) -> 
                 list.items.len()
             ))
         }
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok("not served by the hub".to_owned()),
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            Ok("not served by the hub".to_owned())
+        }
         Err(error) => Err(summary(&error)),
     }
 }
 
 async fn served(client: &Client) -> Result<String, String> {
     let Some(version) = profile_version(client).await.map_err(|error| error.to_string())? else {
-        return Err("the hub does not serve them: the CustomResourceDefinition is missing".to_owned());
+        return Err(
+            "the hub does not serve them: the CustomResourceDefinition is missing".to_owned()
+        );
     };
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &version.resource());
     let list = api.list_metadata(&ListParams::default().limit(1)).await;
@@ -143,9 +157,13 @@ async fn server(client: &Client, provider: &str) -> Result<String, String> {
     let version = profile_version(client).await.map_err(|error| error.to_string())?;
     let Some(version) = version else { return Ok("not served by the hub".to_owned()) };
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &version.resource());
-    let profiles = api.list(&ListParams::default().limit(PAGE)).await.map_err(|error| summary(&error))?.items;
+    let profiles =
+        api.list(&ListParams::default().limit(PAGE)).await.map_err(|error| summary(&error))?.items;
     let published = profiles.iter().find_map(|profile| {
-        PublishedServer::of_profile(&ObservedProfile::read(&profile.metadata, &profile.data), provider)
+        PublishedServer::of_profile(
+            &ObservedProfile::read(&profile.metadata, &profile.data),
+            provider,
+        )
     });
     let Some(published) = published else { return Ok("no ClusterProfile has it yet".to_owned()) };
     let sighting = server_check::check(published.clone()).await;
@@ -174,7 +192,8 @@ async fn held(client: &Client, name: &ObjectName) -> Result<String, String> {
     let mut lease = read().await?;
     let version = lease.resource_version();
     let duration = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-    let duration = duration.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
+    let duration =
+        duration.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
     let until = Instant::now() + duration.unwrap_or(LEASE_DURATION);
     loop {
         let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());

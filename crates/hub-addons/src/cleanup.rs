@@ -24,7 +24,8 @@ const PAGE: u32 = 500;
 /// Withdraws the entries, or only lists them; returns a line for each profile.
 pub async fn cleanup(args: &CleanupArgs) -> Result<String, Failure> {
     let client = connect::connect(args.kubeconfig.as_deref()).await?;
-    let kind = profile_version(&client).await?.ok_or("the hub does not serve ClusterProfiles")?.resource();
+    let kind =
+        profile_version(&client).await?.ok_or("the hub does not serve ClusterProfiles")?.resource();
     let profiles: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
     let (mut lines, mut page) = (String::new(), ListParams::default().limit(PAGE));
     loop {
@@ -65,9 +66,14 @@ async fn withdraw(
     let ProfileAction::PatchStatus(version, patch) = plan.action else { return Ok(false) };
     let params = PatchParams { dry_run: args.dry_run, ..PatchParams::default() };
     let requests = Request::new(DynamicObject::url_path(kind, Some(profile.namespace.as_str())));
-    let request =
-        patch_status(&requests, profile.cluster.as_str(), &params, status_request(&version, &patch));
-    let patching = async { client.request::<Value>(request.map_err(kube::Error::BuildRequest)?).await };
+    let request = patch_status(
+        &requests,
+        profile.cluster.as_str(),
+        &params,
+        status_request(&version, &patch),
+    );
+    let patching =
+        async { client.request::<Value>(request.map_err(kube::Error::BuildRequest)?).await };
     let failed = |error| {
         let why = summary(&error);
         format!("cannot patch the status of ClusterProfile {profile}: {why}; run the command again")

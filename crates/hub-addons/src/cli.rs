@@ -12,7 +12,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::builder::{NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{
+    NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser,
+};
 use clap::{Arg, Args, Parser, Subcommand};
 use hub_api::crds::Flavour;
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};

@@ -61,7 +61,8 @@ pub enum ConnectError {
 pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     let options = KubeConfigOptions::default();
     let mut config = if let Some(path) = kubeconfig {
-        let unusable = |source| ConnectError::Kubeconfig { path: path.display().to_string(), source };
+        let unusable =
+            |source| ConnectError::Kubeconfig { path: path.display().to_string(), source };
         let file = hub_config::read(Some(path)).map_err(unusable)?;
         hub_config::config(file, &options).await.map_err(unusable)?
     } else if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
@@ -142,7 +143,9 @@ fn https(config: &Config, tcp: Connector) -> kube::Result<HttpsConnector<Connect
             let resolver = FixedServerNameResolver::new(name.try_into().map_err(invalid)?);
             HttpsConnector::new(tcp, tls, false, Arc::new(resolver))
         }
-        None => HttpsConnector::new(tcp, tls, false, Arc::new(DefaultServerNameResolver::default())),
+        None => {
+            HttpsConnector::new(tcp, tls, false, Arc::new(DefaultServerNameResolver::default()))
+        }
     })
 }
 
@@ -174,7 +177,8 @@ mod tests {
     #[tokio::test]
     async fn a_process_survives_the_rotation_of_the_hubs_certificate_authority() {
         let directory = tempfile::tempdir().unwrap();
-        let (kubeconfig, ca) = (directory.path().join("kubeconfig"), directory.path().join("ca.crt"));
+        let (kubeconfig, ca) =
+            (directory.path().join("kubeconfig"), directory.path().join("ca.crt"));
         for is_inline in [true, false] {
             let (first, trusted) = certificate();
             let mut server = Server::start(first).await;
@@ -220,7 +224,8 @@ mod tests {
                     status.len()
                 );
                 let refusal = [refusal.as_bytes(), status].concat();
-                let success = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok".to_vec();
+                let success =
+                    b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok".to_vec();
                 for response in [refusal.clone(), refusal, success] {
                     let Ok((mut connection, _)) = listener.accept().await else { return };
                     let mut request = Vec::new();
@@ -266,7 +271,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn timer(from: u16, to: u16) -> Option<String> {
         let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
-        let port = |address: &str| u16::from_str_radix(address.rsplit(':').next().unwrap(), 16).ok();
+        let port =
+            |address: &str| u16::from_str_radix(address.rsplit(':').next().unwrap(), 16).ok();
         table.lines().skip(1).find_map(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
             let is_it = port(fields[1]) == Some(from) && port(fields[2]) == Some(to);
@@ -279,7 +285,8 @@ mod tests {
     async fn a_connection_that_is_silent_is_probed() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let there = listener.local_addr().unwrap();
-        let connection = connector().oneshot(format!("http://{there}").parse().unwrap()).await.unwrap();
+        let connection =
+            connector().oneshot(format!("http://{there}").parse().unwrap()).await.unwrap();
         let mut extras = http::Extensions::new();
         connection.connected().get_extras(&mut extras);
         let info = extras.get::<hyper_util::client::legacy::connect::HttpInfo>().unwrap();

@@ -56,7 +56,10 @@ impl<C: Connect + Clone + Send + Sync + 'static> Connections<C> {
         self,
         request: Request<Body>,
     ) -> impl Future<
-        Output = Result<Response<impl http_body::Body<Data = Bytes, Error = hyper::Error>>, BoxError>,
+        Output = Result<
+            Response<impl http_body::Body<Data = Bytes, Error = hyper::Error>>,
+            BoxError,
+        >,
     > + Send
     + use<C> {
         let (client, open) = self.client();

@@ -37,7 +37,8 @@ impl FromStr for FeatureGates {
             let Some(state) = gates.get_mut(name) else {
                 return Err(refused(format!("unknown feature gate {name:?}")));
             };
-            let malformed = |_| refused(format!("feature gate {name} must be true or false, got {value:?}"));
+            let malformed =
+                |_| refused(format!("feature gate {name} must be true or false, got {value:?}"));
             *state = value.parse().map_err(malformed)?;
         }
         Ok(Self(gates))
@@ -95,10 +96,18 @@ mod tests {
 
     #[test]
     fn a_mistake_is_an_error_that_lists_the_known_gates() {
-        for bad in ["clusterprofile=true", "ClusterProfile", "ClusterProfile=yes", "ClusterProfile=", "=true"]
-        {
+        for bad in [
+            "clusterprofile=true",
+            "ClusterProfile",
+            "ClusterProfile=yes",
+            "ClusterProfile=",
+            "=true",
+        ] {
             let error = bad.parse::<FeatureGates>().unwrap_err();
-            assert!(error.contains("; known gates: ClusterProfile (default true), "), "{bad}: {error}");
+            assert!(
+                error.contains("; known gates: ClusterProfile (default true), "),
+                "{bad}: {error}"
+            );
         }
     }
 }

@@ -190,13 +190,19 @@ mod tests {
             let written = Written::default();
             let writer = written.clone();
             let log = tracing_subscriber::fmt().with_env_filter(filter(level).unwrap());
-            tracing::subscriber::with_default(log.with_writer(move || writer.clone()).finish(), || {
-                tracing::warn!(target: "kube_client::client", "sEcReT");
-                tracing::trace!(target: "h2::hpack::decoder", "sEcReT");
-                tracing::error!(target: "kube_client::client", "an error");
-            });
+            tracing::subscriber::with_default(
+                log.with_writer(move || writer.clone()).finish(),
+                || {
+                    tracing::warn!(target: "kube_client::client", "sEcReT");
+                    tracing::trace!(target: "h2::hpack::decoder", "sEcReT");
+                    tracing::error!(target: "kube_client::client", "an error");
+                },
+            );
             let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
-            assert!(written.contains("an error") && !written.contains("sEcReT"), "{level}: {written}");
+            assert!(
+                written.contains("an error") && !written.contains("sEcReT"),
+                "{level}: {written}"
+            );
         }
     }
 }

@@ -36,14 +36,19 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
     let access = &args.access;
     let server = "--user-server-url and --user-server-ca, where the user server is reached";
     let own_identity = is_on(access_provisioner::OWN_IDENTITY_GATE)
-        .then(|| access.own_identity().ok_or_else(|| requires(access_provisioner::OWN_IDENTITY_GATE, server)))
+        .then(|| {
+            access
+                .own_identity()
+                .ok_or_else(|| requires(access_provisioner::OWN_IDENTITY_GATE, server))
+        })
         .transpose()?;
     let name = &access.access_provider_name;
     let others = [
         (is_on(access_provisioner::DIRECT_GATE), DIRECT_PROVIDER),
         (own_identity.is_some(), OWN_IDENTITY_PROVIDER),
     ];
-    if is_on(access_provisioner::GATE) && others.into_iter().any(|(is_used, other)| is_used && name == other)
+    if is_on(access_provisioner::GATE)
+        && others.into_iter().any(|(is_used, other)| is_used && name == other)
     {
         let why = "is the name of another access provider that is enabled: the names must differ";
         return Err(format!("--access-provider-name={name:?} {why}").into());
@@ -55,7 +60,8 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
     let hub = config.cluster_url.clone();
     let namespace = args.leader_election_namespace.as_ref().unwrap_or(&config.default_namespace);
     let access_settings = is_on(consumer_access::GATE).then(|| args.consumer_access(namespace));
-    let lease = args.leader_election_id.clone().unwrap_or_else(|| args.feature_gates.lease().to_owned());
+    let lease =
+        args.leader_election_id.clone().unwrap_or_else(|| args.feature_gates.lease().to_owned());
     let candidate = Candidate { namespace: namespace.clone(), lease, identity: identity() };
     let client = connect::client(config, args.kubeconfig.as_deref()).await?;
     serve::serve_authorized(&args.host, &metrics, &client).await?;
@@ -83,7 +89,10 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
 }
 
 /// Runs a process until a signal arrives, and then lets it stop in order.
-pub(crate) async fn run_until_signal(process: Process, mut signals: Signals) -> Result<(), ProcessError> {
+pub(crate) async fn run_until_signal(
+    process: Process,
+    mut signals: Signals,
+) -> Result<(), ProcessError> {
     let stop = CancellationToken::new();
     let mut running = pin!(process.run(stop.clone()));
     tokio::select! {
@@ -101,8 +110,12 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn new() -> Result<Self, String> {
-        let listen = |kind| signal(kind).map_err(|error| format!("cannot listen for signals: {error}"));
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        let listen =
+            |kind| signal(kind).map_err(|error| format!("cannot listen for signals: {error}"));
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
     }
 
     pub(crate) async fn received(&mut self) {

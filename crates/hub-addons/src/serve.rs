@@ -21,8 +21,14 @@ pub async fn serve(args: &HostArgs, health: &Health, metrics: &Metrics) -> Resul
 }
 
 /// Serves the metrics for clients that the hub authorizes.
-pub async fn serve_authorized(args: &HostArgs, metrics: &Metrics, client: &Client) -> Result<(), Failure> {
-    if let (Some(address), Some(certificate)) = (&args.metrics_bind_address.0, &args.metrics_certificate) {
+pub async fn serve_authorized(
+    args: &HostArgs,
+    metrics: &Metrics,
+    client: &Client,
+) -> Result<(), Failure> {
+    if let (Some(address), Some(certificate)) =
+        (&args.metrics_bind_address.0, &args.metrics_certificate)
+    {
         let directory = match certificate {
             MetricsCertificate::SelfSigned => None,
             MetricsCertificate::In(directory) => Some(directory.clone()),

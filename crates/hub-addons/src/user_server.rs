@@ -27,7 +27,8 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), Failure> {
     serve::serve(&args.host, &health, &metrics).await?;
     let config = connect::config(args.kubeconfig.as_deref()).await?;
     let from_files = args.certificate_directory.clone();
-    let from_files = from_files.map(|directory| ServingCertificate::new(Some(directory), PROTOCOLS));
+    let from_files =
+        from_files.map(|directory| ServingCertificate::new(Some(directory), PROTOCOLS));
     let from_files = from_files.transpose()?.map(Arc::new);
     let listener = args.bind_address.bind("applications").await?;
     let hub = config.cluster_url.clone();
@@ -54,8 +55,9 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), Failure> {
         is_read_only: true,
         ..Setup::new(client)
     };
-    let process = Process::new(setup)
-        .add(Some(settings), |shared, settings| UserServer::new(shared, settings, listener, certificate));
+    let process = Process::new(setup).add(Some(settings), |shared, settings| {
+        UserServer::new(shared, settings, listener, certificate)
+    });
     info!(version = VERSION, %hub, "starting");
     Ok(run_until_signal(process, signals).await?)
 }

@@ -96,7 +96,9 @@ impl Default for ServedVersions {
 }
 
 /// The cluster that the profile represents, and its manager (KEP-4322).
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(
+    CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema,
+)]
 #[kube(
     group = "multicluster.x-k8s.io",
     version = "v1alpha1",
@@ -287,7 +289,10 @@ mod tests {
         let status = ClusterProfileStatus {
             access_providers: vec![AccessProvider {
                 name: "open-cluster-management".into(),
-                cluster: Some(Cluster { server: "https://proxy:9092/a".into(), ..Cluster::default() }),
+                cluster: Some(Cluster {
+                    server: "https://proxy:9092/a".into(),
+                    ..Cluster::default()
+                }),
             }],
             ..ClusterProfileStatus::default()
         };
@@ -322,13 +327,17 @@ mod tests {
         ] {
             assert_eq!(ProfileVersion::latest(served.iter().copied()), used, "{served:?}");
         }
-        assert_eq!(ProfileVersion::V1alpha2.resource().api_version, "multicluster.x-k8s.io/v1alpha2");
+        assert_eq!(
+            ProfileVersion::V1alpha2.resource().api_version,
+            "multicluster.x-k8s.io/v1alpha2"
+        );
         assert_eq!(ProfileVersion::V1alpha1.resource(), ApiResource::erase::<ClusterProfile>(&()));
     }
 
     #[test]
     fn false_and_empty_come_back_as_they_were() {
-        let cluster = json!({ "server": "https://a", "disable-compression": false, "proxy-url": "" });
+        let cluster =
+            json!({ "server": "https://a", "disable-compression": false, "proxy-url": "" });
         let read: Cluster = serde_json::from_value(cluster.clone()).unwrap();
         assert_eq!(serde_json::to_value(read).unwrap(), cluster);
     }

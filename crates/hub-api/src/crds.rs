@@ -7,8 +7,8 @@
 use std::str::FromStr;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
-    JSONSchemaPropsOrBool, ValidationRule,
+    CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps,
+    JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
 use kube::CustomResourceExt;
 
@@ -114,7 +114,9 @@ pub fn cluster_profile(flavour: Flavour) -> CustomResourceDefinition {
     match flavour {
         Flavour::Map => {}
         Flavour::Atomic => {
-            for status in roots(&mut crd).filter_map(|root| root.properties.as_mut()?.get_mut("status")) {
+            for status in
+                roots(&mut crd).filter_map(|root| root.properties.as_mut()?.get_mut("status"))
+            {
                 for list in status.properties.iter_mut().flat_map(|lists| lists.values_mut()) {
                     list.x_kubernetes_list_type = None;
                     list.x_kubernetes_list_map_keys = None;
@@ -144,7 +146,9 @@ fn printer_columns() -> Vec<CustomResourceColumnDefinition> {
     ])
 }
 
-fn columns<const N: usize>(columns: [(&str, &str, &str); N]) -> Vec<CustomResourceColumnDefinition> {
+fn columns<const N: usize>(
+    columns: [(&str, &str, &str); N],
+) -> Vec<CustomResourceColumnDefinition> {
     let column = |(name, type_, json_path): (&str, &str, &str)| CustomResourceColumnDefinition {
         name: name.to_owned(),
         type_: type_.to_owned(),
@@ -181,7 +185,10 @@ fn finished(mut crd: CustomResourceDefinition, spec: Spec) -> CustomResourceDefi
 
 /// The schemas of the CRD's versions.
 fn roots(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
-    crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
+    crd.spec
+        .versions
+        .iter_mut()
+        .filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
 }
 
 fn of_type(type_: &str) -> JSONSchemaProps {
@@ -213,10 +220,14 @@ mod tests {
         fn collect(schema: &Value, path: &str, found: &mut Vec<(String, String, Value)>) {
             for (keyword, value) in schema.as_object().into_iter().flatten() {
                 match (keyword.as_str(), value) {
-                    ("properties", Value::Object(properties)) => properties
-                        .iter()
-                        .for_each(|(name, property)| collect(property, &format!("{path}.{name}"), found)),
-                    ("items" | "additionalProperties", _) => collect(value, &format!("{path}[]"), found),
+                    ("properties", Value::Object(properties)) => {
+                        properties.iter().for_each(|(name, property)| {
+                            collect(property, &format!("{path}.{name}"), found);
+                        });
+                    }
+                    ("items" | "additionalProperties", _) => {
+                        collect(value, &format!("{path}[]"), found);
+                    }
                     _ => found.push((path.to_owned(), keyword.clone(), value.clone())),
                 }
             }
@@ -255,9 +266,14 @@ mod tests {
             for root in roots(&mut crd) {
                 for (path, keyword, value) in keywords(root) {
                     let rule = keyword == "x-kubernetes-validations";
-                    assert!(rule || ALLOWED.contains(&keyword.as_str()), "{name}{path}: {keyword} {value}");
+                    assert!(
+                        rule || ALLOWED.contains(&keyword.as_str()),
+                        "{name}{path}: {keyword} {value}"
+                    );
                 }
-                for_each(root, &mut |schema| assert!(schema.type_.is_some(), "{name}: no type: {schema:?}"));
+                for_each(root, &mut |schema| {
+                    assert!(schema.type_.is_some(), "{name}: no type: {schema:?}");
+                });
             }
         }
     }
@@ -270,7 +286,8 @@ mod tests {
         };
         let atomic = of(Flavour::Atomic);
         let only_map = of(Flavour::Map).into_iter().filter(|keyword| !atomic.contains(keyword));
-        let mut list_types: Vec<_> = only_map.map(|(path, keyword, _)| format!("{path} {keyword}")).collect();
+        let mut list_types: Vec<_> =
+            only_map.map(|(path, keyword, _)| format!("{path} {keyword}")).collect();
         list_types.retain(|keyword| keyword.ends_with("x-kubernetes-list-type"));
         assert_eq!(
             list_types,

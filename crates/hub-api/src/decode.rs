@@ -48,7 +48,9 @@ macro_rules! default_when_absent {
                 struct Present($spec);
 
                 impl<'de> serde::Deserialize<'de> for Present {
-                    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                    fn deserialize<D: serde::Deserializer<'de>>(
+                        deserializer: D,
+                    ) -> Result<Self, D::Error> {
                         $spec::deserialize(deserializer).map(Self)
                     }
                 }
@@ -67,7 +69,9 @@ pub(crate) use default_when_absent;
 /// The API server validates the format with a pattern that allows unused bits to be set in the last character of the
 /// base64 (`AB==`). Go's decoder ignores these bits, the decoder of `ByteString` rejects them, so they are cleared
 /// first.
-pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ByteString>, D::Error> {
+pub(crate) fn bytes<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<ByteString>, D::Error> {
     Option::<String>::deserialize(deserializer)?
         .map(|text| ByteString::deserialize(StringDeserializer::new(without_stray_bits(text))))
         .transpose()
@@ -91,7 +95,9 @@ fn without_stray_bits(mut text: String) -> String {
 }
 
 /// Reads a value as JSON text. It fails where decoding a [`Value`] would fail, without the memory that one takes.
-pub(crate) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+pub(crate) fn text<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Box<RawValue>>, D::Error> {
     let text = Option::<Box<RawValue>>::deserialize(deserializer)?;
     if let Some(text) = &text {
         serde_json::from_str::<Parsed>(text.get()).map_err(D::Error::custom)?;
@@ -151,7 +157,9 @@ impl<'de> Visitor<'de> for Parsed {
 }
 
 /// Reads conditions, and their times as [`time`] does; an invalid time reads as the start of the epoch.
-pub(crate) fn conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
+pub(crate) fn conditions<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Condition>, D::Error> {
     Vec::<Value>::deserialize(deserializer)?
         .into_iter()
         .map(|mut condition| {
@@ -176,7 +184,8 @@ pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 
 fn to_the_second(text: &str) -> Option<Timestamp> {
     let time: Timestamp = text.parse().ok()?;
-    let time = Timestamp::from_second(time.as_second() - i64::from(time.subsec_nanosecond() < 0)).ok()?;
+    let time =
+        Timestamp::from_second(time.as_second() - i64::from(time.subsec_nanosecond() < 0)).ok()?;
     // An offset can turn a time in year 0 into one in the year before, which RFC 3339 cannot express.
     let year_zero: Timestamp = "0000-01-01T00:00:00Z".parse().ok()?;
     (time >= year_zero).then_some(time)
@@ -199,9 +208,14 @@ mod tests {
 
     #[test]
     fn bits_that_belong_to_no_byte_are_dropped() {
-        for (text, expected) in
-            [("YWJj", "abc"), ("YWI=", "ab"), ("YWJ=", "ab"), ("YQ==", "a"), ("Yf==", "a"), ("", "")]
-        {
+        for (text, expected) in [
+            ("YWJj", "abc"),
+            ("YWI=", "ab"),
+            ("YWJ=", "ab"),
+            ("YQ==", "a"),
+            ("Yf==", "a"),
+            ("", ""),
+        ] {
             assert_eq!(read_bytes(text).unwrap().unwrap().0, expected.as_bytes(), "{text}");
         }
     }
@@ -230,7 +244,9 @@ mod tests {
         for json in [r#"{"a":[1,-1,1.5,true,null,"b"]}"#, "7", r#""""#, "[]", &nested(120)] {
             assert!(read(json), "{json}");
         }
-        for json in ["null", &nested(150), &nested(100_000), "1e999", r#"{"a":"\ud800"}"#, "{", r#"{"a":}"#] {
+        for json in
+            ["null", &nested(150), &nested(100_000), "1e999", r#"{"a":"\ud800"}"#, "{", r#"{"a":}"#]
+        {
             assert!(!read(json), "{json}");
         }
     }
@@ -251,7 +267,8 @@ mod tests {
             "0000-01-01T00:00:00+23:59",
         ] {
             assert_eq!(time(json!(text)).unwrap(), None, "{text}");
-            let condition = json!({ "type": "Joined", "status": "True", "lastTransitionTime": text });
+            let condition =
+                json!({ "type": "Joined", "status": "True", "lastTransitionTime": text });
             let read = conditions(json!([condition])).unwrap();
             assert_eq!((read[0].type_.as_str(), read[0].status.as_str()), ("Joined", "True"));
             assert_eq!(read[0].last_transition_time, Time(Timestamp::UNIX_EPOCH));

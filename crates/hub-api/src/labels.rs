@@ -24,7 +24,8 @@ pub const LOCAL_CLUSTER: &str = "local-cluster";
 
 /// On a ManagedServiceAccount, with the value [`TRUE`]: the syncer copies its token to the namespaces that its cluster
 /// is granted to.
-pub const SYNC_TO_CLUSTER_PROFILE: &str = "authentication.open-cluster-management.io/sync-to-clusterprofile";
+pub const SYNC_TO_CLUSTER_PROFILE: &str =
+    "authentication.open-cluster-management.io/sync-to-clusterprofile";
 
 /// Annotation on a ManagedServiceAccount: limits the copies to these namespaces, separated by commas.
 pub const SYNC_TO_NAMESPACES: &str = "authentication.open-cluster-management.io/sync-to-namespaces";
@@ -43,7 +44,8 @@ pub const SYNCED_CLUSTER: &str = "authentication.open-cluster-management.io/clus
 pub const SYNCED_ACCOUNT: &str = "authentication.open-cluster-management.io/managed-serviceaccount";
 
 /// Annotation on a copy: the `metadata.uid` of that ManagedServiceAccount.
-pub const SYNCED_ACCOUNT_UID: &str = "authentication.open-cluster-management.io/managed-serviceaccount-uid";
+pub const SYNCED_ACCOUNT_UID: &str =
+    "authentication.open-cluster-management.io/managed-serviceaccount-uid";
 
 /// Annotation on a Pod, and for the Kustomize component on a workload: the containers that get the exec plugin
 /// `cp-creds`, separated by commas.

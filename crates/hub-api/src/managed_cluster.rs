@@ -116,7 +116,8 @@ mod tests {
     #[test]
     fn a_cluster_without_a_spec_has_the_default_one() {
         let absent: ManagedCluster = serde_json::from_value(json!({ "metadata": {} })).unwrap();
-        let null: ManagedCluster = serde_json::from_value(json!({ "metadata": {}, "spec": null })).unwrap();
+        let null: ManagedCluster =
+            serde_json::from_value(json!({ "metadata": {}, "spec": null })).unwrap();
         assert_eq!(absent, ManagedCluster::default());
         assert_eq!(null, ManagedCluster::default());
     }
@@ -124,14 +125,16 @@ mod tests {
     #[test]
     fn a_spec_of_another_type_is_still_refused() {
         for spec in [json!("text"), json!({ "hubAcceptsClient": "true" })] {
-            let cluster = serde_json::from_value::<ManagedCluster>(json!({ "metadata": {}, "spec": spec }));
+            let cluster =
+                serde_json::from_value::<ManagedCluster>(json!({ "metadata": {}, "spec": spec }));
             assert!(cluster.is_err(), "{cluster:?}");
         }
     }
 
     #[test]
     fn a_claim_without_a_value_reads_as_empty() {
-        let claim: ManagedClusterClaim = serde_json::from_value(json!({ "name": "id.k8s.io" })).unwrap();
+        let claim: ManagedClusterClaim =
+            serde_json::from_value(json!({ "name": "id.k8s.io" })).unwrap();
         assert_eq!(claim, ManagedClusterClaim { name: "id.k8s.io".into(), value: String::new() });
     }
 }

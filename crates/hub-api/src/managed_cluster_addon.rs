@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::decode;
 
 /// How the addon is configured on the cluster.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(
+    CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema,
+)]
 #[kube(
     group = "addon.open-cluster-management.io",
     version = "v1alpha1",

@@ -15,7 +15,9 @@ use crate::{decode, schema};
 pub const CONDITION_BOUND: &str = "Bound";
 
 /// The set that is bound to the namespace.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(
+    CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema,
+)]
 #[kube(
     group = "cluster.open-cluster-management.io",
     version = "v1beta2",

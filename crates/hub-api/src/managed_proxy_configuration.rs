@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::decode;
 
 /// What the addon runs, and where.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(
+    CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema,
+)]
 #[kube(
     group = "proxy.open-cluster-management.io",
     version = "v1alpha1",

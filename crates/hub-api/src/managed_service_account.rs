@@ -12,7 +12,9 @@ use serde_json::Value;
 use crate::{decode, schema};
 
 /// How the token is issued; not read.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(
+    CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema,
+)]
 #[kube(
     group = "authentication.open-cluster-management.io",
     version = "v1beta1",

@@ -12,7 +12,9 @@ use serde_json::Value;
 use crate::{decode, schema};
 
 /// The manifests, and how they are applied; kept as JSON by those who write them.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(
+    CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema,
+)]
 #[kube(
     group = "work.open-cluster-management.io",
     version = "v1",

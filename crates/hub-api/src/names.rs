@@ -196,7 +196,10 @@ mod tests {
 
     #[test]
     fn a_manager_name_is_a_label_value_and_not_empty() {
-        assert_eq!("fleet-7".parse::<ManagerName>().map(|name| name.to_string()), Ok("fleet-7".to_owned()));
+        assert_eq!(
+            "fleet-7".parse::<ManagerName>().map(|name| name.to_string()),
+            Ok("fleet-7".to_owned())
+        );
         for bad in ["", "a b", "-x", "a/b"] {
             let error = bad.parse::<ManagerName>().expect_err(bad);
             assert!(error.to_string().contains("label value"), "{error}");

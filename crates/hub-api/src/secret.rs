@@ -40,7 +40,10 @@ pub struct Secret {
 impl Secret {
     /// A Secret of type [`TYPE_OPAQUE`] to create.
     #[must_use]
-    pub fn opaque(metadata: ObjectMeta, data: impl IntoIterator<Item = (String, SecretBytes)>) -> Self {
+    pub fn opaque(
+        metadata: ObjectMeta,
+        data: impl IntoIterator<Item = (String, SecretBytes)>,
+    ) -> Self {
         Self {
             types: Some(TypeMeta::resource::<Self>()),
             metadata,
@@ -59,7 +62,10 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (namespace, name) = (&self.metadata.namespace, &self.metadata.name);
-        f.debug_struct("Secret").field("namespace", namespace).field("name", name).finish_non_exhaustive()
+        f.debug_struct("Secret")
+            .field("namespace", namespace)
+            .field("name", name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -136,7 +142,10 @@ mod tests {
         let written = serde_json::to_value(secret()).unwrap();
         assert_eq!(written["data"], json!({ "token": "c2VjcmV0" }));
         assert_eq!((&written["kind"], &written["type"]), (&json!("Secret"), &json!("Opaque")));
-        assert_eq!(secret().entries().map(|(_, bytes)| bytes.expose().to_vec()).next().unwrap(), b"secret");
+        assert_eq!(
+            secret().entries().map(|(_, bytes)| bytes.expose().to_vec()).next().unwrap(),
+            b"secret"
+        );
     }
 
     #[test]

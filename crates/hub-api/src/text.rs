@@ -128,7 +128,11 @@ mod tests {
         for length in [1, LITTLE / 4] {
             for number in 0..4 * LITTLE / (length + 64) {
                 texts.get(&format!("{number}{}", "x".repeat(length)));
-                assert!(texts.size <= 2 * LITTLE + LITTLE / 2, "{number} of {length}: {}", texts.size);
+                assert!(
+                    texts.size <= 2 * LITTLE + LITTLE / 2,
+                    "{number} of {length}: {}",
+                    texts.size
+                );
             }
         }
         assert!(Arc::ptr_eq(&kept, &texts.get("kept")));

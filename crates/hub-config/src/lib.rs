@@ -82,7 +82,8 @@ pub fn read(file: Option<&Path>) -> Result<Kubeconfig, ConfigError> {
 fn read_file(file: &Path) -> Result<Kubeconfig, ConfigError> {
     let config = Kubeconfig::read_from(file)?;
     // A pipe can be read only once.
-    let text = if file.is_file() { fs::read_to_string(file).unwrap_or_default() } else { String::new() };
+    let text =
+        if file.is_file() { fs::read_to_string(file).unwrap_or_default() } else { String::new() };
     let documents = serde_saphyr::from_multiple::<serde_json::Value>(&text).unwrap_or_default();
     for document in documents {
         serde_json::from_value::<Kubeconfig>(document).map_err(|error| {
@@ -98,7 +99,8 @@ fn read_file(file: &Path) -> Result<Kubeconfig, ConfigError> {
 #[must_use]
 pub fn default_files() -> Vec<PathBuf> {
     let named = env::var_os("KUBECONFIG").unwrap_or_default();
-    let named: Vec<_> = env::split_paths(&named).filter(|path| path.as_os_str() != OsStr::new("")).collect();
+    let named: Vec<_> =
+        env::split_paths(&named).filter(|path| path.as_os_str() != OsStr::new("")).collect();
     if !named.is_empty() {
         return named;
     }
@@ -106,7 +108,10 @@ pub fn default_files() -> Vec<PathBuf> {
 }
 
 /// The configuration of a client, whose connections are made by a [`connector`].
-pub async fn config(mut file: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, ConfigError> {
+pub async fn config(
+    mut file: Kubeconfig,
+    options: &KubeConfigOptions,
+) -> Result<Config, ConfigError> {
     let kind = given(&file.kind).unwrap_or("Config");
     let version = given(&file.api_version).unwrap_or("v1");
     if (kind, version) != ("Config", "v1") {
@@ -148,7 +153,8 @@ pub async fn config(mut file: Kubeconfig, options: &KubeConfigOptions) -> Result
     }
     let proxy = given(&cluster.proxy_url).map(str::to_owned);
     let proxy = proxy.or_else(|| proxy_of_environment(&config.cluster_url));
-    config.proxy_url = proxy.map(|url| url.parse()).transpose().map_err(KubeconfigError::ParseProxyUrl)?;
+    config.proxy_url =
+        proxy.map(|url| url.parse()).transpose().map_err(KubeconfigError::ParseProxyUrl)?;
     Ok(config)
 }
 
@@ -174,7 +180,8 @@ fn authenticate_by_url(config: &mut Config) -> Result<(), KubeconfigError> {
 }
 
 fn proxy_of_environment(hub: &Uri) -> Option<String> {
-    let host = hub.host().filter(|_| hub.scheme() == Some(&Scheme::HTTPS))?.trim_matches(['[', ']']);
+    let host =
+        hub.host().filter(|_| hub.scheme() == Some(&Scheme::HTTPS))?.trim_matches(['[', ']']);
     ProxyVariables::of_process().proxy_for(host, hub.port_u16().unwrap_or(443)).map(str::to_owned)
 }
 
@@ -185,10 +192,13 @@ fn proxy_of_environment(hub: &Uri) -> Option<String> {
 pub fn token_of_file<B>(
     config: &Config,
 ) -> Option<MapRequestLayer<impl Fn(Request<B>) -> Request<B> + Clone + use<B>>> {
-    let AuthInfo { token: Some(_), token_file: Some(file), .. } = &config.auth_info else { return None };
+    let AuthInfo { token: Some(_), token_file: Some(file), .. } = &config.auth_info else {
+        return None;
+    };
     let file = file.clone();
     Some(MapRequestLayer::new(move |mut request: Request<B>| {
-        let header = token_in(&file).and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
+        let header =
+            token_in(&file).and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
         if let Some(mut header) = header {
             header.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, header);
@@ -237,10 +247,14 @@ fn check_cluster(cluster: &Cluster) -> Result<(), &'static str> {
         return Err("has both certificate-authority and certificate-authority-data");
     }
     if (file || data) && cluster.insecure_skip_tls_verify == Some(true) {
-        return Err("has a certificate-authority, which is not allowed with insecure-skip-tls-verify");
+        return Err(
+            "has a certificate-authority, which is not allowed with insecure-skip-tls-verify",
+        );
     }
     let schemes = ["http://", "https://", "socks5://"];
-    if given(&cluster.proxy_url).is_some_and(|url| !schemes.iter().any(|scheme| url.starts_with(scheme))) {
+    if given(&cluster.proxy_url)
+        .is_some_and(|url| !schemes.iter().any(|scheme| url.starts_with(scheme)))
+    {
         return Err("has a proxy-url that does not begin with http://, https:// or socks5://");
     }
     Ok(())
@@ -276,7 +290,8 @@ fn check_user(user: &AuthInfo) -> Result<(), &'static str> {
 /// When the ID token of a user of an OIDC provider expired.
 fn expired_id_token(user: &AuthInfo) -> Option<Timestamp> {
     let provider = user.auth_provider.as_ref().filter(|provider| provider.name == "oidc")?;
-    let claims = URL_SAFE_NO_PAD.decode(provider.config.get("id-token")?.split('.').nth(1)?).ok()?;
+    let claims =
+        URL_SAFE_NO_PAD.decode(provider.config.get("id-token")?.split('.').nth(1)?).ok()?;
     let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
     let expires = Timestamp::from_second(claims.get("exp")?.as_i64()?).ok()?;
     Some(expires).filter(|expires| *expires <= Timestamp::now())

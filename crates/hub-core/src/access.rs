@@ -109,7 +109,17 @@ pub enum AccessSource {
 
 /// Why an entry is not published. The set is fixed, so each can be a label of a metric.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumMessage, IntoStaticStr, VariantArray,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    EnumMessage,
+    IntoStaticStr,
+    VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum Withheld {
@@ -190,7 +200,10 @@ impl Offer {
 #[must_use]
 pub fn desired_entry(provider: &str, entry: Option<AccessProvider>) -> Desired {
     let access_providers = BTreeMap::from([(provider.to_owned(), entry)]);
-    Desired { status: DesiredStatus { access_providers, ..DesiredStatus::default() }, ..Desired::default() }
+    Desired {
+        status: DesiredStatus { access_providers, ..DesiredStatus::default() },
+        ..Desired::default()
+    }
 }
 
 /// Whether a profile gets our entry: its label, by which profiles are found, and its immutable spec both name our
@@ -203,12 +216,21 @@ pub fn is_ours(observed: &ObservedProfile, manager: &ManagerName) -> bool {
 /// The cluster that a profile represents, by its label, not by its name.
 pub fn cluster_of(observed: &ObservedProfile) -> Result<ClusterName, Withheld> {
     let name = observed.labels.get(labels::CLUSTER_NAME).unwrap_or_default();
-    if is_dns_subdomain(name) { Ok(ClusterName::from(name)) } else { Err(Withheld::InvalidClusterName) }
+    if is_dns_subdomain(name) {
+        Ok(ClusterName::from(name))
+    } else {
+        Err(Withheld::InvalidClusterName)
+    }
 }
 
 /// Our entry for one cluster.
 #[must_use]
-pub fn entry(provider: &str, cluster: &ClusterName, server: String, ca_pem: &str) -> AccessProvider {
+pub fn entry(
+    provider: &str,
+    cluster: &ClusterName,
+    server: String,
+    ca_pem: &str,
+) -> AccessProvider {
     AccessProvider {
         name: provider.to_owned(),
         cluster: Some(Cluster {
@@ -245,9 +267,14 @@ type ReadStatus = (StatusText, Option<Vec<u8>>);
 
 impl AnchorReader {
     /// The trust anchors that a profile publishes for a provider, if they can be read.
-    pub fn published(&mut self, observed: &ObservedProfile, provider: &str) -> Option<&TrustBundle> {
+    pub fn published(
+        &mut self,
+        observed: &ObservedProfile,
+        provider: &str,
+    ) -> Option<&TrustBundle> {
         let status = observed.shared_status()?;
-        let read = || Some(observed.access_provider(provider)?.cluster?.certificate_authority_data?.0);
+        let read =
+            || Some(observed.access_provider(provider)?.cluster?.certificate_authority_data?.0);
         let texts = self.texts.entry((provider.to_owned(), status.address()));
         let text = texts.or_insert_with(|| (status.clone(), read())).1.as_ref()?;
         if !self.parsed.contains_key(text) {
@@ -300,7 +327,9 @@ pub fn endpoint_findings(cluster: &ObservedCluster) -> Vec<Finding> {
             let host = endpoint::shown(&endpoint.url);
             Some(Finding::new(
                 Reason::EndpointRefused,
-                format!("its endpoint {host:?} is not published as a direct access provider: {why}"),
+                format!(
+                    "its endpoint {host:?} is not published as a direct access provider: {why}"
+                ),
             ))
         })
         .collect()
@@ -310,7 +339,8 @@ pub fn endpoint_findings(cluster: &ObservedCluster) -> Vec<Finding> {
 fn usable(endpoint: &ClientConfig) -> Result<(String, TrustBundle), String> {
     let url = endpoint::check_remote(&endpoint.url).map_err(|error| error.to_string())?;
     let bundle = endpoint.ca_bundle.as_ref().ok_or("it has no caBundle")?;
-    let bundle = TrustBundle::from_published(&bundle.0).map_err(|error| format!("caBundle: {error}"))?;
+    let bundle =
+        TrustBundle::from_published(&bundle.0).map_err(|error| format!("caBundle: {error}"))?;
     Ok((url, bundle))
 }
 
@@ -548,7 +578,9 @@ impl AccessIndex {
         let known = self.anchors.current.as_ref();
         let replaced: BTreeSet<_> = published
             .anchors()
-            .filter(|anchor| known.is_none_or(|known| known.anchors().all(|current| current != *anchor)))
+            .filter(|anchor| {
+                known.is_none_or(|known| known.anchors().all(|current| current != *anchor))
+            })
             .filter(|anchor| {
                 !self.served.iter().flat_map(TrustBundle::anchors).any(|served| served == *anchor)
             })
@@ -565,7 +597,9 @@ impl AccessIndex {
 
     /// Ends an overlap, except for anchors with whose certificate the server was seen since it began.
     pub fn end_overlap(&mut self, overlap: Overlap) -> OverlapEnd {
-        let Some(retiring) = self.anchors.retiring.get_mut(&overlap) else { return OverlapEnd::Over };
+        let Some(retiring) = self.anchors.retiring.get_mut(&overlap) else {
+            return OverlapEnd::Over;
+        };
         let end = retiring.end();
         if end != OverlapEnd::Extended {
             self.anchors.retiring.remove(&overlap);
@@ -596,7 +630,9 @@ impl AccessIndex {
             AccessSource::UserServer(_) if !own_identity::is_routable(&cluster) => {
                 return Offer::Withdraw(Withheld::NameNotRoutable);
             }
-            AccessSource::Static(template) | AccessSource::UserServer(template) => template.server(&cluster),
+            AccessSource::Static(template) | AccessSource::UserServer(template) => {
+                template.server(&cluster)
+            }
             AccessSource::ClusterProxy { require_addon, .. } => {
                 if !self.configuration_read {
                     return Offer::Keep(Withheld::ConfigurationUnknown);
@@ -616,7 +652,11 @@ impl AccessIndex {
                     let entry = observed.access_provider(&self.provider)?;
                     Some(ServerAddress::of_url(&entry.cluster?.server)?.host)
                 };
-                format!("https://{}:{}/{cluster}", self.host(published).unwrap_or_default(), USER_SERVER.1)
+                format!(
+                    "https://{}:{}/{cluster}",
+                    self.host(published).unwrap_or_default(),
+                    USER_SERVER.1
+                )
             }
         };
         match self.anchors.published_to(key) {

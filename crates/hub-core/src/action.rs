@@ -38,7 +38,9 @@ impl<C, P> Action<C, P> {
     #[must_use]
     pub fn version(&self) -> Option<&Version> {
         match self {
-            Self::Patch(version, _) | Self::PatchStatus(version, _) | Self::Delete(version) => Some(version),
+            Self::Patch(version, _) | Self::PatchStatus(version, _) | Self::Delete(version) => {
+                Some(version)
+            }
             Self::Nothing | Self::Create(_) | Self::DeleteByUid(_) => None,
         }
     }
@@ -53,7 +55,11 @@ impl<C, P> Action<C, P> {
     }
 
     /// The same write with its object or patch converted.
-    pub fn map<D, Q>(self, create: impl FnOnce(C) -> D, patch: impl FnOnce(P) -> Q) -> Action<D, Q> {
+    pub fn map<D, Q>(
+        self,
+        create: impl FnOnce(C) -> D,
+        patch: impl FnOnce(P) -> Q,
+    ) -> Action<D, Q> {
         match self {
             Self::Nothing => Action::Nothing,
             Self::Create(object) => Action::Create(create(object)),

@@ -40,7 +40,9 @@ impl Candidates {
     ) -> impl Iterator<Item = &'a ClusterName> + use<'a> {
         let (listed, all) = match &set.selector {
             Ok(ClusterSelector::Exclusive) => (self.labelled.get(name), None),
-            Ok(ClusterSelector::Labels(_) | ClusterSelector::Nothing) => (self.selected.get(name), None),
+            Ok(ClusterSelector::Labels(_) | ClusterSelector::Nothing) => {
+                (self.selected.get(name), None)
+            }
             Err(_) => (None, Some(clusters.keys())),
         };
         listed.into_iter().flatten().chain(all.into_iter().flatten())
@@ -54,7 +56,8 @@ impl Candidates {
         sets: &'a BTreeMap<ClusterSetName, ObservedClusterSet>,
     ) -> impl Iterator<Item = &'a ClusterSetName> + use<'a> {
         let exclusive = cluster.exclusive_set().and_then(|set| sets.get_key_value(set));
-        let exclusive = exclusive.filter(|(_, set)| matches!(set.selector, Ok(ClusterSelector::Exclusive)));
+        let exclusive =
+            exclusive.filter(|(_, set)| matches!(set.selector, Ok(ClusterSelector::Exclusive)));
         let by_labels = self.selecting.get(name).into_iter().flatten();
         exclusive.map(|(name, _)| name).into_iter().chain(by_labels).chain(&self.invalid)
     }
@@ -127,7 +130,11 @@ impl Candidates {
 }
 
 /// Whether a set selects a cluster by a label selector.
-fn selects_by_labels(name: &ClusterSetName, set: &ObservedClusterSet, cluster: &ObservedCluster) -> bool {
+fn selects_by_labels(
+    name: &ClusterSetName,
+    set: &ObservedClusterSet,
+    cluster: &ObservedCluster,
+) -> bool {
     match &set.selector {
         Ok(selector @ ClusterSelector::Labels(_)) => selector.picks(name.as_str(), &cluster.labels),
         Ok(ClusterSelector::Exclusive | ClusterSelector::Nothing) | Err(_) => false,

@@ -12,7 +12,9 @@ impl ClaimAllowList {
     #[must_use]
     pub fn allows(&self, name: &str) -> bool {
         let matches = |pattern: &String| match pattern.split_once('*') {
-            Some((prefix, suffix)) => name.strip_prefix(prefix).is_some_and(|rest| rest.ends_with(suffix)),
+            Some((prefix, suffix)) => {
+                name.strip_prefix(prefix).is_some_and(|rest| rest.ends_with(suffix))
+            }
             None => name == pattern,
         };
         self.0.is_empty() || self.0.iter().any(matches)
@@ -45,7 +47,11 @@ mod tests {
             ("gpu-*", "gpu-count", true),
             ("a*a", "a", false),
         ] {
-            assert_eq!(list.parse::<ClaimAllowList>().unwrap().allows(name), is_shown, "{list:?} {name}");
+            assert_eq!(
+                list.parse::<ClaimAllowList>().unwrap().allows(name),
+                is_shown,
+                "{list:?} {name}"
+            );
         }
     }
 }

@@ -47,10 +47,12 @@ pub use argo_cd::{
 };
 pub use concerned::KnownAccounts;
 pub use consumers::{
-    AccessName, AccessRules, Changed, Consumer, Consumers, DecisionKind, DeclaredAccess, NotAccepted,
-    PlacementName,
+    AccessName, AccessRules, Changed, Consumer, Consumers, DecisionKind, DeclaredAccess,
+    NotAccepted, PlacementName,
 };
-pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, PermissionKind};
+pub use desired::{
+    AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, PermissionKind,
+};
 pub use kind::{AccessKey, AccessKind, permissions_name};
 pub use kueue::{KUEUE_API, MAX_CLUSTERS};
 pub use observed::{FoundObject, ObservedAccess, ObservedObject};

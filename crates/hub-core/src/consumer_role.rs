@@ -99,7 +99,12 @@ impl ObservedConsumerRole {
         Self {
             version: Version::of(metadata),
             is_ours: CONSUMER_LABELS.into_iter().all(|label| labels::has(metadata, label)),
-            owner: metadata.owner_references.iter().flatten().map(|owner| owner.uid.as_str().into()).next(),
+            owner: metadata
+                .owner_references
+                .iter()
+                .flatten()
+                .map(|owner| owner.uid.as_str().into())
+                .next(),
             rules,
             subjects,
         }
@@ -166,7 +171,8 @@ impl ConsumerRole {
             Known::Present(role) if role.is_ours => Some(role),
             Known::Present(_) if consumer.is_none() => return Ok(Action::Nothing),
             Known::Present(_) => {
-                let [managed_by, component] = CONSUMER_LABELS.map(|(key, value)| format!("{key}={value}"));
+                let [managed_by, component] =
+                    CONSUMER_LABELS.map(|(key, value)| format!("{key}={value}"));
                 let message = format!(
                     "is not changed, since it does not have the labels {managed_by} and {component}, so the application \
                      cannot read its credentials: rename or delete it"
@@ -178,15 +184,18 @@ impl ConsumerRole {
         let rules = || {
             let before = observed.map(|role| role.rules.as_slice()).unwrap_or_default();
             let is_known = consumers.is_read();
-            let rules = consumer.map(|consumer| rules(settings, fleet, consumer, is_known, accounts, before));
+            let rules = consumer
+                .map(|consumer| rules(settings, fleet, consumer, is_known, accounts, before));
             // Without a consumer, it names nothing.
             rules.unwrap_or_default()
         };
         let subjects = || {
-            let accounts = consumer.iter().flat_map(|consumer| &consumer.spec.service_account_names);
+            let accounts =
+                consumer.iter().flat_map(|consumer| &consumer.spec.service_account_names);
             let namespace = self.access.namespace.as_str();
-            let subjects = accounts
-                .map(|name| json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace }));
+            let subjects = accounts.map(
+                |name| json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace }),
+            );
             subjects.collect::<Value>()
         };
         let (field, content, is_same) = match self.kind {
@@ -211,15 +220,20 @@ impl ConsumerRole {
         }
         let mut body = json!({ "metadata": metadata, (field): content });
         Ok(match observed {
-            None if consumer.is_none() || !consumers.is_read() || !fleet.is_read() => Action::Nothing,
+            None if consumer.is_none() || !consumers.is_read() || !fleet.is_read() => {
+                Action::Nothing
+            }
             // The object may name other ServiceAccounts by now.
-            Some(_) if self.kind == RoleKind::RoleBinding && !consumers.is_read() => Action::Nothing,
+            Some(_) if self.kind == RoleKind::RoleBinding && !consumers.is_read() => {
+                Action::Nothing
+            }
             None => {
                 body["apiVersion"] = format!("{RBAC}/v1").into();
                 body["kind"] = format!("{:?}", self.kind).into();
                 body["metadata"]["name"] = self.name().into();
                 if self.kind == RoleKind::RoleBinding {
-                    body["roleRef"] = json!({ "apiGroup": RBAC, "kind": "Role", "name": self.name() });
+                    body["roleRef"] =
+                        json!({ "apiGroup": RBAC, "kind": "Role", "name": self.name() });
                 }
                 Action::Create(body)
             }
@@ -231,8 +245,10 @@ impl ConsumerRole {
 
 /// The accounts whose copies can have this name: the name of a copy does not say where that of the cluster ends.
 pub fn accounts_of_copy(name: &str) -> impl Iterator<Item = AccountKey> {
-    name.match_indices('-')
-        .map(|(dash, _)| AccountKey { cluster: name[..dash].into(), account: name[dash + 1..].into() })
+    name.match_indices('-').map(|(dash, _)| AccountKey {
+        cluster: name[..dash].into(),
+        account: name[dash + 1..].into(),
+    })
 }
 
 /// The rules of a Role. Unless it is known what the consumer asks for, no name is added.
@@ -247,12 +263,15 @@ fn rules(
     let before = names_in(observed);
     let namespace = consumer.namespace();
     let suffix = format!("-{}", consumer.account);
-    let known = before.iter().filter_map(|name| name.strip_suffix(suffix.as_str())).map(ClusterName::from);
+    let known =
+        before.iter().filter_map(|name| name.strip_suffix(suffix.as_str())).map(ClusterName::from);
     let clusters: BTreeSet<_> = fleet.candidates_in(namespace).cloned().chain(known).collect();
     let mut names = Vec::new();
     for cluster in clusters {
         let key = AccountKey { cluster, account: consumer.account.clone() };
-        let Some(asking) = accounts.get(&key).filter(|asking| asking.is_maintained) else { continue };
+        let Some(asking) = accounts.get(&key).filter(|asking| asking.is_maintained) else {
+            continue;
+        };
         let name = key.copy_name();
         let mut grant = is_granted(settings, fleet, namespace, &key, &asking.scope);
         for other in accounts_of_copy(&name).filter(|other| *other != key) {
@@ -295,7 +314,12 @@ fn is_granted(
 /// The ClusterAccesses whose Roles an account concerns: those of accounts whose copies can have the name of its copy.
 #[must_use]
 pub fn concerned(consumers: &Consumers, key: &AccountKey) -> BTreeSet<AccessName> {
-    let accounts =
-        accounts_of_copy(&key.copy_name()).map(|key| key.account).collect::<BTreeSet<AccountName>>();
-    accounts.iter().flat_map(|account| consumers.of(account)).map(|consumer| consumer.name.clone()).collect()
+    let accounts = accounts_of_copy(&key.copy_name())
+        .map(|key| key.account)
+        .collect::<BTreeSet<AccountName>>();
+    accounts
+        .iter()
+        .flat_map(|account| consumers.of(account))
+        .map(|consumer| consumer.name.clone())
+        .collect()
 }

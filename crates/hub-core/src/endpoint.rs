@@ -84,7 +84,8 @@ pub fn check_remote(url: &str) -> Result<String, EndpointError> {
     let local = match host_of(&url)? {
         EndpointHost::Address(address) => is_local(address),
         EndpointHost::Name(name) => {
-            LOCAL_NAMES.contains(&&*name) || LOCAL_SUFFIXES.iter().any(|local| name.ends_with(local))
+            LOCAL_NAMES.contains(&&*name)
+                || LOCAL_SUFFIXES.iter().any(|local| name.ends_with(local))
         }
     };
     if local { Err(EndpointError::LocalHost) } else { Ok(url) }
@@ -130,7 +131,8 @@ fn host_of(url: &str) -> Result<EndpointHost, EndpointError> {
     // The host is followed by a numeric port.
     let host = authority.host();
     let port = &authority.as_str()[host.len()..];
-    if !(port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())) {
+    if !(port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok()))
+    {
         return Err(EndpointError::NotAUrl);
     }
     if let Some(address) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
@@ -276,7 +278,10 @@ mod tests {
             assert_eq!(check(bad), Err(error), "{bad}");
         }
         let long = |length: usize| format!("https://a/{}", "x".repeat(length - "https://a/".len()));
-        assert_eq!((check(&long(2048)), check(&long(2049))), (Ok(long(2048)), Err(EndpointError::TooLong)));
+        assert_eq!(
+            (check(&long(2048)), check(&long(2049))),
+            (Ok(long(2048)), Err(EndpointError::TooLong))
+        );
     }
 
     #[test]

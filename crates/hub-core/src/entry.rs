@@ -32,7 +32,8 @@ pub struct Caller {
 impl Caller {
     /// The ServiceAccount with this user name, if it is one.
     pub fn of_user(user: &str) -> Result<Self, Refusal> {
-        let names = user.strip_prefix("system:serviceaccount:").and_then(|names| names.split_once(':'));
+        let names =
+            user.strip_prefix("system:serviceaccount:").and_then(|names| names.split_once(':'));
         match names {
             Some((namespace, name)) if is_dns_label(namespace) && is_dns_subdomain(name) => {
                 Ok(Self { namespace: namespace.into(), name: name.to_owned() })
@@ -54,7 +55,9 @@ pub fn admit(
         // A kind that cannot be read may have granted it meanwhile.
         Grant::Refused if !fleet.is_read() => Err(Refusal::GrantUnknown(key)),
         Grant::Refused => Err(Refusal::NotGranted(key)),
-        Grant::Granted | Grant::Unknown if protected.protection(fleet, &key.namespace).is_some() => {
+        Grant::Granted | Grant::Unknown
+            if protected.protection(fleet, &key.namespace).is_some() =>
+        {
             Err(Refusal::Protected(key.namespace))
         }
         Grant::Unknown => Err(Refusal::GrantUnknown(key)),

@@ -57,7 +57,9 @@ pub enum Status {
 }
 
 /// The steps that an application depends on, in this order. The comments are the texts of `docs/reference.md`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, EnumMessage, VariantArray)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, EnumMessage, VariantArray,
+)]
 pub enum Step {
     /// The ClusterAccesses of the namespace are accepted, and the cluster is ready for them.
     ClusterAccess,
@@ -129,7 +131,11 @@ impl Object {
         Self { kind, namespace: None, name: name.to_string() }
     }
 
-    pub fn namespaced(kind: &'static str, namespace: impl fmt::Display, name: impl fmt::Display) -> Self {
+    pub fn namespaced(
+        kind: &'static str,
+        namespace: impl fmt::Display,
+        name: impl fmt::Display,
+    ) -> Self {
         Self { kind, namespace: Some(namespace.to_string()), name: name.to_string() }
     }
 
@@ -137,7 +143,11 @@ impl Object {
     fn get_command(&self, output: &str) -> String {
         let kind = self.kind.to_lowercase();
         let namespace = self.namespace.iter().map(|namespace| format!(" --namespace {namespace}"));
-        format!("kubectl get {kind} {}{} --output {output}", self.name, namespace.collect::<String>())
+        format!(
+            "kubectl get {kind} {}{} --output {output}",
+            self.name,
+            namespace.collect::<String>()
+        )
     }
 }
 
@@ -397,7 +407,8 @@ fn explain_namespace(
             continue;
         }
         summary.pairs += 1;
-        let pair = Pair { hub, key, is_asked, account: question.account.as_ref(), expects_accounts };
+        let pair =
+            Pair { hub, key, is_asked, account: question.account.as_ref(), expects_accounts };
         pair.steps(findings);
         match findings.take_worst() {
             Status::Info | Status::Ok => summary.ok += 1,
@@ -432,7 +443,11 @@ impl Pair<'_> {
             let (access, own_identity) = (self.access_step(), self.own_identity_step());
             let has_own_identity = own_identity.is_some();
             let server = self.server_step();
-            access.into_iter().chain(server).chain(own_identity).for_each(|finding| findings.add(finding));
+            access
+                .into_iter()
+                .chain(server)
+                .chain(own_identity)
+                .for_each(|finding| findings.add(finding));
             self.credential_steps(has_own_identity, findings);
         }
     }
@@ -444,17 +459,22 @@ impl Pair<'_> {
         {
             let status = access.status.clone().unwrap_or_default();
             let object = Object::namespaced("ClusterAccess", &name.namespace, &name.name);
-            let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
+            let condition =
+                |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
             let step = |code| self.finding(Step::ClusterAccess, code, object.clone());
             let lacks = status.not_ready.iter().find(|it| it.cluster == self.key.cluster.as_str());
-            if let Some(accepted) = condition(ACCEPTED).filter(|accepted| accepted.status != "True") {
+            if let Some(accepted) = condition(ACCEPTED).filter(|accepted| accepted.status != "True")
+            {
                 let value = format!("{}: {}", accepted.reason, accepted.message);
                 findings.add(
-                    step(Code::AccessNotAccepted).field("status.conditions[Accepted]", value).fix_by_get(),
+                    step(Code::AccessNotAccepted)
+                        .field("status.conditions[Accepted]", value)
+                        .fix_by_get(),
                 );
             } else if let Some(lacks) = lacks {
                 let value = format!("{}: {}", lacks.reason, lacks.message);
-                findings.add(step(Code::AccessNotReady).field("status.notReady", value).fix_by_get());
+                findings
+                    .add(step(Code::AccessNotReady).field("status.notReady", value).fix_by_get());
             } else if let Some((field, value)) = self.leaves_out(&access.spec.clusters) {
                 findings.add(step(Code::AccessNotSelected).field(field, value));
             } else if condition(READY).is_some_and(|ready| ready.status == "True") {
@@ -469,7 +489,8 @@ impl Pair<'_> {
         if grant::decide(&self.hub.fleet, self.key) != Grant::Granted {
             return None;
         }
-        let selector = clusters.selector.as_ref().and_then(|labels| ClusterSelector::of_labels(labels).ok());
+        let selector =
+            clusters.selector.as_ref().and_then(|labels| ClusterSelector::of_labels(labels).ok());
         if let Some(selector) = selector.filter(|selector| !selector.matches(&cluster.labels)) {
             return Some(("spec.clusters.selector", selector.to_string()));
         }
@@ -484,11 +505,17 @@ impl Pair<'_> {
 }
 
 /// The most similar of these names, if one is similar enough to suggest it.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    name: &str,
+    candidates: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
     const LIKE: f64 = 0.75;
     let like = candidates.filter(|candidate| *candidate != name);
-    let like = like.map(|candidate| (strsim::normalized_damerau_levenshtein(name, candidate), candidate));
-    let best = like.filter(|(likeness, _)| *likeness >= LIKE).max_by(|one, other| one.0.total_cmp(&other.0));
+    let like =
+        like.map(|candidate| (strsim::normalized_damerau_levenshtein(name, candidate), candidate));
+    let best = like
+        .filter(|(likeness, _)| *likeness >= LIKE)
+        .max_by(|one, other| one.0.total_cmp(&other.0));
     best.map(|(_, candidate)| candidate)
 }
 

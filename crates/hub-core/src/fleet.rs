@@ -60,8 +60,9 @@ pub struct ClusterState {
 
 impl ClusterState {
     fn read(spec: ManagedClusterSpec, status: ManagedClusterStatus) -> Self {
-        let condition =
-            |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind).cloned();
+        let condition = |kind: &str| {
+            status.conditions.iter().find(|condition| condition.type_ == kind).cloned()
+        };
         Self {
             available: condition(CONDITION_AVAILABLE),
             joined: condition(CONDITION_JOINED),
@@ -108,7 +109,10 @@ impl ObservedCluster {
 
     /// The exclusive set that the cluster's label names, if any.
     pub(crate) fn exclusive_set(&self) -> Option<&str> {
-        self.labels.get(labels::EXCLUSIVE_CLUSTER_SET).map(String::as_str).filter(|set| !set.is_empty())
+        self.labels
+            .get(labels::EXCLUSIVE_CLUSTER_SET)
+            .map(String::as_str)
+            .filter(|set| !set.is_empty())
     }
 }
 
@@ -141,7 +145,9 @@ impl ObservedClusterSet {
         let selector = ClusterSelector::parse(&set.spec.cluster_selector).map_err(|error| {
             Finding::new(
                 Reason::InvalidSelector,
-                format!("{error}; existing profiles of this set are kept, none is added or removed"),
+                format!(
+                    "{error}; existing profiles of this set are kept, none is added or removed"
+                ),
             )
         });
         Self { uid: set.metadata.uid.as_deref().map(Uid::from), selector }
@@ -180,8 +186,8 @@ impl ObservedBinding {
             }
         };
         let mut conditions = binding.status.iter().flat_map(|status| &status.conditions);
-        let bound =
-            conditions.any(|condition| condition.type_ == CONDITION_BOUND && condition.status == "True");
+        let bound = conditions
+            .any(|condition| condition.type_ == CONDITION_BOUND && condition.status == "True");
         let cluster_set = ClusterSetName::new(binding.spec.cluster_set);
         Self {
             uid: binding.metadata.uid.as_deref().map(Uid::from),
@@ -298,8 +304,10 @@ impl Fleet {
     #[must_use]
     pub fn is_hub(&self, name: &ClusterName) -> bool {
         let is_it = |cluster: &ObservedCluster| {
-            let is_labelled = cluster.labels.get(labels::LOCAL_CLUSTER).is_some_and(|it| it == labels::TRUE);
-            is_labelled || self.hub_id.as_deref().is_some_and(|id| cluster.has_claim(CLUSTER_ID, id))
+            let is_labelled =
+                cluster.labels.get(labels::LOCAL_CLUSTER).is_some_and(|it| it == labels::TRUE);
+            is_labelled
+                || self.hub_id.as_deref().is_some_and(|id| cluster.has_claim(CLUSTER_ID, id))
         };
         name.as_str() == LOCAL_CLUSTER || self.cluster(name).is_some_and(is_it)
     }
@@ -339,9 +347,13 @@ impl Fleet {
 
     /// A superset of the clusters that are granted to a namespace, by names and selectors only. A cluster that several
     /// bindings select occurs several times.
-    pub(crate) fn candidates_in(&self, namespace: &Namespace) -> impl Iterator<Item = &ClusterName> {
+    pub(crate) fn candidates_in(
+        &self,
+        namespace: &Namespace,
+    ) -> impl Iterator<Item = &ClusterName> {
         self.bindings_in(namespace).flat_map(|(name, _)| {
-            let members = self.set(name).map(|set| self.candidates.members(name, set, &self.clusters));
+            let members =
+                self.set(name).map(|set| self.candidates.members(name, set, &self.clusters));
             members.into_iter().flatten()
         })
     }
@@ -350,7 +362,8 @@ impl Fleet {
     /// several bindings select the cluster occurs several times.
     pub fn candidates_for(&self, cluster: &ClusterName) -> impl Iterator<Item = &Namespace> {
         let observed = self.cluster(cluster);
-        let selecting = observed.map(|observed| self.candidates.selecting(cluster, observed, &self.sets));
+        let selecting =
+            observed.map(|observed| self.candidates.selecting(cluster, observed, &self.sets));
         selecting.into_iter().flatten().flat_map(|set| self.candidates.bound(set))
     }
 
@@ -360,7 +373,12 @@ impl Fleet {
             return Touched::Nothing;
         }
         let before = self.clusters.insert(name.clone(), cluster);
-        self.candidates.cluster_changed(&name, before.as_ref(), self.clusters.get(&name), &self.sets);
+        self.candidates.cluster_changed(
+            &name,
+            before.as_ref(),
+            self.clusters.get(&name),
+            &self.sets,
+        );
         Touched::Cluster(name)
     }
 

@@ -147,7 +147,9 @@ pub fn verdicts<'a>(
     key: &'a ProfileKey,
 ) -> impl Iterator<Item = (&'a ClusterSetName, Verdict)> {
     let cluster = fleet.cluster(&key.cluster);
-    fleet.bindings_in(&key.namespace).map(move |(name, binding)| (name, judge(fleet, name, binding, cluster)))
+    fleet
+        .bindings_in(&key.namespace)
+        .map(move |(name, binding)| (name, judge(fleet, name, binding, cluster)))
 }
 
 /// Whether any binding of a namespace is in effect, or may be: a precondition for any grant.
@@ -157,7 +159,11 @@ pub fn is_bound(fleet: &Fleet, namespace: &Namespace) -> bool {
 }
 
 /// Why a binding grants no cluster at all, if so.
-pub(crate) fn refusal(fleet: &Fleet, name: &ClusterSetName, binding: &ObservedBinding) -> Option<Refusal> {
+pub(crate) fn refusal(
+    fleet: &Fleet,
+    name: &ClusterSetName,
+    binding: &ObservedBinding,
+) -> Option<Refusal> {
     if let Ok(terms) = &binding.terms {
         if terms.cluster_set != *name {
             return Some(Refusal::NameMismatch);

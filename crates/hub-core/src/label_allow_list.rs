@@ -20,7 +20,10 @@ impl LabelAllowList {
     pub fn allows(&self, key: &str) -> bool {
         !matches!(
             key,
-            labels::CLUSTER_MANAGER | labels::CLUSTER_NAME | labels::CLUSTER_SET | labels::MEMBER_ID
+            labels::CLUSTER_MANAGER
+                | labels::CLUSTER_NAME
+                | labels::CLUSTER_SET
+                | labels::MEMBER_ID
         ) && (self.keys.contains(key) || self.prefixes.iter().any(|prefix| key.starts_with(prefix)))
     }
 }

@@ -24,6 +24,12 @@ impl LabelSet {
 
 impl From<&BTreeMap<String, String>> for LabelSet {
     fn from(labels: &BTreeMap<String, String>) -> Self {
-        Self(labels.iter().flat_map(|(key, value)| [key, "=", value, "\n"]).collect::<String>().into())
+        Self(
+            labels
+                .iter()
+                .flat_map(|(key, value)| [key, "=", value, "\n"])
+                .collect::<String>()
+                .into(),
+        )
     }
 }

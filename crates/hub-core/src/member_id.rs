@@ -94,14 +94,18 @@ impl MemberIdRecord {
         let sets = |is_ours: bool, pointer: &str| {
             metadata.managed_fields.iter().flatten().any(|entry| {
                 (entry.manager.as_deref() == Some(FIELD_MANAGER)) == is_ours
-                    && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(pointer).is_some())
+                    && entry
+                        .fields_v1
+                        .as_ref()
+                        .is_some_and(|fields| fields.0.pointer(pointer).is_some())
             })
         };
         // "~1" is a slash in a JSON pointer.
         let label = |key: &str| format!("/f:metadata/f:labels/f:{}", key.replace('/', "~1"));
         let member_id = label(labels::MEMBER_ID);
         Self {
-            is_foreign: (sets(true, &label(labels::CLUSTER_NAME)) || sets(true, "/f:spec/f:clusterManager"))
+            is_foreign: (sets(true, &label(labels::CLUSTER_NAME))
+                || sets(true, "/f:spec/f:clusterManager"))
                 && sets(false, &member_id)
                 && !sets(true, &member_id),
             since: metadata.creation_timestamp.as_ref().map(|time| time.0),
@@ -128,7 +132,11 @@ impl MemberIds {
         }
         let mut others = BTreeSet::new();
         if let Some(before) = self.ids.remove(key) {
-            nested::remove_value(&mut self.renamed, &(key.namespace.clone(), before.clone()), &key.cluster);
+            nested::remove_value(
+                &mut self.renamed,
+                &(key.namespace.clone(), before.clone()),
+                &key.cluster,
+            );
             others.extend(self.clusters_with(&key.namespace, &before));
         }
         if let Some(id) = id.map(Text::from) {
@@ -150,7 +158,8 @@ impl MemberIds {
     fn clusters_with(&self, namespace: &Namespace, id: &Text) -> BTreeSet<ClusterName> {
         let renamed = self.renamed.get(&(namespace.clone(), id.clone()));
         let named = ProfileKey { namespace: namespace.clone(), cluster: id.as_str().into() };
-        let named = Some(named).filter(|named| self.ids.get(named) == Some(id)).map(|named| named.cluster);
+        let named =
+            Some(named).filter(|named| self.ids.get(named) == Some(id)).map(|named| named.cluster);
         renamed.into_iter().flatten().cloned().chain(named).collect()
     }
 

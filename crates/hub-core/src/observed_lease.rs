@@ -83,7 +83,11 @@ mod tests {
         seen.observe(Some(&lease("a", 0)), SECOND);
         assert_eq!(seen.observe(Some(&lease("a", 2)), 2 * SECOND), Some(2 * SECOND));
         assert_eq!(seen.observe(Some(&lease("a", 17)), 15 * SECOND), Some(15 * SECOND));
-        assert_eq!(seen.observe(Some(&lease("a", 33)), 16 * SECOND), Some(Duration::ZERO), "it had expired");
+        assert_eq!(
+            seen.observe(Some(&lease("a", 33)), 16 * SECOND),
+            Some(Duration::ZERO),
+            "it had expired"
+        );
     }
 
     #[test]

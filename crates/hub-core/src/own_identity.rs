@@ -53,7 +53,8 @@ const PREFIX: &str = "cluster:hub:";
 /// Service has the name of the cluster, and the name of a Service must be a DNS-1035 label.
 #[must_use]
 pub fn is_routable(cluster: &ClusterName) -> bool {
-    is_dns_label(cluster.as_str()) && cluster.as_str().starts_with(|first: char| first.is_ascii_lowercase())
+    is_dns_label(cluster.as_str())
+        && cluster.as_str().starts_with(|first: char| first.is_ascii_lowercase())
 }
 
 /// The name of the user.
@@ -71,7 +72,10 @@ pub fn service_account(user: &str) -> Option<(&str, &str)> {
 /// The user's groups. An API server adds `system:authenticated`.
 #[must_use]
 pub fn groups(namespace: &Namespace) -> [String; 2] {
-    [format!("{PREFIX}system:serviceaccounts"), format!("{PREFIX}system:serviceaccounts:{namespace}")]
+    [
+        format!("{PREFIX}system:serviceaccounts"),
+        format!("{PREFIX}system:serviceaccounts:{namespace}"),
+    ]
 }
 
 #[cfg(test)]
@@ -85,7 +89,9 @@ mod tests {
         assert_eq!(service_account(&user(&namespace, "a")), Some(("kube-system", "a")));
         assert_eq!(service_account("system:serviceaccount:kube-system:a"), None);
         assert!(
-            groups(&namespace).iter().all(|group| group.starts_with("cluster:hub:system:serviceaccounts"))
+            groups(&namespace)
+                .iter()
+                .all(|group| group.starts_with("cluster:hub:system:serviceaccounts"))
         );
     }
 }

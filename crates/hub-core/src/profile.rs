@@ -104,8 +104,10 @@ impl DesiredStatus {
     pub fn join(mut self, other: Self) -> Self {
         self.version = self.version.or(other.version);
         self.properties = self.properties.or(other.properties);
-        let ours: BTreeSet<String> = self.conditions.iter().map(|ours| ours.type_.clone()).collect();
-        self.conditions.extend(other.conditions.into_iter().filter(|more| !ours.contains(&more.type_)));
+        let ours: BTreeSet<String> =
+            self.conditions.iter().map(|ours| ours.type_.clone()).collect();
+        self.conditions
+            .extend(other.conditions.into_iter().filter(|more| !ours.contains(&more.type_)));
         for (name, provider) in other.access_providers {
             self.access_providers.entry(name).or_insert(provider);
         }
@@ -141,7 +143,11 @@ impl ObservedProfile {
     #[must_use]
     pub fn read(metadata: &ObjectMeta, object: &Value) -> Self {
         let status = Some(&object["status"]).filter(|status| !status.is_null());
-        Self::from_parts(metadata, &object["spec"], status.map(|status| status.to_string().as_str().into()))
+        Self::from_parts(
+            metadata,
+            &object["spec"],
+            status.map(|status| status.to_string().as_str().into()),
+        )
     }
 
     /// Reads a stored ClusterProfile, as [`Self::read`] does.
@@ -195,7 +201,9 @@ impl ObservedProfile {
     pub fn access_provider(&self, name: &str) -> Option<AccessProvider> {
         let status = self.status_text();
         let mut entries = access_providers(&status).into_iter();
-        entries.find(|entry| is_named(entry, name)).and_then(|entry| serde_json::from_str(entry.get()).ok())
+        entries
+            .find(|entry| is_named(entry, name))
+            .and_then(|entry| serde_json::from_str(entry.get()).ok())
     }
 
     /// Whether `status.accessProviders` has an entry of another name.
@@ -206,7 +214,8 @@ impl ObservedProfile {
     /// The entry of that name, if `status.accessProviders` has exactly one, which can be read.
     pub(crate) fn lone_access_provider(&self, name: &str) -> Option<AccessProvider> {
         let status = self.status_text();
-        let mut of_the_name = access_providers(&status).into_iter().filter(|entry| is_named(entry, name));
+        let mut of_the_name =
+            access_providers(&status).into_iter().filter(|entry| is_named(entry, name));
         let entry = of_the_name.next().filter(|_| of_the_name.next().is_none())?;
         serde_json::from_str(entry.get()).ok()
     }
@@ -242,7 +251,10 @@ fn access_providers(status: &str) -> Vec<&RawValue> {
         access_providers: Option<&'a RawValue>,
     }
     let status = serde_json::from_str::<Status<'_>>(status).unwrap_or_default();
-    status.access_providers.and_then(|list| serde_json::from_str(list.get()).ok()).unwrap_or_default()
+    status
+        .access_providers
+        .and_then(|list| serde_json::from_str(list.get()).ok())
+        .unwrap_or_default()
 }
 
 fn is_named(entry: &RawValue, name: &str) -> bool {
@@ -275,22 +287,26 @@ pub fn plan(
     let desired = desired.into_iter().reduce(join).unwrap_or_default();
     let Some(observed) = observed else {
         let action = match desired.presence {
-            Presence::Wanted(identity) => ProfileAction::Create(Box::new(new_object(key, manager, identity))),
+            Presence::Wanted(identity) => {
+                ProfileAction::Create(Box::new(new_object(key, manager, identity)))
+            }
             _ => ProfileAction::Nothing,
         };
         return ProfilePlan { action, findings: Vec::new() };
     };
     if let Err(finding) = guard(manager, observed, &desired.presence) {
-        return ProfilePlan { action: ProfileAction::Nothing, findings: finding.into_iter().collect() };
+        return ProfilePlan {
+            action: ProfileAction::Nothing,
+            findings: finding.into_iter().collect(),
+        };
     }
     let unreadable = observed.unreadable.as_ref().map(|error| {
         let message = format!("its status cannot be read and is not changed: {error}");
         Finding::new(Reason::Unreadable, message)
     });
-    let member_id = desired
-        .presence
-        .identity()
-        .and_then(|identity| identity.member_id.finding(observed.member_id(), observed.member_id_record));
+    let member_id = desired.presence.identity().and_then(|identity| {
+        identity.member_id.finding(observed.member_id(), observed.member_id_record)
+    });
     let status = observed.status();
     let no_room = Providers::of(&status, &desired.status).finding();
     let findings = unreadable.into_iter().chain(member_id).chain(no_room).collect();
@@ -299,7 +315,10 @@ pub fn plan(
 
 /// The first property that a write changes in a profile that has a status already.
 #[must_use]
-pub fn changed_property(observed: Option<&ObservedProfile>, action: &ProfileAction) -> Option<String> {
+pub fn changed_property(
+    observed: Option<&ObservedProfile>,
+    action: &ProfileAction,
+) -> Option<String> {
     let ProfileAction::PatchStatus(_, patch) = action else { return None };
     let wanted = patch["status"].get("properties")?;
     let wanted = wanted.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -320,12 +339,18 @@ pub fn without_properties(action: &mut ProfileAction) {
     }
 }
 
-fn difference(observed: &ObservedProfile, status: &Map<String, Value>, desired: &Desired) -> ProfileAction {
+fn difference(
+    observed: &ObservedProfile,
+    status: &Map<String, Value>,
+    desired: &Desired,
+) -> ProfileAction {
     let version = observed.version.clone();
     if desired.presence == Presence::Unwanted {
         return ProfileAction::Delete(version);
     }
-    if let Some(patch) = desired.presence.identity().and_then(|identity| object_patch(observed, identity)) {
+    if let Some(patch) =
+        desired.presence.identity().and_then(|identity| object_patch(observed, identity))
+    {
         return ProfileAction::Patch(version, patch);
     }
     match status_patch(status, &desired.status).filter(|_| observed.unreadable.is_none()) {
@@ -352,7 +377,10 @@ fn guard(
     presence: &Presence,
 ) -> Result<(), Option<Finding>> {
     let wanted = matches!(presence, Presence::Wanted(_));
-    if observed.manager.is_empty() && observed.is_labelled(manager) && *presence != Presence::Undecided {
+    if observed.manager.is_empty()
+        && observed.is_labelled(manager)
+        && *presence != Presence::Undecided
+    {
         let message = format!(
             "has the label {}={manager} and no spec.clusterManager.name, which cannot be changed, so it is no \
              manager's and is not changed: delete it",
@@ -424,7 +452,8 @@ fn object_patch(observed: &ObservedProfile, identity: &Identity) -> Option<Value
     // restores it whenever it is removed. Empty means the same as absent, so it is left.
     let stale = observed.labels.iter().filter(|(key, value)| {
         !identity.labels.contains_key(*key)
-            && ((*key == labels::CLUSTER_SET && !value.is_empty()) || identity.propagated.allows(key))
+            && ((*key == labels::CLUSTER_SET && !value.is_empty())
+                || identity.propagated.allows(key))
     });
     labels.extend(stale.map(|(key, _)| (key.to_owned(), Value::Null)));
 
@@ -459,7 +488,8 @@ fn status_patch(observed: &Map<String, Value>, desired: &DesiredStatus) -> Optio
         let wanted: Vec<Value> = properties.iter().map(to_json).collect();
         set_list("properties", if same_entries(shown, &wanted) { shown.to_vec() } else { wanted });
     }
-    let conditions = desired.conditions.iter().map(|condition| (&condition.type_, Some(to_json(condition))));
+    let conditions =
+        desired.conditions.iter().map(|condition| (&condition.type_, Some(to_json(condition))));
     let conditions: BTreeMap<_, _> = conditions.collect();
     if !conditions.is_empty() {
         set_list("conditions", with_entries(entries(observed, "conditions"), "type", &conditions));

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use hub_api::cluster_profile::{ClusterVersion, Property};
 use hub_api::labels;
 use hub_api::managed_cluster::{CONDITION_AVAILABLE, CONDITION_JOINED, ManagedClusterClaim};
-use hub_api::names::{ClusterName, LABEL_VALUE_MAX_LENGTH, ManagerName, ProfileKey, is_label_value};
+use hub_api::names::{
+    ClusterName, LABEL_VALUE_MAX_LENGTH, ManagerName, ProfileKey, is_label_value,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -80,7 +82,11 @@ pub fn desired(fleet: &Fleet, key: &ProfileKey, settings: &ProjectionSettings) -
 
 /// The metadata and spec of a cluster's profiles.
 #[must_use]
-pub fn identity(name: &ClusterName, cluster: &ObservedCluster, settings: &ProjectionSettings) -> Identity {
+pub fn identity(
+    name: &ClusterName,
+    cluster: &ObservedCluster,
+    settings: &ProjectionSettings,
+) -> Identity {
     let propagated = &settings.propagated_labels;
     let mut wanted: BTreeMap<String, String> = cluster
         .labels
@@ -95,12 +101,21 @@ pub fn identity(name: &ClusterName, cluster: &ObservedCluster, settings: &Projec
     }
     let member_id = MemberId::of(name, cluster);
     wanted.insert(labels::MEMBER_ID.to_owned(), member_id.value.clone());
-    Identity { labels: wanted, member_id, propagated: propagated.clone(), display_name: name.to_string() }
+    Identity {
+        labels: wanted,
+        member_id,
+        propagated: propagated.clone(),
+        display_name: name.to_string(),
+    }
 }
 
 /// What the projector desires of a profile's status.
 #[must_use]
-pub fn status(cluster: &ObservedCluster, state: &ClusterState, claims: &ClaimAllowList) -> DesiredStatus {
+pub fn status(
+    cluster: &ObservedCluster,
+    state: &ClusterState,
+    claims: &ClaimAllowList,
+) -> DesiredStatus {
     let (mut properties, _) = properties(&state.claims);
     properties.retain(|property| claims.allows(&property.name));
     let since = cluster.created.unwrap_or(Timestamp::UNIX_EPOCH);
@@ -117,7 +132,12 @@ pub fn status(cluster: &ObservedCluster, state: &ClusterState, claims: &ClaimAll
 
 /// A profile condition from the cluster's condition. Without one, it is `Unknown` since the creation of the cluster, so
 /// that the output is a function of the input.
-fn condition(kind: &str, source_kind: &str, source: Option<&Condition>, created: Timestamp) -> Condition {
+fn condition(
+    kind: &str,
+    source_kind: &str,
+    source: Option<&Condition>,
+    created: Timestamp,
+) -> Condition {
     let Some(source) = source else {
         return Condition {
             type_: kind.to_owned(),
@@ -195,7 +215,11 @@ pub fn properties(claims: &[ManagedClusterClaim]) -> (Vec<Property>, Vec<(&str, 
     }
     let properties = properties
         .into_iter()
-        .map(|(name, value)| Property { name: name.clone(), value: value.clone(), last_observed_time: None })
+        .map(|(name, value)| Property {
+            name: name.clone(),
+            value: value.clone(),
+            last_observed_time: None,
+        })
         .collect();
     (properties, skipped)
 }
@@ -244,7 +268,10 @@ fn skipped_claims_finding(skipped: &[(&str, SkipReason)]) -> Option<Finding> {
     }
     Some(Finding::new(
         Reason::ClaimSkipped,
-        format!("claims that are not valid properties of a ClusterProfile are skipped: {}", shown.join(", ")),
+        format!(
+            "claims that are not valid properties of a ClusterProfile are skipped: {}",
+            shown.join(", ")
+        ),
     ))
 }
 
@@ -291,7 +318,8 @@ mod tests {
             {"name": "platform", "value": "KVM"}, {"name": "id.k8s.io", "value": "7"},
         ]}));
         let properties = desired.properties.unwrap();
-        let pairs: Vec<_> = properties.iter().map(|p| (p.name.as_str(), p.value.as_str())).collect();
+        let pairs: Vec<_> =
+            properties.iter().map(|p| (p.name.as_str(), p.value.as_str())).collect();
         assert_eq!(pairs, [("id.k8s.io", "7"), ("platform", "KVM")]);
     }
 
@@ -310,8 +338,12 @@ mod tests {
     fn claims_that_the_crd_refuses_are_left_out_and_named() {
         let long_name = "n".repeat(254);
         let long_value = "v".repeat(1025);
-        let claims = [("", "x"), (&long_name, "x"), ("a", ""), ("b", &long_value), ("c", "1"), ("c", "2")]
-            .map(|(name, value)| ManagedClusterClaim { name: name.to_owned(), value: value.to_owned() });
+        let claims =
+            [("", "x"), (&long_name, "x"), ("a", ""), ("b", &long_value), ("c", "1"), ("c", "2")]
+                .map(|(name, value)| ManagedClusterClaim {
+                    name: name.to_owned(),
+                    value: value.to_owned(),
+                });
         let (properties, skipped) = properties(&claims);
         assert_eq!(properties.len(), 1);
         assert_eq!((properties[0].name.as_str(), properties[0].value.as_str()), ("c", "1"));
@@ -327,7 +359,11 @@ mod tests {
             ]
         );
         let note = skipped_claims_finding(&skipped).unwrap();
-        assert!(note.message.contains("\"c\" (an earlier claim has the same name)"), "{}", note.message);
+        assert!(
+            note.message.contains("\"c\" (an earlier claim has the same name)"),
+            "{}",
+            note.message
+        );
         assert!(note.message.len() < 1024, "an Event's note has room for 1024 bytes");
     }
 
@@ -420,7 +456,10 @@ mod tests {
         with_set.insert("region".to_owned(), "eu".to_owned());
         with_set.insert("team.example.com/name".to_owned(), "blue".to_owned());
         assert_eq!(
-            labels(&cluster, &ProjectionSettings { propagated_labels, ..ProjectionSettings::default() }),
+            labels(
+                &cluster,
+                &ProjectionSettings { propagated_labels, ..ProjectionSettings::default() }
+            ),
             with_set
         );
     }

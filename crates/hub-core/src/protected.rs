@@ -111,12 +111,17 @@ mod tests {
     fn the_namespaces_of_the_hub_are_protected_by_default() {
         let protected = ProtectedNamespaces::default();
         assert_eq!(protected.to_string().parse(), Ok(protected.clone()));
-        for namespace in
-            ["open-cluster-management", "open-cluster-management-addon", "multicluster-engine", "kube-system"]
-        {
+        for namespace in [
+            "open-cluster-management",
+            "open-cluster-management-addon",
+            "multicluster-engine",
+            "kube-system",
+        ] {
             assert!(is_protected(&protected, namespace), "{namespace}");
         }
-        for namespace in ["default", "kube", "team", "multicluster-engine-2", "my-open-cluster-management"] {
+        for namespace in
+            ["default", "kube", "team", "multicluster-engine-2", "my-open-cluster-management"]
+        {
             assert!(!is_protected(&protected, namespace), "{namespace}");
         }
     }
@@ -124,7 +129,9 @@ mod tests {
     #[test]
     fn a_list_names_namespaces_and_prefixes_and_nothing_else() {
         let protected: ProtectedNamespaces = " infra , ci-*,".parse().unwrap();
-        for (namespace, expected) in [("infra", true), ("ci-7", true), ("ci", false), ("infra-2", false)] {
+        for (namespace, expected) in
+            [("infra", true), ("ci-7", true), ("ci", false), ("infra-2", false)]
+        {
             assert_eq!(is_protected(&protected, namespace), expected, "{namespace}");
         }
         assert!(!is_protected(&"".parse().unwrap(), "kube-system"), "an empty list names none");

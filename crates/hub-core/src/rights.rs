@@ -89,7 +89,8 @@ impl PermissionSettings {
     pub fn is_right(&self, observed: &RoleBinding, role_uid: &str) -> bool {
         let wanted = self.binding(&Namespace::from(""), role_uid);
         // The API server defaults the API group of a ServiceAccount subject to the empty string.
-        let subjects: Vec<_> = observed.subjects.iter().flatten().map(without_empty_group).collect();
+        let subjects: Vec<_> =
+            observed.subjects.iter().flatten().map(without_empty_group).collect();
         observed.role_ref == wanted.role_ref
             && Some(subjects) == wanted.subjects
             && observed.metadata.owner_references == wanted.metadata.owner_references
@@ -128,8 +129,10 @@ impl PermissionSettings {
             let create = || BindingAction::Create(Box::new(self.binding(namespace, role_uid)));
             return Ok(if has { create() } else { BindingAction::Nothing });
         };
-        let is_wrong =
-            observed.object.as_ref().map_or(!observed.is_ours, |object| !self.is_right(object, role_uid));
+        let is_wrong = observed
+            .object
+            .as_ref()
+            .map_or(!observed.is_ours, |object| !self.is_right(object, role_uid));
         Ok(if is_wrong || !has {
             BindingAction::DeleteByUid(observed.version.uid.clone())
         } else {
@@ -169,7 +172,8 @@ pub const EVERYWHERE: &str = "*";
 /// The value of [`CLEARED_NAMESPACES`]; `None` without namespaces.
 #[must_use]
 pub fn cleared_namespaces(namespaces: impl Iterator<Item = Namespace>) -> Option<String> {
-    let names: Vec<String> = namespaces.take(MAX_CLEARED).map(|namespace| namespace.to_string()).collect();
+    let names: Vec<String> =
+        namespaces.take(MAX_CLEARED).map(|namespace| namespace.to_string()).collect();
     (!names.is_empty()).then(|| names.join(","))
 }
 
@@ -188,9 +192,9 @@ impl Cleared {
     pub fn read(lease: &ObjectMeta) -> Self {
         match labels::annotation(lease, CLEARED_NAMESPACES) {
             Some(EVERYWHERE) => Self::Everywhere,
-            names => {
-                Self::In(names.into_iter().flat_map(|names| names.split(',')).map(Namespace::from).collect())
-            }
+            names => Self::In(
+                names.into_iter().flat_map(|names| names.split(',')).map(Namespace::from).collect(),
+            ),
         }
     }
 
@@ -428,7 +432,10 @@ mod tests {
         // The role was recreated, and the garbage collector deletes what the old one owned.
         assert!(!settings().is_right(&right, "2"));
         let mut more = right.clone();
-        more.subjects.as_mut().unwrap().push(Subject { name: "eve".to_owned(), ..Subject::default() });
+        more.subjects
+            .as_mut()
+            .unwrap()
+            .push(Subject { name: "eve".to_owned(), ..Subject::default() });
         let mut other = right.clone();
         other.role_ref.name = "cluster-admin".to_owned();
         let mut orphan = right.clone();

@@ -36,7 +36,9 @@ pub enum ClusterSelector {
 pub enum SelectorError {
     #[error("selectorType {0:?} is not known: must be {EXCLUSIVE} or {LABEL_SELECTOR}")]
     UnknownType(String),
-    #[error("operator {operator:?} of key {key:?} is not known: must be In, NotIn, Exists or DoesNotExist")]
+    #[error(
+        "operator {operator:?} of key {key:?} is not known: must be In, NotIn, Exists or DoesNotExist"
+    )]
     UnknownOperator { key: String, operator: String },
     #[error("{0:?} is not a valid label key")]
     InvalidKey(String),
@@ -55,7 +57,9 @@ impl ClusterSelector {
     pub fn parse(selector: &ManagedClusterSelector) -> Result<Self, SelectorError> {
         match selector.selector_type.as_deref().unwrap_or_default() {
             "" | EXCLUSIVE => Ok(Self::Exclusive),
-            LABEL_SELECTOR => selector.label_selector.as_ref().map_or(Ok(Self::Nothing), Self::of_labels),
+            LABEL_SELECTOR => {
+                selector.label_selector.as_ref().map_or(Ok(Self::Nothing), Self::of_labels)
+            }
             other => Err(SelectorError::UnknownType(other.to_owned())),
         }
     }
@@ -63,7 +67,8 @@ impl ClusterSelector {
     /// Parses a label selector.
     pub fn of_labels(labels: &LabelSelector) -> Result<Self, SelectorError> {
         let equalities = labels.match_labels.iter().flatten();
-        let equalities = equalities.map(|(key, value)| expression(key, "In", [value.clone()].into()));
+        let equalities =
+            equalities.map(|(key, value)| expression(key, "In", [value.clone()].into()));
         let expressions = labels.match_expressions.iter().flatten().map(|it| {
             let values = it.values.iter().flatten().cloned().collect();
             expression(&it.key, &it.operator, values)
@@ -105,12 +110,18 @@ impl ClusterSelector {
 
     /// The changes to a cluster's labels after which the set named `set` picks it, as arguments of `kubectl label`;
     /// empty if no label makes the set pick the cluster.
-    pub(crate) fn labels_to_join(&self, set: &str, cluster_labels: &BTreeMap<String, String>) -> Vec<String> {
+    pub(crate) fn labels_to_join(
+        &self,
+        set: &str,
+        cluster_labels: &BTreeMap<String, String>,
+    ) -> Vec<String> {
         match self {
             Self::Exclusive => vec![format!("{}={set}", labels::EXCLUSIVE_CLUSTER_SET)],
-            Self::Labels(expressions) => {
-                expressions.iter().filter(|it| !it.matches(cluster_labels)).map(label_to_match).collect()
-            }
+            Self::Labels(expressions) => expressions
+                .iter()
+                .filter(|it| !it.matches(cluster_labels))
+                .map(label_to_match)
+                .collect(),
             Self::Nothing => Vec::new(),
         }
     }
@@ -132,7 +143,11 @@ impl fmt::Display for ClusterSelector {
 }
 
 /// Parses an expression of a label selector.
-fn expression(key: &str, operator: &str, values: BTreeSet<String>) -> Result<Expression, SelectorError> {
+fn expression(
+    key: &str,
+    operator: &str,
+    values: BTreeSet<String>,
+) -> Result<Expression, SelectorError> {
     let (key, operator) = (key.to_owned(), operator.to_owned());
     // An unknown operator, or one that does not take these values, is reported first.
     let checked = if !is_label_key(&key) {
@@ -170,7 +185,9 @@ fn key_of(expression: &Expression) -> &str {
 /// The argument of `kubectl label` that makes a cluster match an expression.
 fn label_to_match(expression: &Expression) -> String {
     match expression {
-        Expression::In(key, values) => format!("{key}={}", values.first().map_or("", String::as_str)),
+        Expression::In(key, values) => {
+            format!("{key}={}", values.first().map_or("", String::as_str))
+        }
         Expression::Equal(key, value) => format!("{key}={value}"),
         Expression::Exists(key) => format!("{key}=VALUE"),
         _ => format!("{}-", key_of(expression)),
@@ -202,9 +219,11 @@ mod tests {
     #[test]
     fn an_exclusive_set_picks_the_clusters_whose_label_names_it() {
         let member = cluster(&[("cluster.open-cluster-management.io/clusterset", "prod")]);
-        for selector in
-            [json!({}), json!({"selectorType": ""}), json!({"selectorType": "ExclusiveClusterSetLabel"})]
-        {
+        for selector in [
+            json!({}),
+            json!({"selectorType": ""}),
+            json!({"selectorType": "ExclusiveClusterSetLabel"}),
+        ] {
             let selector = parse(selector).unwrap();
             assert!(selector.picks("prod", &member));
             assert!(!selector.picks("dev", &member));
@@ -214,7 +233,8 @@ mod tests {
 
     #[test]
     fn an_exclusive_set_does_not_look_at_a_label_selector_beside_it() {
-        let selector = parse(json!({"selectorType": "ExclusiveClusterSetLabel", "labelSelector": {}}));
+        let selector =
+            parse(json!({"selectorType": "ExclusiveClusterSetLabel", "labelSelector": {}}));
         assert_eq!(selector, Ok(ClusterSelector::Exclusive));
     }
 
@@ -260,7 +280,11 @@ mod tests {
         };
         let env = |operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": "env", "operator": operator, "values": values}]});
         for (selector, labels, expected) in [
-            (json!({"matchLabels": {"env": "prod", "region": "eu"}}), vec![("env", "prod")], "region=eu"),
+            (
+                json!({"matchLabels": {"env": "prod", "region": "eu"}}),
+                vec![("env", "prod")],
+                "region=eu",
+            ),
             (env("In", &["b", "a"]), vec![("env", "c")], "env=a"),
             (env("NotIn", &["dev"]), vec![("env", "dev")], "env-"),
             (env("Exists", &[]), vec![], "env=VALUE"),
@@ -276,8 +300,7 @@ mod tests {
     #[test]
     fn a_selector_is_shown_as_kubectl_takes_it() {
         let shown = |selector: Value| by_labels(&selector).unwrap().to_string();
-        let expression =
-            |operator: &str, values: &[&str]| json!({"key": "env", "operator": operator, "values": values});
+        let expression = |operator: &str, values: &[&str]| json!({"key": "env", "operator": operator, "values": values});
         let all = json!({"matchLabels": {"region": "eu"}, "matchExpressions": [
             expression("In", &["b", "a"]), expression("NotIn", &["c"]), expression("Exists", &[]),
             expression("DoesNotExist", &[]),
@@ -293,7 +316,9 @@ mod tests {
                 .unwrap_err()
                 .to_string()
         };
-        assert!(parse(json!({"selectorType": "Regex"})).unwrap_err().to_string().contains("\"Regex\""));
+        assert!(
+            parse(json!({"selectorType": "Regex"})).unwrap_err().to_string().contains("\"Regex\"")
+        );
         assert!(expression("env", "Like", &["x"]).contains("\"Like\""));
         assert!(expression("a b", "Exists", &[]).contains("not a valid label key"));
         assert!(expression("env", "In", &["not valid"]).contains("not a valid label value"));

@@ -25,13 +25,16 @@ pub fn status_request(version: &Version, patch: &Value) -> StatusRequest {
     let fields = || patch["status"].as_object().into_iter().flatten();
     if !fields().any(|(_, value)| value.as_array().is_some_and(|list| list.iter().any(has_null))) {
         let mut patch = patch.clone();
-        patch["metadata"] = json!({ "uid": version.uid, "resourceVersion": version.resource_version });
+        patch["metadata"] =
+            json!({ "uid": version.uid, "resourceVersion": version.resource_version });
         return StatusRequest::Merge(patch);
     }
     // Not `test`, whose failure the API server does not return as a conflict.
     let replace = |field: &str, value: &str| json!({ "op": "replace", "path": format!("/metadata/{field}"), "value": value });
-    let preconditions =
-        [replace("uid", &version.uid.to_string()), replace("resourceVersion", &version.resource_version)];
+    let preconditions = [
+        replace("uid", &version.uid.to_string()),
+        replace("resourceVersion", &version.resource_version),
+    ];
     let changes = fields().map(|(field, value)| {
         let at = format!("/status/{field}");
         if value.is_null() {
@@ -63,9 +66,10 @@ mod tests {
 
     #[test]
     fn what_holds_no_null_in_a_list_is_a_merge_patch() {
-        for status in
-            [json!({ "conditions": null }), json!({ "properties": [{ "name": "a", "value": "b" }] })]
-        {
+        for status in [
+            json!({ "conditions": null }),
+            json!({ "properties": [{ "name": "a", "value": "b" }] }),
+        ] {
             let metadata = json!({ "uid": "u1", "resourceVersion": "7" });
             let whole = json!({ "metadata": metadata, "status": status });
             assert_eq!(request(&json!({ "status": status })), StatusRequest::Merge(whole));
@@ -74,10 +78,8 @@ mod tests {
 
     #[test]
     fn a_null_in_an_entry_of_a_list_makes_a_json_patch_of_the_same_change() {
-        let entries =
-            json!([{ "name": "theirs", "cluster": { "extensions": [{ "extension": { "a": [null] } }] } }]);
-        let status =
-            json!({ "accessProviders": entries, "conditions": null, "version": { "kubernetes": "v1" } });
+        let entries = json!([{ "name": "theirs", "cluster": { "extensions": [{ "extension": { "a": [null] } }] } }]);
+        let status = json!({ "accessProviders": entries, "conditions": null, "version": { "kubernetes": "v1" } });
         assert_eq!(
             request(&json!({ "status": status })),
             StatusRequest::Json(json!([

@@ -77,8 +77,7 @@ mod tests {
 
     #[test]
     fn a_long_string_is_in_memory_once() {
-        let status =
-            |name: &str| json!({ "name": name, "ca": "x".repeat(LONG), "short": "y".repeat(LONG - 1) });
+        let status = |name: &str| json!({ "name": name, "ca": "x".repeat(LONG), "short": "y".repeat(LONG - 1) });
         let (one, other) = (read(&status("one")), read(&status("other")));
         assert_eq!((one.long.len(), other.long.len()), (1, 1));
         assert_eq!(one.long[0].1.as_ptr(), other.long[0].1.as_ptr());

@@ -28,10 +28,14 @@ pub struct TokenNames {
 
 /// The names of these accounts, which opt in to copies and must be sorted.
 #[must_use]
-pub fn token_names<'a>(fleet: &Fleet, accounts: impl IntoIterator<Item = &'a AccountKey>) -> TokenNames {
+pub fn token_names<'a>(
+    fleet: &Fleet,
+    accounts: impl IntoIterator<Item = &'a AccountKey>,
+) -> TokenNames {
     let mut granted = BTreeMap::<&ClusterName, bool>::new();
     within_limits(accounts.into_iter().filter_map(|AccountKey { cluster, account }| {
-        let is_granted = granted.entry(cluster).or_insert_with(|| grant::is_anywhere(fleet, cluster));
+        let is_granted =
+            granted.entry(cluster).or_insert_with(|| grant::is_anywhere(fleet, cluster));
         is_granted.then_some((cluster, account))
     }))
 }

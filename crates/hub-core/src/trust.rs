@@ -88,7 +88,10 @@ impl TrustBundle {
     }
 
     /// The union of this bundle and more anchors.
-    pub fn with<'a>(&self, more: impl IntoIterator<Item = &'a TrustAnchor>) -> Result<Self, TrustError> {
+    pub fn with<'a>(
+        &self,
+        more: impl IntoIterator<Item = &'a TrustAnchor>,
+    ) -> Result<Self, TrustError> {
         let mut anchors = self.anchors.clone();
         anchors.extend(more.into_iter().cloned());
         Self::of(anchors)
@@ -162,12 +165,15 @@ struct Parsed {
 
 /// The certificates of a PEM text. Blocks of other kinds, such as private keys, are skipped.
 fn parse(text: &[u8]) -> Result<Vec<Parsed>, TrustError> {
-    let blocks = pem::parse_many(text).map_err(|error| TrustError::MalformedPem(error.to_string()))?;
+    let blocks =
+        pem::parse_many(text).map_err(|error| TrustError::MalformedPem(error.to_string()))?;
     let mut certificates = Vec::new();
     for block in blocks.into_iter().filter(|block| block.tag() == CERTIFICATE) {
         let der = block.contents();
-        let malformed =
-            |error: String| TrustError::MalformedCertificate { number: certificates.len() + 1, error };
+        let malformed = |error: String| TrustError::MalformedCertificate {
+            number: certificates.len() + 1,
+            error,
+        };
         let (rest, certificate) =
             X509Certificate::from_der(der).map_err(|error| malformed(error.to_string()))?;
         if !rest.is_empty() {

@@ -84,7 +84,9 @@ mod tests {
     #[test]
     fn a_uid_stays_as_it_was_read() {
         let uuid = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9";
-        for text in [uuid, &uuid.to_uppercase(), &uuid.replace('-', ""), &uuid[1..], "", "u1", "+a-b"] {
+        for text in
+            [uuid, &uuid.to_uppercase(), &uuid.replace('-', ""), &uuid[1..], "", "u1", "+a-b"]
+        {
             assert_eq!(Uid::from(text).to_string(), text);
         }
         assert_ne!(Uid::from(uuid), Uid::from(""));

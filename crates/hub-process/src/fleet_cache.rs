@@ -115,7 +115,9 @@ impl Sink<ManagedCluster> for Clusters {
         let cluster = ObservedCluster::read(object);
         let subject = Subject::Cluster(name.clone());
         let mut findings = project::cluster_findings(&name, &cluster);
-        findings.extend(self.0.controllers().flat_map(|controller| controller.cluster_findings(&cluster)));
+        findings.extend(
+            self.0.controllers().flat_map(|controller| controller.cluster_findings(&cluster)),
+        );
         self.0.report(&subject, cluster.uid.as_ref(), findings);
         self.0.change(|fleet| fleet.apply_cluster(name, cluster));
     }
@@ -134,8 +136,13 @@ impl Sink<ManagedCluster> for Clusters {
 struct HubId(FleetCache);
 
 impl Sink<PartialObjectMeta<NamespaceObject>> for HubId {
-    fn apply(&mut self, _: &ObjectKey, object: Result<PartialObjectMeta<NamespaceObject>, Unreadable>) {
-        let id = object.map_or_else(|unreadable| unreadable.metadata.uid, |object| object.metadata.uid);
+    fn apply(
+        &mut self,
+        _: &ObjectKey,
+        object: Result<PartialObjectMeta<NamespaceObject>, Unreadable>,
+    ) {
+        let id =
+            object.map_or_else(|unreadable| unreadable.metadata.uid, |object| object.metadata.uid);
         self.0.change(|fleet| fleet.set_hub_id(id));
     }
 

@@ -98,8 +98,18 @@ pub struct Process {
 impl Process {
     /// A process without controllers. Requires a tokio runtime.
     pub fn new(setup: Setup) -> Self {
-        let Setup { client, health, metrics, manager, bound_source, candidate, is_read_only, clock } = setup;
-        let election = candidate.map(|candidate| Election::new(client.clone(), candidate, metrics.clone()));
+        let Setup {
+            client,
+            health,
+            metrics,
+            manager,
+            bound_source,
+            candidate,
+            is_read_only,
+            clock,
+        } = setup;
+        let election =
+            candidate.map(|candidate| Election::new(client.clone(), candidate, metrics.clone()));
         let claim = match &election {
             _ if is_read_only => Claim::Never,
             Some(election) => election.claim(),
@@ -113,7 +123,11 @@ impl Process {
     }
 
     /// Adds a controller with its settings, if there are any.
-    pub fn add<S, C: Controller>(mut self, settings: Option<S>, new: impl FnOnce(&Shared, S) -> C) -> Self {
+    pub fn add<S, C: Controller>(
+        mut self,
+        settings: Option<S>,
+        new: impl FnOnce(&Shared, S) -> C,
+    ) -> Self {
         if let Some(settings) = settings {
             self.controllers.push(Arc::new(new(&self.shared, settings)));
         }
@@ -124,7 +138,8 @@ impl Process {
     /// A process that is dropped instead ends immediately.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), ProcessError> {
         if let Some(election) = &mut self.election {
-            election.annotations = annotations(self.controllers.clone(), Arc::clone(&self.shared.host));
+            election.annotations =
+                annotations(self.controllers.clone(), Arc::clone(&self.shared.host));
             if !election.acquire(&stop).await {
                 return Ok(());
             }
@@ -179,9 +194,12 @@ fn annotations(controllers: Vec<Arc<dyn Controller>>, host: Arc<Host>) -> Annota
     let names: Vec<_> = controllers.iter().map(|controller| controller.name()).collect();
     let names = names.join(",");
     Box::new(move || {
-        let mut annotations =
-            vec![(labels::CONTROLLERS, Some(names.clone())), (labels::UNREADABLE, host.unreadable())];
-        annotations.extend(controllers.iter().filter_map(|controller| controller.lease_annotation()));
+        let mut annotations = vec![
+            (labels::CONTROLLERS, Some(names.clone())),
+            (labels::UNREADABLE, host.unreadable()),
+        ];
+        annotations
+            .extend(controllers.iter().filter_map(|controller| controller.lease_annotation()));
         annotations
     })
 }

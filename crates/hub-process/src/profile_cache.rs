@@ -49,7 +49,9 @@ impl ProfileCache {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ProfileKey, &ObservedProfile)> {
         self.by_name.iter().flat_map(|(namespace, profiles)| {
-            profiles.iter().map(move |(cluster, known)| (cluster.in_namespace(namespace), &known.observed))
+            profiles
+                .iter()
+                .map(move |(cluster, known)| (cluster.in_namespace(namespace), &known.observed))
         })
     }
 
@@ -124,8 +126,14 @@ mod tests {
         let (key, begin) = (key("a", "one"), Instant::now());
         for (uid, since) in [("1", 0), ("1", 0), ("2", 2), ("2", 2)] {
             let metadata = ObjectMeta { uid: Some(uid.to_owned()), ..ObjectMeta::default() };
-            cache.put(&key, ObservedProfile::of(&StoredProfile { metadata, ..StoredProfile::default() }));
-            assert_eq!(cache.get(&key).unwrap().since - begin, std::time::Duration::from_secs(since));
+            cache.put(
+                &key,
+                ObservedProfile::of(&StoredProfile { metadata, ..StoredProfile::default() }),
+            );
+            assert_eq!(
+                cache.get(&key).unwrap().since - begin,
+                std::time::Duration::from_secs(since)
+            );
             tokio::time::advance(std::time::Duration::from_secs(1)).await;
         }
     }

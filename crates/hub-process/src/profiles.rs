@@ -79,7 +79,8 @@ impl Profiles {
     pub(crate) fn new(host: Arc<Host>, manager: ManagerName) -> Arc<Self> {
         let (reporter, queue) = (host.reporter(RESOURCE), Work::new(&host, RESOURCE));
         let (owners, cache) = (OnceLock::new(), Mutex::default());
-        let (member_ids, pace, unread) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        let (member_ids, pace, unread) =
+            (Mutex::default(), Mutex::default(), AtomicBool::new(false));
         Arc::new(Self { host, reporter, manager, owners, cache, member_ids, pace, unread, queue })
     }
 
@@ -98,8 +99,15 @@ impl Profiles {
             let watches = Watches::new(&self.host, RESOURCE);
             let watch = Watch::<StoredProfile>::all(RESOURCE);
             // Followers alone need little of an object.
-            let watch = if cached.is_some() { watch.with_managed_fields() } else { watch.paged(LARGE_PAGE) };
-            watches.watch(watch.served_in(watches.served_version()), ProfileSink { cached, followers });
+            let watch = if cached.is_some() {
+                watch.with_managed_fields()
+            } else {
+                watch.paged(LARGE_PAGE)
+            };
+            watches.watch(
+                watch.served_in(watches.served_version()),
+                ProfileSink { cached, followers },
+            );
         }
     }
 
@@ -159,7 +167,8 @@ impl Profiles {
         observed: Option<&ObservedProfile>,
         desired: &[Desired],
     ) -> Option<Duration> {
-        let another_projects = desired.iter().all(|desired| desired.presence == Presence::Undecided);
+        let another_projects =
+            desired.iter().all(|desired| desired.presence == Presence::Undecided);
         if !another_projects || observed?.has_status() {
             return None;
         }
@@ -256,8 +265,11 @@ impl Objects for Profiles {
             return Planned::Wait(wait);
         }
         let projects = desired.iter().any(|desired| desired.presence.identity().is_some());
-        let ProfilePlan { mut action, mut findings } = plan(key, &self.manager, observed.as_ref(), desired);
-        if projects && observed.as_ref().is_some_and(|observed| observed.manager == self.manager.as_str()) {
+        let ProfilePlan { mut action, mut findings } =
+            plan(key, &self.manager, observed.as_ref(), desired);
+        if projects
+            && observed.as_ref().is_some_and(|observed| observed.manager == self.manager.as_str())
+        {
             findings.extend(self.member_ids.lock().finding(key));
         }
         let held = self.pace.lock().hold(key, observed.as_ref(), &mut action);
@@ -359,9 +371,11 @@ impl Sink<StoredProfile> for ProfileSink {
 fn read(text: &str) -> Option<ObservedProfile> {
     match watch::decode_with_managed_fields::<StoredProfile>(text.as_bytes()) {
         Ok(profile) => Some(ObservedProfile::of(&profile)),
-        Err(error) => {
-            Some(ObservedProfile::unreadable(&metadata(text)?, &Value::default(), error.to_string()))
-        }
+        Err(error) => Some(ObservedProfile::unreadable(
+            &metadata(text)?,
+            &Value::default(),
+            error.to_string(),
+        )),
     }
 }
 

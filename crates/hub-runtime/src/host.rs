@@ -45,7 +45,13 @@ pub struct Host {
 impl Host {
     /// A host without controllers. Requires a tokio runtime.
     #[must_use]
-    pub fn new(client: Client, health: Health, metrics: Metrics, claim: Claim, clock: Clock) -> Self {
+    pub fn new(
+        client: Client,
+        health: Health,
+        metrics: Metrics,
+        claim: Claim,
+        clock: Clock,
+    ) -> Self {
         let writer = Writer::new(claim, metrics.clone());
         let served = ServedVersion::default();
         let reporter = Reporter::new(PROGRAM, metrics.clone(), served.clone());
@@ -142,7 +148,11 @@ impl Watches {
         self.host.tasks.spawn(name, task.instrument(span));
     }
 
-    fn start<K: 'static>(&self, watch: Watch<K>, sink: Box<dyn Sink<K>>) -> (SyncState, AbortHandle) {
+    fn start<K: 'static>(
+        &self,
+        watch: Watch<K>,
+        sink: Box<dyn Sink<K>>,
+    ) -> (SyncState, AbortHandle) {
         let (host, resource) = (&*self.host, watch.resource);
         let span = info_span!("watch", controller = self.controller, resource);
         let name = WatchId::new(self.controller, resource, watch.namespace.clone());

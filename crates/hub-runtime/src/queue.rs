@@ -200,7 +200,8 @@ impl<K: Key> Queue<K> {
             state.add(key, priority);
         } else if let Some(priority) = again {
             // A key that has not succeeded keeps its priority.
-            let priority = if outcome == Outcome::Done { priority } else { priority.min(busy.priority) };
+            let priority =
+                if outcome == Outcome::Done { priority } else { priority.min(busy.priority) };
             state.add(key, priority);
         } else {
             let delay = match outcome {
@@ -232,15 +233,19 @@ impl<K: Key> Queue<K> {
     /// Whether a key is queued, waits for a retry, or is with a worker.
     pub fn holds(&self, key: &K) -> bool {
         let state = self.state.lock();
-        state.ready.places.contains_key(key) || state.due.contains_key(key) || state.running.contains_key(key)
+        state.ready.places.contains_key(key)
+            || state.due.contains_key(key)
+            || state.running.contains_key(key)
     }
 
     /// The keys from this one on, while they satisfy a condition, that are queued, wait for a retry, or are with a worker.
     pub fn held_from(&self, from: &K, is_wanted: impl Fn(&K) -> bool) -> Vec<K> {
         let state = self.state.lock();
-        let ready = state.ready.places.range(from..).map(|(key, _)| key).take_while(|key| is_wanted(key));
+        let ready =
+            state.ready.places.range(from..).map(|(key, _)| key).take_while(|key| is_wanted(key));
         let due = state.due.range(from..).map(|(key, _)| key).take_while(|key| is_wanted(key));
-        let running = state.running.range(from..).map(|(key, _)| key).take_while(|key| is_wanted(key));
+        let running =
+            state.running.range(from..).map(|(key, _)| key).take_while(|key| is_wanted(key));
         ready.chain(due).chain(running).cloned().collect()
     }
 
@@ -298,7 +303,9 @@ impl<K: Key> QueueState<K> {
             return None;
         }
         let occupation = self.occupation(now);
-        let next = self.ready.peek(self.turn, |priority, namespace| occupation.admits(priority, namespace));
+        let next = self
+            .ready
+            .peek(self.turn, |priority, namespace| occupation.admits(priority, namespace));
         next.map(|(key, priority)| (key.clone(), priority))
     }
 
@@ -439,7 +446,9 @@ mod tests {
     async fn the_depth_is_the_number_of_all_keys_that_are_not_done() {
         let queue = Queue::new(100);
         (0..7).for_each(|key| queue.add(key, Priority::Update));
-        for outcome in [Some(Outcome::Retry), Some(Outcome::Retry), Some(Outcome::Retry), None, None] {
+        for outcome in
+            [Some(Outcome::Retry), Some(Outcome::Retry), Some(Outcome::Retry), None, None]
+        {
             let key = queue.take(false).unwrap();
             if let Some(outcome) = outcome {
                 queue.finish(key, outcome);
@@ -450,7 +459,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_keeps_its_priority_until_it_succeeds() {
-        for (outcome, next) in [(Outcome::Retry, "ends"), (Outcome::Held, "ends"), (Outcome::Done, "starts")]
+        for (outcome, next) in
+            [(Outcome::Retry, "ends"), (Outcome::Held, "ends"), (Outcome::Done, "starts")]
         {
             let queue = Queue::new(8);
             queue.add("ends", Priority::End);
@@ -516,8 +526,9 @@ mod tests {
             queue.finish(key, outcome);
         }
         // The jitter is at most the delay itself.
-        let secs =
-            |range: std::ops::Range<u64>| Duration::from_secs(range.start)..Duration::from_secs(range.end);
+        let secs = |range: std::ops::Range<u64>| {
+            Duration::from_secs(range.start)..Duration::from_secs(range.end)
+        };
         assert!(secs(2..5).contains(&waits[1]), "{waits:?}");
         assert!(secs(300..601).contains(&waits[12]), "{waits:?}");
         queue.add("key", Priority::Update);

@@ -113,14 +113,17 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
             Planned::Write(action, plan) => (action, plan),
         };
         // A delete waits for no watch: what a read has shown since is read again, ...
-        let reads_at_once = matches!((&action, &unseen), (Action::Delete(_), Some((Left::Read(_), _))));
+        let reads_at_once =
+            matches!((&action, &unseen), (Action::Delete(_), Some((Left::Read(_), _))));
         match (&mut action, unseen) {
             (_, None) | (Action::DeleteByUid(_), _) => {}
             // ... and our last write has returned the version to delete.
             (Action::Delete(version), Some((Left::Exists(left), _))) if left.uid == version.uid => {
                 *version = left;
             }
-            (_, Some((_, wait))) if !wait.is_zero() && !reads_at_once => return Outcome::RetryAfter(wait),
+            (_, Some((_, wait))) if !wait.is_zero() && !reads_at_once => {
+                return Outcome::RetryAfter(wait);
+            }
             (_, Some(_)) => {
                 (shown, has_read) = match read(objects, key, action.verb()).await {
                     Ok(read) => (Some(read), true),
@@ -139,10 +142,14 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
             }
             return delayed.outcome;
         }
-        let (left, object) = match target.write(&work.host().client, &work.host().writer, &action).await {
+        let (left, object) = match target
+            .write(&work.host().client, &work.host().writer, &action)
+            .await
+        {
             Ok(response) => response,
             Err(error)
-                if !has_read && matches!(error.category, Category::Conflict | Category::AlreadyExists) =>
+                if !has_read
+                    && matches!(error.category, Category::Conflict | Category::AlreadyExists) =>
             {
                 (shown, has_read) = match read(objects, key, action.verb()).await {
                     Ok(read) => (Some(read), true),
@@ -188,7 +195,11 @@ fn settled<O: Objects>(objects: &O, key: &O::Key, plan: O::Plan) -> Outcome {
 
 /// Reads the object, for a write with this verb. A read that takes long ends when the key is queued again: an end of a
 /// grant waits for none.
-async fn read<O: Objects>(objects: &O, key: &O::Key, verb: Option<&'static str>) -> Result<Read, Outcome> {
+async fn read<O: Objects>(
+    objects: &O,
+    key: &O::Key,
+    verb: Option<&'static str>,
+) -> Result<Read, Outcome> {
     let (work, target) = (objects.work(), objects.target(key));
     let reading = target.read(&work.host().client, &work.host().writer, O::CAN_GET);
     let read = tokio::select! {
@@ -236,7 +247,10 @@ fn failed<O: Objects>(
         return outcome;
     }
     // The object is gone, the CRD is missing, or a webhook for the kind fails.
-    if failed.refused || failed.gone || matches!(error.category, Category::NotServed | Category::Internal) {
+    if failed.refused
+        || failed.gone
+        || matches!(error.category, Category::NotServed | Category::Internal)
+    {
         objects.blocked(key, error.verb);
     }
     if failed.refused {

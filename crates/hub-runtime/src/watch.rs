@@ -264,7 +264,14 @@ impl<K: 'static> Watch<K> {
     ) -> impl Future<Output = ()> + Send + use<K> {
         let Self { path, extent, decode, fields, labels, page, is_expected, .. } = self;
         let follower = Follower {
-            endpoint: WatchEndpoint { client, path, extent, fields, labels, page: PageSize::new(page) },
+            endpoint: WatchEndpoint {
+                client,
+                path,
+                extent,
+                fields,
+                labels,
+                page: PageSize::new(page),
+            },
             decode,
             history: History::new(sink),
             trouble: Trouble::new(self.resource, sync.metrics.clone(), Arc::clone(&lists.logged)),

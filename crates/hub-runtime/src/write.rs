@@ -80,13 +80,15 @@ impl Writer {
 mod tests {
     use super::*;
 
-    const REQUEST: Request<'_> = Request { verb: "create", resource: "clusterprofiles", name: "ns/c" };
+    const REQUEST: Request<'_> =
+        Request { verb: "create", resource: "clusterprofiles", name: "ns/c" };
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_blocks_times_out() {
         let metrics = Metrics::new("0");
         let writer = Writer::new(Claim::Always, metrics.clone());
-        let error = writer.send(REQUEST, std::future::pending::<Result<(), _>>()).await.unwrap_err();
+        let error =
+            writer.send(REQUEST, std::future::pending::<Result<(), _>>()).await.unwrap_err();
         assert_eq!(error.category, Category::Timeout);
         assert_eq!(error.to_string(), "cannot create clusterprofiles ns/c: timed out");
         assert!(metrics.text().contains("result=\"timeout\"} 1"));

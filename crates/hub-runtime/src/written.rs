@@ -171,6 +171,9 @@ mod tests {
         tokio::time::advance(LONGEST_LAG).await;
         written.forget(&"forgotten");
         written.retain(|key| *key != "unwatched");
-        assert_eq!(["late", "forgotten", "unwatched"].map(unseen), [Some(Duration::ZERO), None, None]);
+        assert_eq!(
+            ["late", "forgotten", "unwatched"].map(unseen),
+            [Some(Duration::ZERO), None, None]
+        );
     }
 }

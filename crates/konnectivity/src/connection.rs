@@ -68,7 +68,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) async fn open(host: String, port: u16, config: Arc<ClientConfig>) -> io::Result<Self> {
+    pub(crate) async fn open(
+        host: String,
+        port: u16,
+        config: Arc<ClientConfig>,
+    ) -> io::Result<Self> {
         let connecting = timeout(CONNECT_TIMEOUT, connect(&host, port, Arc::clone(&config)));
         let sender = connecting.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
         let carrier = Arc::<Carrier>::default();
@@ -83,7 +87,8 @@ impl Connection {
 
     pub(crate) async fn dial(&self, address: &str, budget: &Budget) -> Result<Tunnel, DialError> {
         let random = self.random()?;
-        let request = DialRequest { protocol: "tcp".to_owned(), address: address.to_owned(), random };
+        let request =
+            DialRequest { protocol: "tcp".to_owned(), address: address.to_owned(), random };
         let (packets, mut receiver) = mpsc::channel(OUTGOING);
         let connected = Arc::new(OnceLock::new());
         let known_id = Arc::clone(&connected);
@@ -98,13 +103,16 @@ impl Connection {
             let request = tonic::Request::new(outgoing);
             let path = PathAndQuery::from_static(METHOD);
             client = client.max_decoding_message_size(MESSAGE);
-            let packets = client.streaming(request, path, ProstCodec::<Packet, Packet>::default()).await;
+            let packets =
+                client.streaming(request, path, ProstCodec::<Packet, Packet>::default()).await;
             let mut packets = packets.map_err(|status| ended(&status))?.into_inner();
             let connect_id = accepted(&mut packets, random).await?;
             Ok((packets, connect_id))
         };
-        let response = self.carrier.doubt.run_until_cancelled(timeout(DIAL_TIMEOUT, response)).await;
-        let response = response.ok_or_else(|| DialError::Ended("it does not respond".to_owned()))?;
+        let response =
+            self.carrier.doubt.run_until_cancelled(timeout(DIAL_TIMEOUT, response)).await;
+        let response =
+            response.ok_or_else(|| DialError::Ended("it does not respond".to_owned()))?;
         let (incoming, connect_id) = response.map_err(|_| DialError::TimedOut)??;
         let _ = connected.set(connect_id);
         Ok(Tunnel::new(connect_id, packets, incoming, budget.clone(), Arc::clone(&self.carrier)))
@@ -120,7 +128,11 @@ impl Connection {
     }
 }
 
-async fn connect(host: &str, port: u16, config: Arc<ClientConfig>) -> io::Result<SendRequest<Body>> {
+async fn connect(
+    host: &str,
+    port: u16,
+    config: Arc<ClientConfig>,
+) -> io::Result<SendRequest<Body>> {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     #[cfg(target_os = "linux")]
@@ -161,7 +173,9 @@ async fn call(mut sender: SendRequest<Body>, carrier: Weak<Carrier>) {
             }
         };
         if timeout(CALL_TIMEOUT, response).await.is_err() && !carrier.doubt.is_cancelled() {
-            tracing::warn!("the proxy server does not respond: new requests use another connection to it");
+            tracing::warn!(
+                "the proxy server does not respond: new requests use another connection to it"
+            );
             carrier.doubt.cancel();
         }
         drop(carrier);
@@ -178,7 +192,10 @@ fn closing(random: i64, connect_id: Option<i64>) -> Packet {
 }
 
 /// Waits for the response to a dial, and returns its `connect_id`.
-pub(crate) async fn accepted(packets: &mut Streaming<Packet>, random: i64) -> Result<i64, DialError> {
+pub(crate) async fn accepted(
+    packets: &mut Streaming<Packet>,
+    random: i64,
+) -> Result<i64, DialError> {
     loop {
         let packet = packets.message().await.map_err(|status| ended(&status))?;
         let packet = packet.ok_or_else(|| DialError::Ended("it closed the stream".to_owned()))?;
@@ -191,7 +208,9 @@ pub(crate) async fn accepted(packets: &mut Streaming<Packet>, random: i64) -> Re
                 };
             }
             Some(Payload::CloseDial(_) | Payload::CloseResponse(_)) => {
-                return Err(DialError::Refused("the agent of the cluster closed the dial".to_owned()));
+                return Err(DialError::Refused(
+                    "the agent of the cluster closed the dial".to_owned(),
+                ));
             }
             _ => {}
         }

@@ -24,7 +24,11 @@ pub enum CredentialsError {
 
 impl Credentials {
     /// Reads the authorities of the proxy server, and the chain and the key of the client, in PEM.
-    pub fn from_pem(authorities: &[u8], chain: &[u8], key: &[u8]) -> Result<Self, CredentialsError> {
+    pub fn from_pem(
+        authorities: &[u8],
+        chain: &[u8],
+        key: &[u8],
+    ) -> Result<Self, CredentialsError> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authorities).flatten());
         if roots.is_empty() {
@@ -35,7 +39,9 @@ impl Credentials {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| CredentialsError::Unusable)?;
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_root_certificates(roots).with_client_auth_cert(chain, key));
+            .and_then(|builder| {
+                builder.with_root_certificates(roots).with_client_auth_cert(chain, key)
+            });
         let mut config = config.map_err(|_| CredentialsError::Unusable)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Self(Arc::new(config)))

@@ -22,9 +22,11 @@ pub const RANDOM: i64 = 7;
 /// `None` if the dial fails. Ends with the bytes, whatever they are.
 pub async fn receive(bytes: Bytes) -> Option<Vec<u8>> {
     let decoder = ProstCodec::<Packet, Packet>::default().decoder();
-    let mut packets = Streaming::new_response(decoder, Full::new(bytes), StatusCode::OK, None, None);
+    let mut packets =
+        Streaming::new_response(decoder, Full::new(bytes), StatusCode::OK, None, None);
     let connect_id = accepted(&mut packets, RANDOM).await.ok()?;
-    let mut tunnel = Tunnel::new(connect_id, mpsc::channel(1).0, packets, Budget::default(), Arc::default());
+    let mut tunnel =
+        Tunnel::new(connect_id, mpsc::channel(1).0, packets, Budget::default(), Arc::default());
     let mut received = Vec::new();
     // An error is an end as well.
     let _ = tunnel.read_to_end(&mut received).await;

@@ -140,10 +140,14 @@ mod tests {
     /// Bytes that Go's implementation encodes for these packets.
     #[test]
     fn packets_are_encoded_as_upstream_encodes_them() {
-        let dial = DialRequest { protocol: "tcp".to_owned(), address: "c1:443".to_owned(), random: 300 };
+        let dial =
+            DialRequest { protocol: "tcp".to_owned(), address: "c1:443".to_owned(), random: 300 };
         let data = Data { connect_id: 1, error: String::new(), data: Bytes::from_static(b"hi") };
         for (payload, bytes) in [
-            (Payload::DialRequest(dial), b"\x12\x10\x0a\x03tcp\x12\x06c1:443\x18\xac\x02".as_slice()),
+            (
+                Payload::DialRequest(dial),
+                b"\x12\x10\x0a\x03tcp\x12\x06c1:443\x18\xac\x02".as_slice(),
+            ),
             (Payload::Data(data), b"\x08\x04\x22\x06\x08\x01\x1a\x02hi"),
             (Payload::CloseRequest(CloseRequest { connect_id: 7 }), b"\x08\x02\x2a\x02\x08\x07"),
             (Payload::CloseDial(CloseDial { random: 9 }), b"\x08\x05\x3a\x02\x08\x09"),

@@ -66,7 +66,13 @@ impl Budget {
     /// A budget of this many bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { used: Arc::default(), limit, exceeded: CancellationToken::new(), counted: None, within: None }
+        Self {
+            used: Arc::default(),
+            limit,
+            exceeded: CancellationToken::new(),
+            counted: None,
+            within: None,
+        }
     }
 
     /// The same as a part of a larger one, in which its bytes count as well.
@@ -92,7 +98,8 @@ impl Budget {
         let has_room = self.add(length);
         let counted = self.counted.as_ref().map(|count| count(length));
         // Copied, since they are a part of a buffer that is as large as the packets in it, whatever these have beside data.
-        let chunk = Chunk { bytes: Bytes::copy_from_slice(bytes), budget: self.clone(), _counted: counted };
+        let chunk =
+            Chunk { bytes: Bytes::copy_from_slice(bytes), budget: self.clone(), _counted: counted };
         if !has_room {
             self.exceeded.cancel();
         }
@@ -164,7 +171,9 @@ async fn read(
                 let _ = chunks.send(Ok(chunk));
             }
             Ok(Some(Payload::CloseResponse(close))) if close.error.is_empty() => break None,
-            Ok(Some(Payload::CloseResponse(_))) => break Some(io::ErrorKind::ConnectionReset.into()),
+            Ok(Some(Payload::CloseResponse(_))) => {
+                break Some(io::ErrorKind::ConnectionReset.into());
+            }
             Ok(Some(_)) => {}
             // The stream has ended, or a packet has no payload that is known.
             Ok(None) => break Some(io::ErrorKind::UnexpectedEof.into()),
@@ -201,7 +210,14 @@ impl Tunnel {
     ) -> Self {
         let (sender, chunks) = mpsc::unbounded_channel();
         tokio::spawn(read(incoming, connect_id, sender, budget));
-        Self { connect_id, packets: PollSender::new(packets), chunks, chunk: None, read: 0, carrier }
+        Self {
+            connect_id,
+            packets: PollSender::new(packets),
+            chunks,
+            chunk: None,
+            read: 0,
+            carrier,
+        }
     }
 
     /// Cancelled when the proxy server does not respond on the connection of the tunnel any more: what is new should use
@@ -291,7 +307,10 @@ mod tests {
         let [first, second, third] = [(); 3].map(|()| Budget::new(3 * PLACE).within(&all));
         let held = (first.take(&packet).unwrap(), second.take(&packet).unwrap());
         assert!(first.take(b"x").is_none());
-        assert!(third.take(&packet).is_some(), "what is read at once does not end for what waits elsewhere");
+        assert!(
+            third.take(&packet).is_some(),
+            "what is read at once does not end for what waits elsewhere"
+        );
         drop(held);
         for budget in [&first, &second] {
             drop((budget.take(&packet).unwrap(), budget.take(&packet).unwrap()));

@@ -44,7 +44,8 @@ impl Proxy {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
         let (pem, key) = (cert.pem(), signing_key.serialize_pem());
-        let credentials = Credentials::from_pem(pem.as_bytes(), pem.as_bytes(), key.as_bytes()).unwrap();
+        let credentials =
+            Credentials::from_pem(pem.as_bytes(), pem.as_bytes(), key.as_bytes()).unwrap();
         let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -89,8 +90,9 @@ type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 fn respond(request: Request<Incoming>, closed: mpsc::UnboundedSender<Payload>) -> Response<Body> {
     if request.uri().path() != "/ProxyService/Proxy" {
         // As gRPC servers respond to a call of a service that they do not have.
-        let response =
-            Response::builder().header("content-type", "application/grpc").header("grpc-status", 12);
+        let response = Response::builder()
+            .header("content-type", "application/grpc")
+            .header("grpc-status", 12);
         return response.body(http_body_util::Empty::new().boxed_unsync()).unwrap();
     }
     let (answers, receiver) = mpsc::unbounded_channel::<Packet>();
@@ -111,7 +113,11 @@ fn packets(mut receiver: mpsc::UnboundedReceiver<Packet>) -> impl futures::Strea
 }
 
 /// What the agent of a host does with a dial and with data.
-async fn act(body: Incoming, answers: mpsc::UnboundedSender<Packet>, closed: mpsc::UnboundedSender<Payload>) {
+async fn act(
+    body: Incoming,
+    answers: mpsc::UnboundedSender<Packet>,
+    closed: mpsc::UnboundedSender<Payload>,
+) {
     const ID: i64 = 7;
     let send = |payload| drop(answers.send(Packet::of(payload)));
     let data = |data: Bytes| Payload::Data(Data { connect_id: ID, error: String::new(), data });
@@ -119,7 +125,8 @@ async fn act(body: Incoming, answers: mpsc::UnboundedSender<Packet>, closed: mps
     while let Ok(Some(frame)) = frames.try_next().await {
         buffer.put(frame);
         while buffer.len() >= 5 {
-            let length = usize::try_from(u32::from_be_bytes(buffer[1..5].try_into().unwrap())).unwrap();
+            let length =
+                usize::try_from(u32::from_be_bytes(buffer[1..5].try_into().unwrap())).unwrap();
             if buffer.len() < 5 + length {
                 break;
             }
@@ -130,10 +137,16 @@ async fn act(body: Incoming, answers: mpsc::UnboundedSender<Packet>, closed: mps
                     let host = dial.address.strip_suffix(":443").unwrap();
                     let error = match host {
                         "refused" => "No agent available".to_owned(),
-                        "hostile" => format!("\u{1b}[2J\u{202e}{}", dial.random) + &"x".repeat(1000),
+                        "hostile" => {
+                            format!("\u{1b}[2J\u{202e}{}", dial.random) + &"x".repeat(1000)
+                        }
                         _ => String::new(),
                     };
-                    send(Payload::DialResponse(DialResponse { error, connect_id: ID, random: dial.random }));
+                    send(Payload::DialResponse(DialResponse {
+                        error,
+                        connect_id: ID,
+                        random: dial.random,
+                    }));
                     match host {
                         "flood" => {
                             let part = Bytes::from(vec![1; 65_536]);
@@ -186,8 +199,12 @@ async fn tunnels_share_one_connection_and_their_bytes_do_not_mix() {
 #[tokio::test]
 async fn a_dial_says_why_it_fails() {
     let proxy = Proxy::start().await;
-    let refused = proxy.dialer().dial("refused:443", &Budget::default()).await.map(drop).unwrap_err();
-    assert!(matches!(&refused, DialError::Refused(text) if text == "No agent available"), "{refused}");
+    let refused =
+        proxy.dialer().dial("refused:443", &Budget::default()).await.map(drop).unwrap_err();
+    assert!(
+        matches!(&refused, DialError::Refused(text) if text == "No agent available"),
+        "{refused}"
+    );
     let dialer = Dialer::new("127.0.0.1", proxy.address.port());
     assert!(matches!(
         dialer.dial("echo:443", &Budget::default()).await.map(drop),
@@ -212,9 +229,14 @@ async fn a_text_of_an_agent_is_short_and_visible_and_nobody_can_guess_the_number
     let dialer = proxy.dialer();
     let mut numbers = Vec::new();
     for _ in 0..3 {
-        let refused = dialer.dial("hostile:443", &Budget::default()).await.map(drop).unwrap_err().to_string();
-        assert!(refused.chars().count() <= 250 && !refused.contains(['\u{1b}', '\u{202e}']), "{refused:?}");
-        let number = refused.split(|it: char| !it.is_ascii_digit()).max_by_key(|digits| digits.len());
+        let refused =
+            dialer.dial("hostile:443", &Budget::default()).await.map(drop).unwrap_err().to_string();
+        assert!(
+            refused.chars().count() <= 250 && !refused.contains(['\u{1b}', '\u{202e}']),
+            "{refused:?}"
+        );
+        let number =
+            refused.split(|it: char| !it.is_ascii_digit()).max_by_key(|digits| digits.len());
         numbers.push(number.unwrap().parse::<i64>().unwrap());
     }
     let steps = [numbers[1] - numbers[0], numbers[2] - numbers[1]].map(i64::unsigned_abs);
@@ -230,7 +252,11 @@ async fn a_tunnel_that_nobody_reads_ends_and_delays_no_other() {
     echoes(other).await.unwrap();
     let mut all = Vec::new();
     let error = unread.read_to_end(&mut all).await.unwrap_err();
-    assert!(error.to_string().contains("slow reader") && all.len() <= BUFFER_LIMIT, "{error}, {}", all.len());
+    assert!(
+        error.to_string().contains("slow reader") && all.len() <= BUFFER_LIMIT,
+        "{error}, {}",
+        all.len()
+    );
 }
 
 #[tokio::test]
@@ -272,7 +298,9 @@ async fn the_end_of_a_tunnel_reaches_the_other_side() {
     let mut proxy = Proxy::start().await;
     let dialer = proxy.dialer();
     drop(dialer.dial("echo:443", &Budget::default()).await.unwrap());
-    assert!(matches!(proxy.closed.recv().await, Some(Payload::CloseRequest(close)) if close.connect_id == 7));
+    assert!(
+        matches!(proxy.closed.recv().await, Some(Payload::CloseRequest(close)) if close.connect_id == 7)
+    );
     let mut shut = dialer.dial("echo:443", &Budget::default()).await.unwrap();
     shut.shutdown().await.unwrap();
     assert!(matches!(proxy.closed.recv().await, Some(Payload::CloseRequest(_))));

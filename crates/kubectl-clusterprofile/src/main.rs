@@ -98,8 +98,11 @@ impl Cli {
     /// The command line, in which each command has the options of kubectl.
     fn command_line() -> clap::Command {
         let command = Self::command();
-        let groups: Vec<_> =
-            command.get_arguments().filter(|argument| argument.get_id() == "as_group").cloned().collect();
+        let groups: Vec<_> = command
+            .get_arguments()
+            .filter(|argument| argument.get_id() == "as_group")
+            .cloned()
+            .collect();
         command.mut_subcommands(|command| command.args(&groups))
     }
 
@@ -109,8 +112,8 @@ impl Cli {
         let mut matches = command_line.try_get_matches_from_mut(arguments)?;
         let after = matches.subcommand().and_then(|(_, matches)| matches.get_many("as_group"));
         let after: Vec<String> = after.into_iter().flatten().cloned().collect();
-        let mut cli =
-            Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command_line))?;
+        let mut cli = Self::from_arg_matches_mut(&mut matches)
+            .map_err(|error| error.format(&mut command_line))?;
         cli.hub.as_group.extend(after);
         // clap would require the user on the same side of the command.
         if cli.hub.as_user.is_none() && (!cli.hub.as_group.is_empty() || cli.hub.as_uid.is_some()) {
@@ -160,7 +163,9 @@ async fn main() -> ExitCode {
     };
     match ended {
         Ok(outcome) => ExitCode::from(outcome.exit_status()),
-        Err(CommandError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(CommandError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
         Err(error) => fail(&error.to_string()),
     }
 }
@@ -195,8 +200,8 @@ async fn hub(args: &HubArgs) -> Result<Hub, String> {
         config.auth_info.impersonate_uid.clone_from(&args.as_uid);
     }
     let client = client(&config);
-    let client =
-        client.map_err(|error| format!("cannot set up a client for the hub: {}", describe(&error)))?;
+    let client = client
+        .map_err(|error| format!("cannot set up a client for the hub: {}", describe(&error)))?;
     let mut hub = Hub::new(client, args.kubeconfig.clone().or_else(default_kubeconfig));
     hub.differs_from_kubeconfig = is_other_context
         || [&args.hub_cluster, &args.hub_user, &args.as_user].into_iter().any(Option::is_some);
@@ -209,7 +214,8 @@ fn client(config: &Config) -> kube::Result<Client> {
     // The next layer adds TLS.
     tcp.enforce_http(false);
     let connector = hub_config::connector(config, tcp)?;
-    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
+    let mut connector =
+        TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
@@ -240,7 +246,8 @@ mod tests {
 
     /// Reads arguments that are separated by spaces; `''` is an empty one.
     fn read(arguments: &str) -> Result<Cli, clap::Error> {
-        let arguments = arguments.split(' ').map(|argument| if argument == "''" { "" } else { argument });
+        let arguments =
+            arguments.split(' ').map(|argument| if argument == "''" { "" } else { argument });
         Cli::read(["kubectl-clusterprofile"].into_iter().chain(arguments).map(OsString::from))
     }
 
@@ -257,7 +264,12 @@ mod tests {
             ("--as u list --as-group g", Some("u"), &["g"], None),
             ("--as-group g list --as u", Some("u"), &["g"], None),
             ("--as u --as-group a list --as-group b", Some("u"), &["a", "b"], None),
-            ("--as-group a --as-group b explain --as-group c --as u", Some("u"), &["a", "b", "c"], None),
+            (
+                "--as-group a --as-group b explain --as-group c --as u",
+                Some("u"),
+                &["a", "b", "c"],
+                None,
+            ),
             ("--as u list --as-uid 1", Some("u"), &[], Some("1")),
             ("--as-uid 1 list --as u --as-group=g", Some("u"), &["g"], Some("1")),
             ("kubeconfig team --account app --as u --as-group g", Some("u"), &["g"], None),
@@ -269,7 +281,9 @@ mod tests {
                 "{arguments}"
             );
         }
-        for arguments in ["--as-group g list", "list --as-group g", "--as-uid 1 list", "list --as-uid 1"] {
+        for arguments in
+            ["--as-group g list", "list --as-group g", "--as-uid 1 list", "list --as-uid 1"]
+        {
             let error = read(arguments).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::MissingRequiredArgument, "{arguments}: {error}");
             assert!(error.to_string().contains("--as <USER>"), "{error}");
@@ -330,7 +344,9 @@ mod tests {
                 ("-n x", " x berlin"),
             ] {
                 let arguments = format!("{before} {command}{after}");
-                let Command::Hub(read) = read(arguments.trim()).unwrap().command else { unreachable!() };
+                let Command::Hub(read) = read(arguments.trim()).unwrap().command else {
+                    unreachable!()
+                };
                 assert_eq!(namespaces(*read), ["x"], "{arguments}");
             }
             for after in ["-n y", "y/berlin", "y berlin"] {
@@ -338,7 +354,9 @@ mod tests {
                 assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{command} {after}: {error}");
             }
         }
-        let Command::Hub(command) = read("explain -n x -n y").unwrap().command else { unreachable!() };
+        let Command::Hub(command) = read("explain -n x -n y").unwrap().command else {
+            unreachable!()
+        };
         assert_eq!(namespaces(*command), ["x", "y"]);
         for arguments in ["-n x list -A", "-n x explain -n x -n y"] {
             let error = read(arguments).unwrap_err();

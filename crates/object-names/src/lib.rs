@@ -41,15 +41,17 @@ pub fn is_dns_subdomain(text: &str) -> bool {
 /// and end with a letter or digit (`IsValidLabelValue`).
 #[must_use]
 pub fn is_label_value(text: &str) -> bool {
-    text.is_empty() || (text.len() <= LABEL_VALUE_MAX_LENGTH && has_the_form_of_a_qualified_name(text))
+    text.is_empty()
+        || (text.len() <= LABEL_VALUE_MAX_LENGTH && has_the_form_of_a_qualified_name(text))
 }
 
 /// Whether `text` is a label key: a name of at most 63 bytes, with an optional DNS-1123 subdomain and a slash before it
 /// (`IsQualifiedName`).
 #[must_use]
 pub fn is_label_key(text: &str) -> bool {
-    let is_name =
-        |name: &str| name.len() <= LABEL_KEY_NAME_MAX_LENGTH && has_the_form_of_a_qualified_name(name);
+    let is_name = |name: &str| {
+        name.len() <= LABEL_KEY_NAME_MAX_LENGTH && has_the_form_of_a_qualified_name(name)
+    };
     match text.split_once('/') {
         Some((prefix, name)) => is_dns_subdomain(prefix) && is_name(name),
         None => is_name(text),
@@ -83,9 +85,21 @@ mod tests {
         for good in ["a", "0", "a-b.c1", &"x".repeat(253)] {
             assert!(is_dns_subdomain(good), "{good:?}");
         }
-        for bad in
-            ["", ".", "a.", ".a", "a..b", "A", "a_b", "-a", "a-", "a.-b", "../a", "ä", &"x".repeat(254)]
-        {
+        for bad in [
+            "",
+            ".",
+            "a.",
+            ".a",
+            "a..b",
+            "A",
+            "a_b",
+            "-a",
+            "a-",
+            "a.-b",
+            "../a",
+            "ä",
+            &"x".repeat(254),
+        ] {
             assert!(!is_dns_subdomain(bad), "{bad:?}");
         }
     }

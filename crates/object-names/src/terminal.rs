@@ -27,7 +27,9 @@ mod tests {
     #[test]
     fn what_a_terminal_would_act_on_is_replaced_and_the_rest_is_kept() {
         assert_eq!(visible("a\r\n\tb"), "a   b");
-        for text in ["", "Kubernetes v1.36.3", "d\u{e9}j\u{e0} vu, \u{4e2d}\u{6587} \u{2713} \u{1f600}"] {
+        for text in
+            ["", "Kubernetes v1.36.3", "d\u{e9}j\u{e0} vu, \u{4e2d}\u{6587} \u{2713} \u{1f600}"]
+        {
             assert_eq!(visible(text), text);
         }
         let hidden = "\0\u{1b}\u{7f}\u{85}\u{9b}\u{9d}\u{200e}\u{200b}\u{2028}\u{202a}\u{202e}\u{2066}\u{2069}\u{61c}\u{feff}\

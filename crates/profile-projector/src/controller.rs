@@ -44,7 +44,11 @@ impl Projector {
         self.shared.host.tasks.spawn_once("the queue of profiles", async move {
             loop {
                 let Some(namespace) = backlog.lock().first().cloned() else { return };
-                queue(&shared, &shared.fleet.read(), &Touched::Namespaces([namespace.clone()].into()));
+                queue(
+                    &shared,
+                    &shared.fleet.read(),
+                    &Touched::Namespaces([namespace.clone()].into()),
+                );
                 backlog.lock().remove(&namespace);
                 yield_now().await;
             }

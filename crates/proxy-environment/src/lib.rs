@@ -28,7 +28,8 @@ impl ProxyVariables {
     pub fn proxy_for(&self, host: &str, port: u16) -> Option<&str> {
         let proxy = self.https_proxy.as_deref()?;
         let host = host.to_ascii_lowercase();
-        let is_loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        let is_loopback =
+            host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
         (!is_loopback && !is_excepted(&self.no_proxy, &host, port)).then_some(proxy)
     }
 }

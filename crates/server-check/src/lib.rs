@@ -15,7 +15,8 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore,
+    SignatureScheme,
 };
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -68,7 +69,9 @@ pub async fn handshake(
     match (connecting.await, observer.presented()) {
         (Ok(stream), Some(presented)) => Ok((stream, presented)),
         (Ok(_), None) => Err(Sighting::Unreachable("it presents no certificate".to_owned())),
-        (Err(_), Some(presented)) if presented.refused.is_some() => Err(Sighting::Presented(presented)),
+        (Err(_), Some(presented)) if presented.refused.is_some() => {
+            Err(Sighting::Presented(presented))
+        }
         (Err(error), _) => Err(Sighting::Unreachable(explained(&*error))),
     }
 }
@@ -81,8 +84,7 @@ fn server_name(host: &str) -> Result<ServerName<'static>, rustls::pki_types::Inv
 }
 
 /// What the TLS library cannot verify, although other clients can.
-const LIMIT: &str =
-    "certificates with a key on the curve P-521, and ECDSA signatures with SHA-512, are not supported";
+const LIMIT: &str = "certificates with a key on the curve P-521, and ECDSA signatures with SHA-512, are not supported";
 
 const AUTHORITY: &str =
     "the server presents a certificate of a CA as its own: make one with basicConstraints=CA:FALSE";
@@ -172,8 +174,9 @@ impl Observer {
 
     fn names(&self, certificate: &CertificateDer<'_>) -> Vec<String> {
         let Ok(parsed) = ParsedCertificate::try_from(certificate) else { return Vec::new() };
-        let is_named =
-            |host: &&String| server_name(host).is_ok_and(|name| verify_server_name(&parsed, &name).is_ok());
+        let is_named = |host: &&String| {
+            server_name(host).is_ok_and(|name| verify_server_name(&parsed, &name).is_ok())
+        };
         self.hosts.iter().filter(is_named).cloned().collect()
     }
 }
@@ -193,7 +196,9 @@ impl ServerCertVerifier for Observer {
             match self.verify_by(anchor, end_entity, intermediates, now) {
                 Ok(()) => _ = verified_by.insert(anchor.clone()),
                 // Another reason than the issuer says more.
-                Err(error) if refused.is_none() || !is_unknown_issuer(&error) => refused = Some(error),
+                Err(error) if refused.is_none() || !is_unknown_issuer(&error) => {
+                    refused = Some(error);
+                }
                 Err(_) => {}
             }
         }
@@ -247,7 +252,12 @@ mod tests {
     fn server(current: &str, host: &str, port: u16) -> PublishedServer {
         let current = TrustBundle::from_published(current.as_bytes()).unwrap();
         let address = ServerAddress { host: host.to_owned(), port };
-        PublishedServer { hosts: vec![address.host.clone()], address, current, replaced: BTreeSet::new() }
+        PublishedServer {
+            hosts: vec![address.host.clone()],
+            address,
+            current,
+            replaced: BTreeSet::new(),
+        }
     }
 
     /// What a certificate shows that a server presents with this one's issuers.
@@ -265,17 +275,22 @@ mod tests {
     const ROOT: &str = include_str!("../../hub-core/tests/rules/certificates/rsa-root.crt");
     const LEAF: &str = include_str!("../../hub-core/tests/rules/certificates/rsa-leaf.crt");
     const OTHER_ROOT: &str = include_str!("../../hub-core/tests/rules/certificates/ecdsa-root.crt");
-    const EXPIRED_ROOT: &str = include_str!("../../hub-core/tests/rules/certificates/expired-root.crt");
-    const EXPIRED_LEAF: &str = include_str!("../../hub-core/tests/rules/certificates/leaf-of-expired.crt");
-    const NAMESAKE: &str = include_str!("../../hub-core/tests/rules/certificates/namesake-root.crt");
+    const EXPIRED_ROOT: &str =
+        include_str!("../../hub-core/tests/rules/certificates/expired-root.crt");
+    const EXPIRED_LEAF: &str =
+        include_str!("../../hub-core/tests/rules/certificates/leaf-of-expired.crt");
+    const NAMESAKE: &str =
+        include_str!("../../hub-core/tests/rules/certificates/namesake-root.crt");
     const P521_ROOT: &str = include_str!("../../hub-core/tests/rules/certificates/p521-root.crt");
-    const P521_LEAF: &str = include_str!("../../hub-core/tests/rules/certificates/leaf-of-p521.crt");
+    const P521_LEAF: &str =
+        include_str!("../../hub-core/tests/rules/certificates/leaf-of-p521.crt");
 
     #[test]
     fn a_certificate_shows_which_anchors_verify_it_and_which_hosts_it_names() {
         let mut known = server(OTHER_ROOT, "proxy.example", 443);
         known.hosts.push("another.example".to_owned());
-        known.replaced = TrustBundle::from_pem(ROOT.as_bytes()).unwrap().anchors().cloned().collect();
+        known.replaced =
+            TrustBundle::from_pem(ROOT.as_bytes()).unwrap().anchors().cloned().collect();
         let seen = presented(LEAF, &known);
         assert_eq!((seen.verified_by, seen.refused), (known.replaced, None));
         assert_eq!(seen.names, ["proxy.example"]);
@@ -294,7 +309,10 @@ mod tests {
         ] {
             let seen = presented(leaf, &server(root, "proxy.example", 443));
             assert!(seen.verified_by.is_empty(), "{why}");
-            assert!(seen.refused.as_ref().is_some_and(|refused| refused.contains(why)), "{why}: {seen:?}");
+            assert!(
+                seen.refused.as_ref().is_some_and(|refused| refused.contains(why)),
+                "{why}: {seen:?}"
+            );
         }
     }
 
@@ -310,9 +328,15 @@ mod tests {
             let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
         };
         let (sighting, ()) = tokio::join!(check(server(ROOT, "127.0.0.1", port)), serve);
-        assert!(matches!(&sighting, Sighting::Unreachable(why) if why.contains(LIMIT)), "{sighting:?}");
+        assert!(
+            matches!(&sighting, Sighting::Unreachable(why) if why.contains(LIMIT)),
+            "{sighting:?}"
+        );
         drop(listener);
         let sighting = check(server(ROOT, "127.0.0.1", port)).await;
-        assert!(matches!(&sighting, Sighting::Unreachable(why) if !why.contains(LIMIT)), "{sighting:?}");
+        assert!(
+            matches!(&sighting, Sighting::Unreachable(why) if !why.contains(LIMIT)),
+            "{sighting:?}"
+        );
     }
 }

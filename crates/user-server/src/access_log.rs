@@ -28,13 +28,21 @@ struct Line<'a> {
 
 impl AccessLog {
     /// Writes the line of a request, as far as it was understood.
-    pub(crate) fn write(self, method: &Method, caller: Option<&Caller>, route: Option<&Route>, code: u16) {
+    pub(crate) fn write(
+        self,
+        method: &Method,
+        caller: Option<&Caller>,
+        route: Option<&Route>,
+        code: u16,
+    ) {
         if !self.0 {
             return;
         }
         let line = Line {
             time: Timestamp::now().to_string(),
-            user: caller.map(|caller| format!("system:serviceaccount:{}:{}", caller.namespace, caller.name)),
+            user: caller.map(|caller| {
+                format!("system:serviceaccount:{}:{}", caller.namespace, caller.name)
+            }),
             cluster: route.map(|route| route.cluster.as_str()),
             method: method.as_str(),
             path: route.map(|route| route.target.split('?').next().unwrap_or_default()),

@@ -69,7 +69,11 @@ struct Reported {
 }
 
 impl Accounts {
-    pub(crate) fn new(fleet: FleetCache, reporter: Reporter, refuses_shared: Option<Sessions>) -> Self {
+    pub(crate) fn new(
+        fleet: FleetCache,
+        reporter: Reporter,
+        refuses_shared: Option<Sessions>,
+    ) -> Self {
         Self { known: Arc::default(), fleet, reporter, refuses_shared }
     }
 
@@ -88,7 +92,8 @@ impl Accounts {
     /// The account on a cluster, if it is reported.
     pub(crate) fn get(&self, cluster: &ClusterName) -> Result<Account, Refusal> {
         let known = self.known.lock();
-        let reported = known.reported.get(cluster).ok_or_else(|| Refusal::NoAccount(cluster.clone()))?;
+        let reported =
+            known.reported.get(cluster).ok_or_else(|| Refusal::NoAccount(cluster.clone()))?;
         if self.refuses_shared.is_some() && known.authorities.shared_with(cluster).is_some() {
             return Err(Refusal::SharedAuthority(cluster.clone()));
         }
@@ -172,7 +177,11 @@ fn read(secret: &Secret, before: Option<&Reported>) -> Option<Reported> {
     let key = |anchor: &TrustAnchor<'_>| Sha256::digest(&anchor.subject_public_key_info).into();
     let (keys, roots) = (roots.roots.iter().map(key).collect(), Arc::new(roots));
     let (tls, upgradable_tls) = (config(&roots, b"h2")?, config(&roots, b"http/1.1")?);
-    Some(Reported { ca: ca.to_vec(), keys, account: Account { authorization, tls, upgradable_tls } })
+    Some(Reported {
+        ca: ca.to_vec(),
+        keys,
+        account: Account { authorization, tls, upgradable_tls },
+    })
 }
 
 fn config(roots: &Arc<RootCertStore>, protocol: &[u8]) -> Option<Arc<ClientConfig>> {

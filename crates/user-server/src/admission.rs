@@ -46,7 +46,11 @@ struct Doubt {
 impl Admission {
     /// An admission without open requests, of which each namespace may have this many.
     #[must_use]
-    pub fn new(shared: &Shared, protected: ProtectedNamespaces, requests_per_namespace: usize) -> Self {
+    pub fn new(
+        shared: &Shared,
+        protected: ProtectedNamespaces,
+        requests_per_namespace: usize,
+    ) -> Self {
         Self {
             fleet: shared.fleet.clone(),
             protected,
@@ -128,12 +132,14 @@ impl Controller for Admission {
         }
         let concerns = |namespace: &Namespace, cluster: &ClusterName| match touched {
             Touched::Nothing => false,
-            Touched::Cluster(touched) => touched == cluster || touched.as_str() == namespace.as_str(),
+            Touched::Cluster(touched) => {
+                touched == cluster || touched.as_str() == namespace.as_str()
+            }
             Touched::Namespaces(touched) => touched.contains(namespace),
         };
         self.sessions.cut(|namespace, cluster| {
-            let is_cut =
-                concerns(namespace, cluster) && entry::is_cut(fleet, &self.protected, namespace, cluster);
+            let is_cut = concerns(namespace, cluster)
+                && entry::is_cut(fleet, &self.protected, namespace, cluster);
             is_cut.then(|| Refusal::GrantEnded(cluster.in_namespace(namespace)))
         });
     }
@@ -148,12 +154,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn open_requests_end_five_minutes_after_a_secret_became_unknown_unless_all_are_read_before() {
+    async fn open_requests_end_five_minutes_after_a_secret_became_unknown_unless_all_are_read_before()
+     {
         let client = Client::try_from(Config::new("http://localhost:1".parse().unwrap())).unwrap();
         let process = Process::new(Setup::new(client));
         let admission = Admission::new(&process.shared, ProtectedNamespaces::default(), 10);
         let key = || ProfileKey { namespace: "team".into(), cluster: "one".into() };
-        let open = || admission.sessions.open(key(), 1, Ends::default()).unwrap_or_else(|_| panic!());
+        let open =
+            || admission.sessions.open(key(), 1, Ends::default()).unwrap_or_else(|_| panic!());
         let almost = DOUBT.saturating_sub(Duration::from_secs(1));
         let request = open();
         admission.set_read("one", false);

@@ -124,17 +124,22 @@ async fn maintain(client: &Client, settings: &AuthoritySettings) -> Result<State
     let AuthoritySettings { namespace, name, .. } = settings;
     let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
     let config_maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-    let failed =
-        |verb, kind| move |source| AuthorityError::Request { verb, kind, name: name.clone(), source };
+    let failed = |verb, kind| {
+        move |source| AuthorityError::Request { verb, kind, name: name.clone(), source }
+    };
     let params = PatchParams::default();
     let mut secret = secrets.get(name).await.map_err(failed("get", "Secret"))?;
     let now = Timestamp::now();
-    let (mut state, is_renewed) = State::read(&secret.data.take().unwrap_or_default(), now).renewed(now)?;
+    let (mut state, is_renewed) =
+        State::read(&secret.data.take().unwrap_or_default(), now).renewed(now)?;
     if is_renewed {
         // If another replica has renewed it meanwhile, this fails with a conflict, and the next attempt reads theirs.
-        let patch = versioned(secret.metadata.resource_version.as_deref(), json!({ "data": state.data() }));
-        secret =
-            secrets.patch(name, &params, &Patch::Merge(patch)).await.map_err(failed("patch", "Secret"))?;
+        let patch =
+            versioned(secret.metadata.resource_version.as_deref(), json!({ "data": state.data() }));
+        secret = secrets
+            .patch(name, &params, &Patch::Merge(patch))
+            .await
+            .map_err(failed("patch", "Secret"))?;
         info!("renewed the certificate authority");
         state = State::read(&secret.data.unwrap_or_default(), now);
     }
@@ -143,7 +148,10 @@ async fn maintain(client: &Client, settings: &AuthoritySettings) -> Result<State
     if config_map.data.as_ref().and_then(|data| data.get(PUBLISHED)) != Some(&published) {
         let content = json!({ "data": { PUBLISHED: published } });
         let patch = versioned(config_map.metadata.resource_version.as_deref(), content);
-        config_maps.patch(name, &params, &Patch::Merge(patch)).await.map_err(failed("patch", "ConfigMap"))?;
+        config_maps
+            .patch(name, &params, &Patch::Merge(patch))
+            .await
+            .map_err(failed("patch", "ConfigMap"))?;
         info!("published the certificate authority");
     }
     Ok(state)

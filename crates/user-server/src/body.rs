@@ -47,7 +47,8 @@ impl Received {
     fn count_behind(&mut self) {
         let length = self.body.size_hint().upper().unwrap_or(self.window).min(self.window);
         let is_open = !self.body.is_end_stream();
-        self.behind = is_open.then(|| self.session.hold(usize::try_from(length).unwrap_or_default()));
+        self.behind =
+            is_open.then(|| self.session.hold(usize::try_from(length).unwrap_or_default()));
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Polled {
@@ -142,7 +143,11 @@ impl Body for Upload {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.uploading.lock().received.as_ref().is_some_and(|received| received.body.is_end_stream())
+        self.uploading
+            .lock()
+            .received
+            .as_ref()
+            .is_some_and(|received| received.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -195,14 +200,20 @@ impl Body for ResponseBody {
             Self::Cluster { received, .. } if received.session.cut.is_cancelled() => {
                 Some(Err(BodyError::Ended))
             }
-            Self::Cluster { received, head, .. } => match (ready!(received.poll(context)), head.take()) {
-                (Some(Ok(frame)), Some(head)) => Some(Ok(frame.map_data(|part| part.after(head)))),
-                (None, Some(head)) => {
-                    *self = Self::Ended;
-                    return Poll::Ready(Some(Ok(Frame::data(Part::from(Bytes::new()).after(head)))));
+            Self::Cluster { received, head, .. } => {
+                match (ready!(received.poll(context)), head.take()) {
+                    (Some(Ok(frame)), Some(head)) => {
+                        Some(Ok(frame.map_data(|part| part.after(head))))
+                    }
+                    (None, Some(head)) => {
+                        *self = Self::Ended;
+                        return Poll::Ready(Some(Ok(Frame::data(
+                            Part::from(Bytes::new()).after(head),
+                        ))));
+                    }
+                    (frame, _) => frame,
                 }
-                (frame, _) => frame,
-            },
+            }
         };
         if !matches!(frame, Some(Ok(_))) {
             *self = Self::Ended;

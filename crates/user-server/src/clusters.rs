@@ -160,7 +160,10 @@ impl Pool {
             let is_current = !is_over && Arc::ptr_eq(&connection.tls, tls);
             is_current && !(is_idle && std::mem::replace(&mut is_one_idle, true))
         });
-        connections.iter_mut().find(|connection| connection.open_streams() < STREAMS).map(Connection::take)
+        connections
+            .iter_mut()
+            .find(|connection| connection.open_streams() < STREAMS)
+            .map(Connection::take)
     }
 
     /// When the connections without an open stream were last used.
@@ -194,7 +197,11 @@ impl Connection {
 }
 
 impl Clusters {
-    pub(crate) fn new(dialer: Dialer, idle_per_namespace: usize, metrics: UserServerMetrics) -> Self {
+    pub(crate) fn new(
+        dialer: Dialer,
+        idle_per_namespace: usize,
+        metrics: UserServerMetrics,
+    ) -> Self {
         Self {
             dialer,
             pools: Mutex::default(),
@@ -229,7 +236,8 @@ impl Clusters {
     /// Leaves a namespace, which may have grants to thousands of clusters, its newest idle connections.
     fn limit_idle(&self, namespace: &Namespace) {
         let pools = self.pools.lock();
-        let pools: Vec<_> = pools.values().filter_map(|it| it.by_namespace.get(namespace)).collect();
+        let pools: Vec<_> =
+            pools.values().filter_map(|it| it.by_namespace.get(namespace)).collect();
         let mut idle: Vec<_> = pools.iter().flat_map(|pool| pool.idle()).collect();
         if idle.len() > self.idle_per_namespace {
             idle.sort_unstable();
@@ -294,7 +302,8 @@ impl Clusters {
         budget: &Budget,
     ) -> Result<http1::SendRequest<Upload>, String> {
         let stream = self.dial(name, Arc::clone(&account.upgradable_tls), budget).await?;
-        let handshake = http1::Builder::new().max_buf_size(HEAD).handshake(TokioIo::new(stream)).await;
+        let handshake =
+            http1::Builder::new().max_buf_size(HEAD).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| error.to_string())?;
         let counted = Counted::new(&self.metrics.tunnels);
         tokio::spawn(connections::run(CancellationToken::new(), async move {
@@ -352,15 +361,17 @@ where
     let (streams, (opened, opening)) = (Arc::downgrade(streams), oneshot::channel());
     // Not within the request that opens it: everything of the connection is spawned in this task, and ends with it.
     tokio::spawn(connections::run(end.clone(), async move {
-        let (opening, connection) =
-            handshake.await.map_or_else(|error| (Err(error), None), |(sender, it)| (Ok(sender), Some(it)));
+        let (opening, connection) = handshake
+            .await
+            .map_or_else(|error| (Err(error), None), |(sender, it)| (Ok(sender), Some(it)));
         let (Ok(()), Some(connection)) = (opened.send(opening), connection) else { return };
         let _counted = Counted::new(&tunnels);
         let closing = async {
             while streams.strong_count() > 0 {
                 sleep(IDLE_TIMEOUT_OF_MANY).await;
                 if let Some(pool) = pool.upgrade() {
-                    let timeout = if tunnels.get() > MANY { IDLE_TIMEOUT_OF_MANY } else { IDLE_TIMEOUT };
+                    let timeout =
+                        if tunnels.get() > MANY { IDLE_TIMEOUT_OF_MANY } else { IDLE_TIMEOUT };
                     pool.drop_idle(|used| used.elapsed() >= timeout);
                 }
             }
@@ -398,20 +409,28 @@ mod tests {
     }
 
     /// Adds a connection to a pool.
-    async fn connect(pool: &Arc<Pool>, tls: &Arc<ClientConfig>, stream: DuplexStream, tunnels: &Gauge) {
+    async fn connect(
+        pool: &Arc<Pool>,
+        tls: &Arc<ClientConfig>,
+        stream: DuplexStream,
+        tunnels: &Gauge,
+    ) {
         let (streams, weak) = (Arc::default(), Arc::downgrade(pool));
         let (stream, name, doubt) = (TokioIo::new(stream), "c1".into(), CancellationToken::new());
         let sender = open(stream, &name, weak, &streams, tunnels).await.unwrap();
-        let connection = Connection { tls: Arc::clone(tls), sender, doubt, streams, used: Instant::now() };
+        let connection =
+            Connection { tls: Arc::clone(tls), sender, doubt, streams, used: Instant::now() };
         pool.connections.lock().push(connection);
     }
 
     /// The API server at the other end.
     fn serve(stream: DuplexStream) {
-        let answer =
-            service_fn(async |_: Request<Incoming>| Ok::<_, hyper::Error>(Response::new(String::new())));
+        let answer = service_fn(async |_: Request<Incoming>| {
+            Ok::<_, hyper::Error>(Response::new(String::new()))
+        });
         tokio::spawn(
-            server::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), answer),
+            server::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), answer),
         );
     }
 
@@ -456,7 +475,8 @@ mod tests {
         let clusters = Clusters::new(Dialer::new("proxy".to_owned(), 1), 2, metrics);
         let mut pools = Vec::new();
         for name in ["a", "b", "c", "d"] {
-            let (pool, _) = clusters.pool(&ProfileKey { namespace: "team".into(), cluster: name.into() });
+            let (pool, _) =
+                clusters.pool(&ProfileKey { namespace: "team".into(), cluster: name.into() });
             let (ours, theirs) = duplex(64 << 10);
             serve(theirs);
             connect(&pool, &tls, ours, &tunnels).await;

@@ -37,7 +37,9 @@ pub(crate) struct Peer(IpAddr);
 impl From<IpAddr> for Peer {
     fn from(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
-            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
+            IpAddr::V6(address) => {
+                Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()
+            }
             address @ IpAddr::V4(_) => address,
         })
     }
@@ -45,7 +47,10 @@ impl From<IpAddr> for Peer {
 
 /// Runs a connection until it ends or this token is cancelled, as from within ([`ends`]): its bodies are dropped even if a
 /// peer that reads nothing keeps hyper from polling them.
-pub(crate) fn run(end: CancellationToken, work: impl Future<Output = ()>) -> impl Future<Output = ()> {
+pub(crate) fn run(
+    end: CancellationToken,
+    work: impl Future<Output = ()>,
+) -> impl Future<Output = ()> {
     run_with(Ends { stream: end.clone(), connection: end }, work)
 }
 
@@ -72,8 +77,10 @@ pub(crate) struct Streams;
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
-        let of_stream =
-            |of: &Ends| Ends { stream: of.connection.child_token(), connection: of.connection.clone() };
+        let of_stream = |of: &Ends| Ends {
+            stream: of.connection.child_token(),
+            connection: of.connection.clone(),
+        };
         tokio::spawn(run_with(ENDS.try_with(of_stream).unwrap_or_default(), stream));
     }
 }
@@ -256,7 +263,9 @@ mod tests {
         let connections = Connections::new(8);
         let (waiting, task) = connect(&connections, "10.0.0.99");
         let connect_others = |range: std::ops::Range<u8>| {
-            range.map(|number| connect(&connections, &format!("10.0.0.{number}"))).collect::<Vec<_>>()
+            range
+                .map(|number| connect(&connections, &format!("10.0.0.{number}")))
+                .collect::<Vec<_>>()
         };
         let _others = connect_others(0..7);
         waiting.used();
@@ -266,7 +275,11 @@ mod tests {
         let _last = connect_others(14..15);
         assert!(task.await.unwrap_err().is_cancelled());
         waiting.used();
-        assert_eq!(connections.0.lock().connections.len(), 8, "one that was closed does not come back");
+        assert_eq!(
+            connections.0.lock().connections.len(),
+            8,
+            "one that was closed does not come back"
+        );
     }
 
     #[tokio::test]
@@ -274,7 +287,8 @@ mod tests {
         let connections = Connections::new(8);
         let (_honest, honest_task) = connect(&connections, "10.0.0.1");
         for peers in [["10.0.0.2", "::ffff:10.0.0.2"], ["2001:db8::1", "2001:db8::f:2"]] {
-            let hostile: Vec<_> = (0..20).map(|number| connect(&connections, peers[number % 2])).collect();
+            let hostile: Vec<_> =
+                (0..20).map(|number| connect(&connections, peers[number % 2])).collect();
             for (number, (_connection, task)) in hostile.into_iter().enumerate() {
                 if number < 18 {
                     assert!(task.await.unwrap_err().is_cancelled());
@@ -312,8 +326,7 @@ mod tests {
     async fn texts_that_are_not_read_are_left_out() {
         let (connection, _task) = connect(&Connections::new(1), "10.0.0.1");
         let text = || connection.text("refused".to_owned());
-        let is_empty =
-            |body: &ResponseBody| matches!(body, ResponseBody::Text { text, .. } if text.is_empty());
+        let is_empty = |body: &ResponseBody| matches!(body, ResponseBody::Text { text, .. } if text.is_empty());
         let mut unread: Vec<_> = (0..TEXTS).map(|_| text()).collect();
         assert!(!unread.iter().any(is_empty) && is_empty(&text()));
         unread.pop();

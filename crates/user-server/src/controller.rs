@@ -63,7 +63,8 @@ impl UserServer {
     ) -> Self {
         let dialer = Dialer::new(settings.proxy_server.host.clone(), settings.proxy_server.port);
         let metrics = settings.metrics.clone();
-        let admission = Admission::new(shared, settings.protected.clone(), settings.requests_per_namespace);
+        let admission =
+            Admission::new(shared, settings.protected.clone(), settings.requests_per_namespace);
         let entry = Arc::new(Entry {
             reviews: Reviews::new(shared.host.client.clone(), settings.audience.clone()),
             accounts: Accounts::new(
@@ -72,7 +73,11 @@ impl UserServer {
                 settings.refuse_shared_authorities.then(|| admission.sessions.clone()),
             ),
             admission,
-            clusters: Clusters::new(dialer.clone(), settings.requests_per_namespace, metrics.clone()),
+            clusters: Clusters::new(
+                dialer.clone(),
+                settings.requests_per_namespace,
+                metrics.clone(),
+            ),
             metrics,
             log: AccessLog(settings.access_log),
             upgraded: TaskTracker::new(),
@@ -177,12 +182,14 @@ impl Controller for UserServer {
             && let Some(watches) = self.watches.get()
         {
             let namespace = Some(cluster.as_str());
-            let account = Watch::<Secret>::dynamic("secrets (account of a cluster)", &(), namespace).late();
+            let account =
+                Watch::<Secret>::dynamic("secrets (account of a cluster)", &(), namespace).late();
             let account = account.named(self.settings.account.as_str());
             let mut late = self.late.lock();
             late.remove(cluster);
             let accounts = self.entry.accounts.clone();
-            let listed = Late { accounts, cluster: cluster.clone(), watches: Arc::clone(&self.late) };
+            let listed =
+                Late { accounts, cluster: cluster.clone(), watches: Arc::clone(&self.late) };
             late.insert(cluster.clone(), watches.watch_while_held(account, listed));
         }
     }

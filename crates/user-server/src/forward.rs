@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER,
+    UPGRADE,
 };
 use http::{Request, Response, StatusCode, Uri, Version};
 use hub_core::entry::{self, Caller, Refusal, Route};
@@ -123,14 +124,17 @@ impl Entry {
         known: &mut Known,
     ) -> Result<Response<ResponseBody>, Refusal> {
         // HTTP/2 has no such upgrade.
-        let upgrade = entry::upgrade(request.headers()).filter(|_| request.version() == Version::HTTP_11);
+        let upgrade =
+            entry::upgrade(request.headers()).filter(|_| request.version() == Version::HTTP_11);
         match upgrade {
             Some(protocol) => {
                 let client = hyper::upgrade::on(&mut request);
                 let admitted = self.admit(request, connection, StreamKind::Upgraded, known).await?;
                 self.switch(admitted, protocol, client).await
             }
-            None => self.send(self.admit(request, connection, StreamKind::Request, known).await?).await,
+            None => {
+                self.send(self.admit(request, connection, StreamKind::Request, known).await?).await
+            }
         }
     }
 
@@ -146,7 +150,8 @@ impl Entry {
         known.route = Some(route.clone());
         let token = entry::bearer_token(request.headers())?;
         let begun = Instant::now();
-        let body = request.body().size_hint().upper().unwrap_or(u64::MAX).min(serve::STREAM_WINDOW.into());
+        let body =
+            request.body().size_hint().upper().unwrap_or(u64::MAX).min(serve::STREAM_WINDOW.into());
         let bytes = size(request.headers()) + usize::try_from(body).unwrap_or_default();
         let caller = {
             let mut review = pin!(self.reviews.caller(token, connection.peer, bytes));
@@ -187,7 +192,10 @@ impl Entry {
         let Admitted { mut request, route, headers, account, open } = admitted;
         // Until it is sent, which a cluster may delay.
         let _head = open.session.hold(size(&headers));
-        let uri = Uri::builder().scheme("https").authority(AUTHORITY).path_and_query(route.target.as_str());
+        let uri = Uri::builder()
+            .scheme("https")
+            .authority(AUTHORITY)
+            .path_and_query(route.target.as_str());
         let uri = uri.build().map_err(|_| Refusal::Target("cannot be forwarded"))?;
         readdress(&mut request, Version::HTTP_2, uri, headers);
         let sent = async {
@@ -237,7 +245,8 @@ impl Entry {
         let uri = route.target.parse().map_err(|_| Refusal::Target("cannot be forwarded"))?;
         readdress(&mut request, Version::HTTP_11, uri, headers);
         let session = Arc::clone(&open.session);
-        let budget = Budget::new(UPGRADED_BYTES).counted(move |length| Box::new(session.hold(length)));
+        let budget =
+            Budget::new(UPGRADED_BYTES).counted(move |length| Box::new(session.hold(length)));
         let sent = async {
             let begun = Instant::now();
             let mut sender = self.clusters.upgradable(&route.cluster, &account, &budget).await?;
@@ -300,7 +309,8 @@ fn pass_on(
     let (parts, body) = response.into_parts();
     let (session, headers) = (Arc::clone(&open.session), entry::response_headers(&parts.headers));
     let head = session.hold(size(&headers));
-    let body = ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, head, (open, until_end));
+    let body =
+        ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, head, (open, until_end));
     respond(parts.status, headers, body)
 }
 
@@ -315,7 +325,8 @@ fn checked(mut response: Response<Incoming>, route: &Route) -> Result<Response<I
     if status.is_redirection()
         && let Some(location) = response.headers().get(LOCATION)
     {
-        let location = location.to_str().ok().and_then(|it| entry::redirected(route, AUTHORITY, it));
+        let location =
+            location.to_str().ok().and_then(|it| entry::redirected(route, AUTHORITY, it));
         let location = location.and_then(|location| HeaderValue::from_str(&location).ok());
         let location = location.ok_or_else(|| Refusal::Redirect(route.cluster.clone()))?;
         response.headers_mut().insert(LOCATION, location);
@@ -362,14 +373,19 @@ fn respond(status: StatusCode, headers: HeaderMap, body: ResponseBody) -> Respon
 }
 
 /// The response to a request that is refused: a `Status`, or its message for a client that shows only texts.
-fn refused(refusal: &Refusal, is_discovery: bool, connection: &Connection) -> Response<ResponseBody> {
+fn refused(
+    refusal: &Refusal,
+    is_discovery: bool,
+    connection: &Connection,
+) -> Response<ResponseBody> {
     let (media_type, text) = if is_discovery {
         ("text/plain", refusal.message())
     } else {
         ("application/json", refusal.status().to_string())
     };
     let mut response = Response::new(connection.text(text));
-    *response.status_mut() = StatusCode::from_u16(refusal.code()).unwrap_or(StatusCode::BAD_GATEWAY);
+    *response.status_mut() =
+        StatusCode::from_u16(refusal.code()).unwrap_or(StatusCode::BAD_GATEWAY);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     if let Some(seconds) = refusal.retry_after() {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());

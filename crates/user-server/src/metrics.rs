@@ -75,7 +75,11 @@ impl UserServerMetrics {
                  the cluster, or one that exists), cluster (until the head of its response)",
                 Family::new_with_constructor(|| Histogram::new(SECONDS)),
             ),
-            forwarded: metric(registry, "user_server_forwarded", "Requests that a cluster has responded to"),
+            forwarded: metric(
+                registry,
+                "user_server_forwarded",
+                "Requests that a cluster has responded to",
+            ),
             refused: metric(
                 registry,
                 "user_server_refused",
@@ -91,7 +95,11 @@ impl UserServerMetrics {
                 "user_server_cut",
                 "Open requests that the user server ended, by reason: one of those of refused requests",
             ),
-            tunnels: metric(registry, "user_server_tunnels", "Connections to API servers of clusters"),
+            tunnels: metric(
+                registry,
+                "user_server_tunnels",
+                "Connections to API servers of clusters",
+            ),
             connections: metric(registry, "user_server_connections", "Connections of applications"),
         };
         for reason in RefusalReason::ALL {

@@ -158,7 +158,12 @@ impl Known {
     }
 
     /// Lets a request wait, if its peer or its namespace has not too many that do. Returns whether it may.
-    fn wait(&mut self, before: Option<&Namespace>, budget: Option<(usize, usize)>, bytes: usize) -> bool {
+    fn wait(
+        &mut self,
+        before: Option<&Namespace>,
+        budget: Option<(usize, usize)>,
+        bytes: usize,
+    ) -> bool {
         let with_it = self.waiting.get(&before.cloned()).copied().unwrap_or_default() + bytes;
         let is_room = match budget {
             Some((budget, most)) => self.budgets[budget].waiting < most && with_it <= OF_OTHERS,
@@ -225,7 +230,8 @@ impl Reviews {
         let (review, _waiting) = {
             let mut known = self.known.lock();
             let now = Instant::now();
-            if let Some((answer, _)) = known.results.get(&digest).filter(|(_, until)| now < *until) {
+            if let Some((answer, _)) = known.results.get(&digest).filter(|(_, until)| now < *until)
+            {
                 return answer.clone();
             }
             // A token that was valid before takes no review of its peer.
@@ -237,8 +243,12 @@ impl Reviews {
             if !known.wait(before.as_ref(), counted, bytes) {
                 return Err(Refusal::TooManyReviews);
             }
-            let waiting =
-                Waiting { reviews: self, budget: counted.map(|it| it.0), before: before.clone(), bytes };
+            let waiting = Waiting {
+                reviews: self,
+                budget: counted.map(|it| it.0),
+                before: before.clone(),
+                bytes,
+            };
             let review = if let Some(review) = known.pending.get(&digest) {
                 review.clone()
             } else {
@@ -319,7 +329,9 @@ impl Reviews {
             known.results.insert(digest, (answer.clone(), now + cached_for));
         }
         let subject = known.hash((peer, claims.sub.as_str()));
-        if answer.is_ok() && (known.subjects.len() < SUBJECTS || known.subjects.contains_key(&subject)) {
+        if answer.is_ok()
+            && (known.subjects.len() < SUBJECTS || known.subjects.contains_key(&subject))
+        {
             known.subjects.insert(subject, now);
         }
     }
@@ -337,22 +349,26 @@ impl Reviews {
     }
 
     async fn review(&self, token: &str) -> Answer {
-        let spec =
-            TokenReviewSpec { token: Some(token.to_owned()), audiences: Some(vec![self.audience.clone()]) };
+        let spec = TokenReviewSpec {
+            token: Some(token.to_owned()),
+            audiences: Some(vec![self.audience.clone()]),
+        };
         let review = TokenReview { spec, ..TokenReview::default() };
         let api = Api::<TokenReview>::all(self.client.clone());
-        let result = match timeout(REVIEW_TIMEOUT, api.create(&PostParams::default(), &review)).await {
-            Ok(Ok(reviewed)) => Ok(reviewed),
-            Ok(Err(error)) => Err(summary(&error)),
-            Err(_) => Err("timed out".to_owned()),
-        };
+        let result =
+            match timeout(REVIEW_TIMEOUT, api.create(&PostParams::default(), &review)).await {
+                Ok(Ok(reviewed)) => Ok(reviewed),
+                Ok(Err(error)) => Err(summary(&error)),
+                Err(_) => Err("timed out".to_owned()),
+            };
         let reviewed = result.map_err(|cause| {
             tracing::warn!("cannot create a TokenReview: {cause}");
             Refusal::ReviewUnknown
         })?;
         let status = reviewed.status.unwrap_or_default();
         // An authenticator that does not know audiences leaves them out: its tokens are for the API server.
-        let is_for_us = status.audiences.iter().flatten().any(|audience| *audience == self.audience);
+        let is_for_us =
+            status.audiences.iter().flatten().any(|audience| *audience == self.audience);
         match status.user.and_then(|user| user.username) {
             Some(user) if status.authenticated == Some(true) && is_for_us => {
                 Caller::of_user(&user).map(Arc::new)
@@ -389,7 +405,8 @@ mod tests {
 
     fn token_of(subject: &str, name: &str, seconds: i64) -> String {
         let expiry = Timestamp::now().as_second() + seconds;
-        let claims = json!({ "exp": expiry, "aud": ["other", "hub-addons"], "sub": subject }).to_string();
+        let claims =
+            json!({ "exp": expiry, "aud": ["other", "hub-addons"], "sub": subject }).to_string();
         format!("a.{}.{name}", URL_SAFE_NO_PAD.encode(claims))
     }
 
@@ -408,14 +425,23 @@ mod tests {
                 let body = request.into_body().collect().await.unwrap().to_bytes();
                 let mut review: Value = serde_json::from_slice(&body).unwrap();
                 assert_eq!(review["spec"]["audiences"], json!(["hub-addons"]));
-                let name = review["spec"]["token"].as_str().unwrap().rsplit('.').next().unwrap().to_owned();
+                let name = review["spec"]["token"]
+                    .as_str()
+                    .unwrap()
+                    .rsplit('.')
+                    .next()
+                    .unwrap()
+                    .to_owned();
                 let namespace = if name == "elsewhere" { "other" } else { "team" };
-                let account = json!({ "username": format!("system:serviceaccount:{namespace}:application") });
+                let account =
+                    json!({ "username": format!("system:serviceaccount:{namespace}:application") });
                 review["status"] = match name.as_str() {
                     "valid" | "elsewhere" => {
                         json!({ "authenticated": true, "audiences": ["hub-addons"], "user": account })
                     }
-                    "other" => json!({ "authenticated": true, "audiences": ["other"], "user": account }),
+                    "other" => {
+                        json!({ "authenticated": true, "audiences": ["other"], "user": account })
+                    }
                     "unaware" => json!({ "authenticated": true, "user": account }),
                     "person" => json!({
                         "authenticated": true, "audiences": ["hub-addons"], "user": { "username": "admin" },
@@ -455,7 +481,8 @@ mod tests {
         let taken = || count.swap(0, Ordering::Relaxed);
         let long = token("valid", 3600);
         // Requests that arrive together wait for one review.
-        let all = futures::future::join_all((0..32).map(|_| reviews.caller(&long, peer(0), 0))).await;
+        let all =
+            futures::future::join_all((0..32).map(|_| reviews.caller(&long, peer(0), 0))).await;
         assert!(all.iter().all(Result::is_ok));
         assert_eq!(taken(), 1);
         tokio::time::advance(Duration::from_secs(9)).await;
@@ -480,7 +507,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_no_token_for_the_user_server_by_its_own_claims_costs_no_review() {
         let (reviews, count) = reviews();
-        let encoded = |claims: &Value| format!("a.{}.valid", URL_SAFE_NO_PAD.encode(claims.to_string()));
+        let encoded =
+            |claims: &Value| format!("a.{}.valid", URL_SAFE_NO_PAD.encode(claims.to_string()));
         let later = Timestamp::now().as_second() + 3600;
         for token in [
             "random".to_owned(),
@@ -498,7 +526,10 @@ mod tests {
         }
         assert_eq!(count.load(Ordering::Relaxed), 0);
         assert!(
-            reviews.caller(&encoded(&json!({ "exp": later, "aud": "hub-addons" })), peer(0), 0).await.is_ok()
+            reviews
+                .caller(&encoded(&json!({ "exp": later, "aud": "hub-addons" })), peer(0), 0)
+                .await
+                .is_ok()
         );
     }
 
@@ -586,8 +617,10 @@ mod tests {
         const BYTES: usize = 10_000;
         let (reviews, _) = reviews();
         let hanging = token("hanging", 3600);
-        let mut waiting: Vec<_> = (0..150).map(|_| Box::pin(reviews.caller(&hanging, peer(0), 0))).collect();
-        let refused = waiting.iter_mut().filter_map(|waiting| waiting.as_mut().now_or_never()).count();
+        let mut waiting: Vec<_> =
+            (0..150).map(|_| Box::pin(reviews.caller(&hanging, peer(0), 0))).collect();
+        let refused =
+            waiting.iter_mut().filter_map(|waiting| waiting.as_mut().now_or_never()).count();
         assert_eq!(refused, 150 - WAITING);
         let valid = token("valid", 3600);
         assert!(reviews.caller(&valid, honest(&reviews, 1), 0).await.is_ok());
@@ -602,7 +635,8 @@ mod tests {
         tokio::time::advance(CACHED_FOR).await;
         let mut waiting: Vec<_> =
             (0..1000).map(|_| Box::pin(reviews.caller(&hanging, peer(0), BYTES))).collect();
-        let refused = waiting.iter_mut().filter_map(|waiting| waiting.as_mut().now_or_never()).count();
+        let refused =
+            waiting.iter_mut().filter_map(|waiting| waiting.as_mut().now_or_never()).count();
         assert_eq!(refused, 1000 - OF_VALID / BYTES);
         drop(waiting);
         assert!(reviews.known.lock().waiting.is_empty());
@@ -612,7 +646,8 @@ mod tests {
         let many = (0..1000).map(|number| (&new[number % 100], peer(100 + number % 100)));
         let mut waiting: Vec<_> =
             many.map(|(new, peer)| Box::pin(reviews.caller(new, peer, BYTES))).collect();
-        let refused = waiting.iter_mut().filter_map(|waiting| waiting.as_mut().now_or_never()).count();
+        let refused =
+            waiting.iter_mut().filter_map(|waiting| waiting.as_mut().now_or_never()).count();
         assert_eq!(refused, 1000 - OF_OTHERS / BYTES);
     }
 
@@ -634,7 +669,9 @@ mod tests {
         for number in 1..100 {
             for other in 0..10 {
                 let from = peer(usize::try_from(number).unwrap());
-                let _ = reviews.caller(&token("hanging", 5000 + 10 * number + other), from, 0).now_or_never();
+                let _ = reviews
+                    .caller(&token("hanging", 5000 + 10 * number + other), from, 0)
+                    .now_or_never();
             }
         }
         assert_eq!(reviews.known.lock().pending.len(), PENDING);

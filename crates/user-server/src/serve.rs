@@ -132,7 +132,8 @@ async fn connect(stream: TcpStream, certificate: Arc<ServingCertificate>) -> Opt
     end_if_dead(&stream);
     limit_unsent(&stream);
     let config = certificate.config();
-    let mut stream = timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream)).await.ok()?.ok()?;
+    let mut stream =
+        timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream)).await.ok()?.ok()?;
     stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
     Some(stream)
 }

@@ -126,14 +126,16 @@ impl Unread {
     fn add(&self, length: usize) {
         let mut state = self.state.lock();
         state.bytes += length;
-        self.counters(state.counted).for_each(|counter| _ = counter.fetch_add(length, Ordering::Relaxed));
+        self.counters(state.counted)
+            .for_each(|counter| _ = counter.fetch_add(length, Ordering::Relaxed));
     }
 
     /// Returns whether nothing is left of a request that has ended.
     fn remove(&self, length: usize) -> bool {
         let mut state = self.state.lock();
         state.bytes -= length;
-        self.counters(state.counted).for_each(|counter| _ = counter.fetch_sub(length, Ordering::Relaxed));
+        self.counters(state.counted)
+            .for_each(|counter| _ = counter.fetch_sub(length, Ordering::Relaxed));
         state.has_ended && state.bytes == 0
     }
 
@@ -215,9 +217,15 @@ impl Sessions {
 
     /// Opens a request that counts as `weight` requests, before its grant is decided: a grant that ends meanwhile cuts
     /// it. One cluster leaves half of the namespace's requests to the others, since it can keep its own open.
-    pub(crate) fn open(&self, key: ProfileKey, weight: usize, ends: Ends) -> Result<Session, Refusal> {
+    pub(crate) fn open(
+        &self,
+        key: ProfileKey,
+        weight: usize,
+        ends: Ends,
+    ) -> Result<Session, Refusal> {
         let mut open = self.0.open.lock();
-        let OfNamespace { by_number, weights, unread } = open.entry(key.namespace.clone()).or_default();
+        let OfNamespace { by_number, weights, unread } =
+            open.entry(key.namespace.clone()).or_default();
         let (limit, of_cluster) = (self.0.limit, self.0.limit.div_ceil(2));
         if weights.values().sum::<usize>() >= limit {
             return Err(Refusal::TooManyRequests { namespace: key.namespace, limit });
@@ -249,7 +257,8 @@ impl Sessions {
         for (namespace, of_namespace) in &*self.0.open.lock() {
             let mut decided = HashMap::new();
             for Open { cluster, ends, unread, .. } in of_namespace.by_number.values() {
-                if let Some(why) = decided.entry(cluster).or_insert_with(|| why(namespace, cluster)) {
+                if let Some(why) = decided.entry(cluster).or_insert_with(|| why(namespace, cluster))
+                {
                     let _ = unread.why.set(why.clone());
                     ends.stream.cancel();
                 }
@@ -291,7 +300,8 @@ impl Sessions {
 
 /// The request with the most bytes that count there.
 fn largest<'a>(requests: impl Iterator<Item = &'a Open>, counted: Counted) -> Option<&'a Open> {
-    let with_bytes = requests.map(|open| (open.unread.bytes(counted), open)).filter(|(bytes, _)| *bytes > 0);
+    let with_bytes =
+        requests.map(|open| (open.unread.bytes(counted), open)).filter(|(bytes, _)| *bytes > 0);
     with_bytes.max_by_key(|(bytes, _)| *bytes).map(|(_, open)| open)
 }
 
@@ -387,21 +397,29 @@ mod tests {
         ProfileKey { namespace: namespace.into(), cluster: cluster.into() }
     }
 
-    fn open(sessions: &Sessions, namespace: &str, cluster: &str, weight: usize) -> Result<Session, Refusal> {
+    fn open(
+        sessions: &Sessions,
+        namespace: &str,
+        cluster: &str,
+        weight: usize,
+    ) -> Result<Session, Refusal> {
         sessions.open(key(namespace, cluster), weight, Ends::default())
     }
 
     #[test]
     fn a_cut_ends_what_is_open_of_that_pair_and_nothing_that_is_opened_later() {
         let sessions = Sessions::new(10);
-        let open = |namespace, cluster| open(&sessions, namespace, cluster, 1).unwrap_or_else(|_| panic!());
+        let open = |namespace, cluster| {
+            open(&sessions, namespace, cluster, 1).unwrap_or_else(|_| panic!())
+        };
         let (first, second) = (open("team", "one"), open("team", "one"));
         let others = [open("team", "two"), open("other", "one")];
         let ended = |namespace: &Namespace, cluster: &ClusterName| {
             Refusal::GrantEnded(cluster.in_namespace(namespace))
         };
         sessions.cut(|namespace, cluster| {
-            (namespace.as_str() == "team" && cluster.as_str() == "one").then(|| ended(namespace, cluster))
+            (namespace.as_str() == "team" && cluster.as_str() == "one")
+                .then(|| ended(namespace, cluster))
         });
         assert_eq!(first.why(), Refusal::GrantEnded(key("team", "one")));
         assert!(first.cut.is_cancelled() && second.cut.is_cancelled());
@@ -456,7 +474,9 @@ mod tests {
         let (other, larger) = (open("third"), open("third"));
         let _of_larger = larger.hold(40);
         let _of_other = other.hold(21);
-        assert!(larger.cut.is_cancelled() && !other.cut.is_cancelled() && !honest.cut.is_cancelled());
+        assert!(
+            larger.cut.is_cancelled() && !other.cut.is_cancelled() && !honest.cut.is_cancelled()
+        );
     }
 
     #[test]
@@ -479,8 +499,9 @@ mod tests {
         // They are cut, and what is left of them adds up.
         let cut: Vec<_> = (0..2).map(|_| open()).collect();
         let held: Vec<_> = cut.iter().map(|(session, _)| session.hold(150)).collect();
-        let ends =
-            |is: fn(&Ends) -> &CancellationToken| cut.iter().filter(|(_, it)| is(it).is_cancelled()).count();
+        let ends = |is: fn(&Ends) -> &CancellationToken| {
+            cut.iter().filter(|(_, it)| is(it).is_cancelled()).count()
+        };
         assert_eq!((ends(|it| &it.stream), ends(|it| &it.connection)), (2, 1));
         drop(cut);
         drop(held);

@@ -69,8 +69,9 @@ impl Scene {
             metrics: of_server,
         };
         let setup = Setup { metrics: metrics.clone(), is_read_only: true, ..Setup::new(client) };
-        let process = Process::new(setup)
-            .add(Some(settings), |shared, settings| UserServer::new(shared, settings, listener, certificate));
+        let process = Process::new(setup).add(Some(settings), |shared, settings| {
+            UserServer::new(shared, settings, listener, certificate)
+        });
         tokio::spawn(process.run(CancellationToken::new()));
         let scene = Self { world, server, metrics };
         eventually("it serves", async || scene.get("one").await == Some(StatusCode::OK)).await;
@@ -84,7 +85,8 @@ impl Scene {
     /// The status of an honest request on a new connection.
     async fn get(&self, cluster: &str) -> Option<StatusCode> {
         let (mut sender, _connection) = self.client(HONEST).http2(WINDOW).await.ok()?;
-        let request = Client::request(&format!("https://hub/{cluster}/version"), &token("team", 0), None);
+        let request =
+            Client::request(&format!("https://hub/{cluster}/version"), &token("team", 0), None);
         Some(sender.send_request(request).await.ok()?.status())
     }
 
@@ -235,10 +237,14 @@ async fn a_connection_that_a_cluster_ends_has_streams_of_one_namespace_only() {
     scene.world.hub.bind("hostile");
     let (mut http2, _connection) = scene.client(HONEST).http2(WINDOW).await.unwrap();
     let mut send = async |namespace, path: &str| {
-        let request = Client::request(&format!("https://hub/one/{path}"), &token(namespace, 0), None);
+        let request =
+            Client::request(&format!("https://hub/one/{path}"), &token(namespace, 0), None);
         timeout(SOON, http2.send_request(request)).await.unwrap().unwrap()
     };
-    eventually("it is granted", async || send("hostile", "version").await.status() == StatusCode::OK).await;
+    eventually("it is granted", async || {
+        send("hostile", "version").await.status() == StatusCode::OK
+    })
+    .await;
     let mut watches = Vec::new();
     for namespace in ["team", "hostile"] {
         let mut watch = send(namespace, "watch").await.into_body();
@@ -254,7 +260,8 @@ async fn a_connection_that_a_cluster_ends_has_streams_of_one_namespace_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn uploads_that_a_cluster_does_not_read_delay_no_later_request_when_their_clients_have_left() {
+async fn uploads_that_a_cluster_does_not_read_delay_no_later_request_when_their_clients_have_left()
+{
     let scene = Scene::start(100).await;
     scene.world.hub.bind("hostile");
     // As many as the cluster accepts on a connection, a few at a time: what is open holds more memory than what has ended.
@@ -262,7 +269,8 @@ async fn uploads_that_a_cluster_does_not_read_delay_no_later_request_when_their_
         let (sender, connection) = scene.client(HOSTILE).http2(WINDOW).await.unwrap();
         let mut stuck = Vec::new();
         for _ in 0..25 {
-            let request = Client::request("https://hub/one/stuck", &token("hostile", 0), Some(endless()));
+            let request =
+                Client::request("https://hub/one/stuck", &token("hostile", 0), Some(endless()));
             stuck.push(timeout(SOON, sender.clone().send_request(request)).await.unwrap());
         }
         connection.abort();
@@ -327,13 +335,15 @@ async fn what_one_namespace_leaves_unread_is_limited_with_the_windows_behind_it(
         let mut responses = Vec::new();
         for _ in 0..100 {
             let request = Client::request(&format!("https://hub/{cluster}/large"), &token, None);
-            responses.push(timeout(SOON, sender.clone().send_request(request)).await.unwrap().unwrap());
+            responses
+                .push(timeout(SOON, sender.clone().send_request(request)).await.unwrap().unwrap());
         }
         open.push((connection, responses));
     }
     // 6 MiB, in which each has a window of 64 KiB and one part.
     let counts = || (scene.metric(OPEN), scene.metric(&cut("limit")));
-    eventually("some end", async || matches!(counts(), (open @ ..=96, cut) if open + cut == 400)).await;
+    eventually("some end", async || matches!(counts(), (open @ ..=96, cut) if open + cut == 400))
+        .await;
     assert!(scene.metric(OPEN) > 40);
     assert_eq!(scene.get("one").await, Some(StatusCode::OK));
 }
@@ -356,9 +366,12 @@ async fn a_secret_with_the_name_of_the_account_counts_where_its_namespace_is_tha
     .await;
     while let Some(Ok(_)) = timeout(SOON, watch.frame()).await.expect("what was open ends") {}
     scene.world.hub.report_account("two", &scene.world.cluster("two").certificate.pem);
-    eventually("no other cluster has it", async || scene.get("one").await == Some(StatusCode::OK)).await;
-    scene.world.hub.accept_cluster("other");
-    eventually("another cluster has it", async || scene.get("one").await == Some(StatusCode::BAD_GATEWAY))
+    eventually("no other cluster has it", async || scene.get("one").await == Some(StatusCode::OK))
         .await;
+    scene.world.hub.accept_cluster("other");
+    eventually("another cluster has it", async || {
+        scene.get("one").await == Some(StatusCode::BAD_GATEWAY)
+    })
+    .await;
     eventually("its watch has ended", async || scene.world.hub.watches() == watches).await;
 }

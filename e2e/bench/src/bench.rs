@@ -162,7 +162,8 @@ impl Bench {
         let Size { ungranted, accounts, namespaces, .. } = self.options.size;
         let reports = ungranted * accounts;
         let permissions = if self.options.controllers.are_granted() { namespaces + 3 } else { 0 };
-        if reports + permissions == 0 || matches!(limit.of(Counter::OtherWrites), Bound::AtMost(_)) {
+        if reports + permissions == 0 || matches!(limit.of(Counter::OtherWrites), Bound::AtMost(_))
+        {
             return limit;
         }
         limit.at_most(Counter::OtherWrites, reports + permissions)
@@ -178,13 +179,14 @@ impl Bench {
     /// Waits until the hub shows its fleet.
     pub async fn converge(&self, scenario: &str) -> Result<(), BenchError> {
         let model = &self.fleet.model;
-        let converged = try_eventually("the hub shows its fleet", self.options.timeout, async || {
-            if self.usage().is_err() {
-                // After the end of a program, waiting is of no use.
-                return Ok(());
-            }
-            self.view.read(|shown| model.difference(shown)).map_or(Ok(()), Err)
-        });
+        let converged =
+            try_eventually("the hub shows its fleet", self.options.timeout, async || {
+                if self.usage().is_err() {
+                    // After the end of a program, waiting is of no use.
+                    return Ok(());
+                }
+                self.view.read(|shown| model.difference(shown)).map_or(Ok(()), Err)
+            });
         converged.await.map_err(|timed_out| self.not_converged(scenario, timed_out))?;
         self.usage().map(drop)
     }
@@ -193,26 +195,35 @@ impl Bench {
     /// returns the requests since a mark, and when the first of these changes had been processed.
     ///
     /// Watches deliver events in order, so what was changed before the sentinel has been processed as well.
-    async fn settle(&mut self, scenario: &str, mark: &Mark) -> Result<(Requests, Instant), BenchError> {
+    async fn settle(
+        &mut self,
+        scenario: &str,
+        mark: &Mark,
+    ) -> Result<(Requests, Instant), BenchError> {
         let mut before: Option<(usize, f64, Instant)> = None;
         let mut first = None;
         let deadline = Instant::now() + self.options.timeout;
         loop {
             let (version, token) = self.fleet.change_sentinel().await?;
             let copies = self.has_copies();
-            let processed =
-                try_eventually("the sentinel's change is processed", self.options.timeout, async || {
+            let processed = try_eventually(
+                "the sentinel's change is processed",
+                self.options.timeout,
+                async || {
                     let is_processed = self.view.read(|shown| {
-                        shown.sentinel_version == version && (!copies || shown.sentinel_token == token)
+                        shown.sentinel_version == version
+                            && (!copies || shown.sentinel_token == token)
                     });
                     // After the end of a program, waiting is of no use.
                     is_processed || self.usage().is_err()
-                });
+                },
+            );
             processed.await.map_err(|timed_out| self.not_converged(scenario, timed_out))?;
             let first = *first.get_or_insert_with(Instant::now);
             let requests = of_controllers(&self.hub.audit().since(mark).await?);
             let cpu = Usage::sum(self.usage()?.into_iter().map(|(_, usage)| usage)).cpu_seconds;
-            let counted = Counts::of(&requests).writes() + requests.count(|request| request.verb == "list");
+            let counted =
+                Counts::of(&requests).writes() + requests.count(|request| request.verb == "list");
             let is_idle = before.is_some_and(|(counted_before, cpu_before, then)| {
                 counted_before == counted && cpu - cpu_before < IDLE * then.elapsed().as_secs_f64()
             });
@@ -250,7 +261,9 @@ impl Bench {
 fn address(hub: &LocalHub) -> Result<SocketAddr, BenchError> {
     let url = hub.url();
     let address = url.trim_start_matches("https://");
-    address.parse().map_err(|error| BenchError::io(format!("use {url}"))(std::io::Error::other(error)))
+    address
+        .parse()
+        .map_err(|error| BenchError::io(format!("use {url}"))(std::io::Error::other(error)))
 }
 
 /// The machine, for the report.

@@ -51,7 +51,13 @@ pub struct Cli {
     sets: usize,
 
     /// Double each of these three times, one at a time, and print what a write, a restart and an event cost
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST", conflicts_with = "scenarios")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "LIST",
+        conflicts_with = "scenarios"
+    )]
     pub vary: Vec<Dimension>,
 
     /// What happens after the cold start; by default everything
@@ -170,7 +176,8 @@ mod tests {
         let cli = Cli::try_parse_from(["hub-bench"]).unwrap();
         assert_eq!(cli.scenarios().len(), Scenario::value_variants().len());
         assert!(cli.options().unwrap().controllers.are_own());
-        let peer = ["hub-bench", "--run=peer --kubeconfig={kubeconfig}", "--without=access,credentials"];
+        let peer =
+            ["hub-bench", "--run=peer --kubeconfig={kubeconfig}", "--without=access,credentials"];
         let options = Cli::try_parse_from(peer).unwrap().options().unwrap();
         assert!(!options.controllers.are_own());
         assert_eq!(options.without, [Part::Access, Part::Credentials]);

@@ -119,7 +119,11 @@ impl Group {
     }
 
     /// Starts programs that reach the hub through a relay.
-    pub async fn start(hub: &LocalHub, relay: SocketAddr, commands: &[String]) -> Result<Self, BenchError> {
+    pub async fn start(
+        hub: &LocalHub,
+        relay: SocketAddr,
+        commands: &[String],
+    ) -> Result<Self, BenchError> {
         let mut running = Vec::new();
         for (name, command) in NAMES.into_iter().zip(commands) {
             let kubeconfig = kubeconfig_through(hub, name, relay).await?;
@@ -172,7 +176,8 @@ impl Group {
 pub fn of_controllers(requests: &Requests) -> Requests {
     let user = format!("system:serviceaccount:{HOME}:controllers-");
     requests.matching(|request| {
-        request.user.starts_with(&user) && ![SENTINEL, SENTINEL_CLUSTER].contains(&request.namespace.as_str())
+        request.user.starts_with(&user)
+            && ![SENTINEL, SENTINEL_CLUSTER].contains(&request.namespace.as_str())
     })
 }
 
@@ -201,7 +206,11 @@ pub fn everything() -> Vec<PolicyRule> {
         verbs: vec!["*".to_owned()],
         ..PolicyRule::default()
     };
-    let urls = PolicyRule { non_resource_urls: any(), verbs: vec!["*".to_owned()], ..PolicyRule::default() };
+    let urls = PolicyRule {
+        non_resource_urls: any(),
+        verbs: vec!["*".to_owned()],
+        ..PolicyRule::default()
+    };
     vec![rule, urls]
 }
 
@@ -225,7 +234,10 @@ mod tests {
         let granted = granted.commands(Settings::default());
         assert!(granted[0].contains("ClusterProfileCredRights=true"), "{granted:?}");
         assert!(granted[1].contains("ClusterProfileCredRights=false"), "{granted:?}");
-        assert!(granted.iter().all(|it| it.ends_with("-subject=bench/controllers-1")), "{granted:?}");
+        assert!(
+            granted.iter().all(|it| it.ends_with("-subject=bench/controllers-1")),
+            "{granted:?}"
+        );
         let given = Controllers::Given(vec!["peer --kubeconfig {kubeconfig}".to_owned()]);
         assert_eq!(given.commands(Settings::default()), ["peer --kubeconfig {kubeconfig}"]);
     }

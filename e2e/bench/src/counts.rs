@@ -209,9 +209,10 @@ mod tests {
 
     #[test]
     fn leases_and_events_are_not_among_the_writes() {
-        let requests: Requests = [request("update", "leases", "", 200), request("create", "events", "", 201)]
-            .into_iter()
-            .collect();
+        let requests: Requests =
+            [request("update", "leases", "", 200), request("create", "events", "", 201)]
+                .into_iter()
+                .collect();
         assert_eq!(Counts::of(&requests), Counts::default());
     }
 

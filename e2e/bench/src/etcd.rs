@@ -24,7 +24,8 @@ impl Etcd {
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
         let mut text = String::new();
         stream.read_to_string(&mut text).await?;
-        parse(&text).ok_or_else(|| std::io::Error::other("etcd reports no counters of transactions"))
+        parse(&text)
+            .ok_or_else(|| std::io::Error::other("etcd reports no counters of transactions"))
     }
 
     /// What it has done since `earlier`.
@@ -75,7 +76,10 @@ grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Range\",grpc_service=\"
 ";
         let now = parse(text).unwrap();
         assert_eq!(now, Etcd { transactions: 1_000_010, puts: 7, deletes: 2 });
-        assert_eq!(now.since(Etcd { transactions: 10, puts: 7, deletes: 0 }).transactions, 1_000_000);
+        assert_eq!(
+            now.since(Etcd { transactions: 10, puts: 7, deletes: 0 }).transactions,
+            1_000_000
+        );
     }
 
     #[test]

@@ -45,7 +45,11 @@ pub struct Fleet {
 
 impl Fleet {
     /// Creates a fleet, the other set, the sentinel and cluster-proxy.
-    pub async fn create(client: Client, size: Size, without: Vec<Part>) -> Result<Self, BenchError> {
+    pub async fn create(
+        client: Client,
+        size: Size,
+        without: Vec<Part>,
+    ) -> Result<Self, BenchError> {
         let authority = Authority::new("first")?;
         let model = Model { anchors: certificates(&authority.pem()), without, ..Model::default() };
         let mut fleet = Self { model, size, client, authority, changes: 0 };
@@ -63,7 +67,8 @@ impl Fleet {
         serving(&fleet.authority.chain()?).create(&client).await?;
         proxy_configuration().create(&client).await?;
 
-        let names: Vec<String> = (0..size.clusters).map(|number| format!("cluster-{number:04}")).collect();
+        let names: Vec<String> =
+            (0..size.clusters).map(|number| format!("cluster-{number:04}")).collect();
         for (number, names) in names.chunks(REPORT).enumerate() {
             say(&format!("creating the fleet: {} of {} clusters", number * REPORT, size.clusters));
             fleet.create_clusters(names).await?;
@@ -77,7 +82,8 @@ impl Fleet {
         // Last, so that the controllers see complete clusters first.
         let namespaces = (0..size.namespaces).map(|number| format!("fleet-{number:02}"));
         let namespaces: Vec<String> = namespaces.collect();
-        ocm::create_all(&client, namespaces.iter().map(|namespace| ocm::namespace(namespace))).await?;
+        ocm::create_all(&client, namespaces.iter().map(|namespace| ocm::namespace(namespace)))
+            .await?;
         for namespace in &namespaces {
             fleet.bind(namespace, SET).await?;
         }
@@ -152,9 +158,12 @@ impl Fleet {
 
     /// Moves two clusters to each other's sets, at once.
     pub async fn swap(&mut self, one: &str, other: &str) -> Result<(), BenchError> {
-        let set_of = |model: &Model, name| model.clusters.get(name).map(|member| member.set.clone());
-        let sets =
-            (set_of(&self.model, one).unwrap_or_default(), set_of(&self.model, other).unwrap_or_default());
+        let set_of =
+            |model: &Model, name| model.clusters.get(name).map(|member| member.set.clone());
+        let sets = (
+            set_of(&self.model, one).unwrap_or_default(),
+            set_of(&self.model, other).unwrap_or_default(),
+        );
         self.join(&[one.to_owned()], &sets.1).await?;
         self.join(&[other.to_owned()], &sets.0).await
     }
@@ -196,7 +205,8 @@ impl Fleet {
         available: &'static str,
     ) -> Result<(), BenchError> {
         self.changes += 1;
-        let (client, time) = (self.client.clone(), format!("2026-01-01T00:00:{:02}Z", self.changes % 60));
+        let (client, time) =
+            (self.client.clone(), format!("2026-01-01T00:00:{:02}Z", self.changes % 60));
         let condition = |kind: &str, status: &str, reason: &str, time: &str| json!({ "type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": time });
         let first = "2026-01-01T00:00:00Z";
         let conditions = json!({ "status": { "conditions": [
@@ -204,9 +214,13 @@ impl Fleet {
             condition("ManagedClusterJoined", "True", "ManagedClusterJoined", first),
             condition("ManagedClusterConditionAvailable", available, "ManagedClusterLease", &time),
         ] } });
-        each(names, async |name: &String| merge_status(&client, &named(name), &conditions).await).await?;
+        each(names, async |name: &String| merge_status(&client, &named(name), &conditions).await)
+            .await?;
         for name in names {
-            self.model.clusters.entry(name.clone()).and_modify(|member| member.available = available);
+            self.model
+                .clusters
+                .entry(name.clone())
+                .and_modify(|member| member.available = available);
         }
         Ok(())
     }
@@ -277,7 +291,12 @@ impl Fleet {
     /// The first namespace of the fleet that is still bound.
     pub fn namespace(&self) -> String {
         let of_fleet = |(_, set): &(&String, &String)| *set == SET;
-        self.model.bindings.iter().find(of_fleet).map(|(namespace, _)| namespace.clone()).unwrap_or_default()
+        self.model
+            .bindings
+            .iter()
+            .find(of_fleet)
+            .map(|(namespace, _)| namespace.clone())
+            .unwrap_or_default()
     }
 
     /// Changes the version and the token of the sentinel, and returns both, the latter as a hash.
@@ -327,7 +346,8 @@ fn cluster(name: &str, claims: usize) -> ManagedCluster {
 
 fn addon(cluster: &str) -> Object {
     let gvk = ("addon.open-cluster-management.io", "v1alpha1", "ManagedClusterAddOn");
-    Object::new(gvk, "managedclusteraddons", Some(cluster), "cluster-proxy").field("spec", json!({}))
+    Object::new(gvk, "managedclusteraddons", Some(cluster), "cluster-proxy")
+        .field("spec", json!({}))
 }
 
 /// The Lease by which a cluster's agent shows that it is alive.
@@ -359,7 +379,12 @@ fn serving(chain: &str) -> Object {
 }
 
 /// As an agent does: the Secret, then the status.
-async fn report_token(client: &Client, cluster: &str, account: &str, token: &str) -> Result<(), BenchError> {
+async fn report_token(
+    client: &Client,
+    cluster: &str,
+    account: &str,
+    token: &str,
+) -> Result<(), BenchError> {
     let secret = Object::new(("", "v1", "Secret"), "secrets", Some(cluster), account);
     let data = json!({ "data": { "token": ByteString(token.as_bytes().to_vec()) } });
     merge(client, &secret, &data).await?;
@@ -368,14 +393,18 @@ async fn report_token(client: &Client, cluster: &str, account: &str, token: &str
 }
 
 async fn merge(client: &Client, object: &Object, patch: &Value) -> Result<(), BenchError> {
-    let patched =
-        object.api(client).patch(object.name(), &PatchParams::default(), &Patch::Merge(patch)).await;
+    let patched = object
+        .api(client)
+        .patch(object.name(), &PatchParams::default(), &Patch::Merge(patch))
+        .await;
     patched.map(drop).map_err(BenchError::api(format!("change {object}")))
 }
 
 async fn merge_status(client: &Client, object: &Object, patch: &Value) -> Result<(), BenchError> {
-    let patched =
-        object.api(client).patch_status(object.name(), &PatchParams::default(), &Patch::Merge(patch)).await;
+    let patched = object
+        .api(client)
+        .patch_status(object.name(), &PatchParams::default(), &Patch::Merge(patch))
+        .await;
     patched.map(drop).map_err(BenchError::api(format!("change the status of {object}")))
 }
 

@@ -67,7 +67,8 @@ impl Limit {
 
     /// `profiles` and their copies are deleted by the controllers. The garbage collector may be faster with copies.
     pub fn disappear(self, profiles: usize, accounts: usize) -> Self {
-        self.exactly(Counter::ProfileDeletes, profiles).at_most(Counter::CopyDeletes, profiles * accounts)
+        self.exactly(Counter::ProfileDeletes, profiles)
+            .at_most(Counter::CopyDeletes, profiles * accounts)
     }
 
     /// `profiles` and their copies are deleted by the namespace controller, in an order that differs each time. A
@@ -114,7 +115,8 @@ impl Limit {
     pub fn deviations(&self, counts: &Counts) -> Vec<String> {
         let wrong = |counter: &Counter| {
             let (bound, count) = (self.of(*counter), counts.get(*counter));
-            (!bound.allows(count)).then(|| format!("expected {bound} {}, got {count}", counter.title()))
+            (!bound.allows(count))
+                .then(|| format!("expected {bound} {}, got {count}", counter.title()))
         };
         Counter::ALL.iter().filter_map(wrong).collect()
     }
@@ -143,7 +145,10 @@ mod tests {
     fn what_the_garbage_collector_may_delete_is_no_deviation() {
         let limit = Limit::nothing().disappear(5, 2);
         assert_eq!(limit.writes(), Bound::AtMost(15));
-        assert_eq!(limit.deviations(&Counts::default()), ["expected exactly 5 deletes of profiles, got 0"]);
+        assert_eq!(
+            limit.deviations(&Counts::default()),
+            ["expected exactly 5 deletes of profiles, got 0"]
+        );
         assert_eq!(Limit::collected(5, 2).deviations(&Counts::default()), Vec::<String>::new());
     }
 }

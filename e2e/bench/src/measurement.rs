@@ -46,8 +46,8 @@ impl Measurement {
     /// One line for each count that is not the limit.
     pub fn deviations(&self) -> Vec<String> {
         let (limit, connections) = (self.connections_limit, self.connections);
-        let connections =
-            (connections > limit).then(|| format!("expected at most {limit} connections, got {connections}"));
+        let connections = (connections > limit)
+            .then(|| format!("expected at most {limit} connections, got {connections}"));
         self.limit.deviations(&self.counts).into_iter().chain(connections).collect()
     }
 }
@@ -68,7 +68,8 @@ mod tests {
     #[test]
     fn a_process_that_was_started_in_between_counts_from_its_start() {
         let usage = |cpu_seconds| Usage { cpu_seconds, ..Usage::default() };
-        let (before, now) = ([(1, usage(2.0)), (2, usage(9.0))], [(1, usage(2.5)), (3, usage(0.25))]);
+        let (before, now) =
+            ([(1, usage(2.0)), (2, usage(9.0))], [(1, usage(2.5)), (3, usage(0.25))]);
         assert!((cpu_since(&before, &now) - 0.75).abs() < 1e-9);
     }
 }

@@ -48,7 +48,9 @@ impl Model {
                 profiles += 1;
                 let Some(profile) = shown.profiles.get(&(namespace.clone(), name.clone())) else {
                     let (has, of) = (shown.profiles.len(), self.profiles());
-                    return Some(format!("profile {namespace}/{name} is missing; {has} of {of} exist"));
+                    return Some(format!(
+                        "profile {namespace}/{name} is missing; {has} of {of} exist"
+                    ));
                 };
                 if let Some(wrong) = self.wrong_in(profile, member) {
                     return Some(format!("profile {namespace}/{name} has {wrong}"));
@@ -80,7 +82,8 @@ impl Model {
 
     /// The number of profiles.
     fn profiles(&self) -> usize {
-        let in_set = |set: &String| self.clusters.values().filter(|member| member.set == *set).count();
+        let in_set =
+            |set: &String| self.clusters.values().filter(|member| member.set == *set).count();
         self.bindings.values().map(in_set).sum()
     }
 
@@ -142,7 +145,10 @@ mod tests {
     #[test]
     fn a_hub_that_shows_its_fleet_has_converged() {
         assert_eq!(model().difference(&shown()), None);
-        assert_eq!(difference(&model(), &Shown::default()), "profile team/one is missing; 0 of 1 exist");
+        assert_eq!(
+            difference(&model(), &Shown::default()),
+            "profile team/one is missing; 0 of 1 exist"
+        );
     }
 
     #[test]

@@ -55,7 +55,8 @@ pub fn text(subject: &Subject, measurements: &[Measurement]) -> String {
     text += "\nRequests of the controllers:\n\n";
     let mut requests = vec![vec!["scenario".to_owned(), "requests".to_owned()]];
     requests.extend(measurements.iter().map(|measurement| {
-        let counts = measurement.requests.iter().map(|(request, count)| format!("{count} {request}"));
+        let counts =
+            measurement.requests.iter().map(|(request, count)| format!("{count} {request}"));
         vec![measurement.scenario.clone(), counts.collect::<Vec<_>>().join(", ")]
     }));
     text += &table(&requests);
@@ -84,10 +85,12 @@ pub fn varied(runs: &[(Subject, Vec<Measurement>)]) -> String {
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for (Subject { size, .. }, measurements) in runs {
         let Size { clusters, namespaces, accounts, ungranted, claims, sets } = *size;
-        let numbers = [clusters, namespaces, accounts, ungranted, claims, sets, size.profiles() * accounts];
+        let numbers =
+            [clusters, namespaces, accounts, ungranted, claims, sets, size.profiles() * accounts];
         let mut row: Vec<String> = numbers.iter().map(usize::to_string).collect();
         if let [cold, restart, heartbeats, losses] = &measurements[..] {
-            let each = |of: &Measurement, count| format!("{:.2}", 1000.0 / ratio(count, of.cpu_seconds));
+            let each =
+                |of: &Measurement, count| format!("{:.2}", 1000.0 / ratio(count, of.cpu_seconds));
             row.extend([
                 each(cold, cold.counts.writes()),
                 format!("{:.2}", restart.cpu_seconds),
@@ -171,7 +174,9 @@ fn mib(kib: u64) -> String {
 /// A table in Markdown, whose columns are aligned.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let width = |column: usize| {
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for (number, row) in rows.iter().enumerate() {
@@ -218,7 +223,8 @@ mod tests {
     }
 
     fn subject() -> Subject {
-        let size = Size { clusters: 2, namespaces: 5, accounts: 1, ungranted: 0, claims: 4, sets: 1 };
+        let size =
+            Size { clusters: 2, namespaces: 5, accounts: 1, ungranted: 0, claims: 4, sets: 1 };
         Subject { size, commands: vec!["hub-addons run".to_owned()], machine: BTreeMap::new() }
     }
 
@@ -232,7 +238,8 @@ mod tests {
     fn the_table_has_the_cost_next_to_the_limit() {
         let text = text(&subject(), &results());
         let row = text.lines().find(|line| line.starts_with("| CA change")).unwrap();
-        let cells: Vec<&str> = row.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        let cells: Vec<&str> =
+            row.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
         let wanted = [
             "CA change",
             "0",

@@ -58,10 +58,14 @@ pub async fn run(
     bench.start(Settings::default()).await?;
     done.push(bench.finish("cold start", limits::cold_start(bench), start).await?);
 
-    for scenario in Scenario::value_variants().iter().filter(|scenario| scenarios.contains(scenario)) {
+    for scenario in
+        Scenario::value_variants().iter().filter(|scenario| scenarios.contains(scenario))
+    {
         let mut steps = Steps { bench, done };
         match scenario {
-            Scenario::Restart => steps.restart("restart", Settings::default(), Limit::nothing()).await?,
+            Scenario::Restart => {
+                steps.restart("restart", Settings::default(), Limit::nothing()).await?;
+            }
             Scenario::Idle => steps.idle().await?,
             Scenario::Heartbeats => steps.heartbeats().await?,
             Scenario::Availability => steps.availability().await?,
@@ -98,7 +102,12 @@ impl Steps<'_> {
     }
 
     /// Stops the controllers, and starts them with these settings.
-    async fn restart(&mut self, name: &str, settings: Settings, limit: Limit) -> Result<(), BenchError> {
+    async fn restart(
+        &mut self,
+        name: &str,
+        settings: Settings,
+        limit: Limit,
+    ) -> Result<(), BenchError> {
         self.bench.stop().await?;
         let start = self.bench.begin(name).await?;
         self.bench.start(settings).await?;
@@ -135,7 +144,8 @@ impl Steps<'_> {
             self.bench.fleet.report_availability(std::slice::from_ref(name), "Unknown").await?;
             self.bench.converge(name).await?;
         }
-        self.finish(name, limits::status(names.len() * self.bench.options.size.namespaces), start).await?;
+        self.finish(name, limits::status(names.len() * self.bench.options.size.namespaces), start)
+            .await?;
         self.bench.fleet.report_availability(&names, "True").await?;
         self.bench.rest(name).await
     }
@@ -153,7 +163,8 @@ impl Steps<'_> {
         // An account whose cluster no namespace is granted has a condition that says so, after some seconds; a slow hub
         // sets and removes it in one scenario.
         let conditions = count * limits::accounts(self.bench);
-        let limit = limits::appear(self.bench, profiles).at_most(Counter::OtherWrites, 2 * conditions);
+        let limit =
+            limits::appear(self.bench, profiles).at_most(Counter::OtherWrites, 2 * conditions);
         self.finish(name, limit, start).await?;
         let (name, start) = ("the same leave", self.bench.begin("the same leave").await?);
         self.bench.fleet.join(&names, "").await?;
@@ -197,7 +208,9 @@ impl Steps<'_> {
     }
 
     async fn ca_change(&mut self) -> Result<(), BenchError> {
-        if self.bench.options.without.contains(&Part::Access) || !self.bench.options.controllers.are_own() {
+        if self.bench.options.without.contains(&Part::Access)
+            || !self.bench.options.controllers.are_own()
+        {
             say("skipped: the CA change needs a known overlap of trust anchors");
             return Ok(());
         }
@@ -235,13 +248,15 @@ impl Steps<'_> {
         // A token is only written into a Secret that the same process has created, so that no tenant can prepare one to
         // capture it: the copy is replaced.
         let copies = self.bench.options.size.namespaces * self.bench.options.size.accounts;
-        let limit =
-            Limit::nothing().exactly(Counter::CopyCreates, copies).exactly(Counter::CopyDeletes, copies);
+        let limit = Limit::nothing()
+            .exactly(Counter::CopyCreates, copies)
+            .exactly(Counter::CopyDeletes, copies);
         self.restart("gate on, after a rotation", Settings::default(), limit).await
     }
 
     async fn binding(&mut self) -> Result<(), BenchError> {
-        let (namespace, profiles) = (self.bench.fleet.namespace(), self.bench.options.size.clusters);
+        let (namespace, profiles) =
+            (self.bench.fleet.namespace(), self.bench.options.size.clusters);
         let (name, start) = ("binding deleted", self.bench.begin("binding deleted").await?);
         self.bench.fleet.unbind(&namespace).await?;
         self.finish(name, limits::disappear(self.bench, Limit::nothing(), profiles), start).await?;
@@ -255,7 +270,8 @@ impl Steps<'_> {
         let namespace = self.bench.fleet.namespace();
         let start = self.bench.begin("namespace deleted").await?;
         self.bench.fleet.delete_namespace(&namespace).await?;
-        self.finish("namespace deleted", Limit::collected(size.clusters, size.accounts), start).await
+        self.finish("namespace deleted", Limit::collected(size.clusters, size.accounts), start)
+            .await
     }
 }
 

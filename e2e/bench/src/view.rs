@@ -82,7 +82,12 @@ impl View {
         let profiles = profile("", "").api(client);
         let copies: Api<Secret> = Api::all(client.clone());
         let watches = [
-            tokio::spawn(follow(profiles, watcher::Config::default(), Arc::clone(&shown), note_profile)),
+            tokio::spawn(follow(
+                profiles,
+                watcher::Config::default(),
+                Arc::clone(&shown),
+                note_profile,
+            )),
             tokio::spawn(follow(
                 copies,
                 watcher::Config::default().labels(SYNCED_FROM),
@@ -91,8 +96,9 @@ impl View {
             )),
         ];
         let view = Self { shown, watches };
-        let listed =
-            try_eventually("the watches have listed", PATIENCE, async || view.read(Shown::is_complete));
+        let listed = try_eventually("the watches have listed", PATIENCE, async || {
+            view.read(Shown::is_complete)
+        });
         listed.await.map_err(|timed_out| BenchError::NotConverged {
             scenario: "start".to_owned(),
             timed_out,
@@ -130,7 +136,8 @@ pub fn hash(bytes: &[u8]) -> u64 {
 /// The certificates in a PEM text, each as a hash.
 pub fn certificates(pem: &str) -> BTreeSet<u64> {
     const END: &str = "-----END CERTIFICATE-----";
-    let whole = |part: &str| Some(part.split_once("-----BEGIN")?.1.replace(char::is_whitespace, ""));
+    let whole =
+        |part: &str| Some(part.split_once("-----BEGIN")?.1.replace(char::is_whitespace, ""));
     pem.split(END).filter_map(whole).map(|certificate| hash(certificate.as_bytes())).collect()
 }
 
@@ -196,7 +203,8 @@ fn summarize(profile: &DynamicObject) -> ShownProfile {
     let status = &profile.data["status"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let conditions = status["conditions"].as_array();
-    let healthy = conditions.and_then(|list| list.iter().find(|item| item["type"] == "ControlPlaneHealthy"));
+    let healthy =
+        conditions.and_then(|list| list.iter().find(|item| item["type"] == "ControlPlaneHealthy"));
     let bundle = &status["accessProviders"][0]["cluster"]["certificate-authority-data"];
     let bundle = STANDARD.decode(bundle.as_str().unwrap_or_default()).unwrap_or_default();
     ShownProfile {

@@ -80,7 +80,10 @@ impl Act {
                 Ok(stream)
                     if matches!(
                         self,
-                        Self::EndlessHead | Self::Informational | Self::BodyFlood | Self::ResetLater
+                        Self::EndlessHead
+                            | Self::Informational
+                            | Self::BodyFlood
+                            | Self::ResetLater
                     ) =>
                 {
                     self.send_frames(stream).await
@@ -96,12 +99,14 @@ impl Act {
                     pending().await
                 }
                 Ok(stream) => {
-                    let service =
-                        service_fn(
-                            move |request| async move { Ok::<_, Infallible>(self.respond(request).await) },
-                        );
+                    let service = service_fn(move |request| async move {
+                        Ok::<_, Infallible>(self.respond(request).await)
+                    });
                     let server = http2::Builder::new(TokioExecutor::new());
-                    server.serve_connection(TokioIo::new(stream), service).await.map_err(io::Error::other)
+                    server
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await
+                        .map_err(io::Error::other)
                 }
                 Err(error) => Err(error),
             },

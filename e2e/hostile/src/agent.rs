@@ -19,7 +19,9 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split};
+use tokio::io::{
+    AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split,
+};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -34,7 +36,11 @@ const PACKETS: usize = 16;
 
 impl Cluster {
     /// Registers at the proxy server whose certificate this authority verifies, and serves until the connection ends.
-    pub async fn register(self: Arc<Self>, proxy: SocketAddr, authority: &[u8]) -> io::Result<Infallible> {
+    pub async fn register(
+        self: Arc<Self>,
+        proxy: SocketAddr,
+        authority: &[u8],
+    ) -> io::Result<Infallible> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authority).flatten());
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -45,7 +51,8 @@ impl Cluster {
         config.alpn_protocols = vec![b"h2".to_vec()];
         let tcp = TcpStream::connect(proxy).await?;
         tcp.set_nodelay(true)?;
-        let tls = TlsConnector::from(Arc::new(config)).connect(ServerName::from(proxy.ip()), tcp).await?;
+        let tls =
+            TlsConnector::from(Arc::new(config)).connect(ServerName::from(proxy.ip()), tcp).await?;
         let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await;
         let (mut sender, connection) = handshake.map_err(io::Error::other)?;
         let mut tasks = JoinSet::new();
@@ -63,7 +70,8 @@ impl Cluster {
             .map_err(io::Error::other)?;
         let response = sender.send_request(request).await.map_err(io::Error::other)?;
         let (mut body, mut buffer) = (response.into_body().into_data_stream(), BytesMut::new());
-        let mut agent = Agent { cluster: self, packets, connections: HashMap::new(), next: 0, tasks };
+        let mut agent =
+            Agent { cluster: self, packets, connections: HashMap::new(), next: 0, tasks };
         while let Some(bytes) = body.try_next().await.map_err(io::Error::other)? {
             buffer.put(bytes);
             while let Some(packet) = next(&mut buffer)? {
@@ -142,7 +150,8 @@ async fn collect(
         let data = data.split().freeze();
         send(&packets, Payload::Data(Data { connect_id, error: String::new(), data })).await;
     }
-    send(&packets, Payload::CloseResponse(CloseResponse { error: String::new(), connect_id })).await;
+    send(&packets, Payload::CloseResponse(CloseResponse { error: String::new(), connect_id }))
+        .await;
 }
 
 async fn send(packets: &mpsc::Sender<Result<Bytes, Infallible>>, payload: Payload) {

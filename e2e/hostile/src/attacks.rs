@@ -42,7 +42,9 @@ pub async fn refusals_without_window(client: Client, connections: usize) -> Infa
         };
         let request = || {
             let mut sender = sender.clone();
-            async move { sender.send_request(Client::request("https://hub/one/version", "", None)).await }
+            async move {
+                sender.send_request(Client::request("https://hub/one/version", "", None)).await
+            }
         };
         let responses = join_all((0..STREAMS).map(|_| request())).await;
         open.push_back((sender, connection, responses));
@@ -90,7 +92,9 @@ pub async fn tokens(client: Client, namespace: &str, addresses: Vec<[u8; 4]>) ->
     loop {
         for address in &addresses {
             sleep(PAUSE).await;
-            let Ok((mut sender, _connection)) = client.from(*address).http2(WINDOW).await else { continue };
+            let Ok((mut sender, _connection)) = client.from(*address).http2(WINDOW).await else {
+                continue;
+            };
             for _ in 0..STREAMS {
                 number += 1;
                 let token = match number % 2 {
@@ -123,7 +127,8 @@ pub async fn unread_responses(client: Client, namespace: &str) -> Infallible {
                     _ => None,
                 };
                 let mut sender = sender.clone();
-                let request = Client::request(&format!("https://hub/{cluster}/{path}"), &token, body);
+                let request =
+                    Client::request(&format!("https://hub/{cluster}/{path}"), &token, body);
                 async move { timeout(PAUSE * 10, sender.send_request(request)).await }
             };
             let responses = join_all((0..STREAMS).map(|_| request())).await;
@@ -143,7 +148,9 @@ pub async fn unread_sockets(client: Client, namespace: &str, connections: usize)
         let mut open = Vec::new();
         for _ in 0..connections {
             let stop = CancellationToken::new();
-            let Ok((sender, connection)) = client.http2_until(1 << 30, stop.clone()).await else { continue };
+            let Ok((sender, connection)) = client.http2_until(1 << 30, stop.clone()).await else {
+                continue;
+            };
             let request = || {
                 let mut sender = sender.clone();
                 let request = Client::request("https://hub/one/large", &token, None);
@@ -168,7 +175,9 @@ pub async fn hostile_cluster(client: Client, namespace: &str, cluster: String) -
     let token = token(namespace, 0);
     loop {
         let request = async |number| {
-            let Ok((mut sender, _connection)) = client.http2(WINDOW).await else { return sleep(PAUSE).await };
+            let Ok((mut sender, _connection)) = client.http2(WINDOW).await else {
+                return sleep(PAUSE).await;
+            };
             let body = (number % 4 == 0).then(endless);
             let request = Client::request(&format!("https://hub/{cluster}/version"), &token, body);
             let _ = timeout(PAUSE * 20, async {

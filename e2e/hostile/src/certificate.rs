@@ -18,7 +18,8 @@ pub struct Certificate {
 impl Certificate {
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(vec![name.to_owned()]).unwrap();
         Self { pem: cert.pem(), key: signing_key.serialize_pem() }
     }
 

@@ -63,11 +63,17 @@ impl AsyncWrite for Stopping {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_flush(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_shutdown(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
@@ -114,7 +120,9 @@ impl Client {
 
     async fn connect(&self, config: &Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
         let stream = self.tcp().await?;
-        TlsConnector::from(Arc::clone(config)).connect(ServerName::from(self.server.ip()), stream).await
+        TlsConnector::from(Arc::clone(config))
+            .connect(ServerName::from(self.server.ip()), stream)
+            .await
     }
 
     /// A connection for bytes of HTTP/1.1.
@@ -143,8 +151,11 @@ impl Client {
     ) -> std::io::Result<(H2, JoinHandle<()>)> {
         let stream = TokioIo::new(Stopping { stream: self.connect(&self.http2).await?, stop });
         let mut builder = http2::Builder::new(TokioExecutor::new());
-        builder.initial_stream_window_size(window).initial_connection_window_size(window.max(65_535));
-        let (sender, connection) = builder.handshake(stream).await.map_err(std::io::Error::other)?;
+        builder
+            .initial_stream_window_size(window)
+            .initial_connection_window_size(window.max(65_535));
+        let (sender, connection) =
+            builder.handshake(stream).await.map_err(std::io::Error::other)?;
         Ok((sender, tokio::spawn(async move { drop(connection.await) })))
     }
 

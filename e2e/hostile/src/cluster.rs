@@ -114,14 +114,20 @@ impl Cluster {
             let mut server = auto::Builder::new(TokioExecutor::new());
             // As of an API server, whose connection has room for the windows of all streams.
             server.http2().max_concurrent_streams(250);
-            server.http2().initial_stream_window_size(WINDOW).initial_connection_window_size(250 * WINDOW);
+            server
+                .http2()
+                .initial_stream_window_size(WINDOW)
+                .initial_connection_window_size(250 * WINDOW);
             let serving = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
             // `/end` ends the connection, and everything on it.
             let _ = ended.run_until_cancelled(serving).await;
         });
     }
 
-    async fn respond(&self, mut request: Request<Incoming>) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+    async fn respond(
+        &self,
+        mut request: Request<Incoming>,
+    ) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
         assert!(request.headers().contains_key("impersonate-user"));
         let text = |text: String| Full::from(text).boxed_unsync();
         let seen = Arc::clone(&self.seen);
@@ -189,7 +195,8 @@ async fn read(mut body: Incoming, seen: Arc<Seen>) {
 }
 
 fn endless(held: Option<Ended>) -> UnsyncBoxBody<Bytes, Infallible> {
-    let parts =
-        stream::unfold(held, async |held| Some((Ok(Frame::data(Bytes::from_static(&[b'x'; PART]))), held)));
+    let parts = stream::unfold(held, async |held| {
+        Some((Ok(Frame::data(Bytes::from_static(&[b'x'; PART]))), held))
+    });
     StreamBody::new(parts).boxed_unsync()
 }

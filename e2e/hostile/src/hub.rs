@@ -65,7 +65,8 @@ pub fn token(namespace: &str, number: usize) -> String {
 pub(crate) fn forged(namespace: &str, number: usize, signature: &str) -> String {
     let expiry = Timestamp::now().as_second() + 3600;
     let subject = format!("system:serviceaccount:{namespace}:application");
-    let claims = json!({ "aud": ["hub-addons"], "exp": expiry, "sub": subject, "jti": number.to_string() });
+    let claims =
+        json!({ "aud": ["hub-addons"], "exp": expiry, "sub": subject, "jti": number.to_string() });
     format!("e30.{}.{signature}", URL_SAFE_NO_PAD.encode(claims.to_string()))
 }
 
@@ -80,7 +81,8 @@ impl Hub {
             reviews: 0.into(),
         };
         let hub = Self { address, state: Arc::new(state) };
-        let set = json!({ "clusterSelector": { "selectorType": "LabelSelector", "labelSelector": {} } });
+        let set =
+            json!({ "clusterSelector": { "selectorType": "LabelSelector", "labelSelector": {} } });
         hub.set("managedclustersets", "", "global", json!({ "spec": set }));
         let server = hub.clone();
         tokio::spawn(async move {
@@ -124,7 +126,8 @@ impl Hub {
     }
 
     fn set_secret(&self, namespace: &str, name: &str, data: &[(&str, &str)]) {
-        let data: BTreeMap<_, _> = data.iter().map(|(key, value)| (*key, STANDARD.encode(value))).collect();
+        let data: BTreeMap<_, _> =
+            data.iter().map(|(key, value)| (*key, STANDARD.encode(value))).collect();
         self.set("secrets", namespace, name, json!({ "data": data }));
     }
 
@@ -134,7 +137,8 @@ impl Hub {
             "type": "Bound", "status": "True", "reason": "ClusterSetBound", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         });
-        let binding = json!({ "spec": { "clusterSet": "global" }, "status": { "conditions": [bound] } });
+        let binding =
+            json!({ "spec": { "clusterSet": "global" }, "status": { "conditions": [bound] } });
         self.set("managedclustersetbindings", namespace, "global", binding);
     }
 
@@ -173,7 +177,10 @@ impl Hub {
         self.state.changed.send_replace(objects.events.len());
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+    async fn respond(
+        &self,
+        request: Request<Incoming>,
+    ) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
         let (path, query) =
             (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
         let plural = path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -198,23 +205,27 @@ impl Hub {
         };
         if value("watch").is_none() {
             let objects = self.state.objects.lock();
-            let of_kind = objects.all.iter().filter(|(key, _)| key[0] == wanted).map(|(_, object)| object);
+            let of_kind =
+                objects.all.iter().filter(|(key, _)| key[0] == wanted).map(|(_, object)| object);
             let items: Vec<_> = of_kind.filter(|object| is_selected(object)).collect();
             let metadata = json!({ "resourceVersion": objects.events.len().max(1).to_string() });
-            let list = json!({ "apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items });
+            let list =
+                json!({ "apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items });
             return Response::new(text(&list));
         }
-        let after = value("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0_usize);
+        let after =
+            value("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0_usize);
         let state = Arc::clone(&self.state);
-        let events = stream::unfold((after, state.changed.subscribe()), move |(after, mut changed)| {
-            let state = Arc::clone(&state);
-            async move {
-                changed.wait_for(|events| *events > after).await.ok()?;
-                let objects = state.objects.lock();
-                let new = objects.events[after..].to_vec();
-                Some((stream::iter(new), (objects.events.len(), changed.clone())))
-            }
-        });
+        let events =
+            stream::unfold((after, state.changed.subscribe()), move |(after, mut changed)| {
+                let state = Arc::clone(&state);
+                async move {
+                    changed.wait_for(|events| *events > after).await.ok()?;
+                    let objects = state.objects.lock();
+                    let new = objects.events[after..].to_vec();
+                    Some((stream::iter(new), (objects.events.len(), changed.clone())))
+                }
+            });
         let open = Arc::clone(&self.state.watches);
         let lines = events.flatten().filter(move |(plural, event)| {
             let _ = &open;

@@ -68,7 +68,8 @@ impl World {
         }
         hub.add_proxy_server(&entrypoint);
         let proxy = proxy::start(&entrypoint, clusters.clone()).await;
-        let (certificate, directory) = (Certificate::new("127.0.0.1"), tempfile::tempdir().unwrap());
+        let (certificate, directory) =
+            (Certificate::new("127.0.0.1"), tempfile::tempdir().unwrap());
         std::fs::write(directory.path().join("tls.crt"), &certificate.pem).unwrap();
         std::fs::write(directory.path().join("tls.key"), &certificate.key).unwrap();
         Self { hub, proxy, certificate, clusters, directory }

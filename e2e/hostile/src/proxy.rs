@@ -32,7 +32,8 @@ type Clusters = Arc<Vec<Arc<Cluster>>>;
 pub(crate) async fn start(certificate: &Certificate, clusters: Vec<Arc<Cluster>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (acceptor, clusters) = (TlsAcceptor::from(certificate.server(&[b"h2"])), Arc::new(clusters));
+    let (acceptor, clusters) =
+        (TlsAcceptor::from(certificate.server(&[b"h2"])), Arc::new(clusters));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, clusters) = (acceptor.clone(), Arc::clone(&clusters));
@@ -51,7 +52,10 @@ pub(crate) async fn start(certificate: &Certificate, clusters: Vec<Arc<Cluster>>
     address
 }
 
-fn respond(request: Request<Incoming>, clusters: Clusters) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+fn respond(
+    request: Request<Incoming>,
+    clusters: Clusters,
+) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
     let (sender, receiver) = mpsc::channel(16);
     tokio::spawn(act(request.into_body(), sender, clusters));
     let packets = stream::unfold(receiver, async |mut receiver: mpsc::Receiver<Payload>| {
@@ -75,7 +79,8 @@ async fn act(body: Incoming, sender: mpsc::Sender<Payload>, clusters: Clusters) 
     while let Ok(Some(frame)) = frames.try_next().await {
         buffer.put(frame);
         while buffer.len() >= 5 {
-            let length = usize::try_from(u32::from_be_bytes(buffer[1..5].try_into().unwrap())).unwrap();
+            let length =
+                usize::try_from(u32::from_be_bytes(buffer[1..5].try_into().unwrap())).unwrap();
             if buffer.len() < 5 + length {
                 break;
             }
@@ -87,7 +92,8 @@ async fn act(body: Incoming, sender: mpsc::Sender<Payload>, clusters: Clusters) 
                     if cluster.is_some_and(|cluster| cluster.act == Some(Act::NoDial)) {
                         continue;
                     }
-                    let error = if cluster.is_some() { "" } else { "No agent available" }.to_owned();
+                    let error =
+                        if cluster.is_some() { "" } else { "No agent available" }.to_owned();
                     let response = DialResponse { error, connect_id: ID, random: dial.random };
                     let _ = sender.send(Payload::DialResponse(response)).await;
                     if let Some(cluster) = cluster {
@@ -121,5 +127,7 @@ async fn deliver(mut reader: tokio::io::ReadHalf<DuplexStream>, sender: mpsc::Se
             return;
         }
     }
-    let _ = sender.send(Payload::CloseResponse(CloseResponse { error: String::new(), connect_id: ID })).await;
+    let _ = sender
+        .send(Payload::CloseResponse(CloseResponse { error: String::new(), connect_id: ID }))
+        .await;
 }

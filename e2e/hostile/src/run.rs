@@ -85,8 +85,11 @@ pub async fn run(program: &Path, period: Duration) -> Report {
     let client = world.client(server, ADDRESS);
     let mut report = Report { memory_before: memory(pid), ..Report::default() };
     let mut watch = client.http1().await.unwrap();
-    let mut watch =
-        watch.send_request(Client::request("/one/watch", &token(HONEST, 0), None)).await.unwrap().into_body();
+    let mut watch = watch
+        .send_request(Client::request("/one/watch", &token(HONEST, 0), None))
+        .await
+        .unwrap()
+        .into_body();
     watch.frame().await.unwrap().unwrap();
 
     // With a thread of their own, so that they delay the program and not the hub and the honest tenant in this process.
@@ -95,7 +98,11 @@ pub async fn run(program: &Path, period: Duration) -> Report {
     attackers.spawn(attacks::refusals_without_window(from(3), 100));
     attackers.spawn(attacks::pipelined(from(4), 100));
     attackers.spawn(attacks::silent(from(5), 1500));
-    attackers.spawn(attacks::tokens(client.clone(), HONEST, (1..20).map(|last| [127, 0, 1, last]).collect()));
+    attackers.spawn(attacks::tokens(
+        client.clone(),
+        HONEST,
+        (1..20).map(|last| [127, 0, 1, last]).collect(),
+    ));
     // From the address of the honest tenant.
     attackers.spawn(attacks::tokens(client.clone(), HOSTILE, vec![ADDRESS]));
     attackers.spawn(attacks::unread_responses(from(6), HOSTILE));
@@ -135,7 +142,12 @@ pub async fn run(program: &Path, period: Duration) -> Report {
 }
 
 /// One round: new connections, a token that the program has not seen, and both clusters.
-async fn honest(client: &Client, namespace: &str, round: usize, report: &mut Report) -> Result<(), String> {
+async fn honest(
+    client: &Client,
+    namespace: &str,
+    round: usize,
+    report: &mut Report,
+) -> Result<(), String> {
     let token = token(namespace, round);
     let connected = report.handshakes.of(client.http2(65_535)).await;
     let (mut http2, _connection) = connected.map_err(|error| error.to_string())?;
@@ -165,13 +177,18 @@ async fn request(
     for _ in 0..=REPEATS {
         let response = async {
             let response = send().await?;
-            Ok::<_, hyper::Error>((response.status(), response.into_body().collect().await?.to_bytes()))
+            Ok::<_, hyper::Error>((
+                response.status(),
+                response.into_body().collect().await?.to_bytes(),
+            ))
         };
         let response = report.requests.of(timeout(PATIENCE, response)).await;
         match response.map_err(|_| format!("no response within {PATIENCE:?}"))? {
             Ok((StatusCode::OK, body)) if body == expected => return Ok(()),
             Ok((StatusCode::SERVICE_UNAVAILABLE, _)) => report.repeated += 1,
-            Ok((status, body)) => return Err(format!("{status}: {}", String::from_utf8_lossy(&body))),
+            Ok((status, body)) => {
+                return Err(format!("{status}: {}", String::from_utf8_lossy(&body)));
+            }
             Err(error) => return Err(error.to_string()),
         }
         // As Retry-After says.
@@ -210,8 +227,9 @@ async fn start(program: &Path, world: &World) -> (Child, std::net::SocketAddr) {
     let mut server = None;
     eventually("the program serves", async || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
-        let address =
-            text.lines().find_map(|line| line.split_once("serving applications")?.1.split_once("address="));
+        let address = text
+            .lines()
+            .find_map(|line| line.split_once("serving applications")?.1.split_once("address="));
         server = address.and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
         server.is_some() && text.contains("starting to work")
     })

@@ -107,8 +107,20 @@ pub const VARIANTS: [Consumer; 8] = [
         argo_cd: true,
         ..NOTHING
     },
-    Consumer { namespace: "other", account: "b-c", roles: &[("view", "")], placed: true, ..NOTHING },
-    Consumer { namespace: "other", roles: &[("edit", "jobs")], kueue: &[PROD], argo_cd: true, ..NOTHING },
+    Consumer {
+        namespace: "other",
+        account: "b-c",
+        roles: &[("view", "")],
+        placed: true,
+        ..NOTHING
+    },
+    Consumer {
+        namespace: "other",
+        roles: &[("edit", "jobs")],
+        kueue: &[PROD],
+        argo_cd: true,
+        ..NOTHING
+    },
     Consumer {
         account: USER_SERVER,
         own: true,
@@ -116,7 +128,13 @@ pub const VARIANTS: [Consumer; 8] = [
         kueue: ALL_CLUSTERS,
         ..NOTHING
     },
-    Consumer { namespace: "other", account: USER_SERVER, own: true, roles: &[("edit", "jobs")], ..NOTHING },
+    Consumer {
+        namespace: "other",
+        account: USER_SERVER,
+        own: true,
+        roles: &[("edit", "jobs")],
+        ..NOTHING
+    },
     Consumer {
         namespace: "other",
         account: USER_SERVER,
@@ -143,17 +161,22 @@ impl Consumer {
     fn selects(&self, server: &Server, cluster: &str) -> bool {
         let decisions = server.objects_of(DECISIONS).filter(|it| {
             let metadata = &it["metadata"];
-            metadata["namespace"] == self.namespace && metadata["labels"][PLACEMENT.0] == PLACEMENT.1
+            metadata["namespace"] == self.namespace
+                && metadata["labels"][PLACEMENT.0] == PLACEMENT.1
         });
-        let mut clusters =
-            decisions.flat_map(|it| it["status"]["decisions"].as_array().cloned().unwrap_or_default());
+        let mut clusters = decisions
+            .flat_map(|it| it["status"]["decisions"].as_array().cloned().unwrap_or_default());
         !self.placed || clusters.any(|decision| decision["clusterName"] == cluster)
     }
 
     /// Whether it has access to a cluster; `None` if a selector cannot be read.
     #[must_use]
     pub fn granted(&self, server: &Server, cluster: &str) -> Option<bool> {
-        if self.selects(server, cluster) { granted(server, self.namespace, cluster) } else { Some(false) }
+        if self.selects(server, cluster) {
+            granted(server, self.namespace, cluster)
+        } else {
+            Some(false)
+        }
     }
 }
 
@@ -196,7 +219,11 @@ pub fn object(index: usize) -> (&'static str, &'static str, Value) {
         "multiKueue": (!consumer.kueue.is_empty()).then_some(kueue),
     });
     let labels = json!({ (VARIANT): index.to_string() });
-    (consumer.namespace, consumer.account, json!({ "metadata": { "labels": labels }, "spec": spec }))
+    (
+        consumer.namespace,
+        consumer.account,
+        json!({ "metadata": { "labels": labels }, "spec": spec }),
+    )
 }
 
 /// The consumers of the objects that exist, each with what no older object has.
@@ -216,7 +243,8 @@ pub fn declared(server: &Server) -> Vec<Consumer> {
             found.push(consumer);
         }
     }
-    let kueue = found.iter().find(|consumer| !consumer.kueue.is_empty()).map(|consumer| consumer.namespace);
+    let kueue =
+        found.iter().find(|consumer| !consumer.kueue.is_empty()).map(|consumer| consumer.namespace);
     let mut with_secrets = BTreeSet::new();
     for consumer in &mut found {
         if kueue != Some(consumer.namespace) {
@@ -284,7 +312,11 @@ pub fn place(plural: &str, cluster: &str, account: &str) -> (String, String) {
 #[must_use]
 pub fn rules() -> AccessRules {
     let allowed_cluster_roles = ["view", "edit", "cluster-admin"].map(str::to_owned).into();
-    AccessRules { user_server: Some(USER_SERVER.into()), allowed_cluster_roles, ..AccessRules::default() }
+    AccessRules {
+        user_server: Some(USER_SERVER.into()),
+        allowed_cluster_roles,
+        ..AccessRules::default()
+    }
 }
 
 /// The settings of consumer access, with the kind of permissions.
@@ -356,7 +388,11 @@ pub fn crds() -> [Value; 4] {
     ]
 }
 
-fn crd((group, version, scope): (&str, &str, &str), (plural, kind): (&str, &str), spec: &Value) -> Value {
+fn crd(
+    (group, version, scope): (&str, &str, &str),
+    (plural, kind): (&str, &str),
+    spec: &Value,
+) -> Value {
     let status = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -40,7 +40,9 @@ const EFFECTS: [&str; 26] = [
 #[must_use]
 pub fn missing(operations: &BTreeMap<String, u64>, counts: &Counts) -> Vec<String> {
     let kinds = Operation::kinds().into_iter().filter(|kind| !operations.contains_key(kind));
-    let effects =
-        EFFECTS.into_iter().chain(Fault::ALL.map(Fault::name)).chain(FailureMode::ALL.map(FailureMode::name));
+    let effects = EFFECTS
+        .into_iter()
+        .chain(Fault::ALL.map(Fault::name))
+        .chain(FailureMode::ALL.map(FailureMode::name));
     kinds.chain(effects.filter(|effect| !counts.contains_key(*effect)).map(str::to_owned)).collect()
 }

@@ -81,7 +81,8 @@ pub fn path(plural: &str, namespace: &str, name: &str) -> String {
         "leases" => "/apis/coordination.k8s.io/v1",
         _ => "/api/v1",
     };
-    let namespace = if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
+    let namespace =
+        if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
     let name = if name.is_empty() { String::new() } else { format!("/{name}") };
     format!("{api}{namespace}/{plural}{name}")
 }
@@ -101,7 +102,10 @@ pub fn may_touch_secrets(server: &Server, request: &Request) -> bool {
         text.contains(cluster_secret_name(&"".into()).as_str()) || text.contains(CLUSTER_SECRET.0)
     };
     let body = String::from_utf8_lossy(&request.body);
-    if of_argo_cd(&request.path) || of_argo_cd(request.parameter("labelSelector")) || of_argo_cd(&body) {
+    if of_argo_cd(&request.path)
+        || of_argo_cd(request.parameter("labelSelector"))
+        || of_argo_cd(&body)
+    {
         return true;
     }
     let parts: Vec<&str> = request.path.split('/').collect();
@@ -111,7 +115,9 @@ pub fn may_touch_secrets(server: &Server, request: &Request) -> bool {
             return true;
         }
     }
-    let Some(name) = request.parameter("fieldSelector").strip_prefix("metadata.name=") else { return false };
+    let Some(name) = request.parameter("fieldSelector").strip_prefix("metadata.name=") else {
+        return false;
+    };
     let role = server.object("clusterroles", "", TOKENS_ROLE);
     let rules = role.and_then(|role| role["rules"].as_array()).into_iter().flatten();
     let mut named = rules.flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten());
@@ -122,7 +128,8 @@ pub fn may_touch_secrets(server: &Server, request: &Request) -> bool {
 #[must_use]
 pub fn gives_copies(binding: &Value) -> bool {
     let subjects = binding["subjects"].as_array().into_iter().flatten();
-    let mut subjects = subjects.map(|subject| [&subject["kind"], &subject["namespace"], &subject["name"]]);
+    let mut subjects =
+        subjects.map(|subject| [&subject["kind"], &subject["namespace"], &subject["name"]]);
     binding["roleRef"]["name"] == COPIES_ROLE
         && subjects.any(|subject| subject == ["ServiceAccount", HOME, SYNCER_ACCOUNT])
 }
@@ -155,7 +162,8 @@ pub fn server(crds: impl IntoIterator<Item = Value>) -> Server {
     let mut server = Server::new(crds);
     let fixed = CLUSTERS.iter().chain(&PROXIES).chain(&[HOME, "kube-system"]).chain(&NAMESPACES);
     for name in fixed {
-        let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+        let object =
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         server.handle(&Request::new("POST", "/api/v1/namespaces").with(&object));
     }
     for name in [COPIES_ROLE, TOKENS_ROLE] {

@@ -39,7 +39,9 @@ struct Total {
 impl Total {
     fn add(&mut self, seed: u64, outcome: Option<Outcome>) {
         self.schedules += 1;
-        let Some(outcome) = outcome else { return self.failures.push((seed, vec!["a panic".to_owned()])) };
+        let Some(outcome) = outcome else {
+            return self.failures.push((seed, vec!["a panic".to_owned()]));
+        };
         for (what, count) in outcome.operations {
             *self.operations.entry(what).or_default() += count;
         }
@@ -58,7 +60,9 @@ impl Total {
     fn print_progress(&self, count: u64, took: Duration) {
         let (done, failed) = (self.schedules, self.failures.len());
         let left = (count - done) * took.as_secs() / done.max(1);
-        eprintln!("{done} of {count} schedules after {took:.0?}, about {left}s left, {failed} failed");
+        eprintln!(
+            "{done} of {count} schedules after {took:.0?}, about {left}s left, {failed} failed"
+        );
     }
 
     fn print(&self, took: Duration) {
@@ -69,7 +73,10 @@ impl Total {
             println!("{what:<40}{count}");
         }
         println!("{:<40}{:.1?} (seed {})", "slowest convergence", self.slowest.0, self.slowest.1);
-        println!("{:<40}{} (seed {})", "requests of the busiest minute", self.busiest.0, self.busiest.1);
+        println!(
+            "{:<40}{} (seed {})",
+            "requests of the busiest minute", self.busiest.0, self.busiest.1
+        );
         let each: Vec<String> =
             self.operations.iter().map(|(what, count)| format!("{what} {count}")).collect();
         println!("operations by kind: {}", each.join(", "));
@@ -84,7 +91,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     for pair in arguments.chunks(2) {
         let known = options.iter_mut().find(|(name, _)| **name == pair[0]);
-        if let (Some((_, value)), Some(number)) = (known, pair.get(1).and_then(|value| value.parse().ok())) {
+        if let (Some((_, value)), Some(number)) =
+            (known, pair.get(1).and_then(|value| value.parse().ok()))
+        {
             *value = number;
         } else {
             eprintln!("usage: hub-sim [--schedules N] [--seed S] [--threads N] [--show 1]");
@@ -96,7 +105,8 @@ fn main() -> ExitCode {
     if options["--show"] > 0 {
         return show(&Schedule::random(first), &hubs);
     }
-    let (next, total, begin) = (AtomicU64::new(first), Mutex::new(Total::default()), Instant::now());
+    let (next, total, begin) =
+        (AtomicU64::new(first), Mutex::new(Total::default()), Instant::now());
     let done = (Mutex::new(false), Condvar::new());
     std::thread::scope(|scope| {
         let threads = (0..options["--threads"].max(1)).map(|_| {

@@ -218,10 +218,13 @@ impl Server {
             uids: 0,
             idle_writes: Vec::new(),
         };
-        for kind in (0..server.kinds.len()).filter(|kind| server.kinds[*kind].custom).collect::<Vec<_>>() {
+        for kind in
+            (0..server.kinds.len()).filter(|kind| server.kinds[*kind].custom).collect::<Vec<_>>()
+        {
             server.define(kind);
         }
-        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default" } });
+        let namespace =
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default" } });
         server.handle(&Request::new("POST", "/api/v1/namespaces").with(&namespace));
         server
     }
@@ -242,7 +245,9 @@ impl Server {
             ("PUT", false) => self.replace(&target, request),
             ("PATCH", false) => self.patch(&target, request),
             ("DELETE", false) => self.delete(&target, request),
-            (method, _) => Err(Failure::method_not_allowed(format!("{method} is not modelled here"))),
+            (method, _) => {
+                Err(Failure::method_not_allowed(format!("{method} is not modelled here")))
+            }
         }
     }
 
@@ -254,7 +259,9 @@ impl Server {
             _ => return Err(Failure::no_such_path()),
         };
         let (namespace, rest) = match rest {
-            ["namespaces", namespace, plural, rest @ ..] if !["status", "finalize"].contains(plural) => {
+            ["namespaces", namespace, plural, rest @ ..]
+                if !["status", "finalize"].contains(plural) =>
+            {
                 (*namespace, [&[*plural], rest].concat())
             }
             rest => ("", rest.to_vec()),
@@ -271,10 +278,11 @@ impl Server {
                 && kind.serving != Serving::Missing
                 && kind.versions.contains_key(version)
         };
-        let kind = self.kinds.iter().position(|kind| is_it(kind)).ok_or_else(Failure::no_such_path)?;
+        let kind =
+            self.kinds.iter().position(|kind| is_it(kind)).ok_or_else(Failure::no_such_path)?;
         let status = &self.kinds[kind].versions[version];
-        let served =
-            subresource.is_empty() || subresource == "status" && (status.status || !self.kinds[kind].custom);
+        let served = subresource.is_empty()
+            || subresource == "status" && (status.status || !self.kinds[kind].custom);
         if !served || namespace.is_empty() && self.kinds[kind].namespaced && !name.is_empty() {
             return Err(Failure::no_such_path());
         }
@@ -349,7 +357,9 @@ impl Server {
         self.version = backup.version;
         self.compact();
         // The CRDs decide which kinds the server serves.
-        for kind in (0..self.kinds.len()).filter(|kind| self.kinds[*kind].custom).collect::<Vec<_>>() {
+        for kind in
+            (0..self.kinds.len()).filter(|kind| self.kinds[*kind].custom).collect::<Vec<_>>()
+        {
             self.redefine(kind);
         }
     }

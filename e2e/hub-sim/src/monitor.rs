@@ -12,7 +12,8 @@ use serde_json::{Map, Value};
 pub use self::consumer::is_marked;
 use crate::consumers::{ACCESSES, KINDS, Permissions, ROLE};
 use crate::hub::{
-    CLUSTER_NAME_LABEL, CONDITION_SYNCED, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, SET_LABEL,
+    CLUSTER_NAME_LABEL, CONDITION_SYNCED, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL,
+    SET_LABEL,
 };
 use crate::model::{Answer, Change, Failure, Request, Server, is_terminating, name_of, uid_of};
 
@@ -64,7 +65,8 @@ pub struct Monitor {
 }
 
 /// The kinds that every grant rests on.
-pub(crate) const GRANTS: [&str; 3] = ["managedclusters", "managedclustersets", "managedclustersetbindings"];
+pub(crate) const GRANTS: [&str; 3] =
+    ["managedclusters", "managedclustersets", "managedclustersetbindings"];
 
 /// The names of objects in the rules of a role.
 fn names_in_rules(role: Option<&Value>) -> BTreeSet<&str> {
@@ -184,7 +186,8 @@ impl Monitor {
         for change in changes {
             // Two leaders can disagree without end, also about what keeps a copy: only one of them may know it.
             let is_condition = is_condition(&request.path);
-            let is_contested = self.two_leaders && (request.path.contains("rolebindings") || is_condition)
+            let is_contested = self.two_leaders
+                && (request.path.contains("rolebindings") || is_condition)
                 || !self.disputed.is_empty() && is_consumers(&request.path);
             self.writes += u64::from(!is_contested);
             let plural = server.kinds[change.key.kind].plural.as_str();
@@ -223,13 +226,14 @@ impl Monitor {
     ) {
         for change in changes {
             let plural = server.kinds[change.key.kind].plural.as_str();
-            let token =
-                |object: &Option<Arc<Value>>| Some(object.as_ref()?["data"]["token"].as_str()?.to_owned());
+            let token = |object: &Option<Arc<Value>>| {
+                Some(object.as_ref()?["data"]["token"].as_str()?.to_owned())
+            };
             let is_new = change.before.is_none() && change.after.is_some();
             let has_new_token =
                 token(&change.after).is_some() && token(&change.after) != token(&change.before);
-            let is_wider =
-                !names_in_rules(change.after.as_deref()).is_subset(&names_in_rules(change.before.as_deref()));
+            let is_wider = !names_in_rules(change.after.as_deref())
+                .is_subset(&names_in_rules(change.before.as_deref()));
             if NOISE.contains(&plural) || !(is_new || has_new_token || is_wider) {
                 continue;
             }
@@ -243,8 +247,9 @@ impl Monitor {
             };
             if let Some(kind) = unread.iter().find(|kind| rests_on(kind)) {
                 let what = format!("{} {}", request.method, request.path);
-                self.violations
-                    .push(format!("a write although {kind} could not be read for a minute: {what}"));
+                self.violations.push(format!(
+                    "a write although {kind} could not be read for a minute: {what}"
+                ));
             }
         }
     }
@@ -255,8 +260,10 @@ impl Monitor {
         if !lost.is_empty() {
             self.count("rewound histories");
         }
-        let states = lost.iter().filter_map(|change| Some((change.after.as_ref()?, change.version)));
-        self.undone.extend(states.map(|(state, version)| (uid_of(state).to_owned(), version.to_string())));
+        let states =
+            lost.iter().filter_map(|change| Some((change.after.as_ref()?, change.version)));
+        self.undone
+            .extend(states.map(|(state, version)| (uid_of(state).to_owned(), version.to_string())));
         self.abandoned.extend(self.made.keys().cloned());
         self.is_rewound = true;
     }
@@ -277,7 +284,8 @@ impl Monitor {
                 None if after.is_some_and(is_marked) => {
                     // It has the server and the trust anchors, and a token in it would be one more field.
                     let has = |key: &str| after.is_some_and(|it| it["data"][key].is_string());
-                    let fields = after.and_then(|it| it["data"].as_object()).map_or(0, serde_json::Map::len);
+                    let fields =
+                        after.and_then(|it| it["data"].as_object()).map_or(0, serde_json::Map::len);
                     if ["name", "server", "config"].into_iter().all(has) && fields == 3 {
                         Ok(())
                     } else {
@@ -380,7 +388,9 @@ pub fn is_dressed_up(secret: &Value) -> bool {
     let annotation = |key: &str| metadata["annotations"][key].as_str().unwrap_or_default();
     let [cluster, account, _] = COPY_ANNOTATIONS;
     let name = format!("{}-{}", annotation(cluster), annotation(account));
-    metadata["labels"][COPY_LABEL] == name_of(secret) && name == name_of(secret) && secret["type"] == "Opaque"
+    metadata["labels"][COPY_LABEL] == name_of(secret)
+        && name == name_of(secret)
+        && secret["type"] == "Opaque"
 }
 
 fn judge_profile(before: Option<&Value>, after: Option<&Value>) -> Result<(), String> {
@@ -403,14 +413,15 @@ fn judge_profile(before: Option<&Value>, after: Option<&Value>) -> Result<(), St
             .into_iter()
             .flatten()
             .filter(|(key, _)| {
-                ![MANAGER_LABEL, CLUSTER_NAME_LABEL, SET_LABEL, MEMBER_LABEL].contains(&key.as_str())
+                ![MANAGER_LABEL, CLUSTER_NAME_LABEL, SET_LABEL, MEMBER_LABEL]
+                    .contains(&key.as_str())
             })
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         let of_others = |list: &Value, key: &str, ours: &[&str]| {
             let entries = list.as_array().into_iter().flatten();
-            let others =
-                entries.filter(|entry| !entry[key].as_str().is_some_and(|name| ours.contains(&name)));
+            let others = entries
+                .filter(|entry| !entry[key].as_str().is_some_and(|name| ours.contains(&name)));
             others.cloned().collect::<Vec<_>>()
         };
         (

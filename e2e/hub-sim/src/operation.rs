@@ -283,7 +283,12 @@ impl Others {
                 self.profile(at(&NAMESPACES, namespace), at(&CLUSTERS, cluster), what);
             }
             O::Secret(namespace, cluster, account, what) => {
-                self.secret(at(&NAMESPACES, namespace), at(&CLUSTERS, cluster), at(&ACCOUNTS, account), what);
+                self.secret(
+                    at(&NAMESPACES, namespace),
+                    at(&CLUSTERS, cluster),
+                    at(&ACCOUNTS, account),
+                    what,
+                );
             }
             O::RoleBinding(namespace, what) => self.role_binding(at(&NAMESPACES, namespace), what),
             O::Agents => {

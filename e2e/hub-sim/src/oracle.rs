@@ -15,8 +15,8 @@ pub use self::outputs::outputs;
 use crate::certificates::{ONE, TWO};
 use crate::hub::{
     ACCOUNTS, ASK_LABEL, CLUSTER_NAME_LABEL, CLUSTERS, CONDITION_SYNCED, COPIES_ROLE, COPY_LABEL,
-    EXCLUSIVE_LABEL, MANAGER, MANAGER_LABEL, NAMESPACES, SCOPE_ANNOTATION, SET_LABEL, SETS, TOKEN_LABEL,
-    TOKENS_ROLE, gives_copies,
+    EXCLUSIVE_LABEL, MANAGER, MANAGER_LABEL, NAMESPACES, SCOPE_ANNOTATION, SET_LABEL, SETS,
+    TOKEN_LABEL, TOKENS_ROLE, gives_copies,
 };
 use crate::model::{Server, Serving, is_terminating, uid_of};
 use crate::monitor::{Monitor, is_dressed_up};
@@ -24,7 +24,9 @@ use crate::monitor::{Monitor, is_dressed_up};
 /// Whether a namespace may see a cluster; `None` if a selector cannot be read.
 #[must_use]
 pub fn granted(server: &Server, namespace: &str, cluster: &str) -> Option<bool> {
-    let Some(cluster) = server.object("managedclusters", "", cluster).filter(|it| !is_terminating(it)) else {
+    let Some(cluster) =
+        server.object("managedclusters", "", cluster).filter(|it| !is_terminating(it))
+    else {
         return Some(false);
     };
     if cluster["spec"]["hubAcceptsClient"] != true {
@@ -32,7 +34,9 @@ pub fn granted(server: &Server, namespace: &str, cluster: &str) -> Option<bool> 
     }
     let mut unknown = false;
     for set in SETS {
-        let Some(binding) = server.object("managedclustersetbindings", namespace, set) else { continue };
+        let Some(binding) = server.object("managedclustersetbindings", namespace, set) else {
+            continue;
+        };
         let Some(found) = server.object("managedclustersets", "", set) else { continue };
         if !is_bound(binding) || binding["spec"]["clusterSet"] != set {
             continue;
@@ -48,7 +52,9 @@ pub fn granted(server: &Server, namespace: &str, cluster: &str) -> Option<bool> 
 
 fn is_bound(binding: &Value) -> bool {
     let conditions = binding["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().any(|condition| condition["type"] == "Bound" && condition["status"] == "True")
+    conditions
+        .into_iter()
+        .any(|condition| condition["type"] == "Bound" && condition["status"] == "True")
 }
 
 fn picks(selector: &Value, set: &str, labels: &Value) -> Option<bool> {
@@ -124,7 +130,8 @@ fn check_profile(server: &Server, namespace: &str, cluster: &str) -> Result<(), 
         let labelled = profile["metadata"]["labels"][MANAGER_LABEL] == MANAGER;
         return if labelled { Err("exists without a grant".to_owned()) } else { Ok(()) };
     }
-    let source = server.object("managedclusters", "", cluster).ok_or("its cluster does not exist")?;
+    let source =
+        server.object("managedclusters", "", cluster).ok_or("its cluster does not exist")?;
     expect(&profile["metadata"]["labels"][MANAGER_LABEL], &json!(MANAGER), "manager label")?;
     expect(&profile["metadata"]["labels"][CLUSTER_NAME_LABEL], &json!(cluster), "cluster label")?;
     expect(
@@ -138,9 +145,10 @@ fn check_profile(server: &Server, namespace: &str, cluster: &str) -> Result<(), 
         &source["status"]["version"]["kubernetes"],
         "version",
     )?;
-    for (ours, theirs) in
-        [("ControlPlaneHealthy", "ManagedClusterConditionAvailable"), ("Joined", "ManagedClusterJoined")]
-    {
+    for (ours, theirs) in [
+        ("ControlPlaneHealthy", "ManagedClusterConditionAvailable"),
+        ("Joined", "ManagedClusterJoined"),
+    ] {
         let wanted = condition(source, theirs);
         let wanted = if wanted.is_null() { json!("Unknown") } else { wanted["status"].clone() };
         expect(&condition(profile, ours)["status"], &wanted, ours)?;
@@ -151,8 +159,10 @@ fn check_profile(server: &Server, namespace: &str, cluster: &str) -> Result<(), 
         .collect();
     let mut claims = BTreeMap::new();
     for claim in source["status"]["clusterClaims"].as_array().into_iter().flatten() {
-        let (name, value) =
-            (claim["name"].as_str().unwrap_or_default(), claim["value"].as_str().unwrap_or_default());
+        let (name, value) = (
+            claim["name"].as_str().unwrap_or_default(),
+            claim["value"].as_str().unwrap_or_default(),
+        );
         if !value.is_empty() {
             claims.entry(name).or_insert(value);
         }
@@ -207,7 +217,10 @@ fn expect(found: &Value, wanted: &Value, what: &str) -> Result<(), String> {
 
 /// The possible names of copies.
 fn copy_names() -> BTreeSet<String> {
-    CLUSTERS.into_iter().flat_map(|cluster| ACCOUNTS.map(|account| format!("{cluster}-{account}"))).collect()
+    CLUSTERS
+        .into_iter()
+        .flat_map(|cluster| ACCOUNTS.map(|account| format!("{cluster}-{account}")))
+        .collect()
 }
 
 /// The accounts whose copies have this name.
@@ -221,7 +234,8 @@ fn accounts_of(name: &str) -> impl Iterator<Item = (&'static str, &'static str)>
 /// Whether a namespace should have the token of an account; `None` if this cannot be decided.
 #[must_use]
 pub fn offers(server: &Server, namespace: &str, cluster: &str, account: &str) -> Option<bool> {
-    let asking = server.object("managedserviceaccounts", cluster, account).filter(|it| asks(it, namespace));
+    let asking =
+        server.object("managedserviceaccounts", cluster, account).filter(|it| asks(it, namespace));
     let Some(asking) = asking else { return Some(false) };
     let is_source = |secret: &Value| {
         let owners = secret["metadata"]["ownerReferences"].as_array().into_iter().flatten();
@@ -231,12 +245,14 @@ pub fn offers(server: &Server, namespace: &str, cluster: &str, account: &str) ->
     };
     let is_offered = |secret: &Value| {
         let of_cluster = server.object("managedclusters", "", cluster);
-        is_source(secret) && !of_cluster.is_some_and(|cluster| is_of_an_earlier(secret, asking, cluster))
+        is_source(secret)
+            && !of_cluster.is_some_and(|cluster| is_of_an_earlier(secret, asking, cluster))
     };
     if !server.object("secrets", cluster, account).is_some_and(|secret| is_offered(secret)) {
         return Some(false);
     }
-    let profile = server.object("clusterprofiles", namespace, cluster).filter(|it| !is_terminating(it));
+    let profile =
+        server.object("clusterprofiles", namespace, cluster).filter(|it| !is_terminating(it));
     if profile.is_none() {
         return Some(false);
     }
@@ -254,22 +270,30 @@ fn asks(account: &Value, namespace: &str) -> bool {
 /// Whether a token can belong to an earlier cluster of the same name: both the account and the latest write of the token
 /// are older than the ManagedCluster. It is then not copied until the agent reports it again.
 pub(crate) fn is_of_an_earlier(token: &Value, account: &Value, cluster: &Value) -> bool {
-    let created = |object: &Value| object["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
+    let created =
+        |object: &Value| object["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
     let entries = token["metadata"]["managedFields"].as_array().into_iter().flatten();
     let of_data = entries.filter(|entry| entry["fieldsV1"]["f:data"].is_object());
     let written = of_data.filter_map(|entry| entry["time"].as_str().map(str::to_owned));
-    let is_older = |time: Option<String>| time.zip(created(cluster)).is_some_and(|(time, made)| time < made);
+    let is_older =
+        |time: Option<String>| time.zip(created(cluster)).is_some_and(|(time, made)| time < made);
     is_older(written.chain(created(token)).max()) && is_older(created(account))
 }
 
-fn check_copy(server: &Server, monitor: &Monitor, namespace: &str, name: &str) -> Result<(), String> {
+fn check_copy(
+    server: &Server,
+    monitor: &Monitor,
+    namespace: &str,
+    name: &str,
+) -> Result<(), String> {
     let offers: Vec<_> = accounts_of(name)
         .map(|(cluster, account)| (cluster, account, offers(server, namespace, cluster, account)))
         .collect();
     if offers.iter().any(|(_, _, offers)| offers.is_none()) {
         return Ok(());
     }
-    let offered: Vec<_> = offers.into_iter().filter(|(_, _, offers)| *offers == Some(true)).collect();
+    let offered: Vec<_> =
+        offers.into_iter().filter(|(_, _, offers)| *offers == Some(true)).collect();
     let found = server.object("secrets", namespace, name);
     if found.is_some_and(|secret| is_lost_copy(monitor, secret))
         || has_no_permission(server, monitor, namespace)
@@ -281,7 +305,8 @@ fn check_copy(server: &Server, monitor: &Monitor, namespace: &str, name: &str) -
         return if offered.is_empty() || foreign { Ok(()) } else { Err("is missing".to_owned()) };
     };
     if !monitor.made.contains_key(uid_of(copy)) {
-        let has_other_label = offered.iter().all(|(cluster, ..)| is_foreign(server, namespace, cluster));
+        let has_other_label =
+            offered.iter().all(|(cluster, ..)| is_foreign(server, namespace, cluster));
         return if is_dressed_up(copy) && !has_other_label && !is_terminating(copy) {
             Err("is one that a tenant has forged".to_owned())
         } else {
@@ -300,7 +325,9 @@ fn check_copy(server: &Server, monitor: &Monitor, namespace: &str, name: &str) -
         let source = server.object("secrets", cluster, account);
         let profile = server.object("clusterprofiles", namespace, cluster);
         source.is_some_and(|source| source["data"] == copy["data"])
-            && profile.is_some_and(|profile| copy["metadata"]["ownerReferences"][0]["uid"] == uid_of(profile))
+            && profile.is_some_and(|profile| {
+                copy["metadata"]["ownerReferences"][0]["uid"] == uid_of(profile)
+            })
             && copy["metadata"]["labels"][COPY_LABEL] == name
     };
     if offered.iter().any(|(cluster, account, _)| matches(cluster, account)) {
@@ -312,8 +339,15 @@ fn check_copy(server: &Server, monitor: &Monitor, namespace: &str, name: &str) -
 
 /// Checks the condition of an account: it reports a foreign Secret where the copy belongs, and is absent if every
 /// namespace that is granted the cluster has the copy. Other reports are not checked.
-fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &str) -> Result<(), String> {
-    let Some(found) = server.object("managedserviceaccounts", cluster, account) else { return Ok(()) };
+fn check_condition(
+    server: &Server,
+    monitor: &Monitor,
+    cluster: &str,
+    account: &str,
+) -> Result<(), String> {
+    let Some(found) = server.object("managedserviceaccounts", cluster, account) else {
+        return Ok(());
+    };
     let name = format!("{cluster}-{account}");
     let shared = accounts_of(&name).count() > 1;
     let open = NAMESPACES.into_iter().filter(|namespace| is_open(server, namespace));
@@ -321,34 +355,43 @@ fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &
     let visible: Vec<&str> =
         open.filter(|namespace| granted(server, namespace, cluster) != Some(false)).collect();
     let offered = |namespace: &&str| {
-        offers(server, namespace, cluster, account) == Some(true) && !is_foreign(server, namespace, cluster)
+        offers(server, namespace, cluster, account) == Some(true)
+            && !is_foreign(server, namespace, cluster)
     };
     let shown = condition(found, CONDITION_SYNCED);
     let copy = |namespace: &str| server.object("secrets", namespace, &name);
     let is_ours = |namespace: &str| {
         copy(namespace).is_some_and(|copy| {
-            monitor.made.contains_key(uid_of(copy)) && !is_lost_copy(monitor, copy) && !is_terminating(copy)
+            monitor.made.contains_key(uid_of(copy))
+                && !is_lost_copy(monitor, copy)
+                && !is_terminating(copy)
         })
     };
     let is_blocked = |namespace: &&str| {
-        copy(namespace).is_some_and(|copy| !monitor.made.contains_key(uid_of(copy)) && !is_dressed_up(copy))
+        copy(namespace)
+            .is_some_and(|copy| !monitor.made.contains_key(uid_of(copy)) && !is_dressed_up(copy))
     };
-    let mut blocked = visible.iter().filter(|namespace| offered(namespace) && is_blocked(namespace));
+    let mut blocked =
+        visible.iter().filter(|namespace| offered(namespace) && is_blocked(namespace));
     if let Some(namespace) = blocked.next().filter(|_| !shared) {
         return if shown["status"] == "False" {
             Ok(())
         } else {
-            Err(format!("has no condition, and a foreign Secret has the name of its copy in {namespace}"))
+            Err(format!(
+                "has no condition, and a foreign Secret has the name of its copy in {namespace}"
+            ))
         };
     }
-    let is_everywhere =
-        !visible.is_empty() && visible.iter().all(|namespace| offered(namespace) && is_ours(namespace));
+    let is_everywhere = !visible.is_empty()
+        && visible.iter().all(|namespace| offered(namespace) && is_ours(namespace));
     let narrowed = found["metadata"]["annotations"][SCOPE_ANNOTATION].is_string();
     // Where the syncer has no permission, whether the copy exists is unknown, and the condition says so. A namespace that
     // ends takes the permission first; the syncer then knows that the copy is gone by the end of the profile.
     let unknown = NAMESPACES.into_iter().any(|namespace| {
-        has_no_permission(server, monitor, namespace) && granted(server, namespace, cluster) != Some(false)
-            || !is_open(server, namespace) && server.object("clusterprofiles", namespace, cluster).is_some()
+        has_no_permission(server, monitor, namespace)
+            && granted(server, namespace, cluster) != Some(false)
+            || !is_open(server, namespace)
+                && server.object("clusterprofiles", namespace, cluster).is_some()
     });
     if is_everywhere && !shared && !narrowed && !unknown && !shown.is_null() {
         return Err(format!("has a condition, and none of its copies is missing: {shown}"));
@@ -364,9 +407,12 @@ pub fn unreported(server: &Server, monitor: &Monitor, namespace: &str) -> Vec<St
         let Err(why) = check_copy(server, monitor, namespace, name) else { continue };
         let offering: Vec<_> = accounts_of(name)
             .filter(|(cluster, account)| offers(server, namespace, cluster, account) == Some(true))
-            .filter_map(|(cluster, account)| server.object("managedserviceaccounts", cluster, account))
+            .filter_map(|(cluster, account)| {
+                server.object("managedserviceaccounts", cluster, account)
+            })
             .collect();
-        let is_reported = |account: &&Arc<Value>| condition(account, CONDITION_SYNCED)["status"] == "False";
+        let is_reported =
+            |account: &&Arc<Value>| condition(account, CONDITION_SYNCED)["status"] == "False";
         if !offering.is_empty() && !offering.iter().any(is_reported) {
             found.push(format!("copy {namespace}/{name} {why}, and its account has no condition"));
         }
@@ -431,7 +477,9 @@ fn check_role_binding(server: &Server, monitor: &Monitor, namespace: &str) -> Re
         // Where it is not needed, the name is the tenant's.
         (Some(_), false) if is_unlabelled(server, namespace) => Ok(()),
         (None, true) => Err("is missing".to_owned()),
-        (Some(binding), true) if !gives_copies(binding) => Err("does not grant the permission".to_owned()),
+        (Some(binding), true) if !gives_copies(binding) => {
+            Err("does not grant the permission".to_owned())
+        }
         (Some(_), false) if !monitor.two_leaders => {
             Err("exists without a ManagedClusterSetBinding".to_owned())
         }
@@ -465,7 +513,9 @@ fn check_tokens_role(server: &Server) -> Result<(), String> {
 /// What must end within seconds when a grant ends and nothing fails: copies with a token, and accounts of consumers.
 #[must_use]
 pub fn surplus(server: &Server, monitor: &Monitor) -> BTreeSet<String> {
-    let copies = misplaced(server, monitor).into_iter().map(|it| format!("{it} has a token without a grant"));
+    let copies = misplaced(server, monitor)
+        .into_iter()
+        .map(|it| format!("{it} has a token without a grant"));
     copies.chain(consumer::without_grant(server, monitor)).collect()
 }
 
@@ -479,9 +529,11 @@ fn misplaced(server: &Server, monitor: &Monitor) -> BTreeSet<String> {
     let mut misplaced = BTreeSet::new();
     for namespace in NAMESPACES {
         for name in copy_names() {
-            let there = server.object("secrets", namespace, &name).is_some_and(|secret| holds(secret));
-            let nowhere = accounts_of(&name)
-                .all(|(cluster, account)| offers(server, namespace, cluster, account) == Some(false));
+            let there =
+                server.object("secrets", namespace, &name).is_some_and(|secret| holds(secret));
+            let nowhere = accounts_of(&name).all(|(cluster, account)| {
+                offers(server, namespace, cluster, account) == Some(false)
+            });
             if there
                 && nowhere
                 && is_open(server, namespace)

@@ -76,7 +76,8 @@ impl Gates {
     pub const ALL: Self =
         Self { projector: true, provisioner: true, syncer: true, rights: true, ..Self::NONE };
     /// The controllers that write profiles, in one process as in the chart.
-    pub const PROFILES: Self = Self { projector: true, provisioner: true, rights: true, ..Self::NONE };
+    pub const PROFILES: Self =
+        Self { projector: true, provisioner: true, rights: true, ..Self::NONE };
     /// The syncer alone, as in the chart.
     pub const CREDENTIALS: Self = Self { syncer: true, ..Self::NONE };
     /// The projector alone.
@@ -141,7 +142,8 @@ pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
                 );
                 let controllers = built.controllers.clone();
                 let annotations = move || {
-                    let shown = controllers.iter().filter_map(|controller| controller.lease_annotation());
+                    let shown =
+                        controllers.iter().filter_map(|controller| controller.lease_annotation());
                     shown.filter_map(|(key, value)| Some((key, value?))).collect::<Vec<_>>()
                 };
                 let running = built.run(CancellationToken::new());
@@ -169,8 +171,7 @@ async fn renew_lease(world: World, annotations: impl Fn() -> Vec<(&'static str, 
     let actor = Actor::new(&world, "the syncer's election");
     loop {
         let now = Timestamp::from_second(world.lock().server.now).unwrap_or_default();
-        let spec =
-            json!({ "holderIdentity": "syncer", "leaseDurationSeconds": 60, "renewTime": now.to_string() });
+        let spec = json!({ "holderIdentity": "syncer", "leaseDurationSeconds": 60, "renewTime": now.to_string() });
         let shown: BTreeMap<&str, String> = annotations().into_iter().collect();
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -185,7 +186,9 @@ fn setup(world: &World, process: ProcessId, identity: String, gates: Gates, mean
     let clock = world.clone();
     let candidate = Candidate { namespace: HOME.to_owned(), lease: gates.lease(), identity };
     let setup = Setup {
-        clock: Arc::new(move || Timestamp::from_second(clock.lock().server.now).unwrap_or_default()),
+        clock: Arc::new(move || {
+            Timestamp::from_second(clock.lock().server.now).unwrap_or_default()
+        }),
         candidate: means.leases.then_some(candidate),
         ..Setup::new(client(world, process, AGENT))
     };
@@ -229,7 +232,8 @@ fn build(
     permissions: Permissions,
 ) -> Process {
     let manager = ManagerName::default();
-    let projector = || ProjectionSettings { manager: manager.clone(), ..ProjectionSettings::default() };
+    let projector =
+        || ProjectionSettings { manager: manager.clone(), ..ProjectionSettings::default() };
     let provisioner = || ProvisionerSettings {
         purpose: Purpose::Token,
         provider: MANAGER.to_owned(),

@@ -40,7 +40,9 @@ impl Layout {
         let mut gates = match self {
             Self::One => vec![Gates { consumers, ..Gates::ALL }],
             Self::Chart => vec![Gates::PROFILES, Gates::CREDENTIALS],
-            Self::Apart => vec![Gates::PROJECTOR, Gates::PROVISIONER, Gates::CREDENTIALS, Gates::RIGHTS],
+            Self::Apart => {
+                vec![Gates::PROJECTOR, Gates::PROVISIONER, Gates::CREDENTIALS, Gates::RIGHTS]
+            }
         };
         gates.extend((consumers && self != Self::One).then_some(Gates::CONSUMERS));
         gates.extend(setting.user_server.then_some(Gates::USER_SERVER));
@@ -210,9 +212,11 @@ impl Schedule {
         let begin = rng.usize(..=operations.len());
         operations.insert(begin, Operation::Start(0));
         let length = rng.usize(2..most);
-        operations.extend((0..length).map(|_| Operation::random(&mut rng, faults, setting.consumers)));
+        operations
+            .extend((0..length).map(|_| Operation::random(&mut rng, faults, setting.consumers)));
         // Without an earlier backup there is nothing to restore.
-        let restore = operations.iter().position(|operation| matches!(operation, Operation::Restore(_)));
+        let restore =
+            operations.iter().position(|operation| matches!(operation, Operation::Restore(_)));
         if let Some(restore) = restore
             && !operations[..restore].contains(&Operation::Backup)
         {
@@ -259,9 +263,13 @@ impl Schedule {
     pub fn run(&self, hubs: &Hubs) -> Outcome {
         // The jitter of backoffs comes from this thread's random number generator.
         fastrand::seed(self.seed);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let (Ok(runtime), Some(server)) = (runtime, hubs.of(&self.setting)) else {
-            return Outcome { violations: vec!["no runtime, or no hub".to_owned()], ..Outcome::default() };
+            return Outcome {
+                violations: vec!["no runtime, or no hub".to_owned()],
+                ..Outcome::default()
+            };
         };
         // Inside the runtime, since the time outside is not paused.
         runtime.block_on(async { Run::on(self, server).complete().await })
@@ -286,7 +294,10 @@ fn furnished(clusters: u8, consumers: bool) -> Vec<Operation> {
             O::Addon(cluster, true),
         ]);
         if !consumers {
-            operations.extend([O::CreateAccount(cluster, cluster % 2), O::Report(cluster, cluster % 2, 0)]);
+            operations.extend([
+                O::CreateAccount(cluster, cluster % 2),
+                O::Report(cluster, cluster % 2, 0),
+            ]);
         }
     }
     operations
@@ -322,7 +333,8 @@ impl Drop for Run<'_> {
 impl<'a> Run<'a> {
     fn on(schedule: &'a Schedule, server: Server) -> Self {
         let world = World::new(server, schedule.seed);
-        let second = schedule.operations.iter().any(|(operation, _)| *operation == Operation::Start(1));
+        let second =
+            schedule.operations.iter().any(|(operation, _)| *operation == Operation::Start(1));
         world.lock().monitor.limited_secrets = schedule.setting.means.granted;
         world.lock().monitor.two_leaders = second && !schedule.setting.means.leases;
         world.lock().monitor.has_consumers = schedule.setting.consumers;
@@ -340,7 +352,8 @@ impl<'a> Run<'a> {
     }
 
     async fn complete(mut self) -> Outcome {
-        let mut faults = self.schedule.operations.iter().filter(|(operation, _)| operation.is_fault());
+        let mut faults =
+            self.schedule.operations.iter().filter(|(operation, _)| operation.is_fault());
         let calm = faults.all(|(operation, _)| *operation == Operation::Start(0));
         for (operation, pause) in &self.schedule.operations {
             self.perform(*operation).await;
@@ -387,7 +400,9 @@ impl<'a> Run<'a> {
             }
             Operation::Declare(kind) => self.declare(kind),
             Operation::Request(namespace, cluster) => self.request(namespace, cluster),
-            Operation::Wait(milliseconds) => sleep(Duration::from_millis(milliseconds.into())).await,
+            Operation::Wait(milliseconds) => {
+                sleep(Duration::from_millis(milliseconds.into())).await;
+            }
             operation => self.others.perform(operation),
         }
     }
@@ -409,7 +424,8 @@ impl<'a> Run<'a> {
         if !self.schedule.setting.consumers {
             return;
         }
-        let kind = if kind.is_multiple_of(2) { Permissions::Work } else { Permissions::ClusterPermission };
+        let kind =
+            if kind.is_multiple_of(2) { Permissions::Work } else { Permissions::ClusterPermission };
         self.world.lock().monitor.permissions = kind;
         for replica in [0, 1] {
             let before = std::mem::take(&mut self.replicas[usize::from(replica)]);
@@ -447,7 +463,9 @@ impl<'a> Run<'a> {
             for place in misplaced {
                 let since = *self.misplaced.entry(place.clone()).or_insert(now);
                 if now.saturating_sub(since) > REVOCATION {
-                    self.outcome.violations.push(format!("what ended with a grant is not removed: {place}"));
+                    self.outcome
+                        .violations
+                        .push(format!("what ended with a grant is not removed: {place}"));
                 }
             }
         }
@@ -486,7 +504,9 @@ impl<'a> Run<'a> {
         if writes > 0 {
             let trace = self.world.lock().monitor.trace.clone();
             let writes = trace.iter().rev().filter(|line| !is_noise(line)).take(5);
-            self.outcome.violations.push(format!("writes at rest: {:?}", writes.collect::<Vec<_>>()));
+            self.outcome
+                .violations
+                .push(format!("writes at rest: {:?}", writes.collect::<Vec<_>>()));
         }
         if !wrong.is_empty() {
             self.outcome.violations.push(format!("no convergence: {}", wrong.join("; ")));
@@ -515,8 +535,11 @@ impl<'a> Run<'a> {
                 self.outcome.converged_after = self.outcome.converged_after.max(took);
                 return true;
             }
-            let late: Vec<&str> =
-                wrong.iter().filter(|wrong| took > self.deadline(wrong)).map(String::as_str).collect();
+            let late: Vec<&str> = wrong
+                .iter()
+                .filter(|wrong| took > self.deadline(wrong))
+                .map(String::as_str)
+                .collect();
             if !late.is_empty() {
                 self.outcome.violations.push(format!("no convergence: {}", late.join("; ")));
                 return false;
@@ -565,7 +588,9 @@ impl<'a> Run<'a> {
             }
         }
         let (mut paths, mut lost) = (Vec::new(), BTreeSet::new());
-        for plural in ["clusterprofiles", "secrets"].into_iter().chain(KINDS.map(|(plural, _)| plural)) {
+        for plural in
+            ["clusterprofiles", "secrets"].into_iter().chain(KINDS.map(|(plural, _)| plural))
+        {
             for object in server.objects_of(plural) {
                 let held = object["metadata"]["finalizers"].is_array();
                 let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
@@ -600,10 +625,12 @@ impl<'a> Run<'a> {
             }
         }
         // What no process recognizes blocks its place until it is garbage-collected with its owner.
-        for place in again.keys().filter(|place| !seen.contains_key(*place) && !lost.contains(*place)) {
-            self.outcome
-                .violations
-                .push(format!("outputs depend on the path: {place} exists after a fresh start only"));
+        for place in
+            again.keys().filter(|place| !seen.contains_key(*place) && !lost.contains(*place))
+        {
+            self.outcome.violations.push(format!(
+                "outputs depend on the path: {place} exists after a fresh start only"
+            ));
         }
     }
 }

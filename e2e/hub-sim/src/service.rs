@@ -44,7 +44,9 @@ async fn serve(
     let (parts, body) = request.into_parts();
     let target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let mut request = Request::new(parts.method.as_str(), target).by(agent);
-    if let Some(accept) = parts.headers.get(http::header::ACCEPT).and_then(|accept| accept.to_str().ok()) {
+    if let Some(accept) =
+        parts.headers.get(http::header::ACCEPT).and_then(|accept| accept.to_str().ok())
+    {
         accept.clone_into(&mut request.accept);
     }
     request.body = body.collect_bytes().await?.to_vec();
@@ -80,7 +82,10 @@ async fn serve(
             let plural = request.path.rsplit('/').next().unwrap_or_default().to_owned();
             let stream = watch(world, process, start, (plural, generation), changes);
             let body = StreamBody::new(stream).boxed_unsync();
-            Ok(http::Response::builder().status(200).header("Content-Type", "application/json").body(body)?)
+            Ok(http::Response::builder()
+                .status(200)
+                .header("Content-Type", "application/json")
+                .body(body)?)
         }
     }
 }
@@ -90,8 +95,10 @@ fn response(
     text: Vec<u8>,
     retry_after: Option<u64>,
 ) -> Result<http::Response<SimBody>, http::Error> {
-    let body = Full::new(Bytes::from(text)).map_err(|never: Infallible| match never {}).boxed_unsync();
-    let mut response = http::Response::builder().status(code).header("Content-Type", "application/json");
+    let body =
+        Full::new(Bytes::from(text)).map_err(|never: Infallible| match never {}).boxed_unsync();
+    let mut response =
+        http::Response::builder().status(code).header("Content-Type", "application/json");
     if let Some(seconds) = retry_after {
         response = response.header("Retry-After", seconds);
     }
@@ -170,8 +177,9 @@ impl Open {
             let (alive, generation, lag, stalled, frozen) = {
                 let state = self.world.lock();
                 let network = &state.network;
-                let frozen =
-                    network.frozen.filter(|(plural, at)| *plural == self.plural && self.opened <= *at);
+                let frozen = network
+                    .frozen
+                    .filter(|(plural, at)| *plural == self.plural && self.opened <= *at);
                 let alive = state.is_alive(self.process);
                 (alive, network.generation, network.lag, network.stalled_until, frozen)
             };
@@ -202,7 +210,8 @@ impl Open {
             if Instant::now() >= self.end {
                 self.world.count("watch: bookmark");
                 let state = self.world.lock();
-                let bookmark = self.watching.as_ref().and_then(|watching| state.server.bookmark_of(watching));
+                let bookmark =
+                    self.watching.as_ref().and_then(|watching| state.server.bookmark_of(watching));
                 return bookmark.map_or(Next::End, |bookmark| Next::Last(lines(&[bookmark])));
             }
             if !lag.is_zero() {

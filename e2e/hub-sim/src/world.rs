@@ -149,7 +149,8 @@ impl Network {
     /// The plurals that could be neither listed nor watched for this long.
     #[must_use]
     pub fn unread_for(&self, time: Duration) -> Vec<&'static str> {
-        let unread = self.unread.iter().map(|(plural, (_, since))| (plural, since)).chain(&self.unserved);
+        let unread =
+            self.unread.iter().map(|(plural, (_, since))| (plural, since)).chain(&self.unserved);
         unread.filter(|(_, since)| since.elapsed() > time).map(|(plural, _)| *plural).collect()
     }
 }
@@ -157,7 +158,8 @@ impl Network {
 impl PartialFailure {
     fn concerns(&self, request: &Request) -> bool {
         let parts: Vec<&str> = request.path.split('/').collect();
-        let at = parts.iter().position(|part| *part == "namespaces").filter(|at| parts.len() > at + 2);
+        let at =
+            parts.iter().position(|part| *part == "namespaces").filter(|at| parts.len() > at + 2);
         let namespace = at.map(|at| parts[at + 1]);
         request.method == self.method
             && parts.contains(&self.plural)
@@ -449,7 +451,12 @@ impl State {
             let changes = self.server.changes_since(before).to_vec();
             let is_idle = self.server.idle_writes.len() > idle;
             self.monitor.write(&self.server, process, request, &answer, &changes, is_idle);
-            self.monitor.judge_knowledge(&self.server, request, &changes, &self.network.unread_for(UNREAD));
+            self.monitor.judge_knowledge(
+                &self.server,
+                request,
+                &changes,
+                &self.network.unread_for(UNREAD),
+            );
         }
         if self.server.version() != before {
             self.notify_of(request);
@@ -494,7 +501,9 @@ impl State {
         Some(match failure.mode {
             FailureMode::Internal => self.failed(Failure::internal()),
             FailureMode::Timeout => Fate::Silence,
-            FailureMode::Denied => self.failed(denied("admission webhook \"simulated\" denied the request")),
+            FailureMode::Denied => {
+                self.failed(denied("admission webhook \"simulated\" denied the request"))
+            }
             FailureMode::Quota => {
                 self.failed(denied("exceeded quota: objects, requested: 1, used: 5, limited: 5"))
             }
@@ -504,8 +513,10 @@ impl State {
     /// Records which kinds are not served. On a connection that is frozen or silent, no client sees the end of a watch.
     fn follow_crds(&mut self) {
         let frozen = self.network.frozen.map(|(_, at)| at + FROZEN);
-        let since =
-            [self.network.stalled_until, frozen].into_iter().flatten().fold(Instant::now(), Instant::max);
+        let since = [self.network.stalled_until, frozen]
+            .into_iter()
+            .flatten()
+            .fold(Instant::now(), Instant::max);
         for plural in MORTAL {
             if self.server.is_served(plural) {
                 self.network.unserved.remove(plural);
@@ -534,7 +545,9 @@ impl State {
         let plural = |plural: &str| request.path.split('/').any(|part| part == plural);
         let mut forbidden = self.network.forbidden.iter();
         let refused = |plural| Failure::forbidden(plural, "", "User \"hub-addons\" cannot do that");
-        if let Some((_, plural)) = forbidden.find(|(method, it)| *method == request.method && plural(it)) {
+        if let Some((_, plural)) =
+            forbidden.find(|(method, it)| *method == request.method && plural(it))
+        {
             return Some(refused(plural));
         }
         let limited = self.monitor.limited_secrets && plural("secrets");

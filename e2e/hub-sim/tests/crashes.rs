@@ -21,9 +21,15 @@ struct Scenario {
 fn scenarios() -> impl Iterator<Item = Scenario> {
     let plain = [
         ("a cold start", vec![]),
-        ("a cluster joins", vec![O::CreateCluster(2), O::MoveCluster(2, Some(0)), O::Addon(2, true)]),
+        (
+            "a cluster joins",
+            vec![O::CreateCluster(2), O::MoveCluster(2, Some(0)), O::Addon(2, true)],
+        ),
         ("a cluster leaves", vec![O::LeaveCluster(0), O::RemoveCluster(0)]),
-        ("two clusters swap their sets", vec![O::MoveCluster(0, Some(1)), O::MoveCluster(1, Some(0))]),
+        (
+            "two clusters swap their sets",
+            vec![O::MoveCluster(0, Some(1)), O::MoveCluster(1, Some(0))],
+        ),
         ("the proxy's authority changes", vec![O::Serve(0, Some(1))]),
         ("a token is rotated", vec![O::Report(0, 0, 1)]),
         (
@@ -37,7 +43,11 @@ fn scenarios() -> impl Iterator<Item = Scenario> {
     let running = || vec![O::Start(0), O::Wait(1000), O::Agents, O::Wait(1000)];
     let of_consumers = [
         ("a cold start with consumers", vec![], vec![O::Agents]),
-        ("the cluster of a consumer leaves", running(), vec![O::LeaveCluster(0), O::RemoveCluster(0)]),
+        (
+            "the cluster of a consumer leaves",
+            running(),
+            vec![O::LeaveCluster(0), O::RemoveCluster(0)],
+        ),
         (
             "an account of a consumer is deleted by hand",
             running(),
@@ -65,8 +75,11 @@ fn schedule(scenario: &Scenario, crash: Option<O>) -> Schedule {
         (O::Bind(1, 1), 0),
     ];
     for cluster in 0..2 {
-        let made =
-            [O::CreateCluster(cluster), O::MoveCluster(cluster, Some(cluster)), O::Addon(cluster, true)];
+        let made = [
+            O::CreateCluster(cluster),
+            O::MoveCluster(cluster, Some(cluster)),
+            O::Addon(cluster, true),
+        ];
         operations.extend(made.map(|operation| (operation, 0)));
         // The processes create the accounts of consumers.
         if !scenario.setting.consumers {
@@ -95,8 +108,11 @@ fn a_process_that_dies_before_or_after_any_write_completes_the_work_after_a_rest
         assert_eq!(outcome.violations, [""; 0], "{name}");
         for after in 0.. {
             let mut crashes = 0;
-            for (committed, counted) in [(false, "crashes before a write"), (true, "crashes after a write")] {
-                let outcome = schedule(&scenario, Some(O::CrashAtWrite(0, after, committed))).run(&hubs);
+            for (committed, counted) in
+                [(false, "crashes before a write"), (true, "crashes after a write")]
+            {
+                let outcome =
+                    schedule(&scenario, Some(O::CrashAtWrite(0, after, committed))).run(&hubs);
                 assert_eq!(outcome.violations, [""; 0], "{name}: {counted}, {after} writes later");
                 crashes += outcome.counts.get(counted).copied().unwrap_or(0);
             }

@@ -53,10 +53,18 @@ impl Stage {
         let world = World::new(Hubs::default().of(&setting).unwrap(), 4);
         world.lock().monitor.limited_secrets = setting.means.granted;
         let stage = Self { others: Others::new(&world), world, means: setting.means };
-        stage.perform([O::CreateSet(0), O::CreateSet(1), O::Configure(Some(0)), O::Serve(0, Some(0))]);
+        stage.perform([
+            O::CreateSet(0),
+            O::CreateSet(1),
+            O::Configure(Some(0)),
+            O::Serve(0, Some(0)),
+        ]);
         for index in [0, 1] {
-            let cluster =
-                [O::CreateCluster(index), O::MoveCluster(index, Some(index)), O::Addon(index, true)];
+            let cluster = [
+                O::CreateCluster(index),
+                O::MoveCluster(index, Some(index)),
+                O::Addon(index, true),
+            ];
             stage.perform([O::Bind(index, index)].into_iter().chain(cluster));
         }
         stage
@@ -117,7 +125,10 @@ async fn the_role_for_copies_is_bound_again_as_soon_as_it_exists_again() {
     let admin = Actor::new(&stage.world, "kubectl-delete");
     admin.delete("clusterroles", "", COPIES_ROLE);
     stage.perform([O::Collect]);
-    assert!(!stage.exists("rolebindings", "team", COPIES_ROLE), "it is garbage-collected with its role");
+    assert!(
+        !stage.exists("rolebindings", "team", COPIES_ROLE),
+        "it is garbage-collected with its role"
+    );
     // Attempts become rare.
     sleep(60 * MINUTE).await;
     admin.create("clusterroles", "ClusterRole", "", COPIES_ROLE, &json!({ "rules": [] }));
@@ -145,7 +156,8 @@ async fn cluster_permissions_that_cannot_be_listed_are_reported_and_delay_accoun
 }
 
 #[tokio::test(start_paused = true)]
-async fn cluster_permissions_that_the_hub_does_not_serve_are_reported_only_if_they_are_configured() {
+async fn cluster_permissions_that_the_hub_does_not_serve_are_reported_only_if_they_are_configured()
+{
     for (kind, told) in [(Permissions::ClusterPermission, 1), (Permissions::Work, 0)] {
         let stage = Stage::with_consumers();
         stage.world.lock().monitor.permissions = kind;
@@ -168,7 +180,8 @@ async fn open_request() -> (Stage, Admission, Session) {
 }
 
 fn ask(admission: &Admission) -> Result<Session, Refusal> {
-    admission.open(&Caller { namespace: "team".into(), name: "application".to_owned() }, &"a".into())
+    admission
+        .open(&Caller { namespace: "team".into(), name: "application".to_owned() }, &"a".into())
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,7 +214,8 @@ async fn open_requests_stay_if_the_kind_can_be_read_again_before_the_five_minute
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_is_withdrawn_when_the_crd_of_its_configuration_is_removed_whether_or_not_a_process_runs() {
+async fn an_entry_is_withdrawn_when_the_crd_of_its_configuration_is_removed_whether_or_not_a_process_runs()
+ {
     for runs in [true, false] {
         let stage = Stage::new();
         let first = stage.start(Gates::PROFILES);
@@ -215,7 +229,10 @@ async fn an_entry_is_withdrawn_when_the_crd_of_its_configuration_is_removed_whet
             stage.start(Gates::PROFILES);
         }
         sleep(10 * SECOND).await;
-        assert_eq!((stage.told("NoProxyConfiguration"), stage.providers("team", "a")), (1, Value::Null));
+        assert_eq!(
+            (stage.told("NoProxyConfiguration"), stage.providers("team", "a")),
+            (1, Value::Null)
+        );
         stage.assert_right();
     }
 }
@@ -247,7 +264,8 @@ async fn an_account_ends_with_its_grant_although_its_manifestworks_cannot_be_lis
 
 /// A copy that a syncer with limited permissions has written, in a process of its own, as the chart installs it.
 async fn a_copy_with_limited_permissions() -> (Stage, ProcessId) {
-    let stage = Stage::with(Setting { means: Means { granted: true, leases: true }, ..Setting::PLAIN });
+    let stage =
+        Stage::with(Setting { means: Means { granted: true, leases: true }, ..Setting::PLAIN });
     stage.perform([O::CreateAccount(0, 0)]);
     stage.start(Gates::PROFILES);
     let syncer = stage.start(Gates::CREDENTIALS);
@@ -272,7 +290,10 @@ async fn a_permission_stays_until_the_copy_is_gone_whatever_fails_before() {
         }
         stage.perform([O::Unbind(0, 0)]);
         sleep(15 * MINUTE).await;
-        assert!(stage.exists("secrets", "team", "a-c") && stage.exists("rolebindings", "team", COPIES_ROLE));
+        assert!(
+            stage.exists("secrets", "team", "a-c")
+                && stage.exists("rolebindings", "team", COPIES_ROLE)
+        );
         stage.perform([O::Permit]);
         sleep(20 * SECOND).await;
         assert!(!stage.exists("secrets", "team", "a-c"), "{method}");
@@ -283,8 +304,10 @@ async fn a_permission_stays_until_the_copy_is_gone_whatever_fails_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permission_is_withdrawn_although_no_namespace_is_bound_any_more_when_the_syncer_starts() {
-    let stage = Stage::with(Setting { means: Means { granted: true, leases: true }, ..Setting::PLAIN });
+async fn a_permission_is_withdrawn_although_no_namespace_is_bound_any_more_when_the_syncer_starts()
+{
+    let stage =
+        Stage::with(Setting { means: Means { granted: true, leases: true }, ..Setting::PLAIN });
     stage.start(Gates::PROFILES);
     sleep(10 * SECOND).await;
     assert!(stage.exists("rolebindings", "team", COPIES_ROLE));
@@ -342,7 +365,13 @@ async fn a_missing_profile_is_told_later_while_many_others_are_being_created_in_
         for step in 0..120 {
             if let Some(namespace) = busy {
                 let body = json!({ "spec": spec });
-                projector.create("clusterprofiles", "ClusterProfile", namespace, &format!("x{step}"), &body);
+                projector.create(
+                    "clusterprofiles",
+                    "ClusterProfile",
+                    namespace,
+                    &format!("x{step}"),
+                    &body,
+                );
             }
             sleep(SECOND / 4).await;
         }
@@ -372,7 +401,8 @@ async fn a_copy_beside_an_admin() -> (Stage, Actor) {
 const COPIES: &str = "/namespaces/team/secrets/";
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_whose_profile_and_permission_are_gone_is_given_up_after_a_while_without_a_finding() {
+async fn a_copy_whose_profile_and_permission_are_gone_is_given_up_after_a_while_without_a_finding()
+{
     let (stage, admin) = a_copy_beside_an_admin().await;
     admin.delete("rolebindings", "team", COPIES_ROLE);
     stage.perform([O::Profile(0, 0, ProfileTenant::Delete)]);
@@ -509,7 +539,8 @@ async fn a_profile_that_is_read_as_another_client_deletes_it_is_created() {
         // When the watch has just shown the binding, the user creates what the process is about to create.
         stage.perform([O::Lag(5), O::Bind(0, 0)]);
         sleep(Duration::from_millis(502)).await;
-        let body = json!({ "metadata": { "labels": ours["metadata"]["labels"] }, "spec": ours["spec"] });
+        let body =
+            json!({ "metadata": { "labels": ours["metadata"]["labels"] }, "spec": ours["spec"] });
         user.create("clusterprofiles", "ClusterProfile", "team", "a", &body);
         user.patch_status("clusterprofiles", "team", "a", &ours["status"]);
         sleep(Duration::from_millis(milliseconds)).await;
@@ -586,7 +617,8 @@ async fn an_edit_that_a_restored_backup_brings_back_is_undone_again() {
 
 /// By its version, the Secret that blocked the copy is later than the copy.
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_ends_unseen_after_a_restore_is_recreated_although_another_secret_blocked_it_before() {
+async fn a_copy_that_ends_unseen_after_a_restore_is_recreated_although_another_secret_blocked_it_before()
+ {
     let stage = Stage::new();
     stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0), O::Backup]);
     stage.perform((0..20).map(|health| O::Health(0, health)));

@@ -34,8 +34,8 @@ fn a_seed_replays_the_same_requests_in_the_same_order() {
         let run = || Schedule::random(seed).run(&hubs).trace;
         let (first, second) = (run(), run());
         let differs = first.iter().zip(&second).position(|(one, other)| one != other);
-        let around =
-            differs.map(|line| (&first[line.saturating_sub(5)..line + 12], &second[line..line + 12]));
+        let around = differs
+            .map(|line| (&first[line.saturating_sub(5)..line + 12], &second[line..line + 12]));
         assert!(first == second, "seed {seed}, line {differs:?}: {around:#?}");
     }
 }
@@ -91,11 +91,18 @@ fn a_credential_that_is_stripped_before_its_create_is_acknowledged_is_replaced()
     // In some of these moments, the syncer has seen the token and sent the create, and the response is on its way.
     for milliseconds in 0..12 {
         let mut operations = operations.clone();
-        operations
-            .extend([(O::Report(0, 0, 0), milliseconds), (O::Secret(0, 0, 0, SecretTenant::Disown), 0)]);
+        operations.extend([
+            (O::Report(0, 0, 0), milliseconds),
+            (O::Secret(0, 0, 0, SecretTenant::Disown), 0),
+        ]);
         for seed in 0..4 {
-            let schedule = Schedule { seed, setting: Setting::PLAIN, operations: operations.clone() };
-            assert_eq!(shrink::run(&schedule, &Hubs::default()), [""; 0], "seed {seed}, {milliseconds} ms");
+            let schedule =
+                Schedule { seed, setting: Setting::PLAIN, operations: operations.clone() };
+            assert_eq!(
+                shrink::run(&schedule, &Hubs::default()),
+                [""; 0],
+                "seed {seed}, {milliseconds} ms"
+            );
         }
     }
 }
@@ -112,8 +119,11 @@ fn a_process_that_loses_its_lease_in_an_outage_starts_again_and_converges() {
         (O::MoveCluster(0, Some(0)), 3000),
     ];
     let means = Means { granted: false, leases: true };
-    let schedule =
-        Schedule { seed: 4, setting: Setting { means, ..Setting::PLAIN }, operations: operations.to_vec() };
+    let schedule = Schedule {
+        seed: 4,
+        setting: Setting { means, ..Setting::PLAIN },
+        operations: operations.to_vec(),
+    };
     let outcome = schedule.run(&Hubs::default());
     assert_eq!(outcome.violations, [""; 0]);
     assert!(outcome.counts.contains_key("restarts"), "{:?}", outcome.counts);

@@ -42,7 +42,8 @@ impl Access {
         let mut config = config_from(kubeconfig).await?;
         let impersonator = Some(Box::new(std::mem::take(&mut config.auth_info)));
         let users = Users::new(&[(users::OCM.to_owned(), vec![users::MASTERS.to_owned()])])?;
-        let mut access = Self { config: Box::new(config), ca_pem: String::new(), users, impersonator };
+        let mut access =
+            Self { config: Box::new(config), ca_pem: String::new(), users, impersonator };
         let published: Api<ConfigMap> = Api::namespaced(access.harness()?, "default");
         let published = published.get("kube-root-ca.crt").await;
         let data = published.map_err(HubError::api("read its authority"))?.data.unwrap_or_default();
@@ -131,7 +132,12 @@ impl Access {
     }
 
     /// Self-contained, so that the file can be copied elsewhere.
-    pub(crate) fn kubeconfig(&self, user: &str, credentials: &AuthInfo, namespace: Option<&str>) -> Value {
+    pub(crate) fn kubeconfig(
+        &self,
+        user: &str,
+        credentials: &AuthInfo,
+        namespace: Option<&str>,
+    ) -> Value {
         let authority = ByteString(self.ca_pem.clone().into_bytes());
         let mut context = json!({ "cluster": "local-hub", "user": user });
         if let Some(namespace) = namespace {
@@ -165,7 +171,8 @@ fn impersonated(by: AuthInfo, name: &str, groups: &[String]) -> AuthInfo {
 
 fn write_kubeconfig(path: &Path, kubeconfig: &Value) -> Result<(), HubError> {
     let failed = |source| HubError::io(format!("write {}", path.display()), source);
-    let yaml = serde_saphyr::to_string(kubeconfig).map_err(|error| failed(std::io::Error::other(error)))?;
+    let yaml = serde_saphyr::to_string(kubeconfig)
+        .map_err(|error| failed(std::io::Error::other(error)))?;
     // An existing file keeps its mode and may be readable by others; a new file is private from the start.
     let draft = path.with_extension(format!("draft-{}", random::hex()?));
     write_private(&draft, &yaml)?;
@@ -189,8 +196,9 @@ pub(crate) async fn config_from(path: &Path) -> Result<Config, HubError> {
         HubError::Failed(format!("cannot use the kubeconfig {}: {source}", path.display()))
     };
     let kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
-    let mut config =
-        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(wrong)?;
     // The environment's proxy does not reach this machine's own address, and kube is built without proxy support here.
     config.proxy_url = None;
     Ok(config)

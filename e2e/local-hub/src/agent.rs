@@ -46,17 +46,26 @@ impl Agent {
     }
 
     /// The same between two hubs of this machine, as their user [`OCM`].
-    pub async fn between(cluster: &str, hub: &LocalHub, managed: &LocalHub) -> Result<Self, HubError> {
+    pub async fn between(
+        cluster: &str,
+        hub: &LocalHub,
+        managed: &LocalHub,
+    ) -> Result<Self, HubError> {
         let (at_hub, at_managed) = (hub.client_as(OCM).await?, managed.client_as(OCM).await?);
         Ok(Self::new(cluster, at_hub, at_managed, managed.ca_pem()))
     }
 
     /// The same between the current contexts of two kubeconfigs.
-    pub async fn from_kubeconfigs(cluster: &str, hub: &Path, managed: &Path) -> Result<Self, HubError> {
+    pub async fn from_kubeconfigs(
+        cluster: &str,
+        hub: &Path,
+        managed: &Path,
+    ) -> Result<Self, HubError> {
         let client = |config| Client::try_from(config).map_err(HubError::api("make a client"));
         let managed = access::config_from(managed).await?;
         let authorities = managed.root_cert.iter().flatten();
-        let certificates: Vec<_> = authorities.map(|der| pem::Pem::new("CERTIFICATE", der.clone())).collect();
+        let certificates: Vec<_> =
+            authorities.map(|der| pem::Pem::new("CERTIFICATE", der.clone())).collect();
         let format = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
         let ca = pem::encode_many_config(&certificates, format);
         Ok(Self::new(cluster, client(access::config_from(hub).await?)?, client(managed)?, &ca))
@@ -66,21 +75,33 @@ impl Agent {
     /// the previous one.
     ///
     /// The API server of the managed cluster requires a validity of at least ten minutes.
-    pub async fn report(&self, account: &str, validity: Duration) -> Result<ReportedToken, HubError> {
+    pub async fn report(
+        &self,
+        account: &str,
+        validity: Duration,
+    ) -> Result<ReportedToken, HubError> {
         let on_hub = ocm::managed_service_account(&self.cluster, account);
         let accounts = on_hub.api(&self.hub);
-        let reported =
-            accounts.get(account).await.map_err(HubError::api(format!("read the {on_hub} of the hub")))?;
+        let reported = accounts
+            .get(account)
+            .await
+            .map_err(HubError::api(format!("read the {on_hub} of the hub")))?;
         let uid = reported.metadata.uid.clone().unwrap_or_default();
 
         let labels = [(ocm::TOKEN_LABEL.to_owned(), "true".to_owned())].into();
         let metadata = ObjectMeta { labels: Some(labels), ..ObjectMeta::default() };
         service_accounts::ensure(&self.managed, NAMESPACE, account, metadata).await?;
         let (token, expires) =
-            service_accounts::request_token(&self.managed, NAMESPACE, account, None, validity).await?;
+            service_accounts::request_token(&self.managed, NAMESPACE, account, None, validity)
+                .await?;
 
-        let secret =
-            ocm::token_secret_with(&self.cluster, account, &uid, token.expose().as_bytes(), &self.ca);
+        let secret = ocm::token_secret_with(
+            &self.cluster,
+            account,
+            &uid,
+            token.expose().as_bytes(),
+            &self.ca,
+        );
         secret.create_or_replace(&self.hub).await?;
         write_status(&accounts, &on_hub, &reported, expires).await?;
         Ok(ReportedToken { token, expires })
@@ -106,7 +127,8 @@ async fn write_status(
     expires: Timestamp,
 ) -> Result<(), HubError> {
     let now = whole_seconds(Timestamp::now());
-    let mut conditions = before.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let mut conditions =
+        before.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
     for type_ in ["TokenReported", "SecretCreated"] {
         set_condition(&mut conditions, type_, &now);
     }
@@ -116,7 +138,11 @@ async fn write_status(
         "tokenSecretRef": { "name": account.name(), "lastRefreshTimestamp": now },
     });
     accounts
-        .patch_status(account.name(), &PatchParams::default(), &Patch::Merge(json!({ "status": status })))
+        .patch_status(
+            account.name(),
+            &PatchParams::default(),
+            &Patch::Merge(json!({ "status": status })),
+        )
         .await
         .map(drop)
         .map_err(HubError::api(format!("write the status of {account}")))

@@ -241,11 +241,18 @@ mod tests {
 
     #[test]
     fn each_request_is_counted_once_however_many_events_it_has() {
-        assert_eq!(counted("watch", "a", &["RequestReceived", "ResponseStarted", "ResponseComplete"]), 1);
+        assert_eq!(
+            counted("watch", "a", &["RequestReceived", "ResponseStarted", "ResponseComplete"]),
+            1
+        );
         assert_eq!(counted("watch", "a", &["ResponseStarted"]), 1, "a watch that is still open");
         assert_eq!(counted("watch", "a", &["ResponseStarted", "Panic"]), 1);
         assert_eq!(counted("list", "a", &["RequestReceived", "ResponseComplete"]), 1);
-        assert_eq!(counted("get", "a", &["ResponseStarted", "ResponseComplete"]), 1, "the log of a pod");
+        assert_eq!(
+            counted("get", "a", &["ResponseStarted", "ResponseComplete"]),
+            1,
+            "the log of a pod"
+        );
         assert_eq!(counted("create", "a", &["Panic"]), 1);
         assert_eq!(counted("list", "", &["ResponseStarted"]), 1, "a token that nobody knows");
     }

@@ -179,8 +179,10 @@ impl HubBuilder {
 
     /// What another hub must have to be used instead of a new one; `None` if it must be a new one.
     fn interchangeable(&self) -> Option<Configuration> {
-        let reused =
-            self.reused && self.without_controller_manager && !self.workloads && self.directory.is_none();
+        let reused = self.reused
+            && self.without_controller_manager
+            && !self.workloads
+            && self.directory.is_none();
         reused.then(|| Configuration {
             flavour: self.flavour,
             crds: self.crds.clone(),
@@ -190,11 +192,14 @@ impl HubBuilder {
 }
 
 /// Starts several hubs at once.
-pub(crate) async fn start_many<const N: usize>(builders: [HubBuilder; N]) -> Result<[LocalHub; N], HubError> {
+pub(crate) async fn start_many<const N: usize>(
+    builders: [HubBuilder; N],
+) -> Result<[LocalHub; N], HubError> {
     // Before places are taken: building can take minutes, while others wait.
     let bin = programs::directory().await?;
     let places = capacity::take(N).await?;
-    let starting = builders.into_iter().zip(places).map(|(builder, place)| builder.start_in(bin, place));
+    let starting =
+        builders.into_iter().zip(places).map(|(builder, place)| builder.start_in(bin, place));
     let hubs = try_join_all(starting).await?;
     Ok(hubs.try_into().unwrap_or_else(|_| unreachable!("as many hubs as builders")))
 }
@@ -256,7 +261,8 @@ pub(crate) async fn start_api_server(
     let harness = access.harness()?;
     let namespaces: Api<Namespace> = Api::all(harness.clone());
     start(directory, &program, async || {
-        let request = http::Request::get("/readyz").body(Vec::new()).map_err(kube::Error::HttpError)?;
+        let request =
+            http::Request::get("/readyz").body(Vec::new()).map_err(kube::Error::HttpError)?;
         harness.request_text(request).await?;
         // Ready or not, the server creates this namespace in the background.
         namespaces.get_opt("default").await

@@ -36,7 +36,9 @@ pub(crate) async fn start() -> Option<SemaphorePermit<'static>> {
 
 /// The permit for one hub; `None` if it shares the permits of those it was started with.
 #[derive(Debug)]
-pub(crate) struct HubPlace(#[allow(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>);
+pub(crate) struct HubPlace(
+    #[allow(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>,
+);
 
 /// Waits until `wanted` hubs may start, and takes all permits at once: two tests that took them one by one could each
 /// hold what the other waits for.
@@ -45,7 +47,8 @@ pub(crate) struct HubPlace(#[allow(dead_code, reason = "held, not read")] Option
 pub(crate) async fn take(wanted: usize) -> Result<Vec<HubPlace>, HubError> {
     let (limit, places) = &*PLACES;
     let permits = u32::try_from(wanted.min(*limit)).unwrap_or(u32::MAX);
-    let taken = tokio::time::timeout(PATIENCE, Arc::clone(places).acquire_many_owned(permits)).await;
+    let taken =
+        tokio::time::timeout(PATIENCE, Arc::clone(places).acquire_many_owned(permits)).await;
     let Ok(Ok(mut permits)) = taken else {
         return Err(HubError::Failed(format!(
             "timed out after {PATIENCE:?} waiting to start {wanted} more hub(s): at most {limit} can run at once \

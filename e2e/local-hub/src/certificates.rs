@@ -30,7 +30,12 @@ impl Certificates {
         let service_account_key = KeyPair::generate()?;
         Ok(Self {
             // The last two are its names in Pods.
-            serving: authority.issue(["127.0.0.1", "localhost", "10.0.0.1", "kubernetes.default.svc"])?,
+            serving: authority.issue([
+                "127.0.0.1",
+                "localhost",
+                "10.0.0.1",
+                "kubernetes.default.svc",
+            ])?,
             authority: Authority { pem: authority.ca_pem(), der: authority.ca_der() },
             service_account_key: service_account_key.serialize_pem(),
             service_account_public_key: service_account_key.public_key_pem(),

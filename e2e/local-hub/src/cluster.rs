@@ -70,15 +70,22 @@ impl Cluster {
     /// `"admin"` has all permissions, and so has `"ocm"`, the user of Open Cluster Management's controllers, which is
     /// not exempt from priority and fairness. `"projector"`, `"provisioner"`, `"syncer"`, `"addons"`, `"consumer"` and
     /// additional users have what they are [granted](Self::grant).
-    #[allow(clippy::unused_async, reason = "a client can only be made inside a runtime, and this says so")]
+    #[allow(
+        clippy::unused_async,
+        reason = "a client can only be made inside a runtime, and this says so"
+    )]
     pub async fn client_as(&self, user: &str) -> Result<Client, HubError> {
         self.access.client(user)
     }
 
     /// A new client as any user with these groups: `system:masters` has all permissions.
-    #[allow(clippy::unused_async, reason = "a client can only be made inside a runtime, and this says so")]
+    #[allow(
+        clippy::unused_async,
+        reason = "a client can only be made inside a runtime, and this says so"
+    )]
     pub async fn client_like(&self, user: &str, groups: &[&str]) -> Result<Client, HubError> {
-        self.access().harness_like(user, &groups.iter().map(ToString::to_string).collect::<Vec<_>>())
+        self.access()
+            .harness_like(user, &groups.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
 
     /// A user's kubeconfig, in a file that only we can read.

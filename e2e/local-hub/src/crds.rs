@@ -59,7 +59,10 @@ pub enum CrdSet {
 }
 
 impl CrdSet {
-    pub(crate) fn choose(&self, flavour: Flavour) -> Result<Vec<CustomResourceDefinition>, HubError> {
+    pub(crate) fn choose(
+        &self,
+        flavour: Flavour,
+    ) -> Result<Vec<CustomResourceDefinition>, HubError> {
         match self {
             Self::All => all(flavour),
             Self::None => Ok(Vec::new()),
@@ -131,7 +134,10 @@ fn all_in(directory: &Path, flavour: Flavour) -> Result<Vec<CustomResourceDefini
         .chain([CLUSTER_PROFILE, CLUSTER_ACCESS])
         .map(|name| {
             found.remove(name).ok_or_else(|| {
-                HubError::Failed(format!("unknown CRD {name:?}; known are those in {}", directory.display()))
+                HubError::Failed(format!(
+                    "unknown CRD {name:?}; known are those in {}",
+                    directory.display()
+                ))
             })
         })
         .collect()
@@ -151,7 +157,10 @@ fn read(directory: &Path) -> Result<BTreeMap<String, CustomResourceDefinition>, 
         }
         let yaml = std::fs::read_to_string(&path).map_err(cannot(&path))?;
         let mut crd: CustomResourceDefinition = serde_saphyr::from_str(&yaml).map_err(|error| {
-            HubError::Failed(format!("{} is not a CustomResourceDefinition: {error}", path.display()))
+            HubError::Failed(format!(
+                "{} is not a CustomResourceDefinition: {error}",
+                path.display()
+            ))
         })?;
         // controller-gen used to write an empty status, which is not valid.
         crd.status = None;
@@ -161,7 +170,10 @@ fn read(directory: &Path) -> Result<BTreeMap<String, CustomResourceDefinition>, 
 }
 
 /// Installs CRDs and waits until their resources are served to every kind of client.
-pub(crate) async fn install(harness: &Client, crds: &[CustomResourceDefinition]) -> Result<(), HubError> {
+pub(crate) async fn install(
+    harness: &Client,
+    crds: &[CustomResourceDefinition],
+) -> Result<(), HubError> {
     try_join_all(crds.iter().map(async |crd| {
         let name = name_of(crd);
         Api::all(harness.clone())
@@ -188,7 +200,10 @@ pub(crate) async fn wait_until_served(
 }
 
 /// Replaces the spec of an existing CRD, and waits until each version is served or not accordingly.
-pub(crate) async fn update(harness: &Client, crd: &CustomResourceDefinition) -> Result<(), HubError> {
+pub(crate) async fn update(
+    harness: &Client,
+    crd: &CustomResourceDefinition,
+) -> Result<(), HubError> {
     let name = name_of(crd);
     let crds: Api<CustomResourceDefinition> = Api::all(harness.clone());
     let doing = || format!("update CustomResourceDefinition {name}");
@@ -246,11 +261,15 @@ async fn is_gone(
 async fn is_served(client: &Client, crd: &CustomResourceDefinition) -> Result<bool, kube::Error> {
     let current: CustomResourceDefinition = Api::all(client.clone()).get(name_of(crd)).await?;
     let conditions = current.status.and_then(|status| status.conditions).unwrap_or_default();
-    if !conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True") {
+    if !conditions
+        .iter()
+        .any(|condition| condition.type_ == "Established" && condition.status == "True")
+    {
         return Ok(false);
     }
     for version in served_versions(crd) {
-        let known = client.list_api_group_resources(&format!("{}/{version}", crd.spec.group)).await?;
+        let known =
+            client.list_api_group_resources(&format!("{}/{version}", crd.spec.group)).await?;
         if !known.resources.iter().any(|resource| resource.name == crd.spec.names.plural) {
             return Ok(false);
         }
@@ -263,7 +282,11 @@ fn served_versions(crd: &CustomResourceDefinition) -> impl Iterator<Item = &str>
     crd.spec.versions.iter().filter(|version| version.served).map(|version| version.name.as_str())
 }
 
-async fn list(client: &Client, crd: &CustomResourceDefinition, version: &str) -> Result<(), kube::Error> {
+async fn list(
+    client: &Client,
+    crd: &CustomResourceDefinition,
+    version: &str,
+) -> Result<(), kube::Error> {
     let path = format!("/apis/{}/{version}/{}?limit=1", crd.spec.group, crd.spec.names.plural);
     let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
     client.request_text(request).await.map(drop)

@@ -37,8 +37,7 @@ impl Etcd {
 
     /// The API server's keys, without their common prefix, each with the revision of its last change.
     pub(crate) async fn revisions(&mut self) -> Result<BTreeMap<String, u64>, HubError> {
-        let range =
-            json!({ "key": STANDARD.encode(PREFIX), "range_end": STANDARD.encode(END), "keys_only": true });
+        let range = json!({ "key": STANDARD.encode(PREFIX), "range_end": STANDARD.encode(END), "keys_only": true });
         let range: Range = self.post("/v3/kv/range", &range).await?;
         range.kvs.into_iter().map(Key::decode).collect()
     }
@@ -46,7 +45,10 @@ impl Etcd {
     /// Deletes one of these keys, if it exists.
     pub(crate) async fn delete(&mut self, key: &str) -> Result<(), HubError> {
         let _: Value = self
-            .post("/v3/kv/deleterange", &json!({ "key": STANDARD.encode(format!("{PREFIX}{key}")) }))
+            .post(
+                "/v3/kv/deleterange",
+                &json!({ "key": STANDARD.encode(format!("{PREFIX}{key}")) }),
+            )
             .await?;
         Ok(())
     }

@@ -51,7 +51,9 @@ async fn go_program(arguments: &[&str]) -> Result<PathBuf, HubError> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/go-program.sh");
     let mut command = Command::new(script);
     command.args(arguments);
-    output_of(command, &format!("run hack/go-program.sh {}", arguments.join(" "))).await.map(PathBuf::from)
+    output_of(command, &format!("run hack/go-program.sh {}", arguments.join(" ")))
+        .await
+        .map(PathBuf::from)
 }
 
 /// Runs a command until it ends, and returns the first line of what it prints.
@@ -62,7 +64,11 @@ async fn output_of(mut command: Command, doing: &str) -> Result<String, HubError
     if output.status.success() {
         return Ok(text(&output.stdout).lines().next().unwrap_or_default().to_owned());
     }
-    Err(HubError::Failed(format!("cannot {doing}: {}{}", text(&output.stdout), text(&output.stderr))))
+    Err(HubError::Failed(format!(
+        "cannot {doing}: {}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    )))
 }
 
 /// Installs the CRDs in a directory of a program's module whose names are wanted and which the hub does not have.
@@ -83,7 +89,8 @@ pub async fn install_crds_in(
 ) -> Result<(), HubError> {
     let client = Site::at(hub).await?.client;
     let known: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let known = known.list_metadata(&ListParams::default()).await.map_err(HubError::api("list CRDs"))?;
+    let known =
+        known.list_metadata(&ListParams::default()).await.map_err(HubError::api("list CRDs"))?;
     let failed = |source| HubError::io(format!("read {}", directory.display()), source);
     let mut missing = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
@@ -91,7 +98,9 @@ pub async fn install_crds_in(
         if path.extension().is_none_or(|extension| extension != "yaml") {
             continue;
         }
-        let Some(crd) = parse_crd(&std::fs::read_to_string(&path).map_err(failed)?) else { continue };
+        let Some(crd) = parse_crd(&std::fs::read_to_string(&path).map_err(failed)?) else {
+            continue;
+        };
         if wanted(&crd.name_any()) && known.iter().all(|known| known.name_any() != crd.name_any()) {
             missing.push(crd);
         }
@@ -171,7 +180,11 @@ impl Site {
 
     async fn ensure_namespace(&self, name: &str) -> Result<(), HubError> {
         let namespace = ocm::namespace(name);
-        if self.get(&namespace).await?.is_null() { namespace.create(&self.client).await } else { Ok(()) }
+        if self.get(&namespace).await?.is_null() {
+            namespace.create(&self.client).await
+        } else {
+            Ok(())
+        }
     }
 
     /// Runs `kubectl apply` or another verb with objects.

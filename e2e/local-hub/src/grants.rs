@@ -54,7 +54,8 @@ pub(crate) async fn grant(
     name: &str,
     rules: Vec<PolicyRule>,
 ) -> Result<(), HubError> {
-    let role = ClusterRole { metadata: named(name), rules: Some(rules.clone()), aggregation_rule: None };
+    let role =
+        ClusterRole { metadata: named(name), rules: Some(rules.clone()), aggregation_rule: None };
     Api::all(harness.clone())
         .create(&PostParams::default(), &role)
         .await
@@ -77,7 +78,11 @@ pub(crate) async fn grant_in(
         .map_err(HubError::api(format!("create Role {namespace}/{name}")))?;
     let binding = RoleBinding {
         metadata: named(name),
-        role_ref: RoleRef { api_group: RBAC.to_owned(), kind: "Role".to_owned(), name: name.to_owned() },
+        role_ref: RoleRef {
+            api_group: RBAC.to_owned(),
+            kind: "Role".to_owned(),
+            name: name.to_owned(),
+        },
         subjects: Some(vec![grantee.subject.clone()]),
     };
     Api::namespaced(harness.clone(), namespace)
@@ -139,7 +144,8 @@ async fn in_force(
         spec: SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) },
         ..SelfSubjectRulesReview::default()
     };
-    let what = format!("{} {} has the permissions of {name}", grantee.subject.kind, grantee.subject.name);
+    let what =
+        format!("{} {} has the permissions of {name}", grantee.subject.kind, grantee.subject.name);
     try_eventually(&what, PATIENCE, async || {
         let review = reviews.create(&PostParams::default(), &question).await?;
         Ok::<_, kube::Error>(rules.iter().all(|rule| is_in_force(rule, &review)))

@@ -52,7 +52,9 @@ impl LocalHub {
     ///
     /// A test that needs several must use this: two such tests that took them one by one could each wait for what the
     /// other holds.
-    pub async fn start_many<const N: usize>(builders: [HubBuilder; N]) -> Result<[Self; N], HubError> {
+    pub async fn start_many<const N: usize>(
+        builders: [HubBuilder; N],
+    ) -> Result<[Self; N], HubError> {
         builder::start_many(builders).await
     }
 
@@ -81,8 +83,14 @@ impl LocalHub {
     /// A hub that was reset.
     pub(crate) fn again(kept: KeptHub, bin: &Path, place: HubPlace) -> Self {
         let programs = (kept.api_server, None, kept.etcd);
-        let mut hub =
-            Self::new(kept.access, kept.directory, bin, kept.configuration.flavour, programs, place);
+        let mut hub = Self::new(
+            kept.access,
+            kept.directory,
+            bin,
+            kept.configuration.flavour,
+            programs,
+            place,
+        );
         hub.journal = kept.journal;
         hub.keep_as(kept.configuration, kept.initial);
         hub
@@ -151,8 +159,9 @@ impl LocalHub {
     pub async fn start_api_server(&self) -> Result<(), HubError> {
         let mut api_server = self.api_server.lock().await;
         if api_server.is_none() {
-            *api_server =
-                Some(builder::start_api_server(self.directory(), self.bin_dir(), self.access()).await?);
+            *api_server = Some(
+                builder::start_api_server(self.directory(), self.bin_dir(), self.access()).await?,
+            );
         }
         Ok(())
     }
@@ -161,7 +170,8 @@ impl LocalHub {
     pub async fn snapshot(&self) -> Result<Snapshot, HubError> {
         self.stopped.store(true, Ordering::Relaxed);
         let etcd = self.etcd.lock().await;
-        let etcd = etcd.as_ref().ok_or_else(|| HubError::Failed("etcd is not running".to_owned()))?;
+        let etcd =
+            etcd.as_ref().ok_or_else(|| HubError::Failed("etcd is not running".to_owned()))?;
         let snapshot = self.directory().join(format!("snapshot-{}", random::hex()?));
         etcd.pause().await?;
         let copied = copy_directory(&self.directory().join(programs::ETCD_DATA), &snapshot);
@@ -179,7 +189,8 @@ impl LocalHub {
             running.stop_and_keep_directory().await?;
         }
         let data = self.directory().join(programs::ETCD_DATA);
-        let restored = std::fs::remove_dir_all(&data).and_then(|()| copy_directory(&snapshot.0, &data));
+        let restored =
+            std::fs::remove_dir_all(&data).and_then(|()| copy_directory(&snapshot.0, &data));
         restored.map_err(|source| HubError::io("restore etcd's data", source))?;
         *etcd = Some(Supervised::start(self.directory(), &programs::etcd(self.bin_dir())).await?);
         self.start_api_server().await

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 pub(crate) use self::credentials::token_secret_with;
 pub use self::credentials::{
-    MADE_UP_CA, SYNC_LABEL, SYNC_NAMESPACES_ANNOTATION, ServiceAccountToken, TOKEN_LABEL, create_tokens,
-    managed_service_account, token_secret, unsigned_token,
+    MADE_UP_CA, SYNC_LABEL, SYNC_NAMESPACES_ANNOTATION, ServiceAccountToken, TOKEN_LABEL,
+    create_tokens, managed_service_account, token_secret, unsigned_token,
 };
 use crate::HubError;
 use crate::eventually::try_eventually;
@@ -56,7 +56,8 @@ impl Object {
         if let Some(namespace) = namespace {
             metadata["namespace"] = json!(namespace);
         }
-        let body = json!({ "apiVersion": resource.api_version, "kind": kind, "metadata": metadata });
+        let body =
+            json!({ "apiVersion": resource.api_version, "kind": kind, "metadata": metadata });
         Self { resource, body, status: None }
     }
 
@@ -123,7 +124,10 @@ impl Object {
     pub async fn create(&self, client: &Client) -> Result<(), HubError> {
         let doing = || format!("create {self}");
         let object = self.parse()?;
-        self.api(client).create(&PostParams::default(), &object).await.map_err(HubError::api(doing()))?;
+        self.api(client)
+            .create(&PostParams::default(), &object)
+            .await
+            .map_err(HubError::api(doing()))?;
         self.write_status(client).await
     }
 
@@ -164,7 +168,11 @@ impl Object {
     async fn write_status(&self, client: &Client) -> Result<(), HubError> {
         let Some(status) = &self.status else { return Ok(()) };
         self.api(client)
-            .patch_status(self.name(), &PatchParams::default(), &Patch::Merge(json!({ "status": status })))
+            .patch_status(
+                self.name(),
+                &PatchParams::default(),
+                &Patch::Merge(json!({ "status": status })),
+            )
             .await
             .map_err(HubError::api(format!("write the status of {self}")))?;
         Ok(())
@@ -273,7 +281,8 @@ pub fn selecting_cluster_set(name: &str, selector: &Value) -> Object {
 
 fn set(name: &str, selector: &Value) -> Object {
     let gvk = ("cluster.open-cluster-management.io", "v1beta2", "ManagedClusterSet");
-    Object::new(gvk, "managedclustersets", None, name).field("spec", json!({ "clusterSelector": selector }))
+    Object::new(gvk, "managedclustersets", None, name)
+        .field("spec", json!({ "clusterSelector": selector }))
 }
 
 /// A ManagedClusterSetBinding without status.
@@ -347,7 +356,8 @@ impl Fleet {
         create_all(client, self.namespaces.iter().map(|name| namespace(name))).await?;
         create_all(client, [cluster_set(&self.set)]).await?;
         create_all(client, self.clusters.iter().map(|name| self.cluster(name))).await?;
-        create_all(client, self.namespaces.iter().map(|namespace| bound(namespace, &self.set))).await
+        create_all(client, self.namespaces.iter().map(|namespace| bound(namespace, &self.set)))
+            .await
     }
 
     /// One of its clusters, with the claims that OCM's agent reports by default.

@@ -109,7 +109,8 @@ impl PodsBuilder {
         let logs = directory.join("logs");
 
         let failed = |source| HubError::io("serve the connections of nodes", source);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
         let thread = std::thread::Builder::new().name("pods".to_owned()).spawn(move || {
@@ -181,7 +182,8 @@ impl Pods {
     /// started. They have all permissions, under a name that readers of the audit log ignore.
     pub fn on(hub: &LocalHub) -> Result<PodsBuilder, HubError> {
         let access = hub.access();
-        let kubeconfig = access.kubeconfig(users::HARNESS, &access.credentials(users::HARNESS)?, None);
+        let kubeconfig =
+            access.kubeconfig(users::HARNESS, &access.credentials(users::HARNESS)?, None);
         let api_server = (Ipv4Addr::LOCALHOST, access.port()).into();
         Ok(PodsBuilder::new(kubeconfig, api_server, access.harness()?, hub.directory()))
     }
@@ -190,14 +192,16 @@ impl Pods {
     pub async fn on_kubeconfig(path: &Path) -> Result<PodsBuilder, HubError> {
         let config = access::config_from(path).await?;
         let server = config.cluster_url.to_string();
-        let api_server = config.cluster_url.authority().and_then(|authority| authority.as_str().parse().ok());
         let api_server =
-            api_server.ok_or_else(|| HubError::Failed(format!("{server:?} is not an address and a port")))?;
+            config.cluster_url.authority().and_then(|authority| authority.as_str().parse().ok());
+        let api_server = api_server
+            .ok_or_else(|| HubError::Failed(format!("{server:?} is not an address and a port")))?;
         let failed = |source| HubError::io(format!("read {}", path.display()), source);
         let text = std::fs::read_to_string(path).map_err(failed)?;
         let kubeconfig: Value =
             serde_saphyr::from_str(&text).map_err(|error| failed(std::io::Error::other(error)))?;
-        let client = Client::try_from(access::impatient(config)).map_err(HubError::api("make a client"))?;
+        let client =
+            Client::try_from(access::impatient(config)).map_err(HubError::api("make a client"))?;
         let directory = path.parent().unwrap_or(Path::new(""));
         Ok(PodsBuilder::new(kubeconfig, api_server, client, directory))
     }
@@ -241,10 +245,16 @@ impl Pods {
     }
 
     /// The processes of a running container, as this machine numbers them.
-    pub async fn processes(&self, namespace: &str, pod: &str, container: &str) -> Result<Vec<u32>, HubError> {
+    pub async fn processes(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+    ) -> Result<Vec<u32>, HubError> {
         let found = Api::<Pod>::namespaced(self.client.clone(), namespace).get(pod).await;
         let found = found.map_err(HubError::api(format!("read pod {namespace}/{pod}")))?;
-        let containers = found.status.and_then(|status| status.container_statuses).unwrap_or_default();
+        let containers =
+            found.status.and_then(|status| status.container_statuses).unwrap_or_default();
         let id = containers.into_iter().find(|known| known.name == container);
         let id = id.and_then(|known| Some(known.container_id?.rsplit('/').next()?.to_owned()));
         Ok(id.map(|id| processes_in(&id)).unwrap_or_default())
@@ -259,8 +269,9 @@ impl Pods {
         let doing = || format!("connect from {namespace}/{pod} to {to}");
         let failed = |source| HubError::io(doing(), source);
         let processes = self.processes(namespace, pod, container).await?;
-        let process =
-            processes.first().ok_or_else(|| HubError::Failed(format!("{}: it does not run", doing())))?;
+        let process = processes
+            .first()
+            .ok_or_else(|| HubError::Failed(format!("{}: it does not run", doing())))?;
         Network::of(*process).connect(to).await.map(drop).map_err(failed)
     }
 
@@ -310,7 +321,8 @@ impl Drop for Pods {
 /// Writes an archive into a directory with the only image of another archive under a name, for clusters that are not hubs
 /// of ours.
 pub async fn named_archive(name: &str, archive: &Path, into: &Path) -> Result<PathBuf, HubError> {
-    let file: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let file: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     images::named(name, archive, &into.join(file)).await
 }
 
@@ -325,7 +337,8 @@ fn processes_in(container: &str) -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     processes
         .filter(|process| {
-            let cgroups = std::fs::read_to_string(process.path().join("cgroup")).unwrap_or_default();
+            let cgroups =
+                std::fs::read_to_string(process.path().join("cgroup")).unwrap_or_default();
             cgroups.contains(container)
         })
         .filter_map(|process| process.file_name().to_str()?.parse().ok())

@@ -16,7 +16,10 @@ const COUNT: u16 = 12_000;
 /// be prepared to call again.
 pub(crate) fn pick() -> Result<u16, HubError> {
     let listener = listen(Ipv4Addr::LOCALHOST.into())?;
-    listener.local_addr().map(|address| address.port()).map_err(|source| HubError::io("pick a port", source))
+    listener
+        .local_addr()
+        .map(|address| address.port())
+        .map_err(|source| HubError::io("pick a port", source))
 }
 
 /// Listens on some port of an address.
@@ -26,7 +29,9 @@ pub(crate) fn listen(address: IpAddr) -> Result<TcpListener, HubError> {
         match TcpListener::bind((address, port)) {
             Ok(listener) => return Ok(listener),
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
-            Err(error) => return Err(HubError::io(format!("listen on {address}, port {port}"), error)),
+            Err(error) => {
+                return Err(HubError::io(format!("listen on {address}, port {port}"), error));
+            }
         }
     }
 }

@@ -103,7 +103,10 @@ async fn find() -> Result<PathBuf, HubError> {
         .map_err(|error| HubError::Failed(format!("{}: {error}", script.display())))?;
     if !output.status.success() {
         let script = script.display();
-        return Err(HubError::Failed(format!("{script} failed, {}; see its output above", output.status)));
+        return Err(HubError::Failed(format!(
+            "{script} failed, {}; see its output above",
+            output.status
+        )));
     }
     Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
 }
@@ -200,7 +203,11 @@ pub(crate) fn controller_manager(
     )
 }
 
-fn program<const N: usize>(directory: &Path, name: &'static str, arguments: [String; N]) -> Program {
+fn program<const N: usize>(
+    directory: &Path,
+    name: &'static str,
+    arguments: [String; N],
+) -> Program {
     Program {
         name,
         log: format!("{name}.log"),

@@ -132,7 +132,9 @@ impl fmt::Display for Requests {
         }
         let mut counts = BTreeMap::<_, usize>::new();
         for request in &self.0 {
-            *counts.entry((&request.user, &request.verb, request.target(), request.code)).or_default() += 1;
+            *counts
+                .entry((&request.user, &request.verb, request.target(), request.code))
+                .or_default() += 1;
         }
         for (position, ((user, verb, target, code), count)) in counts.into_iter().enumerate() {
             let separator = if position == 0 { "" } else { ", " };

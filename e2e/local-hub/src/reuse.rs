@@ -67,7 +67,10 @@ pub(crate) struct Initial {
 
 impl Initial {
     pub(crate) async fn of(directory: &Path) -> Result<Self, HubError> {
-        Ok(Self { keys: Etcd::connect(directory).await?.revisions().await?, files: files(directory)? })
+        Ok(Self {
+            keys: Etcd::connect(directory).await?.revisions().await?,
+            files: files(directory)?,
+        })
     }
 }
 
@@ -128,8 +131,11 @@ impl KeptHub {
 
         for file in files(&self.directory)?.difference(&self.initial.files) {
             let path = self.directory.join(file);
-            let removed =
-                if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            let removed = if path.is_dir() {
+                std::fs::remove_dir_all(&path)
+            } else {
+                std::fs::remove_file(&path)
+            };
             removed.map_err(|source| HubError::io(format!("remove {}", path.display()), source))?;
         }
         self.access.write_kubeconfigs(&self.directory)?;
@@ -147,7 +153,9 @@ impl KeptHub {
         for key in changed.map(|(key, _)| key).chain(gone) {
             match Writer::of(key) {
                 Writer::ApiServer => {}
-                Writer::Test if !initial.contains_key(key) && added.len() < MOST => added.push(key.clone()),
+                Writer::Test if !initial.contains_key(key) && added.len() < MOST => {
+                    added.push(key.clone());
+                }
                 Writer::Test | Writer::Configuration => return None,
             }
         }
@@ -169,7 +177,9 @@ impl KeptHub {
         };
         grants::grant(&harness, &grantee, &name, vec![rule.clone()]).await?;
         grants::grant_in(&harness, &grantee, "default", &name, vec![rule]).await?;
-        for kind in ["clusterrolebindings/", "clusterroles/", "rolebindings/default/", "roles/default/"] {
+        for kind in
+            ["clusterrolebindings/", "clusterroles/", "rolebindings/default/", "roles/default/"]
+        {
             etcd.delete(&format!("{kind}{name}")).await?;
         }
         Ok(())

@@ -66,7 +66,8 @@ impl Cluster {
         ensure(&harness, namespace, name, ObjectMeta::default()).await?;
         let (token, _) = request_token(&harness, namespace, name, None, VALIDITY).await?;
         // No colon: it separates files in the variable KUBECONFIG.
-        let kubeconfig = self.directory().join(format!("serviceaccount.{namespace}.{name}.kubeconfig"));
+        let kubeconfig =
+            self.directory().join(format!("serviceaccount.{namespace}.{name}.kubeconfig"));
         self.access().write_kubeconfig(&kubeconfig, name, token.expose(), namespace)?;
         Ok(ServiceAccountAccess {
             hub: self,
@@ -125,7 +126,8 @@ impl ServiceAccountAccess<'_> {
     /// Another token, projected for an audience, that is valid for this long: at least ten minutes.
     pub async fn token_for(&self, audience: &str, validity: Duration) -> Result<Token, HubError> {
         let harness = self.hub.access().harness()?;
-        let token = request_token(&harness, &self.namespace, &self.name, Some(audience), validity).await?;
+        let token =
+            request_token(&harness, &self.namespace, &self.name, Some(audience), validity).await?;
         Ok(token.0)
     }
 
@@ -135,7 +137,10 @@ impl ServiceAccountAccess<'_> {
     }
 
     /// A new client with its identity.
-    #[allow(clippy::unused_async, reason = "a client can only be made inside a runtime, and this says so")]
+    #[allow(
+        clippy::unused_async,
+        reason = "a client can only be made inside a runtime, and this says so"
+    )]
     pub async fn client(&self) -> Result<Client, HubError> {
         self.hub.access().client_with(self.token.expose())
     }
@@ -146,7 +151,8 @@ impl ServiceAccountAccess<'_> {
     pub async fn grant_in_namespace(&self, rules: Vec<PolicyRule>) -> Result<String, HubError> {
         let name = self.hub.next_grant(&self.user());
         let grantee = self.hub.grantee(&self.namespace, &self.name)?;
-        grants::grant_in(&self.hub.access().harness()?, &grantee, &self.namespace, &name, rules).await?;
+        grants::grant_in(&self.hub.access().harness()?, &grantee, &self.namespace, &name, rules)
+            .await?;
         Ok(name)
     }
 }
@@ -163,7 +169,8 @@ pub(crate) async fn ensure(
     name: &str,
     metadata: ObjectMeta,
 ) -> Result<(), HubError> {
-    let space = Namespace { metadata: named(namespace, ObjectMeta::default()), ..Namespace::default() };
+    let space =
+        Namespace { metadata: named(namespace, ObjectMeta::default()), ..Namespace::default() };
     create_missing(&Api::all(client.clone()), &space).await?;
     let account = ServiceAccount { metadata: named(name, metadata), ..ServiceAccount::default() };
     create_missing(&Api::namespaced(client.clone(), namespace), &account).await
@@ -209,8 +216,9 @@ pub(crate) async fn request_token(
         .create_token_request(name, &PostParams::default(), &request)
         .await
         .map_err(HubError::api(doing()))?;
-    let status =
-        answer.status.ok_or_else(|| HubError::io(doing(), std::io::Error::other("there was none")))?;
+    let status = answer
+        .status
+        .ok_or_else(|| HubError::io(doing(), std::io::Error::other("there was none")))?;
     Ok((Token::new(status.token), status.expiration_timestamp.0))
 }
 
@@ -219,8 +227,8 @@ pub(crate) async fn delete(client: &Client, namespace: &str, name: &str) -> Resu
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     match accounts.delete(name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        deleted => {
-            deleted.map(drop).map_err(HubError::api(format!("delete ServiceAccount {namespace}/{name}")))
-        }
+        deleted => deleted
+            .map(drop)
+            .map_err(HubError::api(format!("delete ServiceAccount {namespace}/{name}"))),
     }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
 };
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
@@ -87,18 +87,21 @@ impl ServingCertificate {
 
     /// The TLS configuration: for any client, over HTTP/1.1 only.
     pub(crate) fn server_config(&self) -> Result<ServerConfig, HubError> {
-        let unreadable =
-            |what: &'static str| move |error| HubError::Failed(format!("{what} is not valid PEM: {error}"));
+        let unreadable = |what: &'static str| {
+            move |error| HubError::Failed(format!("{what} is not valid PEM: {error}"))
+        };
         let chain: Vec<_> = CertificateDer::pem_slice_iter(self.chain.as_bytes())
             .collect::<Result<_, _>>()
             .map_err(unreadable("the serving certificate"))?;
-        let key =
-            PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(unreadable("the serving key"))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())
+            .map_err(unreadable("the serving key"))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key))
-            .map_err(|source| HubError::Failed(format!("cannot use the serving certificate: {source}")))?;
+            .map_err(|source| {
+                HubError::Failed(format!("cannot use the serving certificate: {source}"))
+            })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }

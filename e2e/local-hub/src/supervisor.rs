@@ -88,8 +88,15 @@ impl Supervised {
                 .map_err(failed)?;
         }
 
-        let mut supervised =
-            Self { name, log, pid: 0, owns_directory: program.owns_directory, script, pipe, report };
+        let mut supervised = Self {
+            name,
+            log,
+            pid: 0,
+            owns_directory: program.owns_directory,
+            script,
+            pipe,
+            report,
+        };
         supervised.pid = supervised.wait_for("start", |report| report.started).await?;
         Ok(supervised)
     }
@@ -185,8 +192,8 @@ impl Supervised {
         told: impl Fn(&Report) -> Option<T>,
     ) -> Result<T, HubError> {
         let mut report = self.report.clone();
-        let enough =
-            report.wait_for(|report| told(report).is_some() || report.exited.is_some() || report.silent);
+        let enough = report
+            .wait_for(|report| told(report).is_some() || report.exited.is_some() || report.silent);
         let report = match tokio::time::timeout(PATIENCE, enough).await {
             Ok(Ok(report)) => report.clone(),
             // The listener, and so the script, has ended.

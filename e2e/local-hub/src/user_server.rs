@@ -70,7 +70,8 @@ impl UserServer {
         let address = listener.local_addr().map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
 
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (end, ended) = oneshot::channel();
         let thread = std::thread::Builder::new().name("user-server".to_owned()).spawn(move || {
             runtime.block_on(async {
@@ -142,10 +143,13 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, clusters: Arc<Clust
 async fn talk(stream: TcpStream, acceptor: TlsAcceptor, clusters: Arc<Clusters>) {
     // Otherwise the last bytes of a message would wait for more.
     let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
+        return;
+    };
     let service = service_fn(move |request| {
         let clusters = Arc::clone(&clusters);
         async move { Ok::<_, Infallible>(forward::answer(&clusters, request).await) }
     });
-    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).with_upgrades().await;
+    let _ =
+        http1::Builder::new().serve_connection(TokioIo::new(stream), service).with_upgrades().await;
 }

@@ -32,7 +32,10 @@ pub(crate) struct User {
 
 impl fmt::Debug for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("User").field("name", &self.name).field("groups", &self.groups).finish_non_exhaustive()
+        f.debug_struct("User")
+            .field("name", &self.name)
+            .field("groups", &self.groups)
+            .finish_non_exhaustive()
     }
 }
 

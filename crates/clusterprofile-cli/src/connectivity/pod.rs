@@ -49,7 +49,11 @@ const STUCK: [&str; 8] = [
 ];
 
 /// Runs the test in a Pod and returns its hops.
-pub(super) async fn run(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<Vec<Hop>, CommandError> {
+pub(super) async fn run(
+    hub: &Hub,
+    args: &TestArgs,
+    stanza: &Cluster,
+) -> Result<Vec<Hop>, CommandError> {
     if let Some(path) = args.reach.own_token.as_deref().filter(|path| !is_projectable(path)) {
         return Err(CommandError::Pod(format!(
             "the Pod cannot have its token at {}: state an absolute path in a directory with --own-token, such as \
@@ -68,10 +72,13 @@ pub(super) async fn run(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<
     let namespace = &args.target.namespace;
     let (image_shown, account_shown) = (visible(&image), visible(&service_account));
     // What is printed on stdout can be JSON.
-    let _ = writeln!(io::stderr(), "running {image_shown} as the ServiceAccount {namespace}/{account_shown}");
+    let _ = writeln!(
+        io::stderr(),
+        "running {image_shown} as the ServiceAccount {namespace}/{account_shown}"
+    );
     // Before the Pod exists, so that no signal leaves it behind.
-    let interruption =
-        interruption().map_err(|error| CommandError::Pod(format!("cannot handle signals: {error}")))?;
+    let interruption = interruption()
+        .map_err(|error| CommandError::Pod(format!("cannot handle signals: {error}")))?;
     let pods = hub.api::<Pod>(&(), Some(namespace));
     // Known before the Pod exists: a Pod whose creation gets no response is deleted as well.
     let name = format!("clusterprofile-test-{:08x}", fastrand::u32(..));
@@ -81,7 +88,9 @@ pub(super) async fn run(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<
         result = create_and_wait(&pods, &planned, &shown, args.pod.timeout) => result,
         () = interruption => Err(CommandError::Pod(format!("interrupted; the Pod {shown} is deleted"))),
     };
-    if let Err(CommandError::Hub(HubError { verb: "create", source: kube::Error::Api(status), .. })) = &result
+    if let Err(CommandError::Hub(HubError {
+        verb: "create", source: kube::Error::Api(status), ..
+    })) = &result
         && status.code < 500
     {
         return result.map(|_| Vec::new());
@@ -151,14 +160,17 @@ async fn image(hub: &Hub) -> Result<String, CommandError> {
         ));
     };
     let namespace =
-        only(namespaces, "namespace of a release, by ClusterRoleBindings with its label").map_err(unknown)?;
+        only(namespaces, "namespace of a release, by ClusterRoleBindings with its label")
+            .map_err(unknown)?;
     let deployments = hub.api::<Deployment>(&(), Some(&namespace));
     let Some(found) = list(&deployments, &params).await? else {
-        return Err(unknown(format!("you do not have permission to list Deployments in {namespace}")));
+        return Err(unknown(format!(
+            "you do not have permission to list Deployments in {namespace}"
+        )));
     };
-    let images = found
-        .into_iter()
-        .filter_map(|deployment| deployment.spec.template.spec.containers.into_iter().next()?.image);
+    let images = found.into_iter().filter_map(|deployment| {
+        deployment.spec.template.spec.containers.into_iter().next()?.image
+    });
     only(images.collect(), &format!("image of the Deployments of the release in {namespace}"))
         .map_err(unknown)
 }
@@ -186,7 +198,8 @@ async fn service_account(hub: &Hub, args: &TestArgs) -> Result<String, CommandEr
     let cluster = args.target.cluster.as_deref().unwrap_or_default();
     let account = AccountKey { cluster: cluster.into(), account: args.reach.account().into() };
     let copy = account.copy_name();
-    let readers = readers(hub, [namespace.clone()].into()).await?.remove(&namespace).unwrap_or_default();
+    let readers =
+        readers(hub, [namespace.clone()].into()).await?.remove(&namespace).unwrap_or_default();
     let names = readers.service_accounts(&copy);
     let why = match (&*names, readers.is_complete) {
         ([name], true) => return Ok((*name).to_owned()),
@@ -197,8 +210,15 @@ async fn service_account(hub: &Hub, args: &TestArgs) -> Result<String, CommandEr
     Err(unknown(&why))
 }
 
-fn planned(args: &TestArgs, stanza: &Cluster, name: &str, image: &str, service_account: &str) -> Pod {
-    let plugin = if args.reach.plugin == TestArgs::PLUGIN { "/cp-creds" } else { &args.reach.plugin };
+fn planned(
+    args: &TestArgs,
+    stanza: &Cluster,
+    name: &str,
+    image: &str,
+    service_account: &str,
+) -> Pod {
+    let plugin =
+        if args.reach.plugin == TestArgs::PLUGIN { "/cp-creds" } else { &args.reach.plugin };
     let credential = match &args.reach.own_token {
         Some(path) => format!("--own-token={}", path.display()),
         None => format!("--account={}", args.reach.account()),
@@ -256,7 +276,8 @@ fn is_projectable(path: &Path) -> bool {
 
 /// The volume with a token for the user server in this file, and its mount.
 fn projected(path: &Path) -> (Value, Value) {
-    let shown = |part: Option<&Path>| part.map(|part| part.display().to_string()).unwrap_or_default();
+    let shown =
+        |part: Option<&Path>| part.map(|part| part.display().to_string()).unwrap_or_default();
     let file = path.file_name().map(Path::new);
     let token = json!({
         "audience": DEFAULT_AUDIENCE, "expirationSeconds": TOKEN_VALIDITY.as_secs(), "path": shown(file),
@@ -287,7 +308,9 @@ fn progress(status: &PodStatus) -> Progress {
         status.container_statuses.iter().flatten().find(|it| it.name == CONTAINER);
     let state = container.map(|container| &container.state);
     if let Some(end) = state.and_then(|state| state.terminated.as_ref()) {
-        return Progress::Ended(end.message.clone().or_else(|| end.reason.clone()).unwrap_or_default());
+        return Progress::Ended(
+            end.message.clone().or_else(|| end.reason.clone()).unwrap_or_default(),
+        );
     }
     if let Some("Failed" | "Succeeded") = status.phase.as_deref() {
         return Progress::Stuck(with(status.reason.as_deref(), status.message.as_deref()));
@@ -306,8 +329,12 @@ fn progress(status: &PodStatus) -> Progress {
         .flatten()
         .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
     match unscheduled {
-        Some(condition) => Progress::Waiting(with(condition.reason.as_deref(), condition.message.as_deref())),
-        None => Progress::Waiting(status.phase.clone().unwrap_or_else(|| "it has no phase".to_owned())),
+        Some(condition) => {
+            Progress::Waiting(with(condition.reason.as_deref(), condition.message.as_deref()))
+        }
+        None => {
+            Progress::Waiting(status.phase.clone().unwrap_or_else(|| "it has no phase".to_owned()))
+        }
     }
 }
 
@@ -315,7 +342,8 @@ fn progress(status: &PodStatus) -> Progress {
 #[cfg(unix)]
 fn interruption() -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut interrupt, mut terminate) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut hangup = signal(SignalKind::hangup())?;
     Ok(async move {
         tokio::select! {
@@ -368,19 +396,30 @@ mod tests {
     #[test]
     fn a_pod_that_ended_has_a_message() {
         let end = |end: Value| state(container(&json!({ "terminated": end })));
-        assert_eq!(end(json!({ "exitCode": 0, "message": "text" })), Progress::Ended("text".to_owned()));
-        assert_eq!(end(json!({ "exitCode": 1, "reason": "Error" })), Progress::Ended("Error".to_owned()));
+        assert_eq!(
+            end(json!({ "exitCode": 0, "message": "text" })),
+            Progress::Ended("text".to_owned())
+        );
+        assert_eq!(
+            end(json!({ "exitCode": 1, "reason": "Error" })),
+            Progress::Ended("Error".to_owned())
+        );
     }
 
     #[test]
     fn a_pod_that_cannot_start_is_not_waited_for() {
-        let waiting =
-            |reason: &str| state(container(&json!({ "waiting": { "reason": reason, "message": "why" } })));
+        let waiting = |reason: &str| {
+            state(container(&json!({ "waiting": { "reason": reason, "message": "why" } })))
+        };
         for reason in ["ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError"] {
             assert_eq!(waiting(reason), Progress::Stuck(format!("{reason}: why")));
         }
-        assert_eq!(waiting("ContainerCreating"), Progress::Waiting("ContainerCreating: why".to_owned()));
-        let evicted = json!({ "phase": "Failed", "reason": "Evicted", "message": "the node is full" });
+        assert_eq!(
+            waiting("ContainerCreating"),
+            Progress::Waiting("ContainerCreating: why".to_owned())
+        );
+        let evicted =
+            json!({ "phase": "Failed", "reason": "Evicted", "message": "the node is full" });
         assert_eq!(state(evicted), Progress::Stuck("Evicted: the node is full".to_owned()));
     }
 

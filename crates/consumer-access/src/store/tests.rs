@@ -45,7 +45,8 @@ fn store_of(objects: &Value) -> Arc<Store> {
     consumers.set_read(true);
     for object in objects.as_array().unwrap() {
         let text = |field: &str| object[field].as_str().unwrap();
-        let name = AccessName { namespace: text("namespace").into(), name: text("name").to_owned() };
+        let name =
+            AccessName { namespace: text("namespace").into(), name: text("name").to_owned() };
         let object = json!({ "metadata": { "name": name.name }, "spec": object["spec"] });
         consumers.apply(&name, Ok(serde_json::from_value(object).unwrap()));
     }
@@ -105,8 +106,9 @@ fn list(store: &Arc<Store>) {
 /// The observed versions of an account's objects.
 fn versions(store: &Store, account: &str) -> Vec<(AccessKind, String)> {
     let state = store.state.lock();
-    let version =
-        |kind: AccessKind| Some((kind, state.version(&kind.of(&key(account)))?.resource_version.into()));
+    let version = |kind: AccessKind| {
+        Some((kind, state.version(&kind.of(&key(account)))?.resource_version.into()))
+    };
     AccessKind::ALL.into_iter().filter_map(version).collect()
 }
 
@@ -173,7 +175,10 @@ async fn the_content_of_an_object_of_another_owner_is_kept_for_a_declared_accoun
     let store = store();
     list(&store);
     let annotated = ObservedObject::read(
-        &ObjectMeta { annotations: Some([("a".to_owned(), "b".to_owned())].into()), ..metadata("one") },
+        &ObjectMeta {
+            annotations: Some([("a".to_owned(), "b".to_owned())].into()),
+            ..metadata("one")
+        },
         None,
     );
     for (account, is_kept) in [("app", true), ("undeclared", false)] {
@@ -224,7 +229,8 @@ async fn cluster_secrets_wait_for_the_lists_of_their_own_namespace() {
 
 #[tokio::test]
 async fn what_was_created_and_not_shown_yet_is_known_until_it_is_shown_or_deleted() {
-    let (store, [shown, deleted]) = (store(), ["app", "jobs"].map(|name| AccessKind::Account.of(&key(name))));
+    let (store, [shown, deleted]) =
+        (store(), ["app", "jobs"].map(|name| AccessKind::Account.of(&key(name))));
     let created = |key: &AccessKey| store.state.lock().created.get(key).cloned();
     store.state.lock().created(&shown, &"one".into());
     assert_eq!(created(&shown), Some("one".into()));

@@ -7,10 +7,14 @@ use jiff::Timestamp;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let key = || SecretKey::new(Namespace::parse("n")?, ClusterName::parse("c")?, AccountName::parse("m")?);
+    let key = || {
+        SecretKey::new(Namespace::parse("n")?, ClusterName::parse("c")?, AccountName::parse("m")?)
+    };
     let Ok(key) = key() else { return };
     match read(bytes, &key, Timestamp::UNIX_EPOCH) {
-        Ok(credential) => assert!(credential.token.expose().bytes().all(|byte| byte.is_ascii_graphic())),
+        Ok(credential) => {
+            assert!(credential.token.expose().bytes().all(|byte| byte.is_ascii_graphic()))
+        }
         Err(error) => assert!(!error.to_string().contains(char::is_control)),
     }
 });

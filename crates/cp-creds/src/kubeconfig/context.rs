@@ -71,7 +71,9 @@ pub enum ContextError {
         why: InvalidToken,
     },
     /// The cluster's certificate could not be verified.
-    #[error("cluster {0} has no certificate-authority: set it, since cp-creds does not use system roots")]
+    #[error(
+        "cluster {0} has no certificate-authority: set it, since cp-creds does not use system roots"
+    )]
     NoRoots(String),
     /// Two fields contradict each other.
     #[error("cluster {0} has both a certificate-authority and insecure-skip-tls-verify")]
@@ -83,8 +85,10 @@ pub enum ContextError {
 
 /// Follows the current context to the hub and a namespace, if the context sets one. Each file has its directory.
 pub fn resolve(files: &[(&Path, File)]) -> Result<(ApiServer, Option<String>), ContextError> {
-    let name =
-        files.iter().find_map(|(_, file)| filled(&file.current_context)).ok_or(ContextError::NotSet)?;
+    let name = files
+        .iter()
+        .find_map(|(_, file)| filled(&file.current_context))
+        .ok_or(ContextError::NotSet)?;
     let context = files
         .iter()
         .flat_map(|(_, file)| file.contexts.iter().flatten())
@@ -97,7 +101,9 @@ pub fn resolve(files: &[(&Path, File)]) -> Result<(ApiServer, Option<String>), C
     let name = filled(&context.cluster).ok_or(ContextError::Without("cluster"))?;
     let (directory, cluster) = files
         .iter()
-        .flat_map(|(directory, file)| file.clusters.iter().flatten().map(move |entry| (directory, entry)))
+        .flat_map(|(directory, file)| {
+            file.clusters.iter().flatten().map(move |entry| (directory, entry))
+        })
         .find(|(_, entry)| entry.name.0 == name)
         .ok_or_else(|| missing("cluster", name))?;
     let cluster = cluster.cluster.as_ref().ok_or(ContextError::Without("server"))?;
@@ -106,7 +112,9 @@ pub fn resolve(files: &[(&Path, File)]) -> Result<(ApiServer, Option<String>), C
     if let Some(name) = filled(&context.user) {
         let (directory, user) = files
             .iter()
-            .flat_map(|(directory, file)| file.users.iter().flatten().map(move |entry| (directory, entry)))
+            .flat_map(|(directory, file)| {
+                file.users.iter().flatten().map(move |entry| (directory, entry))
+            })
             .find(|(_, entry)| entry.name.0 == name)
             .ok_or_else(|| missing("user", name))?;
         if let Some(user) = &user.user {
@@ -116,9 +124,14 @@ pub fn resolve(files: &[(&Path, File)]) -> Result<(ApiServer, Option<String>), C
     Ok((api_server, filled(&context.namespace).map(str::to_owned)))
 }
 
-fn reached(name: &str, cluster: &KubeconfigCluster, directory: &Path) -> Result<ApiServer, ContextError> {
+fn reached(
+    name: &str,
+    cluster: &KubeconfigCluster,
+    directory: &Path,
+) -> Result<ApiServer, ContextError> {
     let server = filled(&cluster.server).ok_or(ContextError::Without("server"))?;
-    let url = ServerUrl::parse(server).map_err(|why| ContextError::Server { cluster: excerpt(name), why })?;
+    let url = ServerUrl::parse(server)
+        .map_err(|why| ContextError::Server { cluster: excerpt(name), why })?;
     let proxy = filled(&cluster.proxy_url).map(Proxy::parse).transpose();
     let proxy = proxy.map_err(|why| ContextError::Proxy { cluster: excerpt(name), why })?;
     let roots = bytes(
@@ -136,7 +149,12 @@ fn reached(name: &str, cluster: &KubeconfigCluster, directory: &Path) -> Result<
     Ok(ApiServer { url, proxy, trust, tls_server_name, token: None, certificate: None })
 }
 
-fn identify(server: &mut ApiServer, name: &str, user: &User, directory: &Path) -> Result<(), ContextError> {
+fn identify(
+    server: &mut ApiServer,
+    name: &str,
+    user: &User,
+    directory: &Path,
+) -> Result<(), ContextError> {
     const RECURSION: &str = "cp-creds is a credential plugin and runs no other";
     const PASSWORD: &str = "API servers no longer accept passwords";
     const IMPERSONATION: &str = "grant the user itself get on the Secret instead";
@@ -160,7 +178,11 @@ fn identify(server: &mut ApiServer, name: &str, user: &User, directory: &Path) -
         ("client-certificate", &user.client_certificate),
         directory,
     )?;
-    let key = bytes(("client-key-data", &user.client_key_data), ("client-key", &user.client_key), directory)?;
+    let key = bytes(
+        ("client-key-data", &user.client_key_data),
+        ("client-key", &user.client_key),
+        directory,
+    )?;
     if chain.is_some() != key.is_some() {
         return Err(ContextError::HalfACertificate(excerpt(name)));
     }
@@ -202,7 +224,11 @@ fn bytes(
 }
 
 fn read(field: &'static str, path: &Path) -> Result<Vec<u8>, ContextError> {
-    fs::read(path).map_err(|source| ContextError::Unreadable { field, path: path.to_path_buf(), source })
+    fs::read(path).map_err(|source| ContextError::Unreadable {
+        field,
+        path: path.to_path_buf(),
+        source,
+    })
 }
 
 /// Whether a field has a value: for kubectl, an empty one is none.

@@ -77,7 +77,11 @@ impl Hub {
     }
 
     /// A hub whose certificate has `name`, and that may request a client certificate of its own authority.
-    pub fn start(name: &str, asks: bool, behaviour: impl Fn(&mut Stream) + Send + Sync + 'static) -> Self {
+    pub fn start(
+        name: &str,
+        asks: bool,
+        behaviour: impl Fn(&mut Stream) + Send + Sync + 'static,
+    ) -> Self {
         let authority = authority();
         let own = certificate(&authority, name);
         Self::serve(authority, &own, asks, behaviour)
@@ -108,7 +112,8 @@ impl Hub {
                 let (config, seen, behaviour) =
                     (Arc::clone(&config), Arc::clone(&seen), Arc::clone(&behaviour));
                 thread::spawn(move || {
-                    let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), tcp.unwrap());
+                    let mut stream =
+                        StreamOwned::new(ServerConnection::new(config).unwrap(), tcp.unwrap());
                     if let Some(head) = read_head(&mut stream) {
                         seen.lock().unwrap().push(head);
                         behaviour(&mut stream);
@@ -161,8 +166,8 @@ fn server_config(
     asks: bool,
 ) -> ServerConfig {
     let provider = Arc::new(ring::default_provider());
-    let builder =
-        ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions();
     let mut roots = RootCertStore::empty();
     roots.add(authority.der().clone()).unwrap();
     let builder = if asks {

@@ -2,7 +2,9 @@
 
 use hub_api::managed_cluster::ManagedCluster;
 use hub_core::credential::account::Scope;
-use hub_core::fleet::{BindingTerms, BoundSource, ObservedBinding, ObservedCluster, ObservedClusterSet};
+use hub_core::fleet::{
+    BindingTerms, BoundSource, ObservedBinding, ObservedCluster, ObservedClusterSet,
+};
 use hub_core::selector::ClusterSelector;
 use serde_json::json;
 

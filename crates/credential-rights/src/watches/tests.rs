@@ -23,7 +23,8 @@ use crate::store::RightsKey;
 /// The permissions of the object in a namespace and with a name.
 fn roles_of(of: &str) -> [String; 2] {
     let (namespace, name) = of.split_once('/').unwrap();
-    ["Role", "RoleBinding"].map(|kind| format!("{kind} {namespace}/hub-addons-cluster-access-{name}"))
+    ["Role", "RoleBinding"]
+        .map(|kind| format!("{kind} {namespace}/hub-addons-cluster-access-{name}"))
 }
 
 /// These keys, sorted.
@@ -108,8 +109,7 @@ fn cluster_role(version: u64) -> ClusterRole {
 }
 
 fn role(version: u64) -> Role {
-    let rule =
-        json!({ "verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["old"] });
+    let rule = json!({ "verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["old"] });
     let mut metadata = metadata("app", version);
     for (key, value) in CONSUMER_LABELS {
         metadata["labels"][key] = value.into();
@@ -122,8 +122,10 @@ fn copies_role() -> PartialObjectMeta<ClusterRole> {
 }
 
 fn binding(version: u64) -> RoleBinding {
-    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "copies" });
-    serde_json::from_value(json!({ "metadata": metadata("copies", version), "roleRef": role })).unwrap()
+    let role =
+        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "copies" });
+    serde_json::from_value(json!({ "metadata": metadata("copies", version), "roleRef": role }))
+        .unwrap()
 }
 
 /// Completes a list, which shows the object or not.
@@ -144,7 +146,11 @@ async fn a_cluster_concerns_the_tokens_only_if_an_account_there_opts_in() {
     store.cluster_changed(&fleet, &"c2".into());
     assert_eq!(queued(&store).await, ["copies in c2"]);
     store.cluster_changed(&fleet, &"c1".into());
-    assert_eq!(queued(&store).await, all(&["c1/own"], &["copies in c1"]), "the namespace of a Role");
+    assert_eq!(
+        queued(&store).await,
+        all(&["c1/own"], &["copies in c1"]),
+        "the namespace of a Role"
+    );
     store.add_account(&account("c2", "app"), asking(None));
     queued(&store).await;
     store.cluster_changed(&fleet, &"c2".into());
@@ -185,7 +191,10 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
     let mut bindings = RoleBindingSink(Arc::clone(&store));
     bindings.apply(&in_team(), Ok(binding(1)));
     assert_eq!(queued(&store).await, ["copies in team"]);
-    assert_eq!(store.binding(&team), Some(ObservedRoleBinding::read(&binding(1).metadata, Some(binding(1)))));
+    assert_eq!(
+        store.binding(&team),
+        Some(ObservedRoleBinding::read(&binding(1).metadata, Some(binding(1))))
+    );
     bindings.listed();
     assert_eq!(queued(&store).await, ["copies in team"], "another may be gone without an event");
 
@@ -208,7 +217,10 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
     );
 
     bindings.delete(&in_team());
-    assert_eq!((queued(&store).await, store.binding(&team)), (vec!["copies in team".to_owned()], None));
+    assert_eq!(
+        (queued(&store).await, store.binding(&team)),
+        (vec!["copies in team".to_owned()], None)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -216,13 +228,19 @@ async fn a_role_that_a_list_does_not_show_is_missing() {
     let store = idle().await;
     let mut tokens = TokensRoleSink(Arc::clone(&store));
     list::<ClusterRole>(&mut tokens, false);
-    assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], Known::Absent));
+    assert_eq!(
+        (queued(&store).await, store.tokens_role()),
+        (vec!["tokens".to_owned()], Known::Absent)
+    );
     tokens.apply(&in_team(), Ok(cluster_role(1)));
     list::<ClusterRole>(&mut tokens, true);
     let present = Known::Present(cluster_role(1).into());
     assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], present));
     Sink::<ClusterRole>::delete(&mut tokens, &in_team());
-    assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], Known::Absent));
+    assert_eq!(
+        (queued(&store).await, store.tokens_role()),
+        (vec!["tokens".to_owned()], Known::Absent)
+    );
     list::<ClusterRole>(&mut tokens, false);
     assert_eq!(queued(&store).await, ["tokens"], "it was shown before it was deleted");
 }
@@ -287,8 +305,15 @@ async fn the_grace_of_a_permission_passes_only_while_one_lease_of_the_syncer_is_
     for is_recreated in [false, true] {
         let (store, team) = (idle().await, Namespace::from("team"));
         let ours = settings().binding(&team, "uid of the role");
-        store.set_binding(&team, Some(ObservedRoleBinding::read(&ours.metadata.clone(), Some(ours))));
-        assert_eq!(store.has_permission(&team), Some(true), "it exists, and is not needed any more");
+        store.set_binding(
+            &team,
+            Some(ObservedRoleBinding::read(&ours.metadata.clone(), Some(ours))),
+        );
+        assert_eq!(
+            store.has_permission(&team),
+            Some(true),
+            "it exists, and is not needed any more"
+        );
         queued(&store).await;
         let mut sink = LeaseSink(Arc::clone(&store));
         for second in (0..=2 * GRACE.as_secs()).step_by(10) {
@@ -296,8 +321,7 @@ async fn the_grace_of_a_permission_passes_only_while_one_lease_of_the_syncer_is_
                 sink.delete(&in_team());
             }
             let renewed = format!("2026-05-01T12:{:02}:{:02}.000000Z", second / 60, second % 60);
-            let spec =
-                json!({ "holderIdentity": "syncer", "leaseDurationSeconds": 15, "renewTime": renewed });
+            let spec = json!({ "holderIdentity": "syncer", "leaseDurationSeconds": 15, "renewTime": renewed });
             let cleared = json!({ "annotations": { CLEARED_NAMESPACES: "team" } });
             let lease = json!({ "metadata": cleared, "spec": spec });
             sink.apply(&in_team(), Ok(serde_json::from_value(lease).unwrap()));

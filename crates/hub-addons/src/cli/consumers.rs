@@ -44,7 +44,11 @@ impl RunArgs {
     /// What ClusterAccesses may ask for.
     pub fn access_rules(&self) -> AccessRules {
         AccessRules {
-            user_server: self.access.user_server_url.is_some().then(|| own_identity::ACCOUNT.into()),
+            user_server: self
+                .access
+                .user_server_url
+                .is_some()
+                .then(|| own_identity::ACCOUNT.into()),
             allowed_cluster_roles: self.consumers.allowed_cluster_roles.iter().cloned().collect(),
             protected: self.protected_namespaces.clone(),
         }

@@ -165,7 +165,8 @@ fn copies_role(subject: &ObjectName) -> String {
 
 /// Parses the namespace and the name of a ServiceAccount.
 fn service_account(text: &str) -> Result<ObjectName, String> {
-    text.parse().map_err(|_| format!("{text:?} is not a valid ServiceAccount: must be NAMESPACE/NAME"))
+    text.parse()
+        .map_err(|_| format!("{text:?} is not a valid ServiceAccount: must be NAMESPACE/NAME"))
 }
 
 /// Settings of access providers.
@@ -251,7 +252,10 @@ impl RunArgs {
             protected: self.protected_namespaces.clone(),
             trust_restored: self.trust_restored_tokens,
         };
-        SyncerSettings { sync, copies_binding: self.credential_rights_subject.as_ref().map(copies_role) }
+        SyncerSettings {
+            sync,
+            copies_binding: self.credential_rights_subject.as_ref().map(copies_role),
+        }
     }
 }
 
@@ -260,7 +264,9 @@ impl AccessArgs {
     pub fn provisioner(&self) -> ProvisionerSettings {
         let source = match (&self.access_provider_server, &self.access_provider_ca) {
             // Clap requires the second with the first.
-            (Some(server), Some(ca)) => SourceSettings::Static { server: server.clone(), ca: ca.clone() },
+            (Some(server), Some(ca)) => {
+                SourceSettings::Static { server: server.clone(), ca: ca.clone() }
+            }
             _ => SourceSettings::ClusterProxy {
                 require_addon: self.cluster_proxy_require_addon,
                 ca: self.access_provider_ca.clone(),
@@ -293,8 +299,9 @@ impl AccessArgs {
 /// Parses a duration, such as `10m`, `90s` or `0`.
 fn period(text: &str) -> Result<Duration, String> {
     let text = if text == "0" { "0s" } else { text };
-    let period: SignedDuration =
-        text.parse().map_err(|error| format!("{error}; expected a duration such as 10m, 90s or 0"))?;
+    let period: SignedDuration = text
+        .parse()
+        .map_err(|error| format!("{error}; expected a duration such as 10m, 90s or 0"))?;
     Duration::try_from(period).map_err(|_| "must not be negative".to_owned())
 }
 
@@ -359,7 +366,9 @@ mod tests {
     fn every_flag_of_run_has_its_environment_variable() {
         let cli = Cli::command();
         let run = cli.find_subcommand("run").unwrap();
-        for flag in run.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version")) {
+        for flag in
+            run.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version"))
+        {
             let name = format!("HUB_ADDONS_{}", flag.get_id().as_str().to_uppercase());
             assert_eq!(flag.get_env().and_then(|env| env.to_str()), Some(name.as_str()));
         }
@@ -400,6 +409,9 @@ mod tests {
 
     #[test]
     fn an_address_of_0_serves_nothing() {
-        assert_eq!(run(&["--metrics-bind-address=0"]).unwrap().host.metrics_bind_address, Listen(None));
+        assert_eq!(
+            run(&["--metrics-bind-address=0"]).unwrap().host.metrics_bind_address,
+            Listen(None)
+        );
     }
 }

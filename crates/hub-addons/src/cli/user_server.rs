@@ -162,5 +162,9 @@ fn account(text: &str) -> Result<AccountName, String> {
 }
 
 fn object_name(text: &str) -> Result<String, String> {
-    if is_dns_subdomain(text) { Ok(text.to_owned()) } else { Err(format!("{text:?} is not a valid name")) }
+    if is_dns_subdomain(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is not a valid name"))
+    }
 }

@@ -52,7 +52,8 @@ impl Server {
         self.task.abort();
         let _ = (&mut self.task).await;
         let listener = TcpListener::bind(self.address).await.unwrap();
-        self.task = tokio::spawn(serve(listener, tls, Arc::clone(&self.accepted), self.frozen.clone()));
+        self.task =
+            tokio::spawn(serve(listener, tls, Arc::clone(&self.accepted), self.frozen.clone()));
     }
 
     /// Freezes the connections that are open, as a stopped process does: its kernel acknowledges what they receive.
@@ -82,9 +83,11 @@ async fn serve(
             let service = service_fn(async |request: Request<hyper::body::Incoming>| {
                 Ok::<_, Infallible>(Response::new(match request.uri().path() {
                     "/hang" => pending().await,
-                    "/watch" => Either::Left(http_body_util::StreamBody::new(futures::stream::pending::<
-                        Result<hyper::body::Frame<Bytes>, Infallible>,
-                    >())),
+                    "/watch" => {
+                        Either::Left(http_body_util::StreamBody::new(futures::stream::pending::<
+                            Result<hyper::body::Frame<Bytes>, Infallible>,
+                        >()))
+                    }
                     _ => Either::Right(Full::from("ok")),
                 }))
             });
@@ -112,7 +115,8 @@ async fn watches_of_more_streams_than_a_connection_has_keep_no_request_waiting()
     let client = server.client(&trusted).await;
     // The first requests race for a connection, before one is known to have streams.
     assert_eq!(client.request_text(get("/")).await.unwrap(), "ok");
-    let watches = join_all((0..300).map(async |_| client.request_stream(get("/watch")).await.unwrap())).await;
+    let watches =
+        join_all((0..300).map(async |_| client.request_stream(get("/watch")).await.unwrap())).await;
     for _ in 0..100 {
         assert_eq!(client.request_text(get("/")).await.unwrap(), "ok");
     }

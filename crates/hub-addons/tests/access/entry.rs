@@ -16,7 +16,8 @@ on_each_flavour!(entries_of_others_keep_every_field);
 /// ClusterProfile as a later version may define it: with an unknown field in the cluster of an access provider.
 async fn hub_with_a_later_profile(lists: Flavour) -> Hub {
     const PROFILES: &str = "clusterprofiles.multicluster.x-k8s.io";
-    let builder = LocalHub::builder().without_controller_manager().flavour(lists).without_crds([PROFILES]);
+    let builder =
+        LocalHub::builder().without_controller_manager().flavour(lists).without_crds([PROFILES]);
     let hub = Hub::start(builder, rights::provisioner()).await;
     let mut crd = serde_json::to_value(hub.crd(PROFILES).unwrap()).unwrap();
     for version in crd["spec"]["versions"].as_array_mut().unwrap() {
@@ -61,7 +62,10 @@ async fn entries_of_others_keep_every_field(lists: Flavour) {
     api.replace_status("c1", &PostParams::default(), &whole).await.unwrap();
     let before = world::get(&hub.ocm, &made).await.unwrap();
     let extension = &provider(&before, "zzz")["cluster"]["extensions"][0]["extension"];
-    assert!(extension["nothing"].is_null() && extension.as_object().unwrap().len() == 2, "{before:#}");
+    assert!(
+        extension["nothing"].is_null() && extension.as_object().unwrap().len() == 2,
+        "{before:#}"
+    );
     assert_eq!(provider(&before, "aaa")["cluster"]["region"]["name"], "eu", "the field is served");
     let addons = provisioner(&hub, &["--ca-overlap=0"]).await;
 
@@ -96,7 +100,8 @@ async fn entries_of_a_renamed_access_provider_are_withdrawn_by_cleanup_and_nothi
     addons.stop().await;
     let theirs = json!({ "name": "theirs", "cluster": { "server": "https://theirs.example" } });
     let list = json!([before["status"]["accessProviders"][0], theirs]);
-    world::merge_status(&hub.ocm, &projected(TEAM, "c1"), &json!({ "accessProviders": list })).await;
+    world::merge_status(&hub.ocm, &projected(TEAM, "c1"), &json!({ "accessProviders": list }))
+        .await;
 
     let kubeconfig = format!("--kubeconfig={}", hub.kubeconfig_for("admin").unwrap().display());
     let cleanup = async |more: &[&str]| {
@@ -105,7 +110,10 @@ async fn entries_of_a_renamed_access_provider_are_withdrawn_by_cleanup_and_nothi
         assert_eq!(ended.code, Some(0), "{ended:?}");
         ended.stdout
     };
-    assert_eq!(cleanup(&["--dry-run"]).await, format!("would withdraw from ClusterProfile {TEAM}/c1\n"));
+    assert_eq!(
+        cleanup(&["--dry-run"]).await,
+        format!("would withdraw from ClusterProfile {TEAM}/c1\n")
+    );
     let shown = async || world::get(&hub.ocm, &projected(TEAM, "c1")).await.unwrap();
     assert_eq!(shown().await["status"]["accessProviders"], list);
     assert_eq!(cleanup(&[]).await, format!("withdrew from ClusterProfile {TEAM}/c1\n"));
@@ -113,7 +121,8 @@ async fn entries_of_a_renamed_access_provider_are_withdrawn_by_cleanup_and_nothi
     assert_eq!(cleanup(&[]).await, "", "nothing is left to do");
 
     // And where the hub serves v1alpha2 alone.
-    world::merge_status(&hub.ocm, &projected(TEAM, "c1"), &json!({ "accessProviders": list })).await;
+    world::merge_status(&hub.ocm, &projected(TEAM, "c1"), &json!({ "accessProviders": list }))
+        .await;
     hub.serve_versions(Flavour::V1alpha2, |version| version == "v1alpha2").await;
     assert_eq!(cleanup(&[]).await, format!("withdrew from ClusterProfile {TEAM}/c1\n"));
     assert_eq!(cleanup(&[]).await, "", "nothing is left to do");

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use crate::support::command::{hub_addons, kubectl_clusterprofile};
-use crate::support::proxy::{self, HOME, TEAM, anchors_in, has_written, hub, project, provisioner, serving};
+use crate::support::proxy::{
+    self, HOME, TEAM, anchors_in, has_written, hub, project, provisioner, serving,
+};
 use crate::support::shown::profile;
 use crate::support::{Addons, Hub, WHOLE_FLEET, world};
 use local_hub::ocm::ManagedCluster;
@@ -23,7 +25,11 @@ fn serve(certificate: &ServingCertificate, address: impl Into<String>) -> UserSe
 }
 
 /// A hub with one profile, on which the provisioner publishes this server with the anchors of the serving Secret.
-async fn published(server: &UserServer, secret: &ServingCertificate, arguments: &[&str]) -> (Hub, Addons) {
+async fn published(
+    server: &UserServer,
+    secret: &ServingCertificate,
+    arguments: &[&str],
+) -> (Hub, Addons) {
     let hub = hub(Flavour::Map).await;
     ocm::namespace(HOME).create(&hub.ocm).await.unwrap();
     serving(HOME, secret.tls_crt()).create(&hub.ocm).await.unwrap();
@@ -144,12 +150,18 @@ async fn a_published_server_that_clients_refuse_is_reported_until_it_is_in_order
         let expected = format!("--expect-server={}", proxy::NAME);
         let ended = hub_addons(&["check", &expected, &kubeconfig], &[]).await;
         assert_eq!(ended.code, Some(i32::from(result != "ok")), "{}{}", ended.stdout, ended.stderr);
-        let shown = if result == "ok" { "127.0.0.1 presents a valid certificate until" } else { text };
+        let shown =
+            if result == "ok" { "127.0.0.1 presents a valid certificate until" } else { text };
         assert!(ended.stdout.contains(shown), "{}", ended.stdout);
         let explain = ["explain", "team/c1", "--check-server", "--output=json", &kubeconfig];
         let ended = kubectl_clusterprofile(&explain).await;
         let code = if result == "ok" { "ServerChecked" } else { "ServerCheckFailed" };
-        assert!(ended.stdout.contains(&format!("\"code\": \"{code}\"")), "{}{}", ended.stdout, ended.stderr);
+        assert!(
+            ended.stdout.contains(&format!("\"code\": \"{code}\"")),
+            "{}{}",
+            ended.stdout,
+            ended.stderr
+        );
     }
     let expiry = "hub_addons_server_certificate_expiry_timestamp_seconds{source=\"static\"}";
     assert!(addons.metric(expiry).await.is_some_and(|seconds| seconds > 1e9));

@@ -29,7 +29,8 @@ fn rules(resource: &str, name: &str) -> Vec<PolicyRule> {
 }
 
 #[tokio::test]
-async fn cluster_proxy_is_trusted_by_a_config_map_without_a_permission_for_the_secret_with_its_key() {
+async fn cluster_proxy_is_trusted_by_a_config_map_without_a_permission_for_the_secret_with_its_key()
+{
     let mut rules = rights::provisioner();
     rules.retain(|rule| rule.resources.as_ref().is_none_or(|it| it != &["secrets"]));
     rules.extend(self::rules("configmaps", "front").pop());
@@ -43,7 +44,8 @@ async fn cluster_proxy_is_trusted_by_a_config_map_without_a_permission_for_the_s
     front(&a.pem()).create(&hub.ocm).await.unwrap();
     project(&hub, &["c1"]).await;
     let mark = hub.audit().mark().await.unwrap();
-    let arguments = [proxy::ALONE, "--access-provider-ca=configmap/proxy/front/ca.crt", "--ca-overlap=0"];
+    let arguments =
+        [proxy::ALONE, "--access-provider-ca=configmap/proxy/front/ca.crt", "--ca-overlap=0"];
     let addons = Addons::start(&hub, &arguments).await;
     publishes(&hub, "c1", HOME, &[&a]).await;
     front(&b.pem()).update(&hub.ocm).await.unwrap();
@@ -118,7 +120,11 @@ fn own_identity_entry(shown: &Value) -> Value {
 async fn the_entry_of_the_user_server_stands_beside_that_of_the_proxy() {
     let hub = proxy::hub_for_both(LocalHub::builder().flavour(Flavour::Map)).await;
     hub.grant(USER, rules("configmaps", "front")).await.unwrap();
-    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
+    world::create(
+        &hub.ocm,
+        [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")],
+    )
+    .await;
     let odd = "2107au";
     let (of_proxy, a, b) = (Authority::new("proxy"), Authority::new("a"), Authority::new("b"));
     install(&hub, &of_proxy, &["c1"]).await;
@@ -140,8 +146,7 @@ async fn the_entry_of_the_user_server_stands_beside_that_of_the_proxy() {
         own_identity_entry(profile) == server && !provider(profile, NAME).is_null()
     });
     let entry = provider(&shown.await, "open-cluster-management-own-identity").clone();
-    let extension =
-        json!([{ "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": "c1" } }]);
+    let extension = json!([{ "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": "c1" } }]);
     assert_eq!(entry["cluster"]["extensions"], extension);
     addons.measures(&state("own_identity", "published"), 1.0).await;
     // A Service on that cluster, by which the tunnel leads to its API server, cannot have its name.
@@ -166,7 +171,11 @@ async fn the_entry_of_the_user_server_stands_beside_that_of_the_proxy() {
 
 async fn hub_with_a_set(lists: Flavour) -> Hub {
     let hub = proxy::hub_for_both(LocalHub::builder().flavour(lists)).await;
-    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
+    world::create(
+        &hub.ocm,
+        [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")],
+    )
+    .await;
     hub
 }
 
@@ -181,7 +190,8 @@ async fn direct_entries_stand_beside_the_proxy_s_only_behind_their_gate() {
     assert!(provider(&shown, DIRECT).is_null(), "the gate is off: {shown:#}");
     addons.stop().await;
 
-    let gate = "--feature-gates=ClusterProfileDirectAccessProvider=true,ClusterProfileCredSyncer=false";
+    let gate =
+        "--feature-gates=ClusterProfileDirectAccessProvider=true,ClusterProfileCredSyncer=false";
     let mark = hub.audit().mark().await.unwrap();
     let addons = Addons::start(&hub, &[gate]).await;
     let shown = shows_direct(&hub, "c1", "https://api.c1.example:6443", &[&a]).await;

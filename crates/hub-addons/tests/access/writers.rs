@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use crate::support::flavours::on_each_flavour;
 use crate::support::proxy::{
-    self, Authority, HOME, NAME, TEAM, hub, install, project, projected, provisioner, publishes, serving,
+    self, Authority, HOME, NAME, TEAM, hub, install, project, projected, provisioner, publishes,
+    serving,
 };
 use crate::support::shown::provider;
 use crate::support::{Hub, SOON, world};
@@ -23,7 +24,12 @@ const ROUNDS: usize = 60;
 const CHANGES: usize = 9;
 
 /// A writer of status that retries after a conflict.
-async fn write(hub: &Hub, cluster: &str, under_version: bool, change: impl Fn(&Value) -> Value) -> Value {
+async fn write(
+    hub: &Hub,
+    cluster: &str,
+    under_version: bool,
+    change: impl Fn(&Value) -> Value,
+) -> Value {
     let object = projected(TEAM, cluster);
     let api = object.api(&hub.ocm);
     eventually("the status is written", SOON, async || {
@@ -58,7 +64,10 @@ async fn rival(hub: &Hub, cluster: &str) {
             json!({ "accessProviders": entries })
         })
         .await;
-        assert!(!provider(&written, NAME).is_null(), "our entry is there all the time: {written:#}");
+        assert!(
+            !provider(&written, NAME).is_null(),
+            "our entry is there all the time: {written:#}"
+        );
         last = next;
     }
 }
@@ -92,7 +101,10 @@ async fn other_projector(hub: &Hub, cluster: &str) {
             of_projector(round)
         })
         .await;
-        assert!(!provider(&written, NAME).is_null(), "our entry is there all the time: {written:#}");
+        assert!(
+            !provider(&written, NAME).is_null(),
+            "our entry is there all the time: {written:#}"
+        );
     }
 }
 
@@ -121,8 +133,10 @@ async fn nothing_is_lost_between_three_writers(lists: Flavour) {
     let done = Cell::new(false);
     let ((), last) = tokio::join!(
         async {
-            join_all(CLUSTERS.map(|cluster| join(rival(&hub, cluster), other_projector(&hub, cluster))))
-                .await;
+            join_all(
+                CLUSTERS.map(|cluster| join(rival(&hub, cluster), other_projector(&hub, cluster))),
+            )
+            .await;
             done.set(true);
         },
         authorities(&hub, &all, &done),

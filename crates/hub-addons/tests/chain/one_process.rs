@@ -45,7 +45,8 @@ async fn a_watch_through_the_proxy_delivers_events() {
     let stage = in_one_process().await;
     let application = stage.bound_application("watches", &CLUSTERS).await;
     let kubectl = application.reaches("two").await;
-    let mut watch = kubectl.start(&["get", "namespaces", "--watch", "--output=name"]).await.unwrap();
+    let mut watch =
+        kubectl.start(&["get", "namespaces", "--watch", "--output=name"]).await.unwrap();
     watch.line("what is there", SOON, |line| line == "namespace/only-in-two").await.unwrap();
     let at_cluster = stage.cluster("two").client_as("ocm").await.unwrap();
     ocm::namespace("new").create(&at_cluster).await.unwrap();
@@ -56,7 +57,8 @@ async fn a_watch_through_the_proxy_delivers_events() {
 async fn a_rotated_token_is_taken_up_without_a_change_to_the_kubeconfig() {
     let stage = in_one_process().await;
     let application = stage.bound_application("rotates", &CLUSTERS).await;
-    let (kubectl, kubeconfig) = application.kubectl_by(&application.stanza("one").await, &application.exec());
+    let (kubectl, kubeconfig) =
+        application.kubectl_by(&application.stanza("one").await, &application.exec());
     lists(&kubectl, "one").await;
     let before = std::fs::read(&kubeconfig).unwrap();
 
@@ -73,15 +75,19 @@ async fn a_rotated_token_is_taken_up_without_a_change_to_the_kubeconfig() {
 
 /// The plugin as the guide for Headlamp, which uses the library, configures it: with this account and server.
 async fn headlamp(application: &Application) -> Value {
-    let values =
-        guides::blocks("docs/headlamp.md").into_iter().find(|it| it.text.contains("config:")).unwrap();
+    let values = guides::blocks("docs/headlamp.md")
+        .into_iter()
+        .find(|it| it.text.contains("config:"))
+        .unwrap();
     let values: Value = serde_saphyr::from_str(&values.text).unwrap();
     let exec = "/config/clusterInventory/accessProvidersConfig/providers/0/execConfig";
     let mut exec = values.pointer(exec).unwrap().clone();
     let stanza = application.stanza("one").await;
     let server = stanza["server"].as_str().unwrap().strip_suffix("one").unwrap();
-    let args = exec["args"].to_string().replace("=headlamp", &format!("={}", application.account()));
-    let args = args.replace("https://cluster-proxy-addon-user.open-cluster-management-addon:9092/", server);
+    let args =
+        exec["args"].to_string().replace("=headlamp", &format!("={}", application.account()));
+    let args = args
+        .replace("https://cluster-proxy-addon-user.open-cluster-management-addon:9092/", server);
     exec["args"] = serde_json::from_str(&args).unwrap();
     for field in ["command", "env"] {
         exec[field] = application.exec()[field].clone();
@@ -204,5 +210,8 @@ async fn an_application_that_is_bound_to_one_cluster_gets_no_further() {
     // Knowing the address of the other does not help.
     let (kubectl, _) = narrow.kubectl_by(&both.stanza("two").await, &narrow.exec());
     let errors = fails(&kubectl, &NAMESPACES, LOST).await;
-    assert!(errors.contains("narrow/two-narrow-account") && errors.contains("HTTP 404"), "{errors}");
+    assert!(
+        errors.contains("narrow/two-narrow-account") && errors.contains("HTTP 404"),
+        "{errors}"
+    );
 }

@@ -24,7 +24,11 @@ const MANAGER: &str = "open-cluster-management";
 
 async fn hub(builder: local_hub::HubBuilder) -> Hub {
     let hub = Hub::start(builder, Vec::new()).await;
-    world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")]).await;
+    world::create(
+        &hub.ocm,
+        [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")],
+    )
+    .await;
     install(&hub, &ENABLED).await;
     let argo_cd = json!({ "command": "/plug-ins/cp-creds" });
     let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "argoCD": argo_cd });
@@ -61,7 +65,10 @@ fn secret_in(namespace: &str, name: &str, data: Value) -> Object {
     let mut labels = marks();
     labels["argocd.argoproj.io/secret-type"] = json!("cluster");
     let metadata = json!({ "name": name, "namespace": namespace, "labels": labels });
-    bare(namespace, name).field("metadata", metadata).field("type", json!("Opaque")).field("data", data)
+    bare(namespace, name)
+        .field("metadata", metadata)
+        .field("type", json!("Opaque"))
+        .field("data", data)
 }
 
 fn secret(cluster: &str) -> Object {
@@ -74,7 +81,8 @@ async fn consumer_access_is_held_to_its_own_cluster_secrets_in_the_namespaces_of
     use Attempt::{Create, Delete, Patch};
     let hub = hub(LocalHub::builder().without_controller_manager()).await;
     let labels = "its labels and its name";
-    let theirs = bare("team", "hub-addons-cluster-theirs").field("stringData", json!({ "name": "x" }));
+    let theirs =
+        bare("team", "hub-addons-cluster-theirs").field("stringData", json!({ "name": "x" }));
     world::create(&hub.ocm, [secret("c2"), theirs.clone()]).await;
     let mut adopting = marks();
     adopting["argocd.argoproj.io/secret-type"] = json!("cluster");
@@ -83,27 +91,40 @@ async fn consumer_access_is_held_to_its_own_cluster_secrets_in_the_namespaces_of
     let labelled = |labels: Value| json!({ "metadata": { "labels": labels } });
     let cases = vec![
         (
-            Create(secret_in("other", "hub-addons-cluster-c1", data("c1", &server("c1"), &config("c1")))),
+            Create(secret_in(
+                "other",
+                "hub-addons-cluster-c1",
+                data("c1", &server("c1"), &config("c1")),
+            )),
             "in the namespaces of Argo CD",
         ),
         (Create(secret_in("team", "mine", data("c1", &server("c1"), &config("c1")))), labels),
         (
-            Create(
-                secret("c1")
-                    .field("metadata", json!({ "name": "hub-addons-cluster-c1", "namespace": "team" })),
-            ),
+            Create(secret("c1").field(
+                "metadata",
+                json!({ "name": "hub-addons-cluster-c1", "namespace": "team" }),
+            )),
             labels,
         ),
         (
             Patch(secret("c2"), json!({ "stringData": { "project": "mine" } })),
             "may only write name, server and config",
         ),
-        (Patch(secret("c2"), labelled(json!({ "argocd.argoproj.io/secret-type": "repository" }))), labels),
+        (
+            Patch(
+                secret("c2"),
+                labelled(json!({ "argocd.argoproj.io/secret-type": "repository" })),
+            ),
+            labels,
+        ),
         (
             Patch(secret("c2"), json!({ "metadata": { "annotations": { "copy-to": "all" } } })),
             "must not annotate",
         ),
-        (Patch(bare("team", "hub-addons-cluster-theirs"), adopted), "only change and delete cluster Secrets"),
+        (
+            Patch(bare("team", "hub-addons-cluster-theirs"), adopted),
+            "only change and delete cluster Secrets",
+        ),
         (Delete(theirs), "only change and delete cluster Secrets"),
         (
             Patch(secret("c2"), json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
@@ -118,7 +139,10 @@ async fn consumer_access_is_held_to_its_own_cluster_secrets_in_the_namespaces_of
         (Create(secret("c3")), "only consumer access may create Secrets"),
         (Patch(secret("c2"), elsewhere), change),
         (Patch(secret("c2"), json!({ "metadata": { "labels": null } })), change),
-        (Patch(secret("c2"), json!({ "metadata": { "finalizers": ["example.com/hold"] } })), change),
+        (
+            Patch(secret("c2"), json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
+            change,
+        ),
     ];
     refused(&hub, "eve", cases, OTHERS).await;
     let attempts = vec![
@@ -137,14 +161,14 @@ async fn joins(hub: &Hub, cluster: &str) {
     ManagedCluster::named(cluster).in_set("s").create(&hub.ocm).await.unwrap();
     let profile = profile_of(MANAGER, "team", cluster).label("x-k8s.io/cluster-manager", MANAGER);
     world::create(&hub.ocm, [profile.clone()]).await;
-    let stanza =
-        json!({ "server": server(cluster), "certificate-authority-data": STANDARD.encode("anchors") });
+    let stanza = json!({ "server": server(cluster), "certificate-authority-data": STANDARD.encode("anchors") });
     let provider = json!({ "name": MANAGER, "cluster": stanza });
     merge_status(&hub.ocm, &profile, &json!({ "accessProviders": [provider] })).await;
 }
 
 #[tokio::test]
-async fn consumer_access_maintains_cluster_secrets_with_its_permissions_and_the_policies_have_no_warning() {
+async fn consumer_access_maintains_cluster_secrets_with_its_permissions_and_the_policies_have_no_warning()
+ {
     let hub = hub(LocalHub::builder()).await;
     ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
     let name = format!("{RELEASE}-{COMPONENT}-argocd");
@@ -153,7 +177,11 @@ async fn consumer_access_maintains_cluster_secrets_with_its_permissions_and_the_
         let policy = Object::new(kind, "validatingadmissionpolicies", None, policy);
         let status = eventually(&format!("{policy} is type-checked"), SOON, async || {
             let status = get(&hub.ocm, &policy).await.unwrap_or_default()["status"].clone();
-            if status["observedGeneration"].is_null() { Err(status.to_string()) } else { Ok(Some(status)) }
+            if status["observedGeneration"].is_null() {
+                Err(status.to_string())
+            } else {
+                Ok(Some(status))
+            }
         })
         .await;
         assert_eq!(status["typeChecking"]["expressionWarnings"], Value::Null, "{policy}");
@@ -163,13 +191,17 @@ async fn consumer_access_maintains_cluster_secrets_with_its_permissions_and_the_
     }
     let process = start(&hub, COMPONENT).await;
     for cluster in ["edited", "leaves"] {
-        eventually("it has its Secret", SOON, async || get(&hub.ocm, &secret(cluster)).await.is_some()).await;
+        eventually("it has its Secret", SOON, async || {
+            get(&hub.ocm, &secret(cluster)).await.is_some()
+        })
+        .await;
     }
     let astray = json!({ "data": { "server": STANDARD.encode("https://elsewhere") } });
     merge(&hub.ocm, &secret("edited"), &astray).await;
     world::delete(&hub.ocm, &ManagedCluster::named("leaves").into()).await;
     eventually("it is repaired", SOON, async || {
-        get(&hub.ocm, &secret("edited")).await.unwrap()["data"]["server"] == STANDARD.encode(server("edited"))
+        get(&hub.ocm, &secret("edited")).await.unwrap()["data"]["server"]
+            == STANDARD.encode(server("edited"))
     })
     .await;
     world::gone(&hub.ocm, &secret("leaves")).await;

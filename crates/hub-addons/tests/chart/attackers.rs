@@ -3,7 +3,9 @@
 //!
 //! RBAC denies what has no policy, so this states which of the two holds where. Every request is a dry run.
 
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use local_hub::eventually;
@@ -49,8 +51,15 @@ async fn hub() -> Hub {
 }
 
 /// Binds a role with these rules, in a namespace or, without one, on the whole hub.
-pub(crate) async fn permit(hub: &Hub, namespace: Option<&str>, name: &str, rules: Value, subject: Value) {
-    let role = Object::new((RBAC, "v1", "ClusterRole"), "clusterroles", None, name).field("rules", rules);
+pub(crate) async fn permit(
+    hub: &Hub,
+    namespace: Option<&str>,
+    name: &str,
+    rules: Value,
+    subject: Value,
+) {
+    let role =
+        Object::new((RBAC, "v1", "ClusterRole"), "clusterroles", None, name).field("rules", rules);
     bind(hub, namespace, name, subject).await;
     role.create(&hub.ocm).await.unwrap();
 }
@@ -87,7 +96,8 @@ pub(crate) async fn attempts(client: &Client, cases: Vec<(Attempt, &str)>) {
 /// The permissions are those that Open Cluster Management gives its agents and managed-serviceaccount its own, with
 /// `patch` where they have `update`, to which the same policies apply.
 async fn agent(hub: &Hub) -> Client {
-    let group = json!({ "apiGroup": RBAC, "kind": "Group", "name": "system:open-cluster-management:c1" });
+    let group =
+        json!({ "apiGroup": RBAC, "kind": "Group", "name": "system:open-cluster-management:c1" });
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
     let itself = json!({
         "apiGroups": ["cluster.open-cluster-management.io"], "resources": ["managedclusters", "managedclusters/status"],
@@ -99,8 +109,16 @@ async fn agent(hub: &Hub) -> Client {
     bind(hub, None, "agent-of-c1", by_token).await;
     let read_and_change = ["get", "list", "watch", "update", "patch"];
     let in_namespace = json!([
-        rule("work.open-cluster-management.io", &["manifestworks", "manifestworks/status"], &read_and_change),
-        rule("addon.open-cluster-management.io", &["managedclusteraddons/status"], &["patch", "update"]),
+        rule(
+            "work.open-cluster-management.io",
+            &["manifestworks", "manifestworks/status"],
+            &read_and_change
+        ),
+        rule(
+            "addon.open-cluster-management.io",
+            &["managedclusteraddons/status"],
+            &["patch", "update"]
+        ),
         rule("events.k8s.io", &["events"], &["create"]),
         rule("", &["secrets"], &["get", "list", "watch", "create", "update"]),
         rule(
@@ -127,7 +145,8 @@ async fn the_agent_of_a_compromised_cluster_gains_nothing_beyond_its_own_token()
     let (account, work) = (our_account_on("c1", "app", |_| {}), our_work_on("c1", |_| {}));
     let sets = "an agent may not change the labels of its ManagedCluster";
     let ours = "only consumer access may set or remove its labels";
-    let others = json!({ "metadata": { "annotations": { ocm::SYNC_NAMESPACES_ANNOTATION: "other" } } });
+    let others =
+        json!({ "metadata": { "annotations": { ocm::SYNC_NAMESPACES_ANNOTATION: "other" } } });
     let (by_token, ..) = BY_TOKEN;
     let groups = ["system:serviceaccounts", "system:serviceaccounts:c1", "system:authenticated"];
     let cases = vec![
@@ -146,12 +165,30 @@ async fn the_agent_of_a_compromised_cluster_gains_nothing_beyond_its_own_token()
             // Open Cluster Management's webhook adds the default set to what an agent writes, and guards the label.
             (Patch(cluster("c1"), labels(json!({ ocm::SET_LABEL: "default" }))), ""),
             (Patch(cluster("c1"), json!({ "spec": { "leaseDurationSeconds": 30 } })), ""),
-            (PatchStatus(cluster("c1"), json!({ "clusterClaims": [{ "name": "a", "value": "b" }] })), ""),
+            (
+                PatchStatus(
+                    cluster("c1"),
+                    json!({ "clusterClaims": [{ "name": "a", "value": "b" }] }),
+                ),
+                "",
+            ),
             // To keep an account whose grant ends, or to offer its token elsewhere.
             (Patch(account.clone(), labels(json!({ "app.kubernetes.io/managed-by": null }))), ours),
             (Patch(account.clone(), others), ours),
-            (Patch(account.clone(), json!({ "metadata": { "finalizers": ["example.com/hold"] } })), ours),
-            (Patch(account.clone(), json!({ "spec": { "rotation": { "validity": "9000h0m0s" } } })), ours),
+            (
+                Patch(
+                    account.clone(),
+                    json!({ "metadata": { "finalizers": ["example.com/hold"] } }),
+                ),
+                ours,
+            ),
+            (
+                Patch(
+                    account.clone(),
+                    json!({ "spec": { "rotation": { "validity": "9000h0m0s" } } }),
+                ),
+                ours,
+            ),
             // Consumer access creates it again.
             (Delete(account), ""),
             (Create(our_account_on("c1", "more", |_| {})), NO_PERMISSION),
@@ -191,16 +228,25 @@ async fn a_tenant_who_administers_a_bound_namespace_gains_nothing_around_the_con
     let copies = format!("{RELEASE}-credentials-copies");
     let reserved = "only credential rights may create and change RoleBindings with the name";
     let unchanged = "only the credential syncer may change a copy of a token";
-    let mine =
-        ocm::cluster_access("team", "mine", &json!({ "identity": "Copy", "serviceAccountNames": ["app"] }));
+    let mine = ocm::cluster_access(
+        "team",
+        "mine",
+        &json!({ "identity": "Copy", "serviceAccountNames": ["app"] }),
+    );
     let escalation = "attempting to grant RBAC permissions not currently held";
     attempts(
         &eve,
         vec![
             // To keep a token beyond its grant, or to put another one in its place.
-            (Patch(token.clone(), json!({ "metadata": { "labels": { SYNCED_FROM: null } } })), unchanged),
+            (
+                Patch(token.clone(), json!({ "metadata": { "labels": { SYNCED_FROM: null } } })),
+                unchanged,
+            ),
             (Patch(token.clone(), json!({ "metadata": { "ownerReferences": null } })), unchanged),
-            (Patch(token.clone(), json!({ "metadata": { "finalizers": ["example.com/hold"] } })), unchanged),
+            (
+                Patch(token.clone(), json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
+                unchanged,
+            ),
             (Patch(token.clone(), json!({ "data": { "token": "ZXZl" } })), unchanged),
             (Patch(token.clone(), json!({ "immutable": true })), unchanged),
             (
@@ -249,7 +295,13 @@ const BEYOND: &[(&str, &str, &str, &str, &str)] = &[
     ("create", RBAC, "clusterroles", "", ""),
     ("bind", RBAC, "clusterroles", "", "cluster-admin"),
     ("escalate", RBAC, "clusterroles", "", "view"),
-    ("patch", "admissionregistration.k8s.io", "validatingadmissionpolicies", "", "hub-addons-profiles"),
+    (
+        "patch",
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+        "",
+        "hub-addons-profiles",
+    ),
     (
         "delete",
         "admissionregistration.k8s.io",
@@ -273,7 +325,8 @@ async fn no_process_has_a_permission_that_leads_beyond_its_task() {
     let reviews: Api<SubjectAccessReview> = Api::all(hub.ocm.clone());
     let mut allowed = Vec::new();
     let review =
-        async |component: &str, (verb, group, resource, namespace, name): (&str, &str, &str, &str, &str)| {
+        async |component: &str,
+               (verb, group, resource, namespace, name): (&str, &str, &str, &str, &str)| {
             let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
             let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
             let attributes = ResourceAttributes {
@@ -295,7 +348,10 @@ async fn no_process_has_a_permission_that_leads_beyond_its_task() {
         };
     for component in ["profiles", "credentials", "consumers"] {
         // What each may: the review is about the right user.
-        assert!(review(component, ("create", "events.k8s.io", "events", "team", "")).await, "{component}");
+        assert!(
+            review(component, ("create", "events.k8s.io", "events", "team", "")).await,
+            "{component}"
+        );
         for beyond in BEYOND {
             if review(component, *beyond).await {
                 allowed.push((component, beyond));

@@ -20,21 +20,20 @@ const BIND: &str = "permission to bind clusterroles.access.open-cluster-manageme
 async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     world::create(&hub.ocm, [ocm::namespace("team")]).await;
-    install(&hub, &["consumerAccess.enabled=true", "consumerAccess.reservedAccounts={search-sa}"]).await;
+    install(&hub, &["consumerAccess.enabled=true", "consumerAccess.reservedAccounts={search-sa}"])
+        .await;
     hub
 }
 
 /// An object that asks for these ClusterRoles.
 fn access(name: &str, roles: &[&str]) -> Object {
-    let spec =
-        json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions(roles) });
+    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions(roles) });
     ocm::cluster_access("team", name, &spec)
 }
 
 /// An object with this account.
 fn with_account(account: &str) -> Object {
-    let spec =
-        json!({ "identity": "Copy", "serviceAccountNames": ["app"], "managedServiceAccountName": account });
+    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "managedServiceAccountName": account });
     ocm::cluster_access("team", "mine", &spec)
 }
 
@@ -85,7 +84,8 @@ async fn an_author_asks_only_for_the_cluster_roles_that_rbac_of_the_hub_lets_the
     attempts(&platform, vec![(Create(theirs.clone()), "")]).await;
     theirs.create(&hub.ocm).await.unwrap();
     let some = [json!({ "clusterRole": "edit", "namespaces": ["a", "b"] })];
-    let some = json!({ "identity": "Copy", "serviceAccountNames": ["app", "more"], "permissions": some });
+    let some =
+        json!({ "identity": "Copy", "serviceAccountNames": ["app", "more"], "permissions": some });
     let some = ocm::cluster_access("team", "some", &some);
     some.create(&hub.ocm).await.unwrap();
 
@@ -106,7 +106,12 @@ async fn an_author_asks_only_for_the_cluster_roles_that_rbac_of_the_hub_lets_the
             // Less, and another order, gives nothing.
             (change(json!({ "permissions": permissions(&["edit"]) })), ""),
             (change(json!({ "permissions": permissions(&["edit", "view"]) })), ""),
-            (change(json!({ "permissions": [{ "clusterRole": "edit", "namespaces": ["jobs"] }] })), ""),
+            (
+                change(
+                    json!({ "permissions": [{ "clusterRole": "edit", "namespaces": ["jobs"] }] }),
+                ),
+                "",
+            ),
             (move_to(&["b", "a"]), ""),
             (move_to(&["b"]), ""),
             (move_to(&["a", "b", "c"]), &refused),
@@ -136,12 +141,18 @@ async fn each_of_sixteen_cluster_roles_is_checked() {
     let refused = format!("{BIND}role16");
     attempts(
         &alice,
-        vec![(Create(access("many", &roles[..15])), ""), (Create(access("many", &roles[..16])), &refused)],
+        vec![
+            (Create(access("many", &roles[..15])), ""),
+            (Create(access("many", &roles[..16])), &refused),
+        ],
     )
     .await;
     attempts(
         &bob,
-        vec![(Create(access("many", &roles[..16])), ""), (Create(access("many", &roles)), "at most 16")],
+        vec![
+            (Create(access("many", &roles[..16])), ""),
+            (Create(access("many", &roles)), "at most 16"),
+        ],
     )
     .await;
 }
@@ -183,7 +194,13 @@ async fn who_views_a_namespace_reads_its_objects_and_who_edits_it_creates_none()
             &reader,
             vec![
                 (Create(access("mine", &[])), words),
-                (Patch(access("theirs", &[]), json!({ "metadata": { "labels": { "mine": "1" } } })), words),
+                (
+                    Patch(
+                        access("theirs", &[]),
+                        json!({ "metadata": { "labels": { "mine": "1" } } }),
+                    ),
+                    words,
+                ),
                 (Delete(access("theirs", &[])), words),
             ],
         )

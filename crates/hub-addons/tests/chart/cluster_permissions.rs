@@ -32,8 +32,10 @@ async fn hub() -> Hub {
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s")]).await;
     install_cluster_permission(&hub).await;
     install(&hub, &ENABLED).await;
-    let permissions = json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["jobs"] }]);
-    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions });
+    let permissions =
+        json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["jobs"] }]);
+    let spec =
+        json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions });
     declare(&hub, ocm::cluster_access("team", "app", &spec)).await;
     hub
 }
@@ -65,7 +67,8 @@ fn ours(edit: impl FnOnce(&mut Value)) -> Object {
         },
     });
     edit(&mut body);
-    let account = body["metadata"]["name"].as_str().unwrap().replacen("hub-addons-consumer-", "", 1);
+    let account =
+        body["metadata"]["name"].as_str().unwrap().replacen("hub-addons-consumer-", "", 1);
     cluster_permission("default", &account)
         .field("metadata", body["metadata"].take())
         .field("spec", body["spec"].take())
@@ -81,15 +84,20 @@ fn escalations(right: &Object) -> Vec<(Attempt, &'static str)> {
     use Attempt::Patch;
     let mut cases = Vec::new();
     let changed = |field: &str, edit: fn(&mut Value)| {
-        let mut binding =
-            if field == "roleBindings" { binding("edit", Some("jobs")) } else { binding("view", None) };
+        let mut binding = if field == "roleBindings" {
+            binding("edit", Some("jobs"))
+        } else {
+            binding("view", None)
+        };
         edit(&mut binding);
         Patch(right.clone(), json!({ "spec": { (field): [binding] } }))
     };
     for field in ["clusterRoleBindings", "roleBindings"] {
         cases.extend([
             (
-                changed(field, |it| it["subjects"] = json!([{ "kind": "Group", "name": "system:masters" }])),
+                changed(field, |it| {
+                    it["subjects"] = json!([{ "kind": "Group", "name": "system:masters" }]);
+                }),
                 KINDS,
             ),
             (changed(field, |it| it["subject"]["name"] = json!("eve")), ACCOUNT),
@@ -125,18 +133,28 @@ async fn consumer_access_is_held_to_bindings_of_allowed_cluster_roles_in_a_clust
         (fresh(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), OWNED),
         // Roles of its own, and the older field for a binding.
         (fresh(|it| it["spec"]["clusterRole"] = json!({ "rules": [] })), NOTHING_BUT),
-        (fresh(|it| it["spec"]["roles"] = json!([{ "namespace": "jobs", "rules": [] }])), NOTHING_BUT),
+        (
+            fresh(|it| it["spec"]["roles"] = json!([{ "namespace": "jobs", "rules": [] }])),
+            NOTHING_BUT,
+        ),
         (fresh(|it| it["spec"]["clusterRoleBinding"] = binding("view", None)), NOTHING_BUT),
         (fresh(|it| it["spec"]["validate"] = json!(true)), NOTHING_BUT),
         // Wherever a label says.
-        (bound("roleBindings", |it| it["namespaceSelector"] = json!({ "matchLabels": { "a": "b" } })), KINDS),
+        (
+            bound("roleBindings", |it| {
+                it["namespaceSelector"] = json!({ "matchLabels": { "a": "b" } });
+            }),
+            KINDS,
+        ),
         // A binding in the whole cluster that looks like one in a namespace.
         (fresh(|it| it["spec"]["roleBindings"][0] = binding("edit", None)), ALLOWED_ROLES),
     ];
     for field in ["clusterRoleBindings", "roleBindings"] {
-        let subject =
-            |name: &'static str, value: &'static str| bound(field, |it| it["subject"][name] = json!(value));
-        let eve = json!([{ "kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io" }]);
+        let subject = |name: &'static str, value: &'static str| {
+            bound(field, |it| it["subject"][name] = json!(value))
+        };
+        let eve =
+            json!([{ "kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io" }]);
         cases.extend([
             (bound(field, |it| it["name"] = json!("cluster-admin")), KINDS),
             (bound(field, |it| it["name"] = Value::Null), KINDS),
@@ -164,7 +182,8 @@ async fn consumer_access_is_held_to_bindings_of_allowed_cluster_roles_in_a_clust
     let bare = cluster_permission("team", "app").field("spec", json!({}));
     world::create(&hub.ocm, [right.clone(), theirs.clone(), bare.clone()]).await;
     let marked = json!({ "metadata": { "labels": marks() } });
-    let mut cases = vec![(Patch(theirs.clone(), marked.clone()), names), (Delete(theirs.clone()), own)];
+    let mut cases =
+        vec![(Patch(theirs.clone(), marked.clone()), names), (Delete(theirs.clone()), own)];
     cases.extend(escalations(&right));
     refused(&hub, &user(COMPONENT), cases, POLICY).await;
 
@@ -242,8 +261,10 @@ async fn permissions_of_the_other_kind_end_when_those_of_the_configured_kind_exi
     let edited = cluster_permission("edited", "app");
     merge(&hub.ocm, &edited, &json!({ "spec": { "roleBindings": null } })).await;
     let other = work("edited", "app");
-    let metadata = json!({ "name": other.name(), "namespace": other.namespace(), "labels": marks() });
-    let other = other.field("metadata", metadata).field("spec", json!({ "workload": { "manifests": [] } }));
+    let metadata =
+        json!({ "name": other.name(), "namespace": other.namespace(), "labels": marks() });
+    let other =
+        other.field("metadata", metadata).field("spec", json!({ "workload": { "manifests": [] } }));
     other.create(&hub.ocm).await.unwrap();
     world::delete(&hub.ocm, &ManagedCluster::named("leaves").into()).await;
     let process = start(&hub, COMPONENT).await;

@@ -49,7 +49,11 @@ fn declared() -> Object {
 
 pub(crate) async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
-    world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")]).await;
+    world::create(
+        &hub.ocm,
+        [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")],
+    )
+    .await;
     install_kueue(&hub).await;
     install(&hub, &ENABLED).await;
     declare(&hub, declared()).await;
@@ -83,7 +87,8 @@ async fn is_queued(hub: &Hub, cluster: &str) -> bool {
 
 async fn queued(hub: &Hub, cluster: &str) {
     eventually(&format!("{cluster} is listed for Kueue"), SOON, async || {
-        get(&hub.ocm, &multi_kueue_cluster(cluster)).await.is_some() && is_queued(hub, cluster).await
+        get(&hub.ocm, &multi_kueue_cluster(cluster)).await.is_some()
+            && is_queued(hub, cluster).await
     })
     .await;
 }
@@ -104,11 +109,19 @@ async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_othe
     copied(&hub.ocm, "team", &token).await;
     let client = hub.service_account("team", "app").await.unwrap().client().await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client, "team");
-    eventually("the application reads its copy", SOON, async || secrets.get("c1-app").await.is_ok()).await;
-    assert_eq!(get(&hub.ocm, &copy("other", &token)).await, None, "the account is limited to its consumer");
+    eventually("the application reads its copy", SOON, async || {
+        secrets.get("c1-app").await.is_ok()
+    })
+    .await;
+    assert_eq!(
+        get(&hub.ocm, &copy("other", &token)).await,
+        None,
+        "the account is limited to its consumer"
+    );
 
     queued(&hub, "c1").await;
-    let astray = json!({ "spec": { "clusterSource": { "clusterProfileRef": { "name": "other" } } } });
+    let astray =
+        json!({ "spec": { "clusterSource": { "clusterProfileRef": { "name": "other" } } } });
     merge(&hub.ocm, &multi_kueue_cluster("c1"), &astray).await;
     eventually("the MultiKueueCluster refers to its own profile", SOON, async || {
         let now = get(&hub.ocm, &multi_kueue_cluster("c1")).await.unwrap_or_default();
@@ -136,8 +149,13 @@ async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_othe
     equipped(&hub, "c2").await;
     queued(&hub, "c2").await;
     let writes = hub.audit().since(&mark).await.unwrap().of_user(&user(COMPONENT)).writes();
-    let writes = writes.matching(|request| !["leases", "clusteraccesses"].contains(&&*request.resource));
-    assert_eq!(writes.len(), 4, "account, permissions, MultiKueueCluster and MultiKueueConfig: {writes}");
+    let writes =
+        writes.matching(|request| !["leases", "clusteraccesses"].contains(&&*request.resource));
+    assert_eq!(
+        writes.len(),
+        4,
+        "account, permissions, MultiKueueCluster and MultiKueueConfig: {writes}"
+    );
 
     // The grant ends.
     world::delete(&hub.ocm, &ocm::bound("team", "s")).await;
@@ -197,7 +215,8 @@ async fn what_is_no_longer_declared_is_withdrawn_and_nothing_disables_the_withdr
     assert_eq!(get(&hub.ocm, &deployment).await, None);
     // Labels that are set now would make the object ours as soon as consumer access is enabled.
     let words = "only consumer access may create";
-    let forged = [our_account("app", |_| {}), our_work(|_| {})].map(|it| (Attempt::Create(it), words));
+    let forged =
+        [our_account("app", |_| {}), our_work(|_| {})].map(|it| (Attempt::Create(it), words));
     refused(&hub, "eve", forged.into(), OTHERS).await;
     allowed(&hub, "eve", vec![Attempt::Create(account("default", "app"))]).await;
 }
@@ -217,7 +236,9 @@ pub(crate) fn our_account_on(cluster: &str, name: &str, edit: impl FnOnce(&mut V
     });
     body["metadata"]["labels"][ocm::SYNC_LABEL] = json!("true");
     edit(&mut body);
-    account(cluster, name).field("metadata", body["metadata"].take()).field("spec", body["spec"].take())
+    account(cluster, name)
+        .field("metadata", body["metadata"].take())
+        .field("spec", body["spec"].take())
 }
 
 pub(crate) fn marks() -> Value {
@@ -324,7 +345,10 @@ async fn consumer_access_is_held_to_accounts_whose_tokens_go_to_one_unprotected_
     let fresh = |edit: fn(&mut Value)| Create(our_account("app", edit));
     let cases = vec![
         (fresh(|it| it["metadata"]["labels"] = json!({})), labels),
-        (fresh(|it| it["metadata"]["labels"]["hub-addons/installation"] = json!("elsewhere")), labels),
+        (
+            fresh(|it| it["metadata"]["labels"]["hub-addons/installation"] = json!("elsewhere")),
+            labels,
+        ),
         (fresh(|it| it["metadata"]["annotations"] = json!({})), limited),
         (Create(annotated("")), limited),
         (Create(annotated("team,other")), limited),
@@ -420,7 +444,10 @@ async fn consumer_access_is_held_to_give_nothing_on_the_hub_itself_whatever_its_
     for (name, cluster) in [
         ("local-cluster", cluster("local-cluster")),
         ("labelled", cluster("labelled").label("local-cluster", "true")),
-        ("claiming", cluster("claiming").claim("id.k8s.io", system["metadata"]["uid"].as_str().unwrap())),
+        (
+            "claiming",
+            cluster("claiming").claim("id.k8s.io", system["metadata"]["uid"].as_str().unwrap()),
+        ),
         ("openshift", cluster("openshift").claim("id.openshift.io", "the-hub")),
         ("another", cluster("another").claim("id.k8s.io", "another")),
     ] {
@@ -434,14 +461,17 @@ async fn consumer_access_is_held_to_give_nothing_on_the_hub_itself_whatever_its_
     version.field("spec", json!({ "clusterID": "the-hub" })).create(&hub.ocm).await.unwrap();
     install(&hub, &ENABLED).await;
     for cluster in ["local-cluster", "labelled", "claiming", "openshift"] {
-        for (object, policy) in
-            [(our_account_on(cluster, "app", |_| {}), ACCOUNTS), (our_work_on(cluster, |_| {}), WORKS)]
-        {
+        for (object, policy) in [
+            (our_account_on(cluster, "app", |_| {}), ACCOUNTS),
+            (our_work_on(cluster, |_| {}), WORKS),
+        ] {
             refused(&hub, &user(COMPONENT), vec![(Create(object), "the hub itself")], policy).await;
         }
     }
-    let objects =
-        vec![Create(our_account_on("another", "app", |_| {})), Create(our_work_on("another", |_| {}))];
+    let objects = vec![
+        Create(our_account_on("another", "app", |_| {})),
+        Create(our_work_on("another", |_| {})),
+    ];
     allowed(&hub, &user(COMPONENT), objects).await;
 }
 
@@ -464,15 +494,17 @@ async fn consumer_access_is_held_to_bindings_of_allowed_cluster_roles_to_its_own
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": { "name": "hub-addons:app:view" }, "rules": [],
     });
-    let secret =
-        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "a", "namespace": "b" } });
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "a", "namespace": "b" } });
     let fresh = |edit: fn(&mut Value)| Create(our_work(edit));
     let cases = vec![
         (fresh(|it| it["metadata"]["name"] = json!("eve")), names),
         (fresh(|it| it["metadata"]["labels"] = json!({})), "must have its labels"),
         (fresh(|it| it["metadata"]["ownerReferences"] = json!([])), owned),
         (fresh(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), owned),
-        (fresh(|it| it["spec"]["deleteOption"] = json!({ "propagationPolicy": "Orphan" })), nothing_but),
+        (
+            fresh(|it| it["spec"]["deleteOption"] = json!({ "propagationPolicy": "Orphan" })),
+            nothing_but,
+        ),
         (fresh(|it| it["spec"]["manifestConfigs"] = json!([])), nothing_but),
         // Other manifests.
         (applying(&role), kinds),
@@ -504,7 +536,8 @@ async fn consumer_access_is_held_to_bindings_of_allowed_cluster_roles_to_its_own
     allowed(&hub, &user(COMPONENT), vec![Create(ours.clone())]).await;
     let empty = json!({ "workload": { "manifests": [] } });
     let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
-    let theirs = Object::new(gvk, "manifestworks", Some("team"), "eve").field("spec", empty.clone());
+    let theirs =
+        Object::new(gvk, "manifestworks", Some("team"), "eve").field("spec", empty.clone());
     let bare = work("team", "app").field("spec", empty.clone());
     world::create(&hub.ocm, [ours.clone(), theirs.clone(), bare.clone()]).await;
     let marked = json!({ "metadata": { "labels": marks() } });
@@ -545,7 +578,10 @@ async fn no_other_user_marks_or_changes_what_consumer_access_maintains() {
         (Patch(foreign.clone(), marked.clone()), change),
         (Patch(foreign_work.clone(), marked), change),
         (Patch(ours.clone(), json!({ "spec": { "rotation": { "validity": "1h" } } })), change),
-        (Patch(permissions.clone(), json!({ "spec": { "workload": { "manifests": [] } } })), change),
+        (
+            Patch(permissions.clone(), json!({ "spec": { "workload": { "manifests": [] } } })),
+            change,
+        ),
         (Patch(permissions.clone(), metadata(json!({ "ownerReferences": [] }))), change),
         (Patch(ours.clone(), metadata(json!({ "labels": { ocm::SYNC_LABEL: null } }))), change),
         (Patch(ours.clone(), metadata(json!({ "annotations": null }))), change),

@@ -94,25 +94,32 @@ fn the_plugin_is_called_as_it_takes_it_and_from_where_it_is() {
             assert_eq!(named, account);
             assert!(set.as_deref().is_none_or(|it| it == namespace));
             assert_eq!(exec["command"], "/plugins/cp-creds");
-            let versions = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+            let versions =
+                ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
             assert!(versions.iter().any(|version| exec["apiVersion"] == *version), "{exec}");
             match (provider, &arguments) {
                 (Some(name), Arguments { cluster: None, .. }) => {
                     assert_eq!(name, DEFAULT_PROVIDER);
                     assert_eq!(exec["provideClusterInfo"], true, "who says which cluster?");
                 }
-                (None, Arguments { cluster: Some(cluster), .. }) => assert_eq!(cluster, CLUSTERS[0]),
+                (None, Arguments { cluster: Some(cluster), .. }) => {
+                    assert_eq!(cluster, CLUSTERS[0]);
+                }
                 _ => panic!("{exec}"),
             }
         }
-        let patches: Vec<_> = files(example).into_iter().filter(|file| file.starts_with("plugin")).collect();
+        let patches: Vec<_> =
+            files(example).into_iter().filter(|file| file.starts_with("plugin")).collect();
         assert!(!patches.is_empty());
         for patch in patches.iter().flat_map(|file| documents(example, file)) {
             let pod = &patch["spec"]["template"]["spec"];
             let (install, container) = (&pod["initContainers"][0], &pod["containers"][0]);
             let command = install["command"].as_array().unwrap();
             assert_eq!(command[0], "/cp-creds");
-            assert_eq!(parse(&Value::from(command[1..].to_vec())), Command::Install("/plugins".into()));
+            assert_eq!(
+                parse(&Value::from(command[1..].to_vec())),
+                Command::Install("/plugins".into())
+            );
             for mount in [&install["volumeMounts"][0], &container["volumeMounts"][0]] {
                 assert_eq!(mount["mountPath"], "/plugins");
                 assert_eq!(mount["name"], pod["volumes"][0]["name"]);
@@ -124,21 +131,26 @@ fn the_plugin_is_called_as_it_takes_it_and_from_where_it_is() {
 /// A client that passes no cluster, and so needs `--cluster-name`, passes no server either.
 #[test]
 fn every_call_of_the_plugin_in_a_document_binds_the_token_to_its_server() {
-    let mut files = vec![repository().join("README.md"), repository().join("crates/cp-creds/src/help.txt")];
+    let mut files =
+        vec![repository().join("README.md"), repository().join("crates/cp-creds/src/help.txt")];
     for directory in ["docs", "deploy/examples/argocd", "deploy/examples/multikueue"] {
         let entries = fs::read_dir(repository().join(directory)).unwrap();
-        let is_text = |path: &PathBuf| path.is_file() && path.extension().is_none_or(|it| it != "png");
+        let is_text =
+            |path: &PathBuf| path.is_file() && path.extension().is_none_or(|it| it != "png");
         files.extend(entries.map(|entry| entry.unwrap().path()).filter(is_text));
     }
     let mut calls = 0;
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
-        let (_, text) =
-            text.split_once("MultiKueue (").filter(|_| file.ends_with("help.txt")).unwrap_or(("", &text));
+        let (_, text) = text
+            .split_once("MultiKueue (")
+            .filter(|_| file.ends_with("help.txt"))
+            .unwrap_or(("", &text));
         for (at, _) in text.match_indices("--managed-serviceaccount=") {
             let call = text[at..].chars().take(260).collect::<String>();
             calls += 1;
-            let is_bound = ["--server=https://", "--cluster-name="].iter().any(|flag| call.contains(flag));
+            let is_bound =
+                ["--server=https://", "--cluster-name="].iter().any(|flag| call.contains(flag));
             assert!(is_bound, "{}: {call}", file.display());
         }
     }
@@ -162,16 +174,22 @@ async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     install_kueue(&hub).await;
     for (_, namespace, _) in EXAMPLES {
-        let restricted = ocm::namespace(namespace).label("pod-security.kubernetes.io/enforce", "restricted");
+        let restricted =
+            ocm::namespace(namespace).label("pod-security.kubernetes.io/enforce", "restricted");
         // No controller creates it here, and Pods need it.
-        let account =
-            Object::new(("", "v1", "ServiceAccount"), "serviceaccounts", Some(namespace), "default");
+        let account = Object::new(
+            ("", "v1", "ServiceAccount"),
+            "serviceaccounts",
+            Some(namespace),
+            "default",
+        );
         world::create(&hub.ocm, [restricted, account]).await;
     }
     for cluster in CLUSTERS {
-        let managed = EXAMPLES.iter().fold(ocm::ManagedCluster::named(cluster), |managed, (example, ..)| {
-            managed.label(example, "true")
-        });
+        let managed =
+            EXAMPLES.iter().fold(ocm::ManagedCluster::named(cluster), |managed, (example, ..)| {
+                managed.label(example, "true")
+            });
         managed.create(&hub.ocm).await.unwrap();
         world::create(&hub.ocm, [ocm::namespace(cluster)]).await;
     }
@@ -185,7 +203,8 @@ async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         for file in ["grant.yaml", "access.yaml", "cluster-role.yaml"] {
             // Kueue has no AdmissionChecks here.
-            let objects = documents(example, file).into_iter().filter(|it| it["kind"] != "AdmissionCheck");
+            let objects =
+                documents(example, file).into_iter().filter(|it| it["kind"] != "AdmissionCheck");
             for (index, object) in objects.enumerate() {
                 let path = hub.directory().join(format!("{example}-{index}-{file}"));
                 fs::write(&path, object.to_string()).unwrap();
@@ -206,21 +225,24 @@ async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
             let mut pod = documents(example, &file)[0]["spec"]["template"]["spec"].take();
             pod["containers"] = pod["initContainers"].clone();
             pod["containers"][0]["name"] = "application".into();
-            let pod = Object::new(("", "v1", "Pod"), "pods", Some(namespace), "patched").field("spec", pod);
+            let pod = Object::new(("", "v1", "Pod"), "pods", Some(namespace), "patched")
+                .field("spec", pod);
             attempts(&hub.ocm, vec![(Attempt::Create(pod), "")]).await;
         }
         let running = start_all(&hub, &["profiles", "credentials", "consumers"]).await;
         sees(&hub.ocm, namespace, &CLUSTERS).await;
         let tokens = CLUSTERS.map(|cluster| ServiceAccountToken::of(cluster, account));
         for token in &tokens {
-            let report = async || token.report(&hub.ocm).await.map_err(|error| format!("{error:?}"));
+            let report =
+                async || token.report(&hub.ocm).await.map_err(|error| format!("{error:?}"));
             eventually("the agent reports the token of the account", SOON, report).await;
             copied(&hub.ocm, namespace, token).await;
         }
         let access = &documents(example, "access.yaml")[0]["spec"];
         for account in access["serviceAccountNames"].as_array().unwrap() {
             let user = format!("system:serviceaccount:{namespace}:{}", account.as_str().unwrap());
-            let secrets: Api<Secret> = Api::namespaced(hub.client_like(&user, &[]).await.unwrap(), namespace);
+            let secrets: Api<Secret> =
+                Api::namespaced(hub.client_like(&user, &[]).await.unwrap(), namespace);
             for token in &tokens {
                 let copy = name_of(token);
                 eventually(&format!("{user} reads {copy}"), SOON, async || {
@@ -228,7 +250,10 @@ async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
                 })
                 .await;
             }
-            assert!(secrets.list(&ListParams::default()).await.is_err(), "{user} may read only those");
+            assert!(
+                secrets.list(&ListParams::default()).await.is_err(),
+                "{user} may read only those"
+            );
         }
         for process in running {
             process.stop().await;

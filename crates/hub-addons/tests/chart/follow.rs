@@ -56,8 +56,7 @@ fn binds(binding: Object, role: &str, kind: &str, subject: &str) -> Object {
 
 /// The rule that lets the consumer read these copies.
 fn rules_of(copies: &[&str]) -> Value {
-    let rule =
-        json!({ "apiGroups": [""], "resources": ["secrets"], "resourceNames": copies, "verbs": ["get"] });
+    let rule = json!({ "apiGroups": [""], "resources": ["secrets"], "resourceNames": copies, "verbs": ["get"] });
     if copies.is_empty() { json!([]) } else { json!([rule]) }
 }
 
@@ -116,7 +115,8 @@ async fn a_role_names_what_is_granted_as_it_changes() {
     copied(&hub.ocm, "team", &token("c1", "other")).await;
     let client = hub.service_account("team", "app").await.unwrap().client().await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client, "team");
-    let may = async |name: &str| secrets.get(name).await.map(drop).map_err(|error| error.to_string());
+    let may =
+        async |name: &str| secrets.get(name).await.map(drop).map_err(|error| error.to_string());
     eventually("the application reads its copy", SOON, async || may("c1-app").await).await;
     assert!(may("c1-other").await.is_err());
 
@@ -156,7 +156,10 @@ async fn a_role_names_what_is_granted_as_it_changes() {
     ManagedCluster::named("c3").in_set("s").create(&hub.ocm).await.unwrap();
     sees(&hub.ocm, "team", &["c1", "c2", "c3"]).await;
     let requests = hub.audit().since(&mark).await.unwrap().of_user(&user("profiles"));
-    assert!(requests.writes().matching(|request| request.resource == "roles").is_empty(), "{requests}");
+    assert!(
+        requests.writes().matching(|request| request.resource == "roles").is_empty(),
+        "{requests}"
+    );
     assert_eq!(version(&hub).await, before);
 
     // The grant ends.
@@ -181,14 +184,23 @@ async fn who_keeps_a_role_is_held_to_its_cluster_access_and_nobody_else_binds_it
     let metadata = |patch: Value| Patch(role(), json!({ "metadata": patch }));
     let account = |name: &str| json!({ "annotations": { "authentication.open-cluster-management.io/managed-serviceaccount": name } });
     let app = binds(ours(&binding()), role().name(), "ServiceAccount", "app");
-    let to = |role: &str, subject: &str| Create(binds(ours(&binding()), role, "ServiceAccount", subject));
+    let to = |role: &str, subject: &str| {
+        Create(binds(ours(&binding()), role, "ServiceAccount", subject))
+    };
     let theirs = rbac("Role", "roles", "theirs").field("rules", json!([]));
-    let system =
-        Object::new(("rbac.authorization.k8s.io", "v1", "Role"), "roles", Some("kube-system"), role().name());
+    let system = Object::new(
+        ("rbac.authorization.k8s.io", "v1", "Role"),
+        "roles",
+        Some("kube-system"),
+        role().name(),
+    );
     allowed(&hub, &keeper, vec![Create(ours(&role())), Create(app.clone())]).await;
     world::create(&hub.ocm, [ours(&role()), theirs.clone()]).await;
     let cases = vec![
-        (rules(json!([with(&["get", "list"], "secrets")])), "only grant an application get on copies"),
+        (
+            rules(json!([with(&["get", "list"], "secrets")])),
+            "only grant an application get on copies",
+        ),
         (rules(json!([with(&["get"], "configmaps")])), "only grant an application get on copies"),
         (
             rules(json!([with(&["get"], "secrets"), with(&["get"], "secrets")])),
@@ -200,20 +212,38 @@ async fn who_keeps_a_role_is_held_to_its_cluster_access_and_nobody_else_binds_it
         ),
         (rules(rules_of(&["c1-other"])), "only grant an application get on copies"),
         (rules(rules_of(&["c1-app", "signing-key"])), "only grant an application get on copies"),
-        (metadata(json!({ "labels": { "app.kubernetes.io/component": "theirs" } })), "that have its labels"),
-        (metadata(json!({ "labels": { "a": "b" } })), "labels and annotations that are not its own"),
-        (metadata(json!({ "annotations": { "a": "b" } })), "labels and annotations that are not its own"),
+        (
+            metadata(json!({ "labels": { "app.kubernetes.io/component": "theirs" } })),
+            "that have its labels",
+        ),
+        (
+            metadata(json!({ "labels": { "a": "b" } })),
+            "labels and annotations that are not its own",
+        ),
+        (
+            metadata(json!({ "annotations": { "a": "b" } })),
+            "labels and annotations that are not its own",
+        ),
         (metadata(json!({ "ownerReferences": null })), "must be owned by its ClusterAccess"),
-        (metadata(json!({ "finalizers": ["example.com/hold"] })), "must be owned by its ClusterAccess"),
+        (
+            metadata(json!({ "finalizers": ["example.com/hold"] })),
+            "must be owned by its ClusterAccess",
+        ),
         (Delete(role()), "only create and change"),
-        (Create(rbac("Role", "roles", "another").field("rules", json!([]))), "only create and change"),
+        (
+            Create(rbac("Role", "roles", "another").field("rules", json!([]))),
+            "only create and change",
+        ),
         (Patch(theirs, json!({ "rules": rules_of(&["c1-app"]) })), "only create and change"),
         (Create(ours(&system)), "protected namespaces"),
         (
             Create(binds(ours(&binding()), role().name(), "User", "app")),
             "only bind ServiceAccounts of the namespace",
         ),
-        (to("theirs", "app"), "only bind ServiceAccounts of the namespace to the Role of a ClusterAccess"),
+        (
+            to("theirs", "app"),
+            "only bind ServiceAccounts of the namespace to the Role of a ClusterAccess",
+        ),
     ];
     refused(&hub, &keeper, cases, ROLES).await;
     let cases = vec![
@@ -229,12 +259,18 @@ async fn who_keeps_a_role_is_held_to_its_cluster_access_and_nobody_else_binds_it
     };
     let words = "only credential rights may bind the Role of a ClusterAccess";
     let cases = [("User", "eve"), ("Group", "system:authenticated"), ("ServiceAccount", "other")];
-    refused(&hub, "eve", cases.map(|(kind, subject)| (another(kind, subject), words)).into(), CONSUMERS)
-        .await;
+    refused(
+        &hub,
+        "eve",
+        cases.map(|(kind, subject)| (another(kind, subject), words)).into(),
+        CONSUMERS,
+    )
+    .await;
 
     // A Role that has lost its labels is another owner's.
     merge(&hub.ocm, &role(), &json!({ "metadata": { "labels": null } })).await;
-    refused(&hub, &keeper, vec![(rules(rules_of(&["c1-app"])), "that have its labels")], ROLES).await;
+    refused(&hub, &keeper, vec![(rules(rules_of(&["c1-app"])), "that have its labels")], ROLES)
+        .await;
 }
 
 #[tokio::test]
@@ -260,7 +296,8 @@ async fn a_copy_of_an_account_whose_name_ends_like_that_of_the_application_is_no
     let patch = |copies| Attempt::Patch(role(), json!({ "rules": rules_of(copies) }));
     let words = "a Secret that is not a copy of its ManagedServiceAccount";
     // Nor a Secret that is no copy.
-    let cases = vec![(patch(&["c-kueue", "c-x-kueue"]), words), (patch(&["c-kueue", "db-kueue"]), words)];
+    let cases =
+        vec![(patch(&["c-kueue", "c-x-kueue"]), words), (patch(&["c-kueue", "db-kueue"]), words)];
     refused(&hub, &user("profiles"), cases, "'hub-addons-profiles-copies'").await;
     let copies = [&["c-kueue"][..], &[], &["c-kueue", "later-kueue"]].map(patch);
     allowed(&hub, &user("profiles"), copies.into()).await;

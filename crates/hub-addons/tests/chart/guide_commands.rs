@@ -101,8 +101,11 @@ fn admission_checks() -> Value {
 /// What a reader has before the first step: two clusters, and the applications.
 async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
-    world::create(&hub.ocm, ["argocd", "kueue-system", "fleet-operator", "headlamp"].map(ocm::namespace))
-        .await;
+    world::create(
+        &hub.ocm,
+        ["argocd", "kueue-system", "fleet-operator", "headlamp"].map(ocm::namespace),
+    )
+    .await;
     world::create(&hub.ocm, CLUSTERS.map(ocm::namespace)).await;
     let home = "open-cluster-management-addon";
     let certificate =
@@ -121,7 +124,10 @@ async fn every_command_of_a_guide_runs_on_a_hub() {
     let hub = hub().await;
     let reader = Reader::of(&hub, &[helm()]);
     let install = blocks("docs/install.md").into_iter().flat_map(|block| commands(&block));
-    assert!(install.filter(|command| command == VARIABLES).count() == 1, "the guides use other variables");
+    assert!(
+        install.filter(|command| command == VARIABLES).count() == 1,
+        "the guides use other variables"
+    );
     let context = "kubectl config rename-context \"$(kubectl config current-context)\" hub";
     assert!(reader.runs(context).await.status.success());
     let mut elsewhere = BTreeSet::new();
@@ -139,7 +145,8 @@ async fn every_command_of_a_guide_runs_on_a_hub() {
                     }
                     world::create(&hub.ocm, [object]).await;
                 }
-                let of_others = |command: &str| ELSEWHERE.into_iter().find(|it| command.contains(it));
+                let of_others =
+                    |command: &str| ELSEWHERE.into_iter().find(|it| command.contains(it));
                 let (others, own): (Vec<_>, Vec<_>) =
                     commands(&block).into_iter().partition(|command| of_others(command).is_some());
                 elsewhere.extend(others.iter().filter_map(|command| of_others(command)));
@@ -156,8 +163,12 @@ async fn every_command_of_a_guide_runs_on_a_hub() {
                     let pod = &object["spec"]["template"]["spec"];
                     if pod["volumes"][0]["name"] == "cp-creds" {
                         mounted.insert(patched.2);
-                        let installed = pod["initContainers"][0]["image"].as_str().unwrap_or_default();
-                        assert!(!installed.ends_with(":VERSION"), "{guide}: nobody pushes {installed}");
+                        let installed =
+                            pod["initContainers"][0]["image"].as_str().unwrap_or_default();
+                        assert!(
+                            !installed.ends_with(":VERSION"),
+                            "{guide}: nobody pushes {installed}"
+                        );
                     }
                 }
             }
@@ -170,8 +181,7 @@ async fn every_command_of_a_guide_runs_on_a_hub() {
     // Beside each other, the applications have the permissions of both guides, and the programs the image that was pushed.
     let guide = fs::read_to_string(repository().join("docs/multikueue.md")).unwrap();
     let flag = guide.split('`').find(|words| words.starts_with("--set ")).unwrap();
-    let upgrade =
-        "helm upgrade hub-addons charts/hub-addons --namespace hub-addons --reset-then-reuse-values";
+    let upgrade = "helm upgrade hub-addons charts/hub-addons --namespace hub-addons --reset-then-reuse-values";
     let example = "--values deploy/examples/multikueue/values.yaml";
     let output = reader.runs_in(repository(), &format!("{upgrade} {example} {flag}")).await;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -183,7 +193,9 @@ async fn every_command_of_a_guide_runs_on_a_hub() {
     assert!(tag.starts_with(env!("CARGO_PKG_VERSION")), "{values}");
 
     // The guide for multicluster-runtime leads to that for the plugin.
-    let expected =
-        COMPONENTS.map(|component| component.2).into_iter().filter(|name| *name != "fleet-operator");
+    let expected = COMPONENTS
+        .map(|component| component.2)
+        .into_iter()
+        .filter(|name| *name != "fleet-operator");
     assert_eq!(mounted, expected.collect());
 }

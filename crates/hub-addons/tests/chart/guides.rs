@@ -35,11 +35,13 @@ struct Block {
 }
 
 fn blocks(guide: &str) -> Vec<Block> {
-    let blocks = guides::blocks(&format!("docs/{guide}")).into_iter().filter(|it| it.language == "yaml");
+    let blocks =
+        guides::blocks(&format!("docs/{guide}")).into_iter().filter(|it| it.language == "yaml");
     let of_yaml = |block: guides::Block| {
         let text = block.text;
         let title = text.lines().next().and_then(|line| line.strip_prefix("# ")).map(str::to_owned);
-        let value = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{guide}: {error}\n{text}"));
+        let value = serde_saphyr::from_str(&text)
+            .unwrap_or_else(|error| panic!("{guide}: {error}\n{text}"));
         Block { title, text, value }
     };
     blocks.map(of_yaml).collect()
@@ -62,8 +64,9 @@ fn plugin_in(part: &Value) {
     assert_eq!(list("initContainers").is_empty(), in_image, "{part}");
     for container in list("initContainers") {
         strictly::<Container>(&container);
-        let words =
-            container["command"].as_array().unwrap()[1..].iter().map(|word| word.as_str().unwrap().into());
+        let words = container["command"].as_array().unwrap()[1..]
+            .iter()
+            .map(|word| word.as_str().unwrap().into());
         assert_eq!(cli::parse(words).unwrap(), Command::Install("/plugins".into()));
         assert_eq!(container["volumeMounts"][0]["mountPath"], "/plugins");
     }
@@ -93,8 +96,8 @@ async fn declared(hub: &Hub, fields: &Value) {
 #[allow(clippy::too_many_lines, reason = "one arm for each kind of block")]
 async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
-    let namespaces =
-        ["argocd", "kueue-system", "fleet-operator", "headlamp", "team", "cluster1"].map(ocm::namespace);
+    let namespaces = ["argocd", "kueue-system", "fleet-operator", "headlamp", "team", "cluster1"]
+        .map(ocm::namespace);
     world::create(&hub.ocm, namespaces).await;
     let (namespace, name) = DEPLOYMENT;
     let deployment = json!({
@@ -146,10 +149,17 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                 patch if patch.starts_with("token for the Deployment ") => {
                     patched(&hub, patch, &file).await;
                     let pod = &value["spec"]["template"]["spec"];
-                    let token = &pod["volumes"][0]["projected"]["sources"][0]["serviceAccountToken"];
-                    assert_eq!((&token["audience"], &token["path"]), (&json!("hub-addons"), &json!("token")));
+                    let token =
+                        &pod["volumes"][0]["projected"]["sources"][0]["serviceAccountToken"];
+                    assert_eq!(
+                        (&token["audience"], &token["path"]),
+                        (&json!("hub-addons"), &json!("token"))
+                    );
                     let mounted = &pod["containers"][0]["volumeMounts"][0]["mountPath"];
-                    assert_eq!(mounted, "/var/run/secrets/hub-addons", "where the plugin is told to read it");
+                    assert_eq!(
+                        mounted, "/var/run/secrets/hub-addons",
+                        "where the plugin is told to read it"
+                    );
                 }
                 patch if patch.starts_with("patch of the Deployment ") => {
                     patched(&hub, patch, &file).await;
@@ -165,9 +175,14 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                 | "ManagedClusterSet"
                 | "ManagedClusterSetBinding"
                 | "ManagedServiceAccount" => {
-                    let arguments = ["apply", "--server-side", "--validate=strict", "--filename", &file];
+                    let arguments =
+                        ["apply", "--server-side", "--validate=strict", "--filename", &file];
                     let output = hub.kubectl(&arguments).await.unwrap();
-                    assert!(output.status.success(), "{guide}: {}", String::from_utf8_lossy(&output.stderr));
+                    assert!(
+                        output.status.success(),
+                        "{guide}: {}",
+                        String::from_utf8_lossy(&output.stderr)
+                    );
                     if let Some(file) = value["data"]["providers.json"].as_str() {
                         let file: Value = serde_json::from_str(file).unwrap();
                         let argo_cd = (guide == "argo-cd.md").then_some("cluster1");
@@ -178,7 +193,10 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                 "Kustomization" if guide == "plugin.md" => {}
                 "Kustomization" => kustomized(&hub, &text).await,
                 "Configuration" => {
-                    called(&value["multiKueue"]["clusterProfile"]["accessProviders"][0]["execConfig"], None);
+                    called(
+                        &value["multiKueue"]["clusterProfile"]["accessProviders"][0]["execConfig"],
+                        None,
+                    );
                 }
                 other => panic!("{guide}: nothing says how {other} is tried"),
             }
@@ -207,7 +225,8 @@ async fn patched(hub: &Hub, title: &str, file: &str) {
     let (namespace, name) = DEPLOYMENT;
     assert!(title.ends_with(&format!(" {name}")), "{title}");
     let namespace = format!("--namespace={namespace}");
-    let arguments = [&namespace, "patch", "deployment", name, "--patch-file", file, "--dry-run=server"];
+    let arguments =
+        [&namespace, "patch", "deployment", name, "--patch-file", file, "--dry-run=server"];
     let output = hub.kubectl(&arguments).await.unwrap();
     assert!(output.status.success(), "{title}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -231,7 +250,8 @@ async fn kustomized(hub: &Hub, kustomization: &str) {
     let example = directory.join("multikueue");
     fs::create_dir_all(&example).unwrap();
     for file in ["kustomization.yaml", "plugin.yaml"] {
-        fs::copy(repository().join("deploy/examples/multikueue").join(file), example.join(file)).unwrap();
+        fs::copy(repository().join("deploy/examples/multikueue").join(file), example.join(file))
+            .unwrap();
     }
     fs::write(directory.join("rendered.yaml"), &rendered).unwrap();
     // What the guide installs is on the internet.

@@ -10,8 +10,8 @@ use local_hub::{Flavour, LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::{
-    Attempt, MASTERS, NAMESPACE, REGISTRY, RELEASE, chart, helm, in_force, install, of_kind, render,
-    rendered, run, start_all, user,
+    Attempt, MASTERS, NAMESPACE, REGISTRY, RELEASE, chart, helm, in_force, install, of_kind,
+    render, rendered, run, start_all, user,
 };
 use crate::support::command::{Ended, hub_addons};
 use crate::support::proxy::{self, Authority, NAME, TEAM};
@@ -24,11 +24,14 @@ const OPENSHIFT: &str = "--api-versions=security.openshift.io/v1";
 
 #[tokio::test]
 async fn a_parent_chart_sets_the_registry_for_all_of_its_charts() {
-    let global =
-        "--set=image.registry=,global.imageRegistry=mirror.example,global.imagePullSecrets[0].name=pull";
+    let global = "--set=image.registry=,global.imageRegistry=mirror.example,global.imagePullSecrets[0].name=pull";
     for (more, image, secret) in [
         ("--set=global.other=1", "mirror.example/hub-addons", "pull"),
-        ("--set=image.registry=own.example,imagePullSecrets[0].name=own", "own.example/hub-addons", "own"),
+        (
+            "--set=image.registry=own.example,imagePullSecrets[0].name=own",
+            "own.example/hub-addons",
+            "own",
+        ),
     ] {
         for pod in pods(&render(&[global, more]).await) {
             for container in with_containers(pod).into_iter().skip(1) {
@@ -44,12 +47,17 @@ async fn the_network_policy_permits_dns_where_hubs_have_it() {
     let dns = |policies: &[Value]| {
         let policy = policies.iter().find(|it| it["metadata"]["name"] == "hub-addons").unwrap();
         let to = policy["spec"]["egress"][0]["to"].as_array().unwrap().clone();
-        to.iter().filter_map(|peer| Some(peer["ipBlock"]["cidr"].as_str()?.to_owned())).collect::<Vec<_>>()
+        to.iter()
+            .filter_map(|peer| Some(peer["ipBlock"]["cidr"].as_str()?.to_owned()))
+            .collect::<Vec<_>>()
     };
     // NodeLocal DNSCache, and Cloud DNS on GKE.
     let usual = ["169.254.20.10/32", "169.254.169.254/32"];
     let rendered = render(&[]).await;
-    assert_eq!(dns(&of_kind(&rendered, "NetworkPolicy").into_iter().cloned().collect::<Vec<_>>()), usual);
+    assert_eq!(
+        dns(&of_kind(&rendered, "NetworkPolicy").into_iter().cloned().collect::<Vec<_>>()),
+        usual
+    );
 
     // NodeLocal DNSCache takes over the address of the Service.
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
@@ -57,7 +65,8 @@ async fn the_network_policy_permits_dns_where_hubs_have_it() {
         .field("spec", json!({ "ports": [{ "port": 53, "protocol": "UDP" }] }));
     world::ensure_namespace(&hub.ocm, "kube-system").await;
     service.create(&hub.ocm).await.unwrap();
-    let address = get(&hub.ocm, &service).await.unwrap()["spec"]["clusterIP"].as_str().unwrap().to_owned();
+    let address =
+        get(&hub.ocm, &service).await.unwrap()["spec"]["clusterIP"].as_str().unwrap().to_owned();
     install(&hub, &[]).await;
     let kind = ("networking.k8s.io", "v1", "NetworkPolicy");
     let policy = Object::new(kind, "networkpolicies", Some(NAMESPACE), "hub-addons");
@@ -75,7 +84,10 @@ async fn on_advanced_cluster_management_the_ca_is_that_of_openshift() {
     ] {
         assert!(rendered.contains(text), "{text}");
     }
-    assert!(!rendered.contains("cluster-proxy-user-serving-cert"), "no permission to read the private key");
+    assert!(
+        !rendered.contains("cluster-proxy-user-serving-cert"),
+        "no permission to read the private key"
+    );
 }
 
 /// The Pods that Deployments make.
@@ -131,8 +143,9 @@ async fn openshift_chooses_users_and_groups_itself() {
         }
     }
     let acm = render(&[&acm]).await;
-    let anchors =
-        of_kind(&acm, "Role").into_iter().find(|it| it["metadata"]["namespace"] == "multicluster-engine");
+    let anchors = of_kind(&acm, "Role")
+        .into_iter()
+        .find(|it| it["metadata"]["namespace"] == "multicluster-engine");
     assert_eq!(anchors.unwrap()["rules"][0]["resourceNames"], json!(["openshift-service-ca.crt"]));
 }
 
@@ -150,11 +163,16 @@ async fn accounts_and_permissions_can_be_others_work() {
     // Policies are about the accounts that there are, and the syncer's gets what it is given.
     let policies = serde_json::to_string(&of_kind(&objects, "ValidatingAdmissionPolicy")).unwrap();
     for account in run_as {
-        assert!(policies.contains(&format!("'system:serviceaccount:{NAMESPACE}:{account}'")), "{account}");
+        assert!(
+            policies.contains(&format!("'system:serviceaccount:{NAMESPACE}:{account}'")),
+            "{account}"
+        );
     }
     assert!(!policies.contains(&format!("{NAMESPACE}:{RELEASE}-")), "{policies}");
     let arguments = serde_json::to_string(&pods(&objects)).unwrap();
-    assert!(arguments.contains(&format!("--credential-rights-subject={NAMESPACE}/mine-credentials")));
+    assert!(
+        arguments.contains(&format!("--credential-rights-subject={NAMESPACE}/mine-credentials"))
+    );
 
     let objects = render(&["--set=rbac.create=false,metrics.secure.enabled=true"]).await;
     for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
@@ -164,13 +182,16 @@ async fn accounts_and_permissions_can_be_others_work() {
 
 /// What is rendered beside the release's own objects.
 fn additions(objects: &[Value]) {
-    let extra =
-        of_kind(objects, "ConfigMap").into_iter().find(|it| it["metadata"]["name"] == "extra-hub-addons");
+    let extra = of_kind(objects, "ConfigMap")
+        .into_iter()
+        .find(|it| it["metadata"]["name"] == "extra-hub-addons");
     assert!(extra.is_some());
-    let dashboard = of_kind(objects, "ConfigMap").into_iter().find(|it| it["data"].is_object()).unwrap();
+    let dashboard =
+        of_kind(objects, "ConfigMap").into_iter().find(|it| it["data"].is_object()).unwrap();
     assert_eq!(dashboard["metadata"]["annotations"], json!({ "note": "ours" }));
-    let views =
-        |it: &&&Value| it["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true";
+    let views = |it: &&&Value| {
+        it["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+    };
     let roles = of_kind(objects, "ClusterRole");
     let [view] = roles.iter().filter(views).collect::<Vec<_>>()[..] else { panic!("{roles:?}") };
     let read = json!({
@@ -228,7 +249,10 @@ async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
     assert_eq!(monitor["metadata"]["namespace"], "monitoring");
     assert_eq!(monitor["spec"]["namespaceSelector"], json!({ "matchNames": [NAMESPACE] }));
     let endpoint = &monitor["spec"]["endpoints"][0];
-    assert_eq!(endpoint["authorization"]["credentials"], json!({ "name": "scraper", "key": "token" }));
+    assert_eq!(
+        endpoint["authorization"]["credentials"],
+        json!({ "name": "scraper", "key": "token" })
+    );
     assert!(!endpoint.to_string().contains("File"), "{endpoint}");
     assert_eq!(
         (&endpoint["scheme"], &endpoint["tlsConfig"]["serverName"]),
@@ -278,9 +302,12 @@ async fn a_name_may_look_like_a_number() {
     let file = hub.directory().join("values.json");
     fs::write(&file, values.to_string()).unwrap();
     let (chart, file) = (chart().display().to_string(), format!("--values={}", file.display()));
-    let ended =
-        run(helm(), Some(&hub.hub), &["install", number, &chart, "--namespace", number, REGISTRY, &file])
-            .await;
+    let ended = run(
+        helm(),
+        Some(&hub.hub),
+        &["install", number, &chart, "--namespace", number, REGISTRY, &file],
+    )
+    .await;
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let role = ("rbac.authorization.k8s.io", "v1", "Role");
     let role = Object::new(role, "roles", Some(number), "1e5-consumers-argocd");
@@ -305,7 +332,15 @@ async fn apply_rendered(hub: &Hub, arguments: &[&str]) {
 /// Runs the init container of the Deployment that has one, as the ServiceAccount of its Pod.
 async fn create_crd(hub: &Hub, component: &str) -> Ended {
     let api: Api<Deployment> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
-    let pod = api.get(&format!("{RELEASE}-{component}")).await.unwrap().spec.unwrap().template.spec.unwrap();
+    let pod = api
+        .get(&format!("{RELEASE}-{component}"))
+        .await
+        .unwrap()
+        .spec
+        .unwrap()
+        .template
+        .spec
+        .unwrap();
     let account = hub.service_account(NAMESPACE, &pod.service_account_name.unwrap()).await.unwrap();
     let [container] = &pod.init_containers.unwrap()[..] else { panic!("one init container") };
     assert_eq!(container.command.as_deref(), Some(&["/hub-addons".to_owned()][..]));
@@ -317,7 +352,8 @@ async fn create_crd(hub: &Hub, component: &str) -> Ended {
 
 /// A cluster that is bound in the team's namespace.
 async fn bind_a_cluster(hub: &Hub) {
-    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("s"), ocm::bound(TEAM, "s")]).await;
+    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("s"), ocm::bound(TEAM, "s")])
+        .await;
     ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
 }
 
@@ -340,7 +376,8 @@ async fn creates_the_crd(component: &str, values: &[&str]) -> Hub {
 
 #[tokio::test]
 async fn the_syncer_alone_creates_the_crd_where_there_is_none() {
-    let values = ["--set=featureGates.clusterProfile=false,featureGates.clusterProfileAccessProvider=false"];
+    let values =
+        ["--set=featureGates.clusterProfile=false,featureGates.clusterProfileAccessProvider=false"];
     creates_the_crd("credentials", &values).await;
 }
 
@@ -349,7 +386,10 @@ async fn what_is_rendered_without_a_hub_creates_the_crd_where_there_is_none() {
     let hub = creates_the_crd("profiles", &[]).await;
     // The next Pod finds it; and everything works with what was rendered.
     let ended = create_crd(&hub, "profiles").await;
-    assert_eq!((ended.code, ended.stdout), (Some(0), format!("customresourcedefinition {CRD} exists\n")));
+    assert_eq!(
+        (ended.code, ended.stdout),
+        (Some(0), format!("customresourcedefinition {CRD} exists\n"))
+    );
     let running = start_all(&hub, &["profiles", "credentials"]).await;
     bind_a_cluster(&hub).await;
     sees(&hub.ocm, TEAM, &["c1"]).await;
@@ -362,12 +402,16 @@ async fn what_is_rendered_without_a_hub_creates_the_crd_where_there_is_none() {
 async fn what_is_rendered_without_a_hub_leaves_a_crd_that_is_there_alone() {
     let builder = LocalHub::builder().without_controller_manager().flavour(Flavour::Atomic);
     let hub = Hub::start(builder, Vec::new()).await;
-    let version = async || get(&hub.ocm, &crd()).await.unwrap()["metadata"]["resourceVersion"].clone();
+    let version =
+        async || get(&hub.ocm, &crd()).await.unwrap()["metadata"]["resourceVersion"].clone();
     let before = version().await;
     for _ in 0..2 {
         apply_rendered(&hub, &[]).await;
         let ended = create_crd(&hub, "profiles").await;
-        assert_eq!((ended.code, ended.stdout), (Some(0), format!("customresourcedefinition {CRD} exists\n")));
+        assert_eq!(
+            (ended.code, ended.stdout),
+            (Some(0), format!("customresourcedefinition {CRD} exists\n"))
+        );
     }
     assert_eq!(version().await, before);
     let running = start_all(&hub, &["profiles", "credentials"]).await;
@@ -384,7 +428,11 @@ async fn what_is_rendered_without_a_hub_leaves_a_crd_that_is_there_alone() {
     for attempt in [Attempt::Patch(crd(), change), Attempt::Delete(crd())] {
         eventually("it is refused", SOON, async || {
             let refusal = attempt.by(&profiles).await.err().unwrap_or_default();
-            if refusal.contains("may only create the CRD of ClusterProfile") { Ok(()) } else { Err(refusal) }
+            if refusal.contains("may only create the CRD of ClusterProfile") {
+                Ok(())
+            } else {
+                Err(refusal)
+            }
         })
         .await;
     }
@@ -417,7 +465,10 @@ async fn what_needs_the_proxys_namespace_waits_until_it_is_there() {
         let shown = get(&hub.ocm, &world::profile_of(NAME, TEAM, "c1")).await.unwrap();
         assert!(provider(&shown, NAME).is_null(), "{shown}");
         merge(&hub.ocm, &role, &json!({ "rules": rules })).await;
-        profile(&hub.ocm, (TEAM, "c1"), "has its entry", |profile| !provider(profile, NAME).is_null()).await;
+        profile(&hub.ocm, (TEAM, "c1"), "has its entry", |profile| {
+            !provider(profile, NAME).is_null()
+        })
+        .await;
         for process in running {
             process.stop().await;
         }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::support::chart::{
-    NAMESPACE, RELEASE, chart, helm, helm3, install, install_arguments, install_by, repository, role_binding,
-    run, start_all,
+    NAMESPACE, RELEASE, chart, helm, helm3, install, install_arguments, install_by, repository,
+    role_binding, run, start_all,
 };
 use crate::support::credentials::{copied, token};
 use crate::support::proxy::configuration;
@@ -64,8 +64,13 @@ async fn of_the_release(hub: &Hub) -> BTreeMap<String, Vec<String>> {
                 continue;
             }
             let api: Api<DynamicObject> = Api::all_with(hub.ocm.clone(), &resource);
-            let names: Vec<String> =
-                api.list(&ours).await.unwrap().into_iter().filter_map(|it| it.metadata.name).collect();
+            let names: Vec<String> = api
+                .list(&ours)
+                .await
+                .unwrap()
+                .into_iter()
+                .filter_map(|it| it.metadata.name)
+                .collect();
             if !names.is_empty() {
                 found.insert(resource.kind.clone(), names);
             }
@@ -109,7 +114,8 @@ async fn a_missing_crd_is_installed_and_stays_when_the_release_is_uninstalled() 
     install(&hub, &[PROXY]).await;
     let made = get(&hub.ocm, &crd()).await.unwrap();
     let lists = |crd: &Value| {
-        let status = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+        let status =
+            &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
         status["properties"]["accessProviders"]["x-kubernetes-list-type"].clone()
     };
     assert_eq!(lists(&made), "map");
@@ -158,7 +164,11 @@ async fn a_crd_that_is_there_is_left_alone() {
 async fn what_is_not_the_charts_stays_when_it_changes_and_when_it_goes() {
     let hub = hub().await;
     install(&hub, &[PROXY]).await;
-    world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")]).await;
+    world::create(
+        &hub.ocm,
+        [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")],
+    )
+    .await;
     ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
     let app = token("c1", "app");
     app.create(&hub.ocm).await.unwrap();
@@ -177,7 +187,8 @@ async fn what_is_not_the_charts_stays_when_it_changes_and_when_it_goes() {
         let copy = crate::support::credentials::copy("team", &app);
         let source = crate::support::credentials::source(&app);
         let profile = crate::support::credentials::profile("team", "c1");
-        let objects = [crd(), profile, ocm::bound("team", "s"), app.account(), source, copy, foreign.clone()];
+        let objects =
+            [crd(), profile, ocm::bound("team", "s"), app.account(), source, copy, foreign.clone()];
         for object in objects {
             versions.push((object.to_string(), version_of(&hub, &object).await));
         }
@@ -216,7 +227,10 @@ async fn permissions_that_were_granted_are_deleted_with_the_release() {
     for _ in 0..2 {
         install(&hub, &[PROXY]).await;
         let running = start_all(&hub, &["profiles"]).await;
-        eventually("the RoleBinding is there", SOON, async || get(&hub.ocm, &binding).await.is_some()).await;
+        eventually("the RoleBinding is there", SOON, async || {
+            get(&hub.ocm, &binding).await.is_some()
+        })
+        .await;
         for process in running {
             process.stop().await;
         }
@@ -228,7 +242,8 @@ async fn permissions_that_were_granted_are_deleted_with_the_release() {
 #[tokio::test]
 async fn pods_are_taken_where_pod_security_is_restricted() {
     let hub = hub().await;
-    let restricted = ocm::namespace(NAMESPACE).label("pod-security.kubernetes.io/enforce", "restricted");
+    let restricted =
+        ocm::namespace(NAMESPACE).label("pod-security.kubernetes.io/enforce", "restricted");
     restricted.create(&hub.ocm).await.unwrap();
     install(&hub, &[PROXY, "consumerAccess.enabled=true"]).await;
     let deployments: Api<Deployment> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
@@ -264,8 +279,7 @@ async fn plain_manifests_can_be_applied_as_they_are() {
 /// A Deployment of OCM's, with an argument.
 fn deployment(namespace: &str, name: &str, argument: &str) -> Object {
     let labels = json!({ "app": name });
-    let pod =
-        json!({ "containers": [{ "name": "it", "image": "it", "args": ["/it", "controller", argument] }] });
+    let pod = json!({ "containers": [{ "name": "it", "image": "it", "args": ["/it", "controller", argument] }] });
     let template = json!({ "metadata": { "labels": labels }, "spec": pod });
     Object::new(("apps", "v1", "Deployment"), "deployments", Some(namespace), name)
         .field("spec", json!({ "selector": { "matchLabels": labels }, "template": template }))
@@ -288,10 +302,12 @@ fn addon_definition(plural: &str, kind: &str) -> Value {
 #[allow(clippy::too_many_lines, reason = "a list of notes")]
 async fn notes_warn_of_problems_on_the_hub() {
     let hub = hub().await;
-    let (unbound, theirs) = ("there is no ManagedClusterSetBinding", "own gate ClusterProfile is on as well");
+    let (unbound, theirs) =
+        ("there is no ManagedClusterSetBinding", "own gate ClusterProfile is on as well");
     // The charts of OCM's addons create this one, in a namespace that receives no credentials.
     let addons = "open-cluster-management-addon";
-    let objects = [ocm::namespace(addons), ocm::cluster_set("global"), ocm::bound(addons, "global")];
+    let objects =
+        [ocm::namespace(addons), ocm::cluster_set("global"), ocm::bound(addons, "global")];
     world::create(&hub.ocm, objects).await;
     let notes = install(&hub, &[PROXY]).await;
     assert!(notes.contains(unbound) && !notes.contains(theirs), "{notes}");
@@ -316,7 +332,8 @@ async fn notes_warn_of_problems_on_the_hub() {
 
     world::create(&hub.ocm, [ocm::cluster_set("s"), ocm::bound("default", "s")]).await;
     ocm::namespace("open-cluster-management-hub").create(&hub.ocm).await.unwrap();
-    let registration = |gates: &str| deployment("open-cluster-management-hub", "registration", gates);
+    let registration =
+        |gates: &str| deployment("open-cluster-management-hub", "registration", gates);
     let off = registration("--feature-gates=ClusterProfile=false,MyClusterProfile=true");
     off.create(&hub.ocm).await.unwrap();
     let notes = install(&hub, &[PROXY]).await;
@@ -331,7 +348,11 @@ async fn notes_warn_of_problems_on_the_hub() {
     let (second, binding) = (ocm::namespace("second"), ocm::bound("second", "s"));
     world::create(&hub.ocm, [second, binding]).await;
     assert!(install(&hub, &[PROXY]).await.contains(mandatory));
-    assert!(!install(&hub, &[PROXY, "credentials.requireSyncNamespaces=true"]).await.contains(mandatory));
+    assert!(
+        !install(&hub, &[PROXY, "credentials.requireSyncNamespaces=true"])
+            .await
+            .contains(mandatory)
+    );
 
     // A Deployment of a tenant says nothing about the addons, whatever its name is.
     let on = "--feature-gates=ClusterProfile=true,ClusterProfileCredSyncer=true";
@@ -372,8 +393,9 @@ async fn notes_warn_of_problems_on_the_hub() {
         ("managed-serviceaccount-addon-manager", "ClusterProfileCredSyncer", "1"),
         ("managed-serviceaccount-addon-manager", "ClusterProfile", "True"),
     ] {
-        let with_gate =
-            |value: &str| deployment("default", name, &format!("--feature-gates=Other=true,{gate}={value}"));
+        let with_gate = |value: &str| {
+            deployment("default", name, &format!("--feature-gates=Other=true,{gate}={value}"))
+        };
         let warning = format!("WARNING: the gate {gate} of ");
         with_gate("0").create(&hub.ocm).await.unwrap();
         let notes = install(&hub, &[PROXY]).await;
@@ -395,8 +417,7 @@ async fn notes_warn_of_problems_on_the_hub() {
     }
 
     // The same with the operator's configuration.
-    let schema =
-        json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+    let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
     let names = json!({
         "kind": "ClusterManager", "listKind": "ClusterManagerList", "plural": "clustermanagers",
         "singular": "clustermanager",
@@ -417,7 +438,9 @@ async fn notes_warn_of_problems_on_the_hub() {
     let notes = install(&hub, &[PROXY, "computeBound=true"]).await;
     assert!(notes.contains(theirs) && notes.contains("computeBound is on"), "{notes}");
     let unpinned = ["policies.enabled=false", "credentials.secretAccess=cluster"];
-    let notes = install(&hub, &[&[PROXY, "featureGates.clusterProfile=false"], &unpinned[..]].concat()).await;
+    let notes =
+        install(&hub, &[&[PROXY, "featureGates.clusterProfile=false"], &unpinned[..]].concat())
+            .await;
     assert!(!notes.contains(theirs) && notes.contains("the admission policies are off"), "{notes}");
 }
 

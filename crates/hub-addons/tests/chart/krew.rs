@@ -81,7 +81,10 @@ fn krew_installs_the_program_of_each_platform_from_archives_that_are_the_same_by
     let text = fs::read_to_string(&manifest).unwrap();
     assert!(!text.contains("hub-addons.example"), "{text}");
     let plugin: Value = serde_saphyr::from_str(&text).unwrap();
-    assert_eq!((&plugin["kind"], &plugin["metadata"]["name"]), (&"Plugin".into(), &"clusterprofile".into()));
+    assert_eq!(
+        (&plugin["kind"], &plugin["metadata"]["name"]),
+        (&"Plugin".into(), &"clusterprofile".into())
+    );
     let entries = plugin["spec"]["platforms"].as_array().unwrap();
     assert_eq!(entries.len(), PLATFORMS.len());
     for (entry, (os, arch)) in entries.iter().zip(PLATFORMS) {
@@ -95,12 +98,15 @@ fn krew_installs_the_program_of_each_platform_from_archives_that_are_the_same_by
         install.arg("install").arg(format!("--manifest={}", manifest.display()));
         install.arg(format!("--archive={}", archive.display()));
         ran(install.env("KREW_ROOT", &home).env("KREW_OS", os).env("KREW_ARCH", arch));
-        let store = home.join("store/clusterprofile").join(plugin["spec"]["version"].as_str().unwrap());
+        let store =
+            home.join("store/clusterprofile").join(plugin["spec"]["version"].as_str().unwrap());
         assert_eq!(names(&store), ["LICENSE".to_owned(), program_for(os).to_owned()].into());
-        let (installed, given) = (store.join(program_for(os)), at("binaries").join(format!("{os}-{arch}")));
+        let (installed, given) =
+            (store.join(program_for(os)), at("binaries").join(format!("{os}-{arch}")));
         assert!(fs::read(&installed).unwrap() == fs::read(given.join(program_for(os))).unwrap());
         if (os, arch) == ("linux", "amd64") {
-            let version = ran(Command::new(home.join("bin/kubectl-clusterprofile")).arg("--version"));
+            let version =
+                ran(Command::new(home.join("bin/kubectl-clusterprofile")).arg("--version"));
             assert!(String::from_utf8_lossy(&version.stdout).contains(env!("CARGO_PKG_VERSION")));
         }
     }
@@ -127,8 +133,8 @@ fn only_tools_of_known_checksums_link_the_programs_and_only_the_targets_in_use_a
         tools.run("hack/cli.sh", &[&["--check"][..], &platforms].concat())
     };
     ran(&mut check());
-    let targets =
-        ["x86_64-unknown-linux-musl", "aarch64-apple-darwin"].map(|it| format!("rustup target add {it}"));
+    let targets = ["x86_64-unknown-linux-musl", "aarch64-apple-darwin"]
+        .map(|it| format!("rustup target add {it}"));
     let (before, pip) = tools.calls();
     assert_eq!(before, targets);
     let [pip] = &pip[..] else { panic!("{pip:?}") };

@@ -63,7 +63,8 @@ async fn the_rules_are_what_prometheus_takes() {
 async fn each_alert_fires_when_it_should_and_not_otherwise() {
     let played = include_str!("monitoring/alerts.yaml");
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("rules.yaml"), rules(&rendered::groups(WITH_CONSUMER).await)).unwrap();
+    fs::write(directory.path().join("rules.yaml"), rules(&rendered::groups(WITH_CONSUMER).await))
+        .unwrap();
     let tests = directory.path().join("alerts.yaml");
     fs::write(&tests, played).unwrap();
     promtool(&["test", "rules", tests.to_str().unwrap()]).await;
@@ -72,7 +73,8 @@ async fn each_alert_fires_when_it_should_and_not_otherwise() {
     let played: Value = serde_saphyr::from_str(played).unwrap();
     for alert in alerts(WITH_CONSUMER).await.iter().map(Alert::name).collect::<BTreeSet<_>>() {
         let tests = played["tests"].as_array().unwrap().iter();
-        let tests = tests.filter(|test| test["name"].as_str().unwrap().split(',').next() == Some(&alert));
+        let tests =
+            tests.filter(|test| test["name"].as_str().unwrap().split(',').next() == Some(&alert));
         let expectations = tests.flat_map(|test| test["promql_expr_test"].as_array().unwrap());
         let fires = format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}");
         let expectations: Vec<_> = expectations.filter(|it| it["expr"] == fires.as_str()).collect();
@@ -99,7 +101,11 @@ async fn an_alert_is_there_with_the_gate_that_it_is_about_and_looks_where_it_run
     let known = alerts(ALL).await.iter().map(Alert::name).collect::<BTreeSet<_>>();
     let of_all = |alert: &&String| !owners.iter().any(|(owned, _, _)| owned == alert);
     let of_all: BTreeSet<_> = known.iter().filter(of_all).collect();
-    assert_eq!(known.len(), of_all.len() + owners.len(), "an alert that is listed here is not rendered");
+    assert_eq!(
+        known.len(),
+        of_all.len() + owners.len(),
+        "an alert that is listed here is not rendered"
+    );
     for gates in gates() {
         let mut values: Vec<_> =
             gates.iter().map(|(gate, is_on)| format!("featureGates.{gate}={is_on}")).collect();
@@ -132,16 +138,21 @@ async fn an_alert_is_there_with_the_gate_that_it_is_about_and_looks_where_it_run
 }
 
 #[tokio::test]
-async fn alerts_about_applications_are_there_with_consumer_access_and_look_where_its_controllers_run() {
+async fn alerts_about_applications_are_there_with_consumer_access_and_look_where_its_controllers_run()
+ {
     let without = alerts(ALL).await.iter().map(Alert::name).collect::<BTreeSet<_>>();
     let with = alerts(WITH_CONSUMER).await;
     let looks = |alert: &Alert| {
         let selectors = Expression::parse(alert.expression()).selectors;
         selectors.iter().flat_map(|it| it.values_of("job")).cloned().collect::<Vec<_>>()
     };
-    let added: BTreeMap<_, _> =
-        with.iter().filter(|it| !without.contains(&it.name())).map(|it| (it.name(), looks(it))).collect();
-    let of = |alert: &str, component: &str| (alert.to_owned(), vec![format!("hub-addons-{component}")]);
+    let added: BTreeMap<_, _> = with
+        .iter()
+        .filter(|it| !without.contains(&it.name()))
+        .map(|it| (it.name(), looks(it)))
+        .collect();
+    let of =
+        |alert: &str, component: &str| (alert.to_owned(), vec![format!("hub-addons-{component}")]);
     let expected = [
         of("HubAddonsConsumerRole", "profiles"),
         of("HubAddonsForeignAccount", "consumers"),
@@ -163,10 +174,12 @@ async fn without_leader_election_there_is_no_alert_for_a_missing_leader() {
 #[tokio::test]
 async fn each_alert_says_what_to_do_here_and_in_the_runbook() {
     let runbook = fs::read_to_string(chart::chart().join("RUNBOOK.md")).unwrap();
-    let headings: BTreeSet<_> = runbook.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let headings: BTreeSet<_> =
+        runbook.lines().filter_map(|line| line.strip_prefix("### ")).collect();
     let alerts = alerts(WITH_CONSUMER).await;
     for alert in &alerts {
-        let annotation = |name: &str| alert.0["annotations"][name].as_str().unwrap_or_default().to_owned();
+        let annotation =
+            |name: &str| alert.0["annotations"][name].as_str().unwrap_or_default().to_owned();
         assert!(annotation("summary").len() > 10, "{}", alert.name());
         assert!(annotation("description").len() > 60, "{}", alert.name());
         // Labels in its texts must remain after the aggregation.
@@ -185,11 +198,16 @@ async fn each_alert_says_what_to_do_here_and_in_the_runbook() {
 
 #[tokio::test]
 async fn alerts_and_panels_are_about_series_that_the_program_has() {
-    let mut expressions: Vec<_> =
-        alerts(WITH_CONSUMER).await.iter().map(|alert| Expression::parse(alert.expression())).collect();
-    expressions
-        .extend(rendered::panels(&rendered::dashboard().await).iter().map(|text| Expression::parse(text)));
-    let of_user_server = |it: &Expression| it.own_metrics().any(|name| name.starts_with(OF_USER_SERVER));
+    let mut expressions: Vec<_> = alerts(WITH_CONSUMER)
+        .await
+        .iter()
+        .map(|alert| Expression::parse(alert.expression()))
+        .collect();
+    expressions.extend(
+        rendered::panels(&rendered::dashboard().await).iter().map(|text| Expression::parse(text)),
+    );
+    let of_user_server =
+        |it: &Expression| it.own_metrics().any(|name| name.starts_with(OF_USER_SERVER));
     expressions.retain(|expression| !of_user_server(expression));
     let wanted: BTreeSet<_> = expressions.iter().flat_map(Expression::own_metrics).collect();
     assert!(wanted.len() > 12, "{wanted:?}");
@@ -199,8 +217,11 @@ async fn alerts_and_panels_are_about_series_that_the_program_has() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     let gates = "--feature-gates=ClusterProfileDirectAccessProvider=true";
     let addons = Addons::start(&hub, &[gates]).await;
-    world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("team"), ocm::bound("team", "team")])
-        .await;
+    world::create(
+        &hub.ocm,
+        [ocm::namespace("team"), ocm::cluster_set("team"), ocm::bound("team", "team")],
+    )
+    .await;
     ocm::ManagedCluster::named("one").in_set("team").create(&hub.ocm).await.unwrap();
     let token = token("one", "app");
     token.create(&hub.ocm).await.unwrap();
@@ -220,7 +241,8 @@ async fn alerts_and_panels_are_about_series_that_the_program_has() {
             for matcher in &selector.matchers {
                 let is_ours = selector.is_own() && !GIVEN.contains(&matcher.label.as_str());
                 for value in matcher.values.iter().filter(|_| is_ours) {
-                    let is_there = known.iter().any(|labels| labels.get(&matcher.label) == Some(value));
+                    let is_there =
+                        known.iter().any(|labels| labels.get(&matcher.label) == Some(value));
                     assert!(is_there, "{} never has {}={value}", selector.metric, matcher.label);
                 }
             }
@@ -263,7 +285,10 @@ async fn every_query_of_the_dashboard_is_promql() {
     let picture = fs::read_to_string(chart::repository().join("docs/dashboard.svg")).unwrap();
     for panel in dashboard["panels"].as_array().unwrap() {
         let title = format!(">{}</text>", panel["title"].as_str().unwrap());
-        assert!(picture.contains(&title), "{title} is not in the picture: hack/demo/dashboard.py draws it");
+        assert!(
+            picture.contains(&title),
+            "{title} is not in the picture: hack/demo/dashboard.py draws it"
+        );
     }
     let panels = rendered::panels(&dashboard);
     let records: Vec<_> = panels
@@ -282,10 +307,13 @@ async fn every_query_of_the_dashboard_is_promql() {
 
 #[tokio::test]
 async fn the_monitor_scrapes_every_component_under_the_job_that_alerts_ask_for() {
-    let monitored =
-        ["monitoring.serviceMonitor.enabled=true", "monitoring.serviceMonitor.labels.team=platform"];
+    let monitored = [
+        "monitoring.serviceMonitor.enabled=true",
+        "monitoring.serviceMonitor.labels.team=platform",
+    ];
     let all = chart::render(&[monitored[0], monitored[1], "consumerAccess.enabled=true"]).await;
-    let of_kind = |kind: &str| all.iter().filter(|it| it["kind"] == kind).cloned().collect::<Vec<_>>();
+    let of_kind =
+        |kind: &str| all.iter().filter(|it| it["kind"] == kind).cloned().collect::<Vec<_>>();
     let monitors = of_kind("ServiceMonitor");
     let [monitor] = &monitors[..] else { panic!("{monitors:?}") };
     assert_eq!(monitor["metadata"]["labels"]["team"], "platform");
@@ -311,7 +339,8 @@ async fn the_monitor_scrapes_every_component_under_the_job_that_alerts_ask_for()
         assert_eq!(deployment["metadata"]["name"], job.as_str());
         let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
         assert!(ports.iter().any(|port| port["name"] == "metrics"));
-        let service = services.iter().find(|service| service["metadata"]["name"] == job.as_str()).unwrap();
+        let service =
+            services.iter().find(|service| service["metadata"]["name"] == job.as_str()).unwrap();
         assert_eq!(service["spec"]["ports"][0]["name"], "metrics");
         assert!(selected(&service["metadata"]["labels"]));
     }

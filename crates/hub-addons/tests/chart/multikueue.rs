@@ -18,7 +18,8 @@ async fn consumer_access_is_held_to_clusters_with_their_own_profiles_and_to_what
     let own = "only change and delete objects of Kueue that it has created";
     let profile = "must refer to the ClusterProfile of its own name";
     let bare = "must not change owners and finalizers";
-    let to = |profile: &str| json!({ "clusterSource": { "clusterProfileRef": { "name": profile } } });
+    let to =
+        |profile: &str| json!({ "clusterSource": { "clusterProfileRef": { "name": profile } } });
     let marked = |object: Object, spec: Value| {
         let metadata = json!({ "name": object.name(), "labels": marks() });
         object.field("metadata", metadata).field("spec", spec)
@@ -42,7 +43,8 @@ async fn consumer_access_is_held_to_clusters_with_their_own_profiles_and_to_what
     ];
     refused(&hub, &user(COMPONENT), cases, KUEUE).await;
     let more = json!({ "spec": { "clusters": ["c1", "c2"] } });
-    let attempts = vec![Patch(list.clone(), more.clone()), Delete(list.clone()), Delete(ours.clone())];
+    let attempts =
+        vec![Patch(list.clone(), more.clone()), Delete(list.clone()), Delete(ours.clone())];
     allowed(&hub, &user(COMPONENT), attempts).await;
 
     let change = "only consumer access may set or remove its labels";

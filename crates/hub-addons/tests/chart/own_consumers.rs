@@ -30,11 +30,16 @@ async fn hub(more: &[&str]) -> Hub {
     install_cluster_permission(&hub).await;
     install(&hub, &[&OWN[..], more].concat()).await;
     let own = |accounts: Value, permissions: Value| json!({ "identity": "Own", "serviceAccountNames": accounts, "permissions": permissions });
-    let permissions = json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["jobs"] }]);
-    declare(&hub, ocm::cluster_access("team", "kueue", &own(json!(["manager"]), permissions))).await;
-    let permissions = json!([{ "clusterRole": "edit" }]);
-    declare(&hub, ocm::cluster_access("other", "argocd", &own(json!(["server", "controller"]), permissions)))
+    let permissions =
+        json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["jobs"] }]);
+    declare(&hub, ocm::cluster_access("team", "kueue", &own(json!(["manager"]), permissions)))
         .await;
+    let permissions = json!([{ "clusterRole": "edit" }]);
+    declare(
+        &hub,
+        ocm::cluster_access("other", "argocd", &own(json!(["server", "controller"]), permissions)),
+    )
+    .await;
     hub
 }
 
@@ -62,7 +67,11 @@ async fn each_own_identity_has_its_part_of_the_permissions_while_its_namespace_i
         };
         names("both applications have permissions", [true, true]).await;
         let shown = get(&hub.ocm, &account).await.unwrap();
-        assert_eq!(shown["metadata"]["labels"][ocm::SYNC_LABEL], Value::Null, "its token is not copied");
+        assert_eq!(
+            shown["metadata"]["labels"][ocm::SYNC_LABEL],
+            Value::Null,
+            "its token is not copied"
+        );
         // An edit by hand is undone, within what the policies allow.
         for object in [&account, &permissions] {
             merge(&hub.ocm, object, &json!({ "metadata": { "labels": null }, "spec": null })).await;
@@ -164,7 +173,8 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_manifest_wo
         (role(|it| it[0]["resourceNames"] = json!(["system:admin"])), impersonates),
         (
             role(|it| {
-                it[0]["resourceNames"] = json!(["cluster:hub:system:serviceaccount:kube-system:admin"]);
+                it[0]["resourceNames"] =
+                    json!(["cluster:hub:system:serviceaccount:kube-system:admin"]);
             }),
             impersonates,
         ),
@@ -174,8 +184,14 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_manifest_wo
         (role(|it| it[0]["verbs"] = json!(["*"])), impersonates),
         (role(|it| *it = rules("serviceaccounts", &["admin"])), impersonates),
         (role(|it| *it = rules("groups", &["system:masters"])), impersonates),
-        (role(|it| *it = rules("groups", &["cluster:hub:system:serviceaccounts:kube-system"])), impersonates),
-        (role(|it| *it = json!([{ "nonResourceURLs": ["*"], "verbs": ["impersonate"] }])), impersonates),
+        (
+            role(|it| *it = rules("groups", &["cluster:hub:system:serviceaccounts:kube-system"])),
+            impersonates,
+        ),
+        (
+            role(|it| *it = json!([{ "nonResourceURLs": ["*"], "verbs": ["impersonate"] }])),
+            impersonates,
+        ),
         (create(|[_, role, _]| role["metadata"]["name"] = json!("hub-addons-own:x")), contains),
         (create(|[_, role, _]| role["aggregationRule"] = json!({})), contains),
         (create(|[_, role, _]| role["kind"] = json!("Role")), contains),
@@ -213,7 +229,8 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_manifest_wo
     refused(&hub, &user(COMPONENT), cases, "'hub-addons-consumers-own-manifestworks'").await;
     let works = "'hub-addons-consumers-manifestworks'";
     let other = permissions(ours(|_| {}), &json!({}), |it| it["metadata"]["name"] = json!("other"));
-    refused(&hub, &user(COMPONENT), vec![(Create(other), "with the names of its accounts")], works).await;
+    refused(&hub, &user(COMPONENT), vec![(Create(other), "with the names of its accounts")], works)
+        .await;
     let labelled = create(|[_, role, _]| {
         role["metadata"]["labels"] = json!({ "app.kubernetes.io/managed-by": "hub-addons" });
     });
@@ -232,7 +249,8 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_manifest_wo
     };
     let accounts = "'hub-addons-consumers-accounts'";
     let asks = server(|it| it["labels"][ocm::SYNC_LABEL] = json!("true"));
-    let limited = server(|it| it["annotations"] = json!({ ocm::SYNC_NAMESPACES_ANNOTATION: "team" }));
+    let limited =
+        server(|it| it["annotations"] = json!({ ocm::SYNC_NAMESPACES_ANNOTATION: "team" }));
     let cases = vec![
         (Create(asks), "must not have the label and the annotation for copies"),
         (Create(limited), "must not have the label and the annotation for copies"),
@@ -283,8 +301,14 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_cluster_per
         (of(|it| it["clusterRoleBinding"]["subject"]["namespace"] = json!("default")), acts),
         (of(|it| it["clusterRoleBinding"]["roleRef"] = role_ref("cluster-admin")), acts),
         (of(|it| it["clusterRoleBindings"][0]["roleRef"]["name"] = json!("cluster-admin")), binds),
-        (of(|it| it["clusterRoleBindings"][0]["subjects"][0] = user_of("kube-system", "eve")), binds),
-        (of(|it| it["clusterRoleBindings"][0]["subjects"][0]["namespace"] = json!("default")), binds),
+        (
+            of(|it| it["clusterRoleBindings"][0]["subjects"][0] = user_of("kube-system", "eve")),
+            binds,
+        ),
+        (
+            of(|it| it["clusterRoleBindings"][0]["subjects"][0]["namespace"] = json!("default")),
+            binds,
+        ),
         (of(|it| it["clusterRoleBindings"][0]["subject"] = user_of("team", "manager")), binds),
         (of(|it| it["roleBindings"][0]["roleRef"]["more"] = json!("view")), binds),
         (of(|it| it["roleBindings"][0]["namespace"] = Value::Null), binds),

@@ -36,7 +36,8 @@ async fn hub(values: &[&str]) -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     let team = ocm::namespace(NAMESPACE).label("pod-security.kubernetes.io/enforce", "restricted");
     // No controller creates it here, and Pods need it.
-    let account = Object::new(("", "v1", "ServiceAccount"), "serviceaccounts", Some(NAMESPACE), "default");
+    let account =
+        Object::new(("", "v1", "ServiceAccount"), "serviceaccounts", Some(NAMESPACE), "default");
     world::create(&hub.ocm, [team, account]).await;
     install(&hub, values).await;
     hub
@@ -70,9 +71,14 @@ async fn admitted(hub: &Hub, pod: Object) -> Result<Value, String> {
 /// Waits until the policies are effective.
 async fn in_force(hub: &Hub) {
     eventually("a name that no container has is refused", SOON, async || {
-        let refusal = admitted(hub, pod("wrong").annotation(ANNOTATION, "manager, gone,other")).await.err();
+        let refusal =
+            admitted(hub, pod("wrong").annotation(ANNOTATION, "manager, gone,other")).await.err();
         let refusal = refusal.unwrap_or_default();
-        if refusal.contains("names no container of the Pod: gone, other") { Ok(()) } else { Err(refusal) }
+        if refusal.contains("names no container of the Pod: gone, other") {
+            Ok(())
+        } else {
+            Err(refusal)
+        }
     })
     .await;
     eventually("a Pod gets the plugin", SOON, async || {
@@ -96,13 +102,17 @@ async fn a_pod_gets_the_plugin_in_the_containers_that_it_names() {
         assert_eq!(mounts(&created), [expected(manager), expected(sidecar)], "{name}");
         let image = json!({ "reference": "registry.example.com/cp-creds:0.1.0-dev.g1", "pullPolicy": "IfNotPresent" });
         let volumes = created["spec"]["volumes"].as_array().unwrap();
-        assert!(volumes.contains(&json!({ "name": "cp-creds", "image": image })), "{name}: {volumes:?}");
+        assert!(
+            volumes.contains(&json!({ "name": "cp-creds", "image": image })),
+            "{name}: {volumes:?}"
+        );
     }
     // One that does not ask, and one that has such a volume already.
     let silent = admitted(&hub, pod("silent")).await.unwrap();
     assert_eq!(mounts(&silent), [Vec::<&str>::new(), Vec::new()]);
     let mut spec = silent["spec"].clone();
-    spec["volumes"] = json!([{ "name": "own", "emptyDir": {} }, { "name": "cp-creds", "emptyDir": {} }]);
+    spec["volumes"] =
+        json!([{ "name": "own", "emptyDir": {} }, { "name": "cp-creds", "emptyDir": {} }]);
     let equipped = pod("equipped").field("spec", spec).annotation(ANNOTATION, "manager");
     let equipped = admitted(&hub, equipped).await.unwrap();
     assert_eq!(mounts(&equipped), [Vec::<&str>::new(), Vec::new()], "left as it is");
@@ -113,13 +123,16 @@ async fn a_pod_gets_the_plugin_in_the_containers_that_it_names() {
 async fn where_a_hub_lacks_mutating_policies_the_chart_says_so_and_names_another_way() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     let apis = hub.ocm.list_api_group_resources("admissionregistration.k8s.io/v1").await.unwrap();
-    let is_served = apis.resources.iter().any(|resource| resource.kind == "MutatingAdmissionPolicy");
-    let ended = run(helm(), Some(&hub), &install_arguments(&["pluginInjection.enabled=true"])).await;
+    let is_served =
+        apis.resources.iter().any(|resource| resource.kind == "MutatingAdmissionPolicy");
+    let ended =
+        run(helm(), Some(&hub), &install_arguments(&["pluginInjection.enabled=true"])).await;
     if is_served {
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     } else {
         assert_ne!(ended.code, Some(0));
-        let words = ["needs MutatingAdmissionPolicy", "pluginInjection.enabled=false", "docs/plugin.md"];
+        let words =
+            ["needs MutatingAdmissionPolicy", "pluginInjection.enabled=false", "docs/plugin.md"];
         assert!(words.iter().all(|word| ended.stderr.contains(word)), "{}", ended.stderr);
     }
 }
@@ -142,7 +155,11 @@ async fn the_component_adds_the_plugin_to_the_workloads_that_ask_for_it() {
     let objects = [
         workload("Deployment", "manager", Some("manager")),
         workload("Deployment", "argocd-server", Some("argocd-server")),
-        workload("StatefulSet", "argocd-application-controller", Some("argocd-application-controller")),
+        workload(
+            "StatefulSet",
+            "argocd-application-controller",
+            Some("argocd-application-controller"),
+        ),
         workload("DaemonSet", "bystander", None),
     ];
     let directory = hub.directory().join("component");
@@ -155,7 +172,8 @@ async fn the_component_adds_the_plugin_to_the_workloads_that_ask_for_it() {
     let rendered = objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n");
     fs::write(directory.join("application.yaml"), rendered).unwrap();
     let guide = fs::read_to_string(repository().join("docs/plugin.md")).unwrap();
-    let example = guide.split("```yaml\n").find(|block| block.contains("kind: Kustomization")).unwrap();
+    let example =
+        guide.split("```yaml\n").find(|block| block.contains("kind: Kustomization")).unwrap();
     fs::write(directory.join("kustomization.yaml"), example.split("```").next().unwrap()).unwrap();
     let output = hub.kubectl(&["kustomize", directory.to_str().unwrap()]).await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -167,10 +185,12 @@ async fn the_component_adds_the_plugin_to_the_workloads_that_ask_for_it() {
         assert_eq!(found["kind"], object["kind"]);
         let pod = &found["spec"]["template"]["spec"];
         let mounted = |name: &str| {
-            let container = pod["containers"].as_array().unwrap().iter().find(|it| it["name"] == name);
+            let container =
+                pod["containers"].as_array().unwrap().iter().find(|it| it["name"] == name);
             let mounts = container.unwrap()["volumeMounts"].as_array();
             mounts.is_some_and(|all| {
-                all.iter().any(|mount| mount["mountPath"] == "/plugins" && mount["readOnly"] == true)
+                all.iter()
+                    .any(|mount| mount["mountPath"] == "/plugins" && mount["readOnly"] == true)
             })
         };
         assert_eq!((mounted("sidecar"), mounted(name)), (false, true), "{found}");

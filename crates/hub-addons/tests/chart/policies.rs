@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::support::chart::Attempt::{Create, Delete, Patch, PatchStatus};
 use crate::support::chart::{
-    Attempt, MASTERS, NAMESPACE, RELEASE, cluster_role, in_force, install, opaque, role_binding, user,
+    Attempt, MASTERS, NAMESPACE, RELEASE, cluster_role, in_force, install, opaque, role_binding,
+    user,
 };
 use crate::support::credentials::{self, MANAGER, OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM};
 use crate::support::flavours::on_each_flavour;
@@ -24,7 +25,8 @@ on_each_flavour!(the_writer_of_profiles_is_held_to_ours, no_other_user_claims_ou
 const TOKEN_LABEL: &str = "authentication.open-cluster-management.io/is-managed-serviceaccount";
 const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 const NAMESPACES: &str = "system:serviceaccount:kube-system:namespace-controller";
-const REGISTRATION: &str = "system:serviceaccount:open-cluster-management-hub:registration-controller-sa";
+const REGISTRATION: &str =
+    "system:serviceaccount:open-cluster-management-hub:registration-controller-sa";
 const LABEL: &str = "x-k8s.io/cluster-manager";
 
 /// Who tries what, and what of the refusal's words is expected; nothing where it is let through.
@@ -45,7 +47,8 @@ fn lists(lists: Flavour) -> local_hub::HubBuilder {
 /// Tries each case in the name of its user.
 async fn judged(hub: &Hub, cases: Vec<Case>) {
     for (who, attempt, expected) in cases {
-        let name = if ["profiles", "credentials"].contains(&who) { user(who) } else { who.to_owned() };
+        let name =
+            if ["profiles", "credentials"].contains(&who) { user(who) } else { who.to_owned() };
         let client = hub.client_like(&name, MASTERS).await.unwrap();
         let refusal = attempt.by(&client).await.err();
         let is_right = refusal.as_deref().map_or(expected.is_none(), |refusal| {
@@ -56,7 +59,8 @@ async fn judged(hub: &Hub, cases: Vec<Case>) {
     }
 }
 
-const ONLY_OWN_KEYS: Option<&str> = Some("must not set labels and annotations that are not its own");
+const ONLY_OWN_KEYS: Option<&str> =
+    Some("must not set labels and annotations that are not its own");
 
 /// A profile of ours, with a status that others have added to, and one of somebody else's.
 async fn profiles(hub: &Hub) -> (Object, Object) {
@@ -69,8 +73,12 @@ async fn profiles(hub: &Hub) -> (Object, Object) {
         ours.create(&maker).await.unwrap();
         maker
     };
-    merge_status(&maker, &ours, &json!({ "version": { "kubernetes": "v1" }, "conditions": [health()] }))
-        .await;
+    merge_status(
+        &maker,
+        &ours,
+        &json!({ "version": { "kubernetes": "v1" }, "conditions": [health()] }),
+    )
+    .await;
     let theirs = json!({ "accessProviders": [provider("theirs", "https://theirs.example")] });
     merge_status(&hub.ocm, &ours, &theirs).await;
     (ours, profile_of("somebody", "default", "theirs"))
@@ -109,11 +117,13 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
     let foreign = provider("theirs", "https://theirs.example");
     let our = entry("https://cluster-proxy-addon-user.proxy:9092/c1", "c1");
     let direct = provider("open-cluster-management-direct", "https://c1.example");
-    let mislabelled =
-        credentials::profile("default", "c2").label("open-cluster-management.io/cluster-name", "c1");
-    let all = json!({ "version": { "kubernetes": "v2" }, "properties": [{ "name": "a", "value": "b" }] });
+    let mislabelled = credentials::profile("default", "c2")
+        .label("open-cluster-management.io/cluster-name", "c1");
+    let all =
+        json!({ "version": { "kubernetes": "v2" }, "properties": [{ "name": "a", "value": "b" }] });
     let and_theirs = json!({ "conditions": [health(), condition("Theirs")] });
-    let publish = |entries: &[&Value]| PatchStatus(ours.clone(), json!({ "accessProviders": entries }));
+    let publish =
+        |entries: &[&Value]| PatchStatus(ours.clone(), json!({ "accessProviders": entries }));
     let more = provider("more", "https://a.example");
     // Where its tokens would go instead. How a cluster is reached directly, it says itself.
     let lure = entry("https://eve.example", "c1");
@@ -124,9 +134,12 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
         entry
     };
     let (proxied, direct_by_proxy) = (by_proxy(&our), by_proxy(&direct));
-    let direct_elsewhere = provider("open-cluster-management-direct", "https://c1.elsewhere.example");
-    let leads = Some("the access provider open-cluster-management must lead to the cluster of the profile");
-    let leads_directly = Some("the access provider open-cluster-management-direct must lead to the cluster");
+    let direct_elsewhere =
+        provider("open-cluster-management-direct", "https://c1.elsewhere.example");
+    let leads =
+        Some("the access provider open-cluster-management must lead to the cluster of the profile");
+    let leads_directly =
+        Some("the access provider open-cluster-management-direct must lead to the cluster");
     let is_ours = Some("only write profiles of the cluster manager open-cluster-management");
     let is_labelled = Some("the labels of a profile must name its cluster manager");
     let only_providers = Some(
@@ -150,14 +163,23 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
             (Create(profile_of(MANAGER, "default", "c2")), is_labelled),
             (Create(mislabelled), is_labelled),
             (Create(credentials::profile("default", "c2").annotation("a", "b")), others),
-            (Patch(ours.clone(), labels(&json!({ "region": "eu", "team.example.com/a": "b" }))), None),
+            (
+                Patch(ours.clone(), labels(&json!({ "region": "eu", "team.example.com/a": "b" }))),
+                None,
+            ),
             (Patch(ours.clone(), labels(&json!({ "regions": "eu" }))), ONLY_OWN_KEYS),
-            (Create(credentials::profile("default", "c2").label("team.example", "a")), ONLY_OWN_KEYS),
+            (
+                Create(credentials::profile("default", "c2").label("team.example", "a")),
+                ONLY_OWN_KEYS,
+            ),
             (Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), None),
             (Patch(ours.clone(), labels(&json!({ LABEL: "somebody" }))), is_labelled),
             (Patch(ours.clone(), labels(&json!({ LABEL: null }))), is_labelled),
             (Patch(ours.clone(), json!({ "metadata": { "annotations": { "a": "b" } } })), others),
-            (Patch(ours.clone(), json!({ "metadata": { "finalizers": ["example.com/hold"] } })), others),
+            (
+                Patch(ours.clone(), json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
+                others,
+            ),
             (Patch(theirs.clone(), labels(&json!({ "region": "eu" }))), is_ours),
             (Patch(theirs.clone(), labels(&json!({ LABEL: MANAGER }))), is_ours),
             (Delete(ours.clone()), None),
@@ -190,15 +212,19 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
     .await;
     // Ours by its spec alone is not to be deleted.
     merge(&hub.ocm, &ours, &labels(&json!({ LABEL: null }))).await;
-    let delete =
-        ("profiles", Delete(ours), Some("only be deleted if label and spec name the cluster manager"));
+    let delete = (
+        "profiles",
+        Delete(ours),
+        Some("only be deleted if label and spec name the cluster manager"),
+    );
     judged(&hub, vec![delete]).await;
 }
 
 #[tokio::test]
 async fn a_process_that_writes_a_part_of_profiles_is_held_to_it() {
     // The policies for others would refuse some of it as well.
-    let exempt = format!("policies.clusterManagers.users={{{},{}}}", user("projector"), user("profiles"));
+    let exempt =
+        format!("policies.clusterManagers.users={{{},{}}}", user("projector"), user("profiles"));
     let foreign = provider("theirs", "https://theirs.example");
     let our = entry("https://cluster-proxy-addon-user.proxy:9092/c1", "c1");
     let version = json!({ "version": { "kubernetes": "v2" } });
@@ -209,9 +235,11 @@ async fn a_process_that_writes_a_part_of_profiles_is_held_to_it() {
         (hub, ours)
     };
     let (hub, ours) = without("clusterProfileAccessProvider").await;
-    let others = Some("in the status, this component may only write version, properties, conditions");
+    let others =
+        Some("in the status, this component may only write version, properties, conditions");
     let entries = PatchStatus(ours.clone(), json!({ "accessProviders": [our, foreign] }));
-    let cases = vec![("profiles", PatchStatus(ours, version.clone()), None), ("profiles", entries, others)];
+    let cases =
+        vec![("profiles", PatchStatus(ours, version.clone()), None), ("profiles", entries, others)];
     judged(&hub, cases).await;
 
     let (hub, ours) = without("clusterProfile").await;
@@ -232,8 +260,11 @@ async fn a_process_that_writes_a_part_of_profiles_is_held_to_it() {
         (Patch(ours.clone(), labels(&json!({ "a": "b" }))), only_status),
         (Delete(ours), only_status),
     ];
-    judged(&hub, cases.into_iter().map(|(attempt, expected)| ("profiles", attempt, expected)).collect())
-        .await;
+    judged(
+        &hub,
+        cases.into_iter().map(|(attempt, expected)| ("profiles", attempt, expected)).collect(),
+    )
+    .await;
 }
 
 /// A Secret as the syncer creates it for an account of cluster `c1`, with edited metadata.
@@ -275,9 +306,15 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
     // As a backup restores it: the API server's record of who wrote it is lost. It has a label of its users.
     let restored = copy("default", "restored", |metadata| metadata["labels"]["team"] = json!("a"));
     // A token that its agent has marked as a copy, too.
-    let marked = copy("default", "marked", |metadata| metadata["labels"][TOKEN_LABEL] = json!("true"));
-    let stripped = opaque("default", "stripped").field("data", json!({ "token": "YQ==", "ca.crt": "YQ==" }));
-    world::create(&hub.ocm, [&foreign, &disguised, &restored, &marked, &stripped].map(Clone::clone)).await;
+    let marked =
+        copy("default", "marked", |metadata| metadata["labels"][TOKEN_LABEL] = json!("true"));
+    let stripped =
+        opaque("default", "stripped").field("data", json!({ "token": "YQ==", "ca.crt": "YQ==" }));
+    world::create(
+        &hub.ocm,
+        [&foreign, &disguised, &restored, &marked, &stripped].map(Clone::clone),
+    )
+    .await;
 
     let is_own = Some("may only change and delete Secrets that are labelled as copies");
     let is_opaque = Some("may only write Secrets of type Opaque");
@@ -287,7 +324,8 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
     let is_bare = Some("a copy must not contain data other than token and ca.crt");
     let no_token = Some("must not label a Secret as one in which an agent reports a token");
     let reflected = |it: &mut Value| it["annotations"]["reflector/reflects"] = json!("true");
-    let protected = Some("copies of tokens must not be created in kube-system, kube-public, kube-node-lease");
+    let protected =
+        Some("copies of tokens must not be created in kube-system, kube-public, kube-node-lease");
     let only_status = Some("only write the status of a ManagedServiceAccount");
     let one_condition = Some("only write the condition SyncedToClusterProfiles");
     let account = token.account();
@@ -306,7 +344,8 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
     let profile = owner("ClusterProfile", "multicluster.x-k8s.io/v1alpha1", "c1");
     let of_account =
         |it: &mut Value| it["annotations"]["kubernetes.io/service-account.name"] = json!("default");
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "1" });
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "1" });
     judged(
         &hub,
         [
@@ -314,17 +353,28 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
             (Create(long(format!("c1-{}-0123456789", "b".repeat(49)))), None),
             (Create(long(format!("c2-{}-0123456789", "b".repeat(49)))), is_recorded),
             (Create(opaque("default", "c1-b")), is_recorded),
-            (Create(fresh(&|metadata| metadata["labels"][SYNCED_FROM] = json!("c1-c"))), is_recorded),
-            (Create(fresh(&|metadata| metadata["annotations"][OF_ACCOUNT] = json!("c"))), is_recorded),
+            (
+                Create(fresh(&|metadata| metadata["labels"][SYNCED_FROM] = json!("c1-c"))),
+                is_recorded,
+            ),
+            (
+                Create(fresh(&|metadata| metadata["annotations"][OF_ACCOUNT] = json!("c"))),
+                is_recorded,
+            ),
             (Create(fresh(&|metadata| metadata["ownerReferences"] = json!(null))), is_owned),
             (Create(fresh(&|it| it["ownerReferences"] = json!([profile, namespace]))), is_owned),
             (Create(owned(owner("Namespace", "v1", "c1"))), is_owned),
-            (Create(owned(owner("ClusterProfile", "multicluster.x-k8s.io/v1alpha1", "c2"))), is_owned),
+            (
+                Create(owned(owner("ClusterProfile", "multicluster.x-k8s.io/v1alpha1", "c2"))),
+                is_owned,
+            ),
             (Create(owned(owner("ClusterProfile", "example.com/v1", "c1"))), is_owned),
             (Create(fresh(&|_| {}).field("type", json!("example.com/other"))), is_opaque),
             // The hub would put a token of that ServiceAccount into it.
             (
-                Create(fresh(&of_account).field("type", json!("kubernetes.io/service-account-token"))),
+                Create(
+                    fresh(&of_account).field("type", json!("kubernetes.io/service-account-token")),
+                ),
                 is_opaque,
             ),
             (Create(fresh(&|_| {}).field("data", json!({ "kubeconfig": "YQ==" }))), is_bare),
@@ -370,21 +420,24 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 async fn credential_rights_are_held_to_two_roles_and_one_subject() {
-    let policies = ["profiles", "profiles-rolebindings", "profiles-clusterroles", "access-providers"];
+    let policies =
+        ["profiles", "profiles-rolebindings", "profiles-clusterroles", "access-providers"];
     let values = ["policies.clusterManagers.users={ocm}"];
     let hub = installed(lists(Flavour::Map), &values, &policies).await;
-    let (copies, tokens) = (format!("{RELEASE}-credentials-copies"), format!("{RELEASE}-credentials-tokens"));
+    let (copies, tokens) =
+        (format!("{RELEASE}-credentials-copies"), format!("{RELEASE}-credentials-tokens"));
     let labelled = |object: Object| {
         object
             .label("app.kubernetes.io/managed-by", "hub-addons")
             .label("app.kubernetes.io/component", "credential-rights")
     };
     let right = labelled(role_binding("default", &copies));
-    let role =
-        |name: &str| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name });
+    let role = |name: &str| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name });
     let subject = |namespace: &str, name: &str| json!({ "kind": "ServiceAccount", "namespace": namespace, "name": name });
-    let of_namespace = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": copies });
+    let of_namespace =
+        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": copies });
     let everybody = json!({
         "kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated",
     });
@@ -405,7 +458,8 @@ async fn credential_rights_are_held_to_two_roles_and_one_subject() {
     let by_name = Some("only write RoleBindings with the name hub-addons-credentials-copies");
     let is_labelled = Some("only create RoleBindings that have its labels");
     let one_role = Some("may only bind the ClusterRole hub-addons-credentials-copies");
-    let one_subject = Some("may only bind its role to the credential syncer, addons/hub-addons-credentials");
+    let one_subject =
+        Some("may only bind its role to the credential syncer, addons/hub-addons-credentials");
     let protected = Some("permissions on Secrets must not be granted in kube-system");
     let none_changed = Some("may only create and delete RoleBindings");
     let only_rules = Some("only change the rules of the ClusterRole");
@@ -414,7 +468,8 @@ async fn credential_rights_are_held_to_two_roles_and_one_subject() {
         json!({ "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "a": "b" } }] } });
     let named_only = Some("may only grant list and watch on Secrets by name");
     let tokens_role = cluster_role(&tokens);
-    let role_owner = json!({ "apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "1" });
+    let role_owner =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "1" });
     let ruled = |rule: Value| Patch(tokens_role.clone(), json!({ "rules": [rule] }));
     let by = |resources: &[&str], verbs: &[&str], names: &[&str]| json!({ "apiGroups": [""], "resources": resources, "verbs": verbs, "resourceNames": names });
     let good = by(&["secrets"], &["list", "watch"], &["app"]);
@@ -452,11 +507,17 @@ async fn credential_rights_are_held_to_two_roles_and_one_subject() {
             (Patch(tokens_role.clone(), labels(&json!({ "a": "b" }))), only_rules),
             (Patch(tokens_role.clone(), aggregated), only_rules),
             (
-                Patch(tokens_role.clone(), json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
+                Patch(
+                    tokens_role.clone(),
+                    json!({ "metadata": { "finalizers": ["example.com/hold"] } }),
+                ),
                 only_rules,
             ),
             (
-                Patch(tokens_role.clone(), json!({ "metadata": { "ownerReferences": [role_owner] } })),
+                Patch(
+                    tokens_role.clone(),
+                    json!({ "metadata": { "ownerReferences": [role_owner] } }),
+                ),
                 only_rules,
             ),
             (Patch(cluster_role(&copies), json!({ "rules": null })), no_other),
@@ -539,24 +600,30 @@ async fn no_other_user_takes_the_name_of_the_permission_for_copies_or_changes_it
 }
 
 async fn no_other_user_claims_our_names(flavour: Flavour) {
-    let values = ["policies.clusterManagers.users={mallory}", "policies.clusterManagers.groups={restorers}"];
-    let hub = installed(lists(flavour), &values, &["profiles", "manager-name", "access-providers"]).await;
+    let values =
+        ["policies.clusterManagers.users={mallory}", "policies.clusterManagers.groups={restorers}"];
+    let hub =
+        installed(lists(flavour), &values, &["profiles", "manager-name", "access-providers"]).await;
     let (ours, theirs) = profiles(&hub).await;
     let foreign = provider("theirs", "https://theirs.example");
     let our = entry("https://cluster-proxy-addon-user.proxy:9092/c1", "c1");
     let profiles_user = hub.client_like(&user("profiles"), MASTERS).await.unwrap();
     merge_status(&profiles_user, &ours, &json!({ "accessProviders": [our, foreign] })).await;
     let lure = entry("https://eve.example", "c1");
-    let marked = json!({ "metadata": { "annotations": { "a": "b" }, "finalizers": ["example.com/hold"] } });
+    let marked =
+        json!({ "metadata": { "annotations": { "a": "b" }, "finalizers": ["example.com/hold"] } });
     let orphaned = json!({ "metadata": { "ownerReferences": null } });
     let and_theirs = json!({ "conditions": [health(), condition("Theirs")] });
     let more = json!({ "accessProviders": [our, provider("more", "https://a.example")] });
     let deprecated_alone = json!({ "accessProviders": null, "credentialProviders": [lure] });
-    let claims = Some("only the cluster manager open-cluster-management may create profiles that name it");
-    let labelled =
-        Some("only profiles whose spec names the cluster manager open-cluster-management may have its label");
-    let changes =
-        Some("only the cluster manager open-cluster-management may change the spec of its profiles");
+    let claims =
+        Some("only the cluster manager open-cluster-management may create profiles that name it");
+    let labelled = Some(
+        "only profiles whose spec names the cluster manager open-cluster-management may have its label",
+    );
+    let changes = Some(
+        "only the cluster manager open-cluster-management may change the spec of its profiles",
+    );
     let publishes = Some("only hub-addons may publish the access provider open-cluster-management");
     judged(
         &hub,
@@ -566,11 +633,23 @@ async fn no_other_user_claims_our_names(flavour: Flavour) {
             ("eve", Create(profile_of("somebody", "default", "c2").label(LABEL, MANAGER)), claims),
             ("eve", Patch(theirs.clone(), labels(&json!({ LABEL: MANAGER }))), labelled),
             ("eve", Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), changes),
-            ("eve", PatchStatus(ours.clone(), json!({ "accessProviders": [lure, foreign] })), publishes),
+            (
+                "eve",
+                PatchStatus(ours.clone(), json!({ "accessProviders": [lure, foreign] })),
+                publishes,
+            ),
             ("eve", PatchStatus(theirs.clone(), json!({ "accessProviders": [lure] })), publishes),
             // Upstream's library reads the deprecated field where accessProviders lacks the name.
-            ("eve", PatchStatus(theirs.clone(), json!({ "credentialProviders": [lure] })), publishes),
-            ("eve", PatchStatus(ours.clone(), json!({ "credentialProviders": [lure, foreign] })), publishes),
+            (
+                "eve",
+                PatchStatus(theirs.clone(), json!({ "credentialProviders": [lure] })),
+                publishes,
+            ),
+            (
+                "eve",
+                PatchStatus(ours.clone(), json!({ "credentialProviders": [lure, foreign] })),
+                publishes,
+            ),
             ("eve", PatchStatus(ours.clone(), deprecated_alone), publishes),
             ("eve", PatchStatus(theirs.clone(), json!({ "credentialProviders": [foreign] })), None),
             // The syncer is not a cluster manager, and neither is a user with only the permission.
@@ -588,9 +667,17 @@ async fn no_other_user_claims_our_names(flavour: Flavour) {
             (COLLECTOR, Patch(ours.clone(), orphaned), None),
             // Cluster managers may.
             (REGISTRATION, Create(credentials::profile("default", "c2")), None),
-            (REGISTRATION, Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), None),
+            (
+                REGISTRATION,
+                Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })),
+                None,
+            ),
             ("mallory", Create(credentials::profile("default", "c2")), None),
-            ("mallory", PatchStatus(ours.clone(), json!({ "accessProviders": [lure, foreign] })), None),
+            (
+                "mallory",
+                PatchStatus(ours.clone(), json!({ "accessProviders": [lure, foreign] })),
+                None,
+            ),
         ],
     )
     .await;
@@ -610,15 +697,19 @@ async fn no_other_user_claims_our_names_where_v1alpha2_alone_is_served() {
         let spec = json!({ "clusterManager": { "name": manager } });
         Object::new(gvk, "clusterprofiles", Some("default"), manager).field("spec", spec)
     };
-    let claims = Some("only the cluster manager open-cluster-management may create profiles that name it");
+    let claims =
+        Some("only the cluster manager open-cluster-management may create profiles that name it");
     // The policy's own view of which versions there are follows.
     eventually("the policy is in force for v1alpha2", SOON, async || {
         let eve = hub.client_like("eve", MASTERS).await.unwrap();
         Create(claim(MANAGER)).by(&eve).await.is_err()
     })
     .await;
-    judged(&hub, vec![("eve", Create(claim(MANAGER)), claims), ("eve", Create(claim("somebody")), None)])
-        .await;
+    judged(
+        &hub,
+        vec![("eve", Create(claim(MANAGER)), claims), ("eve", Create(claim("somebody")), None)],
+    )
+    .await;
 }
 
 /// The controller manager compiles every expression against the kinds that it is about, and says what does not fit.
@@ -659,7 +750,8 @@ async fn warnings(hub: &Hub) -> BTreeMap<String, String> {
             let status = policy.status.unwrap_or_default();
             let checked = status.observed_generation == policy.metadata.generation;
             let warnings = status.type_checking.and_then(|checking| checking.expression_warnings);
-            let warnings = warnings.iter().flatten().map(|it| format!("{}: {}", it.field_ref, it.warning));
+            let warnings =
+                warnings.iter().flatten().map(|it| format!("{}: {}", it.field_ref, it.warning));
             checked.then(|| (policy.metadata.name.unwrap_or_default(), warnings.collect()))
         });
         each.collect::<Option<BTreeMap<_, _>>>()

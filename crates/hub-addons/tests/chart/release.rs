@@ -61,8 +61,11 @@ fn follow(layout: &Path, descriptor: &Value, seen: &mut Vec<String>) {
     seen.push(descriptor["mediaType"].as_str().unwrap().to_owned());
     if descriptor["mediaType"].as_str().unwrap().ends_with("json") {
         let value: Value = serde_json::from_slice(&fs::read(&blob).unwrap()).unwrap();
-        let lists = ["manifests", "layers"].map(|list| value[list].as_array().cloned().unwrap_or_default());
-        for below in lists.iter().flatten().chain(Some(&value["config"]).filter(|it| it.is_object())) {
+        let lists =
+            ["manifests", "layers"].map(|list| value[list].as_array().cloned().unwrap_or_default());
+        for below in
+            lists.iter().flatten().chain(Some(&value["config"]).filter(|it| it.is_object()))
+        {
             follow(layout, below, seen);
         }
     }
@@ -79,7 +82,8 @@ fn inputs(directory: &Path, arches: &[&str]) -> (PathBuf, PathBuf) {
         for (os, suffix) in [("linux", ""), ("darwin", ""), ("windows", ".exe")] {
             let platform = binaries.join(format!("{os}-{arch}"));
             fs::create_dir_all(&platform).unwrap();
-            fs::write(platform.join(format!("kubectl-clusterprofile{suffix}")), "a program").unwrap();
+            fs::write(platform.join(format!("kubectl-clusterprofile{suffix}")), "a program")
+                .unwrap();
         }
     }
     (images, binaries)
@@ -98,9 +102,13 @@ fn addresses_exist(release: &Path, text: &str) {
         let parts: Vec<_> = path.trim_start_matches('/').splitn(4, '/').collect();
         let exists = match parts[..] {
             [""] => true,
-            ["blob" | "raw", at, ..] => at == tag && repository().join(parts[2..].join("/")).is_file(),
+            ["blob" | "raw", at, ..] => {
+                at == tag && repository().join(parts[2..].join("/")).is_file()
+            }
             ["releases", "download", at, file] => {
-                at == tag && release.join("cli").join(file).is_file() && workflow.contains("release/cli/*")
+                at == tag
+                    && release.join("cli").join(file).is_file()
+                    && workflow.contains("release/cli/*")
             }
             _ => false,
         };
@@ -123,7 +131,8 @@ async fn a_release_is_one_folder_that_is_whole() {
     let script = repository().join("hack/release.sh");
     let release = |more: &[&str]| {
         let binaries = ["--binaries", binaries.to_str().unwrap()];
-        let arguments = ["--images", images, "--output", folder, "--url", "https://publisher.test/"];
+        let arguments =
+            ["--images", images, "--output", folder, "--url", "https://publisher.test/"];
         let arguments = [&arguments[..], &binaries].concat();
         command(script.to_str().unwrap(), repository(), &[&arguments, more].concat())
     };
@@ -138,21 +147,25 @@ async fn a_release_is_one_folder_that_is_whole() {
         "{listed}"
     );
     let layout = output.join("oci");
-    let index: Value = serde_json::from_slice(&fs::read(layout.join("index.json")).unwrap()).unwrap();
+    let index: Value =
+        serde_json::from_slice(&fs::read(layout.join("index.json")).unwrap()).unwrap();
     let mut names = Vec::new();
     for entry in index["manifests"].as_array().unwrap() {
         let name = entry["annotations"]["org.opencontainers.image.ref.name"].as_str().unwrap();
         let mut seen = Vec::new();
         follow(&layout, entry, &mut seen);
-        let kinds =
-            [("chart-", "helm.chart.content"), ("artifact-hub", "artifacthub.repository-metadata.layer")];
+        let kinds = [
+            ("chart-", "helm.chart.content"),
+            ("artifact-hub", "artifacthub.repository-metadata.layer"),
+        ];
         let kind = kinds.into_iter().find(|(prefix, _)| name.starts_with(prefix));
         let expected = kind.map_or("image.manifest", |(_, kind)| kind);
         assert!(seen.iter().any(|kind| kind.contains(expected)), "{name}: {seen:?}");
         if kind.is_none() {
             let blob = entry["digest"].as_str().unwrap().replace(':', "/");
             let index: Value =
-                serde_json::from_slice(&fs::read(layout.join("blobs").join(blob)).unwrap()).unwrap();
+                serde_json::from_slice(&fs::read(layout.join("blobs").join(blob)).unwrap())
+                    .unwrap();
             let of: Vec<&Value> = index["manifests"]
                 .as_array()
                 .unwrap()
@@ -172,7 +185,8 @@ async fn a_release_is_one_folder_that_is_whole() {
     let text = run(helm, None, &["show", "all", chart.to_str().unwrap()]).await.stdout;
     assert!(!text.contains("hub-addons.example"), "{text}");
     let pages = ["README", "RUNBOOK"].map(|page| format!("hub-addons/{page}.md"));
-    let extract = [&["-xOf", chart.to_str().unwrap()], &pages.each_ref().map(String::as_str)[..]].concat();
+    let extract =
+        [&["-xOf", chart.to_str().unwrap()], &pages.each_ref().map(String::as_str)[..]].concat();
     let pages = String::from_utf8(command("tar", &output, &extract).stdout).unwrap();
     assert!(!pages.contains("](../"), "{pages}");
     let krew = fs::read_to_string(output.join("cli/clusterprofile.yaml")).unwrap();
@@ -181,7 +195,8 @@ async fn a_release_is_one_folder_that_is_whole() {
     let hub_addons = index["manifests"][0]["digest"].as_str().unwrap();
     let image = format!("image: \"registry.test/team/hub-addons@{hub_addons}\"");
     assert!(rendered.contains(&image), "{image} in {rendered}");
-    let tagged = run(helm, None, &["template", "it", chart.to_str().unwrap(), "--set=image.tag=v9"]).await;
+    let tagged =
+        run(helm, None, &["template", "it", chart.to_str().unwrap(), "--set=image.tag=v9"]).await;
     assert!(
         tagged.stderr.contains("image.tag would have no effect beside image.digest"),
         "{}",
@@ -200,8 +215,10 @@ fn a_release_of_one_architecture_has_the_programs_of_this_architecture_alone() {
     let output = directory.path().join("release");
     let script = repository().join("hack/release.sh");
     let release = |arch: &str| {
-        let [images, binaries, output] = [&images, &binaries, &output].map(|path| path.to_str().unwrap());
-        let arguments = ["--images", images, "--binaries", binaries, "--output", output, "--arch", arch];
+        let [images, binaries, output] =
+            [&images, &binaries, &output].map(|path| path.to_str().unwrap());
+        let arguments =
+            ["--images", images, "--binaries", binaries, "--output", output, "--arch", arch];
         command_at("", script.to_str().unwrap(), repository(), &arguments)
     };
     // What is missing is found before anything is written.
@@ -214,7 +231,8 @@ fn a_release_of_one_architecture_has_the_programs_of_this_architecture_alone() {
     assert!(!output.exists());
     let ended = release("arm64");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    let archives = fs::read_dir(output.join("cli")).unwrap().map(|it| it.unwrap().file_name().into_string());
+    let archives =
+        fs::read_dir(output.join("cli")).unwrap().map(|it| it.unwrap().file_name().into_string());
     let mut archives: Vec<_> = archives.map(Result::unwrap).collect();
     archives.sort();
     // Without a tag, everything is named after the commit.
@@ -224,7 +242,10 @@ fn a_release_of_one_architecture_has_the_programs_of_this_architecture_alone() {
     let chart = fs::read_dir(output.join("charts")).unwrap().next().unwrap().unwrap().file_name();
     assert!(chart.to_string_lossy().ends_with(&format!("-dev.g{suffix}.tgz")), "{chart:?}");
     let of = |os: &str| format!("kubectl-clusterprofile-{version}-{os}-arm64.tar.gz");
-    assert_eq!(archives, ["clusterprofile.yaml".to_owned(), of("darwin"), of("linux"), of("windows")]);
+    assert_eq!(
+        archives,
+        ["clusterprofile.yaml".to_owned(), of("darwin"), of("linux"), of("windows")]
+    );
 }
 
 #[test]
@@ -269,10 +290,16 @@ fn a_build_has_the_version_of_a_release_only_if_it_is_that_release() {
     assert_eq!(version(), "1.2.3\n");
     let mut seen = vec!["1.2.3\n".to_owned(), first];
     for change in ["a", "b"] {
-        fs::write(path("Cargo.toml"), format!("[workspace.package]\nversion = \"1.2.3\"\n# {change}\n"))
-            .unwrap();
+        fs::write(
+            path("Cargo.toml"),
+            format!("[workspace.package]\nversion = \"1.2.3\"\n# {change}\n"),
+        )
+        .unwrap();
         let changed = version();
-        assert!(changed.starts_with(seen[1].trim_end()) && !seen.contains(&changed), "{changed} in {seen:?}");
+        assert!(
+            changed.starts_with(seen[1].trim_end()) && !seen.contains(&changed),
+            "{changed} in {seen:?}"
+        );
         seen.push(changed);
     }
 }

@@ -21,10 +21,16 @@ const RECORD: &str = "RECORD";
 const VARIANTS: [(&str, &[&str]); 12] = [
     ("default", &[]),
     ("every gate", &["featureGates.clusterProfileDirectAccessProvider=true"]),
-    ("rights to all Secrets, no policies", &["credentials.secretAccess=cluster", "policies.enabled=false"]),
+    (
+        "rights to all Secrets, no policies",
+        &["credentials.secretAccess=cluster", "policies.enabled=false"],
+    ),
     (
         "the projector alone",
-        &["featureGates.clusterProfileAccessProvider=false", "featureGates.clusterProfileCredSyncer=false"],
+        &[
+            "featureGates.clusterProfileAccessProvider=false",
+            "featureGates.clusterProfileCredSyncer=false",
+        ],
     ),
     (
         "the provisioner alone, of a proxy of one's own",
@@ -47,7 +53,10 @@ const VARIANTS: [(&str, &[&str]); 12] = [
             "userServer.ca=configmap/user-server-ca/ca.crt",
         ],
     ),
-    ("declared access", &["consumerAccess.enabled=true", "consumerAccess.allowedClusterRoles={view,edit}"]),
+    (
+        "declared access",
+        &["consumerAccess.enabled=true", "consumerAccess.allowedClusterRoles={view,edit}"],
+    ),
     (
         "declared access by ClusterPermissions",
         &["consumerAccess.enabled=true", "consumerAccess.permissions=ClusterPermission"],
@@ -63,7 +72,12 @@ const VARIANTS: [(&str, &[&str]); 12] = [
     ("the plugin by annotation", &["pluginInjection.enabled=true"]),
     (
         "one replica, no CRD",
-        &["replicaCount=1", "leaderElection=false", "networkPolicy.enabled=false", "crds.enabled=false"],
+        &[
+            "replicaCount=1",
+            "leaderElection=false",
+            "networkPolicy.enabled=false",
+            "crds.enabled=false",
+        ],
     ),
 ];
 
@@ -146,7 +160,8 @@ async fn plain_manifests_are_those_recorded() {
     let rendered = rendered(RELEASE, "hub-addons", &["crds.enabled=false", image]).await;
     // What is applied without helm is not helm's.
     let of_helm = ["app.kubernetes.io/managed-by: Helm", "helm.sh/chart: "];
-    let plain = rendered.lines().filter(|line| !of_helm.iter().any(|of| line.trim_start().starts_with(of)));
+    let plain =
+        rendered.lines().filter(|line| !of_helm.iter().any(|of| line.trim_start().starts_with(of)));
     let mut text = concat!(
         "# Rendered from charts/hub-addons with its default values; hack/render.sh updates it.\n",
         "# registry.example and VERSION stand for what docs/install.md builds and pushes.\n",
@@ -190,7 +205,8 @@ fn combinations() -> Vec<Vec<String>> {
     // Without a gate there is nothing to run; without the syncer it is one which Secrets it may touch.
     let is_on = |values: &[String], gate: usize| values[gate].ends_with("true");
     let sensible = |values: &Vec<String>| {
-        (0..4).any(|gate| is_on(values, gate)) && (is_on(values, 2) || values[4].ends_with("granted"))
+        (0..4).any(|gate| is_on(values, gate))
+            && (is_on(values, 2) || values[4].ends_with("granted"))
     };
     all.filter(sensible).collect()
 }
@@ -202,7 +218,8 @@ async fn rights_are_as_narrow_as_they_can_be_whatever_is_on() {
         rights_are_narrow(&values, &render(&values).await);
         Ok::<_, ()>(())
     });
-    let count = judged.buffer_unordered(4).try_fold(0, |count, ()| async move { Ok(count + 1) }).await;
+    let count =
+        judged.buffer_unordered(4).try_fold(0, |count, ()| async move { Ok(count + 1) }).await;
     assert_eq!(count, Ok(23));
 }
 
@@ -213,7 +230,8 @@ fn rights_are_narrow(values: &[&str], objects: &[Value]) {
     let titles: BTreeSet<String> = objects.iter().map(title).collect();
     assert_eq!(titles.len(), objects.len(), "{values:?}: an object is there twice");
 
-    let accounts: BTreeSet<&str> = of_kind(objects, "ServiceAccount").into_iter().map(name).collect();
+    let accounts: BTreeSet<&str> =
+        of_kind(objects, "ServiceAccount").into_iter().map(name).collect();
     let deployments = of_kind(objects, "Deployment");
     let run_as: BTreeSet<&str> =
         deployments.iter().map(|it| pod(it)["serviceAccountName"].as_str().unwrap()).collect();
@@ -222,7 +240,8 @@ fn rights_are_narrow(values: &[&str], objects: &[Value]) {
 
     for role in of_kind(objects, "ClusterRole").into_iter().chain(of_kind(objects, "Role")) {
         for rule in rules(role) {
-            let all = ["verbs", "resources", "apiGroups", "resourceNames"].map(|field| words(&rule[field]));
+            let all = ["verbs", "resources", "apiGroups", "resourceNames"]
+                .map(|field| words(&rule[field]));
             assert!(
                 !all.iter().flatten().any(|word| word.contains('*')),
                 "{values:?}: {} {rule}",
@@ -231,23 +250,39 @@ fn rights_are_narrow(values: &[&str], objects: &[Value]) {
             let [verbs, resources, _, names] = all;
             // Secrets: by name, or where a RoleBinding says, or everywhere where that was chosen.
             if resources.contains(&"secrets") && names.is_empty() {
-                let expected =
-                    if everywhere { "hub-addons-credentials" } else { "hub-addons-credentials-copies" };
+                let expected = if everywhere {
+                    "hub-addons-credentials"
+                } else {
+                    "hub-addons-credentials-copies"
+                };
                 assert!(syncs && name(role) == expected, "{values:?}: {} {rule}", title(role));
             }
             // What would let a process give itself more.
             let escalating = ["bind", "escalate", "impersonate"];
             if verbs.iter().any(|verb| escalating.contains(verb)) {
-                assert!(syncs && !everywhere && names.len() == 1, "{values:?}: {} {rule}", title(role));
-                assert!(!name(role).ends_with("-credentials"), "{values:?}: the syncer gives itself rights");
+                assert!(
+                    syncs && !everywhere && names.len() == 1,
+                    "{values:?}: {} {rule}",
+                    title(role)
+                );
+                assert!(
+                    !name(role).ends_with("-credentials"),
+                    "{values:?}: the syncer gives itself rights"
+                );
             }
         }
     }
     // What may touch Secrets everywhere it is bound is bound nowhere by the chart.
-    for binding in of_kind(objects, "ClusterRoleBinding").into_iter().chain(of_kind(objects, "RoleBinding")) {
+    for binding in
+        of_kind(objects, "ClusterRoleBinding").into_iter().chain(of_kind(objects, "RoleBinding"))
+    {
         assert_ne!(binding["roleRef"]["name"], "hub-addons-credentials-copies");
         for subject in binding["subjects"].as_array().unwrap() {
-            assert!(accounts.contains(subject["name"].as_str().unwrap()), "{values:?}: {}", title(binding));
+            assert!(
+                accounts.contains(subject["name"].as_str().unwrap()),
+                "{values:?}: {}",
+                title(binding)
+            );
         }
     }
     let of_credentials = titles.iter().any(|title| title.contains("credential"));
@@ -286,7 +321,12 @@ async fn values_for_every_object_are_on_every_object() {
     for object in &objects {
         let metadata = &object["metadata"];
         assert_eq!(metadata["labels"]["team"], "hub", "{}", title(object));
-        assert_eq!(metadata["labels"]["app.kubernetes.io/part-of"], "hub-addons", "{}", title(object));
+        assert_eq!(
+            metadata["labels"]["app.kubernetes.io/part-of"],
+            "hub-addons",
+            "{}",
+            title(object)
+        );
         assert_eq!(metadata["annotations"]["note"], "ours", "{}", title(object));
     }
     for deployment in of_kind(&objects, "Deployment") {
@@ -332,16 +372,21 @@ async fn the_program_takes_the_arguments_of_every_deployment() {
             arguments.extend(["--metrics-bind-address=0", "--health-probe-bind-address=0"]);
             let ended = hub_addons(&arguments, &[]).await;
             let complains = ended.stderr.contains("cannot use the kubeconfig");
-            assert!(ended.code == Some(1) && complains, "{variant} {arguments:?}: {}", ended.stderr);
+            assert!(
+                ended.code == Some(1) && complains,
+                "{variant} {arguments:?}: {}",
+                ended.stderr
+            );
         }
     }
 }
 
 #[tokio::test]
 async fn the_viewer_lists_no_object_that_can_contain_a_secret() {
-    for values in
-        [&["rbac.viewer.create=true"][..], &["rbac.viewer.create=true", "consumerAccess.enabled=true"]]
-    {
+    for values in [
+        &["rbac.viewer.create=true"][..],
+        &["rbac.viewer.create=true", "consumerAccess.enabled=true"],
+    ] {
         let objects = render(values).await;
         let roles = of_kind(&objects, "ClusterRole");
         let role = roles.into_iter().find(|role| name(role) == "hub-addons-viewer").unwrap();
@@ -350,9 +395,13 @@ async fn the_viewer_lists_no_object_that_can_contain_a_secret() {
                 rule["resources"].as_array().unwrap().iter().map(Value::to_string).collect();
             let has = |resource: &str| resources.contains(&format!("{resource:?}"));
             let verbs = rule["verbs"].as_array().unwrap();
-            assert!(verbs.iter().all(|verb| *verb == "get" || *verb == "list" || *verb == "watch"), "{rule}");
+            assert!(
+                verbs.iter().all(|verb| *verb == "get" || *verb == "list" || *verb == "watch"),
+                "{rule}"
+            );
             // ManifestWorks contain any object.
-            let secret = ["secrets", "configmaps", "pods", "manifestworks", "*"].into_iter().any(has);
+            let secret =
+                ["secrets", "configmaps", "pods", "manifestworks", "*"].into_iter().any(has);
             assert!(!secret, "{rule}");
             // Deployments can contain secrets in their environment.
             assert!(!has("deployments") || rule["resourceNames"].is_array(), "{rule}");
@@ -378,7 +427,10 @@ async fn values_for_one_object_are_on_that_object_only() {
     for (deployment, memory) in of_kind(&objects, "Deployment").into_iter().zip(["1Gi", "2Gi"]) {
         assert_eq!(deployment["spec"]["replicas"], 3);
         assert_eq!(pod(deployment)["containers"][0]["resources"]["limits"]["memory"], memory);
-        assert_eq!(pod(deployment)["topologySpreadConstraints"], json!([{ "topologyKey": "rack" }]));
+        assert_eq!(
+            pod(deployment)["topologySpreadConstraints"],
+            json!([{ "topologyKey": "rack" }])
+        );
     }
     let policy = &of_kind(&objects, "NetworkPolicy")[0]["spec"];
     assert_eq!(
@@ -393,9 +445,9 @@ async fn values_for_one_object_are_on_that_object_only() {
         assert_eq!(binding["spec"]["validationActions"], json!(["Warn", "Audit"]));
     }
     let policies = serde_json::to_string(&of_kind(&objects, "ValidatingAdmissionPolicy")).unwrap();
-    assert!(
-        policies.contains("'kube-node-lease', 'vault', 'addons'] || request.namespace.startsWith('kube-')")
-    );
+    assert!(policies.contains(
+        "'kube-node-lease', 'vault', 'addons'] || request.namespace.startsWith('kube-')"
+    ));
 }
 
 #[tokio::test]
@@ -423,7 +475,8 @@ async fn the_replicas_of_the_user_server_are_its_own_or_those_of_an_autoscaler()
 /// Names that people, and Open Cluster Management's own charts, may give releases.
 #[tokio::test]
 async fn names_are_our_own_and_fit_whatever_the_release_is_called() {
-    for release in ["cluster-proxy", "managed-serviceaccount", "my-hub-addons", &"very-long-".repeat(6)[..53]]
+    for release in
+        ["cluster-proxy", "managed-serviceaccount", "my-hub-addons", &"very-long-".repeat(6)[..53]]
     {
         let values = ["featureGates.clusterProfileDirectAccessProvider=true"];
         let objects: Vec<Value> =
@@ -447,6 +500,7 @@ async fn names_are_our_own_and_fit_whatever_the_release_is_called() {
 #[test]
 fn the_chart_is_of_the_programs_version() {
     let chart: Value =
-        serde_saphyr::from_str(&std::fs::read_to_string(chart().join("Chart.yaml")).unwrap()).unwrap();
+        serde_saphyr::from_str(&std::fs::read_to_string(chart().join("Chart.yaml")).unwrap())
+            .unwrap();
     assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
 }

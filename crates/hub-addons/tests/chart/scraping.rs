@@ -22,7 +22,8 @@ async fn scrape(addons: &Addons, token: Option<&str>) -> Result<String, u16> {
     // Self-signed, or created for this test.
     config.accept_invalid_certs = true;
     config.default_retry = false;
-    config.auth_info = AuthInfo { token: token.map(|token| token.to_owned().into()), ..AuthInfo::default() };
+    config.auth_info =
+        AuthInfo { token: token.map(|token| token.to_owned().into()), ..AuthInfo::default() };
     let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
     match Client::try_from(config).unwrap().request_text(request).await {
         Ok(text) => Ok(text),
@@ -45,7 +46,8 @@ async fn metrics_are_for_those_whom_the_hub_lets_get_them() {
     let group = json!({
         "kind": "Group", "name": "system:serviceaccounts:monitoring", "apiGroup": "rbac.authorization.k8s.io",
     });
-    let role = json!({ "kind": "ClusterRole", "name": READER, "apiGroup": "rbac.authorization.k8s.io" });
+    let role =
+        json!({ "kind": "ClusterRole", "name": READER, "apiGroup": "rbac.authorization.k8s.io" });
     let binding = Object::new(binding, "clusterrolebindings", None, "scrapers")
         .field("roleRef", role)
         .field("subjects", json!([group]));
@@ -70,7 +72,8 @@ async fn metrics_are_for_those_whom_the_hub_lets_get_them() {
 
 #[tokio::test]
 async fn a_renewed_certificate_is_served_without_a_restart() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::projector()).await;
+    let hub =
+        Hub::start(LocalHub::builder().without_controller_manager(), rights::projector()).await;
     let directory = hub.directory().join("certificate");
     std::fs::create_dir(&directory).unwrap();
     let renew = || {

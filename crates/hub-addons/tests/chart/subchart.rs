@@ -12,9 +12,12 @@ async fn rendered(helm: &Path, chart: &Path, values: &[&str]) -> Result<BTreeSet
     let chart = chart.to_str().unwrap();
     let fixed = ["template", RELEASE, chart, "--namespace", NAMESPACE, "--kube-version=1.36.3"];
     let values: Vec<_> = values.iter().map(|value| format!("--set={value}")).collect();
-    let ended =
-        run(helm, None, &fixed.into_iter().chain(values.iter().map(String::as_str)).collect::<Vec<_>>())
-            .await;
+    let ended = run(
+        helm,
+        None,
+        &fixed.into_iter().chain(values.iter().map(String::as_str)).collect::<Vec<_>>(),
+    )
+    .await;
     if ended.code != Some(0) {
         return Err(ended.stderr);
     }
@@ -35,7 +38,8 @@ async fn a_chart_switches_this_one_by_a_condition_and_hands_its_globals_to_it() 
         assert_eq!(off, Ok(BTreeSet::new()));
 
         // `enabled` is the parent's alone, and a global wins where the chart has no value of its own.
-        let on = ["hub-addons.enabled=true", "hub-addons.consumerAccess.enabled=true", "global.other=1"];
+        let on =
+            ["hub-addons.enabled=true", "hub-addons.consumerAccess.enabled=true", "global.other=1"];
         let own = [
             "image.registry=registry.example",
             "imagePullSecrets[0].name=pull",
@@ -44,11 +48,14 @@ async fn a_chart_switches_this_one_by_a_condition_and_hands_its_globals_to_it() 
         let own = rendered(helm, &chart(), &own).await.unwrap();
         let registry = "global.imageRegistry=registry.example";
         for pull in ["global.imagePullSecrets[0].name=pull", "global.imagePullSecrets={pull}"] {
-            let below = rendered(helm, parent.path(), &[&on[..], &[registry, pull]].concat()).await.unwrap();
+            let below = rendered(helm, parent.path(), &[&on[..], &[registry, pull]].concat())
+                .await
+                .unwrap();
             assert_eq!(below, own);
         }
 
-        let misspelt = ["hub-addons.enabled=true", "hub-addons.featureGates.clusterProfil=true", registry];
+        let misspelt =
+            ["hub-addons.enabled=true", "hub-addons.featureGates.clusterProfil=true", registry];
         let refusal = rendered(helm, parent.path(), &misspelt).await.unwrap_err();
         assert!(refusal.contains("no such gate"), "{refusal}");
     }

@@ -33,8 +33,7 @@ async fn uninstall(hub: &Hub) -> (Ended, Ended) {
         let arguments = pod.containers[0].args.iter().flatten().map(String::as_str);
         let ended = hub_addons(&arguments.chain([&*kubeconfig]).collect::<Vec<_>>(), &[]).await;
         let now = "2026-11-23T00:00:00Z";
-        let condition =
-            |name: &str| json!({ "type": name, "status": "True", "lastTransitionTime": now, "reason": "It" });
+        let condition = |name: &str| json!({ "type": name, "status": "True", "lastTransitionTime": now, "reason": "It" });
         let status = if ended.code == Some(0) {
             let conditions = [condition("SuccessCriteriaMet"), condition("Complete")];
             json!({ "conditions": conditions, "succeeded": 1, "startTime": now, "completionTime": now })
@@ -64,8 +63,10 @@ async fn an_uninstallation_stops_while_applications_have_access_to_clusters() {
         (ocm::managed_service_account("c1", "app"), ocm::managed_service_account("c1", "other"));
     // Besides the chart's own account, only a cluster manager may set the labels.
     install(&hub, &[ENABLED, "policies.clusterManagers.users={ocm}"]).await;
-    eventually("the account is there", SOON, async || mark(left.clone(), NAMESPACE).create(&hub.ocm).await)
-        .await;
+    eventually("the account is there", SOON, async || {
+        mark(left.clone(), NAMESPACE).create(&hub.ocm).await
+    })
+    .await;
     world::create(&hub.ocm, [mark(other, "elsewhere")]).await;
     let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"] });
     let declared = ocm::cluster_access("team", "app", &spec);
@@ -76,8 +77,12 @@ async fn an_uninstallation_stops_while_applications_have_access_to_clusters() {
     for left in ["1 are left (team/app): delete every ClusterAccess", "1 are left (c1/app)"] {
         assert!(command.stdout.contains(left), "{}", command.stdout);
     }
-    let deployment =
-        Object::new(("apps", "v1", "Deployment"), "deployments", Some(NAMESPACE), "hub-addons-consumers");
+    let deployment = Object::new(
+        ("apps", "v1", "Deployment"),
+        "deployments",
+        Some(NAMESPACE),
+        "hub-addons-consumers",
+    );
     assert!(get(&hub.ocm, &deployment).await.is_some(), "the controller that withdraws still runs");
 
     world::delete(&hub.ocm, &left).await;
@@ -87,6 +92,7 @@ async fn an_uninstallation_stops_while_applications_have_access_to_clusters() {
     let (helm, command) = uninstall(&hub).await;
     assert_eq!((helm.code, command.code), (Some(0), Some(0)), "{}{}", helm.stderr, command.stdout);
     assert!(get(&hub.ocm, &deployment).await.is_none());
-    let role = Object::new(("rbac.authorization.k8s.io", "v1", "ClusterRole"), "clusterroles", None, HOOK);
+    let role =
+        Object::new(("rbac.authorization.k8s.io", "v1", "ClusterRole"), "clusterroles", None, HOOK);
     assert!(get(&hub.ocm, &role).await.is_none(), "the hook leaves nothing");
 }

@@ -8,7 +8,9 @@ use local_hub::LocalHub;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
-use crate::support::chart::{NAMESPACE, REGISTRY, RELEASE, chart, helm, helm3, run, start_all, start_with};
+use crate::support::chart::{
+    NAMESPACE, REGISTRY, RELEASE, chart, helm, helm3, run, start_all, start_with,
+};
 use crate::support::command::Ended;
 use crate::support::credentials::{copied, copy, profile, token};
 use crate::support::shown::sees;
@@ -34,7 +36,8 @@ async fn helm_does(
 ) -> Ended {
     let chart = chart.display().to_string();
     let namespace = format!("--namespace={NAMESPACE}");
-    let fixed = ["upgrade", RELEASE, &chart, "--install", "--create-namespace", &namespace, REGISTRY];
+    let fixed =
+        ["upgrade", RELEASE, &chart, "--install", "--create-namespace", &namespace, REGISTRY];
     run(program, Some(&hub.hub), &[&fixed, arguments].concat()).await
 }
 
@@ -42,7 +45,11 @@ async fn helm_does(
 async fn an_upgrade_from_the_last_package_takes_nothing_away() {
     for program in [helm(), helm3()] {
         let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
-        world::create(&hub.ocm, [ocm::namespace(HOME), ocm::namespace("team"), ocm::cluster_set("s")]).await;
+        world::create(
+            &hub.ocm,
+            [ocm::namespace(HOME), ocm::namespace("team"), ocm::cluster_set("s")],
+        )
+        .await;
         world::create(&hub.ocm, [ocm::bound("team", "s")]).await;
         ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
         let app = token("c1", "app");
@@ -70,7 +77,9 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         let versions = async || {
             let mut versions: Vec<Value> = Vec::new();
             for object in [profile("team", "c1"), copy("team", &app)] {
-                versions.push(get(&hub.ocm, &object).await.unwrap()["metadata"]["resourceVersion"].clone());
+                versions.push(
+                    get(&hub.ocm, &object).await.unwrap()["metadata"]["resourceVersion"].clone(),
+                );
             }
             versions
         };
@@ -78,12 +87,21 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         assert_eq!(before.0[0]["resourceNames"], json!(["app"]));
         // The tag is kept, with a warning, until the upgrade sets it.
         let new = format!("{}-dev.g2", env!("CARGO_PKG_VERSION"));
-        for (tag, more) in [("0.0.9-dev.g1", None), (&*new, Some(format!("--set=image.tag={new}")))] {
-            let flags: Vec<_> = ["--reset-then-reuse-values"].into_iter().chain(more.as_deref()).collect();
+        for (tag, more) in [("0.0.9-dev.g1", None), (&*new, Some(format!("--set=image.tag={new}")))]
+        {
+            let flags: Vec<_> =
+                ["--reset-then-reuse-values"].into_iter().chain(more.as_deref()).collect();
             let ended = helm_does(program, &hub, &chart(), &flags).await;
             assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-            assert!(ended.stdout.contains(&format!("Image: registry.example.com/hub-addons:{tag}\n")));
-            assert_eq!(ended.stdout.contains("WARNING: image.tag="), more.is_none(), "{}", ended.stdout);
+            assert!(
+                ended.stdout.contains(&format!("Image: registry.example.com/hub-addons:{tag}\n"))
+            );
+            assert_eq!(
+                ended.stdout.contains("WARNING: image.tag="),
+                more.is_none(),
+                "{}",
+                ended.stdout
+            );
         }
         assert_eq!((rules().await, versions().await), before);
 

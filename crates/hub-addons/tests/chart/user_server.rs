@@ -67,7 +67,10 @@ async fn it_waits_for_nothing_but_the_credentials_of_the_proxy_server() {
     let server = start(&hub).await;
     shows(&server, REVIEWS).await;
     let (ready, text) = server.probe("/readyz").await;
-    assert!(ready == 503 && text.contains("[-] proxy server: there is no client certificate"), "{text}");
+    assert!(
+        ready == 503 && text.contains("[-] proxy server: there is no client certificate"),
+        "{text}"
+    );
     let (_, waiting): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("[+]"));
     assert_eq!(waiting.len(), 2, "nothing else is missing: {text}");
 }

@@ -11,8 +11,13 @@ use serde_json::{Value, json};
 async fn refusal(helm: &Path, command: &[&str], values: &[&str]) -> String {
     let sets = values.iter().map(|value| format!("--set={value}"));
     let chart = chart().display().to_string();
-    let arguments: Vec<String> =
-        command.iter().copied().map(str::to_owned).chain([chart, REGISTRY.to_owned()]).chain(sets).collect();
+    let arguments: Vec<String> = command
+        .iter()
+        .copied()
+        .map(str::to_owned)
+        .chain([chart, REGISTRY.to_owned()])
+        .chain(sets)
+        .collect();
     let Ended { code, stdout, stderr } = run(helm, None, &arguments).await;
     assert_ne!(code, Some(0), "{command:?} takes {values:?}");
     stdout + &stderr
@@ -20,7 +25,8 @@ async fn refusal(helm: &Path, command: &[&str], values: &[&str]) -> String {
 
 #[tokio::test]
 async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
-    let commands: [&[&str]; 3] = [&["template", "it"], &["lint"], &["install", "it", "--dry-run=client"]];
+    let commands: [&[&str]; 3] =
+        [&["template", "it"], &["lint"], &["install", "it", "--dry-run=client"]];
     for (wrong, right) in [
         ("ClusterProfile", "write featureGates.clusterProfile'"),
         ("clusterProfiles", "write featureGates.clusterProfile'"),
@@ -29,7 +35,10 @@ async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
         ("ClusterProfileCredSyncer", "write featureGates.clusterProfileCredSyncer'"),
         ("clusterProfileCredsSyncer", "write featureGates.clusterProfileCredSyncer'"),
         ("clusterProfileCredentialSyncer", "write featureGates.clusterProfileCredSyncer'"),
-        ("ClusterProfileDirectAccessProvider", "write featureGates.clusterProfileDirectAccessProvider'"),
+        (
+            "ClusterProfileDirectAccessProvider",
+            "write featureGates.clusterProfileDirectAccessProvider'",
+        ),
         ("ClusterProfileCredRights", "write credentials.secretAccess: granted'"),
         ("clusterProfil", "no such gate; there are clusterProfile, clusterProfileAccessProvider"),
     ] {
@@ -38,7 +47,10 @@ async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
         for (helm, commands) in [(helm(), &commands[..]), (helm3(), &commands[..2])] {
             for command in commands {
                 let told = refusal(helm, command, &[&value]).await;
-                assert!(told.contains(wrong) && told.contains(right), "{command:?} {wrong}: {told}");
+                assert!(
+                    told.contains(wrong) && told.contains(right),
+                    "{command:?} {wrong}: {told}"
+                );
             }
         }
     }
@@ -82,7 +94,10 @@ async fn unknown_keys_and_bad_values_are_refused() {
         ("networkPolicy.apiServerCidrs={10.0.0.1}", "/networkPolicy/apiServerCidrs/0"),
         ("nameOverride=A", "/nameOverride"),
         ("userServer.ca=configmap/a", "/userServer/ca"),
-        ("containerSecurityContext.capabilities.drop=ALL", "/containerSecurityContext/capabilities/drop"),
+        (
+            "containerSecurityContext.capabilities.drop=ALL",
+            "/containerSecurityContext/capabilities/drop",
+        ),
         ("openshift.adaptSecurityContexts=maybe", "/openshift/adaptSecurityContexts"),
         ("monitoring.prometheusRule.runbookUrl=wiki", "/monitoring/prometheusRule/runbookUrl"),
     ] {
@@ -138,15 +153,27 @@ async fn values_that_contradict_each_other_are_explained() {
             &["extraVolumeMounts[0].name=a", "extraVolumeMounts[0].mountPath=/a"],
             "which is not in extraVolumes",
         ),
-        (&["userServer.enabled=true", "userServer.ca=secret/a/b"], "without userServer.certificateSecret"),
+        (
+            &["userServer.enabled=true", "userServer.ca=secret/a/b"],
+            "without userServer.certificateSecret",
+        ),
         // On Advanced Cluster Management.
         (
-            &["userServer.enabled=true", "accessProvider.clusterProxy.namespace=multicluster-engine"],
+            &[
+                "userServer.enabled=true",
+                "accessProvider.clusterProxy.namespace=multicluster-engine",
+            ],
             "enableKubeApiProxy=false",
         ),
-        (&["accessProvider.static.server=https://a/{cluster}"], "both accessProvider.static.server and"),
         (
-            &["userServer.enabled=true", "accessProvider.name=open-cluster-management-own-identity"],
+            &["accessProvider.static.server=https://a/{cluster}"],
+            "both accessProvider.static.server and",
+        ),
+        (
+            &[
+                "userServer.enabled=true",
+                "accessProvider.name=open-cluster-management-own-identity",
+            ],
             "two access providers need two names",
         ),
         (
@@ -228,7 +255,8 @@ fn required(values: &Value, schema: &Value) -> Value {
     const NULLABLE: [&str; 4] =
         ["containerSecurityContext", "global", "podDisruptionBudget", "podSecurityContext"];
     let (mut keys, mut sections) = (Vec::new(), serde_json::Map::new());
-    let fields = values.as_object().unwrap().iter().filter(|(key, _)| !NULLABLE.contains(&key.as_str()));
+    let fields =
+        values.as_object().unwrap().iter().filter(|(key, _)| !NULLABLE.contains(&key.as_str()));
     for (key, value) in fields.collect::<BTreeMap<_, _>>() {
         let described = &schema["properties"][key];
         if let Some(fields) = value.as_object() {

@@ -1,12 +1,17 @@
 //! The chart installed by helm on a hub, and the program with its Deployments' arguments, permissions and policies:
 //! profiles, access providers and copies are created, updated, repaired and deleted, and no write is refused.
 
-use crate::support::chart::{self, NAMESPACE, RELEASE, in_force, install, refused_writes, start_all};
+use crate::support::chart::{
+    self, NAMESPACE, RELEASE, in_force, install, refused_writes, start_all,
+};
 use crate::support::credentials::{
-    OF_CLUSTER, SYNCED_FROM, content, copied, copy, label, rotated, source, token, withdrawn, withheld,
+    OF_CLUSTER, SYNCED_FROM, content, copied, copy, label, rotated, source, token, withdrawn,
+    withheld,
 };
 use crate::support::flavours::on_each_flavour;
-use crate::support::proxy::{Authority, HOME, NAME, TEAM, addon, anchors_of, publishes, take_anchors};
+use crate::support::proxy::{
+    Authority, HOME, NAME, TEAM, addon, anchors_of, publishes, take_anchors,
+};
 use crate::support::shown::{condition, profile, provider, sees};
 use crate::support::world::{self, get, merge, merge_status};
 use crate::support::{Hub, SOON, proxy};
@@ -45,7 +50,11 @@ fn cluster(name: &str) -> ocm::ManagedCluster {
 }
 
 async fn granted(hub: &Hub) {
-    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::namespace("other"), ocm::cluster_set("fleet")]).await;
+    world::create(
+        &hub.ocm,
+        [ocm::namespace(TEAM), ocm::namespace("other"), ocm::cluster_set("fleet")],
+    )
+    .await;
     cluster("c1").create(&hub.ocm).await.unwrap();
     world::create(&hub.ocm, [ocm::bound(TEAM, "fleet")]).await;
 }
@@ -71,7 +80,12 @@ async fn profiles_live(hub: &Hub, first: &Authority) {
         "type": "Theirs", "status": "True", "reason": "Theirs", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }));
-    merge_status(&hub.ocm, &shown, &json!({ "accessProviders": providers, "conditions": conditions })).await;
+    merge_status(
+        &hub.ocm,
+        &shown,
+        &json!({ "accessProviders": providers, "conditions": conditions }),
+    )
+    .await;
     merge(
         &hub.ocm,
         &shown,
@@ -89,7 +103,12 @@ async fn profiles_live(hub: &Hub, first: &Authority) {
         .await
         .unwrap();
     let second = Authority::new("second");
-    merge(&hub.ocm, &proxy::serving(HOME, ""), &json!({ "stringData": { "tls.crt": second.chain() } })).await;
+    merge(
+        &hub.ocm,
+        &proxy::serving(HOME, ""),
+        &json!({ "stringData": { "tls.crt": second.chain() } }),
+    )
+    .await;
     let changed = profile(&hub.ocm, (TEAM, "c1"), "follows its sources", |profile| {
         condition(profile, "ControlPlaneHealthy")["status"] == "False"
             && profile["status"]["version"]["kubernetes"] == "v1.35.0"
@@ -123,7 +142,8 @@ async fn profiles_live(hub: &Hub, first: &Authority) {
     world::delete(&hub.ocm, &cluster("c2").into()).await;
     sees(&hub.ocm, TEAM, &["c1"]).await;
     world::delete(&hub.ocm, &addon("c1")).await;
-    profile(&hub.ocm, (TEAM, "c1"), "has no entry", |profile| provider(profile, NAME).is_null()).await;
+    profile(&hub.ocm, (TEAM, "c1"), "has no entry", |profile| provider(profile, NAME).is_null())
+        .await;
     world::delete(&hub.ocm, &proxy::configuration(HOME)).await;
     world::told(&hub.ocm, &proxy::configuration(HOME), "NoProxyConfiguration").await;
 }
@@ -151,7 +171,12 @@ async fn copies_live(hub: &Hub) {
         copied(&hub.ocm, TEAM, &app).await;
     }
     // A change that requires a new object.
-    merge(&hub.ocm, &copy(TEAM, &app), &json!({ "immutable": true, "data": { "token": "ZnJvemVu" } })).await;
+    merge(
+        &hub.ocm,
+        &copy(TEAM, &app),
+        &json!({ "immutable": true, "data": { "token": "ZnJvemVu" } }),
+    )
+    .await;
     eventually("the copy is recreated", SOON, async || {
         get(&hub.ocm, &copy(TEAM, &app)).await.is_some_and(|copy| copy["immutable"].is_null())
     })
@@ -263,8 +288,13 @@ async fn four_gates_with_permissions_for_all_secrets_work() {
         "featureGates.clusterProfileDirectAccessProvider=true",
         "propagateLabels={region}",
     ];
-    let policies =
-        ["profiles", "credentials-secrets", "credentials-accounts", "manager-name", "access-providers"];
+    let policies = [
+        "profiles",
+        "credentials-secrets",
+        "credentials-accounts",
+        "manager-name",
+        "access-providers",
+    ];
     let (hub, authority) = installed(Flavour::Atomic, &values, &policies).await;
     let components = ["profiles", "credentials"];
     granted(&hub).await;
@@ -281,16 +311,23 @@ async fn four_gates_with_permissions_for_all_secrets_work() {
     profiles_live(&hub, &authority).await;
     copies_live(&hub).await;
     // Its source has gone on the way.
-    profile(&hub.ocm, (TEAM, "c1"), "has no direct entry", |profile| provider(profile, DIRECT).is_null())
-        .await;
+    profile(&hub.ocm, (TEAM, "c1"), "has no direct entry", |profile| {
+        provider(profile, DIRECT).is_null()
+    })
+    .await;
     nothing_was_refused(&hub, &components).await;
 }
 
 #[tokio::test]
 async fn the_syncer_beside_a_projector_of_open_cluster_management_works() {
-    let values = ["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"];
-    let policies =
-        ["rights-rolebindings", "rights-clusterroles", "credentials-secrets", "credentials-accounts"];
+    let values =
+        ["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"];
+    let policies = [
+        "rights-rolebindings",
+        "rights-clusterroles",
+        "credentials-secrets",
+        "credentials-accounts",
+    ];
     let (hub, _) = installed(Flavour::Atomic, &values, &policies).await;
     let components = ["rights", "credentials"];
     granted(&hub).await;
@@ -331,9 +368,9 @@ async fn a_proxy_of_ones_own_and_the_user_server_are_trusted_by_config_maps() {
     merge(&hub.ocm, &own, &json!({ "data": { "ca.crt": authority.pem() } })).await;
     let _all = start_all(&hub, &["profiles"]).await;
     profile(&hub.ocm, (TEAM, "c1"), "has both entries", |profile| {
-        [NAME, "open-cluster-management-own-identity"]
-            .iter()
-            .all(|name| take_anchors(&mut provider(profile, name).clone()) == anchors_of(&[&authority]))
+        [NAME, "open-cluster-management-own-identity"].iter().all(|name| {
+            take_anchors(&mut provider(profile, name).clone()) == anchors_of(&[&authority])
+        })
     })
     .await;
     nothing_was_refused(&hub, &["profiles"]).await;

@@ -18,7 +18,8 @@ const TEAM: &str = "team";
 const PERMIT: &str = "--allowed-cluster-roles=view,edit";
 
 fn access(namespace: &str, name: &str) -> Object {
-    let roles = json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["jobs"] }]);
+    let roles =
+        json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["jobs"] }]);
     let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": roles });
     ocm::cluster_access(namespace, name, &spec)
 }
@@ -34,7 +35,11 @@ fn work(cluster: &str) -> Object {
 
 async fn hub_with(builder: HubBuilder) -> Hub {
     let hub = Hub::start(builder, rights::consumer_access(&["app"])).await;
-    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("s"), ocm::cluster_set("other")]).await;
+    world::create(
+        &hub.ocm,
+        [ocm::namespace(TEAM), ocm::cluster_set("s"), ocm::cluster_set("other")],
+    )
+    .await;
     world::create(&hub.ocm, [access(TEAM, "app")]).await;
     hub
 }
@@ -50,7 +55,8 @@ async fn start(hub: &Hub) -> Addons {
 /// Waits until a cluster has the account and its permissions.
 async fn equipped(client: &Client, cluster: &str) {
     eventually(&format!("{cluster} has account and permissions"), SOON, async || {
-        get(client, &account(cluster)).await.is_some() && get(client, &work(cluster)).await.is_some()
+        get(client, &account(cluster)).await.is_some()
+            && get(client, &work(cluster)).await.is_some()
     })
     .await;
 }
@@ -93,7 +99,11 @@ async fn a_namespace_that_goes_takes_the_object_and_the_access_with_it() {
     bare(&hub.ocm, "c1").await;
     eventually("its status says so", SOON, async || {
         let status = get(&hub.ocm, &object).await.unwrap()["status"].clone();
-        if status["conditions"][0]["reason"] == "Terminating" { Ok(()) } else { Err(status.to_string()) }
+        if status["conditions"][0]["reason"] == "Terminating" {
+            Ok(())
+        } else {
+            Err(status.to_string())
+        }
     })
     .await;
     merge(&hub.ocm, &object, &held(json!(null))).await;
@@ -125,6 +135,7 @@ async fn decisions_of_sig_multicluster_count_where_only_v1alpha2_is_served() {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 async fn the_schema_rejects_what_could_not_be_used_with_a_sentence() {
     let hub = hub().await;
     let valid = json!({ "identity": "Copy", "serviceAccountNames": ["app"] });
@@ -149,26 +160,41 @@ async fn the_schema_rejects_what_could_not_be_used_with_a_sentence() {
             json!({ "argoCD": { "ownToken": "/x" } }),
             "Only an application with the identity Own has an ownToken.",
         ),
-        (json!({ "argoCD": { "command": "cp-creds" } }), "The path of the command must be absolute."),
+        (
+            json!({ "argoCD": { "command": "cp-creds" } }),
+            "The path of the command must be absolute.",
+        ),
         (json!({ "rotation": { "validity": "9m" } }), "must be a duration such as 24h"),
         (json!({ "rotation": { "validity": "PT24H" } }), "must be a duration such as 24h"),
         (json!({ "rotation": { "validity": "9999999h" } }), "must be a duration such as 24h"),
-        (json!({ "rotation": { "validity": "999999h99999h99999h" } }), "must be a duration such as 24h"),
+        (
+            json!({ "rotation": { "validity": "999999h99999h99999h" } }),
+            "must be a duration such as 24h",
+        ),
         (
             json!({ "clusters": { "placementRef": { "name": "A" } } }),
             "the name of a Placement of this namespace.",
         ),
         (selecting(&json!({ "operator": "Is" })), "Unsupported value"),
         (selecting(&json!({ "operator": "In" })), "The operators In and NotIn need values"),
-        (selecting(&json!({ "operator": "Exists", "values": ["a"] })), "Exists and DoesNotExist have none."),
+        (
+            selecting(&json!({ "operator": "Exists", "values": ["a"] })),
+            "Exists and DoesNotExist have none.",
+        ),
         (selecting(&json!({ "operator": "In", "values": ["a b"] })), "must be a valid label value"),
         (selecting(&json!({ "operator": "Exists", "key": "a b" })), "must be a valid label key"),
         (
             json!({ "clusters": { "selector": { "matchLabels": { "a": "b c" } } } }),
             "must be a valid label value",
         ),
-        (json!({ "permissions": [{ "clusterRole": "a/b" }] }), "The name of a ClusterRole has neither"),
-        (json!({ "permissions": [{ "clusterRole": ".." }] }), "The name of a ClusterRole has neither"),
+        (
+            json!({ "permissions": [{ "clusterRole": "a/b" }] }),
+            "The name of a ClusterRole has neither",
+        ),
+        (
+            json!({ "permissions": [{ "clusterRole": ".." }] }),
+            "The name of a ClusterRole has neither",
+        ),
         (
             json!({ "permissions": [{ "clusterRole": "a" }, { "clusterRole": "a", "namespaces": ["b"] }] }),
             "Duplicate value",
@@ -184,7 +210,8 @@ async fn the_schema_rejects_what_could_not_be_used_with_a_sentence() {
         ),
     ] {
         let spec = extended(&valid, &patch);
-        let error = cause(&ocm::cluster_access(TEAM, "odd", &spec).create(&hub.ocm).await.unwrap_err());
+        let error =
+            cause(&ocm::cluster_access(TEAM, "odd", &spec).create(&hub.ocm).await.unwrap_err());
         assert!(error.contains(words), "{patch}: {error}");
     }
     let usable = json!({
@@ -195,12 +222,14 @@ async fn the_schema_rejects_what_could_not_be_used_with_a_sentence() {
     });
     ocm::cluster_access(TEAM, "usable", &extended(&valid, &usable)).create(&hub.ocm).await.unwrap();
     let long = "a".repeat(64);
-    let error = cause(&ocm::cluster_access(TEAM, &long, &valid).create(&hub.ocm).await.unwrap_err());
+    let error =
+        cause(&ocm::cluster_access(TEAM, &long, &valid).create(&hub.ocm).await.unwrap_err());
     assert!(error.contains("at most 63 characters."), "{error}");
     let refused = async |patch: Value, words: &str| {
         let object = access(TEAM, "app");
         let params = kube::api::PatchParams::default();
-        let patched = object.api(&hub.ocm).patch("app", &params, &kube::api::Patch::Merge(&patch)).await;
+        let patched =
+            object.api(&hub.ocm).patch("app", &params, &kube::api::Patch::Merge(&patch)).await;
         let error = patched.unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     };
@@ -229,7 +258,8 @@ async fn a_version_of_cluster_permission_that_drops_bindings_is_reported() {
     install_first_cluster_permission(&hub).await;
     cluster(&hub.ocm, "c1", "s").await;
     ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let _addons = Addons::start(&hub, &[GATE, PERMIT, "--consumer-permissions=ClusterPermission"]).await;
+    let _addons =
+        Addons::start(&hub, &[GATE, PERMIT, "--consumer-permissions=ClusterPermission"]).await;
     let note = told(&hub.ocm, &cluster_permission("c1", "app"), "WriteRefused").await;
     assert!(note.contains("clusterpermissions c1/hub-addons-consumer-app"), "{note}");
 }

@@ -13,7 +13,8 @@ const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access\"}";
 const KUEUE: &str = "kueue-system";
 
 #[tokio::test]
-async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_picked_up_when_it_comes() {
+async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_picked_up_when_it_comes()
+ {
     let rules = [rights::consumer_access(&["multikueue"]), rights::kueue()].concat();
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     world::create(&hub.ocm, [ocm::namespace(KUEUE), ocm::cluster_set("s")]).await;
@@ -37,7 +38,11 @@ async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_pick
     .await;
     addons.measures(IDLE, 0.0).await;
     let requests = hub.audit().since(&mark).await.unwrap().of_user(USER).writes();
-    assert_eq!(requests.count(|request| request.resource.starts_with("multikueue")), 0, "{requests}");
+    assert_eq!(
+        requests.count(|request| request.resource.starts_with("multikueue")),
+        0,
+        "{requests}"
+    );
     install_kueue(&hub).await;
     eventually("the cluster is known to Kueue", SOON, async || {
         get(&hub.ocm, &multi_kueue_cluster("c1")).await.is_some()

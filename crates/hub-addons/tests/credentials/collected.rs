@@ -14,8 +14,10 @@ async fn a_recreated_namespace_gets_its_copies() {
     copied(&scene.ocm, "round", &token).await;
     let namespace = ocm::namespace("round");
     delete(&scene.ocm, &namespace).await;
-    eventually("the namespace is gone", SOON, async || get(&scene.ocm, &namespace).await.is_none()).await;
-    create(&scene.ocm, [namespace, profile("round", "round-1"), ocm::bound("round", "round")]).await;
+    eventually("the namespace is gone", SOON, async || get(&scene.ocm, &namespace).await.is_none())
+        .await;
+    create(&scene.ocm, [namespace, profile("round", "round-1"), ocm::bound("round", "round")])
+        .await;
     copied(&scene.ocm, "round", &token).await;
 }
 

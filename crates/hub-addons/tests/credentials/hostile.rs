@@ -13,7 +13,8 @@ use serde_json::json;
 async fn patch_until_gone(client: Client, namespace: &'static str, name: String) {
     let secrets: Api<Secret> = Api::namespaced(client, namespace);
     for count in 0.. {
-        let patch = json!({ "metadata": { "annotations": { "tenant.example/count": count.to_string() } } });
+        let patch =
+            json!({ "metadata": { "annotations": { "tenant.example/count": count.to_string() } } });
         match secrets.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => return,
@@ -31,7 +32,9 @@ async fn a_tenant_who_patches_a_copy_all_the_time_does_not_delay_its_delete() {
     ocm::create_tokens(&hub.ocm, [app.clone()]).await.unwrap();
     copied(&hub.ocm, namespace, &app).await;
     let clients: Vec<_> = (0..6)
-        .map(|_| tokio::spawn(patch_until_gone(hub.ocm.clone(), namespace, "patched-1-app".to_owned())))
+        .map(|_| {
+            tokio::spawn(patch_until_gone(hub.ocm.clone(), namespace, "patched-1-app".to_owned()))
+        })
         .collect();
     eventually("a client patches", SOON, async || {
         get(&hub.ocm, &copy(namespace, &app))

@@ -71,7 +71,10 @@ fn assert_bounded(addons: &Addons, without_secrets: u64, read: usize) {
     let peak = peak(addons);
     assert!(peak <= MOST, "{peak} KiB");
     let part = u64::try_from(read * 2 / 3).unwrap() >> 10;
-    assert!(peak <= without_secrets + part, "{peak} KiB, and {without_secrets} KiB without the Secrets");
+    assert!(
+        peak <= without_secrets + part,
+        "{peak} KiB, and {without_secrets} KiB without the Secrets"
+    );
 }
 
 /// A RoleBinding that has every mark of the one that the syncer is granted.
@@ -91,11 +94,13 @@ async fn forge_permission(hub: &Hub, namespace: &str) {
     let owner = json!([{
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": role.name(), "uid": uid,
     }]);
-    merge(&hub.ocm, &permission(namespace), &json!({ "metadata": { "ownerReferences": owner } })).await;
+    merge(&hub.ocm, &permission(namespace), &json!({ "metadata": { "ownerReferences": owner } }))
+        .await;
 }
 
 #[tokio::test]
-async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaust_the_syncers_memory() {
+async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaust_the_syncers_memory()
+ {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::syncer()).await;
     team(&hub.ocm, "team", &["team-1"]).await;
     let token = token("team-1", "app");
@@ -137,7 +142,9 @@ async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaus
     eventually("it has read the large Secrets", SOON, async || {
         let requests = hub.audit().since(&mark).await.unwrap();
         requests.count(|request| {
-            request.verb == "watch" && request.resource == "secrets" && request.namespace == "hostile"
+            request.verb == "watch"
+                && request.resource == "secrets"
+                && request.namespace == "hostile"
         }) > 0
     })
     .await;

@@ -1,6 +1,8 @@
 //! How the syncer handles unknown state, and an API server or a namespace that is unavailable, on a real hub.
 
-use crate::support::credentials::{cluster, copied, copy, rotated, secrets, token, withdrawn, withheld};
+use crate::support::credentials::{
+    cluster, copied, copy, rotated, secrets, token, withdrawn, withheld,
+};
 use crate::support::shown::sees;
 use crate::support::world::{create, delete, get, told};
 use crate::support::{Addons, Hub, SOON, USER, rights};
@@ -10,18 +12,22 @@ use std::time::Duration;
 
 /// Bindings can no longer be read: what rests on them is unknown after a minute.
 #[tokio::test]
-async fn while_bindings_cannot_be_read_no_token_and_no_profile_is_written_and_then_everything_converges() {
+async fn while_bindings_cannot_be_read_no_token_and_no_profile_is_written_and_then_everything_converges()
+ {
     const BINDINGS: &str = "managedclustersetbindings";
     let mut rules = rights::syncer();
     rules.extend(rights::projector());
     for rule in &mut rules {
-        rule.resources.iter_mut().for_each(|resources| resources.retain(|resource| resource != BINDINGS));
+        rule.resources
+            .iter_mut()
+            .for_each(|resources| resources.retain(|resource| resource != BINDINGS));
     }
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     let permission = hub.grant(USER, rights::bindings()).await.unwrap();
     let addons = Addons::start(&hub, &["--feature-gates=ClusterProfileAccessProvider=false"]).await;
     let [first, second, third] = ["age-1", "age-2", "age-3"].map(|name| cluster(name, "age"));
-    create(&hub.ocm, [ocm::namespace("age"), ocm::cluster_set("age"), ocm::bound("age", "age")]).await;
+    create(&hub.ocm, [ocm::namespace("age"), ocm::cluster_set("age"), ocm::bound("age", "age")])
+        .await;
     create(&hub.ocm, [first, second.clone()]).await;
     let (app, leaving) = (token("age-1", "app"), token("age-2", "app"));
     ocm::create_tokens(&hub.ocm, [app.clone(), leaving.clone()]).await.unwrap();
@@ -33,11 +39,15 @@ async fn while_bindings_cannot_be_read_no_token_and_no_profile_is_written_and_th
     // Ends the open watches.
     hub.stop_api_server().await.unwrap();
     hub.start_api_server().await.unwrap();
-    let unread = format!("hub_addons_unread_watches{{controller=\"fleet\",resource=\"{BINDINGS}\"}}");
+    let unread =
+        format!("hub_addons_unread_watches{{controller=\"fleet\",resource=\"{BINDINGS}\"}}");
     addons.measures_within(&unread, 1.0, Duration::from_mins(4)).await;
     let (status, text) = addons.probe("/readyz").await;
     assert_eq!(status, 503);
-    assert!(text.contains(&format!("[-] fleet: {BINDINGS}: neither listed nor watched since 20")), "{text}");
+    assert!(
+        text.contains(&format!("[-] fleet: {BINDINGS}: neither listed nor watched since 20")),
+        "{text}"
+    );
     let crd = ocm::Object::new(
         ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
         "customresourcedefinitions",
@@ -45,7 +55,10 @@ async fn while_bindings_cannot_be_read_no_token_and_no_profile_is_written_and_th
         &format!("{BINDINGS}.cluster.open-cluster-management.io"),
     );
     let told = told(&hub.ocm, &crd, "KindUnreadable").await;
-    assert!(told.contains("fleet: managedclustersetbindings") && told.contains("(forbidden)"), "{told}");
+    assert!(
+        told.contains("fleet: managedclustersetbindings") && told.contains("(forbidden)"),
+        "{told}"
+    );
     // For `explain`, as long as it lasts.
     let lease = ocm::Object::new(
         ("coordination.k8s.io", "v1", "Lease"),
@@ -58,7 +71,9 @@ async fn while_bindings_cannot_be_read_no_token_and_no_profile_is_written_and_th
         lease["metadata"]["annotations"]["hub-addons/unreadable"].as_str().map(str::to_owned)
     };
     eventually("the Lease names the kind", SOON, async || {
-        unreadable().await.is_some_and(|it| it.contains("fleet: managedclustersetbindings: neither listed"))
+        unreadable()
+            .await
+            .is_some_and(|it| it.contains("fleet: managedclustersetbindings: neither listed"))
     })
     .await;
 

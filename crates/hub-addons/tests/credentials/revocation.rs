@@ -27,8 +27,14 @@ use Change::{
     BindingDeleted, BindingUnbound, ClusterDeleting, LabelRemoved, ProfileDeleted, SourceUnlabelled,
 };
 
-const CHANGES: [Change; 6] =
-    [LabelRemoved, SourceUnlabelled, BindingUnbound, ClusterDeleting, BindingDeleted, ProfileDeleted];
+const CHANGES: [Change; 6] = [
+    LabelRemoved,
+    SourceUnlabelled,
+    BindingUnbound,
+    ClusterDeleting,
+    BindingDeleted,
+    ProfileDeleted,
+];
 
 /// Two namespaces, two sets with the same two clusters, each bound in one of them, and an account in each cluster: four
 /// copies, some of which a change deletes.
@@ -51,11 +57,16 @@ impl World {
         for namespace in &namespaces {
             create(client, [ocm::namespace(namespace), set(namespace, &name)]).await;
             create(client, [ocm::bound(namespace, namespace)]).await;
-            ocm::create_all(client, clusters.iter().map(|it| profile(namespace, it))).await.unwrap();
+            ocm::create_all(client, clusters.iter().map(|it| profile(namespace, it)))
+                .await
+                .unwrap();
         }
-        ocm::create_all(client, clusters.iter().map(|it| ManagedCluster::named(it).label("picked", &name)))
-            .await
-            .unwrap();
+        ocm::create_all(
+            client,
+            clusters.iter().map(|it| ManagedCluster::named(it).label("picked", &name)),
+        )
+        .await
+        .unwrap();
         ocm::create_tokens(client, tokens.clone()).await.unwrap();
         Self { change, namespaces, tokens }
     }
@@ -70,14 +81,20 @@ impl World {
         let all = [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter();
         let chosen = all.filter(|(namespace, cluster)| concerns(*namespace, *cluster) == goes);
         chosen
-            .map(|(namespace, cluster)| (self.namespaces[namespace].as_str(), &self.tokens[cluster]))
+            .map(|(namespace, cluster)| {
+                (self.namespaces[namespace].as_str(), &self.tokens[cluster])
+            })
             .collect()
     }
 
     /// The remaining copies.
     async fn rest(&self, client: &Client) -> Vec<Value> {
-        join_all(self.copies(false).into_iter().map(|(namespace, token)| copied(client, namespace, token)))
-            .await
+        join_all(
+            self.copies(false)
+                .into_iter()
+                .map(|(namespace, token)| copied(client, namespace, token)),
+        )
+        .await
     }
 
     async fn are_there(&self, client: &Client) {

@@ -53,7 +53,11 @@ async fn what_changed_while_the_syncer_was_stopped_is_done_with_the_permissions_
     install(&hub).await;
     let account = hub.service_account(SUBJECT.0, SUBJECT.1).await.unwrap();
     hub.grant_service_account(SUBJECT.0, SUBJECT.1, rights::syncer_granted()).await.unwrap();
-    world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")]).await;
+    world::create(
+        &hub.ocm,
+        [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")],
+    )
+    .await;
     ocm::ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
     let app = token("c1", "app");
     app.create(&hub.ocm).await.unwrap();

@@ -1,7 +1,8 @@
 //! No byte of a token is anywhere but in Secrets, on a real hub: whatever fails, and at every log level.
 
 use crate::support::credentials::{
-    SYNCER, caught_up, copied, copy, hub, label, narrow, secret, source, team, token, withdrawn, withheld,
+    SYNCER, caught_up, copied, copy, hub, label, narrow, secret, source, team, token, withdrawn,
+    withheld,
 };
 use crate::support::world::{HOLD, delete, get, hold, let_go, merge, told};
 use crate::support::{Addons, SOON};
@@ -49,8 +50,11 @@ fn assert_silent(what: &str, text: &str, it_has: &str) {
 /// Every object of a kind, in all namespaces, as JSON.
 async fn everything(client: &Client, kind: (&str, &str, &str), plural: &str) -> String {
     // Without a namespace it lists all.
-    let list =
-        ocm::Object::new(kind, plural, None, "").api(client).list(&ListParams::default()).await.unwrap();
+    let list = ocm::Object::new(kind, plural, None, "")
+        .api(client)
+        .list(&ListParams::default())
+        .await
+        .unwrap();
     serde_json::to_string(&list.items).unwrap()
 }
 
@@ -66,11 +70,13 @@ async fn live(client: &Client) {
     let of = |cluster: &str, account: &str, rest: &str| {
         token(cluster, account).token(format!("{account}{MARK}{rest}").as_bytes())
     };
-    let tokens = ["right", "foreign", "ends", "held", "frozen"].map(|account| of("one", account, ""));
+    let tokens =
+        ["right", "foreign", "ends", "held", "frozen"].map(|account| of("one", account, ""));
     // Valid claims, and invalid ones.
     let exp = [json!(4_000_000_000_u32), json!(MARK), json!({ MARK: MARK })];
     let claims = exp.iter().zip(["read", "text", "map"]);
-    let claims = claims.map(|(exp, account)| token("two", account).token(&jwt(exp))).collect::<Vec<_>>();
+    let claims =
+        claims.map(|(exp, account)| token("two", account).token(&jwt(exp))).collect::<Vec<_>>();
     let theirs = secret("team", "one-foreign").field("stringData", json!({ "token": MARK }));
     theirs.create(client).await.unwrap();
     ocm::create_tokens(client, tokens.iter().chain(&claims).cloned()).await.unwrap();
@@ -173,7 +179,8 @@ async fn no_byte_of_a_token_is_shown_at_the_highest_level_of_the_log() {
 
 #[tokio::test]
 async fn no_byte_of_a_token_is_shown_where_every_library_logs_all_it_can() {
-    let level = "--log-level=trace,kube_client=trace,kube_client::client=trace,hyper=trace,rustls=trace";
+    let level =
+        "--log-level=trace,kube_client=trace,kube_client::client=trace,hyper=trace,rustls=trace";
     nothing_is_shown_at(level, "TRACE hyper").await;
 }
 

@@ -17,10 +17,15 @@ fn counted(state: &str) -> String {
 async fn metrics_count_copies_and_the_reasons_for_missing_ones() {
     let hub = hub().await;
     team(&hub.ocm, "many", &["many-1", "many-2"]).await;
-    create(&hub.ocm, [ocm::namespace("more"), profile("more", "many-1"), ocm::bound("more", "many")]).await;
+    create(
+        &hub.ocm,
+        [ocm::namespace("more"), profile("more", "many-1"), ocm::bound("more", "many")],
+    )
+    .await;
     let [first, second] = ["many-1", "many-2"].map(|cluster| token(cluster, "app"));
     create(&hub.ocm, ["many-1", "many-2"].map(ocm::namespace)).await;
-    create(&hub.ocm, [first.account(), second.account(), token("many-2", "silent").account()]).await;
+    create(&hub.ocm, [first.account(), second.account(), token("many-2", "silent").account()])
+        .await;
     // It knows all this before the tokens are reported: the duration of each copy counts from then.
     let addons = syncer(&hub, &[]).await;
     addons.measures(&counted("no_token"), 6.0).await;
@@ -43,7 +48,8 @@ async fn metrics_count_copies_and_the_reasons_for_missing_ones() {
 
     first.report(&hub.ocm).await.unwrap();
     addons.measures(SYNCS, 5.0).await;
-    eventually("the first end is far", SOON, async || addons.metric(EXPIRY).await > Some(1e6)).await;
+    eventually("the first end is far", SOON, async || addons.metric(EXPIRY).await > Some(1e6))
+        .await;
 
     // A place that no account has any more is no longer counted.
     delete(&hub.ocm, &ocm::bound("more", "many")).await;

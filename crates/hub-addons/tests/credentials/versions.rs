@@ -17,9 +17,11 @@ fn owner(copy: &Value) -> (&str, &str) {
 /// half minute, and does not notice what is deleted before.
 async fn collector_follows(hub: &Hub) {
     eventually("the collector watches v1alpha2", SOON, async || {
-        let requests = hub.audit().requests().await.unwrap().of_user("system:kube-controller-manager");
+        let requests =
+            hub.audit().requests().await.unwrap().of_user("system:kube-controller-manager");
         let profiles = "/apis/multicluster.x-k8s.io/v1alpha2/clusterprofiles";
-        requests.count(|it| it.verb == "watch" && it.code == 200 && it.uri.starts_with(profiles)) > 0
+        requests.count(|it| it.verb == "watch" && it.code == 200 && it.uri.starts_with(profiles))
+            > 0
     })
     .await;
 }
@@ -61,7 +63,8 @@ async fn a_copy_whose_owner_is_named_in_a_version_that_is_gone_stays_and_is_coll
         let mut stale = stale.clone();
         stale[0]["name"] = json!(cluster);
         stale[0]["uid"] = json!(owner(before).1);
-        merge(&hub.ocm, &copy("one", token), &json!({ "metadata": { "ownerReferences": stale } })).await;
+        merge(&hub.ocm, &copy("one", token), &json!({ "metadata": { "ownerReferences": stale } }))
+            .await;
     }
     let resource = ProfileVersion::V1alpha2.resource();
     let profiles: Api<DynamicObject> = Api::namespaced_with(hub.ocm.clone(), "one", &resource);

@@ -34,7 +34,8 @@ impl Field {
     async fn start() -> Self {
         static ALONE: Mutex<()> = Mutex::const_new(());
         let alone = ALONE.lock().await;
-        let builders = [LocalHub::builder(), LocalHub::builder().crds(CrdSet::None)].map(field::prepare);
+        let builders =
+            [LocalHub::builder(), LocalHub::builder().crds(CrdSet::None)].map(field::prepare);
         let [hub, cluster] = LocalHub::start_many(builders).await.unwrap();
         let hub = Hub::with_rights(hub, [rights::projector(), rights::syncer()].concat()).await;
         let addons = Addons::start(&hub, &[GATES]).await;
@@ -56,7 +57,8 @@ impl Field {
 
     /// Starts the agent.
     async fn agent(&self, gates: &str) -> Running {
-        let [hub, cluster] = [&self.hub.hub, &self.cluster].map(|hub| hub.kubeconfig_for(UPSTREAM).unwrap());
+        let [hub, cluster] =
+            [&self.hub.hub, &self.cluster].map(|hub| hub.kubeconfig_for(UPSTREAM).unwrap());
         let environment = [
             ("KUBECONFIG", hub.as_os_str()),
             ("HUB_KUBECONFIG", hub.as_os_str()),
@@ -88,9 +90,11 @@ impl Field {
         eventually(&format!("{copy} has the token of {source}"), SOON, async || {
             let source = get(&self.hub.ocm, &source).await.unwrap_or_default();
             let shown = get(&self.hub.ocm, &copy).await.unwrap_or_default();
-            let uid = get(&self.hub.ocm, account).await.unwrap_or_default()["metadata"]["uid"].clone();
+            let uid =
+                get(&self.hub.ocm, account).await.unwrap_or_default()["metadata"]["uid"].clone();
             let token = &shown["data"]["token"];
-            let same = ["token", "ca.crt"].iter().all(|key| shown["data"][key] == source["data"][key]);
+            let same =
+                ["token", "ca.crt"].iter().all(|key| shown["data"][key] == source["data"][key]);
             let of_account = shown["metadata"]["annotations"][OF_UID] == uid
                 && source["metadata"]["ownerReferences"][0]["uid"] == uid;
             if !token.is_string() || Some(token) == before || !same || !of_account {
@@ -112,10 +116,13 @@ impl Field {
     async fn user_of(&self, token: &Value) -> String {
         let token: k8s_openapi::ByteString = serde_json::from_value(token.clone()).unwrap();
         let token = String::from_utf8(token.0).unwrap();
-        let review = Object::new(("authentication.k8s.io", "v1", "TokenReview"), "tokenreviews", None, "")
-            .field("spec", json!({ "token": token }));
         let review =
-            review.api(&self.at_cluster).create(&PostParams::default(), &review.parse().unwrap()).await;
+            Object::new(("authentication.k8s.io", "v1", "TokenReview"), "tokenreviews", None, "")
+                .field("spec", json!({ "token": token }));
+        let review = review
+            .api(&self.at_cluster)
+            .create(&PostParams::default(), &review.parse().unwrap())
+            .await;
         review.unwrap().data["status"]["user"]["username"].as_str().unwrap_or_default().to_owned()
     }
 
@@ -128,7 +135,12 @@ impl Field {
     }
 
     fn service_account(account: &Object) -> Object {
-        Object::new(("", "v1", "ServiceAccount"), "serviceaccounts", Some(agent::NAMESPACE), account.name())
+        Object::new(
+            ("", "v1", "ServiceAccount"),
+            "serviceaccounts",
+            Some(agent::NAMESPACE),
+            account.name(),
+        )
     }
 }
 
@@ -144,15 +156,24 @@ async fn what_the_agent_reports_and_rotates_is_copied_and_what_it_removes_is_rem
     let first = field.copied(&account, None).await;
 
     // The agent rotates a token at 80 % of its validity, and one that it has not reported.
-    merge_status(&field.hub.ocm, &account, &json!({ "tokenSecretRef": null, "expirationTimestamp": null }))
-        .await;
+    merge_status(
+        &field.hub.ocm,
+        &account,
+        &json!({ "tokenSecretRef": null, "expirationTimestamp": null }),
+    )
+    .await;
     let second = field.copied(&account, Some(&first)).await;
 
     // It replaces a token that the cluster no longer accepts. The cluster still does for some seconds after it has
     // accepted it, so the agent may notice only at the next change of the account.
     delete(&field.at_cluster, &Field::service_account(&account)).await;
     field.refused(&second).await;
-    merge(&field.hub.ocm, &account, &json!({ "metadata": { "annotations": { "changed": "yes" } } })).await;
+    merge(
+        &field.hub.ocm,
+        &account,
+        &json!({ "metadata": { "annotations": { "changed": "yes" } } }),
+    )
+    .await;
     let third = field.copied(&account, Some(&second)).await;
 
     // The agent restores what it has reported.

@@ -38,7 +38,8 @@ fn of_the_example() -> Value {
 }
 
 /// The flag of the example that binds tokens to the proxy.
-const SERVER: &str = "--server=https://cluster-proxy-addon-user.open-cluster-management-addon:9092/{cluster}";
+const SERVER: &str =
+    "--server=https://cluster-proxy-addon-user.open-cluster-management-addon:9092/{cluster}";
 
 /// The plugin's configuration in such a ConfigMap, for the account and the namespace of an application.
 fn exec_config(config_map: &Value, application: &Application) -> Value {
@@ -62,13 +63,16 @@ fn cluster_secret(profile: &Value, exec: &Value) -> Object {
     let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
     let cluster = &provider(profile, NAME)["cluster"];
     // The proxy of the test stands elsewhere.
-    let server = format!("--server={}{{cluster}}", text(&cluster["server"]).strip_suffix(&name).unwrap());
-    let exec = exec.to_string().replace("{{ .ClusterProfileName }}", &name).replace(SERVER, &server);
+    let server =
+        format!("--server={}{{cluster}}", text(&cluster["server"]).strip_suffix(&name).unwrap());
+    let exec =
+        exec.to_string().replace("{{ .ClusterProfileName }}", &name).replace(SERVER, &server);
     let mut exec: Value = serde_json::from_str(&exec).unwrap();
     // The controller does not copy it.
     exec.as_object_mut().unwrap().remove("interactiveMode");
     let extensions = cluster["extensions"].as_array().unwrap();
-    let of_exec = extensions.iter().find(|it| it["name"] == "client.authentication.k8s.io/exec").unwrap();
+    let of_exec =
+        extensions.iter().find(|it| it["name"] == "client.authentication.k8s.io/exec").unwrap();
     exec["config"] = of_exec["extension"].clone();
     // Argo CD's fields; it has the last two from 3.5 on.
     let fields = ["command", "args", "env", "apiVersion", "provideClusterInfo", "config"];
@@ -101,7 +105,8 @@ async fn shown(stage: &Stage, application: &Application, cluster: &str) -> Value
 
 /// Permits an application what Argo CD's own manifests permit the application controller in its namespace.
 async fn permit(access: &ServiceAccountAccess<'_>) {
-    let file = "manifests/base/application-controller-roles/argocd-application-controller-role.yaml";
+    let file =
+        "manifests/base/application-controller-roles/argocd-application-controller-role.yaml";
     let role = fs::read_to_string(field::source("argocd").await.join(file)).unwrap();
     let role: Role = serde_saphyr::from_str(&role).unwrap();
     access.grant_in_namespace(role.rules.unwrap()).await.unwrap();
@@ -117,7 +122,12 @@ async fn kubeconfig(stage: &Stage, application: &Application, secret: Object) ->
 }
 
 /// The kubeconfig that Argo CD's code makes of the Secret of this server, and its file.
-async fn made_of(stage: &Stage, application: &Application, server: &str, name: &str) -> (Value, PathBuf) {
+async fn made_of(
+    stage: &Stage,
+    application: &Application,
+    server: &str,
+    name: &str,
+) -> (Value, PathBuf) {
     let file = stage.chain.hub.directory().join(format!("{}-{name}", application.namespace()));
     let output = Command::new(field::program("argocd").await)
         .args(["admin", "cluster", "kubeconfig", server])
@@ -172,9 +182,12 @@ async fn argo_cd_reads_the_secret_that_consumer_access_writes_and_reaches_the_cl
     let application = stage.bound_application("argocd-own", &CLUSTERS).await;
     permit(&application.access).await;
     let hub = &stage.chain.hub;
-    hub.grant(WRITER, [rights::consumer_access(&[application.account()]), rights::argo_cd()].concat())
-        .await
-        .unwrap();
+    hub.grant(
+        WRITER,
+        [rights::consumer_access(&[application.account()]), rights::argo_cd()].concat(),
+    )
+    .await
+    .unwrap();
     let spec = json!({
         "identity": "Copy", "serviceAccountNames": ["argocd"], "managedServiceAccountName": application.account(),
         "argoCD": { "command": cp_creds() },
@@ -184,8 +197,10 @@ async fn argo_cd_reads_the_secret_that_consumer_access_writes_and_reaches_the_cl
     let _process = Addons::launch(hub, "argocd-own", WRITER, &arguments).await;
     let name = "hub-addons-cluster-one";
     let secret = Object::new(("", "v1", "Secret"), "secrets", Some(application.namespace()), name);
-    eventually("the cluster has its Secret", WHOLE_FLEET, async || get(&stage.ocm, &secret).await.is_some())
-        .await;
+    eventually("the cluster has its Secret", WHOLE_FLEET, async || {
+        get(&stage.ocm, &secret).await.is_some()
+    })
+    .await;
 
     let published = shown(&stage, &application, "one").await;
     let server = provider(&published, NAME)["cluster"]["server"].as_str().unwrap().to_owned();
@@ -197,8 +212,10 @@ async fn argo_cd_reads_the_secret_that_consumer_access_writes_and_reaches_the_cl
         ("KUBECONFIG", application.access.kubeconfig().display().to_string()),
         ("KUBERNETES_SERVICE_HOST", String::new()),
     ];
-    exec["env"] =
-        environment.map(|(name, value)| json!({ "name": name, "value": value })).into_iter().collect();
+    exec["env"] = environment
+        .map(|(name, value)| json!({ "name": name, "value": value }))
+        .into_iter()
+        .collect();
     fs::write(&file, content.to_string()).unwrap();
     lists(&hub.kubectl_with(&file).unwrap(), "one").await;
 }
@@ -237,13 +254,15 @@ impl<'a> ArgoCd<'a> {
     /// Installs it with an Application of that repository on the cluster `one`, and starts it as this ServiceAccount.
     pub async fn start(stage: &'a Stage, access: &ServiceAccountAccess<'_>) -> Self {
         let hub = &stage.chain.hub.hub;
-        let wanted = |crd: &str| ["applications.argoproj.io", "appprojects.argoproj.io"].contains(&crd);
+        let wanted =
+            |crd: &str| ["applications.argoproj.io", "appprojects.argoproj.io"].contains(&crd);
         field::install_crds(hub, "argocd", "manifests/crds", wanted).await;
         permit(access).await;
         let git = hub.directory().join("argocd-git");
         fs::create_dir(&git).unwrap();
         let labelled = |object: Object| object.label("app.kubernetes.io/part-of", "argocd");
-        let project = json!({ "sourceRepos": ["*"], "destinations": [{ "server": "*", "namespace": "*" }] });
+        let project =
+            json!({ "sourceRepos": ["*"], "destinations": [{ "server": "*", "namespace": "*" }] });
         let spec = json!({
             "project": "default",
             "source": { "repoURL": format!("file://{}", git.display()), "path": ".", "targetRevision": "HEAD" },
@@ -252,9 +271,19 @@ impl<'a> ArgoCd<'a> {
         create(
             &stage.ocm,
             [
-                labelled(Object::new(("", "v1", "ConfigMap"), "configmaps", Some(ARGOCD), "argocd-cm")),
-                labelled(Object::new(("", "v1", "Secret"), "secrets", Some(ARGOCD), "argocd-secret"))
-                    .field("stringData", json!({ "server.secretkey": "secret" })),
+                labelled(Object::new(
+                    ("", "v1", "ConfigMap"),
+                    "configmaps",
+                    Some(ARGOCD),
+                    "argocd-cm",
+                )),
+                labelled(Object::new(
+                    ("", "v1", "Secret"),
+                    "secrets",
+                    Some(ARGOCD),
+                    "argocd-secret",
+                ))
+                .field("stringData", json!({ "server.secretkey": "secret" })),
                 argo_object("AppProject", "appprojects", "default").field("spec", project),
                 deployment().field("spec", spec),
             ],
@@ -265,7 +294,8 @@ impl<'a> ArgoCd<'a> {
         let scripts = hub.directory().join("argocd-scripts");
         fs::create_dir(&scripts).unwrap();
         let script = scripts.join("git-verify-wrapper.sh");
-        fs::copy(field::source("argocd").await.join("hack/git-verify-wrapper.sh"), &script).unwrap();
+        fs::copy(field::source("argocd").await.join("hack/git-verify-wrapper.sh"), &script)
+            .unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         let path = format!("{}:{}", scripts.display(), std::env::var("PATH").unwrap());
 
@@ -348,7 +378,8 @@ impl<'a> ArgoCd<'a> {
                 return Ok(());
             }
             let log = self.controller.log();
-            let errors: Vec<_> = log.lines().filter(|it| it.contains(r#""level":"error""#)).collect();
+            let errors: Vec<_> =
+                log.lines().filter(|it| it.contains(r#""level":"error""#)).collect();
             Err(format!("{status}; {}", errors[errors.len().saturating_sub(5)..].join("\n")))
         })
         .await;
@@ -390,18 +421,21 @@ impl<'a> ArgoCd<'a> {
         })
         .await;
         let client = self.stage.cluster(cluster).client_as("ocm").await.unwrap();
-        let there = Object::new(("", "v1", "ConfigMap"), "configmaps", Some(&target(cluster)), "greeting");
+        let there =
+            Object::new(("", "v1", "ConfigMap"), "configmaps", Some(&target(cluster)), "greeting");
         assert_eq!(get(&client, &there).await.unwrap()["data"]["text"], text);
     }
 
     /// Waits until it does not know the cluster of the Application.
     pub async fn has_no_cluster(&self, cluster: &str) {
-        let refresh = json!({ "metadata": { "annotations": { "argocd.argoproj.io/refresh": "normal" } } });
+        let refresh =
+            json!({ "metadata": { "annotations": { "argocd.argoproj.io/refresh": "normal" } } });
         merge(&self.stage.ocm, &deployment(), &refresh).await;
         let message = format!("there are no clusters with this name: {cluster}");
         let says_so = |status: &Value| {
             let conditions = status["conditions"].as_array();
-            conditions.is_some_and(|conditions| conditions.iter().any(|it| it["message"] == *message))
+            conditions
+                .is_some_and(|conditions| conditions.iter().any(|it| it["message"] == *message))
         };
         self.status("has no cluster", says_so).await;
     }
@@ -419,7 +453,11 @@ async fn an_application_is_synced_across_rotations_until_its_grant_ends() {
     let application = stage.application(ARGOCD, ARGOCD).await;
     let binding = stage.bind(ARGOCD, &CLUSTERS).await;
     let account = application.account();
-    stage.cluster("one").grant_service_account(agent::NAMESPACE, account, permissions()).await.unwrap();
+    stage
+        .cluster("one")
+        .grant_service_account(agent::NAMESPACE, account, permissions())
+        .await
+        .unwrap();
     let argo = ArgoCd::start(&stage, &application.access).await;
     argo.profile_appears(&application).await;
     argo.deploys("one", "first").await;
@@ -430,7 +468,8 @@ async fn an_application_is_synced_across_rotations_until_its_grant_ends() {
     assert!(connections > 0, "{}", argo.controller.log());
     for beat in 0..20 {
         let cluster = ocm::ManagedCluster::named("one").into();
-        merge_status(&stage.ocm, &cluster, &json!({ "allocatable": { "cpu": beat.to_string() } })).await;
+        merge_status(&stage.ocm, &cluster, &json!({ "allocatable": { "cpu": beat.to_string() } }))
+            .await;
     }
     stage.restart().await;
     argo.deploys("one", "second").await;

@@ -65,7 +65,8 @@ async fn install_at(hub: &LocalHub, more: &Value) {
         &hub.client_as("ocm").await.unwrap(),
         [
             ocm::namespace(JOBS),
-            kueue_object("ResourceFlavor", "resourceflavors", None, "default").field("spec", json!({})),
+            kueue_object("ResourceFlavor", "resourceflavors", None, "default")
+                .field("spec", json!({})),
             kueue_object("ClusterQueue", "clusterqueues", None, "queue").field("spec", queue),
             kueue_object("LocalQueue", "localqueues", Some(JOBS), "queue")
                 .field("spec", json!({ "clusterQueue": "queue" })),
@@ -82,7 +83,8 @@ pub async fn install(stage: &Stage) {
             cluster.install_crd(&bare_crd(group, version, kind)).await.unwrap();
         }
     }
-    let checks = json!({ "admissionChecksStrategy": { "admissionChecks": [{ "name": "multikueue" }] } });
+    let checks =
+        json!({ "admissionChecksStrategy": { "admissionChecks": [{ "name": "multikueue" }] } });
     install_at(&stage.chain.hub, &checks).await;
     let check = examples::documents("multikueue", "access.yaml").remove(1);
     assert_eq!(check["kind"], "AdmissionCheck");
@@ -136,8 +138,9 @@ async fn start(hub: &LocalHub, user: &str, more: &Value) -> Running {
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(certificates.join("tls.crt"), pair.cert.pem()).unwrap();
     std::fs::write(certificates.join("tls.key"), pair.signing_key.serialize_pem()).unwrap();
-    let release =
-        field::source("kueue").await.join("config/components/manager/controller_manager_config.yaml");
+    let release = field::source("kueue")
+        .await
+        .join("config/components/manager/controller_manager_config.yaml");
     let release = std::fs::read_to_string(release).unwrap();
     let mut configuration: Value = serde_saphyr::from_str(&release).unwrap();
     let frameworks = &configuration["integrations"]["frameworks"];
@@ -176,9 +179,12 @@ pub async fn active(stage: &Stage, kueue: &Running, name: &str, status: &str) ->
     eventually(&format!("MultiKueueCluster {name} has Active={status}"), WHOLE_FLEET, async || {
         let shown = get(&stage.ocm, &multi_kueue_cluster(name)).await.unwrap_or_default();
         let conditions = shown["status"]["conditions"].as_array();
-        let active = conditions.and_then(|list| list.iter().find(|it| it["type"] == "Active")).cloned();
+        let active =
+            conditions.and_then(|list| list.iter().find(|it| it["type"] == "Active")).cloned();
         match active {
-            Some(active) if active["status"] == status => Ok(active["reason"].as_str().map(str::to_owned)),
+            Some(active) if active["status"] == status => {
+                Ok(active["reason"].as_str().map(str::to_owned))
+            }
             other => Err(format!("{other:?}; {}", last_errors(kueue))),
         }
     })
@@ -195,21 +201,26 @@ fn last_errors(kueue: &Running) -> String {
 /// Creates the job of the guide, and waits until it has a Workload on both clusters.
 pub async fn placed(stage: &Stage, kueue: &Running, name: &str) {
     let example = examples::documents("multikueue", "job.yaml").remove(0);
-    let job = job(name).label("kueue.x-k8s.io/queue-name", "queue").field("spec", example["spec"].clone());
+    let job = job(name)
+        .label("kueue.x-k8s.io/queue-name", "queue")
+        .field("spec", example["spec"].clone());
     job.create(&stage.ocm).await.unwrap();
     for cluster in CLUSTERS {
         let client = stage.cluster(cluster).client_as("ocm").await.unwrap();
         let workloads = kueue_object("Workload", "workloads", Some(JOBS), "").api(&client);
         eventually(&format!("{cluster} has a Workload of {name}"), WHOLE_FLEET, async || {
-            let list = workloads.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let list =
+                workloads.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
             let names: Vec<_> = list.into_iter().filter_map(|it| it.metadata.name).collect();
             let prefix = format!("job-{name}-");
             if names.iter().any(|it| it.starts_with(&prefix)) {
                 Ok(())
             } else {
                 let here = kueue_object("Workload", "workloads", Some(JOBS), "").api(&stage.ocm);
-                let here = here.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
-                let here: Vec<_> = here.into_iter().map(|it| it.data["status"].to_string()).collect();
+                let here =
+                    here.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+                let here: Vec<_> =
+                    here.into_iter().map(|it| it.data["status"].to_string()).collect();
                 Err(format!("{names:?}; on the hub {here:?}; {}", last_errors(kueue)))
             }
         })
@@ -227,12 +238,15 @@ async fn runs(stage: &Stage, cluster: &str, kueue: &[&Running], name: &str) {
     let client = stage.cluster(cluster).client_as("ocm").await.unwrap();
     eventually(&format!("Kueue starts {name} on {cluster}"), WHOLE_FLEET, async || {
         let there = get(&client, &job(name)).await.unwrap_or_default();
-        if there["spec"]["suspend"] == false { Ok(()) } else { Err(format!("{there}; {}", errors())) }
+        if there["spec"]["suspend"] == false {
+            Ok(())
+        } else {
+            Err(format!("{there}; {}", errors()))
+        }
     })
     .await;
     let now = "2026-11-23T00:00:00Z";
-    let condition =
-        |name: &str| json!({ "type": name, "status": "True", "lastTransitionTime": now, "reason": "It" });
+    let condition = |name: &str| json!({ "type": name, "status": "True", "lastTransitionTime": now, "reason": "It" });
     let conditions = ["SuccessCriteriaMet", "Complete"].map(condition);
     let status = json!({
         "conditions": conditions, "succeeded": 1, "startTime": now, "completionTime": now,
@@ -246,8 +260,9 @@ async fn runs(stage: &Stage, cluster: &str, kueue: &[&Running], name: &str) {
     let workloads = kueue_object("Workload", "workloads", Some(JOBS), "").api(&stage.ocm);
     let workloads = workloads.list(&ListParams::default()).await.unwrap();
     let prefix = format!("job-{name}-");
-    let of_job =
-        workloads.iter().find(|it| it.metadata.name.as_ref().is_some_and(|it| it.starts_with(&prefix)));
+    let of_job = workloads
+        .iter()
+        .find(|it| it.metadata.name.as_ref().is_some_and(|it| it.starts_with(&prefix)));
     assert_eq!(of_job.unwrap().data["status"]["clusterName"], cluster, "what the guide shows");
 }
 
@@ -279,7 +294,12 @@ async fn multikueue_reaches_its_clusters_and_keeps_its_connections_until_a_grant
     for beat in 0..20 {
         for cluster in CLUSTERS {
             let cluster = ocm::ManagedCluster::named(cluster).into();
-            merge_status(&stage.ocm, &cluster, &json!({ "allocatable": { "cpu": beat.to_string() } })).await;
+            merge_status(
+                &stage.ocm,
+                &cluster,
+                &json!({ "allocatable": { "cpu": beat.to_string() } }),
+            )
+            .await;
         }
     }
     stage.restart().await;

@@ -44,7 +44,8 @@ impl Theirs {
 
     /// The same, with the manager of managed-serviceaccount as this user.
     async fn start_as(hub: &Hub, syncer: &str) -> Self {
-        let registration = field::registration(hub, "DefaultClusterSet=true,ClusterProfile=true").await;
+        let registration =
+            field::registration(hub, "DefaultClusterSet=true,ClusterProfile=true").await;
         let kubeconfig = hub.kubeconfig_for(syncer).unwrap();
         let arguments = [
             "manager",
@@ -76,8 +77,13 @@ async fn proxy_manager(hub: &Hub) -> Running {
     let kubeconfig = format!("--kubeconfig={}", hub.kubeconfig_for(PROXY).unwrap().display());
     let signer = format!("--signer-secret-namespace={HOME}");
     let gates = "--feature-gates=ClusterProfileAccessProvider=true";
-    let arguments =
-        [&*kubeconfig, &*signer, gates, "--metrics-bind-address=0", "--health-probe-bind-address=0"];
+    let arguments = [
+        &*kubeconfig,
+        &*signer,
+        gates,
+        "--metrics-bind-address=0",
+        "--health-probe-bind-address=0",
+    ];
     let program = field::program("cluster-proxy-manager").await;
     field::run(hub, "proxy", &program, &[], &arguments).await
 }
@@ -109,7 +115,8 @@ async fn hub() -> Hub {
 
 /// A cluster with claims that are not in the order of their names.
 fn cluster(name: &str, claim: &str) -> ManagedCluster {
-    let cluster = ManagedCluster::named(name).claim("z.example.com", claim).claim("a.example.com", "a");
+    let cluster =
+        ManagedCluster::named(name).claim("z.example.com", claim).claim("a.example.com", "a");
     if name == "unset" { cluster.label("picked", "yes") } else { cluster.in_set(TEAM) }
 }
 
@@ -127,7 +134,8 @@ async fn complete(hub: &Hub, claim: &str) {
         })
         .await;
     }
-    eventually("each token is copied", SOON, async || copies(hub).await.len() == CLUSTERS.len()).await;
+    eventually("each token is copied", SOON, async || copies(hub).await.len() == CLUSTERS.len())
+        .await;
 }
 
 /// Waits until our controllers have made everything theirs.
@@ -168,7 +176,8 @@ async fn serving(hub: &Hub) -> Option<String> {
 /// The versions of the team's profiles, and of their list.
 async fn versions(hub: &Hub) -> (BTreeMap<String, String>, String) {
     let list = profiles(&hub.ocm, TEAM).list(&ListParams::default()).await.unwrap();
-    let versions = list.items.iter().map(|it| (it.name_any(), it.resource_version().unwrap())).collect();
+    let versions =
+        list.items.iter().map(|it| (it.name_any(), it.resource_version().unwrap())).collect();
     (versions, list.metadata.resource_version.unwrap())
 }
 
@@ -176,7 +185,8 @@ async fn versions(hub: &Hub) -> (BTreeMap<String, String>, String) {
 async fn changes(hub: &Hub, since: &(BTreeMap<String, String>, String)) -> usize {
     let (mut seen, mut count) = (since.0.clone(), 0);
     let now = versions(hub).await.0;
-    let mut events = pin!(profiles(&hub.ocm, TEAM).watch(&WatchParams::default(), &since.1).await.unwrap());
+    let mut events =
+        pin!(profiles(&hub.ocm, TEAM).watch(&WatchParams::default(), &since.1).await.unwrap());
     while seen != now {
         let event = tokio::time::timeout(SOON, events.try_next()).await.unwrap().unwrap();
         let Some(WatchEvent::Modified(profile)) = event else { panic!("{event:?}") };
@@ -235,14 +245,19 @@ async fn profiles_and_copies_survive_the_migration_from_ocms_gates_and_back() {
     ours(&hub).await;
     // The projector and the syncer have seen each other's last writes.
     for controller in ["clusterprofiles", "secrets"] {
-        addons.measures(&format!("hub_addons_queue_depth{{controller=\"{controller}\"}}"), 0.0).await;
+        addons
+            .measures(&format!("hub_addons_queue_depth{{controller=\"{controller}\"}}"), 0.0)
+            .await;
     }
     let made = writes(&hub, USER, &mark).await;
     assert_eq!(replaced(&made), 0, "{made}");
     // The member id, the transition times of the conditions and the access provider, which can be two writes if the
     // serving certificate is read later, and the record of a copy's account.
     let most = CLUSTERS.len();
-    assert!(made.count(|it| it.resource == "clusterprofiles" && it.subresource.is_empty()) <= most, "{made}");
+    assert!(
+        made.count(|it| it.resource == "clusterprofiles" && it.subresource.is_empty()) <= most,
+        "{made}"
+    );
     assert!(
         made.count(|it| it.resource == "clusterprofiles" && it.subresource == "status") <= 2 * most,
         "{made}"
@@ -299,8 +314,10 @@ async fn ocms_gates_and_ours_at_once_do_not_fight() {
 
     assert_eq!(identities(&hub).await, before);
     for copy in copies(&hub).await.values() {
-        let account =
-            token(copy["metadata"]["labels"][SYNCED_FROM].as_str().unwrap().trim_end_matches("-app"), "app");
+        let account = token(
+            copy["metadata"]["labels"][SYNCED_FROM].as_str().unwrap().trim_end_matches("-app"),
+            "app",
+        );
         let uid = get(&hub.ocm, &account.account()).await.unwrap()["metadata"]["uid"].clone();
         assert_eq!(copy["metadata"]["annotations"][OF_UID], uid, "their syncer keeps our record");
     }
@@ -334,9 +351,13 @@ async fn the_charts_policies_leave_ocms_gates_no_entry_and_no_copy() {
     eventually("cluster-proxy and the syncer are refused", SOON, async || {
         let tried = hub.audit().since(&mark).await.unwrap().of_user(PROXY);
         let refused = |resource: &str| {
-            tried.count(|it| it.resource == resource && it.namespace == TEAM && [403, 422].contains(&it.code))
+            tried.count(|it| {
+                it.resource == resource && it.namespace == TEAM && [403, 422].contains(&it.code)
+            })
         };
-        (refused("clusterprofiles") > 0 && refused("secrets") > 0).then_some(()).ok_or(tried.to_string())
+        (refused("clusterprofiles") > 0 && refused("secrets") > 0)
+            .then_some(())
+            .ok_or(tried.to_string())
     })
     .await;
     ours(&hub).await;

@@ -19,7 +19,10 @@ async fn start(stage: &Stage, application: &Application) -> Running {
     for name in CLUSTERS {
         let rules = vec![may(&["get", "list", "watch", "update"], "configmaps")];
         let cluster = stage.cluster(name);
-        cluster.grant_service_account(agent::NAMESPACE, application.account(), rules).await.unwrap();
+        cluster
+            .grant_service_account(agent::NAMESPACE, application.account(), rules)
+            .await
+            .unwrap();
     }
     let profiles = PolicyRule {
         api_groups: Some(vec!["multicluster.x-k8s.io".to_owned()]),
@@ -30,7 +33,8 @@ async fn start(stage: &Stage, application: &Application) -> Running {
     let file = hub.directory().join("multicluster.json");
     let providers = json!({ "providers": [{ "name": NAME, "execConfig": application.exec() }] });
     std::fs::write(&file, providers.to_string()).unwrap();
-    let program = tokio::task::spawn_blocking(|| go_program::build("multicluster-client")).await.unwrap();
+    let program =
+        tokio::task::spawn_blocking(|| go_program::build("multicluster-client")).await.unwrap();
     let arguments = [
         &format!("--kubeconfig={}", application.access.kubeconfig().display()),
         &format!("--namespace={TEAM}"),
@@ -55,16 +59,24 @@ async fn reconciles(stage: &Stage, running: &Running, cluster: &str, name: &str)
     let object = Object::new(("", "v1", "ConfigMap"), "configmaps", Some("default"), name)
         .field("data", json!({ "cluster": "" }));
     object.create(&at_cluster).await.unwrap();
-    eventually(&format!("the controller has written {name} on {cluster}"), WHOLE_FLEET, async || {
-        let shown = get(&at_cluster, &object).await.unwrap_or_default();
-        if shown["data"]["cluster"] == format!("{TEAM}/{cluster}") {
-            Ok(())
-        } else {
-            let log = running.log();
-            let lines: Vec<_> = log.lines().collect();
-            Err(format!("{}: {}", shown["data"], lines[lines.len().saturating_sub(5)..].join("\n")))
-        }
-    })
+    eventually(
+        &format!("the controller has written {name} on {cluster}"),
+        WHOLE_FLEET,
+        async || {
+            let shown = get(&at_cluster, &object).await.unwrap_or_default();
+            if shown["data"]["cluster"] == format!("{TEAM}/{cluster}") {
+                Ok(())
+            } else {
+                let log = running.log();
+                let lines: Vec<_> = log.lines().collect();
+                Err(format!(
+                    "{}: {}",
+                    shown["data"],
+                    lines[lines.len().saturating_sub(5)..].join("\n")
+                ))
+            }
+        },
+    )
     .await;
 }
 
@@ -84,7 +96,12 @@ async fn multicluster_runtime_engages_each_cluster_once_until_its_grant_ends() {
     for beat in 0..20 {
         for cluster in CLUSTERS {
             let cluster = ocm::ManagedCluster::named(cluster).into();
-            merge_status(&stage.ocm, &cluster, &json!({ "allocatable": { "cpu": beat.to_string() } })).await;
+            merge_status(
+                &stage.ocm,
+                &cluster,
+                &json!({ "allocatable": { "cpu": beat.to_string() } }),
+            )
+            .await;
         }
     }
     stage.restart().await;

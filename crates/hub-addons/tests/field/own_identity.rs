@@ -14,7 +14,9 @@ use std::time::Duration;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::{Patch, PatchParams};
 use local_hub::field::HOME;
-use local_hub::{Kubectl, LocalHub, Running, ServiceAccountAccess, ServingAuthority, agent, eventually, ocm};
+use local_hub::{
+    Kubectl, LocalHub, Running, ServiceAccountAccess, ServingAuthority, agent, eventually, ocm,
+};
 use serde_json::{Value, json};
 
 use self::raw::Raw;
@@ -132,7 +134,8 @@ impl Scene {
             "permissions": [{ "clusterRole": "application" }],
         });
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        world::create(&self.tunnel.stage.ocm, [ocm::cluster_access(namespace, namespace, &spec)]).await;
+        world::create(&self.tunnel.stage.ocm, [ocm::cluster_access(namespace, namespace, &spec)])
+            .await;
         let process = self.consumer_access().await;
         (Application { scene: self, access, token }, process)
     }
@@ -151,7 +154,8 @@ impl Scene {
     /// What the agents of a cluster do when an application is granted it: they apply the permissions, and report the token
     /// of the account.
     async fn agents_act(&self, cluster: &str, application: &Application<'_>) {
-        let user = format!("cluster:hub:system:serviceaccount:{}:application", application.namespace());
+        let user =
+            format!("cluster:hub:system:serviceaccount:{}:application", application.namespace());
         self.agents_apply(cluster, ACCOUNT, &user).await;
     }
 
@@ -169,8 +173,13 @@ impl Scene {
         let client = stage.cluster(cluster).client_as("ocm").await.unwrap();
         for manifest in work["spec"]["workload"]["manifests"].as_array().unwrap() {
             let metadata = &manifest["metadata"];
-            let kind = if manifest["kind"] == "ClusterRole" { "ClusterRole" } else { "ClusterRoleBinding" };
-            let mut object = rbac(kind, metadata["namespace"].as_str(), metadata["name"].as_str().unwrap());
+            let kind = if manifest["kind"] == "ClusterRole" {
+                "ClusterRole"
+            } else {
+                "ClusterRoleBinding"
+            };
+            let mut object =
+                rbac(kind, metadata["namespace"].as_str(), metadata["name"].as_str().unwrap());
             if world::get(&client, &object).await.is_some() {
                 world::delete(&client, &object).await;
             }
@@ -196,22 +205,29 @@ impl Scene {
         let access = self.hub().service_account(namespace, "application").await.unwrap();
         let token = access.token_for(AUDIENCE, HOUR).await.unwrap().expose().to_owned();
         let user = format!("cluster:hub:system:serviceaccount:{namespace}:application");
-        let groups =
-            ["", &format!(":{namespace}")].map(|end| format!("cluster:hub:system:serviceaccounts{end}"));
+        let groups = ["", &format!(":{namespace}")]
+            .map(|end| format!("cluster:hub:system:serviceaccounts{end}"));
         for cluster in CLUSTERS {
             let client = self.tunnel.stage.cluster(cluster).client_as("ocm").await.unwrap();
             let impersonate = |resource: &str, names: &[String]| PolicyRule {
                 resource_names: Some(names.to_vec()),
                 ..may(&["impersonate"], resource)
             };
-            let act = vec![impersonate("users", std::slice::from_ref(&user)), impersonate("groups", &groups)];
-            let account = json!({ "kind": "ServiceAccount", "namespace": agent::NAMESPACE, "name": ACCOUNT });
+            let act = vec![
+                impersonate("users", std::slice::from_ref(&user)),
+                impersonate("groups", &groups),
+            ];
+            let account =
+                json!({ "kind": "ServiceAccount", "namespace": agent::NAMESPACE, "name": ACCOUNT });
             let group = "rbac.authorization.k8s.io";
             let user = json!({ "kind": "User", "apiGroup": group, "name": user });
-            for (name, rules, subject) in [("does", may_do.clone(), user), ("impersonates", act, account)] {
+            for (name, rules, subject) in
+                [("does", may_do.clone(), user), ("impersonates", act, account)]
+            {
                 let name = format!("{namespace}-{name}");
                 let role = json!({ "apiGroup": group, "kind": "ClusterRole", "name": name });
-                let of_kind = |kind, plural| ocm::Object::new((group, "v1", kind), plural, None, &name);
+                let of_kind =
+                    |kind, plural| ocm::Object::new((group, "v1", kind), plural, None, &name);
                 let binding = of_kind("ClusterRoleBinding", "clusterrolebindings");
                 let objects = [
                     of_kind("ClusterRole", "clusterroles").field("rules", json!(rules)),
@@ -333,7 +349,8 @@ async fn applications_reach_their_clusters_by_their_own_identity_until_the_grant
 
     // Watches, and what is upgraded, deliver as they are served.
     let kubectl = application.kubectl("one");
-    let mut watch = kubectl.start(&["get", "namespaces", "--watch", "--output=name"]).await.unwrap();
+    let mut watch =
+        kubectl.start(&["get", "namespaces", "--watch", "--output=name"]).await.unwrap();
     watch.line("what is there", SOON, |line| line == "namespace/default").await.unwrap();
     let stanza = application.stanza("one");
     let path = "/api/v1/namespaces?watch=true";
@@ -355,7 +372,10 @@ async fn applications_reach_their_clusters_by_their_own_identity_until_the_grant
     let begun = std::time::Instant::now();
     tokio::time::timeout(SOON, upgraded.ends()).await.unwrap();
     tokio::time::timeout(SOON, watch.exit_status()).await.unwrap();
-    println!("what was open outlived the response to the deletion of its binding by {:?}", begun.elapsed());
+    println!(
+        "what was open outlived the response to the deletion of its binding by {:?}",
+        begun.elapsed()
+    );
     for cluster in CLUSTERS {
         fails(
             &application.kubectl(cluster),
@@ -371,7 +391,11 @@ async fn applications_reach_their_clusters_by_their_own_identity_until_the_grant
     let binding = stage.bind("own-other", &CLUSTERS).await;
     let other = scene.application("own-other").await;
     lists(&other.kubectl("two"), "two").await;
-    let watch = other.kubectl("two").start(&["get", "namespaces", "--watch", "--output=name"]).await.unwrap();
+    let watch = other
+        .kubectl("two")
+        .start(&["get", "namespaces", "--watch", "--output=name"])
+        .await
+        .unwrap();
     scene.server.signal("TERM").await.unwrap();
     lists(&other.kubectl("two"), "two").await;
     assert_eq!(tokio::time::timeout(SOON, scene.server.exit_status()).await.unwrap(), Some(0));
@@ -411,9 +435,14 @@ async fn commands_ports_and_large_responses_pass_and_what_lies_between_may_resta
     let stage = &scene.tunnel.stage;
     streams::pod(&scene, "one").await;
     fill(stage.cluster("one"), streams::PARTS).await;
-    let mut may_do =
-        vec![may(&["list", "watch"], "namespaces"), may(&["list"], "configmaps"), may(&["get"], "pods")];
-    may_do.extend(["pods/exec", "pods/portforward"].map(|resource| may(&["get", "create"], resource)));
+    let mut may_do = vec![
+        may(&["list", "watch"], "namespaces"),
+        may(&["list"], "configmaps"),
+        may(&["get"], "pods"),
+    ];
+    may_do.extend(
+        ["pods/exec", "pods/portforward"].map(|resource| may(&["get", "create"], resource)),
+    );
     let application = scene.application_that("streams", may_do).await;
     let binding = stage.bind("streams", &CLUSTERS).await;
     sees(&stage.ocm, "streams", &CLUSTERS).await;
@@ -541,7 +570,8 @@ async fn argo_cd_deploys_to_its_clusters_by_its_own_identity_and_without_a_token
     argo.deploys("one", "first").await;
     argo.deploys("two", "second").await;
     // An administrator walks the same way.
-    let kubeconfig = format!("--kubeconfig={}", scene.hub().kubeconfig_for(UPSTREAM).unwrap().display());
+    let kubeconfig =
+        format!("--kubeconfig={}", scene.hub().kubeconfig_for(UPSTREAM).unwrap().display());
     let walk = async |token: &Path| {
         let token = format!("--own-token={}", token.display());
         let plugin = format!("--plugin={}", cp_creds().display());
@@ -551,14 +581,15 @@ async fn argo_cd_deploys_to_its_clusters_by_its_own_identity_and_without_a_token
     assert!(walked.code == Some(0) && walked.stdout.contains("Kubernetes v"), "{walked:?}");
     let explain = ["explain", "argocd/one", "--all", "--output=json", &*kubeconfig];
     let explained = kubectl_clusterprofile(&explain).await;
-    let codes =
-        ["OwnIdentityAccepted", "NoAccount"].map(|code| explained.stdout.contains(&format!("\"{code}\"")));
+    let codes = ["OwnIdentityAccepted", "NoAccount"]
+        .map(|code| explained.stdout.contains(&format!("\"{code}\"")));
     assert_eq!(codes, [true, false], "{explained:?}");
     let stranger = scene.hub().service_account("stranger", "application").await.unwrap();
     let theirs = application.file("stranger");
     std::fs::write(&theirs, stranger.token_for(AUDIENCE, HOUR).await.unwrap().expose()).unwrap();
     let walked = walk(&theirs).await;
-    let refusal = "hub-addons user server: the cluster one is not granted to the namespace stranger";
+    let refusal =
+        "hub-addons user server: the cluster one is not granted to the namespace stranger";
     assert!(walked.code == Some(1) && walked.stdout.contains(refusal), "{walked:?}");
     let secrets = ["argocd-secret", "hub-addons-cluster-one", "hub-addons-cluster-two"];
     assert_eq!(stage.copies(ARGOCD).await, secrets, "no token is stored for it");

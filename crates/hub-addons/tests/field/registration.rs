@@ -8,13 +8,15 @@ use crate::support::shown::{names, sees};
 use crate::support::world::{create, delete, get};
 use crate::support::{Addons, Hub, SOON, USER, rights};
 
-const NO_ENTRIES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
+const NO_ENTRIES: &str =
+    "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 
 /// The reason of a binding's condition `Bound`.
 async fn reason(hub: &Hub, binding: &ocm::Object) -> String {
     let shown = get(&hub.ocm, binding).await.unwrap_or_default();
     let conditions = shown["status"]["conditions"].as_array();
-    let bound = conditions.and_then(|list| list.iter().find(|condition| condition["type"] == "Bound"));
+    let bound =
+        conditions.and_then(|list| list.iter().find(|condition| condition["type"] == "Bound"));
     bound.and_then(|condition| condition["reason"].as_str()).unwrap_or_default().to_owned()
 }
 
@@ -68,7 +70,8 @@ async fn with_its_gate_off_ocm_does_not_touch_profiles() {
     let _registration = field::registered(&hub).await;
     let addons = Addons::start(&hub, &[NO_ENTRIES]).await;
     let cluster = ocm::ManagedCluster::named("one").in_set("default");
-    create(&hub.ocm, [ocm::namespace("team"), cluster.into(), ocm::binding("team", "default")]).await;
+    create(&hub.ocm, [ocm::namespace("team"), cluster.into(), ocm::binding("team", "default")])
+        .await;
     sees(&hub.ocm, "team", &["one"]).await;
     // Its first writes to the cluster: a finalizer, conditions, labels of features.
     eventually("OCM has set its finalizer", SOON, async || {
@@ -80,7 +83,12 @@ async fn with_its_gate_off_ocm_does_not_touch_profiles() {
     let theirs = requests.of_user(UPSTREAM);
     assert!(!theirs.is_empty(), "it has its own user");
     assert_eq!(theirs.count(|request| request.resource == "clusterprofiles"), 0, "{theirs}");
-    let ours = requests.of_user(USER).matching(|request| request.resource == "managedclustersetbindings");
-    assert_eq!(ours.count(|request| !["list", "watch"].contains(&request.verb.as_str())), 0, "{ours}");
+    let ours =
+        requests.of_user(USER).matching(|request| request.resource == "managedclustersetbindings");
+    assert_eq!(
+        ours.count(|request| !["list", "watch"].contains(&request.verb.as_str())),
+        0,
+        "{ours}"
+    );
     addons.stop().await;
 }

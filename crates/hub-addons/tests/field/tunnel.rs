@@ -76,11 +76,14 @@ impl Tunnel {
 async fn watched(tunnel: &Tunnel, application: &Application, cluster: &str) {
     let at_cluster = tunnel.stage.cluster(cluster).client_as("ocm").await.unwrap();
     let kubectl = application.kubectl(cluster).await;
-    let mut watch = kubectl.start(&["get", "namespaces", "--watch", "--output=name"]).await.unwrap();
+    let mut watch =
+        kubectl.start(&["get", "namespaces", "--watch", "--output=name"]).await.unwrap();
     watch.line("what is there", SOON, |line| line == "namespace/default").await.unwrap();
-    let (stanza, token) = (application.stanza(cluster).await, tunnel.token(application, cluster).await);
+    let (stanza, token) =
+        (application.stanza(cluster).await, tunnel.token(application, cluster).await);
     let mut upgraded =
-        Upgraded::watch(&stanza, tunnel.proxy.address(), &token, "/api/v1/namespaces?watch=true").await;
+        Upgraded::watch(&stanza, tunnel.proxy.address(), &token, "/api/v1/namespaces?watch=true")
+            .await;
     upgraded.sees("default").await;
     ocm::namespace("created-later").create(&at_cluster).await.unwrap();
     watch.line("what was created", SOON, |line| line == "namespace/created-later").await.unwrap();
@@ -94,7 +97,10 @@ async fn large(tunnel: &Tunnel, application: &Application, cluster: &str) {
     let cluster_hub = tunnel.stage.cluster(cluster);
     fill(cluster_hub, PARTS).await;
     let rules = vec![may(&["list"], "configmaps")];
-    cluster_hub.grant_service_account(agent::NAMESPACE, application.account(), rules).await.unwrap();
+    cluster_hub
+        .grant_service_account(agent::NAMESPACE, application.account(), rules)
+        .await
+        .unwrap();
     lists_all(&application.kubectl(cluster).await, PARTS).await;
 }
 
@@ -115,7 +121,8 @@ pub async fn fill(cluster_hub: &LocalHub, parts: usize) {
 
 /// Lists it, and compares every byte.
 pub async fn lists_all(kubectl: &Kubectl, parts: usize) {
-    let output = kubectl.run(&["get", "configmaps", "--namespace=large", "--output=json"]).await.unwrap();
+    let output =
+        kubectl.run(&["get", "configmaps", "--namespace=large", "--output=json"]).await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     has_all(&serde_json::from_slice(&output.stdout).unwrap(), parts);
 }
@@ -124,7 +131,8 @@ pub async fn lists_all(kubectl: &Kubectl, parts: usize) {
 pub fn has_all(list: &Value, parts: usize) {
     for number in 0..parts {
         let name = format!("part-{number}");
-        let part = list["items"].as_array().unwrap().iter().find(|part| part["metadata"]["name"] == name);
+        let part =
+            list["items"].as_array().unwrap().iter().find(|part| part["metadata"]["name"] == name);
         assert!(part.unwrap()["data"]["text"] == part_text(number), "{name} is whole");
     }
 }
@@ -196,7 +204,8 @@ async fn applications_reach_two_clusters_through_cluster_proxys_own_tunnel() {
     let two = &mut tunnel.addons[1];
     let kubectl = application.kubectl("two").await;
     two.remove().await.unwrap();
-    profile(&stage.ocm, (TEAM, "two"), "has no entry", |profile| provider(profile, NAME).is_null()).await;
+    profile(&stage.ocm, (TEAM, "two"), "has no entry", |profile| provider(profile, NAME).is_null())
+        .await;
     fails(&kubectl, &["get", "namespaces"], "proxy to anp-proxy-server failed").await;
     application.reaches("one").await;
     two.enable().await.unwrap();

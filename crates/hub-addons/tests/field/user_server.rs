@@ -63,8 +63,13 @@ impl Stage {
             "--uds-name=".to_owned(),
             "--proxy-strategies=destHost".to_owned(),
         ];
-        for (kind, port) in [("server", clients), ("agent", agents), ("admin", admin), ("health", health)] {
-            arguments.extend([format!("--{kind}-port={port}"), format!("--{kind}-bind-address=127.0.0.1")]);
+        for (kind, port) in
+            [("server", clients), ("agent", agents), ("admin", admin), ("health", health)]
+        {
+            arguments.extend([
+                format!("--{kind}-port={port}"),
+                format!("--{kind}-bind-address=127.0.0.1"),
+            ]);
         }
         for kind in ["server", "cluster"] {
             arguments.push(format!("--{kind}-cert={}", crt.display()));
@@ -77,13 +82,15 @@ impl Stage {
         std::fs::write(&trusted, &client).unwrap();
         arguments.push(format!("--server-ca-cert={}", trusted.display()));
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-        let proxy = run(&hub, "proxy-server", &program("proxy-server").await, &[], &arguments).await;
+        let proxy =
+            run(&hub, "proxy-server", &program("proxy-server").await, &[], &arguments).await;
         secret(&hub, HOME, "proxy-server-ca", &json!({ "ca.crt": authority.ca_pem() })).await;
         let client = json!({ "tls.crt": client, "tls.key": client_key });
         secret(&hub, HOME, "proxy-client", &client).await;
 
         let shared = Cluster::certificate();
-        let (mut running, proxy_address) = (JoinSet::new(), SocketAddr::from(([127, 0, 0, 1], agents)));
+        let (mut running, proxy_address) =
+            (JoinSet::new(), SocketAddr::from(([127, 0, 0, 1], agents)));
         for name in CLUSTERS {
             ocm::ManagedCluster::named(name).in_set("blue").create(&hub.ocm).await.unwrap();
             world::ensure_namespace(&hub.ocm, name).await;
@@ -95,14 +102,26 @@ impl Stage {
             running.spawn(async move {
                 loop {
                     // It ends when the proxy server has not started yet, and when its connection ends.
-                    let _ = Arc::clone(&cluster).register(proxy_address, authority.as_bytes()).await;
+                    let _ =
+                        Arc::clone(&cluster).register(proxy_address, authority.as_bytes()).await;
                     sleep(Duration::from_millis(100)).await;
                 }
             });
         }
         let relay = Relay::before(SocketAddr::from(([127, 0, 0, 1], clients))).await;
-        let (server, address) = start(&hub, access.kubeconfig(), &certificates, relay.address, more).await;
-        Self { server, _proxy: proxy, address, authority, relay, token, _agents: running, hub, permission }
+        let (server, address) =
+            start(&hub, access.kubeconfig(), &certificates, relay.address, more).await;
+        Self {
+            server,
+            _proxy: proxy,
+            address,
+            authority,
+            relay,
+            token,
+            _agents: running,
+            hub,
+            permission,
+        }
     }
 
     /// The response of a cluster, and whether it is what an honest one responds.
@@ -125,7 +144,9 @@ impl Stage {
     /// Waits until a request to a cluster is refused with a 503 that says this.
     async fn refuses(&self, cluster: &str, why: &str, within: Duration) {
         eventually(&format!("a refusal: {why}"), within, async || match self.asks(cluster).await {
-            (response, _) if response.starts_with("HTTP/1.1 503 ") && response.contains(why) => Ok(()),
+            (response, _) if response.starts_with("HTTP/1.1 503 ") && response.contains(why) => {
+                Ok(())
+            }
             (response, _) => Err(response),
         })
         .await;
@@ -177,7 +198,8 @@ async fn requests_succeed_again_soon_after_the_proxy_server_has_frozen() {
 
 /// The simulation shows that what is open ends after five more minutes.
 #[tokio::test(flavor = "multi_thread")]
-async fn new_requests_get_503_while_grants_or_tokens_could_not_be_read_for_a_minute_and_what_is_open_stays() {
+async fn new_requests_get_503_while_grants_or_tokens_could_not_be_read_for_a_minute_and_what_is_open_stays()
+ {
     let [other, denied] = CLUSTERS;
     let stage = Box::pin(Stage::start(false, &[])).await;
     let hub = &stage.hub;
@@ -209,7 +231,8 @@ async fn new_requests_get_503_while_grants_or_tokens_could_not_be_read_for_a_min
 
     // An administrator denies the cluster, with which all of this ends.
     let cluster = ocm::ManagedCluster::named(denied).in_set("blue");
-    world::merge(&hub.ocm, &cluster.into(), &json!({ "spec": { "hubAcceptsClient": false } })).await;
+    world::merge(&hub.ocm, &cluster.into(), &json!({ "spec": { "hubAcceptsClient": false } }))
+        .await;
     let ended = async { while open.read_exact(&mut part).await.is_ok() {} };
     tokio::time::timeout(SOON, ended).await.unwrap();
     let (response, _) = stage.asks(denied).await;

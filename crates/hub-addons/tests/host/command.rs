@@ -22,8 +22,7 @@ async fn what_keeps_it_from_running_is_one_clear_line() {
     };
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = format!("--health-probe-bind-address={}", taken.local_addr().unwrap());
-    let contextless =
-        "apiVersion: v1\nkind: Config\ncurrent-context: gone\nclusters: []\ncontexts: []\nusers: []\n";
+    let contextless = "apiVersion: v1\nkind: Config\ncurrent-context: gone\nclusters: []\ncontexts: []\nusers: []\n";
     for (arguments, text) in [
         (
             vec!["--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false".to_owned()],
@@ -73,7 +72,10 @@ async fn white_space_around_a_variable_is_not_part_of_its_value() {
         ("HUB_ADDONS_KUBECONFIG", "/nonexistent/kubeconfig\n"),
     ];
     let ended = hub_addons(&["run"], &variables).await;
-    assert!(ended.stderr.contains("cannot use the kubeconfig /nonexistent/kubeconfig: "), "{ended:?}");
+    assert!(
+        ended.stderr.contains("cannot use the kubeconfig /nonexistent/kubeconfig: "),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test]
@@ -86,9 +88,12 @@ async fn help_and_version_are_printed() {
     }
     let help = run(&["--help"]).await;
     assert_eq!(help.code, Some(0));
-    for flag in
-        ["--feature-gates", "--compute-bound", "HUB_ADDONS_LEADER_ELECT", "ClusterProfileAccessProvider"]
-    {
+    for flag in [
+        "--feature-gates",
+        "--compute-bound",
+        "HUB_ADDONS_LEADER_ELECT",
+        "ClusterProfileAccessProvider",
+    ] {
         assert!(help.stdout.contains(flag), "{flag}: {}", help.stdout);
     }
 }
@@ -113,7 +118,8 @@ async fn the_crds_that_it_prints_make_a_hub_that_it_works_on() {
         let hub = Hub::with_rights(hub, rights::projector()).await;
         // A hub without Open Cluster Management: no controller writes the condition Bound.
         let addons = hub.projector(&["--compute-bound"]).await;
-        let cluster = ocm::ManagedCluster::named("alone").in_set("alone").claim("id.k8s.io", "alone");
+        let cluster =
+            ocm::ManagedCluster::named("alone").in_set("alone").claim("id.k8s.io", "alone");
         let objects = [
             ocm::namespace("alone"),
             ocm::cluster_set("alone"),

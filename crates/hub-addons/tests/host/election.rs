@@ -9,13 +9,15 @@ use local_hub::{LocalHub, eventually, ocm};
 
 /// The second process has another user, so that the audit log distinguishes the two.
 const SECOND: &str = "projector";
-const PROJECTOR: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
+const PROJECTOR: &str =
+    "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 /// Timeout for a claim to expire: 15 seconds and a margin.
 const EXPIRY: Duration = Duration::from_mins(3);
 
 #[tokio::test]
 async fn a_leader_that_was_frozen_writes_nothing_when_it_wakes_and_ends() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::projector()).await;
+    let hub =
+        Hub::start(LocalHub::builder().without_controller_manager(), rights::projector()).await;
     hub.grant(SECOND, rights::projector()).await.unwrap();
     let first = Addons::start(&hub, &[PROJECTOR]).await;
     let second = Addons::launch(&hub, "hub-addons-2", SECOND, &[PROJECTOR]).await;
@@ -24,8 +26,10 @@ async fn a_leader_that_was_frozen_writes_nothing_when_it_wakes_and_ends() {
     caught_up(&hub.ocm, "before").await;
     first.signal("STOP").await;
     let frozen = hub.audit().mark().await.unwrap();
-    eventually("the second leads", EXPIRY, async || second.metric("hub_addons_leader").await == Some(1.0))
-        .await;
+    eventually("the second leads", EXPIRY, async || {
+        second.metric("hub_addons_leader").await == Some(1.0)
+    })
+    .await;
 
     // Work for any process that believes it leads: the first has these events on its open watches.
     for name in ["one", "two", "three"] {

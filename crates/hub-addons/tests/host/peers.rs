@@ -14,10 +14,12 @@ use crate::support::shown::{names, sees};
 use crate::support::world::{create, delete};
 use crate::support::{Addons, Hub, USER, rights};
 
-const PROJECTOR: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
+const PROJECTOR: &str =
+    "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 
 async fn hub() -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::projector()).await;
+    let hub =
+        Hub::start(LocalHub::builder().without_controller_manager(), rights::projector()).await;
     let objects = [ocm::namespace("red"), ocm::cluster_set("red"), ocm::bound("red", "red")];
     create(&hub.ocm, objects).await;
     ManagedCluster::named("red-1").in_set("red").create(&hub.ocm).await.unwrap();

@@ -5,33 +5,42 @@ use crate::support::{Addons, Hub, USER, rights, world};
 use local_hub::{LocalHub, ocm};
 use serde_json::Value;
 
-const PROJECTOR: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
+const PROJECTOR: &str =
+    "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 const CLUSTERS: &str = "managedclusters.cluster.open-cluster-management.io";
 const PROFILES: &str = "clusterprofiles.multicluster.x-k8s.io";
 
 #[tokio::test]
 async fn a_missing_crd_is_reported_and_picked_up_when_it_appears() {
-    let builder = LocalHub::builder().without_controller_manager().without_crds([CLUSTERS, PROFILES]);
+    let builder =
+        LocalHub::builder().without_controller_manager().without_crds([CLUSTERS, PROFILES]);
     let hub = Hub::start(builder, rights::projector()).await;
     let addons = Addons::launch(&hub, "hub-addons", USER, &[PROJECTOR]).await;
     for resource in ["managedclusters", "clusterprofiles"] {
-        let series =
-            format!("hub_addons_watch_errors_total{{resource=\"{resource}\",category=\"not_served\"}}");
+        let series = format!(
+            "hub_addons_watch_errors_total{{resource=\"{resource}\",category=\"not_served\"}}"
+        );
         // Repeatedly, not only once.
         addons.measures_at_least(&series, 4.0).await;
-        let line =
-            format!("waiting for the CustomResourceDefinition of {resource}: the hub does not serve it");
+        let line = format!(
+            "waiting for the CustomResourceDefinition of {resource}: the hub does not serve it"
+        );
         assert_eq!(addons.lines_with(&line), 1, "{}", addons.log());
     }
     let (code, text) = addons.probe("/readyz").await;
     assert_eq!(code, 503);
     assert!(text.contains("[-] fleet: managedclusters: waiting for the first list"), "{text}");
-    assert!(text.contains("[-] clusterprofiles: clusterprofiles: waiting for the first list"), "{text}");
+    assert!(
+        text.contains("[-] clusterprofiles: clusterprofiles: waiting for the first list"),
+        "{text}"
+    );
     assert!(text.contains("[+] fleet: managedclustersets: ok"), "{text}");
     assert_eq!(addons.probe("/livez").await, (200, "ok\n".to_owned()), "a restart would not help");
 
     hub.install_crd(&hub.crd(CLUSTERS).unwrap()).await.unwrap();
-    addons.measures("hub_addons_watch_synced{controller=\"fleet\",resource=\"managedclusters\"}", 1.0).await;
+    addons
+        .measures("hub_addons_watch_synced{controller=\"fleet\",resource=\"managedclusters\"}", 1.0)
+        .await;
     assert_eq!(addons.probe("/readyz").await.0, 503, "one is still missing");
     let fleet = ocm::Fleet::of(3, 1);
     fleet.create(&hub.ocm).await.unwrap();
@@ -71,7 +80,10 @@ async fn metrics_logs_and_probes_are_machine_readable() {
         "hub_addons_findings_reported_total{reason=\"InvalidSelector\"} 1",
         "hub_addons_watch_synced{controller=\"fleet\",resource=\"managedclusters\"} 1",
     ] {
-        assert!(metrics.lines().any(|line| line.starts_with(series)), "{series} is missing in\n{metrics}");
+        assert!(
+            metrics.lines().any(|line| line.starts_with(series)),
+            "{series} is missing in\n{metrics}"
+        );
     }
     assert!(metrics.ends_with("# EOF\n"));
     assert_eq!(addons.probe("/nothing").await.0, 404);
@@ -79,14 +91,21 @@ async fn metrics_logs_and_probes_are_machine_readable() {
     addons.signal("TERM").await;
     assert_eq!(addons.exit_status().await, Some(0));
     let log = addons.log();
-    let lines: Vec<Value> =
-        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
+    let lines: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}")))
+        .collect();
     for line in &lines {
         assert!(line["timestamp"].is_string() && line["level"].is_string(), "{line}");
         assert!(line["message"].is_string(), "{line}");
     }
-    assert!(lines.iter().any(|line| line["level"] == "WARN" && line["reason"] == "InvalidSelector"), "{log}");
     assert!(
-        lines.iter().any(|line| line["message"] == "created" && line["object"] == "fleet-00/cluster-0000")
+        lines.iter().any(|line| line["level"] == "WARN" && line["reason"] == "InvalidSelector"),
+        "{log}"
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|line| line["message"] == "created" && line["object"] == "fleet-00/cluster-0000")
     );
 }

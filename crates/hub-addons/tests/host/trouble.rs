@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use kube::config::Kubeconfig;
 use local_hub::LocalHub;
 
-const PROJECTOR: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
+const PROJECTOR: &str =
+    "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 const WATCHED: [&str; 4] =
     ["managedclusters", "managedclustersets", "managedclustersetbindings", "clusterprofiles"];
 
@@ -26,9 +27,11 @@ async fn an_api_server_that_cannot_be_reached_is_waited_for_with_one_line() {
     hub.grant("projector", rights::projector()).await.unwrap();
     hub.stop_api_server().await.unwrap();
     let candidate = Addons::launch(&hub, "candidate", USER, &[PROJECTOR]).await;
-    let alone = Addons::launch(&hub, "alone", "projector", &[PROJECTOR, "--leader-elect=false"]).await;
+    let alone =
+        Addons::launch(&hub, "alone", "projector", &[PROJECTOR, "--leader-elect=false"]).await;
     // Profiles are watched once the served version is known.
-    let watched = WATCHED.map(|it| if it == "clusterprofiles" { "customresourcedefinitions" } else { it });
+    let watched =
+        WATCHED.map(|it| if it == "clusterprofiles" { "customresourcedefinitions" } else { it });
     for resource in watched {
         alone.measures_at_least(&watch_errors(resource, "unavailable"), 4.0).await;
     }
@@ -37,7 +40,12 @@ async fn an_api_server_that_cannot_be_reached_is_waited_for_with_one_line() {
     assert!(alone.log().contains("onnection refused"), "{}", alone.log());
     assert_eq!(alone.probe("/readyz").await.0, 503);
     assert_eq!(alone.probe("/livez").await.0, 200, "a restart would not help");
-    assert_eq!(candidate.lines_with("cannot acquire the lease, retrying"), 1, "{}", candidate.log());
+    assert_eq!(
+        candidate.lines_with("cannot acquire the lease, retrying"),
+        1,
+        "{}",
+        candidate.log()
+    );
     assert_eq!(candidate.lines_with("WARN"), 1, "{}", candidate.log());
 
     hub.start_api_server().await.unwrap();
@@ -62,7 +70,8 @@ async fn an_api_server_with_a_certificate_of_another_authority_receives_no_reque
     let path = hub.directory().join("another-authority.kubeconfig");
     std::fs::write(&path, serde_json::to_string(&config).unwrap()).unwrap();
     let mark = hub.audit().mark().await.unwrap();
-    let addons = Addons::launch_with(&hub, "hub-addons", &path, &[PROJECTOR, "--leader-elect=false"]).await;
+    let addons =
+        Addons::launch_with(&hub, "hub-addons", &path, &[PROJECTOR, "--leader-elect=false"]).await;
     addons.measures_at_least(&watch_errors("managedclusters", "unavailable"), 2.0).await;
     assert!(addons.log().contains("invalid peer certificate: UnknownIssuer"), "{}", addons.log());
     assert_eq!(addons.probe("/readyz").await.0, 503);
@@ -73,7 +82,12 @@ async fn an_api_server_with_a_certificate_of_another_authority_receives_no_reque
     // Once the kubeconfig has the authority, as after a rotation, the process trusts it without a restart.
     std::fs::copy(hub.kubeconfig_for(USER).unwrap(), &path).unwrap();
     addons.logs("working", "all watches are synced").await;
-    assert_eq!(addons.lines_with("the CA certificates of the hub have changed"), 1, "{}", addons.log());
+    assert_eq!(
+        addons.lines_with("the CA certificates of the hub have changed"),
+        1,
+        "{}",
+        addons.log()
+    );
     addons.stop().await;
 }
 
@@ -82,8 +96,12 @@ async fn missing_permissions_are_one_line_each_and_work_begins_when_they_are_gra
     let hub = Hub::start(bare(), Vec::new()).await;
     let addons = Addons::launch(&hub, "hub-addons", USER, &[PROJECTOR]).await;
     addons.logs("without a permission", "cannot acquire the lease, retrying").await;
-    let line =
-        addons.log().lines().find(|line| line.contains("cannot acquire the lease")).unwrap().to_owned();
+    let line = addons
+        .log()
+        .lines()
+        .find(|line| line.contains("cannot acquire the lease"))
+        .unwrap()
+        .to_owned();
     assert!(line.contains("category=\"forbidden\""), "{line}");
     assert!(line.contains("cannot get resource \\\"leases\\\""), "{line}");
 

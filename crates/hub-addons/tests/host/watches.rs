@@ -23,7 +23,8 @@ fn in_red(name: &str) -> ManagedCluster {
 }
 
 async fn team_red(hub: &Hub, clusters: &[&str]) {
-    create(&hub.ocm, [ocm::namespace("red"), ocm::cluster_set("red"), ocm::bound("red", "red")]).await;
+    create(&hub.ocm, [ocm::namespace("red"), ocm::cluster_set("red"), ocm::bound("red", "red")])
+        .await;
     for cluster in clusters {
         in_red(cluster).version("v1.30.0").create(&hub.ocm).await.unwrap();
     }
@@ -31,7 +32,8 @@ async fn team_red(hub: &Hub, clusters: &[&str]) {
 
 async fn shows_version(hub: &Hub, cluster: &str, version: &str) {
     let what = format!("shows {version}");
-    profile(&hub.ocm, ("red", cluster), &what, |p| p["status"]["version"]["kubernetes"] == version).await;
+    profile(&hub.ocm, ("red", cluster), &what, |p| p["status"]["version"]["kubernetes"] == version)
+        .await;
 }
 
 #[tokio::test]
@@ -39,7 +41,8 @@ async fn a_hub_that_is_restored_to_an_older_state_is_followed_without_a_restart(
     let hub = hub().await;
     let addons = Addons::start(&hub, &[PROFILES_AND_COPIES, ALONE]).await;
     team_red(&hub, &["red-1", "red-2", "red-3"]).await;
-    let (stays, revoked, ended) = (token("red-1", "app"), token("red-2", "app"), token("red-3", "app"));
+    let (stays, revoked, ended) =
+        (token("red-1", "app"), token("red-2", "app"), token("red-3", "app"));
     for token in [&stays, &revoked, &ended] {
         token.create(&hub.ocm).await.unwrap();
         copied(&hub.ocm, "red", token).await;

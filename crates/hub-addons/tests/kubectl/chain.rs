@@ -59,7 +59,8 @@ async fn where_an_application_reaches_its_clusters_everything_is_in_order() {
     assert_eq!(items[0]["accessProviders"][0]["name"], "open-cluster-management");
 
     // A watch prints a row for each change, including problems.
-    let mut watch = kubectl.start(&["clusterprofile", "list", "explained", "--watch"]).await.unwrap();
+    let mut watch =
+        kubectl.start(&["clusterprofile", "list", "explained", "--watch"]).await.unwrap();
     watch.line("what is there", SOON, |line| line.contains("two")).await.unwrap();
     let set = ocm::cluster_set("explained");
     let only_one = json!({ "spec": { "clusterSelector": { "labelSelector": {
@@ -92,11 +93,13 @@ async fn the_kubeconfig_that_is_printed_reaches_the_cluster_and_holds_no_secret(
     // Every cluster has a context.
     let ended = run(&plugin, &["kubeconfig", "configured", &account, "--output=json"]).await;
     let contexts = ended.json()["contexts"].clone();
-    let names: Vec<&Value> = contexts.as_array().unwrap().iter().map(|context| &context["name"]).collect();
+    let names: Vec<&Value> =
+        contexts.as_array().unwrap().iter().map(|context| &context["name"]).collect();
     assert_eq!(names, CLUSTERS);
     // An IP address is not a Service whose port can be forwarded.
     eventually("the way through a forwarded port is refused", SOON, async || {
-        let ended = run(&plugin, &["kubeconfig", "configured", "one", &account, "--port-forward"]).await;
+        let ended =
+            run(&plugin, &["kubeconfig", "configured", "one", &account, "--port-forward"]).await;
         if ended.code == Some(2) && ended.stderr.contains("is not a Service") {
             Ok(())
         } else {
@@ -115,15 +118,21 @@ async fn the_charts_viewer_sees_everything_but_secrets_and_gets_the_same_answer(
     let hub = &stage.chain.hub;
     let chart = chart::chart().display().to_string();
     let only = "--show-only=templates/rbac-viewer.yaml";
-    let arguments = ["template", "it", &chart, chart::REGISTRY, "--set=rbac.viewer.create=true", only];
+    let arguments =
+        ["template", "it", &chart, chart::REGISTRY, "--set=rbac.viewer.create=true", only];
     let rendered = chart::run(chart::helm(), None, &arguments).await;
     assert_eq!(rendered.code, Some(0), "{}", rendered.stderr);
     let file = hub.directory().join("viewer.yaml");
     std::fs::write(&file, rendered.stdout).unwrap();
     let applied = hub.kubectl(&["apply", "--filename", file.to_str().unwrap()]).await.unwrap();
     assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
-    let bind =
-        ["create", "clusterrolebinding", "viewer", "--clusterrole=it-hub-addons-viewer", "--user=consumer"];
+    let bind = [
+        "create",
+        "clusterrolebinding",
+        "viewer",
+        "--clusterrole=it-hub-addons-viewer",
+        "--user=consumer",
+    ];
     let bound = hub.kubectl(&bind).await.unwrap();
     assert!(bound.status.success(), "{}", String::from_utf8_lossy(&bound.stderr));
 
@@ -153,8 +162,11 @@ async fn the_charts_viewer_sees_everything_but_secrets_and_gets_the_same_answer(
 
     // Nothing is permitted that is not shown. Who may list objects may also get them, as the printed commands do.
     let role: Value = serde_saphyr::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-    let resources =
-        role["rules"].as_array().unwrap().iter().flat_map(|rule| rule["resources"].as_array().unwrap());
+    let resources = role["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|rule| rule["resources"].as_array().unwrap());
     let requests = hub.audit().since(&mark).await.unwrap().of_user("consumer");
     let unused: Vec<_> =
         resources.filter(|it| requests.count(|request| request.resource == **it) == 0).collect();
@@ -191,7 +203,10 @@ async fn every_hop_to_a_cluster_is_tested_and_the_first_that_fails_is_named() {
         "permissions",
     ];
     assert_eq!(names, expected);
-    assert!(hops.iter().all(|hop| hop["mark"] == "ok" && hop["milliseconds"].is_u64()), "{hops:#?}");
+    assert!(
+        hops.iter().all(|hop| hop["mark"] == "ok" && hop["milliseconds"].is_u64()),
+        "{hops:#?}"
+    );
     assert!(hops[7]["detail"].as_str().unwrap().starts_with("Kubernetes v1."), "{hops:#?}");
     assert!(!ended.stdout.contains("eyJ"), "no token is printed: {}", ended.stdout);
 
@@ -210,18 +225,21 @@ async fn every_hop_to_a_cluster_is_tested_and_the_first_that_fails_is_named() {
     let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": asked });
     ocm::cluster_access("tried", "asks", &spec).create(&stage.ocm).await.unwrap();
     let of = |kind: &str, name: &str| json!({ "apiGroup": RBAC, "kind": kind, "name": name });
-    let account =
-        json!({ "kind": "ServiceAccount", "namespace": agent::NAMESPACE, "name": application.account() });
-    let bound = ocm::Object::new((RBAC, "v1", "RoleBinding"), "rolebindings", Some("kube-public"), "asked")
-        .field("roleRef", of("ClusterRole", "no-such-role"))
-        .field("subjects", json!([account]));
+    let account = json!({ "kind": "ServiceAccount", "namespace": agent::NAMESPACE, "name": application.account() });
+    let bound =
+        ocm::Object::new((RBAC, "v1", "RoleBinding"), "rolebindings", Some("kube-public"), "asked")
+            .field("roleRef", of("ClusterRole", "no-such-role"))
+            .field("subjects", json!([account]));
     bound.create(&stage.cluster("one").client_as("admin").await.unwrap()).await.unwrap();
     eventually("the cluster knows the binding", SOON, async || {
         test("tried/one", application.account()).await.code != Some(0)
     })
     .await;
     let (hop, detail) = last("tried/one", application.account()).await;
-    assert!(hop == "permissions" && detail.ends_with("not exist on the cluster: no-such-role"), "{detail}");
+    assert!(
+        hop == "permissions" && detail.ends_with("not exist on the cluster: no-such-role"),
+        "{detail}"
+    );
 
     // Profiles of another writer, in a namespace beside that of our profiles.
     ocm::namespace("forged").create(&stage.ocm).await.unwrap();

@@ -67,7 +67,8 @@ async fn refuse(stream: TcpStream, tls: TlsAcceptor, seen: Seen) -> Option<()> {
 
 async fn respond(mut stream: impl AsyncRead + AsyncWrite + Unpin, seen: Seen) -> Option<()> {
     let head = head(&mut stream).await?.to_ascii_lowercase();
-    let is_identity = |line: &&str| line.starts_with("authorization:") || line.starts_with("impersonate-");
+    let is_identity =
+        |line: &&str| line.starts_with("authorization:") || line.starts_with("impersonate-");
     let mut identity: Vec<_> = head.lines().filter(is_identity).collect();
     identity.sort_unstable();
     seen.add(format!("hub {}", identity.join(" ")));
@@ -108,14 +109,18 @@ async fn pass(mut stream: TcpStream, hub: SocketAddr, seen: Seen) -> Option<()> 
         let mut host = vec![0; length.into()];
         stream.read_exact(&mut host).await.ok()?;
         stream.read_u16().await.ok()?;
-        let host = if request[3] == 3 { String::from_utf8(host).ok()? } else { format!("{host:?}") };
+        let host =
+            if request[3] == 3 { String::from_utf8(host).ok()? } else { format!("{host:?}") };
         seen.add(format!("socks5 to {host}{with}"));
         stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.ok()?;
     } else {
         let head = head(&mut stream).await?;
         let host = head.split([' ', ':']).nth(1)?;
-        let with =
-            head.to_ascii_lowercase().lines().find(|line| line.starts_with("proxy-auth")).map(str::to_owned);
+        let with = head
+            .to_ascii_lowercase()
+            .lines()
+            .find(|line| line.starts_with("proxy-auth"))
+            .map(str::to_owned);
         seen.add(format!("http proxy to {host} {}", with.unwrap_or_default()));
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.ok()?;
     }
@@ -189,7 +194,11 @@ impl World {
             .to_string(),
         );
         command.envs(case.env.iter().map(|(name, value)| (name, self.with_proxy(value))));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
         let output = command.spawn().unwrap().wait_with_output();
         let ended = async {
             tokio::select! {
@@ -397,7 +406,12 @@ async fn every_program_reaches_the_hub_as_kubectl_does_or_reports_why_not() {
         write(&world, &case, directory.path());
         let raw = ["get", "--raw", "/version", "--request-timeout=20s"];
         let (expected, kubectl) = world.reached(&case, directory.path(), &kubectl, &raw).await;
-        let run = ["run", "--kubeconfig=config", "--metrics-bind-address=0", "--health-probe-bind-address=0"];
+        let run = [
+            "run",
+            "--kubeconfig=config",
+            "--metrics-bind-address=0",
+            "--health-probe-bind-address=0",
+        ];
         let commands: [(&Path, &[&str]); 4] = [
             (kubectl_clusterprofile(), &["list", "team", "--request-timeout=20s"]),
             (hub_addons, &["cleanup", "--access-provider=x", "--dry-run"]),
@@ -410,8 +424,10 @@ async fn every_program_reaches_the_hub_as_kubectl_does_or_reports_why_not() {
         for (index, (program, arguments)) in commands.into_iter().take(count).enumerate() {
             let (got, output) = world.reached(&case, directory.path(), program, arguments).await;
             let reported = case.plugin_reports.filter(|_| index == 2);
-            let text =
-                output.as_ref().map(|output| String::from_utf8_lossy(&output.stderr)).unwrap_or_default();
+            let text = output
+                .as_ref()
+                .map(|output| String::from_utf8_lossy(&output.stderr))
+                .unwrap_or_default();
             let is_success = output.as_ref().is_none_or(|output| output.status.success());
             let right = match reported {
                 Some(words) => got.is_empty() && text.contains(words),

@@ -45,21 +45,25 @@ async fn managed(stage: &Stage, cluster: &str) {
         "apiGroups": [""], "resources": ["secrets"], "resourceNames": [copy], "verbs": ["get"],
     });
     let role = rbac("Role", "roles").field("rules", json!([may_get]));
-    let to = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role.name() });
+    let to =
+        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role.name() });
     let subject = json!({ "kind": "ServiceAccount", "name": NAME, "namespace": NAME });
-    let bound = rbac("RoleBinding", "rolebindings").field("roleRef", to).field("subjects", json!([subject]));
+    let bound = rbac("RoleBinding", "rolebindings")
+        .field("roleRef", to)
+        .field("subjects", json!([subject]));
     world::create(&stage.ocm, [account, role, bound]).await;
     stage.agent(cluster).await.report(NAME, Duration::from_hours(1)).await.unwrap();
     created(stage, &ocm::Object::new(("", "v1", "Secret"), "secrets", Some(NAME), &copy)).await;
     let condition = |kind: &str| json!({ "type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
-    let conditions =
-        json!({ "observedGeneration": 1, "conditions": [condition("Accepted"), condition("Ready")] });
+    let conditions = json!({ "observedGeneration": 1, "conditions": [condition("Accepted"), condition("Ready")] });
     world::merge_status(&stage.ocm, &access, &conditions).await;
 }
 
 async fn created(stage: &Stage, object: &ocm::Object) {
-    eventually(&format!("{object} exists"), SOON, async || world::get(&stage.ocm, object).await.is_some())
-        .await;
+    eventually(&format!("{object} exists"), SOON, async || {
+        world::get(&stage.ocm, object).await.is_some()
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -67,8 +71,9 @@ async fn the_commands_of_the_guide_lead_to_a_cluster_and_away_from_it() {
     let (stage, cluster) = (in_one_process().await, "one");
     let hub = &stage.chain.hub;
     let reader = Reader::of(hub, &[kubectl_clusterprofile(), cp_creds()]);
-    let blocks: Vec<_> =
-        of_shell("docs/plain-kubectl.md").map(|block| block.text.replace("cluster1", cluster)).collect();
+    let blocks: Vec<_> = of_shell("docs/plain-kubectl.md")
+        .map(|block| block.text.replace("cluster1", cluster))
+        .collect();
     let (using, ending) = (&blocks[..blocks.len() - 1], &blocks[blocks.len() - 1]);
     let mut outputs = Vec::new();
     let reading = async {
@@ -113,7 +118,11 @@ async fn every_command_of_a_page_with_this_program_can_be_carried_out() {
     let application = stage.bound_application("page", &["one"]).await;
     application.reaches("one").await;
     let nodes = vec![may(&["list"], "nodes")];
-    stage.cluster("one").grant_service_account(agent::NAMESPACE, application.account(), nodes).await.unwrap();
+    stage
+        .cluster("one")
+        .grant_service_account(agent::NAMESPACE, application.account(), nodes)
+        .await
+        .unwrap();
     let reader = Reader::of(&stage.chain.hub, &[kubectl_clusterprofile(), cp_creds()]);
     let mut elsewhere = BTreeSet::new();
     let mut ran = 0;

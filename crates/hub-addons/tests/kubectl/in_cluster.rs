@@ -19,7 +19,8 @@ async fn hub() -> Hub {
     ocm::namespace("team").create(&hub.ocm).await.unwrap();
     let profile = world::profile_of("karmada", "team", "one");
     profile.create(&hub.ocm).await.unwrap();
-    let provider = json!({ "name": "open-cluster-management", "cluster": { "server": "https://proxy/one" } });
+    let provider =
+        json!({ "name": "open-cluster-management", "cluster": { "server": "https://proxy/one" } });
     world::merge_status(&hub.ocm, &profile, &json!({ "accessProviders": [provider] })).await;
     hub
 }
@@ -29,7 +30,8 @@ fn rule(group: &str, resource: &str, verb: &str, names: &[&str]) -> PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
         resources: Some(vec![resource.to_owned()]),
         verbs: vec![verb.to_owned()],
-        resource_names: (!names.is_empty()).then(|| names.iter().map(ToString::to_string).collect()),
+        resource_names: (!names.is_empty())
+            .then(|| names.iter().map(ToString::to_string).collect()),
         ..PolicyRule::default()
     }
 }
@@ -72,13 +74,15 @@ async fn a_test_in_a_pod_says_what_it_lacks() {
         .unwrap();
     let user = kubectl(&hub, user.kubeconfig());
     eventually("the permission is in force", SOON, async || {
-        let ended = run(&user, &[&TEST[..], &["--image=i", "--service-account=app"]].concat()).await;
-        let is_refused =
-            ended.stderr.contains("cannot create the Pod team/") && ended.stderr.contains("forbidden");
+        let ended =
+            run(&user, &[&TEST[..], &["--image=i", "--service-account=app"]].concat()).await;
+        let is_refused = ended.stderr.contains("cannot create the Pod team/")
+            && ended.stderr.contains("forbidden");
         if ended.code == Some(2) && is_refused { Ok(()) } else { Err(format!("{ended:?}")) }
     })
     .await;
-    fails(&user, &["--image=i"], "you do not have permission to read who may read the Secret").await;
+    fails(&user, &["--image=i"], "you do not have permission to read who may read the Secret")
+        .await;
     assert_eq!(pods(&hub.client_as("admin").await.unwrap()).await, Vec::<String>::new());
 }
 
@@ -96,8 +100,10 @@ pub fn deployment(namespace: &str, name: &str, image: &str, arguments: &[&str]) 
 
 /// What shows the namespace of a release: tenants cannot create it.
 pub fn binding(namespace: &str) -> Object {
-    let role = json!({ "kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io" });
-    let subject = json!({ "kind": "ServiceAccount", "namespace": namespace, "name": "hub-addons-profiles" });
+    let role =
+        json!({ "kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io" });
+    let subject =
+        json!({ "kind": "ServiceAccount", "namespace": namespace, "name": "hub-addons-profiles" });
     let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
     Object::new(gvk, "clusterrolebindings", None, &format!("hub-addons-{namespace}"))
         .label("app.kubernetes.io/part-of", "hub-addons")
@@ -110,12 +116,17 @@ async fn the_image_is_that_of_the_only_release_and_never_a_tenants() {
     let hub = hub().await;
     hub.service_account("team", "app").await.unwrap();
     let admin = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
-    let tries = async || run(&admin, &[&TEST[..], &["--service-account=app", "--timeout=1s"]].concat()).await;
+    let tries = async || {
+        run(&admin, &[&TEST[..], &["--service-account=app", "--timeout=1s"]].concat()).await
+    };
     // The first of all images by name.
     world::create(&hub.ocm, [ocm::namespace("addons"), ocm::namespace("second")]).await;
     deployment("team", "hub-addons", "a.evil.example/x", &[]).create(&hub.ocm).await.unwrap();
     let ended = tries().await;
-    assert!(ended.code == Some(2) && ended.stderr.contains("found no namespace of a release"), "{ended:?}");
+    assert!(
+        ended.code == Some(2) && ended.stderr.contains("found no namespace of a release"),
+        "{ended:?}"
+    );
 
     let ours = deployment("addons", "hub-addons-profiles", "registry.example/hub-addons:1", &[]);
     world::create(&hub.ocm, [binding("addons"), ours]).await;
@@ -123,7 +134,8 @@ async fn the_image_is_that_of_the_only_release_and_never_a_tenants() {
     let shown = "running registry.example/hub-addons:1 as the ServiceAccount team/app";
     assert!(ended.stderr.contains(shown) && ended.stderr.contains("has not ended"), "{ended:?}");
 
-    let other = deployment("addons", "hub-addons-credentials", "registry.example/hub-addons:2", &[]);
+    let other =
+        deployment("addons", "hub-addons-credentials", "registry.example/hub-addons:2", &[]);
     other.create(&hub.ocm).await.unwrap();
     let ended = tries().await;
     assert!(ended.stderr.contains("found more than one image of the Deployments"), "{ended:?}");

@@ -36,7 +36,9 @@ pub fn is_documented(heading: &str, output: &Value) {
     let mut found = BTreeMap::new();
     fields(output, "", &mut found);
     // Objects and the items of arrays are listed by their fields.
-    found.retain(|path, kinds| !path.is_empty() && !path.ends_with("[]") && !kinds.contains("object"));
+    found.retain(|path, kinds| {
+        !path.is_empty() && !path.ends_with("[]") && !kinds.contains("object")
+    });
     let mut listed = BTreeSet::new();
     for row in rows(heading) {
         let (path, types) = (quoted(&row[0]).remove(0), &row[1]);
@@ -47,7 +49,9 @@ pub fn is_documented(heading: &str, output: &Value) {
                     "{heading}: {path} is {kinds:?}, not {types}"
                 );
             }
-            None => assert!(types.contains("optional"), "{heading}: {path} is missing in {output:#}"),
+            None => {
+                assert!(types.contains("optional"), "{heading}: {path} is missing in {output:#}");
+            }
         }
         listed.insert(path);
     }

@@ -29,9 +29,11 @@ fn lease(holder: &str, renewed: &str) -> ocm::Object {
 }
 
 fn lease_of(controller: &str, holder: &str, renewed: &str) -> ocm::Object {
-    let spec = json!({ "holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": renewed });
+    let spec =
+        json!({ "holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": renewed });
     let gvk = ("coordination.k8s.io", "v1", "Lease");
-    ocm::Object::new(gvk, "leases", Some("team"), &format!("hub-addons-{controller}")).field("spec", spec)
+    ocm::Object::new(gvk, "leases", Some("team"), &format!("hub-addons-{controller}"))
+        .field("spec", spec)
 }
 
 #[tokio::test]
@@ -70,20 +72,28 @@ async fn ocms_own_gate_beside_ours_is_found() {
     let arguments = json!(["--leader-elect=true", "--feature-gates=ClusterProfile=true"]);
     let container = json!({ "name": "manager", "image": "manager", "args": arguments });
     let name = "cluster-proxy-addon-manager";
-    let manager = ocm::Object::new(("apps", "v1", "Deployment"), "deployments", Some("platform"), name)
-        .field(
-            "spec",
-            json!({
-                "selector": { "matchLabels": labels },
-                "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
-            }),
-        );
+    let manager = ocm::Object::new(
+        ("apps", "v1", "Deployment"),
+        "deployments",
+        Some("platform"),
+        name,
+    )
+    .field(
+        "spec",
+        json!({
+            "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+        }),
+    );
     world::create(&hub.ocm, [ocm::namespace("platform"), manager]).await;
     let enabling = async || {
-        let findings = run(&kubectl, &["explain", "--output=json"]).await.json()["findings"].clone();
+        let findings =
+            run(&kubectl, &["explain", "--output=json"]).await.json()["findings"].clone();
         let findings = findings.as_array().unwrap().clone().into_iter();
         let found = findings.filter(|finding| finding["code"] == "OcmGateEnabled");
-        found.map(|finding| finding["object"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        found
+            .map(|finding| finding["object"]["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(enabling().await, ["cluster-manager"], "the provisioner does not run");
     lease_of("access-provisioner", "pod-1", &format!("{}.000000Z", &now[..19]))
@@ -91,7 +101,11 @@ async fn ocms_own_gate_beside_ours_is_found() {
         .await
         .unwrap();
     // A tenant can create a Deployment of any name.
-    assert_eq!(enabling().await, ["cluster-manager"], "nothing shows that addons are in that namespace");
+    assert_eq!(
+        enabling().await,
+        ["cluster-manager"],
+        "nothing shows that addons are in that namespace"
+    );
     proxy::configuration("platform").create(&hub.ocm).await.unwrap();
     assert_eq!(enabling().await, ["cluster-manager", name]);
 }
@@ -109,7 +123,8 @@ async fn the_settings_are_those_with_which_the_controllers_run_and_never_a_tenan
         ended.problems().contains(&"ForeignProfile".to_owned())
     };
     let running = |namespace| {
-        let arguments = ["run", "--feature-gates=ClusterProfile=true", "--cluster-manager-name=fleet"];
+        let arguments =
+            ["run", "--feature-gates=ClusterProfile=true", "--cluster-manager-name=fleet"];
         deployment(namespace, "hub-addons-addons", "hub-addons", &arguments)
     };
     world::create(&hub.ocm, [ocm::namespace("addons"), binding("addons"), running("team")]).await;
@@ -144,22 +159,24 @@ async fn with_permissions_in_one_namespace_the_rest_is_a_question_mark() {
         rule("multicluster.x-k8s.io", "clusterprofiles"),
     ];
     account.grant_in_namespace(rules).await.unwrap();
-    let marks = local_hub::eventually("the permissions are in force", crate::support::SOON, async || {
-        let ended = run(&kubectl, &["explain", "team/berlin", "--output=json"]).await;
-        let marks: Vec<(Value, Value)> = ended.json()["findings"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|finding| (finding["step"].clone(), finding["mark"].clone()))
-            .collect();
-        let has = |step: &str, mark: &str| marks.contains(&(json!(step), json!(mark)));
-        if has("Profile", "ok") && has("ClusterSet", "unknown") && has("Controllers", "unknown") {
-            Ok(Some((ended.code, marks)))
-        } else {
-            Err(format!("{marks:?}"))
-        }
-    })
-    .await;
+    let marks =
+        local_hub::eventually("the permissions are in force", crate::support::SOON, async || {
+            let ended = run(&kubectl, &["explain", "team/berlin", "--output=json"]).await;
+            let marks: Vec<(Value, Value)> = ended.json()["findings"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|finding| (finding["step"].clone(), finding["mark"].clone()))
+                .collect();
+            let has = |step: &str, mark: &str| marks.contains(&(json!(step), json!(mark)));
+            if has("Profile", "ok") && has("ClusterSet", "unknown") && has("Controllers", "unknown")
+            {
+                Ok(Some((ended.code, marks)))
+            } else {
+                Err(format!("{marks:?}"))
+            }
+        })
+        .await;
     // The output shows that the profile does not publish how to reach the cluster.
     assert!(marks.0 == Some(1) || marks.0 == Some(3), "{marks:?}");
     let ended = run(&kubectl, &["list", "team"]).await;
@@ -172,7 +189,8 @@ async fn with_permissions_in_one_namespace_the_rest_is_a_question_mark() {
 #[tokio::test]
 async fn what_cannot_be_carried_out_ends_with_status_2_and_one_line() {
     let hub =
-        Hub::start(LocalHub::builder().crds(CrdSet::None).without_controller_manager(), Vec::new()).await;
+        Hub::start(LocalHub::builder().crds(CrdSet::None).without_controller_manager(), Vec::new())
+            .await;
     let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
     for (arguments, text) in [
         (&["list"][..], "does not serve ClusterProfiles"),

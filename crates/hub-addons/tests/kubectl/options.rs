@@ -147,7 +147,8 @@ async fn the_exec_plugin_is_never_led_to_another_hub_than_the_command() {
         &["--context=right", "--user=admin"],
         &["--context=right", "--as=admin", "--as-group=system:masters"],
     ] {
-        ends(&kubectl, options, &command, 2, "name a kubeconfig for it with --hub-kubeconfig").await;
+        ends(&kubectl, options, &command, 2, "name a kubeconfig for it with --hub-kubeconfig")
+            .await;
         let own = Path::new("/hub.kubeconfig").display().to_string();
         let named = [options, &["--hub-kubeconfig", &own]].concat();
         ends(&kubectl, &[], &[&command[..], &named].concat(), 0, &own).await;
@@ -164,9 +165,11 @@ async fn the_exec_plugin_is_never_led_to_another_hub_than_the_command() {
 async fn a_cluster_access_is_printed_or_created() {
     let hub = hub().await;
     let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
-    let request = ["request", "kueue", "--namespace=team", "--service-account=manager", "--placement=gpus"];
+    let request =
+        ["request", "kueue", "--namespace=team", "--service-account=manager", "--placement=gpus"];
     let request = [&request[..], &["--cluster-role=edit", "--cluster-role=view"]].concat();
-    let printed = run(&kubectl, &[&request[..], &["--dry-run=client", "--output=yaml"]].concat()).await;
+    let printed =
+        run(&kubectl, &[&request[..], &["--dry-run=client", "--output=yaml"]].concat()).await;
     let printed: Value = serde_saphyr::from_str(&printed.stdout).unwrap();
     let spec = json!({
         "identity": "Copy", "serviceAccountNames": ["manager"], "clusters": { "placementRef": { "name": "gpus" } },
@@ -183,7 +186,10 @@ async fn a_cluster_access_is_printed_or_created() {
     assert!(checked.stdout.contains("created (server dry run)"), "{checked:?}");
     assert_eq!(world::get(&hub.ocm, &object).await, None);
     let ended = run(&kubectl, &request).await;
-    assert_eq!(ended.stdout, "clusteraccess.access.open-cluster-management.io/kueue created\n", "{ended:?}");
+    assert_eq!(
+        ended.stdout, "clusteraccess.access.open-cluster-management.io/kueue created\n",
+        "{ended:?}"
+    );
     let created = world::get(&hub.ocm, &object).await.unwrap();
     assert_eq!(created["spec"]["serviceAccountNames"], spec["serviceAccountNames"]);
     // A second one of the name is refused; the namespace can come first.

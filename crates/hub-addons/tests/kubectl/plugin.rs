@@ -32,7 +32,8 @@ impl Ended {
     pub fn problems(&self) -> Vec<String> {
         let findings = self.json()["findings"].as_array().unwrap().clone();
         let wrong = findings.iter().filter(|finding| finding["mark"] == "problem");
-        let mut codes: Vec<_> = wrong.map(|finding| finding["code"].as_str().unwrap().to_owned()).collect();
+        let mut codes: Vec<_> =
+            wrong.map(|finding| finding["code"].as_str().unwrap().to_owned()).collect();
         codes.dedup();
         codes
     }
@@ -42,7 +43,9 @@ impl Ended {
 pub fn kubectl(hub: &LocalHub, kubeconfig: &Path) -> Kubectl {
     let directory = kubectl_clusterprofile().parent().unwrap();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths([directory.to_owned()].into_iter().chain(std::env::split_paths(&path)));
+    let path = std::env::join_paths(
+        [directory.to_owned()].into_iter().chain(std::env::split_paths(&path)),
+    );
     hub.kubectl_with(kubeconfig).unwrap().env("PATH", path.unwrap())
 }
 

@@ -16,10 +16,12 @@ use crate::support::{Hub, world};
 /// Whether Chromium is installed; with `CI=true` it is installed now.
 async fn has_browser() -> bool {
     let have = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/have.sh");
-    let is_installed = Command::new(have).args(["chromium", "chromium"]).status().await.unwrap().success();
+    let is_installed =
+        Command::new(have).args(["chromium", "chromium"]).status().await.unwrap().success();
     if !is_installed {
         // Not with `eprintln!`: the test harness captures the output of passing tests.
-        let _ = writeln!(io::stderr(), "SKIPPED, the report in a browser: Chromium is not installed");
+        let _ =
+            writeln!(io::stderr(), "SKIPPED, the report in a browser: Chromium is not installed");
     }
     is_installed
 }
@@ -28,7 +30,12 @@ async fn has_browser() -> bool {
 async fn browser(page: &Path, flag: &str) -> String {
     let profile = tempfile::tempdir().unwrap();
     let output = Command::new("chromium")
-        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"])
+        .args([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-background-networking",
+        ])
         .args(["--disable-component-update", "--no-first-run", "--window-size=1000,620", flag])
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(format!("file://{}", page.display()))
@@ -123,8 +130,11 @@ async fn a_report_shows_every_grant_requests_nothing_and_has_no_markup_of_others
     if std::env::var_os("RECORD").is_some() {
         let escaped = markup.replace('<', "&lt;").replace('>', "&gt;");
         let opened = report.replace(&escaped, "somebody");
-        let opened =
-            opened.replacen(r#"class="problem" name="cell""#, r#"class="problem" name="cell" open"#, 1);
+        let opened = opened.replacen(
+            r#"class="problem" name="cell""#,
+            r#"class="problem" name="cell" open"#,
+            1,
+        );
         std::fs::write(&page, opened).unwrap();
         let picture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report.png");
         browser(&page, &format!("--screenshot={}", picture.display())).await;

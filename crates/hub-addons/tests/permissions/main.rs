@@ -14,8 +14,11 @@ use serde_json::Value;
 const LOGS: &str = "LOCAL_HUB_AUDIT_LOGS";
 
 /// For people, and not for a process of the chart.
-const OF_PEOPLE: [&str; 3] =
-    ["hub-addons-view-clusterprofiles", "hub-addons-clusteraccess-admin", "hub-addons-clusteraccess-editor"];
+const OF_PEOPLE: [&str; 3] = [
+    "hub-addons-view-clusterprofiles",
+    "hub-addons-clusteraccess-admin",
+    "hub-addons-clusteraccess-editor",
+];
 
 /// A verb on a resource, allowed by a role. Values decide the names of objects, so only whether there are any counts.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,8 +75,11 @@ fn rendered(record: &str) -> BTreeSet<Permission> {
             holder = title.map(part);
             continue;
         };
-        let Some(holder) = holder.as_ref().filter(|it| !OF_PEOPLE.contains(&it.as_str())) else { continue };
-        let (rule, is_named) = rule.split_once(" named ").map_or((rule, false), |(rule, _)| (rule, true));
+        let Some(holder) = holder.as_ref().filter(|it| !OF_PEOPLE.contains(&it.as_str())) else {
+            continue;
+        };
+        let (rule, is_named) =
+            rule.split_once(" named ").map_or((rule, false), |(rule, _)| (rule, true));
         let (verbs, resources) = rule.split_once(' ').unwrap();
         let (resources, group) = resources.split_once('.').unwrap_or((resources, ""));
         for verb in verbs.split(',') {
@@ -117,11 +123,14 @@ fn each_permission_of_the_chart_is_used() {
         let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         requests.extend(lines.filter_map(allowed));
     }
-    let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/hub-addons/tests/rendered.txt");
+    let record =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/hub-addons/tests/rendered.txt");
     let permissions = rendered(&std::fs::read_to_string(record).unwrap());
     assert!(permissions.len() > 80, "{permissions:#?}");
-    let unused: Vec<_> =
-        permissions.iter().filter(|it| !requests.iter().any(|request| it.is_used_by(request))).collect();
+    let unused: Vec<_> = permissions
+        .iter()
+        .filter(|it| !requests.iter().any(|request| it.is_used_by(request)))
+        .collect();
     assert!(unused.is_empty(), "no test has used these permissions: {unused:#?}");
 }
 
@@ -148,12 +157,15 @@ fn a_permission_is_used_by_a_request_that_its_own_role_has_allowed() {
         );
         let object = serde_json::json!({ "resource": "pods", "subresource": "log", "apiGroup": "group", "name": name });
         let annotations = serde_json::json!({ "authorization.k8s.io/reason": reason });
-        let event = serde_json::json!({ "verb": verb, "objectRef": object, "annotations": annotations });
+        let event =
+            serde_json::json!({ "verb": verb, "objectRef": object, "annotations": annotations });
         allowed(&event.to_string()).unwrap()
     };
     let list = permissions.iter().nth(1).unwrap();
     assert!(list.is_used_by(&request(profiles, "list", "c")));
-    for other in [request("a", "list", "c"), request(profiles, "watch", "c"), request(profiles, "list", "")] {
+    for other in
+        [request("a", "list", "c"), request(profiles, "watch", "c"), request(profiles, "list", "")]
+    {
         assert!(!list.is_used_by(&other), "{other:?}");
     }
     assert_eq!(allowed("{\"annotations\":{\"authorization.k8s.io/decision\":\"forbid\"}}"), None);

@@ -40,8 +40,8 @@ async fn test_of(hub: &Cluster, more: &[&str]) -> Output {
 }
 
 fn hops(output: &Output) -> Vec<Value> {
-    let result: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let result: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
     result["hops"].as_array().unwrap().clone()
 }
 
@@ -57,7 +57,8 @@ async fn reached_by_name(hub: &Cluster, profile: &ocm::Object, authority: &Servi
         .field("ports", ports.clone())
         // Where Pods find the first host of the test.
         .field("endpoints", json!([{ "addresses": ["198.51.100.1"] }]));
-    let service = of_kind(("", "v1", "Service"), "services").field("spec", json!({ "ports": ports }));
+    let service =
+        of_kind(("", "v1", "Service"), "services").field("spec", json!({ "ports": ports }));
     world::create(&client, [ocm::namespace(namespace), service, endpoints]).await;
     let cluster = json!({
         "server": format!("https://{USER_SERVER}:9092/one"),
@@ -67,16 +68,18 @@ async fn reached_by_name(hub: &Cluster, profile: &ocm::Object, authority: &Servi
     let provider = json!([{ "name": "open-cluster-management", "cluster": cluster }]);
     world::merge_status(&client, profile, &json!({ "accessProviders": provider })).await;
     // kube-proxy follows the Service.
-    let output = eventually("the Service leads to the user server", crate::support::SOON, async || {
-        let output = test(hub, &[]).await;
-        if output.status.success() { Ok(Some(output)) } else { Err(format!("{output:?}")) }
-    })
-    .await;
+    let output =
+        eventually("the Service leads to the user server", crate::support::SOON, async || {
+            let output = test(hub, &[]).await;
+            if output.status.success() { Ok(Some(output)) } else { Err(format!("{output:?}")) }
+        })
+        .await;
     let resolved = hops(&output)[1]["detail"].as_str().unwrap().to_owned();
     assert!(resolved.starts_with("10.0.0."), "{resolved}");
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "one hub with a node for all of it")]
 async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
     let Some(image) = image().await else { return };
     let authority = ServingAuthority::new("user-server").unwrap();
@@ -108,14 +111,16 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
     world::merge_status(&client, &profile, &json!({ "accessProviders": provider })).await;
     // Where the image comes from.
     let pod = json!({ "metadata": { "labels": { "app": "a" } }, "spec": { "containers": [{ "name": "a", "image": IMAGE }] } });
-    let installed = json!({ "replicas": 0, "selector": { "matchLabels": { "app": "a" } }, "template": pod });
+    let installed =
+        json!({ "replicas": 0, "selector": { "matchLabels": { "app": "a" } }, "template": pod });
     ocm::Object::new(("apps", "v1", "Deployment"), "deployments", Some(NAMESPACE), "installed")
         .label("app.kubernetes.io/part-of", "hub-addons")
         .field("spec", installed)
         .create(&client)
         .await
         .unwrap();
-    let role = json!({ "kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io" });
+    let role =
+        json!({ "kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io" });
     let subject = json!({ "kind": "ServiceAccount", "namespace": NAMESPACE, "name": "installed" });
     let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
     ocm::Object::new(gvk, "clusterrolebindings", None, "installed")
@@ -157,7 +162,11 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
     let output = test(&hub, &["--service-account=on-the-cluster"]).await;
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let last = hops(&output).pop().unwrap();
-    assert_eq!((&last["hop"], &last["mark"]), (&json!("credential"), &json!("problem")), "{last:#}");
+    assert_eq!(
+        (&last["hop"], &last["mark"]),
+        (&json!("credential"), &json!("problem")),
+        "{last:#}"
+    );
     assert!(last["detail"].as_str().unwrap().contains("HTTP 403"), "{last:#}");
 
     // By its own identity, the Pod has a token for the user server: the hub's own API server does not accept it.
@@ -167,8 +176,12 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
     let own_token = ["--own-token=/var/run/secrets/hub-addons/token"];
     let output = test_of(&hub, &own_token).await;
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(2) && error.contains("with --service-account"), "{output:?}");
-    let output = test_of(&hub, &[&own_token[..], &["--service-account=application"]].concat()).await;
+    assert!(
+        output.status.code() == Some(2) && error.contains("with --service-account"),
+        "{output:?}"
+    );
+    let output =
+        test_of(&hub, &[&own_token[..], &["--service-account=application"]].concat()).await;
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let walked = hops(&output);
     let marks: Vec<_> = walked.iter().map(|hop| (&hop["hop"], &hop["mark"])).collect();

@@ -46,7 +46,11 @@ impl Example {
         world::create(&client, [NAMESPACE, APPLICATION, UNBOUND].map(world::restricted)).await;
         for cluster in CLUSTERS {
             world::create(&client, [ocm::namespace(cluster)]).await;
-            ocm::ManagedCluster::named(cluster).label(EXAMPLE, "true").create(&client).await.unwrap();
+            ocm::ManagedCluster::named(cluster)
+                .label(EXAMPLE, "true")
+                .create(&client)
+                .await
+                .unwrap();
         }
         let grant = directory(EXAMPLE).join("grant.yaml").display().to_string();
         let kubectl = hub.kubectl_with(&hub.kubeconfig_for("admin").unwrap()).unwrap();
@@ -65,9 +69,10 @@ impl Example {
 
     /// The input that client-go passes to the plugin for a cluster, from its profile.
     async fn question(&self, cluster: &str) -> Value {
-        let shown = profile(&self.client, (APPLICATION, cluster), "has an access provider", |profile| {
-            !provider(profile, NAME).is_null()
-        });
+        let shown =
+            profile(&self.client, (APPLICATION, cluster), "has an access provider", |profile| {
+                !provider(profile, NAME).is_null()
+            });
         let mut stanza = provider(&shown.await, NAME)["cluster"].clone();
         let extensions = stanza.as_object_mut().unwrap().remove("extensions").unwrap();
         assert_eq!(extensions[0]["name"], "client.authentication.k8s.io/exec");
@@ -132,7 +137,8 @@ impl Example {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let pod = pods.create(&PostParams::default(), &object(template)).await.unwrap().name_any();
         let phase = eventually(&format!("{pod} ends"), PATIENCE, async || {
-            let status = pods.get(&pod).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+            let status =
+                pods.get(&pod).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
             match status.phase.as_deref() {
                 Some(phase @ ("Succeeded" | "Failed")) => Ok(Some(phase.to_owned())),
                 _ => Err(format!("{status:?}")),
@@ -157,21 +163,39 @@ async fn install(hub: &Cluster) {
     for namespace in [APPLICATION, UNBOUND] {
         let named = CLUSTERS.map(|cluster| format!("--resource-name={cluster}-{MSA}"));
         let account = format!("--serviceaccount={namespace}:{ACCOUNT}");
-        let role = ["create", "role", "copies", "--namespace", namespace, "--verb=get", "--resource=secrets"];
+        let role = [
+            "create",
+            "role",
+            "copies",
+            "--namespace",
+            namespace,
+            "--verb=get",
+            "--resource=secrets",
+        ];
         let role = [&role[..], &named.each_ref().map(String::as_str)].concat();
-        let binding =
-            ["create", "rolebinding", "copies", "--namespace", namespace, "--role=copies", &account];
+        let binding = [
+            "create",
+            "rolebinding",
+            "copies",
+            "--namespace",
+            namespace,
+            "--role=copies",
+            &account,
+        ];
         for arguments in [&role[..], &binding] {
             let done = hub.kubectl(arguments).await.unwrap();
             assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         }
     }
-    let deployments: Api<Deployment> = Api::namespaced(hub.client_as("admin").await.unwrap(), NAMESPACE);
+    let deployments: Api<Deployment> =
+        Api::namespaced(hub.client_as("admin").await.unwrap(), NAMESPACE);
     eventually("what is installed is available", PATIENCE, async || {
-        let list = deployments.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let list =
+            deployments.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
         let statuses: Vec<_> = list.into_iter().map(|it| it.status.unwrap_or_default()).collect();
         let available = |count: Option<i32>| count == Some(1);
-        if statuses.len() == 2 && statuses.iter().all(|status| available(status.available_replicas)) {
+        if statuses.len() == 2 && statuses.iter().all(|status| available(status.available_replicas))
+        {
             Ok(Some(()))
         } else {
             Err(format!("{statuses:?}"))
@@ -209,7 +233,8 @@ async fn an_application_s_pod_gets_the_tokens_of_its_clusters_and_no_other_pod_d
         for template in [&installed, &by_image_volume(&installed)] {
             let (phase, said) = stage.run(APPLICATION, template).await;
             assert_eq!(phase, "Succeeded", "{said}");
-            let answer: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+            let answer: Value =
+                serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
             assert_eq!(answer["kind"], "ExecCredential");
             assert_eq!(answer["apiVersion"], exec()["apiVersion"]);
             assert_eq!(answer["status"]["token"], String::from_utf8(token.token_bytes()).unwrap());
@@ -222,10 +247,14 @@ async fn an_application_s_pod_gets_the_tokens_of_its_clusters_and_no_other_pod_d
 
     // Another account in the namespace, and the same account where it has the permission and no set is bound.
     let question = stage.question(CLUSTERS[0]).await;
-    for (namespace, account, why) in [(APPLICATION, "another", "HTTP 403"), (UNBOUND, ACCOUNT, "HTTP 404")] {
-        let (phase, said) = stage.run(namespace, &stage.template(namespace, account, &question).await).await;
+    for (namespace, account, why) in
+        [(APPLICATION, "another", "HTTP 403"), (UNBOUND, ACCOUNT, "HTTP 404")]
+    {
+        let (phase, said) =
+            stage.run(namespace, &stage.template(namespace, account, &question).await).await;
         assert_eq!(phase, "Failed", "{said}");
-        let line = format!("failed to get synced credential secret {namespace}/{}-{MSA}", CLUSTERS[0]);
+        let line =
+            format!("failed to get synced credential secret {namespace}/{}-{MSA}", CLUSTERS[0]);
         assert!(said.lines().count() == 1 && said.contains(&line) && said.contains(why), "{said}");
     }
 }

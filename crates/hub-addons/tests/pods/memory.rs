@@ -35,7 +35,9 @@ fn memory_of(process: u32, [v1, v2]: [&str; 2]) -> Option<u64> {
         let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/'));
         match controllers {
             "memory" => Some(Path::new("/sys/fs/cgroup/memory").join(path).join(v1)),
-            "" => Some(Path::new("/sys/fs/cgroup").join(path).join(v2)).filter(|file| file.exists()),
+            "" => {
+                Some(Path::new("/sys/fs/cgroup").join(path).join(v2)).filter(|file| file.exists())
+            }
             _ => None,
         }
     });
@@ -58,7 +60,11 @@ async fn within_its_limit(stage: &Stage, component: &str) {
         let resources = pod.spec.as_ref().unwrap().containers[0].resources.as_ref().unwrap();
         let limit = quantity(resources.limits.as_ref());
         let process = runner.processes(NAMESPACE, &pod.name_any(), &status.name).await.unwrap()[0];
-        assert_eq!(memory_of(process, ["memory.limit_in_bytes", "memory.max"]), Some(limit), "{component}");
+        assert_eq!(
+            memory_of(process, ["memory.limit_in_bytes", "memory.max"]),
+            Some(limit),
+            "{component}"
+        );
         // Version 2 has a peak since Linux 5.19.
         if let Some(peak) = memory_of(process, ["memory.max_usage_in_bytes", "memory.peak"]) {
             println!("{component}: at most {} MiB of {} MiB", peak >> 20, limit >> 20);
@@ -94,7 +100,9 @@ async fn the_largest_measured_fleet_is_kept_within_the_limits_of_the_chart() {
     let fleet = ocm::Fleet::of(3500, 10);
     fleet.create(&stage.ocm).await.unwrap();
     futures::stream::iter(&fleet.clusters)
-        .map(async |cluster| ServiceAccountToken::of(cluster, "app").synced().create(&stage.ocm).await)
+        .map(async |cluster| {
+            ServiceAccountToken::of(cluster, "app").synced().create(&stage.ocm).await
+        })
         .buffer_unordered(32)
         .try_for_each(async |_| Ok::<_, HubError>(()))
         .await
@@ -113,14 +121,20 @@ async fn the_largest_measured_fleet_is_kept_within_the_limits_of_the_chart() {
     let less = ["resources.requests.memory=32Mi,resources.limits.memory=32Mi"];
     chart::install(&stage.hub, &[&["image.tag=test"], &values[..], &less].concat()).await;
     for component in COMPONENTS {
-        let of_component = ListParams::default().labels(&format!("app.kubernetes.io/component={component}"));
+        let of_component =
+            ListParams::default().labels(&format!("app.kubernetes.io/component={component}"));
         eventually(&format!("{component} is killed with 32 MiB"), SOON, async || {
-            let pods = stage.api::<Pod>().list(&of_component).await.map_err(|error| error.to_string())?;
-            let statuses: Vec<_> =
-                pods.into_iter().filter_map(|pod| pod.status?.container_statuses).flatten().collect();
+            let pods =
+                stage.api::<Pod>().list(&of_component).await.map_err(|error| error.to_string())?;
+            let statuses: Vec<_> = pods
+                .into_iter()
+                .filter_map(|pod| pod.status?.container_statuses)
+                .flatten()
+                .collect();
             let is_killed = statuses.iter().any(|status| {
                 let states = [&status.state, &status.last_state];
-                let mut ended = states.into_iter().flatten().filter_map(|state| state.terminated.as_ref());
+                let mut ended =
+                    states.into_iter().flatten().filter_map(|state| state.terminated.as_ref());
                 ended.any(|ended| ended.reason.as_deref() == Some("OOMKilled"))
             });
             if is_killed { Ok(()) } else { Err(format!("{statuses:?}")) }
@@ -141,15 +155,22 @@ async fn complete(stage: &Stage, fleet: &ocm::Fleet) {
             let (profiles, secrets) = tokio::try_join!(profiles.list(&first), secrets.list(&first))
                 .map_err(|error| error.to_string())?;
             let rest = [profiles.metadata, secrets.metadata].map(|list| list.remaining_item_count);
-            if rest == [Some(all); 2] { Ok(()) } else { Err(format!("besides the first, {rest:?}")) }
+            if rest == [Some(all); 2] {
+                Ok(())
+            } else {
+                Err(format!("besides the first, {rest:?}"))
+            }
         })
         .await;
         eventually(&format!("{namespace} has complete profiles"), SOON, async || {
-            let list = profiles.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let list =
+                profiles.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
             let is_complete = |status: &serde_json::Value| {
-                status["version"]["kubernetes"].is_string() && status["accessProviders"][0].is_object()
+                status["version"]["kubernetes"].is_string()
+                    && status["accessProviders"][0].is_object()
             };
-            let missing = list.iter().filter(|profile| !is_complete(&profile.data["status"])).count();
+            let missing =
+                list.iter().filter(|profile| !is_complete(&profile.data["status"])).count();
             if missing == 0 { Ok(()) } else { Err(format!("{missing} are not")) }
         })
         .await;

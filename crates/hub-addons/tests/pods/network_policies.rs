@@ -48,7 +48,10 @@ fn at(pod: &Pod, port: u16) -> SocketAddr {
 async fn connects(runner: &Pods, from: &Pod, to: SocketAddr, wanted: bool) {
     let (namespace, name) = (from.namespace().unwrap(), from.name_any());
     let container = &from.spec.as_ref().unwrap().containers[0].name;
-    let what = format!("{namespace}/{name} {} to {to}", if wanted { "connects" } else { "does not connect" });
+    let what = format!(
+        "{namespace}/{name} {} to {to}",
+        if wanted { "connects" } else { "does not connect" }
+    );
     eventually(&what, SOON, async || {
         let connected = runner.connect_from((&namespace, &name, container), to).await;
         if connected.is_ok() == wanted { Ok(()) } else { Err(format!("{connected:?}")) }
@@ -58,28 +61,39 @@ async fn connects(runner: &Pods, from: &Pod, to: SocketAddr, wanted: bool) {
 
 #[tokio::test]
 async fn the_network_policies_of_the_chart_permit_what_its_controllers_need_and_nothing_else() {
-    if is_only_on_own_hubs("the chart's NetworkPolicies, enforced") || !pods::can_enforce_policies() {
+    if is_only_on_own_hubs("the chart's NetworkPolicies, enforced") || !pods::can_enforce_policies()
+    {
         return;
     }
-    let started =
-        Stage::start_with(1, &VALUES, |nodes| nodes.network_policies().node_program(SERVER, "streams")).await;
+    let started = Stage::start_with(1, &VALUES, |nodes| {
+        nodes.network_policies().node_program(SERVER, "streams")
+    })
+    .await;
     let Some(stage) = started else { return };
-    let [prometheus, other] = [server(&stage, NAMESPACES[0]).await, server(&stage, NAMESPACES[1]).await];
+    let [prometheus, other] =
+        [server(&stage, NAMESPACES[0]).await, server(&stage, NAMESPACES[1]).await];
     let (_, runner) = stage.hub.own("NetworkPolicies").unwrap();
     let kubelet = "192.0.2.101:10250".parse().unwrap();
     for component in COMPONENTS {
         let controller = stage.rolled_out(component).await.remove(0);
         let (metrics, probes) = (at(&controller, 8080), at(&controller, 8081));
         // Refusals first: once these are effective, permissions are those of the policies.
-        for (from, to) in [(&other, metrics), (&controller, at(&other, SERVES)), (&controller, kubelet)] {
+        for (from, to) in
+            [(&other, metrics), (&controller, at(&other, SERVES)), (&controller, kubelet)]
+        {
             connects(runner, from, to, false).await;
         }
-        let outside = ["192.0.2.1:6443", "10.0.0.1:443", "192.0.2.10:53"].map(|to| to.parse().unwrap());
+        let outside =
+            ["192.0.2.1:6443", "10.0.0.1:443", "192.0.2.10:53"].map(|to| to.parse().unwrap());
         for to in outside {
             connects(runner, &controller, to, true).await;
         }
-        let between =
-            [(&prometheus, metrics), (&other, probes), (&other, at(&prometheus, SERVES)), (&other, kubelet)];
+        let between = [
+            (&prometheus, metrics),
+            (&other, probes),
+            (&other, at(&prometheus, SERVES)),
+            (&other, kubelet),
+        ];
         for (from, to) in between {
             connects(runner, from, to, true).await;
         }

@@ -76,13 +76,16 @@ async fn the_replicas_of_a_controller_run_on_different_nodes_and_are_restricted(
 
 #[tokio::test]
 async fn nothing_is_written_twice_while_pods_are_replaced_or_evicted() {
-    if is_only_on_own_hubs("nothing is written twice while Pods are replaced or evicted, by the audit log") {
+    if is_only_on_own_hubs(
+        "nothing is written twice while Pods are replaced or evicted, by the audit log",
+    ) {
         return;
     }
     let Some(stage) = Stage::start(2, &[]).await else { return };
     ocm::Fleet::of(START, 2).create(&stage.ocm).await.unwrap();
     let clusters =
-        join_during(&stage, START, stage.install(&["podAnnotations.replaced=yes"]).boxed_local()).await;
+        join_during(&stage, START, stage.install(&["podAnnotations.replaced=yes"]).boxed_local())
+            .await;
     stage.each_was_written_once(clusters * 2).await;
 
     let leader = stage.leader("profiles", "").await.name_any();
@@ -103,8 +106,7 @@ async fn join_during(stage: &Stage, joined: usize, happens: LocalBoxFuture<'_, (
     const AHEAD: usize = 8;
     let fleet = ocm::Fleet::of(10_000, 2);
     let waiting = ocm::Fleet { set: "waiting".to_owned(), ..fleet.clone() };
-    let joins =
-        json!({ "metadata": { "labels": { "cluster.open-cluster-management.io/clusterset": fleet.set } } });
+    let joins = json!({ "metadata": { "labels": { "cluster.open-cluster-management.io/clusterset": fleet.set } } });
     let profiles = shown::profiles(&stage.ocm, &fleet.namespaces[0]);
     let has_happened = Cell::new(false);
     let joining = async {

@@ -38,7 +38,8 @@ impl Stage {
     ) -> Option<Self> {
         let image = image().await?;
         let hub = Nodes::start_with(nodes, &[(IMAGE, &image)], |_, nodes| more(nodes)).await?;
-        let (admin, ocm) = (hub.client_as("admin").await.unwrap(), hub.client_as("ocm").await.unwrap());
+        let (admin, ocm) =
+            (hub.client_as("admin").await.unwrap(), hub.client_as("ocm").await.unwrap());
         world::create(&admin, [world::restricted(NAMESPACE)]).await;
         let stage = Self { admin, ocm, hub };
         stage.install(values).await;
@@ -82,13 +83,15 @@ impl Stage {
 
     /// The Pod of a component that holds a Lease, unless it is this one.
     pub async fn leader(&self, component: &str, but: &str) -> Pod {
-        let of_component = ListParams::default().labels(&format!("app.kubernetes.io/component={component}"));
+        let of_component =
+            ListParams::default().labels(&format!("app.kubernetes.io/component={component}"));
         eventually(&format!("a Pod of {component} leads that is not {but:?}"), SOON, async || {
             let leases = self.api::<Lease>().list(&ListParams::default()).await;
             let leases = leases.map_err(|error| error.to_string())?;
             let holders: Vec<_> =
                 leases.into_iter().filter_map(|lease| lease.spec?.holder_identity).collect();
-            let pods = self.api::<Pod>().list(&of_component).await.map_err(|error| error.to_string())?;
+            let pods =
+                self.api::<Pod>().list(&of_component).await.map_err(|error| error.to_string())?;
             let leads = |pod: &Pod| holders.iter().any(|holder| holder.contains(&pod.name_any()));
             pods.into_iter()
                 .find(|pod| pod.name_any() != but && leads(pod))
@@ -126,7 +129,8 @@ impl Stage {
         let Some((hub, _)) = self.hub.own(&what) else { return };
         let requests = hub.audit().requests().await.unwrap().of_user(&chart::user("profiles"));
         let writes = requests.writes().matching(|request| request.resource == "clusterprofiles");
-        let written = |verb: &str| writes.count(|request| request.verb == verb && request.code < 300);
+        let written =
+            |verb: &str| writes.count(|request| request.verb == verb && request.code < 300);
         assert_eq!(written("create"), profiles, "{writes}");
         assert_eq!(written("patch"), profiles, "{writes}");
         assert_eq!(writes.len(), 2 * profiles, "{writes}");

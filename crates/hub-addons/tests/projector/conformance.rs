@@ -23,12 +23,14 @@ async fn listed(stage: &Stage, namespace: &str) -> Vec<Value> {
 async fn an_inventory_passes_each_item_of_the_conformance_suite() {
     let stage = stage(Flavour::V1alpha2).await;
     let cluster = |name: &str| ManagedCluster::named(name).in_set("inventory");
-    let registered = [cluster("first"), cluster("second"), cluster("third").label(MEMBER_ID, "member")];
+    let registered =
+        [cluster("first"), cluster("second"), cluster("third").label(MEMBER_ID, "member")];
     stage.create([ocm::namespace("inventory"), ocm::namespace("another")]).await;
     stage.create([ocm::cluster_set("inventory")]).await;
     stage.create(registered.map(Into::into)).await;
     let group = stage.ocm.list_api_group_resources("multicluster.x-k8s.io/v1alpha2").await.unwrap();
-    let resource = group.resources.iter().find(|resource| resource.name == "clusterprofiles").unwrap();
+    let resource =
+        group.resources.iter().find(|resource| resource.name == "clusterprofiles").unwrap();
     assert!(resource.namespaced);
     assert_eq!(resource.categories.as_deref(), Some(&["multicluster".to_owned()][..]));
     // The same clusters in another namespace are another inventory, with the same IDs.
@@ -40,7 +42,10 @@ async fn an_inventory_passes_each_item_of_the_conformance_suite() {
         }
         let profiles = listed(&stage, namespace).await;
         let all = |pointer: &str| {
-            profiles.iter().map(|it| it.pointer(pointer).unwrap().as_str().unwrap()).collect::<Vec<_>>()
+            profiles
+                .iter()
+                .map(|it| it.pointer(pointer).unwrap().as_str().unwrap())
+                .collect::<Vec<_>>()
         };
         assert_eq!(all("/metadata/name"), ["first", "second", "third"], "each is represented once");
         assert_eq!(all("/apiVersion"), ["multicluster.x-k8s.io/v1alpha2"; 3]);
@@ -48,7 +53,10 @@ async fn an_inventory_passes_each_item_of_the_conformance_suite() {
         assert_eq!(all("/status/version/kubernetes"), ["v1.36.3"; 3]);
         for (profile, id) in profiles.iter().zip(["first", "second", "member"]) {
             let labels = &profile["metadata"]["labels"];
-            assert_eq!((&labels[CLUSTER_MANAGER], &labels[MEMBER_ID]), (&MANAGER.into(), &id.into()));
+            assert_eq!(
+                (&labels[CLUSTER_MANAGER], &labels[MEMBER_ID]),
+                (&MANAGER.into(), &id.into())
+            );
             for kind in ["ControlPlaneHealthy", "Joined"] {
                 assert!(condition(profile, kind)["status"].is_string(), "{kind}: {profile:#}");
             }

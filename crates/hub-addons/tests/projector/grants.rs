@@ -17,7 +17,8 @@ async fn move_to(stage: &Stage, cluster: &str, set: &str) {
 #[tokio::test]
 async fn an_exclusive_set_shows_the_clusters_whose_label_names_it() {
     let stage = stage(Flavour::Map).await;
-    let unsaid = ocm::cluster_set("exclusive-unsaid").field("spec", json!({ "clusterSelector": {} }));
+    let unsaid =
+        ocm::cluster_set("exclusive-unsaid").field("spec", json!({ "clusterSelector": {} }));
     stage
         .create([
             ocm::namespace("exclusive"),

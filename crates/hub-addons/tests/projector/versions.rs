@@ -51,7 +51,8 @@ async fn a_version_that_appears_or_disappears_is_picked_up_without_a_restart_or_
     create(&hub.ocm, ["changes", "rests"].map(|name| cluster(name).into())).await;
     let projector = hub.projector(&[]).await;
     let v1alpha1 = ProfileVersion::V1alpha1;
-    let rests = shown(&hub, v1alpha1, "rests", "has its status", |it| it["status"].is_object()).await;
+    let rests =
+        shown(&hub, v1alpha1, "rests", "has its status", |it| it["status"].is_object()).await;
 
     let steps: [(Flavour, &[&str], ProfileVersion); 4] = [
         (Flavour::V1alpha2, &["v1alpha1", "v1alpha2"], ProfileVersion::V1alpha2),
@@ -63,21 +64,28 @@ async fn a_version_that_appears_or_disappears_is_picked_up_without_a_restart_or_
         hub.serve_versions(flavour, |version| served.contains(&version)).await;
         // Each change of the cluster causes a write; those in flight still use the previous version.
         let number = std::cell::Cell::new(0);
-        eventually(&format!("{expected:?} is used where {served:?} are served"), SOON, async || {
-            number.update(|number| number + 1);
-            let version = format!("v1.{step}.{}", number.get());
-            cluster("changes").version(&version).update(&hub.ocm).await.unwrap();
-            shown(&hub, expected, "changes", "follows", |it| {
-                it["status"]["version"]["kubernetes"] == version
-            })
-            .await;
-            written_in(&hub, "changes").await.as_deref() == Some(expected.as_str())
-        })
+        eventually(
+            &format!("{expected:?} is used where {served:?} are served"),
+            SOON,
+            async || {
+                number.update(|number| number + 1);
+                let version = format!("v1.{step}.{}", number.get());
+                cluster("changes").version(&version).update(&hub.ocm).await.unwrap();
+                shown(&hub, expected, "changes", "follows", |it| {
+                    it["status"]["version"]["kubernetes"] == version
+                })
+                .await;
+                written_in(&hub, "changes").await.as_deref() == Some(expected.as_str())
+            },
+        )
         .await;
         // A manual change is observed in the remaining version.
         let drift = Patch::Merge(json!({ "spec": { "displayName": "drift" } }));
         profiles(&hub, expected).patch("changes", &PatchParams::default(), &drift).await.unwrap();
-        shown(&hub, expected, "changes", "is repaired", |it| it["spec"]["displayName"] == "changes").await;
+        shown(&hub, expected, "changes", "is repaired", |it| {
+            it["spec"]["displayName"] == "changes"
+        })
+        .await;
     }
     let after = shown(&hub, v1alpha1, "rests", "is there", Value::is_object).await;
     assert_eq!(after["metadata"]["resourceVersion"], rests["metadata"]["resourceVersion"]);

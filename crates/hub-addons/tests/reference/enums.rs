@@ -78,7 +78,12 @@ fn every_value_of_a_label_of_metrics_is_listed() {
 #[test]
 fn states_of_credentials_and_reasons_of_the_condition_are_codes() {
     let codes: BTreeSet<_> = Code::all().map(|(code, _)| code).collect();
-    assert!(State::all().map(State::reason).chain([INVALID_NAMESPACE]).all(|reason| codes.contains(reason)));
+    assert!(
+        State::all()
+            .map(State::reason)
+            .chain([INVALID_NAMESPACE])
+            .all(|reason| codes.contains(reason))
+    );
     let of_words =
         |state: State| state.as_str().split('_').map(sentence).collect::<String>().replace('.', "");
     State::counted().for_each(|state| assert_eq!(of_words(state), state.reason()));

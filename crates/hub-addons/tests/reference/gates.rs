@@ -7,7 +7,8 @@ use std::process::Command;
 use super::table::{code, compare, sentence};
 
 fn help(program: &Path) -> String {
-    let output = Command::new(program).args(["run", "--help"]).env("COLUMNS", "10000").output().unwrap();
+    let output =
+        Command::new(program).args(["run", "--help"]).env("COLUMNS", "10000").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -37,7 +38,9 @@ fn every_feature_gate_is_listed_with_its_default() {
     let (_, known) = error.split_once("known gates: ").unwrap();
     let known: BTreeSet<_> = known.lines().next().unwrap().split(", ").collect();
     let unquoted = |cell: &str| cell.replace('`', "");
-    let described: BTreeSet<_> =
-        gates.iter().map(|gate| format!("{} (default {})", unquoted(&gate[0]), unquoted(&gate[1]))).collect();
+    let described: BTreeSet<_> = gates
+        .iter()
+        .map(|gate| format!("{} (default {})", unquoted(&gate[0]), unquoted(&gate[1])))
+        .collect();
     assert_eq!(described.iter().map(String::as_str).collect::<BTreeSet<_>>(), known);
 }

@@ -48,9 +48,13 @@ fn every_label_and_annotation_is_listed() {
     let values = source.split("pub const ").skip(1).map(|rest| rest.split('"').nth(1).unwrap());
     let is_key = |value: &&str| value.contains('/') || *value == labels::LOCAL_CLUSTER;
     let keys = values.filter(is_key).chain(CONSUMER_LABELS.map(|(key, _)| key));
-    let keys = keys.chain([MANAGED_BY.0, consumer_access::COMPONENT.0, consumer_access::INSTALLATION]);
     let keys =
-        keys.chain([CLEARED_NAMESPACES, consumer_access::PROFILE_LABELS, consumer_access::CLUSTER_SECRET.0]);
+        keys.chain([MANAGED_BY.0, consumer_access::COMPONENT.0, consumer_access::INSTALLATION]);
+    let keys = keys.chain([
+        CLEARED_NAMESPACES,
+        consumer_access::PROFILE_LABELS,
+        consumer_access::CLUSTER_SECRET.0,
+    ]);
     lists("Labels and annotations", &owned(keys));
 }
 
@@ -74,10 +78,8 @@ fn every_exit_status_is_listed() {
     lists("Exit statuses of cp-creds", &owned(calls.map(|it| ends(plugin::cp_creds(), it))));
 
     let heading = "Exit statuses of list, request, explain, report, test and kubeconfig";
-    assert!(
-        names(heading).contains(&ends(
-            &plugin::program("kubectl-clusterprofile"),
-            &["list", "--kubeconfig=/nonexistent"]
-        ))
-    );
+    assert!(names(heading).contains(&ends(
+        &plugin::program("kubectl-clusterprofile"),
+        &["list", "--kubeconfig=/nonexistent"]
+    )));
 }

@@ -9,7 +9,8 @@ pub fn path() -> PathBuf {
 
 /// The lines of the table below a heading, from its head to its last row: where they begin, and how many they are.
 pub fn table(page: &[&str], heading: &str) -> (usize, usize) {
-    let is_heading = |line: &&str| line.starts_with('#') && line.trim_start_matches('#').trim() == heading;
+    let is_heading =
+        |line: &&str| line.starts_with('#') && line.trim_start_matches('#').trim() == heading;
     let below = page.iter().position(is_heading).map(|at| at + 1);
     let below = below.unwrap_or_else(|| panic!("docs/reference.md has no heading {heading:?}"));
     let section = page[below..].iter().take_while(|line| !line.starts_with('#'));

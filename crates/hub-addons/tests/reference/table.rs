@@ -52,10 +52,12 @@ fn record(heading: &str, rows: &[Vec<String>]) {
     let lines: Vec<_> = page.lines().collect();
     let (first, count) = table(&lines, heading);
     let cell = |cell: &String| if cell.is_empty() { " ".to_owned() } else { format!(" {cell} ") };
-    let rows = rows.iter().map(|row| format!("|{}|", row.iter().map(cell).collect::<Vec<_>>().join("|")));
+    let rows =
+        rows.iter().map(|row| format!("|{}|", row.iter().map(cell).collect::<Vec<_>>().join("|")));
     let rows: Vec<_> = rows.collect();
     let head = lines[..first + 2].iter().copied();
-    let written = head.chain(rows.iter().map(String::as_str)).chain(lines[first + count..].iter().copied());
+    let written =
+        head.chain(rows.iter().map(String::as_str)).chain(lines[first + count..].iter().copied());
     std::fs::write(path(), written.collect::<Vec<_>>().join("\n") + "\n").unwrap();
 }
 
@@ -67,7 +69,8 @@ pub fn code(name: &str) -> String {
 /// A text as a cell: in one line, with a capital, if it begins with a word, and with a full stop.
 pub fn sentence(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let is_word = text.split(' ').next().is_some_and(|first| first.chars().all(|c| c.is_ascii_alphabetic()));
+    let is_word =
+        text.split(' ').next().is_some_and(|first| first.chars().all(|c| c.is_ascii_alphabetic()));
     let end = if text.ends_with('.') { "" } else { "." };
     match text.chars().next().filter(|_| is_word) {
         Some(first) => format!("{}{}{end}", first.to_ascii_uppercase(), &text[1..]),

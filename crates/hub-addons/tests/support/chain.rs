@@ -107,7 +107,8 @@ pub async fn with_cluster_proxy(
     let (service, user_server) = (Some(service), None);
     let ocm = hub.ocm.clone();
     // As those that tests share; it ends with `Chain::end`.
-    let chain = Box::leak(Box::new(Chain { hub, clusters, service, user_server, arguments, addons }));
+    let chain =
+        Box::leak(Box::new(Chain { hub, clusters, service, user_server, arguments, addons }));
     Stage { chain, ocm }
 }
 
@@ -139,7 +140,8 @@ fn ways(clusters: &[LocalHub; 2]) -> [(&'static str, local_hub::Upstream); 2] {
 
 /// A set of these clusters.
 fn selecting(name: &str, clusters: &[&str]) -> ocm::Object {
-    let picks = json!({ "matchExpressions": [{ "key": LABEL, "operator": "In", "values": clusters }] });
+    let picks =
+        json!({ "matchExpressions": [{ "key": LABEL, "operator": "In", "values": clusters }] });
     ocm::selecting_cluster_set(name, &picks)
 }
 
@@ -203,12 +205,16 @@ impl Stage {
     /// may list and watch namespaces there.
     pub async fn account(&self, name: &str, namespaces: &str) {
         for cluster in CLUSTERS {
-            let account = ocm::managed_service_account(cluster, name).label(ocm::SYNC_LABEL, "true");
+            let account =
+                ocm::managed_service_account(cluster, name).label(ocm::SYNC_LABEL, "true");
             let account = account.annotation(ocm::SYNC_NAMESPACES_ANNOTATION, namespaces);
             account.create(&self.ocm).await.unwrap();
             self.agent(cluster).await.report(name, HOUR).await.unwrap();
             let rules = vec![may(&["list", "watch"], "namespaces")];
-            self.cluster(cluster).grant_service_account(agent::NAMESPACE, name, rules).await.unwrap();
+            self.cluster(cluster)
+                .grant_service_account(agent::NAMESPACE, name, rules)
+                .await
+                .unwrap();
         }
     }
 
@@ -224,7 +230,8 @@ impl Stage {
         let copy = copies.get(&format!("{cluster}-{}", application.account())).await.unwrap();
         let token = String::from_utf8(copy.data.unwrap().remove("token").unwrap().0).unwrap();
         self.agent(cluster).await.delete_service_account(application.account()).await.unwrap();
-        let reviews: Api<TokenReview> = Api::all(self.cluster(cluster).client_as("ocm").await.unwrap());
+        let reviews: Api<TokenReview> =
+            Api::all(self.cluster(cluster).client_as("ocm").await.unwrap());
         let spec = TokenReviewSpec { token: Some(token), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
         eventually(&format!("{cluster} does not accept the token"), SOON, async || {
@@ -238,8 +245,12 @@ impl Stage {
     /// token.
     pub async fn application(&self, namespace: &str, account: &str) -> Application {
         let access = self.chain.hub.service_account(namespace, "application").await.unwrap();
-        let application =
-            Application { chain: self.chain, account: account.to_owned(), ocm: self.ocm.clone(), access };
+        let application = Application {
+            chain: self.chain,
+            account: account.to_owned(),
+            ocm: self.ocm.clone(),
+            access,
+        };
         let copies = Some(application.copies().to_vec());
         let right = PolicyRule { resource_names: copies, ..may(&["get"], "secrets") };
         application.access.grant_in_namespace(vec![right]).await.unwrap();
@@ -297,9 +308,10 @@ impl Application {
 
     /// The entry in its profile of a cluster, unchanged.
     pub async fn stanza(&self, cluster: &str) -> Value {
-        let shown = profile(&self.ocm, (self.namespace(), cluster), "has an access provider", |profile| {
-            !provider(profile, NAME).is_null()
-        });
+        let shown =
+            profile(&self.ocm, (self.namespace(), cluster), "has an access provider", |profile| {
+                !provider(profile, NAME).is_null()
+            });
         provider(&shown.await, NAME)["cluster"].clone()
     }
 
@@ -351,7 +363,10 @@ impl Application {
 pub async fn lists(kubectl: &Kubectl, cluster: &str) {
     let (mine, prefix) = (format!("namespace/only-in-{cluster}"), "namespace/only-in-");
     eventually(&format!("kubectl lists the namespaces of {cluster}"), SOON, async || {
-        let output = kubectl.run(&["get", "namespaces", "--output=name"]).await.map_err(|e| e.to_string())?;
+        let output = kubectl
+            .run(&["get", "namespaces", "--output=name"])
+            .await
+            .map_err(|e| e.to_string())?;
         let (text, errors) = said(&output);
         let only: Vec<_> = text.lines().filter(|line| line.starts_with(prefix)).collect();
         if only == [mine.as_str()] { Ok(()) } else { Err(format!("{only:?}; {errors}")) }
@@ -364,7 +379,11 @@ pub async fn fails(kubectl: &Kubectl, arguments: &[&str], text: &str) -> String 
     eventually(&format!("kubectl {arguments:?} fails with {text:?}"), SOON, async || {
         let output = kubectl.run(arguments).await.map_err(|error| error.to_string())?;
         let (_, errors) = said(&output);
-        if !output.status.success() && errors.contains(text) { Ok(Some(errors)) } else { Err(errors) }
+        if !output.status.success() && errors.contains(text) {
+            Ok(Some(errors))
+        } else {
+            Err(errors)
+        }
     })
     .await
 }
@@ -373,7 +392,12 @@ pub async fn fails(kubectl: &Kubectl, arguments: &[&str], text: &str) -> String 
 /// Prints how long copies outlived the binding, by the API server's timestamps, and checks that no request polled for
 /// it.
 #[allow(clippy::print_stdout, reason = "a figure for information, not a condition")]
-pub async fn locked_out(stage: &Stage, application: &Application, kubectl: &Kubectl, binding: &ocm::Object) {
+pub async fn locked_out(
+    stage: &Stage,
+    application: &Application,
+    kubectl: &Kubectl,
+    binding: &ocm::Object,
+) {
     let (namespace, audit) = (application.namespace(), stage.chain.hub.audit());
     let copies = application.copies();
     let there = stage.copies(namespace).await;
@@ -386,7 +410,8 @@ pub async fn locked_out(stage: &Stage, application: &Application, kubectl: &Kube
     sees(&stage.ocm, namespace, &[]).await;
 
     let requests = audit.since(&mark).await.unwrap();
-    let deletes = requests.matching(|request| request.namespace == namespace && request.verb == "delete");
+    let deletes =
+        requests.matching(|request| request.namespace == namespace && request.verb == "delete");
     let unbound = deletes.iter().find(|request| request.name == binding.name()).unwrap().timestamp;
     let syncer = requests.of_user(USER);
     let lost = deletes.of_user(USER).matching(|request| copies.contains(&request.name));

@@ -34,7 +34,8 @@ pub fn chart() -> PathBuf {
 
 pub fn repository() -> &'static Path {
     static REPOSITORY: OnceLock<PathBuf> = OnceLock::new();
-    REPOSITORY.get_or_init(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap())
+    REPOSITORY
+        .get_or_init(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap())
 }
 
 /// The path of helm. The first call on a machine builds it, which takes minutes.
@@ -51,8 +52,12 @@ pub fn helm3() -> &'static Path {
 
 fn program(script: &str, arguments: &[&str]) -> PathBuf {
     let script = repository().join(script);
-    let output =
-        Command::new(&script).args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output().unwrap();
+    let output = Command::new(&script)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{} fails: {}", script.display(), output.status);
     PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end())
 }
@@ -95,7 +100,8 @@ pub async fn install_by(helm: &Path, hub: &Cluster, values: &[&str]) -> String {
 pub fn install_arguments(values: &[&str]) -> Vec<String> {
     let chart = chart().display().to_string();
     let namespace = format!("--namespace={NAMESPACE}");
-    let arguments = ["upgrade", RELEASE, &chart, "--install", "--create-namespace", &namespace, REGISTRY];
+    let arguments =
+        ["upgrade", RELEASE, &chart, "--install", "--create-namespace", &namespace, REGISTRY];
     let values = values.iter().map(|value| format!("--set={value}"));
     arguments.into_iter().map(str::to_owned).chain(values).collect()
 }
@@ -204,7 +210,11 @@ impl Attempt {
             }
             Self::PatchStatus(object, body) => {
                 let body = json!({ "status": body });
-                object.api(client).patch_status(object.name(), &patch, &Patch::Merge(body)).await.map(drop)
+                object
+                    .api(client)
+                    .patch_status(object.name(), &patch, &Patch::Merge(body))
+                    .await
+                    .map(drop)
             }
             Self::Delete(object) => {
                 let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
@@ -228,7 +238,8 @@ pub async fn in_force(hub: &Hub, policies: &[&str]) {
         let (who, attempt) = match *policy {
             "manager-name" => ("eve".to_owned(), Attempt::Create(profile_of("default", "claimed"))),
             "access-providers" => {
-                let lure = json!({ "accessProviders": [proxy::entry("https://eve.example", "theirs")] });
+                let lure =
+                    json!({ "accessProviders": [proxy::entry("https://eve.example", "theirs")] });
                 ("eve".to_owned(), Attempt::PatchStatus(theirs.clone(), lure))
             }
             "synced-credentials" => {
@@ -239,10 +250,13 @@ pub async fn in_force(hub: &Hub, policies: &[&str]) {
                 let copies = format!("{RELEASE}-credentials-copies");
                 ("eve".to_owned(), Attempt::Create(role_binding("default", &copies)))
             }
-            "credentials-secrets" => (user("credentials"), Attempt::Create(opaque("default", "hers"))),
-            "credentials-accounts" => {
-                (user("credentials"), Attempt::Create(ocm::managed_service_account("default", "hers")))
+            "credentials-secrets" => {
+                (user("credentials"), Attempt::Create(opaque("default", "hers")))
             }
+            "credentials-accounts" => (
+                user("credentials"),
+                Attempt::Create(ocm::managed_service_account("default", "hers")),
+            ),
             other => {
                 let (component, kind) = other.split_once('-').unwrap_or((other, "clusterprofiles"));
                 let attempt = match kind {

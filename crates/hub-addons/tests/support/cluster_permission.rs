@@ -37,8 +37,14 @@ pub fn applied(status: &str) -> Value {
 /// Installs the kind as cluster-permission does
 /// (<https://github.com/open-cluster-management-io/cluster-permission/blob/main/api/v1alpha1/clusterpermission_types.go>).
 pub async fn install_cluster_permission(hub: &LocalHub) {
-    let fields =
-        ["clusterRoleBinding", "clusterRoleBindings", "roleBindings", "clusterRole", "roles", "validate"];
+    let fields = [
+        "clusterRoleBinding",
+        "clusterRoleBindings",
+        "roleBindings",
+        "clusterRole",
+        "roles",
+        "validate",
+    ];
     hub.install_crd(&crd(&fields)).await.unwrap();
 }
 
@@ -69,7 +75,8 @@ fn crd(fields: &[&str]) -> CustomResourceDefinition {
             "subjects": { "type": "array", "items": subject },
         });
         for field in more {
-            properties[field] = if *field == "namespaceSelector" { selector.clone() } else { text.clone() };
+            properties[field] =
+                if *field == "namespaceSelector" { selector.clone() } else { text.clone() };
         }
         json!({ "type": "object", "properties": properties })
     };

@@ -37,8 +37,9 @@ async fn ends(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) 
         .kill_on_drop(true)
         .output();
     let output = tokio::time::timeout(Duration::from_mins(2), command).await;
-    let output =
-        output.unwrap_or_else(|_| panic!("{} {arguments:?} does not end", program.display())).unwrap();
+    let output = output
+        .unwrap_or_else(|_| panic!("{} {arguments:?} does not end", program.display()))
+        .unwrap();
     Ended {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),

@@ -39,7 +39,8 @@ pub struct Scene {
 
 /// The hub of a flavour of the ClusterProfile CRD that the tests of a program share, with the syncer at work.
 pub async fn scene(flavour: Flavour) -> Scene {
-    static SHARED: [OnceLock<Shared>; Flavour::ALL.len()] = [const { OnceLock::new() }; Flavour::ALL.len()];
+    static SHARED: [OnceLock<Shared>; Flavour::ALL.len()] =
+        [const { OnceLock::new() }; Flavour::ALL.len()];
     let builder = LocalHub::builder().without_controller_manager().flavour(flavour);
     scene_of(&SHARED[flavour as usize], builder, &[]).await
 }
@@ -143,7 +144,8 @@ pub fn source(token: &ServiceAccountToken) -> Object {
 
 /// Opts an account in or out.
 pub async fn label(client: &Client, token: &ServiceAccountToken, value: Option<&str>) {
-    merge(client, &token.account(), &json!({ "metadata": { "labels": { SYNC_LABEL: value } } })).await;
+    merge(client, &token.account(), &json!({ "metadata": { "labels": { SYNC_LABEL: value } } }))
+        .await;
 }
 
 /// Limits the namespaces of an account's copies, or removes the limit.
@@ -156,7 +158,8 @@ pub async fn narrow(client: &Client, token: &ServiceAccountToken, namespaces: Op
 /// metadata, whose managedFields nest as deep.
 async fn uid_of(client: &Client, object: &Object) -> Option<String> {
     let path = format!("{}/{}", object.api(client).resource_url(), object.name());
-    let text = client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await.ok()?;
+    let text =
+        client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await.ok()?;
     let (_, from_uid) = text.split_once("\"uid\":\"")?;
     from_uid.split('"').next().map(str::to_owned)
 }
@@ -170,7 +173,8 @@ async fn differences(
 ) -> Vec<&'static str> {
     let account = token.account();
     let cluster = account.namespace().unwrap();
-    let (uid, owner) = (uid_of(client, &account).await, uid_of(client, &profile(namespace, cluster)).await);
+    let (uid, owner) =
+        (uid_of(client, &account).await, uid_of(client, &profile(namespace, cluster)).await);
     let metadata = &shown["metadata"];
     let name = name_of(token);
     let from = metadata["labels"][SYNCED_FROM].as_str().unwrap_or_default();
@@ -180,7 +184,8 @@ async fn differences(
     let data = json!({ "token": base64(&token.token_bytes()), "ca.crt": base64(ocm::MADE_UP_CA.as_bytes()) });
     // The version in use when it was written; another test covers this.
     let owner_version = &metadata["ownerReferences"][0]["apiVersion"];
-    let is_known = ProfileVersion::ALL.iter().any(|version| version.resource().api_version == *owner_version);
+    let is_known =
+        ProfileVersion::ALL.iter().any(|version| version.resource().api_version == *owner_version);
     let owners = json!([{
         "apiVersion": owner_version, "kind": "ClusterProfile", "name": cluster, "uid": owner,
         "controller": true,
@@ -202,7 +207,9 @@ async fn differences(
 pub async fn copied(client: &Client, namespace: &str, token: &ServiceAccountToken) -> Value {
     let copy = copy(namespace, token);
     eventually(&format!("{copy} holds its token"), SOON, async || {
-        let Some(shown) = get(client, &copy).await else { return Err("it does not exist".to_owned()) };
+        let Some(shown) = get(client, &copy).await else {
+            return Err("it does not exist".to_owned());
+        };
         let wrong = differences(client, namespace, token, &shown).await;
         if wrong.is_empty() { Ok(Some(shown)) } else { Err(format!("{wrong:?} of {shown}")) }
     })
@@ -217,7 +224,8 @@ pub async fn withdrawn(client: &Client, namespace: &str, token: &ServiceAccountT
 /// The names of a namespace's Secrets, in order.
 pub async fn secrets(client: &Client, namespace: &str) -> Vec<String> {
     let list = secret(namespace, "").api(client).list(&ListParams::default()).await.unwrap();
-    let mut names: Vec<String> = list.into_iter().filter_map(|secret| secret.metadata.name).collect();
+    let mut names: Vec<String> =
+        list.into_iter().filter_map(|secret| secret.metadata.name).collect();
     names.sort();
     names
 }
@@ -236,7 +244,11 @@ pub async fn withheld(client: &Client, token: &ServiceAccountToken, reason: &str
     eventually(&what, SOON, async || {
         let condition = condition(client, token).await;
         let right = condition["status"] == "False" && condition["reason"] == reason;
-        if right { Ok(condition["message"].as_str().map(str::to_owned)) } else { Err(format!("{condition}")) }
+        if right {
+            Ok(condition["message"].as_str().map(str::to_owned))
+        } else {
+            Err(format!("{condition}"))
+        }
     })
     .await
 }

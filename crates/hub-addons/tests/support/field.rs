@@ -60,7 +60,12 @@ pub fn free_port() -> u16 {
 }
 
 /// Installs the CRDs in a directory of a program's module whose names are wanted and which the hub does not have.
-pub async fn install_crds(hub: &LocalHub, of: &str, directory: &str, wanted: impl Fn(&str) -> bool) {
+pub async fn install_crds(
+    hub: &LocalHub,
+    of: &str,
+    directory: &str,
+    wanted: impl Fn(&str) -> bool,
+) {
     upstream::install_crds(hub.directory(), of, directory, wanted).await.unwrap();
 }
 

@@ -45,7 +45,8 @@ impl InventoryClient {
         let mut pipes = self.pipes.lock().await;
         pipes.0.write_all(b"\n").await.unwrap();
         let line = tokio::time::timeout(SOON, pipes.1.next_line()).await.unwrap().unwrap();
-        let line = line.unwrap_or_else(|| panic!("inventory-client has ended; see its output above"));
+        let line =
+            line.unwrap_or_else(|| panic!("inventory-client has ended; see its output above"));
         serde_json::from_str(&line).unwrap()
     }
 
@@ -57,7 +58,8 @@ impl InventoryClient {
                 let namespaces = found[cluster]["namespaces"].as_array();
                 namespaces.is_some_and(|names| names.contains(&json!(format!("only-in-{cluster}"))))
             };
-            let all = found.as_object().unwrap().len() == clusters.len() && clusters.iter().all(reached);
+            let all =
+                found.as_object().unwrap().len() == clusters.len() && clusters.iter().all(reached);
             if all { Ok(()) } else { Err(format!("{found:#}")) }
         })
         .await;

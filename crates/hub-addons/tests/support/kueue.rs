@@ -52,7 +52,12 @@ pub async fn install_kueue(hub: &LocalHub) {
     });
     let quotas = json!({ "type": "string", "enum": ["Manual", "Automated"] });
     for (kind, singular, required, properties) in [
-        ("MultiKueueCluster", "multikueuecluster", "clusterSource", json!({ "clusterSource": source })),
+        (
+            "MultiKueueCluster",
+            "multikueuecluster",
+            "clusterSource",
+            json!({ "clusterSource": source }),
+        ),
         (
             "MultiKueueConfig",
             "multikueueconfig",

@@ -76,7 +76,8 @@ impl Hub {
             hub.grant(USER, rules).await.unwrap();
         }
         let ocm = hub.client_as("ocm").await.unwrap();
-        let registration = if field::is_registered() { Some(field::registered(&hub).await) } else { None };
+        let registration =
+            if field::is_registered() { Some(field::registered(&hub).await) } else { None };
         Self { registration, hub, ocm }
     }
 
@@ -101,8 +102,9 @@ impl Hub {
 
     /// Starts the projector alone, and waits until it works.
     pub async fn projector(&self, arguments: &[&str]) -> Addons {
-        let mut all =
-            vec!["--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false"];
+        let mut all = vec![
+            "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false",
+        ];
         all.extend(arguments);
         Addons::start(self, &all).await
     }
@@ -126,13 +128,9 @@ impl Addons {
     /// Waits until its watches are synced.
     pub async fn works(&self) {
         let text = "all watches are synced, starting to work";
-        eventually(
-            "it works",
-            SOON,
-            async || {
-                if self.lines_with(text) > 0 { Ok(()) } else { Err(self.log()) }
-            },
-        )
+        eventually("it works", SOON, async || {
+            if self.lines_with(text) > 0 { Ok(()) } else { Err(self.log()) }
+        })
         .await;
     }
 
@@ -142,7 +140,12 @@ impl Addons {
     }
 
     /// The same with its own kubeconfig.
-    pub async fn launch_with(hub: &Hub, name: &'static str, kubeconfig: &Path, arguments: &[&str]) -> Self {
+    pub async fn launch_with(
+        hub: &Hub,
+        name: &'static str,
+        kubeconfig: &Path,
+        arguments: &[&str],
+    ) -> Self {
         Self::launch_command(hub, name, "run", kubeconfig, arguments).await
     }
 
@@ -164,7 +167,8 @@ impl Addons {
             all.push("--log-level=debug".to_owned());
         }
         // The name of cluster-proxy's Service is resolved in a cluster only.
-        if command == "run" && !arguments.iter().any(|it| it.starts_with("--server-check-interval")) {
+        if command == "run" && !arguments.iter().any(|it| it.starts_with("--server-check-interval"))
+        {
             all.push("--server-check-interval=0".to_owned());
         }
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
@@ -181,7 +185,8 @@ impl Addons {
             let log = running.log();
             let line = log.lines().find(|line| line.contains(&message))?;
             // As text or as JSON.
-            let address = line.split_once("address=").or_else(|| line.split_once("\"address\":\""))?.1;
+            let address =
+                line.split_once("address=").or_else(|| line.split_once("\"address\":\""))?.1;
             Some(address.split([' ', '"']).next()?.to_owned())
         })
         .await
@@ -189,7 +194,8 @@ impl Addons {
 
     /// Waits until its log contains a text.
     pub async fn logs(&self, what: &str, text: &str) {
-        eventually(&format!("the log shows: {what}"), SOON, async || self.log().contains(text)).await;
+        eventually(&format!("the log shows: {what}"), SOON, async || self.log().contains(text))
+            .await;
     }
 
     /// Its whole log.

@@ -70,7 +70,8 @@ impl Nodes {
         }
         let hub = Box::new(LocalHub::builder().workloads().start().await.unwrap());
         let builder = Pods::on(&hub).unwrap().nodes(number);
-        let builder = images.iter().fold(builder, |builder, (name, archive)| builder.image(*name, *archive));
+        let builder =
+            images.iter().fold(builder, |builder, (name, archive)| builder.image(*name, *archive));
         let pods = Box::new(more(&hub, builder).start().await.unwrap());
         Some(Self::Own { pods, hub })
     }
@@ -153,17 +154,24 @@ impl Theirs {
         let client = cluster.client_as("admin").await.unwrap();
         let names = names(&client).await;
         if names.len() < number {
-            skipped("Pods on several nodes", &format!("of {number}, this cluster has only {names:?}"));
+            skipped(
+                "Pods on several nodes",
+                &format!("of {number}, this cluster has only {names:?}"),
+            );
             return None;
         }
-        let earlier: BTreeSet<_> = objects(&client).await.into_iter().map(|(_, _, id)| id).collect();
+        let earlier: BTreeSet<_> =
+            objects(&client).await.into_iter().map(|(_, _, id)| id).collect();
         let crds = crds::all(Flavour::Map).unwrap();
         let mut ours: Vec<_> =
             crds.iter().map(|crd| id::<CustomResourceDefinition>(&crd.name_any())).collect();
         ours.push(id::<Namespace>(chart::NAMESPACE));
         // Another user installed it, or a test that was killed left it behind.
         let found: Vec<_> = ours.iter().filter(|id| earlier.contains(*id)).collect();
-        assert!(found.is_empty(), "the cluster of {KUBECONFIG} has {found:?}: use one without these");
+        assert!(
+            found.is_empty(),
+            "the cluster of {KUBECONFIG} has {found:?}: use one without these"
+        );
         let logs = cluster.follow_logs().await.unwrap();
         // From here on, what is added is removed.
         let theirs = Self { cluster, logs, earlier, _turn: turn };
@@ -194,7 +202,8 @@ impl Theirs {
         assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
         let client = self.cluster.client_as("admin").await.unwrap();
         eventually("the cluster is as it was before the test", SOON, async || {
-            let added = objects(&client).await.into_iter().filter(|(_, _, id)| !self.earlier.contains(id));
+            let added =
+                objects(&client).await.into_iter().filter(|(_, _, id)| !self.earlier.contains(id));
             let mut left = Vec::new();
             for (api, name, id) in added {
                 // One that is being deleted, or gone, is fine.
@@ -211,7 +220,8 @@ impl Drop for Theirs {
     fn drop(&mut self) {
         let cleaned = std::thread::scope(|scope| {
             let clean = || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let runtime =
+                    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 runtime.block_on(self.clean());
             };
             scope.spawn(clean).join()
@@ -251,8 +261,8 @@ async fn objects(client: &Client) -> Vec<(Api<DynamicObject>, String, String)> {
 
 async fn load(name: &str, archive: &Path, directory: &Path) {
     let command = std::env::var(LOAD);
-    let command =
-        command.unwrap_or_else(|_| panic!("{LOAD} must be a command, such as kind load image-archive"));
+    let command = command
+        .unwrap_or_else(|_| panic!("{LOAD} must be a command, such as kind load image-archive"));
     let archive = local_hub::named_archive(name, archive, directory).await.unwrap();
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(format!("{command} \"$1\"")).arg("sh").arg(&archive);

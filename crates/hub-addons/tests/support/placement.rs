@@ -4,7 +4,8 @@ use local_hub::LocalHub;
 use local_hub::ocm::Object;
 use serde_json::{Value, json};
 
-const OCM: (&str, &str, &str) = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
+const OCM: (&str, &str, &str) =
+    ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
 const SIG: &str = "multicluster.x-k8s.io";
 
 /// Installs both kinds, SIG Multicluster's in this version.
@@ -36,7 +37,12 @@ pub fn decision(namespace: &str, placement: &str) -> Object {
 }
 
 /// A decision of SIG Multicluster's kind for these profiles.
-pub fn sig_decision(version: &'static str, namespace: &str, placement: &str, profiles: &Value) -> Object {
+pub fn sig_decision(
+    version: &'static str,
+    namespace: &str,
+    placement: &str,
+    profiles: &Value,
+) -> Object {
     Object::new(
         (SIG, version, OCM.2),
         "placementdecisions",
@@ -49,6 +55,7 @@ pub fn sig_decision(version: &'static str, namespace: &str, placement: &str, pro
 
 /// Its status with these clusters.
 pub fn decisions(clusters: &[&str]) -> Value {
-    let list: Vec<_> = clusters.iter().map(|name| json!({ "clusterName": name, "reason": "" })).collect();
+    let list: Vec<_> =
+        clusters.iter().map(|name| json!({ "clusterName": name, "reason": "" })).collect();
     json!({ "decisions": list })
 }

@@ -33,7 +33,8 @@ pub fn program(name: &str) -> PathBuf {
     let messages = String::from_utf8(output.stdout).unwrap();
     let executable = messages.lines().find_map(|line| {
         let message: Value = serde_json::from_str(line).unwrap();
-        let executable = message["executable"].as_str().filter(|_| message["target"]["name"] == name);
+        let executable =
+            message["executable"].as_str().filter(|_| message["target"]["name"] == name);
         executable.map(PathBuf::from)
     });
     executable.unwrap_or_else(|| panic!("cargo does not print the path of {name}: {messages}"))

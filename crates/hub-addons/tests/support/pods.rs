@@ -36,9 +36,11 @@ pub async fn can_run(what: &str) -> bool {
 /// Whether this machine has what enforces network policies on its nodes; reports what is missing.
 pub fn can_enforce_policies() -> bool {
     let have = repository().join("hack/have.sh");
-    let missing = [("ipset", "ipset"), ("xtables-legacy-multi", "iptables")]
-        .into_iter()
-        .find(|(command, package)| !Command::new(&have).args([command, package]).status().unwrap().success());
+    let missing = [("ipset", "ipset"), ("xtables-legacy-multi", "iptables")].into_iter().find(
+        |(command, package)| {
+            !Command::new(&have).args([command, package]).status().unwrap().success()
+        },
+    );
     if let Some((command, package)) = missing {
         let why = format!("{command} is not installed; on Debian it is in the package {package}");
         skipped("NetworkPolicies of the chart", &why);
@@ -67,7 +69,8 @@ async fn archive(image: &str) -> Option<PathBuf> {
 
 fn build() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("images");
-    let output = image_sh(&["--no-sbom", "--arch", architecture(), "--output", folder.to_str().unwrap()]);
+    let output =
+        image_sh(&["--no-sbom", "--arch", architecture(), "--output", folder.to_str().unwrap()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     folder
 }

@@ -71,14 +71,20 @@ pub fn configuration(namespace: &str) -> ocm::Object {
 /// The addon on a cluster.
 pub fn addon(cluster: &str) -> ocm::Object {
     let gvk = ("addon.open-cluster-management.io", "v1alpha1", "ManagedClusterAddOn");
-    ocm::Object::new(gvk, "managedclusteraddons", Some(cluster), "cluster-proxy").field("spec", json!({}))
+    ocm::Object::new(gvk, "managedclusteraddons", Some(cluster), "cluster-proxy")
+        .field("spec", json!({}))
 }
 
 /// The Secret with the proxy's serving certificate.
 pub fn serving(namespace: &str, certificates: &str) -> ocm::Object {
-    ocm::Object::new(("", "v1", "Secret"), "secrets", Some(namespace), "cluster-proxy-user-serving-cert")
-        .field("type", json!("Opaque"))
-        .field("stringData", json!({ "tls.crt": certificates }))
+    ocm::Object::new(
+        ("", "v1", "Secret"),
+        "secrets",
+        Some(namespace),
+        "cluster-proxy-user-serving-cert",
+    )
+    .field("type", json!("Opaque"))
+    .field("stringData", json!({ "tls.crt": certificates }))
 }
 
 /// A profile as another process's projector creates it, without irrelevant parts.
@@ -104,14 +110,18 @@ pub async fn hub_for_both(builder: HubBuilder) -> Hub {
 pub async fn install(hub: &Hub, authority: &Authority, clusters: &[&str]) {
     world::ensure_namespace(&hub.ocm, HOME).await;
     world::create(&hub.ocm, [serving(HOME, &authority.chain()), configuration(HOME)]).await;
-    ocm::create_all(&hub.ocm, clusters.iter().map(|cluster| ocm::namespace(cluster))).await.unwrap();
+    ocm::create_all(&hub.ocm, clusters.iter().map(|cluster| ocm::namespace(cluster)))
+        .await
+        .unwrap();
     ocm::create_all(&hub.ocm, clusters.iter().map(|cluster| addon(cluster))).await.unwrap();
 }
 
 /// The profiles of these clusters, in the team's namespace.
 pub async fn project(hub: &Hub, clusters: &[&str]) {
     ocm::namespace(TEAM).create(&hub.ocm).await.unwrap();
-    ocm::create_all(&hub.ocm, clusters.iter().map(|cluster| projected(TEAM, cluster))).await.unwrap();
+    ocm::create_all(&hub.ocm, clusters.iter().map(|cluster| projected(TEAM, cluster)))
+        .await
+        .unwrap();
 }
 
 /// Starts the provisioner alone, and waits until it works.
@@ -143,8 +153,10 @@ pub fn anchors_of(authorities: &[&Authority]) -> BTreeSet<String> {
 pub fn take_anchors(entry: &mut Value) -> BTreeSet<String> {
     let Some(cluster) = entry["cluster"].as_object_mut() else { return BTreeSet::new() };
     let data = cluster.remove("certificate-authority-data").unwrap_or_default();
-    let text = String::from_utf8(serde_json::from_value::<ByteString>(data).unwrap_or_default().0).unwrap();
-    let list: Vec<String> = text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect();
+    let text = String::from_utf8(serde_json::from_value::<ByteString>(data).unwrap_or_default().0)
+        .unwrap();
+    let list: Vec<String> =
+        text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect();
     let set: BTreeSet<String> = list.iter().cloned().collect();
     assert_eq!(set.len(), list.len(), "duplicate trust anchor: {text}");
     set
@@ -173,7 +185,8 @@ pub async fn publishes(hub: &Hub, cluster: &str, home: &str, authorities: &[&Aut
 
 /// Waits until the team's profile of a cluster has no entry of ours.
 pub async fn publishes_nothing(hub: &Hub, cluster: &str) -> Value {
-    profile(&hub.ocm, (TEAM, cluster), "has no entry", |profile| provider(profile, NAME).is_null()).await
+    profile(&hub.ocm, (TEAM, cluster), "has no entry", |profile| provider(profile, NAME).is_null())
+        .await
 }
 
 /// All profiles of a namespace.
@@ -184,7 +197,9 @@ pub async fn all(client: &Client, namespace: &str) -> Vec<Value> {
 
 /// The requests of a user, without those for its Lease and Events.
 pub fn requests_of(user: &str, requests: &Requests) -> Requests {
-    requests.of_user(user).matching(|request| !["leases", "events"].contains(&request.resource.as_str()))
+    requests
+        .of_user(user)
+        .matching(|request| !["leases", "events"].contains(&request.resource.as_str()))
 }
 
 /// The requests of the program since a mark, once its queue is empty.

@@ -65,7 +65,11 @@ pub fn provisioner() -> Vec<PolicyRule> {
         rule(PROFILE, &["clusterprofiles"], &["list", "watch"]),
         rule(PROFILE, &["clusterprofiles/status"], &["patch"]),
         named(
-            rule("proxy.open-cluster-management.io", &["managedproxyconfigurations"], &["list", "watch"]),
+            rule(
+                "proxy.open-cluster-management.io",
+                &["managedproxyconfigurations"],
+                &["list", "watch"],
+            ),
             "cluster-proxy",
         ),
         named(
@@ -117,8 +121,14 @@ pub fn credential_rights() -> Vec<PolicyRule> {
         rule(RBAC, &["rolebindings"], &["create"]),
         named(rule(RBAC, &["rolebindings"], &["delete", "list", "watch"]), "hub-addons-copies"),
         named(rule(RBAC, &["clusterroles"], &["bind", "list", "watch"]), "hub-addons-copies"),
-        named(rule(RBAC, &["clusterroles"], &["escalate", "list", "patch", "watch"]), "hub-addons-tokens"),
-        named(rule("coordination.k8s.io", &["leases"], &["list", "watch"]), "hub-addons-credential-syncer"),
+        named(
+            rule(RBAC, &["clusterroles"], &["escalate", "list", "patch", "watch"]),
+            "hub-addons-tokens",
+        ),
+        named(
+            rule("coordination.k8s.io", &["leases"], &["list", "watch"]),
+            "hub-addons-credential-syncer",
+        ),
     ]);
     rules
 }

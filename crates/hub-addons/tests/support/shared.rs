@@ -26,7 +26,8 @@ pub struct Stage {
 
 /// The hub of a flavour of the ClusterProfile CRD that the tests of a program share, with the projector at work.
 pub async fn stage(flavour: Flavour) -> Stage {
-    static SHARED: [OnceLock<Shared>; Flavour::ALL.len()] = [const { OnceLock::new() }; Flavour::ALL.len()];
+    static SHARED: [OnceLock<Shared>; Flavour::ALL.len()] =
+        [const { OnceLock::new() }; Flavour::ALL.len()];
     let (shared, ocm) = share(&SHARED[flavour as usize], move || async move {
         let builder = LocalHub::builder().without_controller_manager().flavour(flavour);
         let hub = Hub::start(builder, rights::projector()).await;
@@ -58,7 +59,8 @@ pub async fn started<T: Send + Sync + 'static>(
     let begin = move || {
         let (started, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
                 started.send(start().await).unwrap();
                 std::future::pending::<()>().await;
@@ -95,7 +97,9 @@ impl Stage {
     /// The projector's requests in a namespace.
     pub async fn asked_in(&self, namespace: &str) -> Requests {
         let requests = self.shared.hub.audit().requests().await.unwrap();
-        requests.of_user(USER).matching(|r| r.namespace == namespace && r.resource == "clusterprofiles")
+        requests
+            .of_user(USER)
+            .matching(|r| r.namespace == namespace && r.resource == "clusterprofiles")
     }
 }
 
@@ -103,13 +107,18 @@ impl Stage {
 /// this makes a change in each, with names that are not used yet.
 pub async fn caught_up(client: &Client, name: &str) {
     let cluster = ocm::ManagedCluster::named(name).in_set(name);
-    let objects =
-        [ocm::namespace(name), ocm::cluster_set(name), ocm::bound(name, name), cluster.clone().into()];
+    let objects = [
+        ocm::namespace(name),
+        ocm::cluster_set(name),
+        ocm::bound(name, name),
+        cluster.clone().into(),
+    ];
     world::create(client, objects).await;
     profile(client, (name, name), "has a status", |profile| profile["status"].is_object()).await;
     let shown = world::profile_of("open-cluster-management", name, name);
     world::merge(client, &shown, &json!({ "spec": { "displayName": "drift" } })).await;
-    profile(client, (name, name), "is repaired", |profile| profile["spec"]["displayName"] == name).await;
+    profile(client, (name, name), "is repaired", |profile| profile["spec"]["displayName"] == name)
+        .await;
     world::delete(client, &cluster.into()).await;
     sees(client, name, &[]).await;
 }

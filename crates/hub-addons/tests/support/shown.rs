@@ -5,7 +5,9 @@ use std::pin::pin;
 
 use futures::TryStreamExt as _;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, WatchEvent, WatchParams};
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, WatchEvent, WatchParams,
+};
 use local_hub::eventually;
 use serde_json::Value;
 
@@ -25,7 +27,8 @@ pub fn profiles(client: &Client, namespace: &str) -> Api<DynamicObject> {
 /// The names of a namespace's profiles, in order.
 pub async fn names(client: &Client, namespace: &str) -> Vec<String> {
     let list = profiles(client, namespace).list(&ListParams::default()).await.unwrap();
-    let mut names: Vec<String> = list.into_iter().filter_map(|profile| profile.metadata.name).collect();
+    let mut names: Vec<String> =
+        list.into_iter().filter_map(|profile| profile.metadata.name).collect();
     names.sort();
     names
 }
@@ -77,7 +80,11 @@ pub async fn profile(
                     return Ok(Some(shown));
                 }
             }
-            Err(if shown.is_null() { "it does not exist".into() } else { format!("{shown:#}").into() })
+            Err(if shown.is_null() {
+                "it does not exist".into()
+            } else {
+                format!("{shown:#}").into()
+            })
         },
     )
     .await
@@ -86,11 +93,15 @@ pub async fn profile(
 /// A condition of a profile.
 pub fn condition<'a>(profile: &'a Value, kind: &str) -> &'a Value {
     let conditions = profile["status"]["conditions"].as_array();
-    conditions.and_then(|list| list.iter().find(|entry| entry["type"] == kind)).unwrap_or(&Value::Null)
+    conditions
+        .and_then(|list| list.iter().find(|entry| entry["type"] == kind))
+        .unwrap_or(&Value::Null)
 }
 
 /// An access provider of a profile.
 pub fn provider<'a>(profile: &'a Value, name: &str) -> &'a Value {
     let providers = profile["status"]["accessProviders"].as_array();
-    providers.and_then(|list| list.iter().find(|entry| entry["name"] == name)).unwrap_or(&Value::Null)
+    providers
+        .and_then(|list| list.iter().find(|entry| entry["name"] == name))
+        .unwrap_or(&Value::Null)
 }

@@ -82,7 +82,8 @@ pub async fn get(client: &Client, object: &ocm::Object) -> Option<Value> {
 
 /// Waits until an object is gone.
 pub async fn gone(client: &Client, object: &ocm::Object) {
-    eventually(&format!("{object} is gone"), SOON, async || get(client, object).await.is_none()).await;
+    eventually(&format!("{object} is gone"), SOON, async || get(client, object).await.is_none())
+        .await;
 }
 
 /// The notes of the Events with this reason about an object, once for each publication: a repeated Event counts again.
@@ -96,7 +97,8 @@ pub async fn events(client: &Client, about: &ocm::Object, reason: &str) -> Vec<S
     });
     concerned
         .flat_map(|event| {
-            let count = event.series.as_ref().map_or(1, |series| usize::try_from(series.count).unwrap());
+            let count =
+                event.series.as_ref().map_or(1, |series| usize::try_from(series.count).unwrap());
             assert!(event.meta().creation_timestamp.is_some(), "{}", event.name_any());
             vec![event.note.unwrap_or_default(); count]
         })

@@ -106,8 +106,13 @@ pub(crate) fn subset(ours: &Value, theirs: &Value) -> Vec<String> {
 }
 
 /// Keywords that contain schemas or list fields; all others must be identical.
-const STRUCTURE: [&str; 5] =
-    ["properties", "items", "additionalProperties", "required", "x-kubernetes-preserve-unknown-fields"];
+const STRUCTURE: [&str; 5] = [
+    "properties",
+    "items",
+    "additionalProperties",
+    "required",
+    "x-kubernetes-preserve-unknown-fields",
+];
 
 fn descend(ours: &Value, theirs: &Value, path: &str, differences: &mut Vec<String>) {
     let keywords = |schema: &Value| -> Value {
@@ -126,7 +131,12 @@ fn descend(ours: &Value, theirs: &Value, path: &str, differences: &mut Vec<Strin
         match (&ours[keyword], &theirs[keyword]) {
             (Value::Null, Value::Null) => {}
             (Value::Object(_), Value::Object(_)) => {
-                descend(&ours[keyword], &theirs[keyword], &format!("{path}.{keyword}"), differences);
+                descend(
+                    &ours[keyword],
+                    &theirs[keyword],
+                    &format!("{path}.{keyword}"),
+                    differences,
+                );
             }
             (ours, theirs) => differences.push(format!("{path}.{keyword}: {ours} not {theirs}")),
         }
@@ -144,6 +154,7 @@ fn descend(ours: &Value, theirs: &Value, path: &str, differences: &mut Vec<Strin
     let complete = their_fields.keys().all(|name| our_fields.contains_key(name));
     let keeps_unknown = ours["x-kubernetes-preserve-unknown-fields"] == true;
     if complete == keeps_unknown {
-        differences.push(format!("{path}: complete: {complete}, keeps unknown fields: {keeps_unknown}"));
+        differences
+            .push(format!("{path}: complete: {complete}, keeps unknown fields: {keeps_unknown}"));
     }
 }

@@ -25,8 +25,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::upstream::{
-    ACCOUNTS, ADDONS, BINDINGS, CLUSTERS, PROFILES_ATOMIC, PROFILES_MAP, PROFILES_V1ALPHA2, PROXIES, SETS,
-    WORKS, schema_of,
+    ACCOUNTS, ADDONS, BINDINGS, CLUSTERS, PROFILES_ATOMIC, PROFILES_MAP, PROFILES_V1ALPHA2,
+    PROXIES, SETS, WORKS, schema_of,
 };
 
 /// Open Cluster Management's kinds.
@@ -117,12 +117,18 @@ fn samples_of<K: CustomResourceExt>(crd: &Value) -> Vec<Value> {
 
 fn decode<K: DeserializeOwned>(sample: &Value) -> K {
     // From text, as it comes over the wire.
-    serde_json::from_str(&sample.to_string()).unwrap_or_else(|error| panic!("{error}, decoding\n{sample:#}"))
+    serde_json::from_str(&sample.to_string())
+        .unwrap_or_else(|error| panic!("{error}, decoding\n{sample:#}"))
 }
 
 fn assert_decodes<K>(crd: &Value)
 where
-    K: CustomResourceExt + Resource<DynamicType = ()> + DeserializeOwned + Serialize + Debug + PartialEq,
+    K: CustomResourceExt
+        + Resource<DynamicType = ()>
+        + DeserializeOwned
+        + Serialize
+        + Debug
+        + PartialEq,
 {
     let samples = samples_of::<K>(crd);
     assert!(samples.len() > 10, "{} samples", samples.len());

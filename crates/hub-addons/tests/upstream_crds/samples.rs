@@ -124,7 +124,8 @@ fn string(schema: &Value, variant: usize) -> Value {
         None => {}
     }
     // The shortest allowed text: letters match every pattern in the schemas whose patterns are checked.
-    let shortest = schema["minLength"].as_u64().map_or(1, |shortest| usize::try_from(shortest).unwrap());
+    let shortest =
+        schema["minLength"].as_u64().map_or(1, |shortest| usize::try_from(shortest).unwrap());
     let mut values = vec![json!("a".repeat(shortest))];
     if schema["minLength"].is_null() && schema["pattern"].is_null() {
         values.push(json!(""));
@@ -157,5 +158,7 @@ fn optional_fields(schema: &Value, pointer: String, found: &mut Vec<String>) {
 fn remove(object: &mut Value, pointer: &str) {
     let (parent, name) = pointer.rsplit_once('/').expect("a JSON pointer");
     let parent = object.pointer_mut(parent).and_then(Value::as_object_mut);
-    parent.and_then(|parent| parent.remove(name)).unwrap_or_else(|| panic!("no {pointer} to remove"));
+    parent
+        .and_then(|parent| parent.remove(name))
+        .unwrap_or_else(|| panic!("no {pointer} to remove"));
 }

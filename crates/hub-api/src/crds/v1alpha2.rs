@@ -14,7 +14,9 @@ use super::{HEALTHY, columns};
 use crate::cluster_profile::ProfileVersion;
 
 /// The version v1alpha2, served beside `v1alpha1`, which remains the storage version.
-pub(super) fn beside(v1alpha1: &CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
+pub(super) fn beside(
+    v1alpha1: &CustomResourceDefinitionVersion,
+) -> CustomResourceDefinitionVersion {
     let schema = v1alpha1.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
     CustomResourceDefinitionVersion {
         name: ProfileVersion::V1alpha2.as_str().to_owned(),
@@ -106,7 +108,9 @@ mod tests {
         let versions = crd["spec"]["versions"].as_array().unwrap();
         let stored: Vec<_> = versions
             .iter()
-            .map(|version| (version["name"].as_str().unwrap(), &version["served"], &version["storage"]))
+            .map(|version| {
+                (version["name"].as_str().unwrap(), &version["served"], &version["storage"])
+            })
             .collect();
         assert_eq!(
             stored,
@@ -139,7 +143,10 @@ mod tests {
             (format!("{cluster}/properties/proxy-url/maxLength"), json!(2048)),
             (format!("{cluster}/properties/tls-server-name/maxLength"), json!(253)),
             (format!("{cluster}/properties/extensions/x-kubernetes-list-type"), json!("map")),
-            (format!("{cluster}/properties/extensions/items/properties/name/maxLength"), json!(253)),
+            (
+                format!("{cluster}/properties/extensions/items/properties/name/maxLength"),
+                json!(253),
+            ),
         ] {
             assert_eq!(schema.pointer(&path), Some(&fact).filter(|fact| !fact.is_null()), "{path}");
         }
@@ -156,7 +163,8 @@ mod tests {
     #[test]
     fn what_v1alpha2_does_not_change_is_as_in_v1alpha1() {
         let crd = serde_json::to_value(cluster_profile(Flavour::V1alpha2)).unwrap();
-        let schema = |version: usize| crd["spec"]["versions"][version]["schema"]["openAPIV3Schema"].clone();
+        let schema =
+            |version: usize| crd["spec"]["versions"][version]["schema"]["openAPIV3Schema"].clone();
         let mut changed = schema(0);
         json_patch::merge(&mut changed, &changes());
         assert_eq!(changed, schema(1));

@@ -56,7 +56,9 @@ pub struct Presented {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ServerState {
-    #[strum(message = "presents a certificate that names it and that the published trust anchors verify")]
+    #[strum(
+        message = "presents a certificate that names it and that the published trust anchors verify"
+    )]
     Ok,
     #[strum(message = "presents a certificate that only a replaced trust anchor verifies")]
     OldCertificate,
@@ -91,7 +93,12 @@ impl PublishedServer {
     pub fn of_profile(observed: &ObservedProfile, provider: &str) -> Option<Self> {
         let address = ServerAddress::of_url(&observed.access_provider(provider)?.cluster?.server)?;
         let current = super::published_anchors(observed, provider)?;
-        Some(Self { hosts: vec![address.host.clone()], address, current, replaced: BTreeSet::new() })
+        Some(Self {
+            hosts: vec![address.host.clone()],
+            address,
+            current,
+            replaced: BTreeSet::new(),
+        })
     }
 
     /// The result of a handshake, and details about it.
@@ -101,7 +108,8 @@ impl PublishedServer {
             Sighting::Unreachable(why) => return (ServerState::Unreachable, why.clone()),
             Sighting::Presented(presented) => presented,
         };
-        let by_current = self.current.anchors().any(|anchor| presented.verified_by.contains(anchor));
+        let by_current =
+            self.current.anchors().any(|anchor| presented.verified_by.contains(anchor));
         if by_current && presented.names.contains(&self.address.host) {
             (ServerState::Ok, String::new())
         } else if by_current {
@@ -199,7 +207,9 @@ impl AccessIndex {
     pub(super) fn host(&self, published: impl FnOnce() -> Option<String>) -> Option<String> {
         let hosts = self.hosts();
         let named = match &self.checks.serving_names {
-            Some(names) => hosts.iter().find(|host| names.iter().any(|name| names_host(name, host))),
+            Some(names) => {
+                hosts.iter().find(|host| names.iter().any(|name| names_host(name, host)))
+            }
             None => hosts.iter().find(|host| self.checks.seen_host.as_ref() == Some(*host)),
         };
         if let Some(host) = named {
@@ -209,7 +219,11 @@ impl AccessIndex {
     }
 
     /// Records the names in the certificate of the serving Secret; returns whether they have changed.
-    pub fn set_serving_names(&mut self, place: super::AnchorPlace, names: Option<Vec<String>>) -> bool {
+    pub fn set_serving_names(
+        &mut self,
+        place: super::AnchorPlace,
+        names: Option<Vec<String>>,
+    ) -> bool {
         let changed = place == self.place && self.checks.serving_names != names;
         if changed {
             self.checks.serving_names = names;
@@ -252,7 +266,8 @@ impl AccessIndex {
         self.checks.expires = None;
         if let Sighting::Presented(presented) = sighting {
             self.checks.expires = Some(presented.expires);
-            if !presented.verified_by.is_empty() && presented.names.first() != self.checks.seen_host.as_ref()
+            if !presented.verified_by.is_empty()
+                && presented.names.first() != self.checks.seen_host.as_ref()
             {
                 self.checks.seen_host = presented.names.first().cloned();
                 changed = self.checks.serving_names.is_none();
@@ -265,7 +280,9 @@ impl AccessIndex {
             (ServerState::OldCertificate, Sighting::Presented(presented)) => {
                 self.checks.confirmations = 0;
                 let retiring = self.anchors.retiring.values_mut();
-                retiring.chain([&mut self.anchors.left]).for_each(|it| it.observe(&presented.verified_by));
+                retiring
+                    .chain([&mut self.anchors.left])
+                    .for_each(|it| it.observe(&presented.verified_by));
             }
             _ => self.checks.confirmations = 0,
         }
@@ -275,7 +292,11 @@ impl AccessIndex {
         let is_in_doubt = state == ServerState::Ok
             && self.is_overlapping()
             && self.checks.confirmations < CONFIRMATIONS
-            && self.checks.last.as_ref().is_some_and(|(last, _)| *last == ServerState::OldCertificate);
+            && self
+                .checks
+                .last
+                .as_ref()
+                .is_some_and(|(last, _)| *last == ServerState::OldCertificate);
         if !is_in_doubt && self.checks.last.as_ref().is_none_or(|(last, _)| *last != state) {
             self.checks.last = Some((state, detail));
         }
@@ -300,8 +321,12 @@ impl AccessIndex {
     pub fn server_finding(&self) -> Option<Finding> {
         let host = self.server()?.address.host;
         let (state, detail) = self.checks.last.as_ref()?;
-        let is_extended =
-            self.anchors.retiring.values().chain([&self.anchors.left]).any(|retiring| retiring.is_extended);
+        let is_extended = self
+            .anchors
+            .retiring
+            .values()
+            .chain([&self.anchors.left])
+            .any(|retiring| retiring.is_extended);
         if *state == ServerState::OldCertificate && is_extended {
             let restart = match (&self.source, &self.configuration) {
                 (AccessSource::ClusterProxy { .. }, Known::Present(namespace)) => {

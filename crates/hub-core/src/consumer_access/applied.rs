@@ -64,7 +64,8 @@ impl Applied {
 /// The message of a condition that is false.
 pub(crate) fn failure(object: &Value, kind: &str) -> Option<String> {
     let condition = condition(&object["status"]["conditions"], kind)?;
-    (condition["status"] == "False").then(|| shortened(condition["message"].as_str().unwrap_or_default()))
+    (condition["status"] == "False")
+        .then(|| shortened(condition["message"].as_str().unwrap_or_default()))
 }
 
 /// Every binding of a ClusterPermission.
@@ -79,13 +80,16 @@ fn are_bindings_applied(name: &str, permission: &Value) -> bool {
         let name = binding["name"].as_str().unwrap_or(name);
         let namespace = &binding["namespace"];
         entries(&permission["status"]["resourceStatus"][list]).any(|entry| {
-            let conditions = ["condition", "conditions"].map(|field| condition(&entry[field], APPLIED));
+            let conditions =
+                ["condition", "conditions"].map(|field| condition(&entry[field], APPLIED));
             entry["name"] == name
                 && (namespace.is_null() || entry["namespace"] == *namespace)
                 && conditions.into_iter().flatten().any(|it| it["status"] == "True")
         })
     };
-    let all_of = |(field, list)| entries(&permission["spec"][field]).all(|binding| is_applied(list, binding));
+    let all_of = |(field, list)| {
+        entries(&permission["spec"][field]).all(|binding| is_applied(list, binding))
+    };
     bindings(permission).next().is_some() && BINDINGS.into_iter().all(all_of)
 }
 

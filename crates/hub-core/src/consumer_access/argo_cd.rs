@@ -122,8 +122,9 @@ impl AccessSettings {
             findings.push(rival_cluster_secret(&key.cluster, rival));
         }
         let desired = self.consumers.argo_cd(&key.namespace).zip(published);
-        let desired =
-            desired.map(|(consumer, published)| self.cluster_secret(consumer, &key.cluster, published, ours));
+        let desired = desired.map(|(consumer, published)| {
+            self.cluster_secret(consumer, &key.cluster, published, ours)
+        });
         let action = match (grant, ours, desired) {
             (Grant::Refused, Some(object), _) if !object.is_deleting => {
                 AccessAction::Delete(object.version.clone())
@@ -153,17 +154,23 @@ impl AccessSettings {
         let mut labels = self.labels();
         labels.insert(CLUSTER_SECRET.0.to_owned(), CLUSTER_SECRET.1.into());
         // A label of the profile never replaces one by which the Secret is recognized.
-        let copied: Vec<_> = published.labels.iter().filter(|(key, _)| !labels.contains_key(*key)).collect();
+        let copied: Vec<_> =
+            published.labels.iter().filter(|(key, _)| !labels.contains_key(*key)).collect();
         let keys: Vec<&str> = copied.iter().map(|(key, _)| key.as_str()).collect();
         labels.extend(copied.iter().map(|(key, value)| ((*key).clone(), value.as_str().into())));
         let before = before.and_then(|object| object.annotations.get(PROFILE_LABELS));
-        for ended in before.into_iter().flat_map(|keys| keys.split(',')).filter(|key| !key.is_empty()) {
+        for ended in
+            before.into_iter().flat_map(|keys| keys.split(',')).filter(|key| !key.is_empty())
+        {
             labels.entry(ended.to_owned()).or_insert(Value::Null);
         }
         let plugin = consumer.spec.argo_cd.clone().unwrap_or_default();
         let command = plugin.command.as_deref().unwrap_or(DEFAULT_COMMAND);
         let arguments = if consumer.is_own() {
-            vec![format!("--own-token={}", plugin.own_token.as_deref().unwrap_or(DEFAULT_OWN_TOKEN))]
+            vec![format!(
+                "--own-token={}",
+                plugin.own_token.as_deref().unwrap_or(DEFAULT_OWN_TOKEN)
+            )]
         } else {
             // Before 3.5, Argo CD passes no cluster to the plugin.
             vec![
@@ -182,7 +189,8 @@ impl AccessSettings {
         let owners = json!([{
             "apiVersion": "access.open-cluster-management.io/v1alpha1", "kind": "ClusterAccess", "name": name.name, "uid": uid,
         }]);
-        let fields = [("name", cluster.as_str()), ("server", &*published.server), ("config", &*config)];
+        let fields =
+            [("name", cluster.as_str()), ("server", &*published.server), ("config", &*config)];
         Desired {
             labels,
             annotations: BTreeMap::from([(PROFILE_LABELS.to_owned(), keys.join(",").into())]),
@@ -221,7 +229,8 @@ pub fn cluster_in_secret(data: &Value) -> Option<ClusterName> {
 /// Whether a Secret is as desired. The configuration is compared as JSON, since Argo CD's own commands format it
 /// differently.
 fn has(object: &ObservedObject, desired: &Desired) -> bool {
-    let json = |text: &Value| serde_json::from_slice::<Value>(&STANDARD.decode(text.as_str()?).ok()?).ok();
+    let json =
+        |text: &Value| serde_json::from_slice::<Value>(&STANDARD.decode(text.as_str()?).ok()?).ok();
     let has_field = |(key, wanted): (&String, &Value)| {
         let found = object.spec.as_ref().and_then(|data| data.get(key));
         found == Some(wanted)

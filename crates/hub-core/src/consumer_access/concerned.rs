@@ -50,7 +50,12 @@ impl KnownAccounts {
 impl AccessSettings {
     /// The accounts that a change of the fleet may affect.
     #[must_use]
-    pub fn concerned(&self, fleet: &Fleet, touched: &Touched, known: &KnownAccounts) -> BTreeSet<AccountKey> {
+    pub fn concerned(
+        &self,
+        fleet: &Fleet,
+        touched: &Touched,
+        known: &KnownAccounts,
+    ) -> BTreeSet<AccountKey> {
         let mut keys = BTreeSet::new();
         let (cluster, namespaces) = match touched {
             Touched::Nothing => return keys,
@@ -67,7 +72,9 @@ impl AccessSettings {
             keys.extend(consumers.map(|consumer| on(&consumer.account)));
         }
         let mut accounts = BTreeSet::new();
-        for consumer in namespaces.iter().flat_map(|namespace| self.consumers.in_namespace(namespace)) {
+        for consumer in
+            namespaces.iter().flat_map(|namespace| self.consumers.in_namespace(namespace))
+        {
             accounts.insert(&consumer.account);
             keys.extend(of_candidates(fleet, consumer.namespace(), &consumer.account));
         }
@@ -120,7 +127,11 @@ impl AccessSettings {
         for namespace in
             self.consumers.argo_cd_namespaces().filter(|namespace| touches_all(touched, namespace))
         {
-            keys.extend(existing(None).into_iter().filter(|key| key.namespace() == Some(namespace.as_str())));
+            keys.extend(
+                existing(None)
+                    .into_iter()
+                    .filter(|key| key.namespace() == Some(namespace.as_str())),
+            );
             keys.extend(fleet.candidates_in(namespace).map(|cluster| secret(namespace, cluster)));
         }
         if let Touched::Cluster(cluster) = touched {
@@ -130,7 +141,8 @@ impl AccessSettings {
                 keys.extend(self.multi_kueue_configs());
             }
             let candidates = fleet.candidates_for(cluster);
-            let candidates = candidates.filter(|namespace| self.consumers.argo_cd(namespace).is_some());
+            let candidates =
+                candidates.filter(|namespace| self.consumers.argo_cd(namespace).is_some());
             keys.extend(candidates.map(|namespace| secret(namespace, cluster)));
         }
         keys

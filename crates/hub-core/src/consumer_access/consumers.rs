@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use hub_api::Unreadable;
-use hub_api::cluster_access::{ClusterAccess, ClusterAccessSpec, ClusterAccessStatus, IdentityKind};
+use hub_api::cluster_access::{
+    ClusterAccess, ClusterAccessSpec, ClusterAccessStatus, IdentityKind,
+};
 use hub_api::names::{AccountName, ClusterName, Namespace};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -175,7 +177,11 @@ impl Consumers {
     }
 
     /// Records an object. Returns the objects whose consumers change with it.
-    pub fn apply(&mut self, name: &AccessName, object: Result<ClusterAccess, Unreadable>) -> Changed {
+    pub fn apply(
+        &mut self,
+        name: &AccessName,
+        object: Result<ClusterAccess, Unreadable>,
+    ) -> Changed {
         let Ok(object) = object else {
             // The last readable state stays in use.
             if !self.objects.contains_key(name) {
@@ -186,7 +192,9 @@ impl Consumers {
         self.unreadable.remove(name);
         let after = DeclaredAccess::read(&self.rules, name, object);
         let before = self.objects.get(name);
-        if before.is_some_and(|before| before.consumer == after.consumer && before.created == after.created) {
+        if before.is_some_and(|before| {
+            before.consumer == after.consumer && before.created == after.created
+        }) {
             self.objects.insert(name.clone(), after);
             return Changed::new();
         }
@@ -222,7 +230,8 @@ impl Consumers {
                 |claim: &Claim| matches!(claim, Claim::Account(account) if self.is_shared(account));
             for claim in object.claims().into_iter().filter(|claim| !is_shared(claim)) {
                 let rivals = self.claims.get(&claim).filter(|_| seen.insert(claim));
-                let rivals = rivals.into_iter().flatten().filter(|(_, rival)| !changed.contains_key(rival));
+                let rivals =
+                    rivals.into_iter().flatten().filter(|(_, rival)| !changed.contains_key(rival));
                 next.extend(rivals.filter_map(|(_, rival)| self.objects.get_key_value(rival)));
             }
         }
@@ -272,7 +281,8 @@ impl Consumers {
     #[must_use]
     pub fn get(&self, name: &AccessName) -> Option<&Consumer> {
         let consumer = self.objects.get(name)?.consumer.as_ref().ok()?;
-        (consumer.is_own() || self.has(&Claim::Account(consumer.account.clone()), name)).then_some(consumer)
+        (consumer.is_own() || self.has(&Claim::Account(consumer.account.clone()), name))
+            .then_some(consumer)
     }
 
     /// Whether an object is the one that has this.
@@ -327,9 +337,11 @@ impl Consumers {
     #[must_use]
     pub fn with_config(&self, config: &str) -> Option<&Consumer> {
         // A claim in another namespace counts for nothing.
-        self.multi_kueue().filter(|consumer| consumer.multi_kueue_configs.contains_key(config)).min_by_key(
-            |consumer| (self.objects.get(&consumer.name).and_then(|it| it.created), &consumer.name),
-        )
+        self.multi_kueue()
+            .filter(|consumer| consumer.multi_kueue_configs.contains_key(config))
+            .min_by_key(|consumer| {
+                (self.objects.get(&consumer.name).and_then(|it| it.created), &consumer.name)
+            })
     }
 
     /// The consumer in a namespace that gets cluster Secrets of Argo CD.
@@ -363,13 +375,15 @@ impl Consumers {
         {
             return conflict(format!("The ManagedServiceAccount {}", consumer.account), owner);
         }
-        let selectors = consumer.multi_kueue_configs.values().filter_map(|selector| selector.as_ref().err());
+        let selectors =
+            consumer.multi_kueue_configs.values().filter_map(|selector| selector.as_ref().err());
         if let Some(error) = consumer.selector.as_ref().err().into_iter().chain(selectors).next() {
             let message = format!("A selector is not valid: {error}. What exists is kept.");
             return Some(NotAccepted { reason: "InvalidSelector", message });
         }
         if !consumer.multi_kueue_configs.is_empty()
-            && let Some(owner) = lost(&Claim::Kueue).filter(|owner| owner.namespace != name.namespace)
+            && let Some(owner) =
+                lost(&Claim::Kueue).filter(|owner| owner.namespace != name.namespace)
         {
             return conflict("Kueue reads the profiles of one namespace, which".to_owned(), owner);
         }
@@ -464,7 +478,8 @@ impl DeclaredAccess {
                 None => Consumer::read(rules, name, object.spec),
                 Some(_) => Err(NotAccepted {
                     reason: "Terminating",
-                    message: "This object is being deleted, and what it gave is withdrawn.".to_owned(),
+                    message: "This object is being deleted, and what it gave is withdrawn."
+                        .to_owned(),
                 }),
             },
             status: object.status.unwrap_or_default(),
@@ -487,8 +502,13 @@ impl DeclaredAccess {
 }
 
 impl Consumer {
-    fn read(rules: &AccessRules, name: &AccessName, spec: ClusterAccessSpec) -> Result<Self, NotAccepted> {
-        let refused = |reason, message: &str| Err(NotAccepted { reason, message: message.to_owned() });
+    fn read(
+        rules: &AccessRules,
+        name: &AccessName,
+        spec: ClusterAccessSpec,
+    ) -> Result<Self, NotAccepted> {
+        let refused =
+            |reason, message: &str| Err(NotAccepted { reason, message: message.to_owned() });
         if rules.protected.contains(&name.namespace) {
             return refused("ProtectedNamespace", NotAccepted::PROTECTED);
         }
@@ -508,8 +528,10 @@ impl Consumer {
             }
             (IdentityKind::Own, Some(account)) => account.clone(),
             (IdentityKind::Copy, user_server) => {
-                let account = spec.managed_service_account_name.as_deref().unwrap_or(&name.name).into();
-                let is_reserved = own_identity::is_reserved(&account) || own_identity::is_of_others(&account);
+                let account =
+                    spec.managed_service_account_name.as_deref().unwrap_or(&name.name).into();
+                let is_reserved =
+                    own_identity::is_reserved(&account) || own_identity::is_of_others(&account);
                 if is_reserved || user_server.as_ref() == Some(&account) {
                     return refused(
                         "ReservedAccount",

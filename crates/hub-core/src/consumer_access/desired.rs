@@ -91,8 +91,10 @@ impl AccessSettings {
     /// The grant of objects that cannot be decoded and may use an account, too: only of one that is shared.
     pub(super) fn unreadable_grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
         let names = self.consumers.unreadable().filter(|_| self.consumers.is_shared(&key.account));
-        let grants = names.filter(|name| self.protected.protection(fleet, &name.namespace).is_none());
-        let grants = grants.map(|name| grant::decide(fleet, &key.cluster.in_namespace(&name.namespace)));
+        let grants =
+            names.filter(|name| self.protected.protection(fleet, &name.namespace).is_none());
+        let grants =
+            grants.map(|name| grant::decide(fleet, &key.cluster.in_namespace(&name.namespace)));
         grants.fold(Grant::Refused, |known, grant| known.max(grant.min(Grant::Unknown)))
     }
 
@@ -139,7 +141,11 @@ impl AccessSettings {
     /// The kinds of objects that may give permissions.
     #[must_use]
     pub fn permission_kinds(&self) -> &'static [AccessKind] {
-        if self.permissions.is_some() { &AccessKind::PERMISSIONS } else { &[AccessKind::ManifestWork] }
+        if self.permissions.is_some() {
+            &AccessKind::PERMISSIONS
+        } else {
+            &[AccessKind::ManifestWork]
+        }
     }
 
     /// The consumers of an account that may be granted its cluster. The applications that share the account of the user
@@ -153,13 +159,20 @@ impl AccessSettings {
         let namespaces: BTreeSet<_> = fleet.candidates_for(&key.cluster).collect();
         let mut users = Vec::new();
         for namespace in namespaces {
-            users.extend(self.consumers.in_namespace(namespace).filter(|it| it.account == key.account));
+            users.extend(
+                self.consumers.in_namespace(namespace).filter(|it| it.account == key.account),
+            );
         }
         users
     }
 
     /// Whether the namespace of a consumer is granted a cluster, whichever clusters the object selects.
-    pub(super) fn bound_grant(&self, fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Grant {
+    pub(super) fn bound_grant(
+        &self,
+        fleet: &Fleet,
+        consumer: &Consumer,
+        cluster: &ClusterName,
+    ) -> Grant {
         let account = cluster.account(&consumer.account);
         let is_protected = self.protected.protection(fleet, consumer.namespace()).is_some();
         if is_protected || (!consumer.is_own() && !can_have_copies(&account)) {
@@ -178,7 +191,9 @@ impl AccessSettings {
         let by_labels = match &consumer.selector {
             Ok(None) => Some(true),
             Ok(Some(_)) if !fleet.knows_selections() => None,
-            Ok(Some(selector)) => Some(fleet.cluster(cluster).is_some_and(|it| selector.matches(&it.labels))),
+            Ok(Some(selector)) => {
+                Some(fleet.cluster(cluster).is_some_and(|it| selector.matches(&it.labels)))
+            }
             Err(_) => None,
         };
         match (by_labels, self.consumers.is_decided(consumer, cluster)) {
@@ -224,9 +239,16 @@ impl AccessSettings {
         });
         let spec = match kind {
             AccessKind::ClusterPermission => permissions.cluster_permission(),
-            AccessKind::Account | AccessKind::ManifestWork => permissions.manifest_work(account_namespace?),
+            AccessKind::Account | AccessKind::ManifestWork => {
+                permissions.manifest_work(account_namespace?)
+            }
         };
-        Some(Desired { labels: self.labels(), annotations: BTreeMap::new(), owners: json!([owner]), spec })
+        Some(Desired {
+            labels: self.labels(),
+            annotations: BTreeMap::new(),
+            owners: json!([owner]),
+            spec,
+        })
     }
 
     pub(super) fn labels(&self) -> BTreeMap<String, Value> {

@@ -55,7 +55,9 @@ impl AccessKind {
                 ("authentication.open-cluster-management.io", "v1beta1", "ManagedServiceAccount")
             }
             Self::ManifestWork => ("work.open-cluster-management.io", "v1", "ManifestWork"),
-            Self::ClusterPermission => ("rbac.open-cluster-management.io", "v1alpha1", "ClusterPermission"),
+            Self::ClusterPermission => {
+                ("rbac.open-cluster-management.io", "v1alpha1", "ClusterPermission")
+            }
         }
     }
 
@@ -113,7 +115,9 @@ impl AccessKey {
     pub const fn gvk(&self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Access(kind, _) => kind.gvk(),
-            Self::ClusterAccess(_) => ("access.open-cluster-management.io", "v1alpha1", "ClusterAccess"),
+            Self::ClusterAccess(_) => {
+                ("access.open-cluster-management.io", "v1alpha1", "ClusterAccess")
+            }
             Self::MultiKueueCluster(_) => (KUEUE_API.0, KUEUE_API.1, "MultiKueueCluster"),
             Self::MultiKueueConfig(_) => (KUEUE_API.0, KUEUE_API.1, "MultiKueueConfig"),
             Self::ClusterSecret(_) => ("", "v1", "Secret"),

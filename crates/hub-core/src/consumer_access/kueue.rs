@@ -36,7 +36,8 @@ pub const KUEUE_API: (&str, &str) = ("kueue.x-k8s.io", "v1beta2");
 impl AccessSettings {
     /// The declared MultiKueueConfigs.
     pub fn multi_kueue_configs(&self) -> impl Iterator<Item = AccessKey> {
-        let configs = self.consumers.multi_kueue().flat_map(|consumer| consumer.multi_kueue_configs.keys());
+        let configs =
+            self.consumers.multi_kueue().flat_map(|consumer| consumer.multi_kueue_configs.keys());
         configs.cloned().map(AccessKey::MultiKueueConfig)
     }
 
@@ -100,7 +101,9 @@ impl AccessSettings {
             (Some(spec), Some(object)) if !object.is_deleting && !has(object, &spec) => {
                 AccessAction::Patch(object.version.clone(), patch(spec))
             }
-            (None, Some(object)) if !object.is_deleting => AccessAction::Delete(object.version.clone()),
+            (None, Some(object)) if !object.is_deleting => {
+                AccessAction::Delete(object.version.clone())
+            }
             _ => AccessAction::Nothing,
         };
         IntegrationPlan { action, findings }
@@ -114,11 +117,19 @@ impl AccessSettings {
 
     /// Whether the grant of any cluster to a MultiKueueConfig is unknown.
     fn is_in_doubt(&self, fleet: &Fleet, consumer: &Consumer, config: &str) -> bool {
-        fleet.cluster_names().any(|name| self.config_grant(fleet, consumer, config, name) == Grant::Unknown)
+        fleet
+            .cluster_names()
+            .any(|name| self.config_grant(fleet, consumer, config, name) == Grant::Unknown)
     }
 
     /// Whether a consumer is granted a cluster that its MultiKueueConfig selects.
-    fn config_grant(&self, fleet: &Fleet, consumer: &Consumer, config: &str, cluster: &ClusterName) -> Grant {
+    fn config_grant(
+        &self,
+        fleet: &Fleet,
+        consumer: &Consumer,
+        config: &str,
+        cluster: &ClusterName,
+    ) -> Grant {
         let grant = self.grant_to(fleet, consumer, cluster);
         match consumer.multi_kueue_configs.get(config) {
             Some(Err(_)) => grant.min(Grant::Unknown),
@@ -155,7 +166,9 @@ impl AccessSettings {
             let found = observed(&AccessKey::MultiKueueCluster(cluster.clone()));
             match (self.config_grant(fleet, consumer, name, cluster), found) {
                 (Grant::Unknown, _) if position(cluster.as_str()).is_none() => false,
-                (Grant::Granted | Grant::Unknown, found) => found.is_none_or(|found| self.is_ours(found)),
+                (Grant::Granted | Grant::Unknown, found) => {
+                    found.is_none_or(|found| self.is_ours(found))
+                }
                 (Grant::Refused, _) => false,
             }
         };

@@ -47,7 +47,8 @@ impl ObservedObject {
             owners: owners.and_then(|owners| serde_json::to_value(owners).ok()).unwrap_or_default(),
             spec: data.map(|data| data["spec"].as_object().cloned().unwrap_or_default()),
             applied: data.map(read).unwrap_or_default(),
-            has_token: data.is_some_and(|data| data["status"]["tokenSecretRef"]["name"].is_string()),
+            has_token: data
+                .is_some_and(|data| data["status"]["tokenSecretRef"]["name"].is_string()),
             copy_missing: data.and_then(|data| applied::failure(data, CONDITION_SYNCED)),
         }
     }
@@ -62,11 +63,15 @@ impl ObservedObject {
     /// Whether it has the marks of this installation.
     #[must_use]
     pub fn is_marked(&self, settings: &AccessSettings) -> bool {
-        settings.marks().iter().all(|(key, value)| self.labels.get(*key).is_some_and(|it| it == value))
+        settings
+            .marks()
+            .iter()
+            .all(|(key, value)| self.labels.get(*key).is_some_and(|it| it == value))
     }
 
     pub(super) fn has(&self, desired: &Desired) -> bool {
-        self.has_metadata(desired) && self.spec.as_ref().is_some_and(|spec| has_spec(spec, &desired.spec))
+        self.has_metadata(desired)
+            && self.spec.as_ref().is_some_and(|spec| has_spec(spec, &desired.spec))
     }
 
     pub(super) fn has_metadata(&self, desired: &Desired) -> bool {
@@ -84,7 +89,8 @@ fn has_spec(spec: &Map<String, Value>, desired: &Map<String, Value>) -> bool {
     if spec == desired {
         return true;
     }
-    let validity = |spec: &Map<String, Value>| duration(spec.get("rotation")?.get("validity")?.as_str()?);
+    let validity =
+        |spec: &Map<String, Value>| duration(spec.get("rotation")?.get("validity")?.as_str()?);
     let Some(wanted) = validity(desired).filter(|wanted| validity(spec) == Some(*wanted)) else {
         return false;
     };
@@ -157,7 +163,12 @@ impl ObservedAccess {
     }
 
     /// The object of a kind, if it exists, and whether it is ours or another owner's.
-    pub(super) fn ours(&self, settings: &AccessSettings, key: &AccountKey, kind: AccessKind) -> Owned<'_> {
+    pub(super) fn ours(
+        &self,
+        settings: &AccessSettings,
+        key: &AccountKey,
+        kind: AccessKind,
+    ) -> Owned<'_> {
         settings.owned(key, kind, self.objects.get(&kind))
     }
 }

@@ -85,7 +85,8 @@ pub(super) fn has_part(consumer: &Consumer, kind: AccessKind, object: &ObservedO
 
 /// The bindings and the roles in an object with permissions.
 fn parts(kind: AccessKind, object: &ObservedObject) -> impl Iterator<Item = &Value> {
-    let field = |field| object.spec.as_ref().and_then(|spec| spec.get(field)).unwrap_or(&Value::Null);
+    let field =
+        |field| object.spec.as_ref().and_then(|spec| spec.get(field)).unwrap_or(&Value::Null);
     let (lists, role) = if kind == AccessKind::ClusterPermission {
         (["clusterRoleBindings", "roleBindings"].map(field), field("clusterRole"))
     } else {
@@ -102,7 +103,8 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
 fn binding(part: &Value) -> Option<(&str, &str)> {
     let metadata = part.get("metadata").unwrap_or(part);
     let is_role = part["kind"] == "ClusterRole";
-    (!is_role).then_some((metadata["name"].as_str()?, metadata["namespace"].as_str().unwrap_or_default()))
+    (!is_role)
+        .then_some((metadata["name"].as_str()?, metadata["namespace"].as_str().unwrap_or_default()))
 }
 
 /// What the bindings of a consumer with an identity of its own are named after.
@@ -206,8 +208,7 @@ impl<'a> Permissions<'a> {
         });
         let mut spec = Map::new();
         for binding in &self.bindings {
-            let mut object =
-                json!({ "name": binding.full_name(IN_PERMISSION), "roleRef": role_ref(binding.role) });
+            let mut object = json!({ "name": binding.full_name(IN_PERMISSION), "roleRef": role_ref(binding.role) });
             match &binding.users {
                 Some(users) => object["subjects"] = subjects(users),
                 None => object["subject"] = account.clone(),
@@ -227,7 +228,10 @@ impl<'a> Permissions<'a> {
         if let Some(rules) = self.impersonation() {
             let name = format!("hub-addons-permission-impersonation:{}", self.account);
             spec.insert("clusterRole".to_owned(), json!({ "rules": rules }));
-            spec.insert("clusterRoleBinding".to_owned(), json!({ "name": name, "subject": account }));
+            spec.insert(
+                "clusterRoleBinding".to_owned(),
+                json!({ "name": name, "subject": account }),
+            );
         }
         spec
     }

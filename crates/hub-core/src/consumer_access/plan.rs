@@ -65,13 +65,23 @@ impl AccessSettings {
     }
 
     /// The writes that end an access: the account first, and then its permissions.
-    fn withdraw(&self, key: &AccountKey, observed: &ObservedAccess, findings: &mut Notes) -> Vec<Write> {
+    fn withdraw(
+        &self,
+        key: &AccountKey,
+        observed: &ObservedAccess,
+        findings: &mut Notes,
+    ) -> Vec<Write> {
         let account = observed.ours(self, key, AccessKind::Account);
         // Until its finalizers are removed, the agent keeps the account on the cluster, and its token stays valid.
         if matches!(account, Owned::Ours(account) if account.is_deleting) {
-            let message =
-                format!("is being deleted and waits for a finalizer; {}", self.remaining(key, observed));
-            findings.insert(AccessKind::Account, vec![Finding::new(Reason::AccountTerminating, message)]);
+            let message = format!(
+                "is being deleted and waits for a finalizer; {}",
+                self.remaining(key, observed)
+            );
+            findings.insert(
+                AccessKind::Account,
+                vec![Finding::new(Reason::AccountTerminating, message)],
+            );
         }
         // If the API server does not delete the account, at least its permissions end.
         let mut actions = vec![self.delete(key, observed, AccessKind::Account)];
@@ -98,7 +108,10 @@ impl AccessSettings {
     /// What remains of the permissions of an account whose deletion a finalizer delays.
     fn remaining(&self, key: &AccountKey, observed: &ObservedAccess) -> &'static str {
         let ours = AccessKind::PERMISSIONS.map(|kind| observed.ours(self, key, kind));
-        if ours.iter().any(|found| matches!(found, Owned::Ours(permissions) if !permissions.is_deleting)) {
+        if ours
+            .iter()
+            .any(|found| matches!(found, Owned::Ours(permissions) if !permissions.is_deleting))
+        {
             "its permissions still exist"
         } else if ours.iter().any(|found| matches!(found, Owned::Ours(_))) {
             "its permissions are being deleted"
@@ -225,8 +238,10 @@ impl AccessSettings {
                 Some(Finding::new(reason, message))
             }
             Owned::Ours(object) => object.applied.failure.as_ref().map(|message| {
-                let message =
-                    format!("the cluster has not applied the permissions of {}: {message}", key.account);
+                let message = format!(
+                    "the cluster has not applied the permissions of {}: {message}",
+                    key.account
+                );
                 Finding::new(Reason::PermissionsNotApplied, message)
             }),
         };
@@ -255,7 +270,9 @@ fn step(
     desired: &Desired,
 ) -> Option<Write> {
     match observed {
-        Owned::Absent if may_create => Some((kind, AccessAction::Create(desired.object(&kind.of(key))))),
+        Owned::Absent if may_create => {
+            Some((kind, AccessAction::Create(desired.object(&kind.of(key)))))
+        }
         // A patch cannot remove fields that cannot be read: the object is deleted and recreated, if it may be created.
         Owned::Ours(object) if !object.is_deleting && object.spec.is_none() => {
             may_create.then(|| (kind, AccessAction::Delete(object.version.clone())))
@@ -274,7 +291,8 @@ fn patch(object: &ObservedObject, desired: &Desired) -> Value {
     let mut spec: Map<String, Value> = surplus.collect();
     for (field, value) in &desired.spec {
         let mut value = value.clone();
-        let before = object.spec.as_ref().and_then(|spec| spec.get(field)).and_then(Value::as_object);
+        let before =
+            object.spec.as_ref().and_then(|spec| spec.get(field)).and_then(Value::as_object);
         if let Some(fields) = value.as_object_mut() {
             for (name, _) in before.into_iter().flatten() {
                 fields.entry(name).or_insert(Value::Null);

@@ -58,32 +58,41 @@ impl AccessSettings {
                     Grant::Granted => counts.selected += 1,
                 }
                 let key = cluster.account(&consumer.account);
-                let missing =
-                    self.missing(consumer, &key, |kind| self.owned(&key, kind, observed(kind, &key)));
+                let missing = self
+                    .missing(consumer, &key, |kind| self.owned(&key, kind, observed(kind, &key)));
                 not_ready.extend(missing.map(|(reason, message)| NotReady {
                     cluster: cluster.to_string(),
                     reason: reason.to_owned(),
                     message,
                 }));
             }
-            let decided = self.consumers.decisions(consumer).into_iter().flat_map(Decisions::clusters);
-            let is_granted = |cluster: &ClusterName| granted.contains(cluster) || left_out.contains(cluster);
+            let decided =
+                self.consumers.decisions(consumer).into_iter().flat_map(Decisions::clusters);
+            let is_granted =
+                |cluster: &ClusterName| granted.contains(cluster) || left_out.contains(cluster);
             counts.not_granted = count(decided.filter(|cluster| !is_granted(cluster)).count());
         }
         let missing = not_ready.len();
         counts.ready = (counts.selected + unknown - count(missing)).min(counts.selected).max(0);
         not_ready.truncate(MOST_NOT_READY);
         let mut ready = match consumer {
-            None => ("False", "NotAccepted", "This object is not accepted, and gives no access.".to_owned()),
+            None => (
+                "False",
+                "NotAccepted",
+                "This object is not accepted, and gives no access.".to_owned(),
+            ),
             Some(_) if !are_listed => (
                 "Unknown",
                 "Unknown",
-                "The accounts or their permissions cannot be read: see the log of the controller.".to_owned(),
+                "The accounts or their permissions cannot be read: see the log of the controller."
+                    .to_owned(),
             ),
             Some(_) => ready(&counts, unknown, missing, not_ready.first()),
         };
         if !left_out.is_empty() {
-            ready.2.push_str(" It gives no access to the hub itself, which is granted to this namespace.");
+            ready.2.push_str(
+                " It gives no access to the hub itself, which is granted to this namespace.",
+            );
         }
         let placed = consumer.filter(|_| unknown > 0 || counts.selected == 0);
         ready.2.push_str(&placed.and_then(|it| self.placement(it, &counts)).unwrap_or_default());
@@ -92,15 +101,18 @@ impl AccessSettings {
             None => ("True", "Accepted", "The whole object is in effect.".to_owned()),
         };
         let condition = |type_: &str, (status, reason, message): (&str, &str, String)| {
-            let before = object.status.conditions.iter().find(|it| it.type_ == type_ && it.status == status);
+            let before =
+                object.status.conditions.iter().find(|it| it.type_ == type_ && it.status == status);
             Condition {
                 type_: type_.to_owned(),
                 status: status.to_owned(),
                 reason: reason.to_owned(),
                 message,
                 observed_generation: object.generation,
-                last_transition_time: before
-                    .map_or_else(|| Time(to_the_second(now)), |before| before.last_transition_time.clone()),
+                last_transition_time: before.map_or_else(
+                    || Time(to_the_second(now)),
+                    |before| before.last_transition_time.clone(),
+                ),
             }
         };
         let more = missing.saturating_sub(MOST_NOT_READY);
@@ -117,19 +129,20 @@ impl AccessSettings {
     /// By which Placement a consumer selects clusters, and what that has decided.
     fn placement(&self, consumer: &Consumer, counts: &ClusterCounts) -> Option<String> {
         let name = &consumer.spec.clusters.placement_ref.as_ref()?.name;
-        let decided = match self.consumers.decisions(consumer).filter(|decisions| decisions.are_read()) {
-            None => "whose decisions cannot be read: see the log of the controller.".to_owned(),
-            Some(decisions) if decisions.are_missing() => {
-                "which has no PlacementDecision: does it exist?".to_owned()
-            }
-            Some(decisions) => {
-                let decided = decisions.clusters().len();
-                format!(
-                    "which has decided for {decided} clusters, {} of them not granted.",
-                    counts.not_granted
-                )
-            }
-        };
+        let decided =
+            match self.consumers.decisions(consumer).filter(|decisions| decisions.are_read()) {
+                None => "whose decisions cannot be read: see the log of the controller.".to_owned(),
+                Some(decisions) if decisions.are_missing() => {
+                    "which has no PlacementDecision: does it exist?".to_owned()
+                }
+                Some(decisions) => {
+                    let decided = decisions.clusters().len();
+                    format!(
+                        "which has decided for {decided} clusters, {} of them not granted.",
+                        counts.not_granted
+                    )
+                }
+            };
         Some(format!(" It selects by the Placement {name}, {decided}"))
     }
 
@@ -143,17 +156,22 @@ impl AccessSettings {
         let account = match observed(AccessKind::Account) {
             Owned::Ours(account) => account,
             Owned::Absent => {
-                return Some(("AccountMissing", format!("The ManagedServiceAccount {key} does not exist.")));
+                return Some((
+                    "AccountMissing",
+                    format!("The ManagedServiceAccount {key} does not exist."),
+                ));
             }
             Owned::Foreign => {
-                let message =
-                    format!("The ManagedServiceAccount {key} has another owner: rename or delete it.");
+                let message = format!(
+                    "The ManagedServiceAccount {key} has another owner: rename or delete it."
+                );
                 return Some(("AccountConflict", message));
             }
         };
         if account.is_deleting {
-            let message =
-                format!("The ManagedServiceAccount {key} is being deleted and waits for a finalizer.");
+            let message = format!(
+                "The ManagedServiceAccount {key} is being deleted and waits for a finalizer."
+            );
             return Some(("AccountTerminating", message));
         }
         if !account.has_token {
@@ -166,19 +184,24 @@ impl AccessSettings {
             let kind = self.permission_kind();
             let what = format!("{} {}/{}", kind.gvk().2, key.cluster, kind.name(key));
             match observed(kind) {
-                Owned::Absent => return Some(("PermissionsMissing", format!("The {what} does not exist."))),
+                Owned::Absent => {
+                    return Some(("PermissionsMissing", format!("The {what} does not exist.")));
+                }
                 Owned::Foreign => {
                     let message = format!("The {what} has another owner: rename or delete it.");
                     return Some(("PermissionsConflict", message));
                 }
                 Owned::Ours(object) if !has_part(consumer, kind, object) => {
-                    let message = format!("The {what} does not contain every permission that is asked for.");
+                    let message =
+                        format!("The {what} does not contain every permission that is asked for.");
                     return Some(("PermissionsMissing", message));
                 }
                 Owned::Ours(object) if !object.applied.is_applied => {
                     let why = object.applied.failure.as_ref().map(|why| format!(": {why}"));
-                    let message =
-                        format!("The cluster has not applied the {what}{}.", why.unwrap_or_default());
+                    let message = format!(
+                        "The cluster has not applied the {what}{}.",
+                        why.unwrap_or_default()
+                    );
                     return Some(("PermissionsNotApplied", message));
                 }
                 Owned::Ours(_) => {}
@@ -186,7 +209,10 @@ impl AccessSettings {
         }
         let copy = account.copy_missing.as_ref().filter(|_| !consumer.is_own());
         copy.map(|why| {
-            ("CopyMissing", format!("The token of the ManagedServiceAccount {key} is not copied: {why}."))
+            (
+                "CopyMissing",
+                format!("The token of the ManagedServiceAccount {key} is not copied: {why}."),
+            )
         })
     }
 }
@@ -200,7 +226,8 @@ fn ready(
 ) -> (&'static str, &'static str, String) {
     match first {
         _ if unknown > 0 => {
-            let message = format!("Whether {unknown} clusters are granted or selected is not known.");
+            let message =
+                format!("Whether {unknown} clusters are granted or selected is not known.");
             ("Unknown", "Unknown", message)
         }
         _ if counts.granted == 0 => {
@@ -213,7 +240,8 @@ fn ready(
         }
         Some(NotReady { cluster, message, .. }) => {
             let selected = counts.selected;
-            let message = format!("{missing} of {selected} clusters are not ready. {cluster}: {message}");
+            let message =
+                format!("{missing} of {selected} clusters are not ready. {cluster}: {message}");
             ("False", "ClustersNotReady", message)
         }
         None => ("True", "Ready", format!("{} clusters are ready.", counts.selected)),

@@ -51,7 +51,8 @@ pub struct AccountState {
 
 impl AccountState {
     fn read(status: ManagedServiceAccountStatus) -> Result<Self, String> {
-        let token_secret = status.token_secret_ref.map(|it| it.name).filter(|name| !name.is_empty());
+        let token_secret =
+            status.token_secret_ref.map(|it| it.name).filter(|name| !name.is_empty());
         let conditions = Value::from(status.conditions).to_string();
         if conditions.len() > MAX_CONDITIONS {
             Err(format!("status.conditions are longer than {MAX_CONDITIONS} bytes"))
@@ -99,7 +100,8 @@ impl Scope {
             return Self::TooLong;
         }
         let entries = annotation.split(',').map(str::trim).filter(|entry| !entry.is_empty());
-        let (names, invalid): (Vec<&str>, Vec<&str>) = entries.partition(|entry| is_dns_label(entry));
+        let (names, invalid): (Vec<&str>, Vec<&str>) =
+            entries.partition(|entry| is_dns_label(entry));
         Self::Only {
             namespaces: names.into_iter().map(Namespace::from).collect(),
             invalid: invalid.into_iter().map(str::to_owned).collect(),
@@ -188,7 +190,8 @@ mod tests {
             let account = json!({ "metadata": {}, "spec": {}, "status": status });
             Account::read(Ok(serde_json::from_value(account).unwrap()))
         };
-        let conditions = |length| json!({ "conditions": [{ "type": "A", "message": "x".repeat(length) }] });
+        let conditions =
+            |length| json!({ "conditions": [{ "type": "A", "message": "x".repeat(length) }] });
         assert!(account(conditions(MAX_CONDITIONS / 2)).state.is_ok());
         let refused = account(conditions(MAX_CONDITIONS)).state.unwrap_err();
         assert!(refused.len() < 100, "{refused}");

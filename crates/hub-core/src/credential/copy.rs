@@ -19,7 +19,8 @@ use crate::version::{Uid, Version};
 pub const FIELD_MANAGER: &str = "hub-addons-credential-syncer";
 
 /// The annotations of a copy.
-const ANNOTATIONS: [&str; 3] = [labels::SYNCED_CLUSTER, labels::SYNCED_ACCOUNT, labels::SYNCED_ACCOUNT_UID];
+const ANNOTATIONS: [&str; 3] =
+    [labels::SYNCED_CLUSTER, labels::SYNCED_ACCOUNT, labels::SYNCED_ACCOUNT_UID];
 
 /// How many hexadecimal digits of its hash a shortened label value has: an even number, up to 16.
 const HASH_LENGTH: usize = 10;
@@ -27,7 +28,10 @@ const HASH_LENGTH: usize = 10;
 /// A Secret with the key of a copy, reduced to what plans need, without its data. Its size does not depend on the
 /// Secret's content, since a tenant may label any Secret in its namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and none excludes another")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, and none excludes another"
+)]
 pub struct ObservedCopy {
     pub version: Version,
     /// Whether `metadata.deletionTimestamp` is set.
@@ -112,7 +116,9 @@ impl ObservedCopy {
             immutable: false,
             is_opaque: true,
             owner: match metadata.owner_references.as_deref() {
-                Some([owner]) if cluster_profile::controls(owner) && key.name.starts_with(&owner.name) => {
+                Some([owner])
+                    if cluster_profile::controls(owner) && key.name.starts_with(&owner.name) =>
+                {
                     let uid = Some(&owner.uid).filter(|uid| uid.len() <= UID_MAX_LENGTH);
                     let version = cluster_profile::version_of(owner);
                     uid.map(|uid| OwnerRecord {
@@ -127,7 +133,8 @@ impl ObservedCopy {
             holds_data: true,
             holds_more: false,
             is_adorned: labels.is_some_and(|all| all.keys().any(|key| key != labels::SYNCED_FROM))
-                || annotations.is_some_and(|all| all.keys().any(|key| !ANNOTATIONS.contains(&key.as_str())))
+                || annotations
+                    .is_some_and(|all| all.keys().any(|key| !ANNOTATIONS.contains(&key.as_str())))
                 || metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty()),
             is_ocm_form: false,
         }
@@ -152,9 +159,9 @@ impl ObservedCopy {
 
     /// Whether the profile that owns it is the one of its credential.
     pub(crate) fn is_owned_by(&self, wanted: &Wanted<'_>) -> bool {
-        self.owner
-            .as_ref()
-            .is_some_and(|owner| owner.uid == *wanted.owner && owner.name == wanted.account.cluster.as_str())
+        self.owner.as_ref().is_some_and(|owner| {
+            owner.uid == *wanted.owner && owner.name == wanted.account.cluster.as_str()
+        })
     }
 
     /// Whether the hub serves the version in its owner reference. The garbage collector cannot look up an owner in any
@@ -168,7 +175,10 @@ impl ObservedCopy {
     #[must_use]
     pub fn is(&self, wanted: &Wanted<'_>) -> bool {
         self.holds(wanted.credential)
-            && self.record.as_ref().is_some_and(|it| it.account == *wanted.account && it.uid == *wanted.uid)
+            && self
+                .record
+                .as_ref()
+                .is_some_and(|it| it.account == *wanted.account && it.uid == *wanted.uid)
             && self.is_owned_by(wanted)
             && self.names_a_served_version(wanted)
     }
@@ -186,7 +196,9 @@ impl ObservedCopy {
     /// change.
     pub(crate) fn must_be_replaced(&self, wanted: &Wanted<'_>, known: bool) -> bool {
         let is_filled = self.holds(wanted.credential);
-        !self.is_opaque || !self.is_labelled || !is_filled && (self.immutable || self.holds_more || !known)
+        !self.is_opaque
+            || !self.is_labelled
+            || !is_filled && (self.immutable || self.holds_more || !known)
     }
 }
 
@@ -238,7 +250,9 @@ impl Wanted<'_> {
     pub fn patch(&self) -> Patch {
         let mut data: BTreeMap<String, Option<SecretBytes>> =
             ENTRIES.iter().map(|key| ((*key).to_owned(), None)).collect();
-        data.extend(self.credential.entries().map(|(key, bytes)| (key.to_owned(), Some(bytes.clone()))));
+        data.extend(
+            self.credential.entries().map(|(key, bytes)| (key.to_owned(), Some(bytes.clone()))),
+        );
         Patch {
             metadata: PatchedMetadata {
                 labels: Some(self.labels()),
@@ -324,11 +338,15 @@ mod tests {
     #[test]
     fn a_label_is_the_name_or_its_beginning_with_a_hash() {
         assert_eq!(label_value(&account("berlin", "kueue")), "berlin-kueue");
-        let (one, other) =
-            (account("berlin", &"x".repeat(70)), account("berlin", &format!("{}y", "x".repeat(69))));
+        let (one, other) = (
+            account("berlin", &"x".repeat(70)),
+            account("berlin", &format!("{}y", "x".repeat(69))),
+        );
         let value = label_value(&one);
         assert!(
-            value.starts_with("berlin-xxx") && value.len() == 63 && hub_api::names::is_label_value(&value),
+            value.starts_with("berlin-xxx")
+                && value.len() == 63
+                && hub_api::names::is_label_value(&value),
             "{value}"
         );
         assert_ne!(value, label_value(&other));

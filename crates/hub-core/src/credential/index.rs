@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::cluster_profile::ServedVersions;
 use hub_api::labels;
-use hub_api::names::{AccountKey, AccountName, ClusterName, ManagerName, Namespace, ProfileKey, SecretKey};
+use hub_api::names::{
+    AccountKey, AccountName, ClusterName, ManagerName, Namespace, ProfileKey, SecretKey,
+};
 use hub_api::text::Text;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -110,7 +112,8 @@ type Accounts = BTreeMap<ClusterName, BTreeMap<AccountName, Box<Account>>>;
 /// The accounts of a cluster that opt in, and whose tokens may be copied.
 fn asking(accounts: &Accounts, cluster: &ClusterName) -> BTreeSet<AccountName> {
     let accounts = accounts.get(cluster).into_iter().flatten();
-    let asking = accounts.filter(|(name, account)| account.opts_in && !own_identity::is_reserved(name));
+    let asking =
+        accounts.filter(|(name, account)| account.opts_in && !own_identity::is_reserved(name));
     asking.map(|(name, _)| name.clone()).collect()
 }
 
@@ -230,7 +233,8 @@ impl CredentialIndex {
         self.unpermitted.retain(&copies);
         if let Listed::Of(these) = &mut self.listed_copies {
             these.retain(&copies);
-            let unwatched: Vec<_> = self.copies.namespaces().filter(|it| !copies(it)).cloned().collect();
+            let unwatched: Vec<_> =
+                self.copies.namespaces().filter(|it| !copies(it)).cloned().collect();
             for namespace in &unwatched {
                 self.forget_observed(namespace);
             }
@@ -283,7 +287,8 @@ impl CredentialIndex {
     /// Whether no copy may be in a namespace, now or with the next change of an account: no set is bound there, or it
     /// is protected.
     pub(super) fn receives_nothing(&self, fleet: &Fleet, namespace: &Namespace) -> bool {
-        !grant::is_bound(fleet, namespace) || self.settings.protected.protection(fleet, namespace).is_some()
+        !grant::is_bound(fleet, namespace)
+            || self.settings.protected.protection(fleet, namespace).is_some()
     }
 
     /// The keys in a namespace with a known Secret.
@@ -343,7 +348,10 @@ impl CredentialIndex {
     }
 
     /// The known accounts of a cluster.
-    pub fn accounts_on(&self, cluster: &ClusterName) -> impl Iterator<Item = (&AccountName, &Account)> {
+    pub fn accounts_on(
+        &self,
+        cluster: &ClusterName,
+    ) -> impl Iterator<Item = (&AccountName, &Account)> {
         let accounts = self.accounts.get(cluster).into_iter().flatten();
         accounts.map(|(name, account)| (name, &**account))
     }
@@ -402,7 +410,8 @@ impl CredentialIndex {
     /// garbage-collected.
     #[must_use]
     pub fn is_orphaned(&self, key: &SecretKey) -> bool {
-        let recorded = self.copy(key).and_then(|copy| copy.record.as_ref()).map(|record| &record.account);
+        let recorded =
+            self.copy(key).and_then(|copy| copy.record.as_ref()).map(|record| &record.account);
         let holder = recorded.or_else(|| self.created(key).map(|created| &created.account));
         holder.is_some_and(|account| {
             let (namespace, cluster) = (key.namespace.clone(), account.cluster.clone());
@@ -438,7 +447,8 @@ impl CredentialIndex {
     /// Adds or replaces a ManagedServiceAccount; returns whether copies may have to change.
     pub fn apply_account(&mut self, key: AccountKey, account: Account) -> bool {
         let accounts = self.accounts.entry(key.cluster).or_default();
-        let changed = accounts.get(&key.account).is_none_or(|before| !before.asks_the_same_as(&account));
+        let changed =
+            accounts.get(&key.account).is_none_or(|before| !before.asks_the_same_as(&account));
         accounts.insert(key.account, Box::new(account));
         changed
     }
@@ -485,7 +495,8 @@ impl CredentialIndex {
         let Some(account) = observed.record.as_ref().map(|record| &record.account) else { return };
         let is_exact = |credential| observed.is_exactly(account, credential);
         if self.credential(account).is_some_and(is_exact) {
-            let created = CreatedCopy { uid: observed.version.uid.clone(), account: account.clone() };
+            let created =
+                CreatedCopy { uid: observed.version.uid.clone(), account: account.clone() };
             self.set_created(key, Some(created));
         }
     }
@@ -513,14 +524,24 @@ impl CredentialIndex {
     /// The accounts that opt in and whose copies have this name.
     pub(super) fn accounts_named(&self, name: &str) -> impl Iterator<Item = AccountKey> {
         let accounts = splits(name).filter(|(cluster, account)| {
-            self.accounts.get(*cluster).and_then(|all| all.get(*account)).is_some_and(|it| it.opts_in)
+            self.accounts
+                .get(*cluster)
+                .and_then(|all| all.get(*account))
+                .is_some_and(|it| it.opts_in)
         });
-        accounts.map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() })
+        accounts.map(|(cluster, account)| AccountKey {
+            cluster: cluster.into(),
+            account: account.into(),
+        })
     }
 
     /// The account whose token a Secret contains, or should, as far as it shows: by its record, its data or its form. It
     /// depends on no account, since those that do not opt in may be unknown.
-    pub(crate) fn account_in(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
+    pub(crate) fn account_in(
+        &self,
+        key: &SecretKey,
+        observed: &ObservedCopy,
+    ) -> Option<AccountKey> {
         let recorded = observed.record.as_ref().map(|record| record.account.clone());
         recorded
             .or_else(|| self.account_of_token(key, observed))
@@ -529,15 +550,18 @@ impl CredentialIndex {
 
     /// The account whose token a Secret contains, if its copies have the name of the Secret.
     fn account_of_token(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
-        let mut accounts = splits(&key.name)
-            .map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() });
+        let mut accounts = splits(&key.name).map(|(cluster, account)| AccountKey {
+            cluster: cluster.into(),
+            account: account.into(),
+        });
         accounts.find(|it| self.credential(it).is_some_and(|credential| observed.holds(credential)))
     }
 
     /// The account for which OCM's syncer created a Secret, if it is exactly as that creates one for a profile of ours.
     fn account_of_ocm(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
         let (cluster, uid) = observed.ocm_owner()?;
-        let account = key.name.strip_prefix(cluster)?.strip_prefix('-').filter(|name| !name.is_empty())?;
+        let account =
+            key.name.strip_prefix(cluster)?.strip_prefix('-').filter(|name| !name.is_empty())?;
         let profile = ProfileKey { namespace: key.namespace.clone(), cluster: cluster.into() };
         let profile = self.profile(&profile)?;
         let is_ours = profile.uid == *uid && !profile.is_foreign_to(&self.settings.manager);
@@ -548,7 +572,8 @@ impl CredentialIndex {
     #[must_use]
     pub fn keys_of(&self, fleet: &Fleet, key: &AccountKey) -> Vec<SecretKey> {
         let name = Text::from(key.copy_name());
-        let copy_key = |namespace: &Namespace| SecretKey { namespace: namespace.clone(), name: name.clone() };
+        let copy_key =
+            |namespace: &Namespace| SecretKey { namespace: namespace.clone(), name: name.clone() };
         let granted = grant::namespaces_of(fleet, &key.cluster);
         granted.into_iter().chain(self.copies.namespaces_with(&name)).map(copy_key).collect()
     }
@@ -562,8 +587,9 @@ impl CredentialIndex {
         let itself = is_granted(&key.cluster);
         let names = self.accounts_of(&key.cluster).map(|account| account.copy_name());
         // A cluster that is no longer granted makes room for another cluster's account with the same copy name.
-        let wanted =
-            names.filter(|name| itself || self.accounts_named(name).any(|other| is_granted(&other.cluster)));
+        let wanted = names.filter(|name| {
+            itself || self.accounts_named(name).any(|other| is_granted(&other.cluster))
+        });
         let there = self.copies.of_cluster_in(&key.namespace, &key.cluster).cloned();
         wanted.map(Text::from).chain(there).map(copy_key).collect()
     }
@@ -587,7 +613,8 @@ impl CredentialIndex {
                     let namespaces = self.accounts_named(&name).map(|it| it.cluster);
                     let namespaces = namespaces.flat_map(|it| grant::namespaces_of(fleet, &it));
                     let name = Text::from(name.as_str());
-                    let key = |it: &Namespace| SecretKey { namespace: it.clone(), name: name.clone() };
+                    let key =
+                        |it: &Namespace| SecretKey { namespace: it.clone(), name: name.clone() };
                     keys.extend(namespaces.map(key));
                 }
                 accounts.extend(self.accounts_of(cluster));
@@ -599,7 +626,8 @@ impl CredentialIndex {
                 for namespace in namespaces {
                     let granted = grant::clusters_of(fleet, namespace);
                     let before: Vec<_> = self.reach.clusters_in(namespace).cloned().collect();
-                    let with_accounts = granted.iter().filter(|it| self.accounts.contains_key(**it));
+                    let with_accounts =
+                        granted.iter().filter(|it| self.accounts.contains_key(**it));
                     let concerned: BTreeSet<_> =
                         with_accounts.map(|it| (*it).clone()).chain(before).collect();
                     for cluster in &concerned {
@@ -639,10 +667,16 @@ impl CredentialIndex {
     #[must_use]
     pub fn keys_named(&self, fleet: &Fleet, account: &AccountName) -> Vec<SecretKey> {
         let key = |cluster: &ClusterName| cluster.account(account);
-        self.reach.clusters_with(account).flat_map(|cluster| self.keys_of(fleet, &key(cluster))).collect()
+        self.reach
+            .clusters_with(account)
+            .flat_map(|cluster| self.keys_of(fleet, &key(cluster)))
+            .collect()
     }
 
-    fn accounts_of<'a>(&'a self, cluster: &ClusterName) -> impl Iterator<Item = AccountKey> + use<'a> {
+    fn accounts_of<'a>(
+        &'a self,
+        cluster: &ClusterName,
+    ) -> impl Iterator<Item = AccountKey> + use<'a> {
         let cluster = cluster.clone();
         let accounts = self.accounts.get(&cluster).into_iter().flat_map(BTreeMap::keys);
         accounts.map(move |account| cluster.account(account))

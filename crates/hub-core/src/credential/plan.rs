@@ -39,8 +39,10 @@ impl CopyPlan {
 
     /// Records that a token remains where it must not be, since the API server refuses to delete it.
     fn mark_undeletable(&mut self, account: &AccountKey, refused: Option<Refused>) {
-        let states =
-            self.states.iter_mut().filter(|(key, _)| refused == Some(Refused::Delete) && key == account);
+        let states = self
+            .states
+            .iter_mut()
+            .filter(|(key, _)| refused == Some(Refused::Delete) && key == account);
         states.for_each(|(_, state)| *state = State::DeleteRefused);
     }
 
@@ -122,8 +124,14 @@ impl Origin {
     /// 3. The data is that of a token whose copy has this name: another writer removed the label of a copy.
     /// 4. It is exactly as OCM's syncer creates a copy, for a profile that exists. As with 2, a tenant who imitates this
     ///    gains the deletion of its own Secret.
-    fn find(index: &CredentialIndex, copy_key: &SecretKey, observed: &ObservedCopy) -> Option<Self> {
-        if let Some(created) = index.created(copy_key).filter(|created| created.uid == observed.version.uid) {
+    fn find(
+        index: &CredentialIndex,
+        copy_key: &SecretKey,
+        observed: &ObservedCopy,
+    ) -> Option<Self> {
+        if let Some(created) =
+            index.created(copy_key).filter(|created| created.uid == observed.version.uid)
+        {
             return Some(Self { account: created.account.clone(), known: true });
         }
         Some(Self { account: index.account_in(copy_key, observed)?, known: false })
@@ -146,19 +154,26 @@ pub fn plan(
     let unseen = index.created(copy_key).filter(|_| observed.is_none());
     let mut accounts: Vec<AccountKey> = index.accounts_named(&copy_key.name).collect();
     // An account that is gone, or does not opt in, must still be evaluated.
-    let holder = origin.as_ref().map(|origin| &origin.account).or(unseen.map(|created| &created.account));
+    let holder =
+        origin.as_ref().map(|origin| &origin.account).or(unseen.map(|created| &created.account));
     let missing = holder.filter(|holder| !accounts.contains(holder)).cloned();
     accounts.extend(missing);
     accounts.sort_by_cached_key(|key| seniority(index, key));
     let claims: Vec<_> = accounts
         .iter()
-        .map(|account| Claim { account, eligibility: eligibility(index, fleet, namespace, account) })
+        .map(|account| Claim {
+            account,
+            eligibility: eligibility(index, fleet, namespace, account),
+        })
         .collect();
     let refused = index.refused(copy_key);
     let mut plan = match (observed, &origin) {
         (None, _) => create(copy_key, &claims, unseen, refused),
         (Some(_), None) => leave_alone(&claims),
-        (Some(observed), Some(origin)) => match claims.iter().find(|it| *it.account == origin.account) {
+        (Some(observed), Some(origin)) => match claims
+            .iter()
+            .find(|it| *it.account == origin.account)
+        {
             Some(holder) => Copy { observed, holder, known: origin.known }.plan(&claims, refused),
             None => leave_alone(&claims),
         },
@@ -177,12 +192,15 @@ pub fn plan(
 #[must_use]
 pub fn priority(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> Priority {
     let namespace = &copy_key.namespace;
-    let is_offered = |key| matches!(eligibility(index, fleet, namespace, &key), Eligibility::Offered(_));
-    let is_refused = |key| matches!(eligibility(index, fleet, namespace, &key), Eligibility::Refused(_));
+    let is_offered =
+        |key| matches!(eligibility(index, fleet, namespace, &key), Eligibility::Offered(_));
+    let is_refused =
+        |key| matches!(eligibility(index, fleet, namespace, &key), Eligibility::Refused(_));
     let mut named = index.accounts_named(&copy_key.name);
     let is_removal = match (index.copy(copy_key), index.created(copy_key)) {
-        (Some(observed), _) => Origin::find(index, copy_key, observed)
-            .is_some_and(|origin| !eligibility(index, fleet, namespace, &origin.account).keeps(observed)),
+        (Some(observed), _) => Origin::find(index, copy_key, observed).is_some_and(|origin| {
+            !eligibility(index, fleet, namespace, &origin.account).keeps(observed)
+        }),
         (None, _) if named.any(is_offered) => return Priority::Start,
         (None, Some(created)) => {
             index.accounts_named(&copy_key.name).chain([created.account.clone()]).all(is_refused)
@@ -196,7 +214,8 @@ pub fn priority(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) ->
 /// needed: all Secrets are known, and no write is planned for any of them.
 #[must_use]
 pub fn is_cleared(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace) -> bool {
-    let is_settled = |key: &SecretKey| plan(index, fleet, key, index.copy(key)).action == CopyAction::Nothing;
+    let is_settled =
+        |key: &SecretKey| plan(index, fleet, key, index.copy(key)).action == CopyAction::Nothing;
     index.knows_copies(namespace)
         && index.receives_nothing(fleet, namespace)
         && index.known_keys(namespace).all(|key| is_settled(&key))
@@ -204,7 +223,8 @@ pub fn is_cleared(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace)
 
 /// The older account takes precedence if nothing else decides.
 fn seniority(index: &CredentialIndex, key: &AccountKey) -> impl Ord + use<> {
-    let created = index.account(key).filter(|account| account.opts_in).and_then(|account| account.created);
+    let created =
+        index.account(key).filter(|account| account.opts_in).and_then(|account| account.created);
     (created.is_none(), created, key.clone())
 }
 
@@ -230,7 +250,8 @@ fn create(
         plan.states.push(((*account).clone(), state));
     }
     // If a copy should exist, the create shows whether the last one is gone.
-    let is_unwanted = claims.iter().all(|claim| matches!(claim.eligibility, Eligibility::Refused(_)));
+    let is_unwanted =
+        claims.iter().all(|claim| matches!(claim.eligibility, Eligibility::Refused(_)));
     if let Some(created) = unseen.filter(|_| is_unwanted) {
         plan.action = CopyAction::DeleteByUid(created.uid.clone());
         plan.is_removal = true;
@@ -283,7 +304,8 @@ impl Copy<'_> {
                     State::Terminating
                 }
                 Eligibility::Offered(_) | Eligibility::Maintained(..) if is_its => {
-                    let is_refused = refused == Some(Refused::Write) && plan.action != CopyAction::Nothing;
+                    let is_refused =
+                        refused == Some(Refused::Write) && plan.action != CopyAction::Nothing;
                     if is_refused { State::WriteRefused } else { self.state() }
                 }
                 _ => eligibility.without_copy(State::NameTaken),
@@ -308,7 +330,9 @@ impl Copy<'_> {
                 CopyAction::Nothing if observed.holds_data && !is_kept => {
                     "and cannot be emptied: it is immutable"
                 }
-                CopyAction::Nothing if observed.holds_data => "and keeps its token, which is granted",
+                CopyAction::Nothing if observed.holds_data => {
+                    "and keeps its token, which is granted"
+                }
                 _ => "and is emptied",
             };
             let message = format!("is being deleted, waits for a finalizer {token}");
@@ -423,7 +447,11 @@ fn eligibility<'a>(
     };
     let Some(source) = source else {
         let is_left_out = index.reach.is_left_out(key);
-        return Eligibility::Kept(if is_left_out { State::TooManyNames } else { State::TokenUnknown });
+        return Eligibility::Kept(if is_left_out {
+            State::TooManyNames
+        } else {
+            State::TokenUnknown
+        });
     };
     let credential = match &source.credential {
         Err(unusable) => return Eligibility::Kept(State::UnusableToken(*unusable)),
@@ -434,7 +462,9 @@ fn eligibility<'a>(
     let wanted = Wanted { account: key, uid, owner, owner_versions, credential };
     match grant {
         // The projector restores the label, or deletes the profile.
-        Grant::Granted if profile.is_unmarked() => Eligibility::Maintained(wanted, State::ForeignProfile),
+        Grant::Granted if profile.is_unmarked() => {
+            Eligibility::Maintained(wanted, State::ForeignProfile)
+        }
         Grant::Granted => Eligibility::Offered(wanted),
         // Not even an existing copy gets a new token.
         Grant::Refused | Grant::Unknown => Eligibility::Kept(State::GrantUnknown),

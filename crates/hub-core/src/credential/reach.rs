@@ -77,7 +77,9 @@ impl Reach {
                     self.set_cluster(cluster, BTreeSet::new(), BTreeSet::new());
                 }
             }
-            (None, true) => self.set_cluster(cluster, accounts(), BTreeSet::from([namespace.clone()])),
+            (None, true) => {
+                self.set_cluster(cluster, accounts(), BTreeSet::from([namespace.clone()]));
+            }
             (None, false) => {}
         }
     }
@@ -161,16 +163,26 @@ mod tests {
     fn recomputed(counts: &BTreeMap<usize, usize>) -> TokenNames {
         let all: BTreeMap<ClusterName, _> = counts
             .iter()
-            .map(|(cluster, count)| (ClusterName::new(format!("c{cluster:02}")), accounts(*cluster, *count)))
+            .map(|(cluster, count)| {
+                (ClusterName::new(format!("c{cluster:02}")), accounts(*cluster, *count))
+            })
             .collect();
-        within_limits(all.iter().flat_map(|(cluster, accounts)| accounts.iter().map(move |it| (cluster, it))))
+        within_limits(
+            all.iter().flat_map(|(cluster, accounts)| accounts.iter().map(move |it| (cluster, it))),
+        )
     }
 
     #[test]
     fn the_names_that_follow_each_change_are_the_recomputed_ones_within_the_limits_and_beyond() {
         let (mut reach, mut counts) = (Reach::default(), BTreeMap::new());
-        let steps =
-            (0..14).map(|cluster| (cluster, 45)).chain([(3, 60), (4, 51), (3, 2), (0, 0), (1, 0), (2, 0)]);
+        let steps = (0..14).map(|cluster| (cluster, 45)).chain([
+            (3, 60),
+            (4, 51),
+            (3, 2),
+            (0, 0),
+            (1, 0),
+            (2, 0),
+        ]);
         for (cluster, count) in steps {
             counts.insert(cluster, count);
             let name = ClusterName::new(format!("c{cluster:02}"));
@@ -179,7 +191,11 @@ mod tests {
             reach.changed_names();
             let moved = before.symmetric_difference(&reach.names.left_out).cloned().collect();
             assert_eq!(reach.take_moved(), moved);
-            assert_eq!(reach.names, recomputed(&counts), "after cluster {cluster} has {count} accounts");
+            assert_eq!(
+                reach.names,
+                recomputed(&counts),
+                "after cluster {cluster} has {count} accounts"
+            );
             assert_eq!(reach.changed_names(), None, "nothing has changed since");
         }
     }
@@ -195,7 +211,10 @@ mod tests {
         reach.set_granted(&"c1".into(), &"team".into(), false, app);
         reach.set_granted(&"c1".into(), &"ops".into(), false, app);
         assert_eq!(reach.changed_names(), None);
-        assert_eq!(reach.clusters_in(&"team".into()).collect::<Vec<_>>(), [&ClusterName::from("c2")]);
+        assert_eq!(
+            reach.clusters_in(&"team".into()).collect::<Vec<_>>(),
+            [&ClusterName::from("c2")]
+        );
         reach.set_granted(&"c2".into(), &"team".into(), false, app);
         assert_eq!(reach.changed_names().map(|changed| changed.names.len()), Some(0));
     }

@@ -19,7 +19,8 @@ use crate::grant;
 pub const INVALID_NAMESPACE: &str = "InvalidNamespace";
 
 /// The text for that reason.
-pub(crate) const INVALID_ENTRIES: &str = "the annotation contains entries that are not valid namespace names";
+pub(crate) const INVALID_ENTRIES: &str =
+    "the annotation contains entries that are not valid namespace names";
 
 /// The reason of the condition if the annotation is too long to be read.
 pub const ANNOTATION_TOO_LONG: &str = "AnnotationTooLong";
@@ -57,7 +58,9 @@ impl Recipients {
     #[must_use]
     pub fn of(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Self {
         let mut recipients = Self::default();
-        let Some(account) = index.account(key).filter(|account| account.opts_in) else { return recipients };
+        let Some(account) = index.account(key).filter(|account| account.opts_in) else {
+            return recipients;
+        };
         let is_protected =
             |namespace: &Namespace| index.settings.protected.protection(fleet, namespace).is_some();
         match &account.scope {
@@ -108,8 +111,10 @@ pub fn report(
     if !account.opts_in && troubles.is_empty() {
         return None;
     }
-    let decided =
-        [(State::ProtectedNamespace, &recipients.protected), (State::NotGranted, &recipients.refused)];
+    let decided = [
+        (State::ProtectedNamespace, &recipients.protected),
+        (State::NotGranted, &recipients.refused),
+    ];
     troubles.extend(decided.into_iter().filter(|(_, namespaces)| !namespaces.is_empty()));
     let is_missing = !troubles.is_empty() && troubles.keys().all(|state| state.is_missing());
     let mut sentences = Vec::new();
@@ -119,8 +124,11 @@ pub fn report(
         reason = Some(because);
         sentences.push(sentence);
     }
-    sentences
-        .extend(troubles.iter().map(|(state, namespaces)| format!("{}: {state}", listed(namespaces.iter()))));
+    sentences.extend(
+        troubles
+            .iter()
+            .map(|(state, namespaces)| format!("{}: {state}", listed(namespaces.iter()))),
+    );
     if let Scope::Only { invalid, .. } = &account.scope
         && !invalid.is_empty()
     {
@@ -132,7 +140,11 @@ pub fn report(
 }
 
 /// The namespaces that are meant to receive the token of an account.
-pub(crate) fn recipients(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> BTreeSet<Namespace> {
+pub(crate) fn recipients(
+    index: &CredentialIndex,
+    fleet: &Fleet,
+    key: &AccountKey,
+) -> BTreeSet<Namespace> {
     let granted = grant::namespaces_of(fleet, &key.cluster).into_iter();
     let receives =
         |namespace: &&Namespace| state(index, fleet, namespace, key).is_some_and(State::is_offered);
@@ -140,7 +152,12 @@ pub(crate) fn recipients(index: &CredentialIndex, fleet: &Fleet, key: &AccountKe
 }
 
 /// The state of an account's copy in a namespace, whether or not the copy exists; `None` if the account is not known.
-fn state(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace, key: &AccountKey) -> Option<State> {
+fn state(
+    index: &CredentialIndex,
+    fleet: &Fleet,
+    namespace: &Namespace,
+    key: &AccountKey,
+) -> Option<State> {
     let copy_key = key.copy_in(namespace);
     let states = plan(index, fleet, &copy_key, index.copy(&copy_key)).states;
     states.into_iter().find(|(account, _)| account == key).map(|(_, state)| state)

@@ -82,23 +82,37 @@ impl<T> SecretMap<T> {
     ) -> impl Iterator<Item = &'a Text> + use<'a, T> {
         let names = self.by_namespace.get(namespace);
         let prefix = format!("{cluster}-");
-        names.into_iter().flat_map(move |names| beginning_with(names, prefix.clone())).map(|(name, _)| name)
+        names
+            .into_iter()
+            .flat_map(move |names| beginning_with(names, prefix.clone()))
+            .map(|(name, _)| name)
     }
 
     /// The keys that may be those of copies for a cluster, like [`Self::of_cluster_in`].
-    pub fn of_cluster<'a>(&'a self, cluster: &ClusterName) -> impl Iterator<Item = SecretKey> + use<'a, T> {
+    pub fn of_cluster<'a>(
+        &'a self,
+        cluster: &ClusterName,
+    ) -> impl Iterator<Item = SecretKey> + use<'a, T> {
         beginning_with(&self.by_name, format!("{cluster}-")).flat_map(|(name, namespaces)| {
-            namespaces.iter().map(|namespace| SecretKey { namespace: namespace.clone(), name: name.clone() })
+            namespaces
+                .iter()
+                .map(|namespace| SecretKey { namespace: namespace.clone(), name: name.clone() })
         })
     }
 
     /// The namespaces with a value of this name.
-    pub fn namespaces_with<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Namespace> + use<'a, T> {
+    pub fn namespaces_with<'a>(
+        &'a self,
+        name: &str,
+    ) -> impl Iterator<Item = &'a Namespace> + use<'a, T> {
         self.by_name.get(name).into_iter().flatten()
     }
 }
 
-fn beginning_with<V>(names: &BTreeMap<Text, V>, prefix: String) -> impl Iterator<Item = (&Text, &V)> {
+fn beginning_with<V>(
+    names: &BTreeMap<Text, V>,
+    prefix: String,
+) -> impl Iterator<Item = (&Text, &V)> {
     let from = names.range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded));
     from.take_while(move |(name, _)| name.starts_with(&prefix))
 }

@@ -95,7 +95,12 @@ impl TokenSource {
     /// A Secret that cannot be read.
     #[must_use]
     pub fn unreadable() -> Self {
-        Self { owners: Vec::new(), reported: None, is_agents: true, credential: Err(Unusable::Unreadable) }
+        Self {
+            owners: Vec::new(),
+            reported: None,
+            is_agents: true,
+            credential: Err(Unusable::Unreadable),
+        }
     }
 
     /// Whether it was written before this ManagedCluster was created, and so by the agent of an earlier cluster of the
@@ -104,7 +109,10 @@ impl TokenSource {
     #[must_use]
     pub fn is_of_an_earlier(&self, cluster: &ObservedCluster, account: &Account) -> bool {
         let is_earlier = |time: Option<Timestamp>| {
-            cluster.created.zip(time).is_some_and(|(created, time)| time.as_second() < created.as_second())
+            cluster
+                .created
+                .zip(time)
+                .is_some_and(|(created, time)| time.as_second() < created.as_second())
         };
         is_earlier(self.reported) && is_earlier(account.created)
     }
@@ -124,16 +132,19 @@ impl TokenSource {
 /// A writer of the Secret can forge managedFields, but could write the token itself. The agent's own
 /// `lastRefreshTimestamp` uses the clock of the managed cluster, which may be wrong by any amount.
 fn reported(metadata: &ObjectMeta) -> Option<Timestamp> {
-    let writes_data =
-        |fields: &Option<FieldsV1>| fields.as_ref().is_some_and(|fields| fields.0.get("f:data").is_some());
-    let written = metadata.managed_fields.iter().flatten().filter(|entry| writes_data(&entry.fields_v1));
+    let writes_data = |fields: &Option<FieldsV1>| {
+        fields.as_ref().is_some_and(|fields| fields.0.get("f:data").is_some())
+    };
+    let written =
+        metadata.managed_fields.iter().flatten().filter(|entry| writes_data(&entry.fields_v1));
     let times = written.filter_map(|entry| entry.time.as_ref()).chain(&metadata.creation_timestamp);
     times.map(|time| time.0).max()
 }
 
 impl Credential {
     fn read(secret: &Secret) -> Result<Self, Unusable> {
-        let entry = |key| secret.entries().find(|(name, _)| *name == key).map(|(_, bytes)| bytes.clone());
+        let entry =
+            |key| secret.entries().find(|(name, _)| *name == key).map(|(_, bytes)| bytes.clone());
         let (token, ca) = (entry(TOKEN).ok_or(Unusable::NoToken)?, entry(CA));
         let length = token.expose().len() + ca.as_ref().map_or(0, |ca| ca.expose().len());
         match token.expose() {
@@ -183,7 +194,10 @@ struct Claims {
 fn expiry(token: &[u8]) -> Option<Timestamp> {
     let claims = token.split(|byte| *byte == b'.').nth(1)?;
     let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
-    #[expect(clippy::cast_possible_truncation, reason = "what is out of range is no time and refused below")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "what is out of range is no time and refused below"
+    )]
     Timestamp::from_second(claims.exp as i64).ok()
 }
 
@@ -233,7 +247,8 @@ mod tests {
     #[test]
     fn the_end_of_a_token_is_its_claim() {
         let token = |claims: &str| json!({ "token": base64(format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims)).as_bytes()) });
-        let expires = |claims: &str| read(&token(claims)).unwrap().expires.map(Timestamp::as_second);
+        let expires =
+            |claims: &str| read(&token(claims)).unwrap().expires.map(Timestamp::as_second);
         assert_eq!(expires(r#"{"exp":1800000000}"#), Some(1_800_000_000));
         assert_eq!(expires(r#"{"exp":1800000000.5,"iss":"x"}"#), Some(1_800_000_000));
         for none in [r#"{"exp":"soon"}"#, r#"{"exp":1e300}"#, "{}", "no json"] {
@@ -244,8 +259,10 @@ mod tests {
 
     #[test]
     fn nothing_that_is_read_is_shown() {
-        let shown =
-            format!("{:?}", read(&json!({ "token": base64(b"sEcReT"), "ca.crt": base64(b"sEcReT") })));
+        let shown = format!(
+            "{:?}",
+            read(&json!({ "token": base64(b"sEcReT"), "ca.crt": base64(b"sEcReT") }))
+        );
         assert!(!shown.contains("sEcReT") && !shown.contains(&base64(b"sEcReT")), "{shown}");
     }
 }

@@ -23,15 +23,22 @@ use crate::token_names::{MAX, MAX_OF_A_CLUSTER};
     EnumMessage,
     IntoStaticStr,
 )]
-#[strum_discriminants(name(Label), vis(), derive(IntoStaticStr), strum(serialize_all = "snake_case"))]
+#[strum_discriminants(
+    name(Label),
+    vis(),
+    derive(IntoStaticStr),
+    strum(serialize_all = "snake_case")
+)]
 pub enum State {
     /// The copy is up to date. The metric also counts a copy whose write is pending, which `explain` reports as
     /// `CredentialOutdated`.
     #[strum(message = "the copy exists")]
     Synced,
     /// The API server refuses to delete a copy that must not exist, or the deletion has failed for some seconds.
-    #[strum(message = "the API server refuses to delete the Secret, so the token remains; the Secret's \
-                       Event WriteRefused quotes the response")]
+    #[strum(
+        message = "the API server refuses to delete the Secret, so the token remains; the Secret's \
+                       Event WriteRefused quotes the response"
+    )]
     DeleteRefused,
     /// The ManagedServiceAccount does not exist, or does not opt in to copies.
     #[strum(message = "the ManagedServiceAccount does not opt in")]
@@ -40,8 +47,10 @@ pub enum State {
     OutOfScope,
     #[strum(message = "no ManagedClusterSetBinding grants the cluster")]
     NotGranted,
-    #[strum(message = "the namespace belongs to the hub or to a cluster and receives no credential \
-                       (--protected-namespaces)")]
+    #[strum(
+        message = "the namespace belongs to the hub or to a cluster and receives no credential \
+                       (--protected-namespaces)"
+    )]
     ProtectedNamespace,
     #[strum(message = "whether the cluster is granted is unknown, so an existing copy is kept")]
     GrantUnknown,
@@ -57,8 +66,10 @@ pub enum State {
     /// accounts is incomplete. An existing copy is kept.
     #[strum(message = "the account cannot be read, so an existing copy is kept")]
     AccountUnknown,
-    #[strum(message = "status.tokenSecretRef must name the Secret with the name of the account, and names \
-                       another")]
+    #[strum(
+        message = "status.tokenSecretRef must name the Secret with the name of the account, and names \
+                       another"
+    )]
     TokenElsewhere,
     #[strum(message = "no agent has reported a token yet")]
     NoToken,
@@ -67,8 +78,10 @@ pub enum State {
     /// There are too many names of accounts to watch their tokens. Give accounts with the same purpose the same name in
     /// all clusters.
     TooManyNames,
-    #[strum(message = "the agent did not create the Secret with the name of the account: it must have type \
-                       Opaque, the agent's label and an ownerReference to the account")]
+    #[strum(
+        message = "the agent did not create the Secret with the name of the account: it must have type \
+                       Opaque, the agent's label and an ownerReference to the account"
+    )]
     ForeignToken,
     #[strum(
         message = "the token was reported before the ManagedCluster was created, so it may belong to an \
@@ -77,17 +90,23 @@ pub enum State {
     EarlierToken,
     /// The reported Secret contains no valid token. An existing copy is kept.
     UnusableToken(Unusable),
-    #[strum(message = "the syncer cannot read the Secrets of the namespace, so an existing copy is kept")]
+    #[strum(
+        message = "the syncer cannot read the Secrets of the namespace, so an existing copy is kept"
+    )]
     CopiesUnknown,
     /// In the step `Credential`: without a profile, the copy of the token has no owner and is not created.
-    #[strum(message = "the cluster has no ClusterProfile in the namespace, which must own the copy")]
+    #[strum(
+        message = "the cluster has no ClusterProfile in the namespace, which must own the copy"
+    )]
     NoProfile,
     /// ClusterProfiles could be neither listed nor watched for a minute. An existing copy is kept.
     #[strum(message = "whether there is a ClusterProfile is unknown, so an existing copy is kept")]
     ProfileUnknown,
     /// In the step `Credential`: the profile that should own the copy does not name our cluster manager in both its label
     /// and its spec.
-    #[strum(message = "the ClusterProfile does not name our cluster manager in both its label and its spec")]
+    #[strum(
+        message = "the ClusterProfile does not name our cluster manager in both its label and its spec"
+    )]
     ForeignProfile,
     #[strum(message = "another Secret has the name of the copy")]
     ForeignSecret,
@@ -96,8 +115,10 @@ pub enum State {
     #[strum(message = "the Secret is being deleted and waits for a finalizer")]
     Terminating,
     /// The API server refuses to create or change the copy, or the write has failed for some seconds.
-    #[strum(message = "the API server refuses the write of the Secret because of a quota, a webhook, a \
-                       policy or a missing permission; the Secret's Event WriteRefused quotes the response")]
+    #[strum(
+        message = "the API server refuses the write of the Secret because of a quota, a webhook, a \
+                       policy or a missing permission; the Secret's Event WriteRefused quotes the response"
+    )]
     WriteRefused,
 }
 
@@ -130,7 +151,10 @@ impl State {
 
     #[must_use]
     pub fn is_counted(self) -> bool {
-        !matches!(self, Self::NotAsked | Self::OutOfScope | Self::NotGranted | Self::ProtectedNamespace)
+        !matches!(
+            self,
+            Self::NotAsked | Self::OutOfScope | Self::NotGranted | Self::ProtectedNamespace
+        )
     }
 
     /// Whether it only waits for objects or lists that other controllers or new watches may be about to provide.

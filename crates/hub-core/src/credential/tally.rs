@@ -189,16 +189,22 @@ mod tests {
         for namespace in ["reds", "blues"] {
             tally.set(&key(namespace), &[(account("c"), State::NotGranted)], None);
         }
-        assert!(tally.by_key.is_empty() && tally.by_account.is_empty(), "nothing is kept: {tally:?}");
+        assert!(
+            tally.by_key.is_empty() && tally.by_account.is_empty(),
+            "nothing is kept: {tally:?}"
+        );
     }
 
     #[test]
     fn a_change_is_what_begins_and_what_ends() {
         let mut tally = Tally::default();
         let mut set = |states: &[(&str, State)]| {
-            let states: Vec<_> = states.iter().map(|(cluster, state)| (account(cluster), *state)).collect();
+            let states: Vec<_> =
+                states.iter().map(|(cluster, state)| (account(cluster), *state)).collect();
             let changes = tally.set(&key("team"), &states, None).into_iter();
-            changes.map(|it| format!("{}{}", if it.begins { "+" } else { "-" }, it.account.cluster)).collect()
+            changes
+                .map(|it| format!("{}{}", if it.begins { "+" } else { "-" }, it.account.cluster))
+                .collect()
         };
         let expected: [(&[_], Vec<String>); 5] = [
             (&[("c", State::Synced), ("d", State::NameTaken)], vec!["+c".into(), "+d".into()]),

@@ -69,8 +69,13 @@ pub fn bearer_token(headers: &HeaderMap) -> Result<&str, Refusal> {
     let (scheme, token) =
         value.to_str().ok().and_then(|value| value.split_once(' ')).ok_or(Refusal::NoToken)?;
     let token = token.trim();
-    let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',');
-    if scheme.eq_ignore_ascii_case("bearer") && is_token { Ok(token) } else { Err(Refusal::NoToken) }
+    let is_token =
+        !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',');
+    if scheme.eq_ignore_ascii_case("bearer") && is_token {
+        Ok(token)
+    } else {
+        Err(Refusal::NoToken)
+    }
 }
 
 /// The protocol that a request asks to switch to, or a response has switched to, if any.
@@ -87,15 +92,18 @@ pub fn end_to_end(headers: &HeaderMap) -> Result<HeaderMap, Refusal> {
         return Err(Refusal::Impersonation(name.as_str().to_owned()));
     }
     let mut forwarded = without_hop_by_hop(headers);
-    let prefixed =
-        |name: &&HeaderName| NOT_FORWARDED_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix));
+    let prefixed = |name: &&HeaderName| {
+        NOT_FORWARDED_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix))
+    };
     for name in NOT_FORWARDED.iter().chain(headers.keys().filter(prefixed)) {
         forwarded.remove(name);
     }
     if forwarded.contains_key(SEC_WEBSOCKET_PROTOCOL) {
         let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
-        let protocols = protocols.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
-        let protocols = protocols.map(str::trim).filter(|protocol| !protocol.starts_with(BEARER_PROTOCOL));
+        let protocols =
+            protocols.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+        let protocols =
+            protocols.map(str::trim).filter(|protocol| !protocol.starts_with(BEARER_PROTOCOL));
         let protocols = protocols.collect::<Vec<_>>().join(", ");
         forwarded.remove(SEC_WEBSOCKET_PROTOCOL);
         if let Ok(protocols) = HeaderValue::from_str(&protocols)

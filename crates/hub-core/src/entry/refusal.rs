@@ -18,7 +18,9 @@ pub enum Refusal {
     #[error("the request target {0}")]
     Target(&'static str),
     /// A header would change who the caller is.
-    #[error("the header {0} is not accepted: the cluster sees the ServiceAccount that the token belongs to")]
+    #[error(
+        "the header {0} is not accepted: the cluster sees the ServiceAccount that the token belongs to"
+    )]
     Impersonation(String),
     #[error("there is more than one Authorization header")]
     SeveralCredentials,
@@ -45,7 +47,9 @@ pub enum Refusal {
     )]
     TooManyReviews,
     /// The token is not that of a ServiceAccount.
-    #[error("the token is not that of a ServiceAccount: the grant is that of a ServiceAccount's namespace")]
+    #[error(
+        "the token is not that of a ServiceAccount: the grant is that of a ServiceAccount's namespace"
+    )]
     NoServiceAccount,
     #[error(
         "the cluster {} is not granted to the namespace {}: kubectl clusterprofile explain names the reason",
@@ -77,7 +81,9 @@ pub enum Refusal {
     )]
     TooSlow(ProfileKey),
     /// There is no token of the account that reaches the cluster.
-    #[error("the cluster {0} has not reported the token of the user server's ManagedServiceAccount yet")]
+    #[error(
+        "the cluster {0} has not reported the token of the user server's ManagedServiceAccount yet"
+    )]
     NoAccount(ClusterName),
     /// What identifies the user server to clusters and to the proxy server may be out of date.
     #[error("the user server can no longer read its {0}; try again")]
@@ -98,7 +104,9 @@ pub enum Refusal {
     #[error("the cluster {0} does not accept the token of the user server's ManagedServiceAccount")]
     AccountRefused(ClusterName),
     /// The cluster sends the client elsewhere.
-    #[error("the cluster {0} redirects to another server, or to a path that is not clearly one of its own")]
+    #[error(
+        "the cluster {0} redirects to another server, or to a path that is not clearly one of its own"
+    )]
     Redirect(ClusterName),
     /// The process is about to end.
     #[error("the user server is shutting down; try again")]
@@ -164,9 +172,10 @@ impl Refusal {
     #[must_use]
     pub fn reason(&self) -> RefusalReason {
         match self {
-            Self::NoCluster | Self::Target(_) | Self::Impersonation(_) | Self::SeveralCredentials => {
-                RefusalReason::Malformed
-            }
+            Self::NoCluster
+            | Self::Target(_)
+            | Self::Impersonation(_)
+            | Self::SeveralCredentials => RefusalReason::Malformed,
             Self::NoToken => RefusalReason::NoToken,
             Self::InvalidToken { .. } | Self::NoServiceAccount => RefusalReason::InvalidToken,
             Self::ReviewUnknown => RefusalReason::ReviewUnknown,
@@ -193,7 +202,10 @@ impl Refusal {
         match self {
             Self::Target(_) | Self::Impersonation(_) | Self::SeveralCredentials => 400,
             Self::NoToken | Self::InvalidToken { .. } => 401,
-            Self::NoServiceAccount | Self::NotGranted(_) | Self::Protected(_) | Self::GrantEnded(_) => 403,
+            Self::NoServiceAccount
+            | Self::NotGranted(_)
+            | Self::Protected(_)
+            | Self::GrantEnded(_) => 403,
             Self::NoCluster => 404,
             Self::TooManyRequests { .. }
             | Self::TooManyToCluster { .. }

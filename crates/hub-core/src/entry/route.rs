@@ -86,6 +86,8 @@ pub fn redirected(from: &Route, authority: &str, location: &str) -> Option<Strin
 fn has_ambiguous_encoding(path: &str) -> bool {
     path.split('%').skip(1).any(|encoded| {
         let byte = encoded.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        byte.is_none_or(|byte| matches!(byte, b'/' | b'\\' | b'.' | b'%') || byte.is_ascii_control())
+        byte.is_none_or(|byte| {
+            matches!(byte, b'/' | b'\\' | b'.' | b'%') || byte.is_ascii_control()
+        })
     })
 }

@@ -51,8 +51,10 @@ pub enum Code {
     KindUnreadable,
     /// A feature gate of OCM, cluster-proxy or managed-serviceaccount is enabled whose controller writes the same
     /// objects as a controller of hub-addons that runs.
-    #[strum(message = "OCM's own controller is enabled beside that of hub-addons: both write the same \
-                       objects")]
+    #[strum(
+        message = "OCM's own controller is enabled beside that of hub-addons: both write the same \
+                       objects"
+    )]
     OcmGateEnabled,
     #[strum(message = "another program overwrites what the profile projector writes")]
     OtherWriter,
@@ -79,7 +81,9 @@ pub enum Code {
     /// The access provider differs from what the provisioner writes, such as an entry of cluster-proxy's own
     /// controller. It is `unknown` while the provisioner may work and have another source than
     /// cluster-proxy: state its server with `--access-provider-server`.
-    #[strum(message = "the access provider differs from what the access-provider provisioner writes")]
+    #[strum(
+        message = "the access provider differs from what the access-provider provisioner writes"
+    )]
     AccessOutdated,
     #[strum(message = "a published trust anchor has expired")]
     TrustAnchorExpired,
@@ -106,14 +110,18 @@ pub enum Code {
     NoAccount,
     /// The account of a ClusterAccess exists, although its namespace is not granted the cluster: the API server refuses to
     /// delete it, a finalizer holds it, or consumer access does not run.
-    #[strum(message = "the account of a ClusterAccess exists, although its namespace is not granted \
-                       the cluster: its deletion is refused or delayed, or consumer access does not run")]
+    #[strum(
+        message = "the account of a ClusterAccess exists, although its namespace is not granted \
+                       the cluster: its deletion is refused or delayed, or consumer access does not run"
+    )]
     AccountNotWithdrawn,
     /// The copy of a token exists, although the cluster is not granted to the namespace or the ManagedServiceAccount does
     /// not opt in: the API server refuses to delete it, a finalizer holds it, or the credential syncer does not run.
-    #[strum(message = "the copy of a token exists, although the cluster is not granted or the account \
+    #[strum(
+        message = "the copy of a token exists, although the cluster is not granted or the account \
                        does not ask for it: its deletion is refused or delayed, or the credential \
-                       syncer does not run")]
+                       syncer does not run"
+    )]
     CredentialNotWithdrawn,
     #[strum(message = "the agent has reported the token")]
     TokenReported,
@@ -133,8 +141,10 @@ pub enum Code {
     #[strum(message = "no ServiceAccount of the namespace may read the copy")]
     NobodyMayRead,
     /// A ManifestWork or ClusterPermission with the account's permissions is applied on the cluster.
-    #[strum(message = "the account has permissions on the cluster, if the roles exist there, which only \
-                       a test of the cluster shows")]
+    #[strum(
+        message = "the account has permissions on the cluster, if the roles exist there, which only \
+                       a test of the cluster shows"
+    )]
     PermissionsApplied,
     /// A ManifestWork or ClusterPermission with the account's permissions is not applied yet, and no other one gives
     /// the account the same permission; or it reports that it cannot be applied.
@@ -143,26 +153,36 @@ pub enum Code {
     /// A ManifestWork or ClusterPermission that consumer access maintains exists, although its account is withdrawn, or
     /// left after the grant. If the account is gone, it is a problem of the cluster, reported once without a namespace,
     /// and unknown if the question names namespaces. Found only for clusters that the question names.
-    #[strum(message = "permissions of the account of a ClusterAccess exist, although the account has \
-                       to have none: their deletion is refused or delayed, or consumer access does not run")]
+    #[strum(
+        message = "permissions of the account of a ClusterAccess exist, although the account has \
+                       to have none: their deletion is refused or delayed, or consumer access does not run"
+    )]
     PermissionsNotWithdrawn,
-    #[strum(message = "no ManifestWork or ClusterPermission gives the account permissions; they may \
-                       exist on the cluster")]
+    #[strum(
+        message = "no ManifestWork or ClusterPermission gives the account permissions; they may \
+                       exist on the cluster"
+    )]
     PermissionsUnknown,
     #[strum(message = "the cluster accepts applications of the namespace by their own identity")]
     OwnIdentityAccepted,
     /// cluster-proxy runs with `enableKubeApiProxy: false`, as the multicluster engine does, so the user server cannot
     /// reach a cluster. Use copies of tokens.
-    #[strum(message = "the user server cannot reach the clusters, since the agents of cluster-proxy do not \
+    #[strum(
+        message = "the user server cannot reach the clusters, since the agents of cluster-proxy do not \
                        connect under their names (enableKubeApiProxy=false, as the multicluster engine \
-                       sets): use copies of tokens")]
+                       sets): use copies of tokens"
+    )]
     OwnIdentityUnsupported,
-    #[strum(message = "applications have permissions for their own identity, and the profile does not \
+    #[strum(
+        message = "applications have permissions for their own identity, and the profile does not \
                        show the user server: userServer.enabled of the chart is not set, or the \
-                       access-provider provisioner does not run")]
+                       access-provider provisioner does not run"
+    )]
     OwnIdentityNotPublished,
-    #[strum(message = "the agent has not reported the token of the account with which the user server \
-                       acts as applications")]
+    #[strum(
+        message = "the agent has not reported the token of the account with which the user server \
+                       acts as applications"
+    )]
     UserServerHasNoToken,
 }
 
@@ -262,7 +282,9 @@ fn verdict_code(verdict: &Verdict) -> &'static str {
         Verdict::Refused(Refusal::NotBound) => "NotBound",
         Verdict::Refused(Refusal::NoSuchSet) => "NoSuchSet",
         Verdict::Refused(Refusal::NotSelected) => "NotSelected",
-        Verdict::Doubtful(Doubt::BindingUnreadable | Doubt::ClusterUnreadable) => Reason::Unreadable.as_str(),
+        Verdict::Doubtful(Doubt::BindingUnreadable | Doubt::ClusterUnreadable) => {
+            Reason::Unreadable.as_str()
+        }
         Verdict::Doubtful(Doubt::SelectorUnusable) => Reason::InvalidSelector.as_str(),
     }
 }

@@ -30,9 +30,13 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
     }
     if hub.leases.is_none() {
         findings.add(
-            CheckResult::new(Step::Controllers, Code::NotReadable, lease_object("hub-addons-*", None))
-                .field("spec.holderIdentity", "")
-                .fix(format!("kubectl auth can-i list leases/hub-addons-{PROJECTOR} --all-namespaces")),
+            CheckResult::new(
+                Step::Controllers,
+                Code::NotReadable,
+                lease_object("hub-addons-*", None),
+            )
+            .field("spec.holderIdentity", "")
+            .fix(format!("kubectl auth can-i list leases/hub-addons-{PROJECTOR} --all-namespaces")),
         );
     }
     let mut shown: Vec<&Lease> = Vec::new();
@@ -54,11 +58,15 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
 /// No controller has a Lease: they do not run, or run without leader election. The latter is assumed if a profile of
 /// ours exists and no write is pending.
 fn none_leads(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
-    let step =
-        CheckResult::new(Step::Controllers, Code::ControllerNotFound, lease_object("hub-addons-*", None))
-            .field("metadata.name", "not found");
+    let step = CheckResult::new(
+        Step::Controllers,
+        Code::ControllerNotFound,
+        lease_object("hub-addons-*", None),
+    )
+    .field("metadata.name", "not found");
     let manager = hub.settings.manager.as_str();
-    if needed.is_empty() && hub.profiles.values().any(|profile| profile.observed.manager == manager) {
+    if needed.is_empty() && hub.profiles.values().any(|profile| profile.observed.manager == manager)
+    {
         let message = "no controller has a Lease: they do not run, or run without leader election";
         findings.add(step.marked(Status::Info).message(message));
     } else {
@@ -74,9 +82,12 @@ fn lease_object(name: &str, namespace: Option<&str>) -> Object {
 }
 
 fn no_lease_step(controller: &str, is_needed: bool, findings: &mut Findings) {
-    let step =
-        CheckResult::new(Step::Controllers, Code::ControllerNotFound, lease_object("hub-addons-*", None))
-            .field("metadata.annotations[hub-addons/controllers]", controller);
+    let step = CheckResult::new(
+        Step::Controllers,
+        Code::ControllerNotFound,
+        lease_object("hub-addons-*", None),
+    )
+    .field("metadata.annotations[hub-addons/controllers]", controller);
     findings.add(if is_needed {
         step.message(format!("{controller} does not run: no Lease names it")).fix(DEPLOYMENTS)
     } else {
@@ -89,8 +100,9 @@ fn lease_step(hub: &Observed, lease: &Lease, findings: &mut Findings) {
     let mut controllers = CONTROLLERS.to_vec();
     controllers.retain(|it| hub.leases.as_ref().and_then(|leases| leases.get(*it)) == Some(lease));
     let controllers = controllers.join(", ");
-    let step =
-        |code| CheckResult::new(Step::Controllers, code, lease_object(&lease.name, Some(&lease.namespace)));
+    let step = |code| {
+        CheckResult::new(Step::Controllers, code, lease_object(&lease.name, Some(&lease.namespace)))
+    };
     if lease.is_held(hub.now) {
         findings.ok(|| {
             step(Code::ControllerLeads)
@@ -127,7 +139,9 @@ fn gate_steps(hub: &Observed, findings: &mut Findings) {
     for ocm in OCM_GATES {
         // With another provider name, each writes access providers of its own.
         let is_apart = ocm.controller == PROVISIONER && hub.access.provider() != DEFAULT_PROVIDER;
-        if is_apart || matches!(hub.leading(ocm.controller), LeaseState::Unknown | LeaseState::NoLease) {
+        if is_apart
+            || matches!(hub.leading(ocm.controller), LeaseState::Unknown | LeaseState::NoLease)
+        {
             continue;
         }
         let OcmGate { names, kind, object: name, field, .. } = ocm;
@@ -143,9 +157,11 @@ fn gate_steps(hub: &Observed, findings: &mut Findings) {
             continue;
         };
         for (object, gate) in enabling {
-            let namespace = object.namespace.iter().map(|namespace| format!("--namespace {namespace} "));
+            let namespace =
+                object.namespace.iter().map(|namespace| format!("--namespace {namespace} "));
             let namespace: String = namespace.collect();
-            let fix = format!("kubectl {namespace}edit {} {}", object.kind.to_lowercase(), object.name);
+            let fix =
+                format!("kubectl {namespace}edit {} {}", object.kind.to_lowercase(), object.name);
             let finding = CheckResult::new(Step::Controllers, Code::OcmGateEnabled, object.clone());
             findings.add(finding.field(field, *gate).fix(fix));
         }

@@ -53,7 +53,9 @@ impl Pair<'_> {
     pub(super) fn credential_steps(&self, has_own_identity: bool, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
         let mut explained = BTreeSet::new();
-        for (name, _) in hub.credentials.accounts_on(&key.cluster).filter(|(name, _)| self.is_named(name)) {
+        for (name, _) in
+            hub.credentials.accounts_on(&key.cluster).filter(|(name, _)| self.is_named(name))
+        {
             let account = &key.cluster.account(name);
             let (plan, state) = planned(hub, &key.namespace, account);
             // An account that does not opt in to the namespace is explained only if the question names it.
@@ -90,7 +92,8 @@ impl Pair<'_> {
             0 => "no namespace".to_owned(),
             _ => report::listed(recipients.iter()),
         };
-        let is_named = index.account(account).is_some_and(|it| matches!(it.scope, Scope::Only { .. }));
+        let is_named =
+            index.account(account).is_some_and(|it| matches!(it.scope, Scope::Only { .. }));
         let annotation = labels::SYNC_TO_NAMESPACES;
         let value = if is_named { listed } else { format!("not set: {listed}") };
         let (AccountKey { cluster, account: name }, namespace) = (account, &self.key.namespace);
@@ -112,7 +115,9 @@ impl Pair<'_> {
         let name = self.account.map_or("NAME", AccountName::as_str);
         self.finding(Step::Account, Code::NoAccount, object)
             .field("metadata.labels", label.as_str())
-            .fix(format!("kubectl label managedserviceaccount {name} --namespace {cluster} {label}"))
+            .fix(format!(
+                "kubectl label managedserviceaccount {name} --namespace {cluster} {label}"
+            ))
     }
 
     /// The accounts cannot be read: only the copies in the namespace are known.
@@ -135,7 +140,8 @@ impl Pair<'_> {
             }
             findings.ok(|| {
                 let object = Object::namespaced(SECRET, &copy_key.namespace, &copy_key.name);
-                let finding = self.finding(Step::Credential, Code::Credential(State::Synced), object);
+                let finding =
+                    self.finding(Step::Credential, Code::Credential(State::Synced), object);
                 finding.of_account(account).field("data.token", "set")
             });
             self.consumer_steps(copy_key, account, findings);
@@ -147,7 +153,13 @@ impl Pair<'_> {
         }
     }
 
-    fn account_steps(&self, account: &AccountKey, plan: &CopyPlan, state: State, findings: &mut Findings) {
+    fn account_steps(
+        &self,
+        account: &AccountKey,
+        plan: &CopyPlan,
+        state: State,
+        findings: &mut Findings,
+    ) {
         let (hub, key) = (self.hub, self.key);
         let name = &account.account;
         let copy_key = account.copy_in(&key.namespace);
@@ -164,8 +176,10 @@ impl Pair<'_> {
         let step = step_of(state);
         if step > Step::Account {
             findings.ok(|| {
-                about(Step::Account, Code::AccountAsks, object())
-                    .field(format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE), labels::TRUE)
+                about(Step::Account, Code::AccountAsks, object()).field(
+                    format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE),
+                    labels::TRUE,
+                )
             });
             findings.info(self.account.is_some(), || self.recipients(account, object()));
         }
@@ -177,9 +191,12 @@ impl Pair<'_> {
             let token = |code, value| about(Step::Token, code, source()).field("data.token", value);
             match hub.credentials.expiry(account) {
                 Some(expiry) if expiry <= hub.now => findings.add(
-                    token(Code::TokenExpired, format!("expired {expiry:.0}")).fix(agent_command(account)),
+                    token(Code::TokenExpired, format!("expired {expiry:.0}"))
+                        .fix(agent_command(account)),
                 ),
-                Some(expiry) => findings.ok(|| token(Code::TokenReported, format!("expires {expiry:.0}"))),
+                Some(expiry) => {
+                    findings.ok(|| token(Code::TokenReported, format!("expires {expiry:.0}")));
+                }
                 None => findings.ok(|| token(Code::TokenReported, "set".to_owned())),
             }
         }
@@ -196,7 +213,8 @@ impl Pair<'_> {
             Step::Token => source(),
             _ => copy(),
         };
-        let code = if state == State::Synced { Code::CredentialOutdated } else { Code::Credential(state) };
+        let code =
+            if state == State::Synced { Code::CredentialOutdated } else { Code::Credential(state) };
         let (field, value) = fact_of(state);
         let fix = self.credential_command(account, state);
         findings.add(about(step, code, object).field(field, value).fix(fix));
@@ -263,16 +281,19 @@ impl Pair<'_> {
                 labels::SYNC_TO_NAMESPACES
             ),
             State::ForeignSecret => format!("kubectl delete secret {copy} --namespace {namespace}"),
-            State::NoToken | State::EarlierToken | State::UnusableToken(_) | State::ForeignToken => {
-                agent_command(account)
-            }
+            State::NoToken
+            | State::EarlierToken
+            | State::UnusableToken(_)
+            | State::ForeignToken => agent_command(account),
             State::WriteRefused | State::DeleteRefused | State::Terminating | State::NameTaken => {
                 format!("kubectl events --namespace {namespace} --for secret/{copy}")
             }
             State::Synced | State::CopiesUnknown | State::NoProfile | State::ProfileUnknown => {
                 self.controller_command(SYNCER)
             }
-            _ => format!("kubectl get managedserviceaccount {name} --namespace {cluster} --output yaml"),
+            _ => format!(
+                "kubectl get managedserviceaccount {name} --namespace {cluster} --output yaml"
+            ),
         }
     }
 }
@@ -327,19 +348,26 @@ fn step_of(state: State) -> Step {
 /// The field and value that a state depends on.
 fn fact_of(state: State) -> (String, &'static str) {
     match state {
-        State::NotAsked => (format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE), "not true"),
-        State::OutOfScope => {
-            (format!("metadata.annotations[{}]", labels::SYNC_TO_NAMESPACES), "does not list the namespace")
+        State::NotAsked => {
+            (format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE), "not true")
         }
+        State::OutOfScope => (
+            format!("metadata.annotations[{}]", labels::SYNC_TO_NAMESPACES),
+            "does not list the namespace",
+        ),
         State::TokenElsewhere => ("status.tokenSecretRef.name".to_owned(), "another name"),
         State::NameTooLong => ("metadata.name".to_owned(), "too long"),
         State::ReservedAccount => ("metadata.name".to_owned(), "reserved"),
         State::NoToken => ("metadata.name".to_owned(), "not found"),
         State::ForeignToken => ("metadata.ownerReferences".to_owned(), "not to the account"),
-        State::EarlierToken => ("metadata.creationTimestamp".to_owned(), "before that of the ManagedCluster"),
+        State::EarlierToken => {
+            ("metadata.creationTimestamp".to_owned(), "before that of the ManagedCluster")
+        }
         State::Terminating => ("metadata.deletionTimestamp".to_owned(), "set"),
         State::ProtectedNamespace => ("metadata.namespace".to_owned(), "protected"),
-        State::ForeignSecret | State::NameTaken => ("metadata.annotations".to_owned(), "another owner"),
+        State::ForeignSecret | State::NameTaken => {
+            ("metadata.annotations".to_owned(), "another owner")
+        }
         State::ForeignProfile | State::NoProfile | State::ProfileUnknown => {
             ("metadata.ownerReferences".to_owned(), "no ClusterProfile")
         }

@@ -55,7 +55,8 @@ pub(super) fn namespace_steps(
     if sees_none {
         let sets: Vec<_> = bindings.iter().map(|(name, _)| name.as_str()).collect();
         let sets = Object::cluster_scoped(SET, sets.join(","));
-        let selectors = bindings.iter().filter_map(|(name, _)| hub.fleet.set(name)?.selector.as_ref().ok());
+        let selectors =
+            bindings.iter().filter_map(|(name, _)| hub.fleet.set(name)?.selector.as_ref().ok());
         let selectors: Vec<_> = selectors.map(ToString::to_string).collect();
         findings.add(
             CheckResult::new(Step::ClusterSet, Code::NothingSelected, sets)
@@ -110,11 +111,13 @@ impl Pair<'_> {
             return false;
         }
         // `verdicts` has one for each binding, in this order.
-        for ((name, binding), (_, verdict)) in hub.fleet.bindings_in(&key.namespace).zip(&verdicts) {
+        for ((name, binding), (_, verdict)) in hub.fleet.bindings_in(&key.namespace).zip(&verdicts)
+        {
             // If the grant is unknown, only unknown bindings count.
             if granted != Grant::Unknown || matches!(verdict, Verdict::Doubtful(_)) {
                 let cluster = Some(&key.cluster);
-                findings.add(judged(hub, &key.namespace, name, binding, cluster, verdict).about(key));
+                findings
+                    .add(judged(hub, &key.namespace, name, binding, cluster, verdict).about(key));
             }
         }
         granted != Grant::Refused
@@ -162,7 +165,8 @@ impl Pair<'_> {
         let selector = hub.fleet.set(name).and_then(|set| set.selector.as_ref().ok());
         findings.ok(|| {
             let cluster = hub.fleet.cluster(&key.cluster);
-            let value = selector.zip(cluster).map(|(selector, cluster)| compared(selector, name, cluster));
+            let value =
+                selector.zip(cluster).map(|(selector, cluster)| compared(selector, name, cluster));
             step(Step::ClusterSet, Object::cluster_scoped(SET, name))
                 .field("spec.clusterSelector", value.unwrap_or_default())
                 .message("the set selects the cluster")
@@ -182,21 +186,34 @@ fn like_namespace<'a>(hub: &'a Observed, namespace: &Namespace) -> Option<&'a st
 }
 
 /// A namespace of the question that does not exist.
-pub(super) fn no_namespace(hub: &Observed, question: &Question, namespace: &Namespace) -> CheckResult {
+pub(super) fn no_namespace(
+    hub: &Observed,
+    question: &Question,
+    namespace: &Namespace,
+) -> CheckResult {
     let other = like_namespace(hub, namespace);
-    let cluster = question.clusters.first().map(|cluster| format!("/{cluster}")).unwrap_or_default();
+    let cluster =
+        question.clusters.first().map(|cluster| format!("/{cluster}")).unwrap_or_default();
     let fix = match other {
         Some(other) => format!("kubectl clusterprofile explain {other}{cluster}"),
         None => format!("kubectl create namespace {namespace}"),
     };
-    CheckResult::new(Step::Binding, Code::NoNamespace, Object::cluster_scoped("Namespace", namespace))
-        .in_namespace(namespace)
-        .field("metadata.name", "not found")
-        .suggesting(other.map(|other| format!("the namespace {other}")))
-        .fix(fix)
+    CheckResult::new(
+        Step::Binding,
+        Code::NoNamespace,
+        Object::cluster_scoped("Namespace", namespace),
+    )
+    .in_namespace(namespace)
+    .field("metadata.name", "not found")
+    .suggesting(other.map(|other| format!("the namespace {other}")))
+    .fix(fix)
 }
 
-fn no_binding(hub: &Observed, namespace: &Namespace, cluster: Option<&ObservedCluster>) -> CheckResult {
+fn no_binding(
+    hub: &Observed,
+    namespace: &Namespace,
+    cluster: Option<&ObservedCluster>,
+) -> CheckResult {
     let set = cluster.and_then(ObservedCluster::exclusive_set).unwrap_or("SET");
     CheckResult::new(Step::Binding, Code::NoBinding, Object::namespaced(BINDING, namespace, "*"))
         .in_namespace(namespace)
@@ -263,7 +280,11 @@ fn judged(
     match verdict {
         Verdict::Granted => of_binding(),
         Verdict::Refused(Refusal::NameMismatch) => {
-            let named = binding.terms.as_ref().map(|terms| terms.cluster_set.to_string()).unwrap_or_default();
+            let named = binding
+                .terms
+                .as_ref()
+                .map(|terms| terms.cluster_set.to_string())
+                .unwrap_or_default();
             let fix = format!(
                 "kubectl delete managedclustersetbinding {name} --namespace {namespace}; {}",
                 bind(namespace, &named)
@@ -272,7 +293,9 @@ fn judged(
         }
         Verdict::Refused(Refusal::NotBound) => of_binding()
             .field("status.conditions[Bound]", "not True")
-            .message("the binding is not Bound: OCM's registration controller writes that condition")
+            .message(
+                "the binding is not Bound: OCM's registration controller writes that condition",
+            )
             .fix_by_get(),
         Verdict::Refused(Refusal::NoSuchSet) => {
             let other = nearest(name.as_str(), hub.fleet.set_names().map(ClusterSetName::as_str));
@@ -289,11 +312,15 @@ fn judged(
                 return of_set().fix_by_get();
             };
             let arguments = selector.labels_to_join(name.as_str(), &observed.labels);
-            let finding = of_set().field("spec.clusterSelector", compared(selector, name, observed));
+            let finding =
+                of_set().field("spec.clusterSelector", compared(selector, name, observed));
             if arguments.is_empty() {
                 return finding.fix_by_get();
             }
-            finding.fix(format!("kubectl label --overwrite managedcluster {cluster} {}", arguments.join(" ")))
+            finding.fix(format!(
+                "kubectl label --overwrite managedcluster {cluster} {}",
+                arguments.join(" ")
+            ))
         }
         Verdict::Refused(Refusal::NoSuchCluster) => {
             of_cluster().field("metadata.name", "not found").fix("kubectl get managedclusters")

@@ -121,7 +121,8 @@ impl Observed {
         let finalizers = metadata.finalizers.clone().unwrap_or_default();
         if metadata.deletion_timestamp.is_some() && !finalizers.is_empty() {
             let name = metadata.name.clone().unwrap_or_default();
-            self.held.insert(Object { kind, namespace: metadata.namespace.clone(), name }, finalizers);
+            self.held
+                .insert(Object { kind, namespace: metadata.namespace.clone(), name }, finalizers);
         }
     }
 
@@ -138,7 +139,8 @@ impl Observed {
         }
         self.member_ids.set(&key, observed.member_id());
         let manager = object["spec"]["clusterManager"]["name"].as_str();
-        self.credentials.apply_profile(key.clone(), index::ProfileMetadata::read(metadata, manager));
+        self.credentials
+            .apply_profile(key.clone(), index::ProfileMetadata::read(metadata, manager));
         let last_writer = last_writer(metadata);
         self.profiles.insert(key, ShownProfile { observed, last_writer });
     }
@@ -212,8 +214,11 @@ impl OcmGate {
 }
 
 /// The feature gates that the arguments of a program enable, with the values that Go's `strconv.ParseBool` accepts.
-pub fn enabled_gates<'a>(arguments: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {
-    let gates = arguments.into_iter().filter_map(|argument| argument.strip_prefix("--feature-gates="));
+pub fn enabled_gates<'a>(
+    arguments: impl IntoIterator<Item = &'a str>,
+) -> impl Iterator<Item = &'a str> {
+    let gates =
+        arguments.into_iter().filter_map(|argument| argument.strip_prefix("--feature-gates="));
     let gates = gates.flat_map(|gates| gates.split(',')).filter_map(|gate| gate.split_once('='));
     let is_true = |value: &str| matches!(value.trim(), "1" | "t" | "T" | "TRUE" | "true" | "True");
     gates.filter(move |(_, value)| is_true(value)).map(|(gate, _)| gate.trim())
@@ -243,7 +248,8 @@ fn last_writer(metadata: &ObjectMeta) -> Option<String> {
             || is_condition(crate::project::CONTROL_PLANE_HEALTHY)
     };
     let entries = metadata.managed_fields.iter().flatten();
-    let writes = entries.filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| projects(&fields.0)));
+    let writes =
+        entries.filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| projects(&fields.0)));
     let last = writes.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
     last.manager.clone().filter(|manager| manager != FIELD_MANAGER)
 }

@@ -28,7 +28,8 @@ fn is_maintained_for(account: &Account, namespace: &Namespace) -> bool {
 /// The namespaces for which copies or maintained accounts exist.
 pub(super) fn namespaces(hub: &Observed) -> BTreeSet<Namespace> {
     let accounts = hub.credentials.accounts();
-    let of_accounts = accounts.filter_map(|key| maintained_for(hub.credentials.account(&key)?).cloned());
+    let of_accounts =
+        accounts.filter_map(|key| maintained_for(hub.credentials.account(&key)?).cloned());
     let of_copies = hub.credentials.namespaces_of_copies().cloned();
     of_accounts.flatten().chain(of_copies).collect()
 }
@@ -64,7 +65,9 @@ impl Pair<'_> {
     /// The names of the accounts that consumer access maintains for the namespace.
     fn maintained(&self) -> impl Iterator<Item = &AccountName> {
         let accounts = self.hub.credentials.accounts_on(&self.key.cluster);
-        accounts.filter(|(_, account)| is_maintained_for(account, &self.key.namespace)).map(|(name, _)| name)
+        accounts
+            .filter(|(_, account)| is_maintained_for(account, &self.key.namespace))
+            .map(|(name, _)| name)
     }
 
     /// Accounts that consumer access deletes, since their namespace is not granted the cluster.
@@ -77,7 +80,9 @@ impl Pair<'_> {
                 self.finding(Step::Account, Code::AccountNotWithdrawn, object)
                     .of_account(account)
                     .field(field, self.key.namespace.as_str())
-                    .fix(format!("kubectl delete managedserviceaccount {account} --namespace {cluster}")),
+                    .fix(format!(
+                        "kubectl delete managedserviceaccount {account} --namespace {cluster}"
+                    )),
             );
         }
     }
@@ -143,7 +148,11 @@ fn left_permission(account: &AccountName, permission: &AccountPermission) -> Che
 /// Permissions that consumer access has to delete, and whose account it no longer maintains. They do not record the
 /// namespace of their consumer, so they are reported once for their cluster. If the question names namespaces, it is
 /// unknown whether they belong to consumers there.
-pub(super) fn permissions_without_account(hub: &Observed, question: &Question, findings: &mut Findings) {
+pub(super) fn permissions_without_account(
+    hub: &Observed,
+    question: &Question,
+    findings: &mut Findings,
+) {
     if !hub.credentials.knows_accounts() {
         return;
     }
@@ -158,8 +167,10 @@ pub(super) fn permissions_without_account(hub: &Observed, question: &Question, f
             finding.cluster = Some(cluster.to_string());
             if !question.namespaces.is_empty() {
                 finding.mark = Status::Unknown;
-                finding.message =
-                    format!("{}; the object does not record the namespace of the consumer", finding.message);
+                finding.message = format!(
+                    "{}; the object does not record the namespace of the consumer",
+                    finding.message
+                );
             }
             findings.add(finding);
         }

@@ -34,8 +34,9 @@ impl Pair<'_> {
             return Some(finding.field("status.conditions", "not applied").fix_by_get());
         }
         // The account that may act as them has its permission in the same object.
-        let of_user_server =
-            of_cluster.iter().find(|it| it.object == first.object && it.service_account().is_none());
+        let of_user_server = of_cluster
+            .iter()
+            .find(|it| it.object == first.object && it.service_account().is_none());
         if let Some(permission) = of_user_server {
             let account = AccountName::from(permission.account.as_str());
             let key = AccountKey { cluster: key.cluster.clone(), account };
@@ -55,7 +56,8 @@ impl Pair<'_> {
             let field = format!("status.accessProviders[{OWN_IDENTITY_PROVIDER}]");
             if !own_identity::is_routable(&key.cluster) {
                 return Some(
-                    step(Code::Withheld(Withheld::NameNotRoutable), self.profile_object()).fix_by_get(),
+                    step(Code::Withheld(Withheld::NameNotRoutable), self.profile_object())
+                        .fix_by_get(),
                 );
             }
             let finding = step(Code::OwnIdentityNotPublished, self.profile_object());

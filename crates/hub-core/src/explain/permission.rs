@@ -61,19 +61,30 @@ impl Readers {
         };
         let of_namespace = rbac.role_bindings.unwrap_or_default().iter().map(|binding| {
             let name = binding.metadata.name.clone().unwrap_or_default();
-            (Object::namespaced("RoleBinding", namespace, name), &binding.role_ref, &binding.subjects)
+            (
+                Object::namespaced("RoleBinding", namespace, name),
+                &binding.role_ref,
+                &binding.subjects,
+            )
         });
         let of_cluster = rbac.cluster_role_bindings.unwrap_or_default().iter().map(|binding| {
             let name = binding.metadata.name.clone().unwrap_or_default();
-            (Object::cluster_scoped("ClusterRoleBinding", name), &binding.role_ref, &binding.subjects)
+            (
+                Object::cluster_scoped("ClusterRoleBinding", name),
+                &binding.role_ref,
+                &binding.subjects,
+            )
         });
         let mut readers = Self {
             permissions: Vec::new(),
             is_complete: rbac.role_bindings.is_some() && rbac.cluster_role_bindings.is_some(),
         };
         for (binding, role, subjects) in of_namespace.chain(of_cluster) {
-            let subjects: Vec<_> =
-                subjects.iter().flatten().filter_map(|subject| in_namespace(namespace, subject)).collect();
+            let subjects: Vec<_> = subjects
+                .iter()
+                .flatten()
+                .filter_map(|subject| in_namespace(namespace, subject))
+                .collect();
             if subjects.is_empty() {
                 continue;
             }
@@ -164,14 +175,21 @@ impl AccountPermission {
     #[must_use]
     pub fn of_manifest_work(work: &Value) -> Vec<Self> {
         let manifests = work["spec"]["workload"]["manifests"].as_array().into_iter().flatten();
-        let bindings =
-            manifests.filter(|it| it["kind"] == "RoleBinding" || it["kind"] == "ClusterRoleBinding");
+        let bindings = manifests
+            .filter(|it| it["kind"] == "RoleBinding" || it["kind"] == "ClusterRoleBinding");
         bindings
             .flat_map(|binding| {
                 let subjects = binding["subjects"].as_array().into_iter().flatten();
-                let accounts = subjects.filter(|it| it["kind"] == "ServiceAccount" || is_hub_user(it));
+                let accounts =
+                    subjects.filter(|it| it["kind"] == "ServiceAccount" || is_hub_user(it));
                 accounts.map(|account| {
-                    Self::new("ManifestWork", work, account, binding, &binding["metadata"]["namespace"])
+                    Self::new(
+                        "ManifestWork",
+                        work,
+                        account,
+                        binding,
+                        &binding["metadata"]["namespace"],
+                    )
                 })
             })
             .collect()
@@ -184,16 +202,29 @@ impl AccountPermission {
                 let several = binding["subjects"].as_array().into_iter().flatten();
                 let subjects = several.chain(std::iter::once(&binding["subject"]));
                 let kinds = ["ServiceAccount", "ManagedServiceAccount"];
-                let accounts = subjects
-                    .filter(move |it| kinds.iter().any(|kind| it["kind"] == *kind) || is_hub_user(it));
+                let accounts = subjects.filter(move |it| {
+                    kinds.iter().any(|kind| it["kind"] == *kind) || is_hub_user(it)
+                });
                 accounts.map(|account| {
-                    Self::new("ClusterPermission", permission, account, binding, &binding["namespace"])
+                    Self::new(
+                        "ClusterPermission",
+                        permission,
+                        account,
+                        binding,
+                        &binding["namespace"],
+                    )
                 })
             })
             .collect()
     }
 
-    fn new(kind: &'static str, object: &Value, account: &Value, binding: &Value, namespace: &Value) -> Self {
+    fn new(
+        kind: &'static str,
+        object: &Value,
+        account: &Value,
+        binding: &Value,
+        namespace: &Value,
+    ) -> Self {
         let metadata = &object["metadata"];
         let name = text(&metadata["name"]);
         let applied = Applied::read(&name, metadata["generation"].as_i64(), object);
@@ -215,7 +246,8 @@ impl AccountPermission {
 
     /// Whether another object gives the same permission.
     fn is_same_as(&self, other: &Self) -> bool {
-        (&self.account, &self.role, &self.namespace) == (&other.account, &other.role, &other.namespace)
+        (&self.account, &self.role, &self.namespace)
+            == (&other.account, &other.role, &other.namespace)
     }
 }
 
@@ -245,7 +277,8 @@ impl Pair<'_> {
         findings: &mut Findings,
     ) {
         let SecretKey { namespace, name } = copy_key;
-        let step = |code, object| self.finding(Step::ConsumerPermission, code, object).of_account(account);
+        let step =
+            |code, object| self.finding(Step::ConsumerPermission, code, object).of_account(account);
         if let Some(readers) = self.hub.readers.get(namespace) {
             match readers.permissions_for(name).next() {
                 Some(permission) => findings.ok(|| {
@@ -268,15 +301,19 @@ impl Pair<'_> {
             }
         }
         let Some(permissions) = self.hub.permissions.get(&self.key.cluster) else { return };
-        let step = |code, object| self.finding(Step::AccountPermission, code, object).of_account(account);
+        let step =
+            |code, object| self.finding(Step::AccountPermission, code, object).of_account(account);
         let works = || Object::namespaced("ManifestWork", &self.key.cluster, "*");
         let test = || format!("kubectl clusterprofile test {} --account {account}", self.key);
-        let of_account: Vec<_> =
-            permissions.iter().filter(|permission| permission.account == account.as_str()).collect();
+        let of_account: Vec<_> = permissions
+            .iter()
+            .filter(|permission| permission.account == account.as_str())
+            .collect();
         if let Some(permission) = not_applied(&of_account) {
             let finding = step(Code::PermissionsNotApplied, permission.object.clone());
             findings.add(finding.field("status.conditions", "not applied").fix_by_get());
-        } else if let Some(permission) = of_account.iter().find(|permission| permission.is_applied) {
+        } else if let Some(permission) = of_account.iter().find(|permission| permission.is_applied)
+        {
             findings.ok(|| {
                 step(Code::PermissionsApplied, permission.object.clone())
                     .field("roleRef", permission.role.as_str())
@@ -293,10 +330,12 @@ impl Pair<'_> {
 
 /// The permission that is not applied on the cluster, if any. While one kind of permissions replaces the other, those
 /// of the former count.
-pub(super) fn not_applied<'a>(permissions: &[&'a AccountPermission]) -> Option<&'a AccountPermission> {
+pub(super) fn not_applied<'a>(
+    permissions: &[&'a AccountPermission],
+) -> Option<&'a AccountPermission> {
     let (applied, waiting): (Vec<&AccountPermission>, Vec<_>) =
         permissions.iter().copied().partition(|permission| permission.is_applied);
-    waiting
-        .into_iter()
-        .find(|permission| permission.has_failed || !applied.iter().any(|it| it.is_same_as(permission)))
+    waiting.into_iter().find(|permission| {
+        permission.has_failed || !applied.iter().any(|it| it.is_same_as(permission))
+    })
 }

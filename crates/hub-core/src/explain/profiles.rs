@@ -37,7 +37,9 @@ impl Pair<'_> {
             if !hub.profiles_of.has(&key.namespace) {
                 let resource = "clusterprofiles.multicluster.x-k8s.io";
                 findings.add(step(Code::NotReadable).fix_by_can_list(resource));
-            } else if hub.knows_fleet(&key.namespace) && grant::decide(&hub.fleet, key) == Grant::Refused {
+            } else if hub.knows_fleet(&key.namespace)
+                && grant::decide(&hub.fleet, key) == Grant::Refused
+            {
                 // The reason has already been reported.
             } else {
                 self.missing_profile(findings);
@@ -70,7 +72,8 @@ impl Pair<'_> {
             && hub.leads(PROJECTOR)
             && profile.observed.manager == hub.settings.manager.as_str()
         {
-            let fix = format!("{} --show-managed-fields", self.profile_object().get_command("yaml"));
+            let fix =
+                format!("{} --show-managed-fields", self.profile_object().get_command("yaml"));
             let finding = step(Code::OtherWriter).field("metadata.managedFields", writer.as_str());
             findings.add(finding.fix(fix));
         }
@@ -88,8 +91,10 @@ impl Pair<'_> {
             findings.add(missing.marked(Status::Unknown));
             return;
         }
-        let notes =
-            hub.fleet.cluster(&key.cluster).map(|cluster| project::cluster_findings(&key.cluster, cluster));
+        let notes = hub
+            .fleet
+            .cluster(&key.cluster)
+            .map(|cluster| project::cluster_findings(&key.cluster, cluster));
         let reasons = [Reason::NameTooLong, Reason::Unreadable];
         let finding = notes.into_iter().flatten().find(|finding| reasons.contains(&finding.reason));
         findings.add(match finding {
@@ -106,12 +111,14 @@ impl Pair<'_> {
         let ProfileKey { namespace, cluster } = self.key;
         let noted = self
             .finding(Step::Profile, Code::Profile(finding.reason), self.profile_object())
-            .field("spec.clusterManager.name", self.profile().map_or("", |it| it.observed.manager.as_str()))
+            .field(
+                "spec.clusterManager.name",
+                self.profile().map_or("", |it| it.observed.manager.as_str()),
+            )
             .message(format!("the profile {}", finding.message));
         match finding.reason {
-            Reason::UnlabelledProfile => {
-                noted.fix(format!("kubectl delete clusterprofile {cluster} --namespace {namespace}"))
-            }
+            Reason::UnlabelledProfile => noted
+                .fix(format!("kubectl delete clusterprofile {cluster} --namespace {namespace}")),
             _ => noted.fix_by_get(),
         }
     }
@@ -130,7 +137,8 @@ impl Pair<'_> {
     /// Whether the profile has an access provider with valid trust anchors.
     pub(super) fn access_step(&self) -> Option<CheckResult> {
         let (hub, key) = (self.hub, self.key);
-        let profile = self.profile().filter(|it| access::is_ours(&it.observed, &hub.settings.manager))?;
+        let profile =
+            self.profile().filter(|it| access::is_ours(&it.observed, &hub.settings.manager))?;
         let observed = &profile.observed;
         let provider = hub.access.provider();
         let field = format!("status.accessProviders[{provider}]");
@@ -138,18 +146,22 @@ impl Pair<'_> {
         let offer = hub.access.offer(key, observed);
         let step = |code| self.finding(Step::AccessProvider, code, self.profile_object());
         // A hub that runs the projector without the provisioner publishes no access providers.
-        let is_off = matches!(hub.leading(PROVISIONER), LeaseState::NoLease) && hub.leads(PROJECTOR);
-        let configured = access::cluster_of(observed).ok().and_then(|it| hub.access.static_server(&it));
+        let is_off =
+            matches!(hub.leading(PROVISIONER), LeaseState::NoLease) && hub.leads(PROJECTOR);
+        let configured =
+            access::cluster_of(observed).ok().and_then(|it| hub.access.static_server(&it));
         match (&offer, &entry) {
             // The trust anchors of a configured server are not read.
             (Offer::Keep(Withheld::NoTrustAnchor), _)
-                if configured
-                    .as_ref()
-                    .is_some_and(|server| entry.as_ref().is_none_or(|entry| entry.server != *server)) =>
+                if configured.as_ref().is_some_and(|server| {
+                    entry.as_ref().is_none_or(|entry| entry.server != *server)
+                }) =>
             {
                 return Some(self.outdated_access(&field, &offer, entry.as_ref()));
             }
-            (Offer::Publish(_) | Offer::Withdraw(_), _) if is_off && entry.is_none() && !self.is_asked => {
+            (Offer::Publish(_) | Offer::Withdraw(_), _)
+                if is_off && entry.is_none() && !self.is_asked =>
+            {
                 return None;
             }
             (Offer::Keep(why) | Offer::Withdraw(why), None) => {
@@ -165,21 +177,28 @@ impl Pair<'_> {
             // Without cluster-proxy, the entry comes from a static source, which no object on the hub shows.
             (Offer::Keep(_) | Offer::Withdraw(Withheld::NoConfiguration), Some(_)) => {}
             (Offer::Publish(_) | Offer::Withdraw(_), _) => {
-                let plan =
-                    plan(key, &hub.settings.manager, Some(observed), [offer.clone().into_desired(provider)]);
+                let plan = plan(
+                    key,
+                    &hub.settings.manager,
+                    Some(observed),
+                    [offer.clone().into_desired(provider)],
+                );
                 if plan.action != ProfileAction::Nothing {
                     return Some(self.outdated_access(&field, &offer, entry.as_ref()));
                 }
             }
         }
         let entry = entry?;
-        let expiry = access::published_anchors(observed, provider).and_then(|anchors| anchors.first_expiry());
+        let expiry = access::published_anchors(observed, provider)
+            .and_then(|anchors| anchors.first_expiry());
         if let Some(expiry) = expiry.filter(|expiry| *expiry <= hub.now) {
             let field = format!("{field}.cluster.certificate-authority-data");
-            let finding = step(Code::TrustAnchorExpired).field(field, format!("{EXPIRES} {expiry:.0}"));
+            let finding =
+                step(Code::TrustAnchorExpired).field(field, format!("{EXPIRES} {expiry:.0}"));
             return Some(finding.fix(self.controller_command(PROVISIONER)));
         }
-        let expiry = expiry.map(|expiry| format!("; its CA {EXPIRES} {expiry:.0}")).unwrap_or_default();
+        let expiry =
+            expiry.map(|expiry| format!("; its CA {EXPIRES} {expiry:.0}")).unwrap_or_default();
         let value = format!("{}{expiry}", entry.server);
         Some(step(Code::AccessPublished).field(format!("{field}.cluster.server"), value))
     }
@@ -188,14 +207,18 @@ impl Pair<'_> {
     /// server, the provisioner probably has other settings than this command.
     fn outdated_access(&self, field: &str, offer: &Offer, entry: Option<&Cluster>) -> CheckResult {
         let value = entry.map_or("none", |entry| entry.server.as_str());
-        let finding = self.finding(Step::AccessProvider, Code::AccessOutdated, self.profile_object());
+        let finding =
+            self.finding(Step::AccessProvider, Code::AccessOutdated, self.profile_object());
         let finding = finding.field(field, value);
         let leads_elsewhere = entry.is_some_and(|entry| match offer {
-            Offer::Publish(new) => new.cluster.as_ref().is_none_or(|new| new.server != entry.server),
+            Offer::Publish(new) => {
+                new.cluster.as_ref().is_none_or(|new| new.server != entry.server)
+            }
             Offer::Withdraw(_) => true,
             Offer::Keep(_) => false,
         });
-        let may_work = matches!(self.hub.leading(PROVISIONER), LeaseState::Held(_) | LeaseState::Unknown);
+        let may_work =
+            matches!(self.hub.leading(PROVISIONER), LeaseState::Held(_) | LeaseState::Unknown);
         if leads_elsewhere && may_work {
             finding
                 .marked(Status::Unknown)

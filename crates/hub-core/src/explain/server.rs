@@ -22,9 +22,8 @@ impl Pair<'_> {
         let address = format!("{}:{}", server.address.host, server.address.port);
         let step = self.finding(Step::Server, code, self.profile_object());
         Some(match (state, sighting) {
-            (ServerState::Ok, Sighting::Presented(presented)) => {
-                step.field(field, format!("{address}, certificate expires {:.0}", presented.expires))
-            }
+            (ServerState::Ok, Sighting::Presented(presented)) => step
+                .field(field, format!("{address}, certificate expires {:.0}", presented.expires)),
             _ => step
                 .field(field, address)
                 .message(format!("the published server {}: {detail}", state.text()))

@@ -23,7 +23,11 @@ pub struct Authorities {
 impl Authorities {
     /// Records the CAs of a cluster, none if it is gone. Returns the clusters whose [finding](Self::finding) may have
     /// changed.
-    pub fn set(&mut self, cluster: &ClusterName, keys: BTreeSet<KeyDigest>) -> BTreeSet<ClusterName> {
+    pub fn set(
+        &mut self,
+        cluster: &ClusterName,
+        keys: BTreeSet<KeyDigest>,
+    ) -> BTreeSet<ClusterName> {
         let before = self.keys.remove(cluster).unwrap_or_default();
         let mut changed = BTreeSet::from([cluster.clone()]);
         for key in before.symmetric_difference(&keys) {
@@ -87,7 +91,9 @@ mod tests {
         assert_eq!(authorities.set(&b, [key(2), key(3)].into()), [a.clone(), b.clone()].into());
         assert_eq!(authorities.shared_with(&a), Some(&b));
         let finding = authorities.finding(&b).unwrap();
-        assert!(finding.reason == Reason::SharedAuthority && finding.message.contains("cluster a "));
+        assert!(
+            finding.reason == Reason::SharedAuthority && finding.message.contains("cluster a ")
+        );
         assert_eq!(authorities.set(&b, [key(3)].into()), [a.clone(), b.clone()].into());
         assert!(authorities.finding(&a).is_none() && authorities.finding(&b).is_none());
     }

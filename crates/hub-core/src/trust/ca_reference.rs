@@ -65,7 +65,12 @@ impl FromStr for CaReference {
         if !is_dns_subdomain(namespace) || !is_dns_subdomain(name) || key.is_empty() {
             return Err(invalid());
         }
-        Ok(Self { kind, namespace: Namespace::from(namespace), name: name.to_owned(), key: key.to_owned() })
+        Ok(Self {
+            kind,
+            namespace: Namespace::from(namespace),
+            name: name.to_owned(),
+            key: key.to_owned(),
+        })
     }
 }
 
@@ -78,7 +83,8 @@ mod tests {
         for good in ["secret/proxy/serving-cert/tls.crt", "configmap/kube-public/ca/ca.crt"] {
             assert_eq!(good.parse::<CaReference>().unwrap().to_string(), good);
         }
-        for bad in ["", "secret/a/b", "pod/a/b/c", "secret/A/b/c", "secret/a/b/", "secret/a/b/c/d"] {
+        for bad in ["", "secret/a/b", "pod/a/b/c", "secret/A/b/c", "secret/a/b/", "secret/a/b/c/d"]
+        {
             assert!(bad.parse::<CaReference>().is_err(), "{bad}");
         }
     }

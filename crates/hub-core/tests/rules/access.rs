@@ -193,14 +193,19 @@ fn a_profile_is_ours_by_label_and_spec() {
     assert!(!access::is_ours(&of_cluster("c1"), &manager("another")));
     assert!(!access::is_ours(&profile(&json!({}), &Value::Null), &manager(NAME)));
     let labelled = profile(&json!({ "x-k8s.io/cluster-manager": "another" }), &Value::Null);
-    assert!(!access::is_ours(&labelled, &manager("another")) && !access::is_ours(&labelled, &manager(NAME)));
+    assert!(
+        !access::is_ours(&labelled, &manager("another"))
+            && !access::is_ours(&labelled, &manager(NAME))
+    );
 }
 
 #[test]
 fn replaced_anchors_stay_until_their_overlap_ends() {
     let mut index = ready(&[RSA]);
     let place = index.place();
-    let AnchorChange::Overlapping(first) = index.set_anchors(place, Ok(bundle(&[ECDSA]))) else { panic!() };
+    let AnchorChange::Overlapping(first) = index.set_anchors(place, Ok(bundle(&[ECDSA]))) else {
+        panic!()
+    };
     assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]));
     let AnchorChange::Overlapping(second) = index.set_anchors(place, Ok(bundle(&[EXPIRED]))) else {
         panic!()
@@ -217,8 +222,12 @@ fn replaced_anchors_stay_until_their_overlap_ends() {
 fn anchors_that_come_back_within_their_overlap_stay_when_it_ends() {
     let mut index = ready(&[RSA]);
     let place = index.place();
-    let AnchorChange::Overlapping(first) = index.set_anchors(place, Ok(bundle(&[ECDSA]))) else { panic!() };
-    let AnchorChange::Overlapping(second) = index.set_anchors(place, Ok(bundle(&[RSA]))) else { panic!() };
+    let AnchorChange::Overlapping(first) = index.set_anchors(place, Ok(bundle(&[ECDSA]))) else {
+        panic!()
+    };
+    let AnchorChange::Overlapping(second) = index.set_anchors(place, Ok(bundle(&[RSA]))) else {
+        panic!()
+    };
     index.end_overlap(first);
     assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]), "each once");
     index.end_overlap(second);
@@ -231,7 +240,11 @@ fn only_a_reading_that_changes_something_is_returned_as_a_change() {
     let place = index.place();
     let bad = || Err(TrustError::NoCertificate);
     assert_eq!(index.set_anchors(place, Ok(bundle(&[RSA]))), AnchorChange::None);
-    assert_eq!(index.set_anchors(place, Ok(bundle(&[RSA, ECDSA]))), AnchorChange::Published, "one more");
+    assert_eq!(
+        index.set_anchors(place, Ok(bundle(&[RSA, ECDSA]))),
+        AnchorChange::Published,
+        "one more"
+    );
     assert_eq!(index.set_anchors(place, bad()), AnchorChange::Withheld);
     assert_eq!(index.set_anchors(place, bad()), AnchorChange::None);
     assert_eq!(index.anchors_unknown(place), AnchorChange::None);
@@ -263,16 +276,25 @@ fn the_user_server_is_published_for_clusters_whose_name_the_tunnel_can_carry() {
     for (cluster, is_routable) in
         [("c1", true), ("a-1", true), (&"x".repeat(63), true), ("2107au", false), ("a.b", false)]
     {
-        for (source, is_published) in
-            [(AccessSource::UserServer(template()), is_routable), (AccessSource::Static(template()), true)]
-        {
+        for (source, is_published) in [
+            (AccessSource::UserServer(template()), is_routable),
+            (AccessSource::Static(template()), true),
+        ] {
             let mut index = AccessIndex::new("own", source, true);
             index.set_anchors(index.place(), Ok(bundle(&[RSA])));
             let offer = index.offer(&key(cluster), &of_cluster(cluster));
             assert_eq!(matches!(offer, Offer::Publish(_)), is_published, "{cluster}");
-            assert_eq!(offer == Offer::Withdraw(Withheld::NameNotRoutable), !is_published, "{cluster}");
+            assert_eq!(
+                offer == Offer::Withdraw(Withheld::NameNotRoutable),
+                !is_published,
+                "{cluster}"
+            );
             let reason = offer.finding().map(|finding| finding.reason);
-            assert_eq!(reason, (!is_published).then_some(Reason::ClusterNameNotRoutable), "{cluster}");
+            assert_eq!(
+                reason,
+                (!is_published).then_some(Reason::ClusterNameNotRoutable),
+                "{cluster}"
+            );
         }
     }
 }
@@ -282,7 +304,8 @@ fn an_overlap_that_is_too_large_to_be_published_is_reported_while_it_lasts() {
     let (old, new) = (large(0..60), large(60..120));
     let mut index = ready(&[&old]);
     assert_eq!(index.overlap_finding(), None);
-    let AnchorChange::Overlapping(overlap) = index.set_anchors(index.place(), Ok(bundle(&[&new]))) else {
+    let AnchorChange::Overlapping(overlap) = index.set_anchors(index.place(), Ok(bundle(&[&new])))
+    else {
         panic!("nothing overlaps");
     };
     assert_eq!(anchors(&index, "c1"), bundle(&[&new]));
@@ -360,13 +383,18 @@ fn fleet_with(configs: &Value) -> Fleet {
         "metadata": { "name": "c1" }, "spec": { "managedClusterClientConfigs": configs },
     });
     let mut fleet = Fleet::new(BoundSource::Status);
-    fleet.apply_cluster("c1".into(), ObservedCluster::read(Ok(serde_json::from_value(object).unwrap())));
+    fleet.apply_cluster(
+        "c1".into(),
+        ObservedCluster::read(Ok(serde_json::from_value(object).unwrap())),
+    );
     fleet
 }
 
 #[test]
 fn a_direct_entry_is_the_first_endpoint_that_may_be_published() {
-    let data = |text: &str| serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).unwrap();
+    let data = |text: &str| {
+        serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).unwrap()
+    };
     let (good, local, eks) =
         ("https://api.example:6443", "https://127.0.0.1:6443", "https://0ab.eks.example");
     let at = |url: &str, pem: &str| json!({ "url": url, "caBundle": data(pem) });

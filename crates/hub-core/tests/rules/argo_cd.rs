@@ -66,7 +66,11 @@ fn seen(object: &Value) -> FoundObject {
     FoundObject::seen(&settings(), None, read(object))
 }
 
-fn plan(fleet: &Fleet, found: Option<&Value>, published: Option<&PublishedCluster>) -> IntegrationPlan {
+fn plan(
+    fleet: &Fleet,
+    found: Option<&Value>,
+    published: Option<&PublishedCluster>,
+) -> IntegrationPlan {
     settings().plan_cluster_secret(fleet, &key(), found.map(seen).as_ref(), published, None)
 }
 
@@ -79,8 +83,15 @@ fn created() -> Value {
 }
 
 fn fields(object: &Value) -> BTreeMap<String, String> {
-    let text = |value: &Value| String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap();
-    object["data"].as_object().unwrap().iter().map(|(key, value)| (key.clone(), text(value))).collect()
+    let text = |value: &Value| {
+        String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap()
+    };
+    object["data"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(key, value)| (key.clone(), text(value)))
+        .collect()
 }
 
 #[test]
@@ -134,7 +145,8 @@ fn of_an_own_identity_the_plugin_returns_the_projected_token() {
 fn the_grant_decides_whether_it_exists_and_a_doubt_changes_nothing() {
     let object = created();
     assert_eq!(plan(&granting(), Some(&object), usual().as_ref()).action, AccessAction::Nothing);
-    let AccessAction::Delete(version) = plan(&refusing(), Some(&object), usual().as_ref()).action else {
+    let AccessAction::Delete(version) = plan(&refusing(), Some(&object), usual().as_ref()).action
+    else {
         panic!("it outlives the grant")
     };
     assert_eq!(version.uid, "one".into());
@@ -142,7 +154,13 @@ fn the_grant_decides_whether_it_exists_and_a_doubt_changes_nothing() {
         assert_eq!(plan(&fleet, found, usual().as_ref()).action, AccessAction::Nothing);
     }
     let without = settings_of(&json!([{ "namespace": "team", "name": "app" }]));
-    let plan = without.plan_cluster_secret(&granting(), &key(), Some(&seen(&object)), usual().as_ref(), None);
+    let plan = without.plan_cluster_secret(
+        &granting(),
+        &key(),
+        Some(&seen(&object)),
+        usual().as_ref(),
+        None,
+    );
     assert!(matches!(plan.action, AccessAction::Delete(_)));
 }
 
@@ -169,7 +187,8 @@ fn it_follows_the_profile_and_keeps_what_users_of_argo_cd_add() {
     assert_eq!(plan(&granting(), Some(&object), usual().as_ref()).action, AccessAction::Nothing);
 
     let new = published("https://proxy:9092/c1", "new anchors", &json!({ "tier": "gpu" }));
-    let AccessAction::Patch(_, patch) = plan(&granting(), Some(&object), new.as_ref()).action else {
+    let AccessAction::Patch(_, patch) = plan(&granting(), Some(&object), new.as_ref()).action
+    else {
         panic!("it does not follow")
     };
     assert_eq!(patch["metadata"]["labels"]["env"], Value::Null, "the profile has it no more");
@@ -198,7 +217,9 @@ fn what_others_change_is_repaired_and_another_form_of_the_same_configuration_is_
         json!({ "server": "not base64" }),
     ] {
         let edited = edit(data);
-        let AccessAction::Patch(_, patch) = plan(&granting(), Some(&edited), usual().as_ref()).action else {
+        let AccessAction::Patch(_, patch) =
+            plan(&granting(), Some(&edited), usual().as_ref()).action
+        else {
             panic!("{edited}")
         };
         assert_eq!(fields(&with(edited, &patch)), fields(&created()));
@@ -211,7 +232,9 @@ fn a_label_of_a_profile_never_replaces_one_that_the_secret_is_recognized_by() {
         "app.kubernetes.io/component": "mine", "argocd.argoproj.io/secret-type": "repository", "env": "prod",
     });
     let hostile = published("https://proxy:9092/c1", "anchors", &labels);
-    let AccessAction::Create(object) = plan(&granting(), None, hostile.as_ref()).action else { panic!() };
+    let AccessAction::Create(object) = plan(&granting(), None, hostile.as_ref()).action else {
+        panic!()
+    };
     let shown = &object["metadata"]["labels"];
     assert_eq!(shown["app.kubernetes.io/component"], "consumer-access");
     assert_eq!(shown["argocd.argoproj.io/secret-type"], "cluster");
@@ -220,8 +243,10 @@ fn a_label_of_a_profile_never_replaces_one_that_the_secret_is_recognized_by() {
 
 #[test]
 fn a_secret_of_another_owner_is_reported_and_left_alone() {
-    let theirs =
-        with(created(), &json!({ "metadata": { "labels": { "hub-addons/installation": "elsewhere" } } }));
+    let theirs = with(
+        created(),
+        &json!({ "metadata": { "labels": { "hub-addons/installation": "elsewhere" } } }),
+    );
     let planned = plan(&granting(), Some(&theirs), usual().as_ref());
     assert_eq!(planned.action, AccessAction::Nothing);
     assert_eq!(
@@ -232,12 +257,19 @@ fn a_secret_of_another_owner_is_reported_and_left_alone() {
 }
 
 #[test]
-fn while_a_secret_of_another_owner_has_the_name_of_a_cluster_none_is_created_for_it_and_ours_stays() {
+fn while_a_secret_of_another_owner_has_the_name_of_a_cluster_none_is_created_for_it_and_ours_stays()
+{
     let published = usual();
     let ours = created();
     let plan = |fleet: &Fleet, found: Option<&Value>| {
         let found = found.map(seen);
-        settings().plan_cluster_secret(fleet, &key(), found.as_ref(), published.as_ref(), Some("theirs"))
+        settings().plan_cluster_secret(
+            fleet,
+            &key(),
+            found.as_ref(),
+            published.as_ref(),
+            Some("theirs"),
+        )
     };
     for found in [None, Some(&ours)] {
         let plan = plan(&granting(), found);
@@ -251,7 +283,10 @@ fn while_a_secret_of_another_owner_has_the_name_of_a_cluster_none_is_created_for
         );
     }
     let ended = plan(&refusing(), Some(&ours));
-    assert!(matches!(ended.action, AccessAction::Delete(_)) && ended.findings.is_empty(), "{ended:?}");
+    assert!(
+        matches!(ended.action, AccessAction::Delete(_)) && ended.findings.is_empty(),
+        "{ended:?}"
+    );
 }
 
 #[test]

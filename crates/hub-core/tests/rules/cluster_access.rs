@@ -6,15 +6,16 @@ use hub_api::cluster_access::ClusterAccessStatus;
 use hub_api::names::{AccountKey, ClusterName};
 use hub_core::access::Known;
 use hub_core::consumer_access::{
-    AccessKey, AccessKind, AccessName, AccessRules, AccessSettings, Consumer, Consumers, DecisionKind,
+    AccessKey, AccessKind, AccessName, AccessRules, AccessSettings, Consumer, Consumers,
+    DecisionKind,
 };
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
 use serde_json::{Value, json};
 
 use crate::support::consumer_access::{
-    World, access, consumers_of, declared, doubtful, foreign, granted, key, refused, settings, settings_of,
-    settled,
+    World, access, consumers_of, declared, doubtful, foreign, granted, key, refused, settings,
+    settings_of, settled,
 };
 use crate::support::{binding, deleting, exclusive, fleet, member, with};
 
@@ -37,7 +38,8 @@ fn of_two_objects_that_ask_for_one_account_the_older_has_it() {
         (json!([of("a", "y", 0), of("a", "x", 0)]), ("a", "x")),
     ] {
         let mut consumers = consumers_of(&objects);
-        let users: Vec<_> = consumers.of(&"app".into()).map(|consumer| consumer.name.clone()).collect();
+        let users: Vec<_> =
+            consumers.of(&"app".into()).map(|consumer| consumer.name.clone()).collect();
         assert_eq!(users, [named(owner.0, owner.1)], "{objects}");
         let names: Vec<_> = consumers.names().cloned().collect();
         let loser = names.iter().find(|name| **name != users[0]).unwrap();
@@ -47,7 +49,11 @@ fn of_two_objects_that_ask_for_one_account_the_older_has_it() {
         assert_eq!(consumers.not_accepted(&users[0]), None);
         // When it is gone, the other one has it.
         let changed = consumers.remove(&users[0]);
-        assert_eq!(changed.keys().collect::<BTreeSet<_>>(), names.iter().collect(), "both are concerned");
+        assert_eq!(
+            changed.keys().collect::<BTreeSet<_>>(),
+            names.iter().collect(),
+            "both are concerned"
+        );
         let users: Vec<_> = consumers.of(&"app".into()).map(|consumer| &consumer.name).collect();
         assert_eq!(users, [loser]);
         assert_eq!(consumers.not_accepted(loser), None);
@@ -104,14 +110,23 @@ fn an_object_that_gives_nothing_keeps_nothing_from_others() {
     };
     let valid = of("team", "valid", 9, &json!({}));
     let ending = json!({ "metadata": { "deletionTimestamp": "2026-05-01T12:30:00Z" } });
-    let rival = json!({ "namespace": "other", "name": "rival", "managedServiceAccountName": "lost" });
+    let rival =
+        json!({ "namespace": "other", "name": "rival", "managedServiceAccountName": "lost" });
     for older in [
         vec![of("kube-system", "older", 0, &json!({}))],
         vec![of("team", "older", 0, &ending)],
         vec![of("team", "older", 0, &json!({ "managedServiceAccountName": "default" }))],
-        vec![of("team", "older", 0, &json!({ "permissions": [{ "clusterRole": "cluster-admin" }] }))],
+        vec![of(
+            "team",
+            "older",
+            0,
+            &json!({ "permissions": [{ "clusterRole": "cluster-admin" }] }),
+        )],
         // It has lost its account, so that it gives nothing.
-        vec![rival.clone(), of("team", "older", 1, &json!({ "managedServiceAccountName": "lost" }))],
+        vec![
+            rival.clone(),
+            of("team", "older", 1, &json!({ "managedServiceAccountName": "lost" })),
+        ],
     ] {
         let objects = json!([&older[..], std::slice::from_ref(&valid)].concat());
         let mut settings = settings_of(&objects);
@@ -138,8 +153,10 @@ fn an_object_gives_nothing_that_the_platform_does_not_offer() {
     let reserved = json!({ "namespace": "team", "name": "user-server" });
     let never_copied = json!({ "namespace": "team", "name": "hub-addons-user-server-2" });
     let of_addon = json!({ "namespace": "team", "name": "cluster-proxy" });
-    let of_everyone = json!({ "namespace": "team", "name": "app", "managedServiceAccountName": "default" });
-    let roles = json!({ "namespace": "team", "name": "app", "permissions": [{ "clusterRole": "view" }] });
+    let of_everyone =
+        json!({ "namespace": "team", "name": "app", "managedServiceAccountName": "default" });
+    let roles =
+        json!({ "namespace": "team", "name": "app", "permissions": [{ "clusterRole": "view" }] });
     let protected = json!({ "namespace": "team-of-hub", "name": "app" });
     let ending = json!({ "namespace": "team", "name": "app", "metadata": {
         "deletionTimestamp": "2026-05-01T12:30:00Z", "finalizers": ["example.com/hold"],
@@ -194,7 +211,8 @@ fn what_no_object_asks_for_stays_while_objects_are_unknown() {
 #[test]
 fn an_object_that_cannot_be_decoded_keeps_what_it_had() {
     let mut settings = settings();
-    let unreadable = || hub_api::Unreadable { metadata: Box::default(), spec: None, error: "odd".to_owned() };
+    let unreadable =
+        || hub_api::Unreadable { metadata: Box::default(), spec: None, error: "odd".to_owned() };
     let changed = settings.consumers.apply(&named("team", "app"), Err(unreadable()));
     assert!(changed.is_empty());
     assert_eq!(settings.grant(&granted(), &key()), Grant::Granted);
@@ -235,10 +253,18 @@ fn a_selector_narrows_what_the_binding_grants_and_one_that_is_not_valid_keeps_it
     };
     assert_eq!(grants(&settings, &labelled("prod")), [Grant::Granted; 3]);
     assert_eq!(grants(&settings, &labelled("dev")), [Grant::Refused; 3]);
-    assert_eq!(grants(&settings, &fleet([member("c1", "prod"), exclusive("prod")])), [Grant::Refused; 3]);
-    let odd = selecting(&json!({ "selector": { "matchExpressions": [{ "key": "env", "operator": "Is" }] } }));
+    assert_eq!(
+        grants(&settings, &fleet([member("c1", "prod"), exclusive("prod")])),
+        [Grant::Refused; 3]
+    );
+    let odd = selecting(
+        &json!({ "selector": { "matchExpressions": [{ "key": "env", "operator": "Is" }] } }),
+    );
     assert_eq!(grants(&odd, &labelled("prod")), [Grant::Unknown; 3]);
-    assert_eq!(grants(&odd, &fleet([member("c1", "prod"), exclusive("prod")])), [Grant::Refused; 3]);
+    assert_eq!(
+        grants(&odd, &fleet([member("c1", "prod"), exclusive("prod")])),
+        [Grant::Refused; 3]
+    );
     assert_eq!(reason(&odd.consumers, "team", "app"), Some("InvalidSelector"));
 }
 
@@ -262,7 +288,11 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
     let clusters =
         |names: &[&str]| names.iter().map(|name| ClusterName::from(*name)).collect::<BTreeSet<_>>();
     let decide = |settings: &mut AccessSettings, slice: &str, names: &[&str]| {
-        settings.consumers.set_decision(&placement, (DecisionKind::Ocm, slice), Some(clusters(names)))
+        settings.consumers.set_decision(
+            &placement,
+            (DecisionKind::Ocm, slice),
+            Some(clusters(names)),
+        )
     };
     assert_eq!(decide(&mut settings, "gpus-1", &["c1", "other"]), Some(clusters(&["c1", "other"])));
     assert_eq!(settings.grant(&granted(), &key()), Grant::Granted);
@@ -294,7 +324,8 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
 fn status(settings: &AccessSettings, fleet: &Fleet, world: &World) -> ClusterAccessStatus {
     let mut found = world.clone();
     found.observed(settings);
-    let observed = |kind: AccessKind, of: &AccountKey| found.found.get(&kind).filter(|_| *of == key());
+    let observed =
+        |kind: AccessKind, of: &AccountKey| found.found.get(&kind).filter(|_| *of == key());
     let now = "2026-05-01T13:00:00Z".parse().unwrap();
     let (status, _) = settings.status(fleet, &named("team", "app"), true, observed, now).unwrap();
     status
@@ -321,14 +352,21 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
     world.settle(&settings, &granted());
     assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: TokenMissing");
     world.edit(account, &token);
-    assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: PermissionsNotApplied");
+    assert_eq!(
+        ready(&settings, &granted(), &world),
+        "False ClustersNotReady c1: PermissionsNotApplied"
+    );
     world.edit(work, &applied("False"));
-    assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: PermissionsNotApplied");
+    assert_eq!(
+        ready(&settings, &granted(), &world),
+        "False ClustersNotReady c1: PermissionsNotApplied"
+    );
     assert!(status(&settings, &granted(), &world).not_ready[0].message.ends_with(": no."));
     world.edit(work, &applied("True"));
     assert_eq!(ready(&settings, &granted(), &world), "True Ready");
     let more = with(declared()[0].clone(), &json!({ "permissions": [{ "clusterRole": "admin" }] }));
-    let elsewhere = json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["c"] }]);
+    let elsewhere =
+        json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["c"] }]);
     let elsewhere = with(declared()[0].clone(), &json!({ "permissions": elsewhere }));
     for changed in [more, elsewhere] {
         let before = ready(&settings_of(&json!([changed])), &granted(), &world);
@@ -341,14 +379,23 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
         world.edit(account, &token);
         world.found.clear();
         world.objects.insert(kind, foreign(kind));
-        assert_eq!(ready(&settings, &granted(), &world), format!("False ClustersNotReady c1: {reason}"));
+        assert_eq!(
+            ready(&settings, &granted(), &world),
+            format!("False ClustersNotReady c1: {reason}")
+        );
     }
     let mut going = settled();
     let object = going.objects.remove(&account).unwrap();
     going.objects.insert(account, deleting(object));
-    assert_eq!(ready(&settings, &granted(), &going), "False ClustersNotReady c1: AccountTerminating");
+    assert_eq!(
+        ready(&settings, &granted(), &going),
+        "False ClustersNotReady c1: AccountTerminating"
+    );
     assert_eq!(ready(&settings, &refused(), &World::default()), "False NoCluster");
-    assert_eq!(ready(&settings, &doubtful(), &World::default()), "Unknown Unknown c1: AccountMissing");
+    assert_eq!(
+        ready(&settings, &doubtful(), &World::default()),
+        "Unknown Unknown c1: AccountMissing"
+    );
     let (unread, _) = settings
         .status(&granted(), &named("team", "app"), false, |_, _| None, jiff::Timestamp::UNIX_EPOCH)
         .unwrap();
@@ -358,10 +405,17 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
 
 #[test]
 fn a_status_says_that_the_hub_itself_is_left_out() {
-    let hub = with(member("hub", "prod"), &json!({ "metadata": { "labels": { "local-cluster": "true" } } }));
+    let hub = with(
+        member("hub", "prod"),
+        &json!({ "metadata": { "labels": { "local-cluster": "true" } } }),
+    );
     let mut settings = selecting(&json!({ "placementRef": { "name": "gpus" } }));
     let placement = ("team".into(), "gpus".to_owned());
-    settings.consumers.set_decision(&placement, (DecisionKind::Ocm, "gpus-1"), Some(["hub".into()].into()));
+    settings.consumers.set_decision(
+        &placement,
+        (DecisionKind::Ocm, "gpus-1"),
+        Some(["hub".into()].into()),
+    );
     for (binds, says) in [("team", true), ("other", false)] {
         let fleet = fleet([hub.clone(), exclusive("prod"), binding(binds, "prod")]);
         let status = status(&settings, &fleet, &World::default());
@@ -383,7 +437,11 @@ fn a_status_names_the_placement_that_has_decided_for_no_granted_cluster() {
     for (decided, listed, says) in [
         (None, Known::Present(()), "has no PlacementDecision: does it exist?"),
         (Some(vec![]), Known::Present(()), "has decided for 0 clusters, 0 of them not granted"),
-        (Some(vec!["elsewhere"]), Known::Present(()), "has decided for 1 clusters, 1 of them not granted"),
+        (
+            Some(vec!["elsewhere"]),
+            Known::Present(()),
+            "has decided for 1 clusters, 1 of them not granted",
+        ),
         (Some(vec!["c1"]), Known::Unknown, "decisions cannot be read"),
     ] {
         settings.consumers.set_decisions(&placement, DecisionKind::Ocm, listed);
@@ -420,7 +478,8 @@ fn a_status_counts_clusters_and_keeps_the_time_of_a_condition() {
     for kind in DecisionKind::ALL {
         settings.consumers.set_decisions(&placement, kind, Known::Present(()));
     }
-    let decided = names.iter().map(String::as_str).chain(["elsewhere"]).map(ClusterName::from).collect();
+    let decided =
+        names.iter().map(String::as_str).chain(["elsewhere"]).map(ClusterName::from).collect();
     settings.consumers.set_decision(&placement, (DecisionKind::Ocm, "gpus-1"), Some(decided));
     let status = status(&settings, &fleet, &World::default());
     let counts = status.clusters.clone().unwrap();

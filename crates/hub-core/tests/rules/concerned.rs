@@ -71,14 +71,16 @@ fn a_change_that_touches_nothing_concerns_no_profile() {
 
 #[test]
 fn a_cluster_concerns_the_namespaces_that_are_granted_it_and_those_that_have_its_profile() {
-    let profiles = Profiles { existing: keys(&[("old", "c1"), ("old", "c2")]), ..Profiles::default() };
+    let profiles =
+        Profiles { existing: keys(&[("old", "c1"), ("old", "c2")]), ..Profiles::default() };
     let found = concerned_keys(&hub(), &Touched::Cluster("c1".into()), &profiles);
     assert_eq!(found, keys(&[("old", "c1"), ("ops", "c1"), ("team", "c1")]));
 }
 
 #[test]
 fn a_namespace_concerns_the_clusters_that_are_granted_to_it_and_those_that_have_a_profile_there() {
-    let profiles = Profiles { existing: keys(&[("team", "gone"), ("ops", "gone")]), ..Profiles::default() };
+    let profiles =
+        Profiles { existing: keys(&[("team", "gone"), ("ops", "gone")]), ..Profiles::default() };
     let found = concerned_keys(&hub(), &namespaces(&["team"]), &profiles);
     assert_eq!(found, keys(&[("team", "c1"), ("team", "c2"), ("team", "gone")]));
 }

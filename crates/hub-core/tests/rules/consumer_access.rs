@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::AccountKey;
 use hub_core::access::Known;
-use hub_core::consumer_access::{AccessAction, AccessKind, AccessSettings, FoundObject, ObservedObject};
+use hub_core::consumer_access::{
+    AccessAction, AccessKind, AccessSettings, FoundObject, ObservedObject,
+};
 use hub_core::finding::Reason;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
 use serde_json::{Value, json};
 
 use crate::support::consumer_access::{
-    World, declared, doubtful, foreign, granted, key, object_of, observe, reasons, refused, settings,
-    settings_by, settings_of, settled, settled_by,
+    World, declared, doubtful, foreign, granted, key, object_of, observe, reasons, refused,
+    settings, settings_by, settings_of, settled, settled_by,
 };
 use crate::support::{binding, deleting, exclusive, fleet, member, with};
 
@@ -38,7 +40,13 @@ fn a_granted_cluster_takes_two_writes_the_account_first_and_none_after_that() {
     let manifests = work["spec"]["workload"]["manifests"].as_array().unwrap();
     let bound: Vec<_> = manifests
         .iter()
-        .map(|it| (it["kind"].as_str(), it["metadata"]["namespace"].as_str(), it["roleRef"]["name"].as_str()))
+        .map(|it| {
+            (
+                it["kind"].as_str(),
+                it["metadata"]["namespace"].as_str(),
+                it["roleRef"]["name"].as_str(),
+            )
+        })
         .collect();
     assert_eq!(
         bound,
@@ -60,9 +68,11 @@ fn a_granted_cluster_takes_two_writes_the_account_first_and_none_after_that() {
 
 #[test]
 fn a_cluster_that_leaves_loses_the_account_and_then_its_permissions() {
-    let leaving = fleet([deleting(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
+    let leaving =
+        fleet([deleting(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
     let unbound = fleet([member("c1", "prod"), exclusive("prod")]);
-    let moved = fleet([member("c1", "dev"), exclusive("prod"), exclusive("dev"), binding("team", "prod")]);
+    let moved =
+        fleet([member("c1", "dev"), exclusive("prod"), exclusive("dev"), binding("team", "prod")]);
     let protected = AccessSettings { protected: "team".parse().unwrap(), ..settings() };
     let undeclared = settings_of(&json!([]));
     for (what, settings, fleet) in [
@@ -105,14 +115,18 @@ fn an_object_whose_spec_cannot_be_read_is_recreated_where_it_is_granted_and_kept
         let mut settled = settled_by(&settings);
         let metadata = serde_json::from_value(settled.objects[&kind]["metadata"].clone()).unwrap();
         let mut observed = settled.observed(&settings);
-        observed
-            .objects
-            .insert(kind, FoundObject { object: ObservedObject::read(&metadata, None), is_ours: true });
+        observed.objects.insert(
+            kind,
+            FoundObject { object: ObservedObject::read(&metadata, None), is_ours: true },
+        );
         let plan = |fleet: &Fleet| settings.plan(fleet, &key(), &observed);
         assert!(
             matches!(plan(&granted()).write, Some((deleted, AccessAction::Delete(_))) if deleted == kind)
         );
-        assert!(matches!(plan(&refused()).write, Some((AccessKind::Account, AccessAction::DeleteByUid(_)))));
+        assert!(matches!(
+            plan(&refused()).write,
+            Some((AccessKind::Account, AccessAction::DeleteByUid(_)))
+        ));
         let doubt = plan(&doubtful());
         assert_eq!(doubt.write, None, "{kind:?}");
         assert_eq!(reasons(&doubt), [Reason::Unreadable], "{kind:?}");
@@ -153,7 +167,11 @@ fn a_validity_is_compared_as_a_duration_and_not_as_a_text() {
 fn the_hub_itself_is_excluded() {
     let of = |name: &str, label: Option<&str>| {
         let labels = json!({ "metadata": { "labels": { "local-cluster": label } } });
-        let fleet = fleet([with(member(name, "prod"), &labels), exclusive("prod"), binding("team", "prod")]);
+        let fleet = fleet([
+            with(member(name, "prod"), &labels),
+            exclusive("prod"),
+            binding("team", "prod"),
+        ]);
         (fleet, AccountKey { cluster: name.into(), account: "app".into() })
     };
     for (name, label, is_hub) in [
@@ -169,7 +187,8 @@ fn the_hub_itself_is_excluded() {
     }
     // Whatever its name and its labels are, it has the ID of the hub.
     let (mut fleet, key) = of("renamed", None);
-    let claim = json!({ "status": { "clusterClaims": [{ "name": "id.k8s.io", "value": "the-hub" }] } });
+    let claim =
+        json!({ "status": { "clusterClaims": [{ "name": "id.k8s.io", "value": "the-hub" }] } });
     let claiming = serde_json::from_value(with(member("renamed", "prod"), &claim)).unwrap();
     fleet.apply_cluster("renamed".into(), ObservedCluster::read(Ok(claiming)));
     for (id, is_hub) in [(None, false), (Some("another"), false), (Some("the-hub"), true)] {
@@ -182,7 +201,10 @@ fn the_hub_itself_is_excluded() {
     let (granted, key) = of("renamed", Some("true"));
     let mut world = settled();
     let plan = world.plan_of(&settings(), &granted, &key);
-    assert!(matches!(plan.write, Some((AccessKind::Account, AccessAction::DeleteByUid(_)))), "{plan:?}");
+    assert!(
+        matches!(plan.write, Some((AccessKind::Account, AccessAction::DeleteByUid(_)))),
+        "{plan:?}"
+    );
 }
 
 #[test]
@@ -211,7 +233,10 @@ fn permissions_are_for_the_account_where_the_addon_on_the_cluster_shows_it() {
     }
     assert_eq!(world.writes(), ["create ManifestWork", "patch ManifestWork"]);
     // What is no longer declared ends all the same.
-    let fewer = json!([with(declared()[0].clone(), &json!({ "permissions": [{ "clusterRole": "view" }] }))]);
+    let fewer = json!([with(
+        declared()[0].clone(),
+        &json!({ "permissions": [{ "clusterRole": "view" }] })
+    )]);
     let fewer = AccessSettings { account_namespace: None, ..settings_of(&fewer) };
     world.settle(&fewer, &granted());
     assert_eq!(world.writes(), ["patch ManifestWork"]);
@@ -237,7 +262,9 @@ fn a_finalizer_that_holds_the_account_does_not_hold_its_permissions() {
 
 #[test]
 fn of_an_account_that_a_finalizer_holds_what_remains_of_its_permissions_is_reported() {
-    let held = |kind| with(object_of(kind), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    let held = |kind| {
+        with(object_of(kind), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }))
+    };
     let said = |settings: &AccessSettings, fleet: &Fleet, permissions: Option<Value>| {
         let mut world = World::with(AccessKind::Account, deleting(held(AccessKind::Account)));
         world.objects.extend(permissions.map(|it| (AccessKind::ManifestWork, it)));
@@ -248,8 +275,18 @@ fn of_an_account_that_a_finalizer_holds_what_remains_of_its_permissions_is_repor
     let permissions = || Some(object_of(AccessKind::ManifestWork));
     for (settings, fleet, permissions, words) in [
         (settings(), refused(), permissions(), "its permissions are deleted"),
-        (settings(), refused(), Some(held(AccessKind::ManifestWork)), "its permissions are being deleted"),
-        (settings(), refused(), Some(foreign(AccessKind::ManifestWork)), "its permissions are deleted"),
+        (
+            settings(),
+            refused(),
+            Some(held(AccessKind::ManifestWork)),
+            "its permissions are being deleted",
+        ),
+        (
+            settings(),
+            refused(),
+            Some(foreign(AccessKind::ManifestWork)),
+            "its permissions are deleted",
+        ),
         (settings(), granted(), permissions(), "a new account is created"),
         (settings_of(&json!([])), granted(), permissions(), "its permissions are deleted"),
     ] {
@@ -264,7 +301,10 @@ fn an_edit_is_undone_and_labels_of_others_are_kept() {
     let more = json!({ "workload": { "manifests": [], "more": 1 } });
     for (kind, patch) in [
         (AccessKind::Account, json!({ "metadata": { "labels": { SYNC: null } } })),
-        (AccessKind::Account, json!({ "metadata": { "annotations": { NAMESPACES: "team,other" } } })),
+        (
+            AccessKind::Account,
+            json!({ "metadata": { "annotations": { NAMESPACES: "team,other" } } }),
+        ),
         (AccessKind::Account, json!({ "metadata": { "annotations": null } })),
         (AccessKind::Account, json!({ "spec": { "ttlSecondsAfterCreation": 60 } })),
         (AccessKind::Account, json!({ "spec": { "rotation": { "validity": "1h", "more": 1 } } })),
@@ -320,7 +360,10 @@ fn an_account_without_labels_and_limit_is_not_ours_for_the_policies_nor_for_the_
         assert_eq!(world.writes(), ["delete ManifestWork"], "it has no permissions");
         assert_eq!(world.objects[&AccessKind::Account], account);
         // As soon as it can be recognized, it is ours again.
-        world.edit(AccessKind::Account, &json!({ "metadata": { "annotations": { NAMESPACES: "team" } } }));
+        world.edit(
+            AccessKind::Account,
+            &json!({ "metadata": { "annotations": { NAMESPACES: "team" } } }),
+        );
         world.settle(&settings(), &refused());
         assert_eq!(world.writes(), ["delete Account"]);
     }
@@ -330,7 +373,8 @@ fn an_account_without_labels_and_limit_is_not_ours_for_the_policies_nor_for_the_
 fn an_object_that_is_marked_after_it_was_seen_stays_another_owners() {
     for kind in [AccessKind::Account, AccessKind::ManifestWork] {
         let marked = json!({ "metadata": object_of(kind)["metadata"].clone() });
-        let marked = with(marked, &json!({ "metadata": { "uid": "theirs", "resourceVersion": "8" } }));
+        let marked =
+            with(marked, &json!({ "metadata": { "uid": "theirs", "resourceVersion": "8" } }));
         let mut world = World::with(kind, foreign(kind));
         world.observed(&settings());
         world.edit(kind, &marked);
@@ -350,7 +394,8 @@ fn an_object_that_is_marked_after_it_was_seen_stays_another_owners() {
 #[test]
 fn an_object_that_this_process_created_is_ours_even_if_a_webhook_strips_it() {
     let mut world = World::default();
-    let Some((kind, AccessAction::Create(object))) = world.plan_of(&settings(), &granted(), &key()).write
+    let Some((kind, AccessAction::Create(object))) =
+        world.plan_of(&settings(), &granted(), &key()).write
     else {
         panic!()
     };
@@ -423,5 +468,9 @@ fn a_consumer_without_cluster_roles_has_an_account_and_no_permissions() {
     assert_eq!(world.writes(), ["create Account"]);
     let mut world = settled();
     world.settle(&bare, &granted());
-    assert_eq!(world.writes(), ["patch Account", "delete ManifestWork"], "the validity is the default");
+    assert_eq!(
+        world.writes(),
+        ["patch Account", "delete ManifestWork"],
+        "the validity is the default"
+    );
 }

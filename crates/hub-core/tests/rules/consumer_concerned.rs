@@ -50,7 +50,10 @@ fn a_cluster_concerns_the_account_of_each_consumer_and_all_of_the_one_in_its_nam
     assert_eq!(accounts(&Touched::Cluster("a".into())), ["a/apps", "a/jobs", "a/own"]);
     assert_eq!(accounts(&Touched::Cluster("new".into())), [""; 0], "no set selects it");
     assert_eq!(accounts(&Touched::Cluster("gone".into())), ["gone/apps", "gone/jobs", "gone/own"]);
-    assert_eq!(accounts(&Touched::Cluster("b".into())), ["a/own", "b/apps", "b/jobs", "b/own", "gone/own"]);
+    assert_eq!(
+        accounts(&Touched::Cluster("b".into())),
+        ["a/own", "b/apps", "b/jobs", "b/own", "gone/own"]
+    );
 }
 
 #[test]
@@ -110,13 +113,14 @@ fn a_cluster_that_joins_under_the_name_of_a_consumers_namespace_changes_all_of_i
 fn grants(settings: &AccessSettings, fleet: &Fleet) -> Vec<(AccountKey, Grant, Grant)> {
     let clusters: BTreeSet<_> = keys().into_iter().map(|key| key.cluster).collect();
     let accounts = clusters.iter().flat_map(|cluster| {
-        settings
-            .consumers
-            .iter()
-            .map(|consumer| AccountKey { cluster: cluster.clone(), account: consumer.account.clone() })
+        settings.consumers.iter().map(|consumer| AccountKey {
+            cluster: cluster.clone(),
+            account: consumer.account.clone(),
+        })
     });
     let decided = accounts.map(|key| {
-        let (grant, of_kueue) = (settings.grant(fleet, &key), settings.kueue_grant(fleet, &key.cluster));
+        let (grant, of_kueue) =
+            (settings.grant(fleet, &key), settings.kueue_grant(fleet, &key.cluster));
         (key, grant, of_kueue)
     });
     decided.collect()

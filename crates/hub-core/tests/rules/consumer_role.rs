@@ -5,7 +5,8 @@ use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, Consumers};
 use hub_core::consumer_role::{
-    AskingAccount, AskingAccounts as Accounts, CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole, RoleKind,
+    AskingAccount, AskingAccounts as Accounts, CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole,
+    RoleKind,
 };
 use hub_core::credential::account::Scope;
 use hub_core::finding::Reason;
@@ -16,7 +17,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use crate::support::consumer_access::consumers_of;
-use crate::support::{binding, broken, exclusive, fleet, member, settings_of_permissions as settings};
+use crate::support::{
+    binding, broken, exclusive, fleet, member, settings_of_permissions as settings,
+};
 
 /// Accounts by cluster, name and annotation.
 fn accounts<const N: usize>(of: [(&str, &str, Option<&str>); N]) -> Accounts {
@@ -28,7 +31,10 @@ fn accounts<const N: usize>(of: [(&str, &str, Option<&str>); N]) -> Accounts {
 }
 
 fn role_of(kind: RoleKind) -> ConsumerRole {
-    ConsumerRole { kind, access: AccessName { namespace: "team".into(), name: "reader".to_owned() } }
+    ConsumerRole {
+        kind,
+        access: AccessName { namespace: "team".into(), name: "reader".to_owned() },
+    }
 }
 
 /// An object that asks for copies of the tokens of `account`.
@@ -72,7 +78,13 @@ fn rules_with(
 ) -> Vec<PolicyRule> {
     let plan = |rules: &[PolicyRule]| {
         let observed: ObservedConsumerRole = role(rules).into();
-        role_of(RoleKind::Role).plan(settings, fleet, consumers, Some(accounts), &Known::Present(observed))
+        role_of(RoleKind::Role).plan(
+            settings,
+            fleet,
+            consumers,
+            Some(accounts),
+            &Known::Present(observed),
+        )
     };
     let after = match plan(observed) {
         Ok(Action::Patch(version, patch)) => {
@@ -101,8 +113,12 @@ fn a_role_names_each_granted_copy_of_its_account() {
         binding("team", "prod"),
         binding("other", "dev"),
     ]);
-    let accounts =
-        accounts([("c1", "app", None), ("c2", "app", None), ("c3", "app", None), ("c1", "other", None)]);
+    let accounts = accounts([
+        ("c1", "app", None),
+        ("c2", "app", None),
+        ("c3", "app", None),
+        ("c1", "other", None),
+    ]);
     let rules = rules(&fleet, &accounts, &[]);
     let [rule] = &rules[..] else { unreachable!("one rule") };
     assert_eq!(names(&rules), ["c1-app", "c2-app"]);
@@ -124,8 +140,12 @@ fn a_role_does_not_name_copies_of_an_account_with_another_owner() {
 
 #[test]
 fn an_annotation_narrows_a_role_as_it_narrows_copies() {
-    let fleet =
-        fleet([member("c1", "prod"), member("c2", "prod"), exclusive("prod"), binding("team", "prod")]);
+    let fleet = fleet([
+        member("c1", "prod"),
+        member("c2", "prod"),
+        exclusive("prod"),
+        binding("team", "prod"),
+    ]);
     let narrowed = accounts([("c1", "app", Some("other")), ("c2", "app", Some("other,team"))]);
     assert_eq!(names(&rules(&fleet, &narrowed, &[])), ["c2-app"]);
     let mixed = accounts([("c1", "app", None), ("c2", "app", Some("team"))]);
@@ -142,9 +162,13 @@ fn without_a_name_there_is_no_rule_and_not_one_for_all() {
     assert_eq!(names(&before), ["c1-app"]);
     assert_eq!(rules(&unbound, &asking, &before), []);
     assert_eq!(rules(&bound, &Accounts::new(), &before), []);
-    let long = ["a".repeat(60), "b".repeat(60), "c".repeat(60), "d".repeat(60), "e".repeat(60)].join(".");
+    let long =
+        ["a".repeat(60), "b".repeat(60), "c".repeat(60), "d".repeat(60), "e".repeat(60)].join(".");
     let consumers = asking_for(&long);
-    assert_eq!(rules_with(&settings(), &consumers, &bound, &accounts([("c1", &long, None)]), &[]), []);
+    assert_eq!(
+        rules_with(&settings(), &consumers, &bound, &accounts([("c1", &long, None)]), &[]),
+        []
+    );
 }
 
 #[test]
@@ -158,8 +182,12 @@ fn a_protected_namespace_is_granted_nothing() {
 
 #[test]
 fn a_doubt_keeps_a_name_and_adds_none() {
-    let doubtful =
-        fleet([member("c1", "prod"), member("c2", "prod"), broken("prod"), binding("team", "prod")]);
+    let doubtful = fleet([
+        member("c1", "prod"),
+        member("c2", "prod"),
+        broken("prod"),
+        binding("team", "prod"),
+    ]);
     let clear = fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")]);
     let accounts = accounts([("c1", "app", None), ("c2", "app", None)]);
     let before = rules(&clear, &accounts, &[]);
@@ -174,31 +202,45 @@ fn a_doubt_keeps_a_name_and_adds_none() {
         None,
         &Known::Present(observed),
     );
-    assert_eq!(plan, Ok(Action::Nothing), "a list of accounts that is not complete removes nothing");
+    assert_eq!(
+        plan,
+        Ok(Action::Nothing),
+        "a list of accounts that is not complete removes nothing"
+    );
 }
 
 #[test]
 fn while_cluster_accesses_cannot_be_read_a_role_loses_names_and_gets_none() {
     let accounts = accounts([("c1", "app", None), ("c2", "app", None)]);
     let with = |cluster: &str| -> Fleet {
-        fleet([member("c1", "prod"), member(cluster, "prod"), exclusive("prod"), binding("team", "prod")])
+        fleet([
+            member("c1", "prod"),
+            member(cluster, "prod"),
+            exclusive("prod"),
+            binding("team", "prod"),
+        ])
     };
     let mut unread = asking_for("app");
     unread.set_read(false);
     let plan = |fleet: &Fleet, before: &[PolicyRule]| {
         let observed = Known::Present(role(before).into());
-        role_of(RoleKind::Role).plan(&settings(), fleet, &unread, Some(&accounts), &observed).unwrap()
+        role_of(RoleKind::Role)
+            .plan(&settings(), fleet, &unread, Some(&accounts), &observed)
+            .unwrap()
     };
     let (one, two) = (rules(&with("c1"), &accounts, &[]), rules(&with("c2"), &accounts, &[]));
     assert_eq!((names(&one).len(), names(&two).len()), (1, 2));
     assert_eq!(plan(&with("c2"), &one), Action::Nothing);
-    assert!(matches!(plan(&with("c1"), &two), Action::Patch(_, patch) if patch["rules"] == json!(one)));
+    assert!(
+        matches!(plan(&with("c1"), &two), Action::Patch(_, patch) if patch["rules"] == json!(one))
+    );
 }
 
 #[test]
 fn a_name_that_two_accounts_share_is_in_no_role() {
     // The copies of `b-app` of the cluster `a` and of `app` of `a-b` are both called `a-b-app`.
-    let objects = [member("a", "s"), member("a-b", "prod"), exclusive("prod"), binding("team", "prod")];
+    let objects =
+        [member("a", "s"), member("a-b", "prod"), exclusive("prod"), binding("team", "prod")];
     let alone = fleet(objects.clone());
     let both = fleet(objects.clone().into_iter().chain([exclusive("s"), binding("team", "s")]));
     let doubtful = fleet(objects.into_iter().chain([broken("s"), binding("team", "s")]));
@@ -225,7 +267,9 @@ fn a_role_of_another_owner_is_reported_and_left_alone_and_one_that_is_missing_is
         assert_eq!(reason, Reason::ForeignRole, "without {key}");
     }
     assert_eq!(plan(RoleKind::Role, Known::Unknown), Ok(Action::Nothing));
-    let Ok(Action::Create(created)) = plan(RoleKind::Role, Known::Absent) else { panic!("no Role") };
+    let Ok(Action::Create(created)) = plan(RoleKind::Role, Known::Absent) else {
+        panic!("no Role")
+    };
     assert_eq!(created["metadata"]["name"], "hub-addons-cluster-access-reader");
     assert_eq!(created["metadata"]["ownerReferences"], json!([owner()]));
     assert_eq!(created["rules"][0]["resourceNames"], json!(["c1-app"]));
@@ -240,9 +284,15 @@ fn a_role_of_another_owner_is_reported_and_left_alone_and_one_that_is_missing_is
     );
     let mut bound: RoleBinding = serde_json::from_value(created).unwrap();
     bound.metadata.uid = Some("u2".to_owned());
-    assert_eq!(plan(RoleKind::RoleBinding, Known::Present(bound.clone().into())), Ok(Action::Nothing));
+    assert_eq!(
+        plan(RoleKind::RoleBinding, Known::Present(bound.clone().into())),
+        Ok(Action::Nothing)
+    );
     bound.subjects = None;
-    assert!(matches!(plan(RoleKind::RoleBinding, Known::Present(bound.into())), Ok(Action::Patch(..))));
+    assert!(matches!(
+        plan(RoleKind::RoleBinding, Known::Present(bound.into())),
+        Ok(Action::Patch(..))
+    ));
 }
 
 #[test]
@@ -251,13 +301,14 @@ fn an_object_without_copies_gets_no_role_and_an_earlier_one_names_nothing() {
     let asking = accounts([("c1", "app", None)]);
     let before = rules(&fleet, &asking, &[]);
     let older = json!({ "namespace": "other", "name": "app" });
-    let reader =
-        json!({ "namespace": "team", "name": "reader", "managedServiceAccountName": "app", "created": 1 });
+    let reader = json!({ "namespace": "team", "name": "reader", "managedServiceAccountName": "app", "created": 1 });
     let own = json!({ "namespace": "team", "name": "reader", "identity": "Own" });
     for objects in [json!([older, reader]), json!([own])] {
         let consumers = consumers_of(&objects);
         assert_eq!(rules_with(&settings(), &consumers, &fleet, &asking, &before), [], "{objects}");
-        let plan = |kind| role_of(kind).plan(&settings(), &fleet, &consumers, Some(&asking), &Known::Absent);
+        let plan = |kind| {
+            role_of(kind).plan(&settings(), &fleet, &consumers, Some(&asking), &Known::Absent)
+        };
         assert_eq!(
             (plan(RoleKind::Role), plan(RoleKind::RoleBinding)),
             (Ok(Action::Nothing), Ok(Action::Nothing))

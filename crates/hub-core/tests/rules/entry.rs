@@ -4,8 +4,8 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
 use hub_api::names::{ClusterName, is_dns_subdomain};
 use hub_core::entry::{
-    self, Caller, Refusal, RefusalReason, Route, admit, bearer_token, end_to_end, is_cut, redirected,
-    response_headers, route, upgrade,
+    self, Caller, Refusal, RefusalReason, Route, admit, bearer_token, end_to_end, is_cut,
+    redirected, response_headers, route, upgrade,
 };
 use hub_core::fleet::Part;
 use hub_core::protected::ProtectedNamespaces;
@@ -129,8 +129,9 @@ fn a_path_that_may_be_read_in_two_ways_is_refused() {
 #[test]
 fn connect_is_refused_and_http2_has_an_authority() {
     let uri: Uri = "c1:443".parse().unwrap();
-    let refused =
-        |method: Method, uri: &Uri, version| route(&method, uri, version).map_err(|refusal| refusal.code());
+    let refused = |method: Method, uri: &Uri, version| {
+        route(&method, uri, version).map_err(|refusal| refusal.code())
+    };
     assert_eq!(refused(Method::CONNECT, &uri, Version::HTTP_11), Err(400));
     let uri: Uri = "https://anything/c1/api".parse().unwrap();
     assert_eq!(refused(Method::GET, &uri, Version::HTTP_11), Err(400));
@@ -162,7 +163,9 @@ fn one_bearer_token_is_required() {
 
 #[test]
 fn a_caller_becomes_nobody_else_by_a_header() {
-    for name in ["Impersonate-User", "impersonate-group", "Impersonate-Extra-Scopes", "IMPERSONATE-UID"] {
+    for name in
+        ["Impersonate-User", "impersonate-group", "Impersonate-Extra-Scopes", "IMPERSONATE-UID"]
+    {
         let refused = end_to_end(&headers(&[(name, "admin")]));
         assert!(matches!(refused, Err(Refusal::Impersonation(_))), "{name}");
     }
@@ -210,15 +213,24 @@ fn a_token_in_a_subprotocol_is_not_forwarded_and_the_other_protocols_are() {
 #[test]
 fn discovery_is_recognized_by_what_it_accepts() {
     let accepts = |value| entry::is_discovery(&headers(&[("accept", value)]));
-    assert!(accepts("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"));
-    assert!(!accepts("application/json;as=Table;v=v1;g=meta.k8s.io,application/json") && !accepts("*/*"));
+    assert!(accepts(
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+    ));
+    assert!(
+        !accepts("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+            && !accepts("*/*")
+    );
 }
 
 #[test]
 fn an_upgrade_is_one_that_connection_names() {
-    assert_eq!(upgrade(&headers(&[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")])).unwrap(), "SPDY/3.1");
     assert_eq!(
-        upgrade(&headers(&[("connection", "keep-alive, upgrade"), ("upgrade", "websocket")])).unwrap(),
+        upgrade(&headers(&[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")])).unwrap(),
+        "SPDY/3.1"
+    );
+    assert_eq!(
+        upgrade(&headers(&[("connection", "keep-alive, upgrade"), ("upgrade", "websocket")]))
+            .unwrap(),
         "websocket"
     );
     assert_eq!(upgrade(&headers(&[("upgrade", "websocket")])), None);
@@ -260,7 +272,8 @@ fn the_grant_of_the_callers_namespace_decides_and_in_doubt_nothing_new_passes() 
         let fleet = fleet(objects);
         let caller = Caller { namespace: namespace.into(), name: "application".to_owned() };
         let (protected, cluster) = (ProtectedNamespaces::default(), "c1".into());
-        let admitted = admit(&fleet, &protected, &caller, &cluster).map_err(|refusal| refusal.code());
+        let admitted =
+            admit(&fleet, &protected, &caller, &cluster).map_err(|refusal| refusal.code());
         (admitted, is_cut(&fleet, &protected, &caller.namespace, &cluster))
     };
     let granted = || vec![member("c1", "prod"), exclusive("prod"), binding("team", "prod")];
@@ -300,7 +313,10 @@ fn each_refusal_is_a_status_and_only_what_passes_is_tried_again() {
     assert_eq!(status["details"]["retryAfterSeconds"], 1);
     assert!(status["message"].as_str().unwrap().contains("c1"), "{status}");
     let message = Refusal::TooManyReviews.message();
-    assert!(["from this address", "of the namespace"].iter().all(|it| message.contains(it)), "{message}");
+    assert!(
+        ["from this address", "of the namespace"].iter().all(|it| message.contains(it)),
+        "{message}"
+    );
     let refusal = Refusal::Redirect(cluster);
     assert_eq!((refusal.code(), refusal.retry_after()), (502, None));
     assert_eq!(refusal.reason(), RefusalReason::Redirect);

@@ -28,7 +28,8 @@ fn where_everything_is_in_order_every_step_says_so() {
     steps.dedup();
     // No object asks for access there, no application has an identity of its own, and no server was asked.
     let left_out = [Step::ClusterAccess, Step::OwnIdentity, Step::Server];
-    let of_copies: Vec<_> = Step::ALL.iter().copied().filter(|step| !left_out.contains(step)).collect();
+    let of_copies: Vec<_> =
+        Step::ALL.iter().copied().filter(|step| !left_out.contains(step)).collect();
     assert_eq!(steps, of_copies);
     assert!(explanation.findings.iter().all(|finding| !finding.object.name.is_empty()));
 }
@@ -70,11 +71,15 @@ fn a_gate_of_ocm_is_a_problem_if_it_is_that_of_a_controller_of_ours_that_runs() 
         hub.ocm_gates.insert(gate, vec![(object, "ClusterProfile")]);
         let findings = explain(&hub, &one("team", "c1")).findings.into_iter();
         let problems = findings.filter(|finding| finding.mark > Status::Ok);
-        problems.map(|finding| (finding.code.as_str().to_owned(), finding.fix.unwrap())).collect::<Vec<_>>()
+        problems
+            .map(|finding| (finding.code.as_str().to_owned(), finding.fix.unwrap()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(OCM_GATES.map(|ocm| ocm.controller), CONTROLLERS);
-    let enabled =
-        [("OcmGateEnabled".to_owned(), "kubectl --namespace ocm edit deployment manager".to_owned())];
+    let enabled = [(
+        "OcmGateEnabled".to_owned(),
+        "kubectl --namespace ocm edit deployment manager".to_owned(),
+    )];
     for controller in CONTROLLERS {
         assert_eq!(beside(&CONTROLLERS, controller), enabled, "{controller}");
         assert_eq!(beside(&[controller], controller), enabled, "{controller}");
@@ -91,15 +96,19 @@ fn what_another_writer_has_left_is_no_matter_once_this_project_has_written_last(
             "time": time, "fieldsType": "FieldsV1", "fieldsV1": { "f:status": { "f:version": {} } },
         })
     };
-    let written =
-        [written("registration", "2026-05-01T11:00:00Z"), written("hub-addons", "2026-05-01T11:30:00Z")];
+    let written = [
+        written("registration", "2026-05-01T11:00:00Z"),
+        written("hub-addons", "2026-05-01T11:30:00Z"),
+    ];
     let scene = Scene::in_order().profile(&json!({ "metadata": { "managedFields": written } }));
     assert_eq!(scene.trouble(), []);
 }
 
 #[test]
 fn each_name_that_a_gate_of_ocm_has_had_counts() {
-    let names = |controller: &str| OCM_GATES.into_iter().find(|gate| gate.controller == controller).unwrap();
+    let names = |controller: &str| {
+        OCM_GATES.into_iter().find(|gate| gate.controller == controller).unwrap()
+    };
     for (controller, on, off) in [
         ("profile-projector", &["ClusterProfile"][..], &["ClusterProfileAccessProvider"][..]),
         (
@@ -142,9 +151,10 @@ fn the_gates_of_a_program_are_those_that_its_arguments_enable() {
 fn a_gate_of_ocm_that_cannot_be_read_is_unknown_where_it_matters() {
     let unread = || Scene::in_order().observing(|hub| hub.ocm_gates.clear());
     let unknown = |scene: Scene| {
-        let findings = scene.explained().findings.into_iter().filter(|finding| finding.mark > Status::Ok);
-        let shown =
-            findings.map(|it| (it.code.as_str().to_owned(), it.mark, it.object.name, it.fix.unwrap()));
+        let findings =
+            scene.explained().findings.into_iter().filter(|finding| finding.mark > Status::Ok);
+        let shown = findings
+            .map(|it| (it.code.as_str().to_owned(), it.mark, it.object.name, it.fix.unwrap()));
         shown.collect::<Vec<_>>()
     };
     let expected = [
@@ -162,8 +172,11 @@ fn a_gate_of_ocm_that_cannot_be_read_is_unknown_where_it_matters() {
     let none = unread().observing(|hub| hub.leases = Some(BTreeMap::new()));
     assert_eq!(unknown(none), []);
     let mut hub = unread().observed();
-    hub.access =
-        AccessIndex::new("ours", AccessSource::Static("https://front/{cluster}".parse().unwrap()), true);
+    hub.access = AccessIndex::new(
+        "ours",
+        AccessSource::Static("https://front/{cluster}".parse().unwrap()),
+        true,
+    );
     let findings = explain(&hub, &one("team", "c1")).findings.into_iter();
     let unread = findings.filter(|finding| finding.code.as_str() == "NotReadable");
     assert_eq!(
@@ -195,7 +208,8 @@ fn a_whole_hub_is_explained_by_its_problems_alone() {
     let explanation = explain(&hub, &Question::default());
     assert_eq!((explanation.summary.namespaces, explanation.summary.pairs), (3, 80));
     assert_eq!(explanation.summary.problem, 80);
-    let bound: Vec<_> = explanation.findings.iter().filter(|it| it.code.as_str() == "NotBound").collect();
+    let bound: Vec<_> =
+        explanation.findings.iter().filter(|it| it.code.as_str() == "NotBound").collect();
     assert_eq!(bound.len(), 1, "once for the binding, not for each cluster");
     assert!(explanation.findings.iter().all(|finding| finding.mark != Status::Ok));
 }

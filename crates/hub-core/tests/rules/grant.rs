@@ -7,8 +7,8 @@ use hub_core::project;
 use serde_json::{Value, json};
 
 use crate::support::{
-    IN_SET, arrive, binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet, fleet_where,
-    key, leave, member, set, unreadable, with,
+    IN_SET, arrive, binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet,
+    fleet_where, key, leave, member, set, unreadable, with,
 };
 
 /// What the namespace `team` may see of cluster `c1`.
@@ -18,7 +18,8 @@ fn c1_in_team(fleet: &Fleet) -> Grant {
 
 /// The clusters that a namespace may see.
 fn granted_to(fleet: &Fleet, namespace: &str) -> Vec<String> {
-    let granted = |name: &&_| decide(fleet, &key(namespace, str::to_owned(name).as_str())) == Grant::Granted;
+    let granted =
+        |name: &&_| decide(fleet, &key(namespace, str::to_owned(name).as_str())) == Grant::Granted;
     let names: Vec<String> = fleet.cluster_names().map(ToString::to_string).collect();
     names.iter().map(String::as_str).filter(granted).map(str::to_owned).collect()
 }
@@ -39,9 +40,15 @@ fn a_cluster_whose_label_names_the_bound_set_is_granted() {
 
 #[test]
 fn a_cluster_in_another_set_or_in_none_is_refused() {
-    for labels in [json!({ IN_SET: "dev" }), json!({ IN_SET: "" }), json!({ "prod": "prod" }), json!(null)] {
-        let fleet =
-            fleet([cluster("c1", &labels), exclusive("prod"), exclusive("dev"), binding("team", "prod")]);
+    for labels in
+        [json!({ IN_SET: "dev" }), json!({ IN_SET: "" }), json!({ "prod": "prod" }), json!(null)]
+    {
+        let fleet = fleet([
+            cluster("c1", &labels),
+            exclusive("prod"),
+            exclusive("dev"),
+            binding("team", "prod"),
+        ]);
         assert_eq!(c1_in_team(&fleet), Grant::Refused, "{labels}");
     }
 }
@@ -58,7 +65,8 @@ fn a_label_selector_picks_by_labels_where_none_picks_nothing_and_an_empty_one_ev
         // The label of exclusive sets is a label like any other here.
         (json!({ "matchLabels": { IN_SET: "prod" } }), &json!({ IN_SET: "prod" }), Grant::Granted),
     ] {
-        let fleet = fleet([cluster("c1", labels), by_labels("all", &selector), binding("team", "all")]);
+        let fleet =
+            fleet([cluster("c1", labels), by_labels("all", &selector), binding("team", "all")]);
         assert_eq!(c1_in_team(&fleet), grant, "{selector} {labels}");
     }
 }
@@ -68,13 +76,25 @@ fn a_namespace_is_bound_while_one_of_its_bindings_may_grant_it_a_cluster() {
     let mismatched = with(binding("team", "prod"), &json!({ "spec": { "clusterSet": "dev" } }));
     for (objects, bound, why) in [
         (vec![exclusive("prod")], false, "no binding"),
-        (vec![exclusive("prod"), binding("other", "prod")], false, "a binding of another namespace"),
+        (
+            vec![exclusive("prod"), binding("other", "prod")],
+            false,
+            "a binding of another namespace",
+        ),
         (vec![exclusive("prod"), binding("team", "prod")], true, "a set without clusters"),
         (vec![broken("prod"), binding("team", "prod")], true, "the set cannot be read"),
-        (vec![exclusive("prod"), unreadable(binding("team", "prod"))], true, "the binding cannot be read"),
+        (
+            vec![exclusive("prod"), unreadable(binding("team", "prod"))],
+            true,
+            "the binding cannot be read",
+        ),
         (vec![binding("team", "prod")], false, "no set"),
         (vec![exclusive("prod"), unbound().remove(0)], false, "the binding is not Bound"),
-        (vec![exclusive("prod"), exclusive("dev"), mismatched], false, "the binding has the wrong name"),
+        (
+            vec![exclusive("prod"), exclusive("dev"), mismatched],
+            false,
+            "the binding has the wrong name",
+        ),
     ] {
         assert_eq!(is_bound(&fleet(objects), &"team".into()), bound, "{why}");
     }
@@ -82,8 +102,9 @@ fn a_namespace_is_bound_while_one_of_its_bindings_may_grant_it_a_cluster() {
 
 /// Bindings that OCM has not, or not yet, put in force.
 fn unbound() -> Vec<Value> {
-    let with_conditions =
-        |conditions: Value| with(binding("team", "prod"), &json!({ "status": { "conditions": conditions } }));
+    let with_conditions = |conditions: Value| {
+        with(binding("team", "prod"), &json!({ "status": { "conditions": conditions } }))
+    };
     vec![
         with(binding("team", "prod"), &json!({ "status": null })),
         with_conditions(json!(null)),
@@ -110,7 +131,11 @@ fn a_stand_alone_hub_takes_a_binding_for_bound_when_its_set_exists() {
     for binding in unbound() {
         let prod = [member("c1", "prod"), exclusive("prod"), binding.clone()];
         assert_eq!(computed(prod.to_vec()), Grant::Granted, "{binding}");
-        assert_eq!(computed(vec![member("c1", "prod"), binding.clone()]), Grant::Refused, "{binding}");
+        assert_eq!(
+            computed(vec![member("c1", "prod"), binding.clone()]),
+            Grant::Refused,
+            "{binding}"
+        );
         let mismatched = with(binding, &json!({ "metadata": { "name": "dev" } }));
         let both = vec![member("c1", "prod"), exclusive("prod"), exclusive("dev"), mismatched];
         assert_eq!(computed(both), Grant::Refused);
@@ -120,18 +145,31 @@ fn a_stand_alone_hub_takes_a_binding_for_bound_when_its_set_exists() {
 #[test]
 fn a_binding_whose_name_is_not_the_name_of_its_set_grants_neither_of_the_two() {
     for (name, cluster_set) in [("prod", "dev"), ("dev", "prod"), ("prod", "")] {
-        let binding = with(binding("team", name), &json!({ "spec": { "clusterSet": cluster_set } }));
-        let fleet =
-            fleet([member("c1", "prod"), member("c2", "dev"), exclusive("prod"), exclusive("dev"), binding]);
+        let binding =
+            with(binding("team", name), &json!({ "spec": { "clusterSet": cluster_set } }));
+        let fleet = fleet([
+            member("c1", "prod"),
+            member("c2", "dev"),
+            exclusive("prod"),
+            exclusive("dev"),
+            binding,
+        ]);
         assert_eq!(granted_to(&fleet, "team"), [""; 0], "{name} binds {cluster_set}");
         let (_, binding) = fleet.bindings_in(&"team".into()).next().unwrap();
         let findings = binding.findings(&name.into());
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].reason, Reason::BindingNameMismatch);
-        assert!(findings[0].message.contains(&format!("{cluster_set:?}")), "{}", findings[0].message);
+        assert!(
+            findings[0].message.contains(&format!("{cluster_set:?}")),
+            "{}",
+            findings[0].message
+        );
     }
     let no_spec = with(binding("team", "prod"), &json!({ "spec": null }));
-    assert_eq!(c1_in_team(&fleet([member("c1", "prod"), exclusive("prod"), no_spec])), Grant::Refused);
+    assert_eq!(
+        c1_in_team(&fleet([member("c1", "prod"), exclusive("prod"), no_spec])),
+        Grant::Refused
+    );
     let right = fleet([binding("team", "prod")]);
     let (name, binding) = right.bindings_in(&"team".into()).next().unwrap();
     assert_eq!(binding.findings(name), []);
@@ -150,7 +188,8 @@ fn a_set_grants_nothing_before_it_is_created_and_after_it_is_deleted() {
 
 #[test]
 fn a_cluster_that_is_leaving_or_gone_is_refused() {
-    let mut fleet = fleet([deleting(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
+    let mut fleet =
+        fleet([deleting(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
     assert_eq!(c1_in_team(&fleet), Grant::Refused);
     assert_eq!(explained(&fleet), ["prod: the ManagedCluster is being deleted"]);
     leave(&mut fleet, &member("c1", "prod"));
@@ -169,7 +208,11 @@ fn a_cluster_that_the_hub_does_not_accept_is_refused_and_unknown_if_this_cannot_
         "whether the hub accepts the ManagedCluster cannot be read",
     );
     for (cluster, grant, why) in [
-        (spec(json!({ "hubAcceptsClient": true })), Grant::Granted, "the binding grants the cluster"),
+        (
+            spec(json!({ "hubAcceptsClient": true })),
+            Grant::Granted,
+            "the binding grants the cluster",
+        ),
         (spec(json!({ "hubAcceptsClient": false })), Grant::Refused, denied),
         (unreadable(spec(json!({ "hubAcceptsClient": false }))), Grant::Refused, denied),
         (spec(json!({ "hubAcceptsClient": null })), Grant::Refused, denied),
@@ -246,8 +289,16 @@ fn an_unknown_set_matters_only_where_nothing_else_decides() {
     let odd = || [broken("odd"), binding("team", "odd"), exclusive("prod")];
     for (more, grant, why) in [
         (vec![member("c1", "prod")], Grant::Unknown, "it could pick the cluster"),
-        (vec![member("c1", "prod"), binding("team", "prod")], Grant::Granted, "another binding grants it"),
-        (vec![member("c1", "dev"), binding("team", "prod")], Grant::Unknown, "the other binding does not"),
+        (
+            vec![member("c1", "prod"), binding("team", "prod")],
+            Grant::Granted,
+            "another binding grants it",
+        ),
+        (
+            vec![member("c1", "dev"), binding("team", "prod")],
+            Grant::Unknown,
+            "the other binding does not",
+        ),
         (vec![deleting(member("c1", "prod"))], Grant::Refused, "the cluster is leaving"),
         (vec![], Grant::Refused, "there is no such cluster"),
         (
@@ -266,7 +317,11 @@ fn an_unknown_set_matters_only_where_nothing_else_decides() {
     ] {
         let fleet = fleet(odd().into_iter().chain(more));
         assert_eq!(c1_in_team(&fleet), grant, "{why}");
-        assert_eq!(decide(&fleet, &key("other", "c1")), Grant::Refused, "another namespace is not concerned");
+        assert_eq!(
+            decide(&fleet, &key("other", "c1")),
+            Grant::Refused,
+            "another namespace is not concerned"
+        );
     }
 }
 
@@ -275,10 +330,22 @@ fn a_binding_that_cannot_be_read_is_doubtful_only_for_the_clusters_of_the_set_th
     let doubtful = || unreadable(binding("team", "prod"));
     for bound in [BoundSource::Status, BoundSource::Computed] {
         for (objects, grant, why) in [
-            (vec![member("c1", "prod"), exclusive("prod")], Grant::Unknown, "the set picks the cluster"),
-            (vec![member("c1", "dev"), exclusive("prod")], Grant::Refused, "the set does not pick it"),
+            (
+                vec![member("c1", "prod"), exclusive("prod")],
+                Grant::Unknown,
+                "the set picks the cluster",
+            ),
+            (
+                vec![member("c1", "dev"), exclusive("prod")],
+                Grant::Refused,
+                "the set does not pick it",
+            ),
             (vec![member("c1", "prod")], Grant::Refused, "there is no such set"),
-            (vec![deleting(member("c1", "prod")), exclusive("prod")], Grant::Refused, "it is leaving"),
+            (
+                vec![deleting(member("c1", "prod")), exclusive("prod")],
+                Grant::Refused,
+                "it is leaving",
+            ),
             (vec![member("c1", "dev"), broken("prod")], Grant::Unknown, "the set is unknown, too"),
             (
                 vec![
@@ -327,17 +394,25 @@ fn while_a_kind_cannot_be_read_nothing_is_granted_and_ends_only_by_the_other_kin
     let other = || by_labels("prod", &json!({ "matchLabels": { "a": "b" } }));
     let unbound = || with(bound.clone(), &json!({ "status": null }));
     let ends: [End<'_>; 7] = [
-        ("the cluster is deleted", vec![Part::Sets, Part::Bindings], &|fleet| drop(leave(fleet, &c1))),
+        ("the cluster is deleted", vec![Part::Sets, Part::Bindings], &|fleet| {
+            drop(leave(fleet, &c1));
+        }),
         ("the cluster is leaving", vec![Part::Sets, Part::Bindings], &|fleet| {
             drop(arrive(fleet, &deleting(c1.clone())));
         }),
-        ("the set is deleted", vec![Part::Clusters, Part::Bindings], &|fleet| drop(leave(fleet, &prod))),
-        ("the binding is deleted", vec![Part::Clusters, Part::Sets], &|fleet| drop(leave(fleet, &bound))),
+        ("the set is deleted", vec![Part::Clusters, Part::Bindings], &|fleet| {
+            drop(leave(fleet, &prod));
+        }),
+        ("the binding is deleted", vec![Part::Clusters, Part::Sets], &|fleet| {
+            drop(leave(fleet, &bound));
+        }),
         ("the binding is not Bound", vec![Part::Clusters, Part::Sets], &|fleet| {
             drop(arrive(fleet, &unbound()));
         }),
         // The selection depends on both sides.
-        ("the cluster is moved", vec![Part::Bindings], &|fleet| drop(arrive(fleet, &member("c1", "dev")))),
+        ("the cluster is moved", vec![Part::Bindings], &|fleet| {
+            drop(arrive(fleet, &member("c1", "dev")));
+        }),
         ("the set selects others", vec![Part::Bindings], &|fleet| drop(arrive(fleet, &other()))),
     ];
     let all = [Part::Clusters, Part::Sets, Part::Bindings];

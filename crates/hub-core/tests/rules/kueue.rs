@@ -63,7 +63,8 @@ impl World {
     fn observe(&mut self, settings: &AccessSettings) {
         let before = std::mem::take(&mut self.found);
         for (key, object) in &self.objects {
-            self.found.insert(key.clone(), FoundObject::seen(settings, before.get(key), read(object)));
+            self.found
+                .insert(key.clone(), FoundObject::seen(settings, before.get(key), read(object)));
         }
     }
 
@@ -72,18 +73,29 @@ impl World {
         for _ in 0..4 {
             let mut keys: Vec<AccessKey> =
                 fleet.cluster_names().cloned().map(AccessKey::MultiKueueCluster).collect();
-            keys.extend(self.objects.keys().cloned().chain(settings.multi_kueue_configs()).chain([config()]));
+            keys.extend(
+                self.objects
+                    .keys()
+                    .cloned()
+                    .chain(settings.multi_kueue_configs())
+                    .chain([config()]),
+            );
             let before = self.writes.len();
             for key in keys {
                 self.observe(settings);
                 let plan = settings.plan_kueue(fleet, &key, |key| self.found.get(key));
                 self.findings.insert(key.clone(), plan.findings);
                 match plan.action {
-                    AccessAction::Nothing | AccessAction::PatchStatus(..) | AccessAction::DeleteByUid(_) => {}
+                    AccessAction::Nothing
+                    | AccessAction::PatchStatus(..)
+                    | AccessAction::DeleteByUid(_) => {}
                     AccessAction::Create(object) => {
                         let own = json!({ "metadata": { "uid": format!("{key}"), "resourceVersion": "1" } });
                         let object = with(object, &own);
-                        self.found.insert(key.clone(), FoundObject { object: read(&object), is_ours: true });
+                        self.found.insert(
+                            key.clone(),
+                            FoundObject { object: read(&object), is_ours: true },
+                        );
                         let replaced = self.objects.insert(key.clone(), object);
                         assert_eq!(replaced, None, "created over an object");
                         self.writes.push(format!("create {key}"));
@@ -101,7 +113,9 @@ impl World {
                     }
                 }
             }
-            if let Some(config) = self.objects.get(&config()).filter(|it| it["metadata"]["uid"] != "theirs") {
+            if let Some(config) =
+                self.objects.get(&config()).filter(|it| it["metadata"]["uid"] != "theirs")
+            {
                 let listed = config["spec"]["clusters"].as_array().unwrap().len();
                 assert!((1..=MAX_CLUSTERS).contains(&listed), "the CRD rejects {config}");
             }
@@ -128,8 +142,8 @@ impl World {
 
 /// More names than a MultiKueueConfig may list.
 const NAMES: [&str; 26] = [
-    "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u",
-    "v", "w", "x", "y", "z",
+    "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s",
+    "t", "u", "v", "w", "x", "y", "z",
 ];
 
 /// What exists for these clusters.
@@ -151,11 +165,18 @@ fn each_granted_cluster_takes_one_write_and_the_list_of_all_one_more() {
     world.settle(&settings(), &granting(&["b", "a"]));
     assert_eq!(
         world.writes(),
-        ["create MultiKueueCluster a", "create MultiKueueCluster b", "create MultiKueueConfig multikueue"]
+        [
+            "create MultiKueueCluster a",
+            "create MultiKueueCluster b",
+            "create MultiKueueConfig multikueue"
+        ]
     );
     assert_eq!(world.listed(), ["a", "b"]);
     let object = &world.objects[&cluster("a")];
-    assert_eq!(object["spec"], json!({ "clusterSource": { "clusterProfileRef": { "name": "a" } } }));
+    assert_eq!(
+        object["spec"],
+        json!({ "clusterSource": { "clusterProfileRef": { "name": "a" } } })
+    );
     assert_eq!(object["apiVersion"], "kueue.x-k8s.io/v1beta2");
     assert_eq!(object["metadata"]["labels"]["hub-addons/installation"], "addons");
     // As after a restart: nothing is known.
@@ -205,11 +226,15 @@ fn twenty_clusters_are_listed_and_the_others_are_named_in_a_finding() {
     let message = &world.findings[&config()][0].message;
     assert!(
         message.contains("not c30, c31")
-            && message
-                .contains("c39 and 2 more: grant fewer clusters to the namespace, or divide them by label"),
+            && message.contains(
+                "c39 and 2 more: grant fewer clusters to the namespace, or divide them by label"
+            ),
         "{message}"
     );
-    assert!(names.iter().all(|name| world.objects.contains_key(&cluster(name))), "each has its own object");
+    assert!(
+        names.iter().all(|name| world.objects.contains_key(&cluster(name))),
+        "each has its own object"
+    );
 }
 
 #[test]
@@ -264,7 +289,8 @@ fn objects_of_other_owners_are_reported_left_alone_and_not_listed() {
         (vec![Reason::ForeignKueueObject], &list)
     );
     // Labels that are set later change nothing.
-    let labels = json!({ "metadata": { "labels": world.objects[&cluster("b")]["metadata"]["labels"] } });
+    let labels =
+        json!({ "metadata": { "labels": world.objects[&cluster("b")]["metadata"]["labels"] } });
     world.objects.insert(config(), with(list, &labels));
     for fleet in [granting(&["b"]), granting(&[])] {
         world.settle(&settings(), &fleet);
@@ -289,8 +315,10 @@ fn an_edit_is_undone_and_what_users_of_kueue_set_is_kept() {
         assert_eq!(world.writes(), [format!("patch {key}")]);
         assert_eq!(world.objects[&key]["spec"], right["spec"]);
     }
-    let managed =
-        with(world.objects[&config()].clone(), &json!({ "spec": { "quotaManagement": "Automated" } }));
+    let managed = with(
+        world.objects[&config()].clone(),
+        &json!({ "spec": { "quotaManagement": "Automated" } }),
+    );
     world.objects.insert(config(), managed);
     world.settle(&settings(), &granting(&["a", "b"]));
     assert!(world.writes().is_empty());
@@ -306,7 +334,9 @@ fn an_object_that_is_being_deleted_is_waited_for() {
     }
     for fleet in [granting(&["a"]), granting(&[]), granting(&["a", "b"])] {
         world.settle(&settings(), &fleet);
-        assert!(!world.writes().iter().any(|write| write.contains("patch") || write.contains("delete")));
+        assert!(
+            !world.writes().iter().any(|write| write.contains("patch") || write.contains("delete"))
+        );
         assert!(world.reasons(&config()).contains(&Reason::KueueObjectTerminating));
     }
 }

@@ -34,7 +34,8 @@ struct Scene {
 impl Scene {
     fn new(hub: Hub, pasts: &BTreeMap<ProfileKey, Past>) -> Self {
         let fleet = hub.fleet();
-        let profile = |(key, past): (&ProfileKey, &Past)| (key.clone(), past.profile(&hub, &fleet, key));
+        let profile =
+            |(key, past): (&ProfileKey, &Past)| (key.clone(), past.profile(&hub, &fleet, key));
         Self { profiles: pasts.iter().map(profile).collect(), fleet, settings: hub.settings }
     }
 
@@ -88,7 +89,10 @@ fn provisioner() -> impl Strategy<Value = Desired> {
 }
 
 /// What every decision is at the moment.
-fn decisions(fleet: &Fleet, settings: &ProjectionSettings) -> BTreeMap<ProfileKey, (Grant, Desired)> {
+fn decisions(
+    fleet: &Fleet,
+    settings: &ProjectionSettings,
+) -> BTreeMap<ProfileKey, (Grant, Desired)> {
     let decision = |key: ProfileKey| {
         let decision = (decide(fleet, &key), project::desired(fleet, &key, settings));
         (key, decision)

@@ -23,13 +23,15 @@ const CREATED: &str = "2026-01-01T00:00:00Z";
 
 /// A fleet that grants `c1` to `team`, with this value of the cluster's own label.
 fn granted(id: &Value) -> Fleet {
-    let labelled = with(member("c1", "prod"), &json!({ "metadata": { "labels": { MEMBER_ID: id } } }));
+    let labelled =
+        with(member("c1", "prod"), &json!({ "metadata": { "labels": { MEMBER_ID: id } } }));
     fleet([labelled, exclusive("prod"), binding("team", "prod")])
 }
 
 /// The profile of `c1` as it was written when the cluster's label was `id`, with a merge patch in it.
 fn profile(id: &Value, patch: &Value) -> Value {
-    let settled = settle_projection(&granted(id), &key("team", "c1"), &ProjectionSettings::default(), None);
+    let settled =
+        settle_projection(&granted(id), &key("team", "c1"), &ProjectionSettings::default(), None);
     with(settled.object.unwrap(), patch)
 }
 
@@ -62,10 +64,13 @@ fn settled(fleet: &Fleet, profile: Value) -> (Value, usize, Vec<Finding>) {
 
 #[test]
 fn a_new_profile_carries_the_clusters_own_id_or_its_name_from_the_create_on() {
-    for (own, expected) in [(json!(null), "c1"), (json!(""), "c1"), (json!("member-7"), "member-7")] {
+    for (own, expected) in [(json!(null), "c1"), (json!(""), "c1"), (json!("member-7"), "member-7")]
+    {
         let settings = ProjectionSettings::default();
         let settled = settle_projection(&granted(&own), &key("team", "c1"), &settings, None);
-        let ProfileAction::Create(created) = &settled.writes[0] else { panic!("{:?}", settled.writes) };
+        let ProfileAction::Create(created) = &settled.writes[0] else {
+            panic!("{:?}", settled.writes)
+        };
         let labels = created.metadata.labels.as_ref().unwrap();
         assert_eq!(labels[MEMBER_ID], expected, "{own}");
         assert_eq!(settled.writes.len(), 2, "{own}");
@@ -75,8 +80,10 @@ fn a_new_profile_carries_the_clusters_own_id_or_its_name_from_the_create_on() {
 #[test]
 fn an_id_that_is_missing_or_empty_is_repaired_with_whatever_else_drifted_in_one_write() {
     for id in [json!(null), json!("")] {
-        let drifted = json!({ "metadata": { "labels": { MEMBER_ID: id } }, "spec": { "displayName": "x" } });
-        let (id, writes, findings) = settled(&granted(&json!(null)), profile(&json!(null), &drifted));
+        let drifted =
+            json!({ "metadata": { "labels": { MEMBER_ID: id } }, "spec": { "displayName": "x" } });
+        let (id, writes, findings) =
+            settled(&granted(&json!(null)), profile(&json!(null), &drifted));
         assert_eq!((id, writes, findings), (json!("c1"), 1, vec![]));
     }
 }
@@ -107,9 +114,13 @@ fn a_change_of_the_clusters_id_is_reported_and_not_applied() {
         (json!(null), CREATED),
     ] {
         let earlier = carrying(&json!("before"), &managed_fields, created);
-        let (id, writes, findings) = settled(&granted(&json!("after")), profile(&json!("before"), &earlier));
+        let (id, writes, findings) =
+            settled(&granted(&json!("after")), profile(&json!("before"), &earlier));
         assert_eq!((id, writes), (json!("before"), 0), "{managed_fields}");
-        assert_eq!(findings.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::MemberIdChanged]);
+        assert_eq!(
+            findings.iter().map(|note| note.reason).collect::<Vec<_>>(),
+            [Reason::MemberIdChanged]
+        );
         for part in ["\"before\"", "\"after\"", "delete the profile"] {
             assert!(findings[0].message.contains(part), "{}", findings[0].message);
         }
@@ -126,7 +137,8 @@ fn an_id_that_was_edited_by_hand_is_repaired() {
 #[test]
 fn a_profile_that_is_older_than_the_cluster_of_its_name_gets_that_clusters_id() {
     let of_another = carrying(&json!("gone"), &set_by("hub-addons", "hub-addons"), EARLIER);
-    let (id, writes, findings) = settled(&granted(&json!("new")), profile(&json!("gone"), &of_another));
+    let (id, writes, findings) =
+        settled(&granted(&json!("new")), profile(&json!("gone"), &of_another));
     assert_eq!((id, writes, findings), (json!("new"), 1, vec![]));
 }
 
@@ -136,14 +148,18 @@ fn the_cluster_decides_its_id_whatever_labels_are_propagated() {
     let settings = ProjectionSettings { propagated_labels, ..ProjectionSettings::default() };
     let before = profile(&json!("own"), &json!({}));
     let fleet = granted(&json!(null));
-    let kept = settle_projection(&fleet, &key("team", "c1"), &settings, Some(before)).object.unwrap();
+    let kept =
+        settle_projection(&fleet, &key("team", "c1"), &settings, Some(before)).object.unwrap();
     assert_eq!(kept["metadata"]["labels"][MEMBER_ID], "own");
 }
 
 /// Every namespace's clusters and IDs, as plainly as can be.
 fn shared(carried: &BTreeMap<ProfileKey, String>, key: &ProfileKey) -> bool {
     let same = |(other, id): (&ProfileKey, &String)| {
-        other != key && other.namespace == key.namespace && carried.get(key) == Some(id) && !id.is_empty()
+        other != key
+            && other.namespace == key.namespace
+            && carried.get(key) == Some(id)
+            && !id.is_empty()
     };
     carried.iter().any(same)
 }
@@ -166,7 +182,12 @@ fn clusters_with_one_id_in_one_namespace_are_named_and_those_in_two_are_not() {
         }
         let note = ids.finding(&key("team", "b")).unwrap();
         let counted = note.message.split(", ").find(|part| part.contains(" more"));
-        assert_eq!(counted.and_then(|part| part.split_inclusive(';').next()), more, "{}", note.message);
+        assert_eq!(
+            counted.and_then(|part| part.split_inclusive(';').next()),
+            more,
+            "{}",
+            note.message
+        );
         assert!(note.message.len() < 1000, "{}", note.message);
     }
 }

@@ -38,7 +38,10 @@ fn provisioner(name: &str, server: Option<&str>) -> Desired {
     let entry: Option<AccessProvider> =
         server.map(|server| serde_json::from_value(provider(name, server)).unwrap());
     let access_providers = BTreeMap::from([(name.to_owned(), entry)]);
-    Desired { status: DesiredStatus { access_providers, ..DesiredStatus::default() }, ..Desired::default() }
+    Desired {
+        status: DesiredStatus { access_providers, ..DesiredStatus::default() },
+        ..Desired::default()
+    }
 }
 
 /// The same for two providers.
@@ -66,7 +69,11 @@ fn the_deprecated_list_has_no_entry_under_our_name() {
     for server in [Some("https://proxy/c1"), None] {
         let shared = with(settled(), &json!({ "status": status }));
         let left = provisioned(shared, provisioner("ours", server));
-        assert_eq!(left.object.unwrap()["status"]["credentialProviders"], json!([old]), "{server:?}");
+        assert_eq!(
+            left.object.unwrap()["status"]["credentialProviders"],
+            json!([old]),
+            "{server:?}"
+        );
         assert_eq!(left.writes.len(), 1);
         // The owner of another name leaves it.
         let shared = with(settled(), &json!({ "status": { "credentialProviders": [lure] } }));
@@ -79,8 +86,11 @@ fn the_deprecated_list_has_no_entry_under_our_name() {
 
 #[test]
 fn our_entry_keeps_its_position_and_a_new_one_is_appended() {
-    let providers =
-        json!([provider("a", "https://a"), provider("ours", "https://old"), provider("z", "https://z")]);
+    let providers = json!([
+        provider("a", "https://a"),
+        provider("ours", "https://old"),
+        provider("z", "https://z")
+    ]);
     let object = with(settled(), &json!({ "status": { "accessProviders": providers } }));
     let names = |settled: Settled| -> Vec<String> {
         let list = settled.object.unwrap()["status"]["accessProviders"].as_array().unwrap().clone();
@@ -94,7 +104,12 @@ fn our_entry_keeps_its_position_and_a_new_one_is_appended() {
     );
     assert_eq!(
         names(provisioned(object.clone(), provisioner("b", Some("https://b")))),
-        [r#""a" "https://a""#, r#""ours" "https://old""#, r#""z" "https://z""#, r#""b" "https://b""#]
+        [
+            r#""a" "https://a""#,
+            r#""ours" "https://old""#,
+            r#""z" "https://z""#,
+            r#""b" "https://b""#
+        ]
     );
     assert_eq!(
         names(provisioned(object, provisioner("ours", None))),
@@ -104,37 +119,54 @@ fn our_entry_keeps_its_position_and_a_new_one_is_appended() {
 
 #[test]
 fn an_owner_that_withdraws_the_last_provider_takes_the_list_with_it() {
-    let object =
-        with(settled(), &json!({ "status": { "accessProviders": [provider("ours", "https://a")] } }));
+    let object = with(
+        settled(),
+        &json!({ "status": { "accessProviders": [provider("ours", "https://a")] } }),
+    );
     let ProfilePlan { action: ProfileAction::PatchStatus(_, patch), .. } =
         provision(Some(&object), provisioner("ours", None))
     else {
         panic!("nothing is withdrawn")
     };
     assert_eq!(patch, json!({ "status": { "accessProviders": null } }));
-    assert_eq!(provision(Some(&settled()), provisioner("ours", None)).action, ProfileAction::Nothing);
+    assert_eq!(
+        provision(Some(&settled()), provisioner("ours", None)).action,
+        ProfileAction::Nothing
+    );
 }
 
 #[test]
 fn an_owner_that_does_not_project_writes_only_into_living_profiles_that_carry_our_label_and_spec() {
     let desired = || provisioner("ours", Some("https://proxy/c1"));
-    assert_eq!(provision(None, desired()), ProfilePlan::default(), "there is no profile to write into");
+    assert_eq!(
+        provision(None, desired()),
+        ProfilePlan::default(),
+        "there is no profile to write into"
+    );
     for edit in [
         json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": null } } }),
         json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": "other" } } }),
         json!({ "spec": { "clusterManager": { "name": "other" } } }),
         json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["argocd.example.com/hold"] } }),
     ] {
-        assert_eq!(provision(Some(&with(settled(), &edit)), desired()), ProfilePlan::default(), "{edit}");
+        assert_eq!(
+            provision(Some(&with(settled(), &edit)), desired()),
+            ProfilePlan::default(),
+            "{edit}"
+        );
     }
     // What else differs is the projector's business.
-    let drifted = with(settled(), &json!({ "spec": { "displayName": "x" }, "status": { "version": null } }));
+    let drifted =
+        with(settled(), &json!({ "spec": { "displayName": "x" }, "status": { "version": null } }));
     let ProfilePlan { action: ProfileAction::PatchStatus(_, patch), .. } =
         provision(Some(&drifted), desired())
     else {
         panic!("nothing is provided")
     };
-    assert_eq!(patch, json!({ "status": { "accessProviders": [provider("ours", "https://proxy/c1")] } }));
+    assert_eq!(
+        patch,
+        json!({ "status": { "accessProviders": [provider("ours", "https://proxy/c1")] } })
+    );
 }
 
 #[test]
@@ -142,8 +174,10 @@ fn a_refused_profile_is_deleted_with_the_parts_of_all_owners() {
     let refused = fleet([member("c1", "prod"), exclusive("prod")]);
     let key = key("team", "c1");
     let settings = ProjectionSettings::default();
-    let desired =
-        [provisioner("ours", Some("https://proxy/c1")), project::desired(&refused, &key, &settings)];
+    let desired = [
+        provisioner("ours", Some("https://proxy/c1")),
+        project::desired(&refused, &key, &settings),
+    ];
     let gone = settle(&key, &settings.manager, Some(settled()), &desired);
     assert_eq!(gone.object, None);
     assert_eq!(gone.writes.len(), 1);
@@ -169,7 +203,11 @@ fn a_list_that_others_have_filled_gets_no_entry_of_ours_until_there_is_room() {
             (&plan.action, reasons(&plan)),
             (&ProfileAction::Nothing, vec![Reason::TooManyAccessProviders])
         );
-        assert!(plan.findings[0].message.contains(&format!("has {count} entries")), "{:?}", plan.findings);
+        assert!(
+            plan.findings[0].message.contains(&format!("has {count} entries")),
+            "{:?}",
+            plan.findings
+        );
         assert!(!observe(&full).has_room_for("ours"));
         // Another owner in the same process is not delayed.
         let desired = Desired {
@@ -181,7 +219,10 @@ fn a_list_that_others_have_filled_gets_no_entry_of_ours_until_there_is_room() {
         };
         let Settled { object, writes } = provisioned(full.clone(), desired);
         let after = object.unwrap();
-        assert_eq!((after["status"]["version"]["kubernetes"].as_str(), writes.len()), (Some("v9"), 1));
+        assert_eq!(
+            (after["status"]["version"]["kubernetes"].as_str(), writes.len()),
+            (Some("v9"), 1)
+        );
         assert_eq!(after["status"]["accessProviders"], full["status"]["accessProviders"]);
     }
     let after = provisioned(with_others(63), ours()).object.unwrap();
@@ -207,7 +248,10 @@ fn of_two_new_entries_the_one_for_which_there_is_room_is_added() {
 fn of_our_entries_in_a_list_that_is_too_long_those_that_differ_are_reported() {
     let before = provisioner_of_two("https://a", "https://b");
     let mut long = provisioned(with_others(62), before).object.unwrap();
-    long["status"]["accessProviders"].as_array_mut().unwrap().push(provider("p62", "https://other"));
+    long["status"]["accessProviders"]
+        .as_array_mut()
+        .unwrap()
+        .push(provider("p62", "https://other"));
     let plan = provision(Some(&long), provisioner_of_two("https://new", "https://b"));
     assert_eq!(
         (&plan.action, reasons(&plan)),
@@ -238,6 +282,7 @@ fn an_entry_of_ours_in_a_list_that_is_too_long_follows_when_the_list_is_shorter(
     // Without our entry the list is as long as the API accepts.
     let withdrawn = provisioned(profile(64), provisioner("ours", None)).object.unwrap();
     assert_eq!(withdrawn["status"]["accessProviders"].as_array().unwrap().len(), 64);
-    let changed = provisioned(profile(63), provisioner("ours", Some("https://new"))).object.unwrap();
+    let changed =
+        provisioned(profile(63), provisioner("ours", Some("https://new"))).object.unwrap();
     assert_eq!(changed["status"]["accessProviders"][63]["cluster"]["server"], "https://new");
 }

@@ -75,9 +75,17 @@ fn bound(kind: AccessKind, object: &Value) -> Vec<String> {
         .map(|it| {
             let namespace = [&it["namespace"], &it["metadata"]["namespace"]];
             let namespace = namespace.into_iter().find_map(Value::as_str).unwrap_or("*");
-            let users = it["subjects"].as_array().unwrap().iter().map(|user| user["name"].as_str().unwrap());
+            let users = it["subjects"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|user| user["name"].as_str().unwrap());
             let users: Vec<_> = users.map(|user| user.rsplit(':').next().unwrap()).collect();
-            format!("{} in {namespace} to {}", it["roleRef"]["name"].as_str().unwrap(), users.join(" and "))
+            format!(
+                "{} in {namespace} to {}",
+                it["roleRef"]["name"].as_str().unwrap(),
+                users.join(" and ")
+            )
         })
         .collect();
     bound.sort();
@@ -110,7 +118,8 @@ const KUEUE: [&str; 3] = ["edit in a to manager", "edit in b to manager", "view 
 const ARGO_CD: &str = "edit in * to controller and server";
 
 #[test]
-fn a_granted_cluster_takes_one_account_whose_token_is_not_copied_and_one_object_for_all_applications() {
+fn a_granted_cluster_takes_one_account_whose_token_is_not_copied_and_one_object_for_all_applications()
+ {
     for (settings, kind) in [(settings(), WORK), (settings_with("ClusterPermission"), PERMISSION)] {
         let mut world = World::default();
         let plan = world.settle_at(&settings, &both(), &key());
@@ -120,7 +129,10 @@ fn a_granted_cluster_takes_one_account_whose_token_is_not_copied_and_one_object_
         assert_eq!(account["metadata"]["name"], "user-server");
         assert_eq!(account["metadata"]["labels"][SYNC], Value::Null);
         assert_eq!(account["metadata"]["annotations"], Value::Null);
-        assert_eq!(account["spec"], json!({ "rotation": { "enabled": true, "validity": "24h0m0s" } }));
+        assert_eq!(
+            account["spec"],
+            json!({ "rotation": { "enabled": true, "validity": "24h0m0s" } })
+        );
         let object = &world.objects[&kind];
         assert_eq!(object["metadata"]["name"], "hub-addons-consumer-user-server");
         assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], account["metadata"]["uid"]);
@@ -189,7 +201,11 @@ fn an_application_that_is_no_longer_granted_or_declared_loses_its_part_in_one_wr
     for (what, settings, fleet) in [
         ("unbound", settings(), grants(Grant::Granted, Grant::Refused)),
         ("not declared", only_kueue, both()),
-        ("protected", AccessSettings { protected: "argocd".parse().unwrap(), ..settings() }, both()),
+        (
+            "protected",
+            AccessSettings { protected: "argocd".parse().unwrap(), ..settings() },
+            both(),
+        ),
     ] {
         let mut world = World::default();
         world.settle_at(&self::settings(), &both(), &key());

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use crate::permission_kinds::{PERMISSION, WORK, both_kinds, kinds, other, with_fewer_roles};
 use crate::support::consumer_access::{
-    World, declared, doubtful, foreign, granted, key, object_of, reasons, refused, settings_by, settings_of,
-    settled_by,
+    World, declared, doubtful, foreign, granted, key, object_of, reasons, refused, settings_by,
+    settings_of, settled_by,
 };
 use crate::support::{deleting, with};
 
@@ -100,9 +100,10 @@ fn an_account_that_cannot_be_read_stays_while_another_one_cannot_be_created() {
     let (settings, mut world) = unlisted(PERMISSION, before(PERMISSION));
     let metadata = serde_json::from_value(world.objects[&ACCOUNT]["metadata"].clone()).unwrap();
     let mut observed = world.observed(&settings);
-    observed
-        .objects
-        .insert(ACCOUNT, FoundObject { object: ObservedObject::read(&metadata, None), is_ours: true });
+    observed.objects.insert(
+        ACCOUNT,
+        FoundObject { object: ObservedObject::read(&metadata, None), is_ours: true },
+    );
     let plan = settings.plan(&granted(), &key(), &observed);
     assert_eq!((&plan.write, reasons(&plan)), (&None, vec![Reason::Unreadable]));
 }
@@ -110,7 +111,9 @@ fn an_account_that_cannot_be_read_stays_while_another_one_cannot_be_created() {
 #[test]
 fn permissions_that_cannot_be_listed_are_not_reported_as_deleted() {
     let finalizer = json!({ "metadata": { "finalizers": ["example.com/hold"] } });
-    for (lists, words) in [(true, "its permissions are deleted"), (false, "a ClusterPermission may exist")] {
+    for (lists, words) in
+        [(true, "its permissions are deleted"), (false, "a ClusterPermission may exist")]
+    {
         let held = deleting(with(object_of(ACCOUNT), &finalizer));
         let (settings, mut world) = unlisted(PERMISSION, World::with(ACCOUNT, held));
         if lists {

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use hub_api::labels::SYNC_TO_NAMESPACES;
-use hub_core::consumer_access::{AccessAction, AccessKind, AccessSettings, FoundObject, ObservedAccess};
+use hub_core::consumer_access::{
+    AccessAction, AccessKind, AccessSettings, FoundObject, ObservedAccess,
+};
 use hub_core::explain::observed::AccountPermission;
 use hub_core::finding::Reason;
 use hub_core::grant::Grant;
@@ -11,8 +13,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::support::consumer_access::{
-    World, declared, doubtful, foreign, granted, is_foreign, key, observe, past, reasons, refused, settings,
-    settings_by, settings_of, settled_by,
+    World, declared, doubtful, foreign, granted, is_foreign, key, observe, past, reasons, refused,
+    settings, settings_by, settings_of, settled_by,
 };
 use crate::support::{cases, with};
 
@@ -55,8 +57,9 @@ pub fn reports(kind: AccessKind, status: &str) -> Value {
         return json!({ "status": { "conditions": of("Applied") } });
     }
     let name = "hub-addons-permission:app:edit";
-    let edits = ["a", "b"]
-        .map(|namespace| json!({ "name": name, "namespace": namespace, "condition": of("Applied") }));
+    let edits = ["a", "b"].map(
+        |namespace| json!({ "name": name, "namespace": namespace, "condition": of("Applied") }),
+    );
     json!({ "status": {
         "conditions": of("AppliedRBACManifestWork"),
         "resourceStatus": {
@@ -99,7 +102,8 @@ fn a_cluster_permission_binds_the_declared_cluster_roles_to_the_account() {
     world.settle(&settings_by("ClusterPermission"), &granted());
     assert!(world.writes().is_empty());
     let explained = AccountPermission::of_cluster_permission(&world.objects[&PERMISSION]);
-    let found: BTreeSet<_> = explained.iter().map(|it| (it.account.as_str(), it.role.as_str())).collect();
+    let found: BTreeSet<_> =
+        explained.iter().map(|it| (it.account.as_str(), it.role.as_str())).collect();
     assert_eq!(found, [("app", "ClusterRole view"), ("app", "ClusterRole edit")].into());
 }
 
@@ -146,7 +150,10 @@ fn with_the_grant_the_account_ends_and_then_the_permissions_of_both_kinds() {
     for (_, settings) in kinds() {
         let mut world = both_kinds();
         world.settle(&settings, &refused());
-        assert_eq!(world.writes(), ["delete Account", "delete ManifestWork", "delete ClusterPermission"]);
+        assert_eq!(
+            world.writes(),
+            ["delete Account", "delete ManifestWork", "delete ClusterPermission"]
+        );
         assert!(world.objects.is_empty());
     }
 }
@@ -186,13 +193,13 @@ fn what_cluster_permission_reports_is_a_finding_except_that_it_waits() {
         ("ValidateClusterRolesExist", "ClusterRolesNotFound", false),
     ] {
         let mut world = settled_by(&settings);
-        let condition =
-            json!({ "type": condition, "status": "False", "reason": reason, "message": "no\nroles" });
+        let condition = json!({ "type": condition, "status": "False", "reason": reason, "message": "no\nroles" });
         world.edit(PERMISSION, &json!({ "status": { "conditions": [condition] } }));
         let plan = world.settle(&settings, &granted());
         let expected: &[Reason] = if is_finding { &[Reason::PermissionsNotApplied] } else { &[] };
         assert_eq!(reasons(&plan), expected, "{condition}");
-        let message = plan.findings.values().flatten().map(|note| note.message.as_str()).collect::<String>();
+        let message =
+            plan.findings.values().flatten().map(|note| note.message.as_str()).collect::<String>();
         assert!(!is_finding || message.contains("no roles"), "{message}");
     }
 }
@@ -258,8 +265,10 @@ fn a_rejection_by_cluster_permission_that_is_over_is_not_a_finding() {
         if lists {
             world.edit(PERMISSION, &reports(PERMISSION, "True"));
         }
-        let conditions =
-            [condition("Validation", "False", 12), condition("AppliedRBACManifestWork", applied, hour)];
+        let conditions = [
+            condition("Validation", "False", 12),
+            condition("AppliedRBACManifestWork", applied, hour),
+        ];
         world.edit(PERMISSION, &json!({ "status": { "conditions": conditions } }));
         let plan = world.settle(&settings, &granted());
         let expected: &[Reason] = if is_finding { &[Reason::PermissionsNotApplied] } else { &[] };

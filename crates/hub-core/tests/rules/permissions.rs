@@ -6,8 +6,9 @@ use std::time::Duration;
 use hub_api::names::Namespace;
 use hub_core::access::Known;
 use hub_core::rights::{
-    BindingAction, CLEARED_NAMESPACES, Cleared, EVERYWHERE, GRACE, MissingRole, Needs, ObservedRoleBinding,
-    ObservedTokensRole, RulesAction, cleared_namespaces, plan_tokens, token_rules,
+    BindingAction, CLEARED_NAMESPACES, Cleared, EVERYWHERE, GRACE, MissingRole, Needs,
+    ObservedRoleBinding, ObservedTokensRole, RulesAction, cleared_namespaces, plan_tokens,
+    token_rules,
 };
 use hub_core::version::Version;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -207,7 +208,10 @@ fn the_annotation_of_the_lease_names_what_is_cleared() {
     };
     for names in [&[][..], &["a"], &["a", "b-c"]] {
         let names: BTreeSet<_> = names.iter().map(|name| Namespace::from(*name)).collect();
-        assert_eq!(Cleared::read(&lease(cleared_namespaces(names.iter().cloned()))), Cleared::In(names));
+        assert_eq!(
+            Cleared::read(&lease(cleared_namespaces(names.iter().cloned()))),
+            Cleared::In(names)
+        );
     }
     let many = (0..10_000).map(|index| Namespace::from(format!("{index:063}").as_str()));
     let value = cleared_namespaces(many).unwrap();
@@ -228,7 +232,10 @@ fn account_names(names: &[&str]) -> BTreeSet<hub_api::names::AccountName> {
 fn the_role_names_the_accounts_that_ask_and_no_others() {
     let role = Known::Present(tokens_role(&["a", "gone"]));
     let names = account_names(&["a", "b"]);
-    assert_eq!(plan_tokens(&role, Some(&names)), Ok(RulesAction::Patch(version(), token_rules(&names))));
+    assert_eq!(
+        plan_tokens(&role, Some(&names)),
+        Ok(RulesAction::Patch(version(), token_rules(&names)))
+    );
     let role = Known::Present(tokens_role(&["a", "b"]));
     assert_eq!(plan_tokens(&role, Some(&names)), Ok(RulesAction::Nothing));
 }

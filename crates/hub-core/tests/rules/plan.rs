@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::support::api::{observe, projection_of, settle_projection};
 use crate::support::{
-    IN_SET, NOON, binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet, key, member,
-    unreadable, with,
+    IN_SET, NOON, binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet, key,
+    member, unreadable, with,
 };
 
 /// A fleet that grants `c1` to `team`, with a merge patch in the cluster.
@@ -96,8 +96,12 @@ fn a_granted_cluster_gets_a_profile_with_labels_and_spec_in_the_first_write() {
 
 #[test]
 fn the_second_write_is_the_status_and_there_is_no_third() {
-    let settled =
-        settle_projection(&granted(&json!({})), &key("team", "c1"), &ProjectionSettings::default(), None);
+    let settled = settle_projection(
+        &granted(&json!({})),
+        &key("team", "c1"),
+        &ProjectionSettings::default(),
+        None,
+    );
     assert_eq!(settled.writes.len(), 2);
     let of_creation = Version { uid: "uid-of-new-profile".into(), resource_version: "1".into() };
     let status = json!({ "status": {
@@ -135,7 +139,8 @@ fn the_manager_that_we_are_is_in_label_and_spec() {
 fn a_cluster_that_is_refused_unknown_or_unreadable_gets_no_profile() {
     assert_eq!(plan_for_none(&refused()), nothing());
     assert_eq!(plan_for_none(&unknown(&json!({}))), nothing());
-    let unread = fleet([unreadable(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
+    let unread =
+        fleet([unreadable(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
     assert_eq!(plan_for_none(&unread), nothing());
 }
 
@@ -143,7 +148,10 @@ fn a_cluster_that_is_refused_unknown_or_unreadable_gets_no_profile() {
 fn a_cluster_whose_name_is_no_label_value_gets_no_profile() {
     let long = "x".repeat(64);
     let fleet = fleet([member(&long, "prod"), exclusive("prod"), binding("team", "prod")]);
-    assert_eq!(projection_of(&fleet, &key("team", &long), &ProjectionSettings::default(), None), nothing());
+    assert_eq!(
+        projection_of(&fleet, &key("team", &long), &ProjectionSettings::default(), None),
+        nothing()
+    );
 }
 
 #[test]
@@ -151,7 +159,11 @@ fn only_the_part_of_the_status_that_differs_is_written() {
     let down = condition("ManagedClusterConditionAvailable", "Unknown", "LeaseExpired");
     let joined = condition("ManagedClusterJoined", "True", "ManagedClusterJoined");
     for (cluster, field, value) in [
-        (json!({ "version": { "kubernetes": "v1.37.0" } }), "version", json!({ "kubernetes": "v1.37.0" })),
+        (
+            json!({ "version": { "kubernetes": "v1.37.0" } }),
+            "version",
+            json!({ "kubernetes": "v1.37.0" }),
+        ),
         (json!({ "version": null }), "version", json!({ "kubernetes": null })),
         (
             json!({ "clusterClaims": [{ "name": "a", "value": "1" }] }),
@@ -197,8 +209,10 @@ fn the_order_of_claims_properties_and_conditions_is_no_difference() {
         Value::Array(list)
     };
     for field in ["properties", "conditions"] {
-        let turned =
-            with(profile.clone(), &json!({ "status": { field: reversed(&profile["status"][field]) } }));
+        let turned = with(
+            profile.clone(),
+            &json!({ "status": { field: reversed(&profile["status"][field]) } }),
+        );
         assert_ne!(turned, profile);
         assert_eq!(plan(&granted(&json!({})), &turned), nothing(), "{field}");
     }
@@ -279,7 +293,8 @@ fn an_empty_label_of_no_set_is_kept_as_ocms_projector_sets_it() {
     assert_eq!(plan(&fleet, &edited(&empty)), nothing());
 
     // A cluster with a set has its name.
-    let repair = json!({ "metadata": { "labels": { "multicluster.x-k8s.io/clusterset": "prod" } } });
+    let repair =
+        json!({ "metadata": { "labels": { "multicluster.x-k8s.io/clusterset": "prod" } } });
     let ProfilePlan { action, .. } = plan(&granted(&json!({})), &edited(&empty));
     assert_eq!(action, ProfileAction::Patch(version(), repair));
 }
@@ -288,16 +303,17 @@ fn an_empty_label_of_no_set_is_kept_as_ocms_projector_sets_it() {
 fn labels_on_the_allow_list_come_and_go_with_the_cluster_and_others_stay() {
     let propagated_labels = "region, team.example.com/*".parse().unwrap();
     let settings = ProjectionSettings { propagated_labels, ..ProjectionSettings::default() };
-    let labels =
-        json!({ "metadata": { "labels": { "region": "eu", "team.example.com/a": "", "env": "x" } } });
+    let labels = json!({ "metadata": { "labels": { "region": "eu", "team.example.com/a": "", "env": "x" } } });
     let key = key("team", "c1");
     let profile = settle_projection(&granted(&labels), &key, &settings, None).object.unwrap();
     let shown = &profile["metadata"]["labels"];
     assert_eq!((&shown["region"], &shown["team.example.com/a"]), (&json!("eu"), &json!("")));
     assert_eq!(shown.as_object().unwrap().len(), 6, "{shown}");
 
-    let labelled =
-        with(profile, &json!({ "metadata": { "labels": { "env": "y", "team.example.com/b": "z" } } }));
+    let labelled = with(
+        profile,
+        &json!({ "metadata": { "labels": { "env": "y", "team.example.com/b": "z" } } }),
+    );
     let moved = granted(&json!({ "metadata": { "labels": { "region": "us" } } }));
     let ProfilePlan { action: ProfileAction::Patch(_, patch), .. } =
         projection_of(&moved, &key, &settings, Some(&labelled))
@@ -332,13 +348,18 @@ fn the_labels_that_join_the_hubs_objects_never_come_from_the_cluster() {
 
 #[test]
 fn a_profile_is_deleted_only_where_label_and_spec_name_us() {
-    let label = |value: Value| json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": value } } });
+    let label =
+        |value: Value| json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": value } } });
     let manager = |name: Value| json!({ "spec": { "clusterManager": { "name": name } } });
     let gone = fleet([exclusive("prod"), binding("team", "prod")]);
-    let leaving = fleet([deleting(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
+    let leaving =
+        fleet([deleting(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
     for fleet in [refused(), gone, leaving, fleet([])] {
         let ours = plan(&fleet, &edited(&json!({ "spec": { "displayName": "by hand" } })));
-        assert_eq!(ours, ProfilePlan { action: ProfileAction::Delete(version()), findings: vec![] });
+        assert_eq!(
+            ours,
+            ProfilePlan { action: ProfileAction::Delete(version()), findings: vec![] }
+        );
 
         for unlabelled in
             [label(json!(null)), label(json!("other")), json!({ "metadata": { "labels": null } })]
@@ -415,8 +436,12 @@ fn a_profile_that_is_being_deleted_is_reported_with_its_finalizers_and_left_alon
 #[test]
 fn a_refused_profile_with_a_finalizer_is_deleted_once() {
     let held = edited(&json!({ "metadata": { "finalizers": ["argocd.example.com/a"] } }));
-    let settled =
-        settle_projection(&refused(), &key("team", "c1"), &ProjectionSettings::default(), Some(held));
+    let settled = settle_projection(
+        &refused(),
+        &key("team", "c1"),
+        &ProjectionSettings::default(),
+        Some(held),
+    );
     assert_eq!(settled.writes, [ProfileAction::Delete(version())]);
     assert!(settled.object.unwrap()["metadata"]["deletionTimestamp"].is_string());
 }
@@ -426,7 +451,10 @@ fn a_profile_under_an_unknown_grant_is_kept_true() {
     let newer = json!({ "status": { "version": { "kubernetes": "v1.37.0" } } });
     assert_eq!(
         plan(&unknown(&newer), &settled(&json!({}))),
-        ProfilePlan { action: ProfileAction::PatchStatus(version(), newer.clone()), findings: vec![] }
+        ProfilePlan {
+            action: ProfileAction::PatchStatus(version(), newer.clone()),
+            findings: vec![]
+        }
     );
     assert_eq!(plan(&unknown(&newer), &settled(&newer)), nothing());
 }
@@ -444,7 +472,11 @@ fn a_profile_of_a_cluster_that_cannot_be_read_keeps_its_status() {
         assert_eq!(plan(&fleet, &renamed).action, ProfileAction::Patch(version(), repair));
     }
     let fleet = fleet([unread(), exclusive("prod")]);
-    assert_eq!(plan(&fleet, &settled(&json!({}))).action, ProfileAction::Delete(version()), "it is refused");
+    assert_eq!(
+        plan(&fleet, &settled(&json!({}))).action,
+        ProfileAction::Delete(version()),
+        "it is refused"
+    );
 }
 
 #[test]
@@ -461,7 +493,8 @@ fn a_status_that_cannot_be_read_is_left_alone_and_reported_and_all_else_follows_
     let plan = |fleet: &Fleet, edit: Value| {
         let profile = edited(&edit);
         let metadata = serde_json::from_value(profile["metadata"].clone()).unwrap();
-        let observed = ObservedProfile::unreadable(&metadata, &profile["spec"], "recursion limit exceeded");
+        let observed =
+            ObservedProfile::unreadable(&metadata, &profile["spec"], "recursion limit exceeded");
         let (key, settings) = (key("team", "c1"), ProjectionSettings::default());
         let desired = project::desired(fleet, &key, &settings);
         let plan = profile::plan(&key, &settings.manager, Some(&observed), [desired]);

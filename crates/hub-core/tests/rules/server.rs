@@ -1,8 +1,8 @@
 //! What follows from TLS handshakes with the published server: for replaced anchors, for the host, and for people.
 
 use hub_core::access::{
-    AccessIndex, AccessSource, AnchorChange, AnchorReader, Known, OverlapEnd, Presented, PublishedServer,
-    ServerState, Sighting,
+    AccessIndex, AccessSource, AnchorChange, AnchorReader, Known, OverlapEnd, Presented,
+    PublishedServer, ServerState, Sighting,
 };
 use hub_core::endpoint::ServerAddress;
 use hub_core::finding::Reason;
@@ -11,7 +11,9 @@ use hub_core::trust::{self, TrustBundle};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::access::{ECDSA, EXPIRED, NAME, RSA, anchors, bundle, home, key, of_cluster, published, ready};
+use crate::access::{
+    ECDSA, EXPIRED, NAME, RSA, anchors, bundle, home, key, of_cluster, published, ready,
+};
 
 const BOTH: [&str; 2] = ["cluster-proxy-addon-user.proxy", "cluster-proxy-addon-user.proxy.svc"];
 
@@ -83,7 +85,10 @@ fn an_overlap_ends_in_time_unless_the_server_was_seen_with_the_old_certificate()
         (vec![old.clone()], OverlapEnd::Extended),
         (vec![old.clone(), unreachable()], OverlapEnd::Extended),
         // One of two replicas.
-        ([vec![new.clone(); 9], vec![old.clone()], vec![new.clone(); 9]].concat(), OverlapEnd::Extended),
+        (
+            [vec![new.clone(); 9], vec![old.clone()], vec![new.clone(); 9]].concat(),
+            OverlapEnd::Extended,
+        ),
         (vec![new.clone(); 10], OverlapEnd::Over),
     ] {
         let (mut index, overlap) = overlapping();
@@ -104,7 +109,8 @@ fn an_overlap_ends_in_time_unless_the_server_was_seen_with_the_old_certificate()
 #[test]
 fn only_the_anchor_of_the_certificate_that_was_seen_stays() {
     let mut index = ready(&[RSA, EXPIRED]);
-    let AnchorChange::Overlapping(overlap) = index.set_anchors(index.place(), Ok(bundle(&[ECDSA]))) else {
+    let AnchorChange::Overlapping(overlap) = index.set_anchors(index.place(), Ok(bundle(&[ECDSA])))
+    else {
         panic!("nothing overlaps")
     };
     sees(&mut index, &presents(&[RSA], &BOTH));
@@ -131,9 +137,9 @@ fn an_old_certificate_is_reported_after_the_overlap_with_what_to_restart() {
     let finding = index.server_finding().unwrap();
     assert_eq!(finding.reason, Reason::OldServerCertificate);
     assert!(
-        finding
-            .message
-            .contains("kubectl --namespace proxy rollout restart deployment cluster-proxy-addon-user"),
+        finding.message.contains(
+            "kubectl --namespace proxy rollout restart deployment cluster-proxy-addon-user"
+        ),
         "{finding:?}"
     );
     // One of two replicas was restarted.
@@ -185,7 +191,8 @@ fn a_handshake_with_another_server_or_by_other_anchors_changes_nothing() {
 
 #[test]
 fn the_published_host_is_one_that_the_serving_certificate_names() {
-    let names = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+    let names =
+        |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
     for (certificate, expected) in [
         (names(&BOTH), "cluster-proxy-addon-user.proxy"),
         (
@@ -235,8 +242,7 @@ fn where_the_serving_certificate_is_not_read_a_handshake_shows_the_host() {
     let server = "https://cluster-proxy-addon-user.proxy.svc:9092/c1";
     let status = json!({ "accessProviders": [{ "name": NAME, "cluster": { "server": server } }] });
     let object = json!({ "spec": { "clusterManager": { "name": NAME } }, "status": status });
-    let metadata =
-        json!({ "labels": of_cluster("c1").labels.iter().collect::<std::collections::BTreeMap<_, _>>() });
+    let metadata = json!({ "labels": of_cluster("c1").labels.iter().collect::<std::collections::BTreeMap<_, _>>() });
     let observed = ObservedProfile::read(&serde_json::from_value(metadata).unwrap(), &object);
     let server_of = |index: &AccessIndex| match index.offer(&key("c1"), &observed) {
         hub_core::access::Offer::Publish(entry) => entry.cluster.unwrap().server,

@@ -24,7 +24,8 @@ fn accounts(cluster: &str, count: usize) -> Vec<AccountKey> {
 
 #[test]
 fn only_accounts_of_granted_clusters_add_names() {
-    let asking = [account_key("c1", "app"), account_key("c2", "app"), account_key("elsewhere", "other")];
+    let asking =
+        [account_key("c1", "app"), account_key("c2", "app"), account_key("elsewhere", "other")];
     let found = token_names(&fleet(&["c1".to_owned(), "c2".to_owned()]), &asking);
     assert_eq!(found.names, ["app".into()].into());
     assert_eq!(found.left_out, [].into());
@@ -38,13 +39,18 @@ fn a_cluster_with_many_names_takes_none_from_another() {
     let found = token_names(&fleet(&["a".to_owned(), "b".to_owned()]), &asking);
     assert_eq!(found.names.len(), MAX_OF_A_CLUSTER + 2);
     assert!(found.names.contains("app"));
-    assert_eq!(found.left_out.len(), 1000 - MAX_OF_A_CLUSTER - 1, "one is watched for the other cluster");
+    assert_eq!(
+        found.left_out.len(),
+        1000 - MAX_OF_A_CLUSTER - 1,
+        "one is watched for the other cluster"
+    );
 }
 
 #[test]
 fn names_are_limited_and_the_accounts_beyond_the_limit_are_known() {
     let clusters: Vec<String> = (0..20).map(|number| format!("c{number:02}")).collect();
-    let asking: Vec<_> = clusters.iter().flat_map(|cluster| accounts(cluster, MAX_OF_A_CLUSTER)).collect();
+    let asking: Vec<_> =
+        clusters.iter().flat_map(|cluster| accounts(cluster, MAX_OF_A_CLUSTER)).collect();
     let found = token_names(&fleet(&clusters), &asking);
     assert_eq!(found.names.len(), MAX);
     assert_eq!(found.left_out.len(), asking.len() - MAX);

@@ -7,7 +7,8 @@ use hub_core::fleet::{Fleet, Touched};
 use serde_json::{Value, json};
 
 use crate::support::{
-    arrive, binding, broken, cluster, condition, deleting, exclusive, fleet, leave, member, unreadable, with,
+    arrive, binding, broken, cluster, condition, deleting, exclusive, fleet, leave, member,
+    unreadable, with,
 };
 
 /// Every decision in these namespaces.
@@ -22,7 +23,12 @@ fn c1() -> Touched {
 
 /// A fleet with one cluster in a set that two namespaces bind.
 fn prod() -> Fleet {
-    fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod"), binding("ops", "prod")])
+    fleet([
+        member("c1", "prod"),
+        exclusive("prod"),
+        binding("team", "prod"),
+        binding("ops", "prod"),
+    ])
 }
 
 /// What it touches when the object changes by this merge patch, in a fleet that has the object.
@@ -50,7 +56,8 @@ fn what_no_decision_reads_of_an_object_touches_nothing() {
 #[test]
 fn a_part_of_a_cluster_that_its_profiles_do_not_show_touches_nothing() {
     let joined = condition("ManagedClusterJoined", "True", "ManagedClusterJoined");
-    let available = condition("ManagedClusterConditionAvailable", "True", "ManagedClusterAvailable");
+    let available =
+        condition("ManagedClusterConditionAvailable", "True", "ManagedClusterAvailable");
     for patch in [
         json!({ "spec": { "leaseDurationSeconds": 30, "taints": [{ "key": "a" }] } }),
         json!({ "status": { "capacity": { "cpu": "8" }, "allocatable": { "cpu": "4" } } }),
@@ -106,7 +113,10 @@ fn a_binding_touches_its_own_namespace() {
     let mut fleet = prod();
     let team = namespaces(&["team"]);
     assert_eq!(arrive(&mut fleet, &binding("team", "dev")), team);
-    assert_eq!(arrive(&mut fleet, &with(binding("team", "prod"), &json!({ "status": null }))), team);
+    assert_eq!(
+        arrive(&mut fleet, &with(binding("team", "prod"), &json!({ "status": null }))),
+        team
+    );
     assert_eq!(arrive(&mut fleet, &binding("team", "prod")), team);
     assert_eq!(arrive(&mut fleet, &unreadable(binding("team", "prod"))), team);
     assert_eq!(arrive(&mut fleet, &unreadable(binding("team", "prod"))), Touched::Nothing);
@@ -119,12 +129,16 @@ fn a_binding_touches_its_own_namespace() {
 fn a_bindings_other_conditions_and_what_bound_says_beside_true_touch_nothing() {
     for conditions in [
         json!([condition("Bound", "True", "AnotherReason")]),
-        json!([condition("Ready", "False", "NotYet"), condition("Bound", "True", "ClusterSetBound")]),
+        json!([
+            condition("Ready", "False", "NotYet"),
+            condition("Bound", "True", "ClusterSetBound")
+        ]),
     ] {
         let patch = json!({ "status": { "conditions": conditions } });
         assert_eq!(change(&binding("team", "prod"), &patch), Touched::Nothing, "{patch}");
     }
-    let unbound = json!({ "status": { "conditions": [condition("Bound", "False", "ClusterSetNotFound")] } });
+    let unbound =
+        json!({ "status": { "conditions": [condition("Bound", "False", "ClusterSetNotFound")] } });
     assert_eq!(change(&binding("team", "prod"), &unbound), namespaces(&["team"]));
 }
 

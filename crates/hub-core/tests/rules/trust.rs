@@ -40,8 +40,13 @@ fn chain(names: &[&str]) -> String {
 /// The names of the certificates in a bundle, in the order of [`CERTIFICATES`].
 fn names_in(bundle: &TrustBundle) -> Vec<&'static str> {
     let published = bundle.pem().to_string();
-    let named: Vec<_> = CERTIFICATES.iter().filter(|(_, pem)| published.contains(pem.trim())).collect();
-    assert_eq!(bundle.anchors().count(), named.len(), "a certificate that nobody knows: {published}");
+    let named: Vec<_> =
+        CERTIFICATES.iter().filter(|(_, pem)| published.contains(pem.trim())).collect();
+    assert_eq!(
+        bundle.anchors().count(),
+        named.len(),
+        "a certificate that nobody knows: {published}"
+    );
     named.into_iter().map(|(name, _)| *name).collect()
 }
 
@@ -53,12 +58,21 @@ fn anchors_of(names: &[&str]) -> Result<Vec<&'static str>, TrustError> {
 fn of_a_chain_the_authorities_are_published_and_never_the_leaf() {
     for (names, anchors) in [
         (&["rsa-leaf", "rsa-root"][..], &["rsa-root"][..]),
-        (&["ecdsa-leaf", "ecdsa-intermediate", "ecdsa-root"], &["ecdsa-root", "ecdsa-intermediate"]),
+        (
+            &["ecdsa-leaf", "ecdsa-intermediate", "ecdsa-root"],
+            &["ecdsa-root", "ecdsa-intermediate"],
+        ),
         (&["ecdsa-leaf", "ecdsa-intermediate"], &["ecdsa-intermediate"]),
         // Odd orders: what a certificate is, its own fields say and not its place.
         (&["rsa-root", "rsa-leaf"], &["rsa-root"]),
-        (&["ecdsa-root", "ecdsa-leaf", "ecdsa-intermediate"], &["ecdsa-root", "ecdsa-intermediate"]),
-        (&["ecdsa-intermediate", "ecdsa-root", "ecdsa-leaf"], &["ecdsa-root", "ecdsa-intermediate"]),
+        (
+            &["ecdsa-root", "ecdsa-leaf", "ecdsa-intermediate"],
+            &["ecdsa-root", "ecdsa-intermediate"],
+        ),
+        (
+            &["ecdsa-intermediate", "ecdsa-root", "ecdsa-leaf"],
+            &["ecdsa-root", "ecdsa-intermediate"],
+        ),
         // A root and the same key signed by another one are two anchors.
         (
             &["ecdsa-leaf", "ecdsa-intermediate", "ecdsa-root-by-rsa", "ecdsa-root"],
@@ -111,13 +125,20 @@ fn a_leaf_without_its_issuer_is_an_error() {
 
 #[test]
 fn the_text_is_a_function_of_the_set_of_anchors() {
-    let one = TrustBundle::from_pem(chain(&["ecdsa-leaf", "ecdsa-intermediate", "ecdsa-root"]).as_bytes());
+    let one = TrustBundle::from_pem(
+        chain(&["ecdsa-leaf", "ecdsa-intermediate", "ecdsa-root"]).as_bytes(),
+    );
     let other = TrustBundle::from_pem(
-        chain(&["ecdsa-root", "ecdsa-intermediate", "ecdsa-root", "ecdsa-root", "ecdsa-leaf"]).as_bytes(),
+        chain(&["ecdsa-root", "ecdsa-intermediate", "ecdsa-root", "ecdsa-root", "ecdsa-leaf"])
+            .as_bytes(),
     );
     assert_eq!(one, other);
     let text = one.unwrap().pem().to_string();
-    assert_eq!(text.matches("-----BEGIN CERTIFICATE-----\n").count(), 2, "each anchor once: {text}");
+    assert_eq!(
+        text.matches("-----BEGIN CERTIFICATE-----\n").count(),
+        2,
+        "each anchor once: {text}"
+    );
     assert!(text.ends_with("-----END CERTIFICATE-----\n") && !text.contains('\r'), "{text:?}");
     let again = TrustBundle::from_published(text.as_bytes()).unwrap();
     assert_eq!(**again.pem(), *text, "what was published reads as what it is");
@@ -139,12 +160,16 @@ fn text_around_the_blocks_is_skipped() {
     for (what, text) in [
         ("line ends of Windows", root.replace('\n', "\r\n")),
         ("no newline at the end", root.trim_end().to_owned()),
-        ("a printed certificate", format!("Certificate:\n    Version: 3 (0x2)\n{root}\n# the end\n")),
+        (
+            "a printed certificate",
+            format!("Certificate:\n    Version: 3 (0x2)\n{root}\n# the end\n"),
+        ),
         ("a key before it", format!("{key}{root}")),
         ("a key behind it", format!("{root}{key}")),
         ("blank lines", format!("\n\n{root}\n\n")),
     ] {
-        let bundle = TrustBundle::from_pem(text.as_bytes()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let bundle = TrustBundle::from_pem(text.as_bytes())
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(bundle, wanted, "{what}");
         assert!(!bundle.pem().contains("PRIVATE"), "{what}");
     }
@@ -153,9 +178,14 @@ fn text_around_the_blocks_is_skipped() {
 #[test]
 fn bytes_without_a_certificate_are_an_error_and_never_an_empty_bundle() {
     let key = "-----BEGIN PRIVATE KEY-----\nMC4CAQA=\n-----END PRIVATE KEY-----\n";
-    let request = "-----BEGIN CERTIFICATE REQUEST-----\nMC4CAQA=\n-----END CERTIFICATE REQUEST-----\n";
+    let request =
+        "-----BEGIN CERTIFICATE REQUEST-----\nMC4CAQA=\n-----END CERTIFICATE REQUEST-----\n";
     for text in ["", " \n\t\n", "garbage", "no CERTIFICATE here", key, request] {
-        assert_eq!(TrustBundle::from_pem(text.as_bytes()), Err(TrustError::NoCertificate), "{text:?}");
+        assert_eq!(
+            TrustBundle::from_pem(text.as_bytes()),
+            Err(TrustError::NoCertificate),
+            "{text:?}"
+        );
         assert!(TrustBundle::from_published(text.as_bytes()).is_err(), "{text:?}");
     }
 }
@@ -165,8 +195,9 @@ fn broken_certificates_are_an_error_even_beside_a_good_one() {
     let root = pem("rsa-root");
     let middle = root.len() / 2;
     let half = &root[..middle];
-    let block =
-        |content: &str| format!("-----BEGIN CERTIFICATE-----\n{content}\n-----END CERTIFICATE-----\n");
+    let block = |content: &str| {
+        format!("-----BEGIN CERTIFICATE-----\n{content}\n-----END CERTIFICATE-----\n")
+    };
     let in_der = root.lines().filter(|line| !line.starts_with('-')).collect::<String>();
     for (what, broken) in [
         ("cut off", half.to_owned()),
@@ -176,10 +207,15 @@ fn broken_certificates_are_an_error_even_beside_a_good_one() {
         ("a certificate cut short", block(&in_der[..200])),
         ("ends as something else", root.replace("END CERTIFICATE", "END PRIVATE KEY")),
     ] {
-        for text in [broken.clone(), format!("{}{broken}", pem("ecdsa-root")), format!("{broken}{root}")] {
+        for text in
+            [broken.clone(), format!("{}{broken}", pem("ecdsa-root")), format!("{broken}{root}")]
+        {
             let error = TrustBundle::from_pem(text.as_bytes()).expect_err(what);
             assert!(
-                matches!(error, TrustError::MalformedPem(_) | TrustError::MalformedCertificate { .. }),
+                matches!(
+                    error,
+                    TrustError::MalformedPem(_) | TrustError::MalformedCertificate { .. }
+                ),
                 "{what}: {error}"
             );
             assert!(TrustBundle::from_published(text.as_bytes()).is_err(), "{what}");
@@ -205,7 +241,8 @@ pub fn large(numbers: std::ops::Range<u16>) -> String {
     let block = ::pem::parse(certificate).unwrap();
     // The serial number is the first INTEGER of eight bytes.
     let place =
-        block.contents().windows(2).position(|bytes| matches!(bytes, [0x02, 0x08 | 0x09])).unwrap() + 4;
+        block.contents().windows(2).position(|bytes| matches!(bytes, [0x02, 0x08 | 0x09])).unwrap()
+            + 4;
     let config = ::pem::EncodeConfig::new().set_line_ending(::pem::LineEnding::LF);
     let numbered = |number: u16| {
         let mut der = block.contents().to_vec();

@@ -18,8 +18,7 @@ fn key() -> ProfileKey {
 }
 
 fn observed(uid: &str, version: u64) -> ObservedProfile {
-    let metadata =
-        json!({ "namespace": "app", "name": "c1", "uid": uid, "resourceVersion": version.to_string() });
+    let metadata = json!({ "namespace": "app", "name": "c1", "uid": uid, "resourceVersion": version.to_string() });
     ObservedProfile::of(&serde_json::from_value(json!({ "metadata": metadata })).unwrap())
 }
 

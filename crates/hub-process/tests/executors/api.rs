@@ -114,7 +114,9 @@ impl Api {
         let watch = query.contains("watch=true") || query.contains("watch=1");
         let verb = if watch { "WATCH" } else { parts.method.as_str() };
         self.0.lock().unwrap().requests.push(format!("{verb} {path}"));
-        if let Some(manager) = query.split('&').find_map(|field| field.strip_prefix("fieldManager=")) {
+        if let Some(manager) =
+            query.split('&').find_map(|field| field.strip_prefix("fieldManager="))
+        {
             self.0.lock().unwrap().field_managers.insert(format!("{verb} {manager}"));
         }
         while self.0.lock().unwrap().held_up.contains(&path) {
@@ -122,7 +124,8 @@ impl Api {
         }
         let delay = self.0.lock().unwrap().delay.as_ref().map(|delay| delay(&parts.method, &path));
         tokio::time::sleep(delay.unwrap_or_default()).await;
-        let named = query.split('&').find_map(|field| field.strip_prefix("fieldSelector=metadata.name%3D"));
+        let named =
+            query.split('&').find_map(|field| field.strip_prefix("fieldSelector=metadata.name%3D"));
         if let Some(name) = named.filter(|_| !watch) {
             let named = format!("{path}/{name}");
             return reply(200, &self.0.lock().unwrap().list(|path| path == named));
@@ -133,7 +136,13 @@ impl Api {
     }
 
     /// Executes a request. Returns the response, and how late it is.
-    fn take(&self, method: &Method, path: String, watch: bool, body: &[u8]) -> (Response<Reply>, Duration) {
+    fn take(
+        &self,
+        method: &Method,
+        path: String,
+        watch: bool,
+        body: &[u8],
+    ) -> (Response<Reply>, Duration) {
         let mut state = self.0.lock().unwrap();
         if let Some(refused) = state.refusal.as_ref().and_then(|refusal| refusal(method, &path)) {
             return (reply(refused.0, &refused.1), Duration::ZERO);
@@ -141,7 +150,8 @@ impl Api {
         if watch {
             let (sender, events) = unbounded();
             state.watches.push((path, sender));
-            let lines = events.map(|event: Value| Ok(Frame::data(Bytes::from(format!("{event}\n")))));
+            let lines =
+                events.map(|event: Value| Ok(Frame::data(Bytes::from(format!("{event}\n")))));
             return (Response::new(StreamBody::new(lines.boxed())), Duration::ZERO);
         }
         let sent = serde_json::from_slice(body).unwrap_or(Value::Null);
@@ -158,7 +168,9 @@ impl State {
         let there = self.objects.get(path).cloned();
         match (method.as_str(), there) {
             ("GET", Some(object)) => (200, object),
-            ("GET", None) if is_collection(path) => (200, self.list(|it| collection_of(it) == path)),
+            ("GET", None) if is_collection(path) => {
+                (200, self.list(|it| collection_of(it) == path))
+            }
             ("POST", _) => {
                 let generated = || format!("generated-{}", self.version);
                 let name = sent["metadata"]["name"].as_str().map_or_else(generated, str::to_owned);

@@ -79,7 +79,8 @@ async fn a_worker_that_panics_ends_the_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_whose_renewals_get_no_response_stops_writing_two_seconds_before_its_lease_expires() {
+async fn a_process_whose_renewals_get_no_response_stops_writing_two_seconds_before_its_lease_expires()
+ {
     let api = Api::default();
     let running = Running::start(&api, Some("first"), &[one()]);
     eventually("it works", || exists(&api)).await;

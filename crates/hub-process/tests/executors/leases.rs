@@ -80,7 +80,10 @@ async fn a_process_that_loses_its_lease_ends_and_leaves_it_to_the_next() {
     let process = working(&api, "first").await;
     steal(&api);
     let lost = process.task.await.unwrap().unwrap_err();
-    assert_eq!(lost, ProcessError::LeadershipLost("thief has acquired the lease hub-addons".to_owned()));
+    assert_eq!(
+        lost,
+        ProcessError::LeadershipLost("thief has acquired the lease hub-addons".to_owned())
+    );
     assert_eq!(holder(&api).as_deref(), Some("thief"));
 }
 

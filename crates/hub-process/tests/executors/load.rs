@@ -18,8 +18,10 @@ fn path(namespace: &str) -> String {
 }
 
 fn keys(namespace: &str, count: usize) -> impl Iterator<Item = ProfileKey> {
-    (0..count)
-        .map(move |n| ProfileKey { namespace: namespace.into(), cluster: format!("c{n}").as_str().into() })
+    (0..count).map(move |n| ProfileKey {
+        namespace: namespace.into(),
+        cluster: format!("c{n}").as_str().into(),
+    })
 }
 
 fn projector(wants: impl IntoIterator<Item = ProfileKey>) -> Traits {
@@ -40,7 +42,8 @@ async fn the_end_of_a_grant_overtakes_tens_of_thousands_of_pending_status_writes
     let api = Api::default();
     let manager = "open-cluster-management";
     for key in keys("app", 35_000) {
-        let spec = json!({"clusterManager": {"name": manager}, "displayName": key.cluster.as_str()});
+        let spec =
+            json!({"clusterManager": {"name": manager}, "displayName": key.cluster.as_str()});
         let metadata = json!({"labels": {"x-k8s.io/cluster-manager": manager}});
         let profile = json!({"metadata": metadata, "spec": spec});
         api.put(&format!("{}/{}", path("app"), key.cluster), profile);
@@ -68,7 +71,11 @@ async fn a_namespace_whose_writes_do_not_return_delays_no_other() {
     let api = Api::default();
     let slow = path("slow");
     api.delay(move |method, path| {
-        if is_write(method) && path.starts_with(&slow) { Duration::from_mins(1) } else { Duration::ZERO }
+        if is_write(method) && path.starts_with(&slow) {
+            Duration::from_mins(1)
+        } else {
+            Duration::ZERO
+        }
     });
     let others = || ["a", "b", "c", "d", "e"].into_iter().flat_map(|namespace| keys(namespace, 40));
     let running = Running::start(&api, None, &[projector(keys("slow", 200))]);
@@ -86,7 +93,8 @@ async fn a_namespace_whose_writes_do_not_return_delays_no_other() {
         }
         let is_written = |key: ProfileKey| {
             let object = api.get(&format!("{}/{}", path(key.namespace.as_str()), key.cluster));
-            object.is_some_and(|object| object["status"]["version"]["kubernetes"] == version.as_str())
+            object
+                .is_some_and(|object| object["status"]["version"]["kubernetes"] == version.as_str())
         };
         eventually("the others are written", || others().all(is_written)).await;
         assert!(begin.elapsed() < Duration::from_secs(1), "round {round}: {:?}", begin.elapsed());
@@ -103,7 +111,12 @@ async fn an_outage_costs_a_few_requests_however_many_keys_wait_and_then_all_conv
         api.refuse(move |method, _| is_write(method).then(|| (code, failure(code, reason))));
         let running = Running::start(&api, None, &[projector(keys("app", 10_000))]);
         let is_out = |out: u8| {
-            running.shared.host.metrics.text().contains(&format!("hub_addons_api_server_outage {out}"))
+            running
+                .shared
+                .host
+                .metrics
+                .text()
+                .contains(&format!("hub_addons_api_server_outage {out}"))
         };
         eventually("the outage is noticed", || is_out(1)).await;
         tokio::time::sleep(Duration::from_mins(1)).await;
@@ -139,7 +152,8 @@ async fn creates_that_fail_in_many_namespaces_delay_no_write_in_another() {
     let api = Api::default();
     let failing: Vec<_> = (0..100).map(|number| format!("failing-{number}")).collect();
     api.refuse(|method, path| {
-        (*method == Method::POST && path.contains("/failing-")).then(|| (500, failure(500, "InternalError")))
+        (*method == Method::POST && path.contains("/failing-"))
+            .then(|| (500, failure(500, "InternalError")))
     });
     let broken = failing.iter().flat_map(|namespace| keys(namespace, 5));
     let running = Running::start(&api, None, &[projector(broken.chain(keys("app", 5)))]);
@@ -149,7 +163,8 @@ async fn creates_that_fail_in_many_namespaces_delay_no_write_in_another() {
         let begin = Instant::now();
         running.wishes.lock().unwrap().version = Some(format!("v1.{minor}.0"));
         let before = api.requests("PATCH").len();
-        keys("app", 5).for_each(|key| running.shared.profiles.queue.add_with(key, Priority::Update));
+        keys("app", 5)
+            .for_each(|key| running.shared.profiles.queue.add_with(key, Priority::Update));
         eventually("they are written", || api.requests("PATCH").len() == before + 5).await;
         assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
         tokio::time::sleep(Duration::from_secs(7)).await;
@@ -173,7 +188,8 @@ async fn creates_that_begin_to_hang_in_hundreds_of_namespaces_at_once_delay_no_u
     });
     let running = Running::start(&api, None, &[projector(keys("app", 5))]);
     eventually("the healthy profiles exist", || created(&api, keys("app", 5))).await;
-    let hanging = || (0..400).flat_map(|number| keys(&format!("hanging-{number}"), 2).collect::<Vec<_>>());
+    let hanging =
+        || (0..400).flat_map(|number| keys(&format!("hanging-{number}"), 2).collect::<Vec<_>>());
     running.wishes.lock().unwrap().profiles.extend(hanging());
     hanging().for_each(|key| running.shared.profiles.queue.add_with(key, Priority::Start));
     eventually("creates hang", || api.requests("/hanging-").len() >= 10).await;
@@ -181,7 +197,8 @@ async fn creates_that_begin_to_hang_in_hundreds_of_namespaces_at_once_delay_no_u
         let begin = Instant::now();
         running.wishes.lock().unwrap().version = Some(format!("v1.{minor}.0"));
         let before = api.requests("PATCH").len();
-        keys("app", 5).for_each(|key| running.shared.profiles.queue.add_with(key, Priority::Update));
+        keys("app", 5)
+            .for_each(|key| running.shared.profiles.queue.add_with(key, Priority::Update));
         eventually("they are written", || api.requests("PATCH").len() == before + 5).await;
         assert!(begin.elapsed() <= Duration::from_secs(1), "round {minor}: {:?}", begin.elapsed());
         // More often, and the keys reach their limit of writes.
@@ -195,10 +212,13 @@ async fn a_delete_that_fails_is_retried_every_five_seconds_and_reported_once_it_
     let api = Api::default();
     let running = Running::start(&api, None, &[projector(keys("app", 1))]);
     eventually("the profile exists", || created(&api, keys("app", 1))).await;
-    api.refuse(|method, _| (*method == Method::DELETE).then(|| (500, failure(500, "InternalError"))));
+    api.refuse(|method, _| {
+        (*method == Method::DELETE).then(|| (500, failure(500, "InternalError")))
+    });
     running.wishes.lock().unwrap().profiles.clear();
     keys("app", 1).for_each(|key| running.shared.profiles.queue.add_with(key, Priority::End));
-    let refused = || running.shared.host.metrics.text().contains("findings{reason=\"WriteRefused\"} 1");
+    let refused =
+        || running.shared.host.metrics.text().contains("findings{reason=\"WriteRefused\"} 1");
     let begin = Instant::now();
     eventually("it is reported", refused).await;
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());

@@ -105,7 +105,8 @@ impl Controller for Recorder {
 impl Owner for Recorder {
     fn desired(&self, key: &ProfileKey, _: Option<&ObservedProfile>) -> Desired {
         let identity = || Identity {
-            labels: [("x-k8s.io/cluster-manager".to_owned(), self.shared.manager.to_string())].into(),
+            labels: [("x-k8s.io/cluster-manager".to_owned(), self.shared.manager.to_string())]
+                .into(),
             member_id: MemberId { value: key.cluster.to_string(), since: None },
             propagated: LabelAllowList::default(),
             display_name: key.cluster.to_string(),
@@ -120,9 +121,13 @@ impl Owner for Recorder {
             true => Presence::Wanted(identity()),
             false => Presence::Unwanted,
         };
-        let version = wish.version.clone().map(|version| ClusterVersion { kubernetes: Some(version) });
+        let version =
+            wish.version.clone().map(|version| ClusterVersion { kubernetes: Some(version) });
         let properties = wish.properties.clone();
-        Desired { presence, status: DesiredStatus { version, properties, ..DesiredStatus::default() } }
+        Desired {
+            presence,
+            status: DesiredStatus { version, properties, ..DesiredStatus::default() },
+        }
     }
 }
 
@@ -152,7 +157,8 @@ impl Running {
         let candidate = identity.map(candidate);
         let mut process = Process::new(Setup { candidate, ..Setup::new(api.client()) });
         for traits in controllers {
-            let (calls, wishes, watches) = (Arc::clone(&calls), Arc::clone(&wishes), Arc::clone(&watches));
+            let (calls, wishes, watches) =
+                (Arc::clone(&calls), Arc::clone(&wishes), Arc::clone(&watches));
             wishes.lock().unwrap().profiles.extend(traits.wants.iter().flatten().cloned());
             process = process.add(Some(traits.clone()), |shared, traits| Recorder {
                 name: traits.name,

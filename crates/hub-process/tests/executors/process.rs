@@ -16,7 +16,8 @@ const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterprofiles.multicluster.x-k8s.io";
 const CLUSTERS: &str = "/apis/cluster.open-cluster-management.io/v1/managedclusters";
 
-const BOTH: Traits = Traits { name: "both", needs: &[FleetKind::Grants, FleetKind::Clusters], wants: None };
+const BOTH: Traits =
+    Traits { name: "both", needs: &[FleetKind::Grants, FleetKind::Clusters], wants: None };
 const NONE: Traits = Traits { name: "none", needs: &[], wants: None };
 
 fn cluster() -> serde_json::Value {
@@ -38,7 +39,10 @@ async fn nothing_begins_before_every_list_is_there() {
     let api = Api::default();
     api.hold_up(SETS);
     let running = Running::start(&api, None, &[BOTH]);
-    eventually("the other lists are there", || !api.requests(&format!("WATCH {CLUSTERS}")).is_empty()).await;
+    eventually("the other lists are there", || {
+        !api.requests(&format!("WATCH {CLUSTERS}")).is_empty()
+    })
+    .await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(running.calls(), ["both watch"]);
     api.release();

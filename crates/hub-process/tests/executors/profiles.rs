@@ -29,13 +29,17 @@ pub fn one() -> Traits {
 }
 
 /// Refuses creates.
-fn creates(code: u16, status: Value) -> impl Fn(&Method, &str) -> Option<(u16, Value)> + Send + 'static {
+fn creates(
+    code: u16,
+    status: Value,
+) -> impl Fn(&Method, &str) -> Option<(u16, Value)> + Send + 'static {
     move |method, path| (method == Method::POST && path == PROFILES).then(|| (code, status.clone()))
 }
 
 fn terminating() -> Value {
     let mut status = failure(403, "Forbidden");
-    status["details"] = json!({ "causes": [{ "reason": "NamespaceTerminating", "message": "app" }] });
+    status["details"] =
+        json!({ "causes": [{ "reason": "NamespaceTerminating", "message": "app" }] });
     status
 }
 
@@ -71,7 +75,14 @@ async fn a_namespace_that_does_not_exist_is_tried_a_few_times_a_minute_and_nothi
     eventually("it is tried", || tried(&api) == 1).await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!((2..=20).contains(&tried(&api)), "{} requests", tried(&api));
-    assert!(!running.shared.host.metrics.text().contains("hub_addons_findings{reason=\"WriteRefused\"} 1"));
+    assert!(
+        !running
+            .shared
+            .host
+            .metrics
+            .text()
+            .contains("hub_addons_findings{reason=\"WriteRefused\"} 1")
+    );
     api.allow();
     eventually("it is created", || exists(&api)).await;
     running.stop().await.unwrap();
@@ -93,7 +104,9 @@ async fn a_namespace_that_exists_again_is_tried_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_served_is_tried_by_a_few_keys_and_written_soon_after_it_is_back() {
-    for (code, status) in [(404, json!("404 page not found\n")), (405, failure(405, "MethodNotAllowed"))] {
+    for (code, status) in
+        [(404, json!("404 page not found\n")), (405, failure(405, "MethodNotAllowed"))]
+    {
         let api = Api::default();
         api.refuse(creates(code, status));
         let running = Running::start(&api, None, &[projector((0..200).map(|n| format!("c{n}")))]);
@@ -117,8 +130,10 @@ async fn a_write_that_fails_in_one_namespace_is_retried_with_backoff() {
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!((5..=12).contains(&tried(&api)), "{} requests", tried(&api));
     let text = running.shared.host.metrics.text();
-    let count =
-        format!("errors_total{{controller=\"clusterprofiles\",category=\"internal\"}} {}", tried(&api));
+    let count = format!(
+        "errors_total{{controller=\"clusterprofiles\",category=\"internal\"}} {}",
+        tried(&api)
+    );
     assert!(text.contains(&count), "{text}");
     running.task.abort();
 }
@@ -132,7 +147,9 @@ async fn what_was_tried_in_a_long_outage_is_written_when_it_ends() {
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert!(running.shared.host.writer.breaker.is_open());
     let text = running.shared.host.metrics.text();
-    let held = |line: &str| line.contains("errors_total") && line.contains("held") && !line.ends_with(" 0");
+    let held = |line: &str| {
+        line.contains("errors_total") && line.contains("held") && !line.ends_with(" 0")
+    };
     assert!(!text.lines().any(held), "what is not sent is no error: {text}");
     api.allow();
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -141,7 +158,8 @@ async fn what_was_tried_in_a_long_outage_is_written_when_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_profile_whose_writes_another_client_undoes_is_written_ever_more_rarely_unless_something_changes() {
+async fn a_profile_whose_writes_another_client_undoes_is_written_ever_more_rarely_unless_something_changes()
+ {
     let api = Api::default();
     let running = Running::start(&api, None, &[one()]);
     running.wishes.lock().unwrap().version = Some("v1".to_owned());
@@ -179,12 +197,17 @@ async fn properties_that_change_every_second_are_written_once_a_minute_and_nothi
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     let written = api.requests("PATCH").len();
-    assert!((14..=17).contains(&written), "{written} writes in nine minutes, after a burst of five");
+    assert!(
+        (14..=17).contains(&written),
+        "{written} writes in nine minutes, after a burst of five"
+    );
     assert!(is_reported(1) && !shows("/properties/0/value", json!("569")));
     running.wishes.lock().unwrap().version = Some("v1".to_owned());
     running.shared.profiles.queue.add_with(key("c1"), Priority::Update);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(shows("/version/kubernetes", json!("v1")) && !shows("/properties/0/value", json!("569")));
+    assert!(
+        shows("/version/kubernetes", json!("v1")) && !shows("/properties/0/value", json!("569"))
+    );
     eventually("the last ones are shown", || shows("/properties/0/value", json!("569"))).await;
     eventually("nothing is reported any more", || is_reported(0)).await;
     running.stop().await.unwrap();
@@ -194,9 +217,11 @@ async fn properties_that_change_every_second_are_written_once_a_minute_and_nothi
 async fn the_profiles_of_a_cluster_are_written_when_it_changes() {
     let api = Api::default();
     let running = Running::start(&api, None, &[projector(["c1", "c2"].map(str::to_owned))]);
-    eventually("they are created", || exists(&api) && api.get(&format!("{PROFILES}/c2")).is_some()).await;
+    eventually("they are created", || exists(&api) && api.get(&format!("{PROFILES}/c2")).is_some())
+        .await;
     let profiles = &running.shared.profiles;
-    eventually("they are cached", || profiles.exists(&key("c1")) && profiles.exists(&key("c2"))).await;
+    eventually("they are cached", || profiles.exists(&key("c1")) && profiles.exists(&key("c2")))
+        .await;
     let mut names = Vec::new();
     profiles.for_each(|key, profile| names.push(format!("{key} of {}", profile.manager)));
     assert_eq!(names, ["app/c1 of open-cluster-management", "app/c2 of open-cluster-management"]);
@@ -218,7 +243,10 @@ async fn a_member_id_of_two_profiles_is_a_finding_on_those_of_this_cluster_manag
             "multicluster.x-k8s.io/inventory-member-id": "c1",
         });
         let spec = json!({ "clusterManager": { "name": manager }, "displayName": name });
-        api.put(&format!("{PROFILES}/{name}"), json!({ "spec": spec, "metadata": { "labels": labels } }));
+        api.put(
+            &format!("{PROFILES}/{name}"),
+            json!({ "spec": spec, "metadata": { "labels": labels } }),
+        );
     }
     let running = Running::start(&api, None, &[projector(["c1", "foreign"].map(str::to_owned))]);
     tokio::time::sleep(Duration::from_mins(1)).await;

@@ -120,7 +120,8 @@ impl CircuitBreaker {
         if is_logged {
             warn!("the API server is failing, sending only probes: {error}");
         }
-        state.outage = Some(Outage { since: now, next_probe: now + wait.max(PROBE_INTERVAL), is_logged });
+        state.outage =
+            Some(Outage { since: now, next_probe: now + wait.max(PROBE_INTERVAL), is_logged });
         self.metrics.api_server_outage.set(1);
     }
 

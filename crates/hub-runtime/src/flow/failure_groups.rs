@@ -193,7 +193,9 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
         if member.failed_after.replace(successes) != Some(successes) {
             group.failed += 1;
         }
-        if group.probe.as_ref() == Some(key) || (group.probe.is_none() && group.next_probe.is_none()) {
+        if group.probe.as_ref() == Some(key)
+            || (group.probe.is_none() && group.next_probe.is_none())
+        {
             // A request that has hung has already waited.
             let delay = group.backoff.next().unwrap_or(PROBE_PACE).saturating_sub(error.took);
             self.plan_probe(operation, delay, now);
@@ -297,7 +299,8 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
 
     /// Makes the first key of each group that is due its probe, and returns these keys.
     pub(crate) fn take_probes(&mut self, now: Instant) -> Vec<K> {
-        let due = self.groups.values_mut().filter(|group| group.next_probe.is_some_and(|due| due <= now));
+        let due =
+            self.groups.values_mut().filter(|group| group.next_probe.is_some_and(|due| due <= now));
         due.filter_map(|group| {
             group.next_probe = None;
             group.probe = group.line.values().next().cloned();

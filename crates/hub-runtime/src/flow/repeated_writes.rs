@@ -46,7 +46,8 @@ impl LatestWrite {
     /// How long after this write the same may be sent again.
     fn delay(&self) -> Duration {
         let doublings = self.repetitions.checked_sub(FREE);
-        doublings.map_or(Duration::ZERO, |doublings| MIN.saturating_mul(1 << doublings.min(16)).min(MAX))
+        doublings
+            .map_or(Duration::ZERO, |doublings| MIN.saturating_mul(1 << doublings.min(16)).min(MAX))
     }
 
     fn counts_at(&self, now: Instant) -> bool {

@@ -36,7 +36,9 @@ impl NextStep {
             (_, Category::NotLeader | Category::Conflict) => Self::Replan,
             (_, Category::Held) => Self::Hold,
             // Not for a create, which has no object yet: what it misses stays missing for a while.
-            (verb, Category::NotFound | Category::NamespaceNotFound) if verb != "create" => Self::Forget,
+            (verb, Category::NotFound | Category::NamespaceNotFound) if verb != "create" => {
+                Self::Forget
+            }
             (_, Category::Ineffective) => Self::Report,
             (_, Category::Throttled) => {
                 Self::TryAgain(Outcome::RetryNotBefore(error.retry_after.unwrap_or(THROTTLED_WAIT)))

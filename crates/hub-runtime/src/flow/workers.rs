@@ -52,7 +52,8 @@ impl<'a> Occupation<'a> {
             && (!is_slow || same().filter(is_fast).count() < share)
             && alike().count() < workers * IN_FLIGHT
             && same().count() < share * IN_FLIGHT
-            && alike().filter(|busy| busy.namespace == *namespace).count() < (self.workers / 2).max(1)
+            && alike().filter(|busy| busy.namespace == *namespace).count()
+                < (self.workers / 2).max(1)
     }
 
     /// When the next request becomes slow, which leaves its worker to another key.
@@ -84,7 +85,11 @@ mod tests {
                     && Occupation::new(16, occupied.iter(), now).admits(*priority, &namespace)
             };
             while is_free(&occupied) {
-                occupied.push(Busy { namespace: namespace.clone(), priority: *priority, since: now });
+                occupied.push(Busy {
+                    namespace: namespace.clone(),
+                    priority: *priority,
+                    since: now,
+                });
             }
         }
         occupied.len() - in_flight.len()
@@ -101,20 +106,39 @@ mod tests {
     #[test]
     fn slow_requests_leave_their_workers_to_other_namespaces_up_to_a_bound() {
         let (now, mut in_flight) = (Instant::now(), Vec::new());
-        let busy =
-            |namespace: &str| Busy { namespace: namespace.into(), priority: Priority::Update, since: now };
+        let busy = |namespace: &str| Busy {
+            namespace: namespace.into(),
+            priority: Priority::Update,
+            since: now,
+        };
         in_flight.extend((0..8).map(|_| busy("a")));
         assert_eq!(Occupation::new(16, in_flight.iter(), now).changes_at(), Some(now + SLOW));
         assert_eq!(taken(&in_flight, &[("b", Priority::Update)], now), 4);
         let later = now + SLOW;
         assert_eq!(Occupation::new(16, in_flight.iter(), later).changes_at(), None);
-        assert_eq!(taken(&in_flight, &[("a", Priority::Update)], later), 0, "a namespace has its share");
+        assert_eq!(
+            taken(&in_flight, &[("a", Priority::Update)], later),
+            0,
+            "a namespace has its share"
+        );
         let others = [("b", Priority::Update), ("c", Priority::Update), ("d", Priority::Start)];
         assert_eq!(taken(&in_flight, &others[..2], later), 9, "a quarter is left to other work");
         assert_eq!(taken(&in_flight, &others, later), 12);
         in_flight.extend((8..9 * IN_FLIGHT).map(|number| busy(&number.to_string())));
-        assert_eq!(taken(&in_flight, &[("b", Priority::Update)], later), 0, "not more than a bound");
-        assert_eq!(taken(&in_flight, &[("b", Priority::Start)], later), 8, "what starts a grant has its own");
-        assert_eq!(taken(&in_flight, &[("b", Priority::End)], later), 8, "what ends a grant has its own");
+        assert_eq!(
+            taken(&in_flight, &[("b", Priority::Update)], later),
+            0,
+            "not more than a bound"
+        );
+        assert_eq!(
+            taken(&in_flight, &[("b", Priority::Start)], later),
+            8,
+            "what starts a grant has its own"
+        );
+        assert_eq!(
+            taken(&in_flight, &[("b", Priority::End)], later),
+            8,
+            "what ends a grant has its own"
+        );
     }
 }

@@ -136,7 +136,10 @@ impl Election {
                     next = Instant::now() + backoff.next().unwrap_or(FAILURE_WAIT_MAX);
                     let category = category.as_str();
                     if logged != category {
-                        warn!(lease, namespace, category, error, "cannot acquire the lease, retrying");
+                        warn!(
+                            lease,
+                            namespace, category, error, "cannot acquire the lease, retrying"
+                        );
                         category.clone_into(&mut logged);
                     }
                 }
@@ -361,14 +364,20 @@ mod tests {
         assert_eq!(first.renew_time, first.acquire_time);
 
         let long_ago = Some(MicroTime(Timestamp::UNIX_EPOCH));
-        let before =
-            LeaseSpec { acquire_time: long_ago.clone(), renew_time: long_ago.clone(), ..first.clone() };
+        let before = LeaseSpec {
+            acquire_time: long_ago.clone(),
+            renew_time: long_ago.clone(),
+            ..first.clone()
+        };
         let renewed = election.claimed(Some(before.clone()));
         assert!(renewed.renew_time > long_ago);
         assert_eq!(LeaseSpec { renew_time: long_ago.clone(), ..renewed }, before);
 
-        let others =
-            LeaseSpec { holder_identity: Some("other".to_owned()), lease_transitions: Some(4), ..before };
+        let others = LeaseSpec {
+            holder_identity: Some("other".to_owned()),
+            lease_transitions: Some(4),
+            ..before
+        };
         let taken = election.claimed(Some(others));
         assert_eq!(taken.lease_transitions, Some(5));
         assert_eq!(taken.holder_identity.as_deref(), Some("this"));

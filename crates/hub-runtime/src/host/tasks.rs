@@ -26,7 +26,11 @@ impl Tasks {
 
     /// Spawns a task that runs as long as the process, or until its handle is dropped. If it ends otherwise, even by a
     /// panic, liveness fails ([`Health`]) and [`Self::missing`] returns.
-    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    pub fn spawn(
+        &self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> AbortHandle {
         let task = AssertUnwindSafe(task).catch_unwind();
         self.running.lock().spawn(task.map(move |_| Some(name)))
     }

@@ -51,7 +51,11 @@ pub struct WatchId {
 }
 
 impl WatchId {
-    pub(crate) fn new(controller: &'static str, resource: &'static str, namespace: Option<Text>) -> Self {
+    pub(crate) fn new(
+        controller: &'static str,
+        resource: &'static str,
+        namespace: Option<Text>,
+    ) -> Self {
         Self { controller, resource, namespace }
     }
 
@@ -174,7 +178,12 @@ impl SyncState {
 impl Health {
     /// Makes readiness depend on a watch.
     #[must_use]
-    pub fn expect_sync(&self, name: impl Into<WatchId>, need: Need, metrics: &Metrics) -> SyncState {
+    pub fn expect_sync(
+        &self,
+        name: impl Into<WatchId>,
+        need: Need,
+        metrics: &Metrics,
+    ) -> SyncState {
         let name = name.into();
         metrics.unread(name.names(), 0);
         if need != Need::Late {
@@ -243,12 +252,15 @@ impl Health {
         }
         let conditions = self.inner.conditions.lock();
         for (name, condition) in conditions.iter() {
-            let (mark, state) = condition.as_ref().map_or_else(|why| ('-', why.as_str()), |()| ('+', "ok"));
+            let (mark, state) =
+                condition.as_ref().map_or_else(|why| ('-', why.as_str()), |()| ('+', "ok"));
             let _ = writeln!(text, "[{mark}] {name}: {state}");
         }
         let tells_clients = self.inner.tells_clients.load(Ordering::Relaxed);
-        let is_ready = |sync: &Sync| sync.is_ready() || tells_clients && matches!(sync, Sync::Unread(..));
-        let ready = !stopping && syncs.values().all(is_ready) && conditions.values().all(Result::is_ok);
+        let is_ready =
+            |sync: &Sync| sync.is_ready() || tells_clients && matches!(sync, Sync::Unread(..));
+        let ready =
+            !stopping && syncs.values().all(is_ready) && conditions.values().all(Result::is_ok);
         text.push_str(if ready { "ok\n" } else { "not ready\n" });
         (ready, text)
     }
@@ -312,7 +324,11 @@ impl FromStr for BindAddress {
 }
 
 /// Serves the probes until the process ends.
-pub async fn serve_probes(address: &BindAddress, health: Health, metrics: Metrics) -> Result<(), BindError> {
+pub async fn serve_probes(
+    address: &BindAddress,
+    health: Health,
+    metrics: Metrics,
+) -> Result<(), BindError> {
     let livez = {
         let health = health.clone();
         move || async move { probe(health.live()) }
@@ -360,26 +376,34 @@ mod tests {
         clusters.mark_synced();
         let (ready, text) = health.ready();
         assert!(!ready);
-        assert!(text.contains("[-] fleet: managedclustersets: waiting for the first list"), "{text}");
+        assert!(
+            text.contains("[-] fleet: managedclustersets: waiting for the first list"),
+            "{text}"
+        );
         sets.mark_synced();
         health.all_synced().await;
         assert!(health.ready().0);
     }
 
     #[test]
-    fn a_process_that_tells_its_clients_is_ready_while_a_kind_is_unknown_and_not_before_its_first_list() {
+    fn a_process_that_tells_its_clients_is_ready_while_a_kind_is_unknown_and_not_before_its_first_list()
+     {
         for tells_clients in [false, true] {
             let (health, metrics) = (Health::default(), Metrics::new("0"));
             if tells_clients {
                 health.tells_clients();
             }
-            let clusters = health.expect_sync(("fleet", "managedclusters"), Need::Required, &metrics);
+            let clusters =
+                health.expect_sync(("fleet", "managedclusters"), Need::Required, &metrics);
             assert!(!health.ready().0);
             clusters.mark_synced();
             clusters.mark_unread("could not be read for a minute");
             let (ready, text) = health.ready();
             assert_eq!(ready, tells_clients);
-            assert!(text.contains("[-] fleet: managedclusters: could not be read for a minute"), "{text}");
+            assert!(
+                text.contains("[-] fleet: managedclusters: could not be read for a minute"),
+                "{text}"
+            );
         }
     }
 
@@ -387,7 +411,8 @@ mod tests {
     fn a_kind_that_is_not_installed_delays_only_what_needs_it() {
         let (health, metrics) = (Health::default(), Metrics::new("0"));
         let needed = health.expect_sync(("fleet", "managedclusters"), Need::Required, &metrics);
-        let addon = health.expect_sync(("provisioner", "managedclusteraddons"), Need::Optional, &metrics);
+        let addon =
+            health.expect_sync(("provisioner", "managedclusteraddons"), Need::Optional, &metrics);
         needed.mark_synced();
         assert!(!health.ready().0, "the addon's watch has no response yet");
         let is_synced = |count: u8| {
@@ -407,11 +432,15 @@ mod tests {
     #[test]
     fn two_controllers_that_watch_the_same_resource_wait_for_their_own_lists() {
         let (health, metrics) = (Health::default(), Metrics::new("0"));
-        let expect =
-            |controller| health.expect_sync((controller, "managedserviceaccounts"), Need::Optional, &metrics);
+        let expect = |controller| {
+            health.expect_sync((controller, "managedserviceaccounts"), Need::Optional, &metrics)
+        };
         let is_synced = |controller, count: u8| {
             let labels = format!("controller=\"{controller}\",resource=\"managedserviceaccounts\"");
-            assert!(metrics.text().contains(&format!("watch_synced{{{labels}}} {count}\n")), "{controller}");
+            assert!(
+                metrics.text().contains(&format!("watch_synced{{{labels}}} {count}\n")),
+                "{controller}"
+            );
         };
         let (one, other) = (expect("one"), expect("other"));
         one.mark_synced();
@@ -438,7 +467,10 @@ mod tests {
         let synced = "watch_synced{controller=\"argocd\",resource=\"secrets\"}";
         one.mark_synced();
         let (ready, text) = health.ready();
-        assert!(!ready && text.contains("[-] argocd: secrets in two: waiting for the first list"), "{text}");
+        assert!(
+            !ready && text.contains("[-] argocd: secrets in two: waiting for the first list"),
+            "{text}"
+        );
         assert!(metrics.text().contains(&format!("{synced} 0")));
         two.mark_synced();
         assert!(health.ready().0 && metrics.text().contains(&format!("{synced} 1")));
@@ -461,7 +493,10 @@ mod tests {
             assert_eq!(good.parse::<BindAddress>().unwrap().to_string(), good);
         }
         for bad in ["", "8080", ":http", "localhost:80", "127.0.0.1"] {
-            assert!(bad.parse::<BindAddress>().unwrap_err().to_string().contains("IP:PORT"), "{bad}");
+            assert!(
+                bad.parse::<BindAddress>().unwrap_err().to_string().contains("IP:PORT"),
+                "{bad}"
+            );
         }
     }
 

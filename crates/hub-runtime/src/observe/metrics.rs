@@ -24,7 +24,12 @@ const WRITE_SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// Registers a metric, whose clones count together.
-pub fn register<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+pub fn register<M: Metric + Clone>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    metric: M,
+) -> M {
     registry.register(name, help, metric.clone());
     metric
 }
@@ -106,7 +111,11 @@ impl Metrics {
                 "Duration of writes, by resource and verb",
                 Family::new_with_constructor(|| Histogram::new(WRITE_SECONDS)),
             ),
-            conflicts: metric(registry, "conflicts", "Writes that failed with a conflict, by resource"),
+            conflicts: metric(
+                registry,
+                "conflicts",
+                "Writes that failed with a conflict, by resource",
+            ),
             connections_refused: metric(
                 registry,
                 "connections_refused",
@@ -256,7 +265,9 @@ impl Metrics {
         took: Duration,
     ) {
         let outcome = result.map_or_else(Category::as_str, |()| "ok");
-        self.writes.get_or_create(&[("resource", resource), ("verb", verb), ("result", outcome)]).inc();
+        self.writes
+            .get_or_create(&[("resource", resource), ("verb", verb), ("result", outcome)])
+            .inc();
         let labels = [("resource", resource), ("verb", verb)];
         self.write_seconds.get_or_create(&labels).observe(took.as_secs_f64());
         if result == Err(Category::Conflict) {
@@ -275,13 +286,21 @@ impl Metrics {
     }
 
     /// Sets whether the first list of a watch is complete.
-    pub(crate) fn watch_synced(&self, (controller, resource): (&'static str, &'static str), synced: bool) {
+    pub(crate) fn watch_synced(
+        &self,
+        (controller, resource): (&'static str, &'static str),
+        synced: bool,
+    ) {
         let labels = [("controller", controller), ("resource", resource)];
         self.watch_synced.get_or_create(&labels).set(i64::from(synced));
     }
 
     /// Counts a watch that cannot be read, or with -1 one that can be read again; 0 initializes the series.
-    pub(crate) fn unread(&self, (controller, resource): (&'static str, &'static str), difference: i64) {
+    pub(crate) fn unread(
+        &self,
+        (controller, resource): (&'static str, &'static str),
+        difference: i64,
+    ) {
         let labels = [("controller", controller), ("resource", resource)];
         self.unread_watches.get_or_create(&labels).inc_by(difference);
     }
@@ -339,7 +358,11 @@ impl Metrics {
     }
 
     /// Initializes the series of the results of checks of the server from a source.
-    pub fn declare_server_check(&self, source: &'static str, results: impl Iterator<Item = &'static str>) {
+    pub fn declare_server_check(
+        &self,
+        source: &'static str,
+        results: impl Iterator<Item = &'static str>,
+    ) {
         for result in results {
             self.server_check.get_or_create(&[("source", source), ("result", result)]).set(0);
         }
@@ -347,7 +370,12 @@ impl Metrics {
     }
 
     /// Sets the latest result of a check, if there is a server to check, and when the server's certificate expires.
-    pub fn server_check(&self, source: &'static str, result: Option<&'static str>, expires: Option<i64>) {
+    pub fn server_check(
+        &self,
+        source: &'static str,
+        result: Option<&'static str>,
+        expires: Option<i64>,
+    ) {
         let mut last = self.last_check.lock();
         if let Some(before) = last.insert(source, result).flatten() {
             self.server_check.get_or_create(&[("source", source), ("result", before)]).set(0);
@@ -355,7 +383,9 @@ impl Metrics {
         if let Some(result) = result {
             self.server_check.get_or_create(&[("source", source), ("result", result)]).set(1);
         }
-        self.server_certificate_expiry.get_or_create(&[("source", source)]).set(expires.unwrap_or(0));
+        self.server_certificate_expiry
+            .get_or_create(&[("source", source)])
+            .set(expires.unwrap_or(0));
     }
 
     /// Initializes the series of the states of copies.
@@ -476,7 +506,10 @@ mod tests {
             "api_server_outage 1",
             "leader 1",
         ] {
-            assert!(text.contains(&format!("\nhub_addons_{line}\n")), "{line} is missing in\n{text}");
+            assert!(
+                text.contains(&format!("\nhub_addons_{line}\n")),
+                "{line} is missing in\n{text}"
+            );
         }
     }
 
@@ -485,7 +518,9 @@ mod tests {
         let metrics = Metrics::new("0");
         let left = || {
             let text = metrics.text();
-            let line = text.lines().find(|line| line.starts_with("hub_addons_next_token_expiry_seconds"))?;
+            let line = text
+                .lines()
+                .find(|line| line.starts_with("hub_addons_next_token_expiry_seconds"))?;
             line.rsplit(' ').next()?.parse::<i64>().ok()
         };
         assert_eq!(left(), None);

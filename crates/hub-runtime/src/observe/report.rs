@@ -137,7 +137,11 @@ impl FindingIndex {
     }
 
     fn drop_if_empty(&mut self, namespace: &str) {
-        if self.lanes.get(namespace).is_some_and(|it| !it.busy && it.new.is_empty() && it.due.is_empty()) {
+        if self
+            .lanes
+            .get(namespace)
+            .is_some_and(|it| !it.busy && it.new.is_empty() && it.due.is_empty())
+        {
             self.lanes.remove(namespace);
         }
     }
@@ -170,8 +174,8 @@ impl FindingIndex {
         match result {
             Ok(()) => self.published(id, now),
             Err(Category::Timeout | Category::Unavailable | Category::Throttled) => {
-                let mut waits =
-                    unsent.map_or_else(|| backoff::between(UNSENT_MIN, UNSENT_MAX), |(_, waits)| waits);
+                let mut waits = unsent
+                    .map_or_else(|| backoff::between(UNSENT_MIN, UNSENT_MAX), |(_, waits)| waits);
                 let until = now + waits.next().unwrap_or(UNSENT_MAX);
                 if let Some(lane) = self.lanes.get_mut(namespace) {
                     lane.unsent = Some((until, waits));
@@ -199,13 +203,17 @@ impl FindingIndex {
         if let Some(finding) = self.by_id.get_mut(&id) {
             finding.refused = None;
         }
-        self.schedule(id, now + backoff::between(REPEAT_MIN, REPEAT_MIN).next().unwrap_or(REPEAT_MIN));
+        self.schedule(
+            id,
+            now + backoff::between(REPEAT_MIN, REPEAT_MIN).next().unwrap_or(REPEAT_MIN),
+        );
     }
 
     /// Schedules the retry of an Event that the API server refused, with backoff.
     fn refused(&mut self, id: Id, now: Instant) {
         let Some(finding) = self.by_id.get_mut(&id) else { return };
-        let waits = finding.refused.get_or_insert_with(|| backoff::between(REFUSED_MIN, REFUSED_MAX));
+        let waits =
+            finding.refused.get_or_insert_with(|| backoff::between(REFUSED_MIN, REFUSED_MAX));
         let wait = waits.next().unwrap_or(REFUSED_MAX);
         self.schedule(id, now + wait);
     }
@@ -240,13 +248,16 @@ impl Reporter {
         for mut finding in findings {
             // It may quote a tenant or a cluster, and people read logs and Events on terminals.
             finding.message = object_names::visible(&finding.message);
-            let id = before.remove(&finding).or_else(|| now.get(&finding).copied()).unwrap_or_else(|| {
-                self.metrics.finding(finding.reason, true);
-                warn!(%subject, reason = finding.reason.as_str(), "{}", finding.message);
-                let about =
-                    about.get_or_insert_with(|| Arc::new(reference(subject, uid, self.served.current())));
-                index.add(about, finding.clone())
-            });
+            let id = before.remove(&finding).or_else(|| now.get(&finding).copied()).unwrap_or_else(
+                || {
+                    self.metrics.finding(finding.reason, true);
+                    warn!(%subject, reason = finding.reason.as_str(), "{}", finding.message);
+                    let about = about.get_or_insert_with(|| {
+                        Arc::new(reference(subject, uid, self.served.current()))
+                    });
+                    index.add(about, finding.clone())
+                },
+            );
             now.insert(finding, id);
         }
         for (finding, id) in before {
@@ -313,7 +324,9 @@ fn reference(subject: &Subject, uid: Option<&Uid>, profiles: ProfileVersion) -> 
         Subject::ConfigMap(namespace, name) => to::<ConfigMap>(Some(namespace.as_str()), name),
         Subject::Role(namespace, name) => to::<Role>(Some(namespace.as_str()), name),
         Subject::Crd(name) => to::<CustomResourceDefinition>(None, name),
-        Subject::ApiService(name) => of("apiregistration.k8s.io/v1".to_owned(), "APIService", None, name),
+        Subject::ApiService(name) => {
+            of("apiregistration.k8s.io/v1".to_owned(), "APIService", None, name)
+        }
         Subject::Access(key) => {
             let (group, version, kind) = key.gvk();
             let version = GroupVersion::gv(group, version).api_version();

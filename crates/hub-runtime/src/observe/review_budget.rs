@@ -46,8 +46,8 @@ impl ReviewBudget {
 
     fn add(&mut self, now: Instant) {
         let since = *self.since.get_or_insert(now);
-        let whole =
-            u32::try_from(now.duration_since(since).as_millis() / self.every.as_millis()).unwrap_or(u32::MAX);
+        let whole = u32::try_from(now.duration_since(since).as_millis() / self.every.as_millis())
+            .unwrap_or(u32::MAX);
         if whole > 0 {
             self.left = self.left.saturating_add(whole).min(self.at_once);
             self.since = Some(now);

@@ -83,11 +83,18 @@ async fn respond(State(served): State<Arc<Served>>, headers: HeaderMap) -> Respo
         return (StatusCode::UNAUTHORIZED, "a bearer token is required\n").into_response();
     };
     match served.reviews.of(token).await {
-        Answer::Allowed => ([(header::CONTENT_TYPE, OPEN_METRICS)], served.metrics.text()).into_response(),
-        Answer::Unauthenticated => (StatusCode::UNAUTHORIZED, "the token is not valid\n").into_response(),
-        Answer::Forbidden => (StatusCode::FORBIDDEN, "no permission to get /metrics\n").into_response(),
+        Answer::Allowed => {
+            ([(header::CONTENT_TYPE, OPEN_METRICS)], served.metrics.text()).into_response()
+        }
+        Answer::Unauthenticated => {
+            (StatusCode::UNAUTHORIZED, "the token is not valid\n").into_response()
+        }
+        Answer::Forbidden => {
+            (StatusCode::FORBIDDEN, "no permission to get /metrics\n").into_response()
+        }
         Answer::Busy => {
-            (StatusCode::TOO_MANY_REQUESTS, "too many tokens that are not valid; try again\n").into_response()
+            (StatusCode::TOO_MANY_REQUESTS, "too many tokens that are not valid; try again\n")
+                .into_response()
         }
         Answer::Unknown => {
             (StatusCode::SERVICE_UNAVAILABLE, "the hub cannot review the token\n").into_response()
@@ -150,7 +157,10 @@ mod tests {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         }
         let cost = count();
-        assert!((10..=60).contains(&cost) && busy + cost == 10_000, "{cost} reviews, {busy} refused");
+        assert!(
+            (10..=60).contains(&cost) && busy + cost == 10_000,
+            "{cost} reviews, {busy} refused"
+        );
         // The scraper's permission has to be reviewed again, and is.
         tokio::time::sleep(std::time::Duration::from_mins(1)).await;
         let mut number = 0;

@@ -105,7 +105,9 @@ mod tests {
     async fn started(metrics: &Metrics) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve("probes", listener, router(), metrics.clone(), async |stream| Ok(stream)));
+        tokio::spawn(serve("probes", listener, router(), metrics.clone(), async |stream| {
+            Ok(stream)
+        }));
         address
     }
 
@@ -139,7 +141,8 @@ mod tests {
             assert_eq!(rest(oldest).await, "");
         }
         let closed = 2 * CONNECTIONS + 1;
-        let line = format!("connections_refused_total{{server=\"probes\",reason=\"limit\"}} {closed}\n");
+        let line =
+            format!("connections_refused_total{{server=\"probes\",reason=\"limit\"}} {closed}\n");
         assert!(metrics.text().contains(&line), "{}", metrics.text());
     }
 
@@ -171,7 +174,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_header_that_is_too_large_is_refused() {
-        let large = format!("GET /livez HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "a".repeat(2 * HEADER_MAX));
+        let large =
+            format!("GET /livez HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "a".repeat(2 * HEADER_MAX));
         let (result, _, response) = end(&large).await;
         assert_eq!(result, Err("invalid"));
         assert!(response.starts_with("HTTP/1.1 431"), "{response}");

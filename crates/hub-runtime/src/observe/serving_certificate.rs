@@ -72,7 +72,8 @@ impl ServingCertificate {
         key: PrivateKeyDer<'static>,
         protocols: &'static [&'static [u8]],
     ) -> Result<Self, CertificateError> {
-        let config = config(chain, key, protocols).map_err(|error| CertificateError::issue(&error))?;
+        let config =
+            config(chain, key, protocols).map_err(|error| CertificateError::issue(&error))?;
         let current = Current { files: Default::default(), config };
         Ok(Self { directory: None, protocols, current: Mutex::new(current) })
     }
@@ -83,7 +84,8 @@ impl ServingCertificate {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<(), CertificateError> {
-        let config = config(chain, key, self.protocols).map_err(|error| CertificateError::issue(&error))?;
+        let config =
+            config(chain, key, self.protocols).map_err(|error| CertificateError::issue(&error))?;
         self.current.lock().config = config;
         Ok(())
     }
@@ -140,10 +142,11 @@ fn config(
 fn self_signed(protocols: &[&[u8]]) -> Result<Arc<ServerConfig>, CertificateError> {
     let host = hostname::get().ok().and_then(|name| name.into_string().ok());
     let names = vec![host.unwrap_or_else(|| "localhost".to_owned())];
-    let CertifiedKey { cert, signing_key } =
-        rcgen::generate_simple_self_signed(names).map_err(|error| CertificateError::issue(&error))?;
+    let CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(names)
+        .map_err(|error| CertificateError::issue(&error))?;
     let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-    config(vec![cert.der().clone()], key.into(), protocols).map_err(|error| CertificateError::issue(&error))
+    config(vec![cert.der().clone()], key.into(), protocols)
+        .map_err(|error| CertificateError::issue(&error))
 }
 
 #[cfg(test)]
@@ -163,7 +166,8 @@ mod tests {
     fn a_certificate_that_changes_is_served_and_an_unusable_one_is_not() {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), "a");
-        let certificates = ServingCertificate::new(Some(directory.path().to_owned()), PROTOCOLS).unwrap();
+        let certificates =
+            ServingCertificate::new(Some(directory.path().to_owned()), PROTOCOLS).unwrap();
         let first = certificates.config();
         assert!(Arc::ptr_eq(&first, &certificates.config()), "it has not changed");
         write(directory.path(), "b");
@@ -190,7 +194,11 @@ mod tests {
         for name in ["tls.crt", "tls.key"] {
             std::fs::write(directory.path().join(name), "sEcReT").unwrap();
         }
-        assert!(begin().contains("not a certificate") && !begin().contains("sEcReT"), "{}", begin());
+        assert!(
+            begin().contains("not a certificate") && !begin().contains("sEcReT"),
+            "{}",
+            begin()
+        );
         assert!(ServingCertificate::new(None, PROTOCOLS).is_ok(), "without files it makes one");
     }
 }

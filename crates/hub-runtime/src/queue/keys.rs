@@ -34,14 +34,20 @@ impl Key for AccessKey {
 impl From<&ObjectKey> for AccountKey {
     /// A ManagedServiceAccount, or the token Secret of the same name: their namespace is the cluster's.
     fn from(key: &ObjectKey) -> Self {
-        Self { cluster: ClusterName::new(key.namespace.clone()), account: AccountName::new(key.name.clone()) }
+        Self {
+            cluster: ClusterName::new(key.namespace.clone()),
+            account: AccountName::new(key.name.clone()),
+        }
     }
 }
 
 impl From<&ObjectKey> for ProfileKey {
     /// A ClusterProfile, which has the name of its cluster.
     fn from(key: &ObjectKey) -> Self {
-        Self { namespace: Namespace::new(key.namespace.clone()), cluster: ClusterName::new(key.name.clone()) }
+        Self {
+            namespace: Namespace::new(key.namespace.clone()),
+            cluster: ClusterName::new(key.name.clone()),
+        }
     }
 }
 

@@ -72,10 +72,13 @@ impl<K: Clone + Ord> Ready<K> {
         admits: impl Fn(Priority, &Namespace) -> bool,
     ) -> Option<(&K, Priority)> {
         let lanes = Priority::ALL.into_iter().zip(&self.lanes).cycle();
-        lanes.skip(turn % Priority::ALL.len()).take(Priority::ALL.len()).find_map(|(priority, lane)| {
-            let namespace = lane.turns.values().find(|namespace| admits(priority, namespace))?;
-            lane.namespaces.get(namespace)?.keys.values().next().map(|key| (key, priority))
-        })
+        lanes.skip(turn % Priority::ALL.len()).take(Priority::ALL.len()).find_map(
+            |(priority, lane)| {
+                let namespace =
+                    lane.turns.values().find(|namespace| admits(priority, namespace))?;
+                lane.namespaces.get(namespace)?.keys.values().next().map(|key| (key, priority))
+            },
+        )
     }
 
     /// Removes a key of a namespace, which moves to the end of its lane.

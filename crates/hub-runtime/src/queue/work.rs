@@ -112,8 +112,12 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     }
 
     /// Processes the queue until `stop` with this many workers, then returns when all writes in flight have finished.
-    pub async fn run<F>(self: &Arc<Self>, workers: usize, stop: CancellationToken, reconcile: impl Fn(K) -> F)
-    where
+    pub async fn run<F>(
+        self: &Arc<Self>,
+        workers: usize,
+        stop: CancellationToken,
+        reconcile: impl Fn(K) -> F,
+    ) where
         F: Future<Output = Outcome> + Send + 'static,
     {
         self.queue.set_workers(workers);
@@ -253,8 +257,10 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     ) -> Option<Delayed> {
         let now = Instant::now();
         let revokes = self.revokes(key, verb);
-        if let Some(left) = self.repeated.lock().wait((key, resource, verb), content, revokes, now) {
-            let error = (left > LASTING).then(|| WriteError::undone(resource, verb, key.to_string()));
+        if let Some(left) = self.repeated.lock().wait((key, resource, verb), content, revokes, now)
+        {
+            let error =
+                (left > LASTING).then(|| WriteError::undone(resource, verb, key.to_string()));
             return Some(Delayed { outcome: Outcome::RetryAfter(left), error });
         }
         let operation = operation(key, resource, verb);
@@ -280,7 +286,8 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     pub fn accepted(&self, key: &K, resource: &'static str, verb: &'static str, content: u64) {
         let now = Instant::now();
         self.repeated.lock().wrote((key, resource, verb), content, now);
-        let released = self.failure_groups.lock().succeeded(key, &operation(key, resource, verb), now);
+        let released =
+            self.failure_groups.lock().succeeded(key, &operation(key, resource, verb), now);
         self.add_all(released);
     }
 
@@ -330,7 +337,8 @@ mod tests {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
         let client = Client::new(no_answer, "default");
-        let (health, metrics, clock) = (Health::default(), Metrics::new("0"), Arc::new(Timestamp::now));
+        let (health, metrics, clock) =
+            (Health::default(), Metrics::new("0"), Arc::new(Timestamp::now));
         let host = Host::new(client, health, metrics, Claim::Always, clock);
         Work::new(&Arc::new(host), "keys")
     }

@@ -47,11 +47,13 @@ impl<const CAN_GET: bool, const HAS_STATUS: bool> One<CAN_GET, HAS_STATUS> {
         planned: Write,
         respond: impl Fn(&Method) -> (u16, Value) + Send + Sync + 'static,
     ) -> Self {
-        let (log, sent, respond) = (Log::default(), Arc::<Mutex<Value>>::default(), Arc::new(respond));
+        let (log, sent, respond) =
+            (Log::default(), Arc::<Mutex<Value>>::default(), Arc::new(respond));
         let service = {
             let (log, sent) = (Arc::clone(&log), Arc::clone(&sent));
             tower::service_fn(move |request: http::Request<Body>| {
-                let (log, sent, respond) = (Arc::clone(&log), Arc::clone(&sent), Arc::clone(&respond));
+                let (log, sent, respond) =
+                    (Arc::clone(&log), Arc::clone(&sent), Arc::clone(&respond));
                 async move {
                     let (parts, body) = request.into_parts();
                     log.lock().push(format!("{} {}", parts.method, parts.uri.path()));
@@ -62,12 +64,15 @@ impl<const CAN_GET: bool, const HAS_STATUS: bool> One<CAN_GET, HAS_STATUS> {
                         return std::future::pending().await;
                     }
                     let response = Body::from(response.to_string().into_bytes());
-                    Ok::<_, Infallible>(http::Response::builder().status(code).body(response).unwrap())
+                    Ok::<_, Infallible>(
+                        http::Response::builder().status(code).body(response).unwrap(),
+                    )
                 }
             })
         };
         let client = Client::new(service, "default");
-        let (health, metrics, clock) = (Health::default(), Metrics::new("0"), Arc::new(Timestamp::now));
+        let (health, metrics, clock) =
+            (Health::default(), Metrics::new("0"), Arc::new(Timestamp::now));
         let host = Arc::new(Host::new(client, health, metrics, Claim::Always, clock));
         let known = known.map(|known| version("one", known));
         Self { work: Work::new(&host, "things"), known, planned, log, sent }
@@ -103,7 +108,10 @@ impl<const CAN_GET: bool, const HAS_STATUS: bool> Objects for One<CAN_GET, HAS_S
     }
 
     fn target(&self, key: &&'static str) -> Target {
-        let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("test", "v1", "Thing"), "things");
+        let kind = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("test", "v1", "Thing"),
+            "things",
+        );
         Target::of::<DynamicObject>("things", &kind, None, key)
     }
 
@@ -183,7 +191,8 @@ async fn a_delete_waits_for_no_watch_if_it_needs_no_version_or_the_one_that_the_
         (left(), patch(), None),
     ] {
         let what = format!("{planned:?} after {left:?}");
-        let one = One::<false>::new(Some("4"), planned, |_| (200, json!({ "kind": "Status" }))).after(left);
+        let one = One::<false>::new(Some("4"), planned, |_| (200, json!({ "kind": "Status" })))
+            .after(left);
         let outcome = one.reconcile().await;
         if let Some(preconditions) = preconditions {
             assert_eq!(one.log(), [format!("DELETE {ALL}/a")], "{what}");
@@ -195,7 +204,8 @@ async fn a_delete_waits_for_no_watch_if_it_needs_no_version_or_the_one_that_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_that_is_planned_from_an_older_cache_never_takes_the_version_that_a_read_has_shown() {
+async fn a_delete_that_is_planned_from_an_older_cache_never_takes_the_version_that_a_read_has_shown()
+ {
     for later in [Duration::ZERO, LONGEST_LAG] {
         let one = One::<true>::new(Some("4"), delete(), or_object(failure(409, "Conflict")))
             .after(Left::Read(version("one", "6")));
@@ -224,7 +234,9 @@ async fn an_object_is_read_when_its_watch_is_late_and_held_until_it_is_shown() {
     ] {
         assert_eq!(late::<true>(response).await, (outcome, read(&get, version)));
     }
-    for (items, outcome, version) in [(json!([object("6")]), HELD, "6"), (json!([]), Outcome::Done, "none")] {
+    for (items, outcome, version) in
+        [(json!([object("6")]), HELD, "6"), (json!([]), Outcome::Done, "none")]
+    {
         let response = (200, json!({ "metadata": {}, "items": items }));
         assert_eq!(late::<false>(response).await, (outcome, read(&list, version)));
     }
@@ -232,7 +244,8 @@ async fn an_object_is_read_when_its_watch_is_late_and_held_until_it_is_shown() {
 
 #[tokio::test(start_paused = true)]
 async fn a_read_that_hangs_ends_when_its_key_is_queued_again() {
-    let one = Arc::new(One::<true>::new(Some("4"), patch(), |_| (HANGS, Value::Null)).after(left()));
+    let one =
+        Arc::new(One::<true>::new(Some("4"), patch(), |_| (HANGS, Value::Null)).after(left()));
     tokio::time::advance(LONGEST_LAG).await;
     let (stop, outcomes) = (CancellationToken::new(), Arc::<Mutex<Vec<Outcome>>>::default());
     let running = {
@@ -258,7 +271,10 @@ async fn a_read_that_hangs_ends_when_its_key_is_queued_again() {
         one.work.add("a");
     };
     tokio::join!(one.work.run(1, stop, running), again);
-    assert_eq!((outcomes.lock().clone(), one.log()), (vec![Outcome::Held], vec![format!("GET {ALL}/a")]));
+    assert_eq!(
+        (outcomes.lock().clone(), one.log()),
+        (vec![Outcome::Held], vec![format!("GET {ALL}/a")])
+    );
 }
 
 /// What follows from a write with this response; a read returns version 6.
@@ -327,8 +343,9 @@ async fn what_waits_for_a_write_goes_on_if_it_is_refused_or_its_object_gone_or_n
         (failure(503, "ServiceUnavailable"), vec![]),
     ] {
         let what = response.1.to_string();
-        let respond =
-            move |method: &Method| if method == Method::GET { forbidden() } else { response.clone() };
+        let respond = move |method: &Method| {
+            if method == Method::GET { forbidden() } else { response.clone() }
+        };
         let one = One::<true>::new(Some("4"), delete(), respond);
         one.reconcile().await;
         if log.is_empty() {

@@ -8,7 +8,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    FieldsV1, ManagedFieldsEntry, ObjectMeta, Time,
+};
 use kube::core::{PartialObjectMeta, PartialObjectMetaExt as _, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -49,8 +51,11 @@ fn decode<K: Resource + DeserializeOwned>(
         Err(error) => {
             let parts = Parts::of(text)?;
             let (metadata, _) = parts.metadata()?;
-            let unreadable =
-                Unreadable { metadata: Box::new(metadata), spec: parts.spec(), error: error.to_string() };
+            let unreadable = Unreadable {
+                metadata: Box::new(metadata),
+                spec: parts.spec(),
+                error: error.to_string(),
+            };
             Ok((ObjectKey::of(&unreadable.metadata), Err(unreadable)))
         }
     }
@@ -133,7 +138,12 @@ fn entries(text: &[u8]) -> Option<Vec<ManagedFieldsEntry>> {
             }
         }
         let fields_v1 = Some(FieldsV1(fields.into()));
-        Some(ManagedFieldsEntry { manager: entry.manager, time: entry.time, fields_v1, ..Default::default() })
+        Some(ManagedFieldsEntry {
+            manager: entry.manager,
+            time: entry.time,
+            fields_v1,
+            ..Default::default()
+        })
     };
     serde_json::from_slice::<Vec<Entry>>(text).ok()?.into_iter().map(entry).collect()
 }
@@ -166,11 +176,15 @@ impl Parts {
             Err(error) => error.to_string(),
         };
         // `managedFields` mirror the objects that clients write, and nest as deeply.
-        if let Ok(metadata) = read(self.metadata.iter().filter(|(field, _)| *field != "managedFields")) {
+        if let Ok(metadata) =
+            read(self.metadata.iter().filter(|(field, _)| *field != "managedFields"))
+        {
             return Ok((metadata, Some(error)));
         }
-        let identity = read(self.metadata.iter().filter(|(field, _)| IDENTITY.contains(&field.as_str())));
-        let identity = identity.map_err(|_| Malformed("an object whose name is not a string".to_owned()))?;
+        let identity =
+            read(self.metadata.iter().filter(|(field, _)| IDENTITY.contains(&field.as_str())));
+        let identity =
+            identity.map_err(|_| Malformed("an object whose name is not a string".to_owned()))?;
         Ok((identity, Some(error)))
     }
 
@@ -183,7 +197,8 @@ impl Parts {
 fn read<'a>(
     fields: impl Iterator<Item = (&'a String, &'a Box<RawValue>)>,
 ) -> Result<ObjectMeta, serde_json::Error> {
-    let fields: BTreeMap<&String, &RawValue> = fields.map(|(field, value)| (field, &**value)).collect();
+    let fields: BTreeMap<&String, &RawValue> =
+        fields.map(|(field, value)| (field, &**value)).collect();
     serde_json::from_str(&serde_json::to_string(&fields)?)
 }
 
@@ -236,7 +251,10 @@ mod tests {
         let asked = whole_with_managed_fields::<ConfigMap>(text.as_bytes()).unwrap();
         let entry = asked.1.unwrap().metadata.managed_fields.unwrap().remove(0);
         assert_eq!((entry.manager.as_deref(), entry.time.is_some()), (Some("m"), true));
-        assert_eq!(entry.fields_v1.unwrap().0, serde_json::json!({ "f:metadata": { "f:labels": {} } }));
+        assert_eq!(
+            entry.fields_v1.unwrap().0,
+            serde_json::json!({ "f:metadata": { "f:labels": {} } })
+        );
     }
 
     #[test]
@@ -256,19 +274,22 @@ mod tests {
 
     #[test]
     fn metadata_that_cannot_be_read_still_identifies_the_object() {
-        let text =
-            r#"{"metadata":{"name":"a","namespace":"ns","uid":"u","resourceVersion":"7","labels":[7]}}"#;
+        let text = r#"{"metadata":{"name":"a","namespace":"ns","uid":"u","resourceVersion":"7","labels":[7]}}"#;
         let (key, object) = decode::<ConfigMap>(text);
         let metadata = object.unwrap_err().metadata;
         assert_eq!((&*key.namespace, &*key.name), ("ns", "a"));
-        assert_eq!((metadata.uid.as_deref(), metadata.resource_version.as_deref()), (Some("u"), Some("7")));
+        assert_eq!(
+            (metadata.uid.as_deref(), metadata.resource_version.as_deref()),
+            (Some("u"), Some("7"))
+        );
         let (key, object) = super::metadata::<ConfigMap>(text.as_bytes()).unwrap();
         assert_eq!((&*key.name, object.is_err()), ("a", true));
     }
 
     #[test]
     fn what_is_not_an_object_is_an_error_that_does_not_quote_it() {
-        for text in [r#"{"data":"secret"}"#, r#"["secret"]"#, r#"{"metadata":"secret"}"#, "secret"] {
+        for text in [r#"{"data":"secret"}"#, r#"["secret"]"#, r#"{"metadata":"secret"}"#, "secret"]
+        {
             let error = whole::<ConfigMap>(text.as_bytes()).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
         }

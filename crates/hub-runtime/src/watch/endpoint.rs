@@ -115,8 +115,10 @@ impl WatchEndpoint {
             Extent::Whole => request.watch(&params, version),
             Extent::Metadata => request.watch_metadata(&params, version),
         };
-        let request = request.map_err(|error| WatchError::Start(kube::Error::BuildRequest(error)))?;
-        let lines = in_time(self.client.request_stream(request)).await?.map_err(WatchError::Start)?.lines();
+        let request =
+            request.map_err(|error| WatchError::Start(kube::Error::BuildRequest(error)))?;
+        let lines =
+            in_time(self.client.request_stream(request)).await?.map_err(WatchError::Start)?.lines();
         Ok(lines.filter_map(async |line| RawEvent::read(line)).boxed())
     }
 
@@ -131,7 +133,8 @@ impl WatchEndpoint {
             Extent::Whole => request.list(params),
             Extent::Metadata => request.list_metadata(params),
         };
-        let request = request.map_err(|error| WatchError::List(kube::Error::BuildRequest(error)))?;
+        let request =
+            request.map_err(|error| WatchError::List(kube::Error::BuildRequest(error)))?;
         let text = in_time(self.client.request_stream(request)).await?.map_err(WatchError::List)?;
         let mut text = std::pin::pin!(text);
         let mut items = Items::default();
@@ -158,7 +161,9 @@ impl WatchEndpoint {
     pub(super) fn current_path(&self) -> String {
         match &self.path {
             CollectionPath::Fixed(path) => path.clone(),
-            CollectionPath::Profiles(version) => DynamicObject::url_path(&version.current().resource(), None),
+            CollectionPath::Profiles(version) => {
+                DynamicObject::url_path(&version.current().resource(), None)
+            }
         }
     }
 

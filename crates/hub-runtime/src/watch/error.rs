@@ -68,7 +68,9 @@ impl WatchError {
             Self::Status(status)
             | Self::List(kube::Error::Api(status))
             | Self::Start(kube::Error::Api(status))
-            | Self::Stream(kube::Error::Api(status)) => status.code == GONE || caused_by(status, TOO_LARGE),
+            | Self::Stream(kube::Error::Api(status)) => {
+                status.code == GONE || caused_by(status, TOO_LARGE)
+            }
             Self::Rewound { .. } => true,
             _ => false,
         }

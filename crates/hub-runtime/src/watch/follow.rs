@@ -61,7 +61,9 @@ impl Position {
     /// The position after an error.
     fn after(self, error: &WatchError) -> Self {
         match self {
-            _ if error.is_outage() || error.is_history_gone() || error.is_not_served() => Self::Unknown,
+            _ if error.is_outage() || error.is_history_gone() || error.is_not_served() => {
+                Self::Unknown
+            }
             // A restarted API server refuses everything until it has loaded RBAC.
             Self::Doubtful(_) if error.category() == Category::Forbidden => Self::Unknown,
             // The API server was silent for longer than it takes to restore etcd.
@@ -75,7 +77,10 @@ impl Position {
 }
 
 /// The state of one watch.
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and none excludes another")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, and none excludes another"
+)]
 pub(super) struct Follower<K> {
     pub(super) endpoint: WatchEndpoint,
     pub(super) decode: Decode<K>,
@@ -320,7 +325,10 @@ impl<K: 'static> Follower<K> {
         if let Position::At(version) = &*position
             && (is_quiet || is_dead || started.elapsed() + SLACK < WATCH_DURATION)
         {
-            debug!(resource = self.sync.resource(), is_quiet, is_dead, "a watch has not ended as it should");
+            debug!(
+                resource = self.sync.resource(),
+                is_quiet, is_dead, "a watch has not ended as it should"
+            );
             *position = Position::Doubtful(version.clone());
         }
         Ok(())

@@ -146,8 +146,16 @@ mod tests {
 
     #[test]
     fn a_list_without_objects_is_noticed_only_when_it_is_complete() {
-        let seen = history_of(&[Step::BrokenList(&[]), Step::List(&["a"]), Step::List(&[]), Step::List(&[])]);
-        assert_eq!(seen, ["apply ns/a", "listed", "delete ns/a", "listed", "none", "listed", "none"]);
+        let seen = history_of(&[
+            Step::BrokenList(&[]),
+            Step::List(&["a"]),
+            Step::List(&[]),
+            Step::List(&[]),
+        ]);
+        assert_eq!(
+            seen,
+            ["apply ns/a", "listed", "delete ns/a", "listed", "none", "listed", "none"]
+        );
     }
 
     #[test]

@@ -55,7 +55,8 @@ impl Items {
                 let special = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
                 let (plain, from_special) = rest.split_at(special.unwrap_or(rest.len()));
                 if !plain.is_empty() {
-                    let buffer = if self.is_in_item() { &mut self.item } else { &mut self.envelope };
+                    let buffer =
+                        if self.is_in_item() { &mut self.item } else { &mut self.envelope };
                     buffer.extend_from_slice(plain);
                     rest = from_special;
                     continue;
@@ -88,7 +89,9 @@ impl Items {
     /// The list's own metadata, once its text is complete.
     pub(super) fn finish(self) -> Result<ListMeta, Malformed> {
         let envelope = serde_json::from_slice::<Envelope>(&self.envelope);
-        envelope.map(|envelope| envelope.metadata).map_err(|error| Malformed(format!("not a list: {error}")))
+        envelope
+            .map(|envelope| envelope.metadata)
+            .map_err(|error| Malformed(format!("not a list: {error}")))
     }
 
     fn is_in_item(&self) -> bool {

@@ -58,13 +58,20 @@ mod tests {
             page.shrink();
             page.now
         };
-        assert_eq!([shrunk(), shrunk(), shrunk(), shrunk(), shrunk(), shrunk()], [1250, 312, 78, 19, 10, 10]);
+        assert_eq!(
+            [shrunk(), shrunk(), shrunk(), shrunk(), shrunk(), shrunk()],
+            [1250, 312, 78, 19, 10, 10]
+        );
         (0..20).for_each(|_| page.grow());
         assert_eq!(page.now, 5000);
         page.expire();
         assert_eq!(page.limit(), None);
         page.shrink();
-        assert_eq!(page.limit(), Some(5000), "what does not arrive whole is requested in pages again");
+        assert_eq!(
+            page.limit(),
+            Some(5000),
+            "what does not arrive whole is requested in pages again"
+        );
     }
 
     #[test]

@@ -146,7 +146,8 @@ impl World {
             }
         });
         let client = Client::new(service, "default");
-        let watch = Watch::all("configmaps").follow(client, sync, lists, Box::new(Arc::clone(&log)));
+        let watch =
+            Watch::all("configmaps").follow(client, sync, lists, Box::new(Arc::clone(&log)));
         let watch = tokio::spawn(watch);
         is_done.changed().await.unwrap();
         watch.abort();
@@ -163,8 +164,9 @@ impl World {
     }
 
     fn errors(&self, category: &str) -> f64 {
-        let prefix =
-            format!("hub_addons_watch_errors_total{{resource=\"configmaps\",category=\"{category}\"}} ");
+        let prefix = format!(
+            "hub_addons_watch_errors_total{{resource=\"configmaps\",category=\"{category}\"}} "
+        );
         let text = self.metrics.text();
         let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
         line.map_or(0.0, |count| count.parse().unwrap())
@@ -184,8 +186,11 @@ async fn requests<F: Future<Output = ()> + Send + 'static>(
         asked.lock().push((query, accepted.to_owned()));
         ready(respond(script))
     });
-    let sync =
-        Health::default().expect_sync(("controller", "configmaps"), Need::Required, &Metrics::new("test"));
+    let sync = Health::default().expect_sync(
+        ("controller", "configmaps"),
+        Need::Required,
+        &Metrics::new("test"),
+    );
     let watching = tokio::spawn(watch(Client::new(service, "default"), sync));
     tokio::time::sleep(Duration::from_secs(1)).await;
     watching.abort();
@@ -221,7 +226,10 @@ async fn a_watch_of_metadata_requests_nothing_else() {
     })
     .await;
     assert_eq!(requests.len(), 2, "{requests:?}");
-    assert!(requests.iter().all(|(_, accepted)| accepted.contains("PartialObjectMeta")), "{requests:?}");
+    assert!(
+        requests.iter().all(|(_, accepted)| accepted.contains("PartialObjectMeta")),
+        "{requests:?}"
+    );
 }
 
 #[test]
@@ -295,7 +303,10 @@ async fn a_watch_that_ends_early_or_is_not_ended_asks_whether_the_history_is_sti
     for watch in [ending(vec![bookmark(15)], Duration::from_secs(1)), lasting(vec![bookmark(15)])] {
         let next = lasting(vec![event("ADDED", &object("b", 16))]);
         let world = World::of([list(10, &["a"]), watch, list(15, &["a"]), next]).await;
-        assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "watch from 15", "apply b"]);
+        assert_eq!(
+            world.log(),
+            ["list", "apply a", "watch from 10", "probe", "watch from 15", "apply b"]
+        );
     }
 }
 
@@ -307,7 +318,8 @@ async fn a_watch_that_ends_after_another_has_met_an_outage_lists() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         seen.interrupt();
     });
-    let script = [list(10, &["a"]), ending(vec![bookmark(15)], Duration::from_secs(1)), list(16, &[])];
+    let script =
+        [list(10, &["a"]), ending(vec![bookmark(15)], Duration::from_secs(1)), list(16, &[])];
     let world = World::beside(lists, script).await;
     assert_eq!(world.log(), ["list", "apply a", "watch from 10", "list", "delete a"]);
 }
@@ -322,21 +334,25 @@ async fn a_history_that_was_rewound_is_listed_whatever_the_versions_are() {
         lasting(vec![event("ADDED", &object("c", 10))]),
     ])
     .await;
-    let seen = ["list", "apply a", "apply b", "watch from 10", "probe", "list", "apply b", "delete a"];
+    let seen =
+        ["list", "apply a", "apply b", "watch from 10", "probe", "list", "apply b", "delete a"];
     assert_eq!(world.log()[..8], seen);
     assert_eq!(world.log()[8..], ["watch from 9", "apply c"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_without_a_sign_of_life_asks_whether_the_history_is_still_the_same() {
-    let world = World::of([list(10, &[]), ending(vec![], WATCH_DURATION), list(7, &[]), list(7, &[])]).await;
+    let world =
+        World::of([list(10, &[]), ending(vec![], WATCH_DURATION), list(7, &[]), list(7, &[])])
+            .await;
     assert_eq!(world.log(), ["list", "watch from 10", "probe", "list"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_goes_back_in_history_leads_to_a_list() {
     let world =
-        World::of([list(10, &[]), lasting(vec![event("ADDED", &object("a", 9))]), list(9, &["a"])]).await;
+        World::of([list(10, &[]), lasting(vec![event("ADDED", &object("a", 9))]), list(9, &["a"])])
+            .await;
     assert_eq!(world.log(), ["list", "watch from 10", "apply a", "list", "apply a"]);
     assert!((world.errors("expired") - 1.0).abs() < f64::EPSILON);
 }
@@ -351,12 +367,16 @@ async fn after_an_outage_everything_is_listed_since_versions_do_not_distinguish_
         list(100, &[]),
     ])
     .await;
-    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "list", "list", "delete a"]);
+    assert_eq!(
+        world.log(),
+        ["list", "apply a", "watch from 10", "probe", "list", "list", "delete a"]
+    );
     assert!((world.errors("unavailable") - 2.0).abs() < f64::EPSILON);
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_interruption_and_a_refusal_everything_is_listed_since_the_api_server_has_restarted() {
+async fn after_an_interruption_and_a_refusal_everything_is_listed_since_the_api_server_has_restarted()
+ {
     let world = World::of([
         list(10, &["a"]),
         ending(vec![bookmark(15)], Duration::from_secs(1)),
@@ -364,11 +384,15 @@ async fn after_an_interruption_and_a_refusal_everything_is_listed_since_the_api_
         list(100, &[]),
     ])
     .await;
-    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "refused", "list", "delete a"]);
+    assert_eq!(
+        world.log(),
+        ["list", "apply a", "watch from 10", "probe", "refused", "list", "delete a"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_listed_is_unknown_a_minute_later_if_the_watch_is_never_answered_and_everything_is_listed() {
+async fn what_was_listed_is_unknown_a_minute_later_if_the_watch_is_never_answered_and_everything_is_listed()
+ {
     let world = World::of([list(10, &["a"]), Script::Hang, list(100, &[])]).await;
     assert_eq!(world.log(), ["list", "apply a", "watch from 10", "unread", "list", "delete a"]);
     assert_eq!(world.waits(), [Duration::ZERO, Duration::from_mins(1)]);
@@ -385,14 +409,16 @@ async fn an_overloaded_api_server_is_not_asked_for_another_list() {
         lasting(vec![]),
     ])
     .await;
-    assert_eq!(world.log(), ["list", "watch from 10", "watch from 15", "watch from 15", "watch from 15"]);
+    assert_eq!(
+        world.log(),
+        ["list", "watch from 10", "watch from 15", "watch from 15", "watch from 15"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_version_that_is_gone_leads_to_a_list_and_is_not_a_missing_kind() {
     let expired = status(410, "Expired");
-    let page =
-        json!({ "items": [object("a", 10)], "metadata": { "resourceVersion": "10", "continue": "more" } });
+    let page = json!({ "items": [object("a", 10)], "metadata": { "resourceVersion": "10", "continue": "more" } });
     let world = World::of([
         Script::Respond(200, page.to_string()),
         Script::Respond(410, expired.to_string()),
@@ -403,7 +429,8 @@ async fn a_version_that_is_gone_leads_to_a_list_and_is_not_a_missing_kind() {
         list(13, &["a"]),
     ])
     .await;
-    let requests: Vec<String> = world.log().into_iter().filter(|line| !line.starts_with("apply")).collect();
+    let requests: Vec<String> =
+        world.log().into_iter().filter(|line| !line.starts_with("apply")).collect();
     assert_eq!(
         requests,
         ["list", "list from more", "list of all", "watch from 11", "list", "watch from 12", "list"]
@@ -422,8 +449,16 @@ async fn a_page_that_does_not_arrive_whole_or_in_time_is_requested_smaller() {
         list(7, &[]),
         list(7, &[]),
     ];
-    let seen =
-        ["list", "list of 125", "list of 31", "apply a", "watch from 10", "probe", "list of 62", "delete a"];
+    let seen = [
+        "list",
+        "list of 125",
+        "list of 31",
+        "apply a",
+        "watch from 10",
+        "probe",
+        "list of 62",
+        "delete a",
+    ];
     assert_eq!(World::of(script).await.log(), seen);
 }
 
@@ -432,10 +467,19 @@ async fn a_list_that_expires_between_two_pages_is_requested_as_a_whole() {
     let metadata = json!({ "resourceVersion": "10", "continue": "next" });
     let page = json!({ "items": [object("a", 10)], "metadata": metadata }).to_string();
     let expired = Script::Respond(410, status(410, "Expired").to_string());
-    let script = [Script::Respond(200, page), expired, list(20, &["b"]), ending(vec![], WATCH_DURATION)];
+    let script =
+        [Script::Respond(200, page), expired, list(20, &["b"]), ending(vec![], WATCH_DURATION)];
     let world = World::of(script.into_iter().chain([list(7, &[]), list(7, &[])])).await;
-    let seen =
-        ["list", "apply a", "list from next", "list of all", "apply b", "delete a", "watch from 20", "probe"];
+    let seen = [
+        "list",
+        "apply a",
+        "list from next",
+        "list of all",
+        "apply b",
+        "delete a",
+        "watch from 20",
+        "probe",
+    ];
     assert_eq!(world.log()[..8], seen);
     assert_eq!(world.log()[8..], ["list", "delete b"]);
 }
@@ -444,7 +488,14 @@ async fn a_list_that_expires_between_two_pages_is_requested_as_a_whole() {
 async fn a_kind_that_is_not_served_is_listed_again_and_one_that_is_refused_is_watched_on() {
     let missing = || Script::Respond(404, "404 page not found\n".to_owned());
     let refused = Script::Respond(403, status(403, "Forbidden").to_string());
-    let world = World::of([list(10, &["a"]), missing(), missing(), list(20, &[]), refused, lasting(vec![])]);
+    let world = World::of([
+        list(10, &["a"]),
+        missing(),
+        missing(),
+        list(20, &[]),
+        refused,
+        lasting(vec![]),
+    ]);
     let log = world.await.log();
     assert_eq!(log[..6], ["list", "apply a", "watch from 10", "not served", "list", "not served"]);
     assert_eq!(log[6..], ["list", "delete a", "watch from 20", "refused", "watch from 20"]);
@@ -455,7 +506,8 @@ async fn a_version_that_is_too_large_for_the_hub_leads_to_a_list_and_another_tim
     for (cause, next) in [("ResourceVersionTooLarge", "list"), ("Another", "watch from 10")] {
         let mut late = status(504, "Timeout");
         late["details"] = json!({ "causes": [{ "reason": cause, "message": "no" }] });
-        let world = World::of([list(10, &[]), Script::Respond(504, late.to_string()), list(10, &[])]).await;
+        let world =
+            World::of([list(10, &[]), Script::Respond(504, late.to_string()), list(10, &[])]).await;
         assert_eq!(world.log(), ["list", "watch from 10", next], "{cause}");
     }
 }
@@ -480,7 +532,9 @@ async fn an_event_ends_an_outage() {
 async fn an_object_that_cannot_be_decoded_affects_no_other_in_lists_and_in_events() {
     let deep = format!("{}1{}", r#"{"a":"#.repeat(100_000), "}".repeat(100_000));
     let of = |name: &str| {
-        format!(r#"{{"metadata":{{"namespace":"ns","name":"{name}","resourceVersion":"10"}},"data":{deep}}}"#)
+        format!(
+            r#"{{"metadata":{{"namespace":"ns","name":"{name}","resourceVersion":"10"}},"data":{deep}}}"#
+        )
     };
     let page = format!(
         r#"{{"metadata":{{"resourceVersion":"10"}},"items":[{},{},{}]}}"#,
@@ -517,7 +571,8 @@ async fn a_quiet_watch_forgets_an_outage_that_ended_long_ago() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_ended_at_once_is_retried_before_etcd_can_have_been_restored_and_leads_to_lists() {
+async fn a_watch_that_is_ended_at_once_is_retried_before_etcd_can_have_been_restored_and_leads_to_lists()
+ {
     let rounds = (0..20).flat_map(|_| [ending(vec![], Duration::ZERO), list(10, &[])]);
     let world = World::of([list(10, &[])].into_iter().chain(rounds)).await;
     let count = |what| world.log().iter().filter(|line| *line == what).count();
@@ -549,7 +604,8 @@ impl Sink<ConfigMap> for Listed {
 
 #[tokio::test(start_paused = true)]
 async fn hundreds_of_watches_list_a_few_at_a_time_and_all_of_them_in_the_end() {
-    let (now, most, listed) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+    let (now, most, listed) =
+        (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
     let (at_once, peak) = (Arc::clone(&now), Arc::clone(&most));
     let service = tower::service_fn(move |request: Request<Body>| {
         let is_list = !request.uri().query().unwrap_or_default().contains("watch=");
@@ -593,7 +649,8 @@ fn interrupted_for(
 ) -> (Arc<Mutex<Vec<String>>>, Metrics, Health) {
     let begin = Instant::now() + Duration::from_secs(10);
     let service = tower::service_fn(move |request: Request<Body>| async move {
-        let (now, is_watch) = (Instant::now(), request.uri().query().unwrap_or_default().contains("watch="));
+        let (now, is_watch) =
+            (Instant::now(), request.uri().query().unwrap_or_default().contains("watch="));
         let script = match is_watch {
             _ if now >= begin && now < begin + time => failure(),
             true if now < begin => ending(vec![], begin - now),
@@ -609,15 +666,19 @@ fn interrupted_for(
         (Arc::<Mutex<Vec<String>>>::default(), Metrics::new("test"), Health::default());
     let sync = health.expect_sync(("controller", "configmaps"), need, &metrics);
     let watch = Watch::all("configmaps");
-    let following =
-        watch.follow(Client::new(service, "default"), sync, Lists::default(), Box::new(Arc::clone(&log)));
+    let following = watch.follow(
+        Client::new(service, "default"),
+        sync,
+        Lists::default(),
+        Box::new(Arc::clone(&log)),
+    );
     tokio::spawn(following);
     (log, metrics, health)
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_watch_has_shown_is_unknown_when_its_kind_cannot_be_read_for_a_minute_and_until_the_next_list()
-{
+ {
     type Failure = fn() -> Script;
     let failures: [(&str, Failure); 6] = [
         ("forbidden", || Script::Respond(403, status(403, "Forbidden").to_string())),
@@ -669,7 +730,8 @@ async fn a_shorter_interruption_and_a_quiet_watch_leave_everything_known() {
 async fn an_optional_kind_that_was_never_served_is_reported_only_where_it_is_expected() {
     for is_expected in [false, true] {
         let metrics = Metrics::new("test");
-        let sync = Health::default().expect_sync(("controller", "configmaps"), Need::Optional, &metrics);
+        let sync =
+            Health::default().expect_sync(("controller", "configmaps"), Need::Optional, &metrics);
         let missing = || Script::Respond(404, "404 page not found\n".to_owned());
         let service = tower::service_fn(move |_: Request<Body>| ready(respond(missing())));
         let watch = Watch::all("configmaps");
@@ -692,7 +754,12 @@ async fn every_watch_that_cannot_read_its_kind_is_named_also_a_late_one_until_it
         let id = WatchId::new("controller", resource, namespace.map(Text::from));
         let sync = health.expect_sync(id, need, &metrics);
         let watch = Watch::<ConfigMap>::all(resource);
-        tokio::spawn(watch.follow(client.clone(), sync, lists.clone(), Box::new(Listed(Arc::default()))))
+        tokio::spawn(watch.follow(
+            client.clone(),
+            sync,
+            lists.clone(),
+            Box::new(Listed(Arc::default())),
+        ))
     };
     let _required = start("one", None, Need::Required);
     // Two that are not told apart count as one.
@@ -701,19 +768,30 @@ async fn every_watch_that_cannot_read_its_kind_is_named_also_a_late_one_until_it
     tokio::time::sleep(Duration::from_secs(61)).await;
     let named = lists.unreadable().unwrap();
     let parts: Vec<_> = named.split("; ").collect();
-    assert!(parts[0].starts_with("controller: one: neither listed nor watched since 20"), "{named}");
-    assert!(parts.len() == 2 && parts[1].starts_with("controller: two: ") && named.ends_with("(forbidden)"));
+    assert!(
+        parts[0].starts_with("controller: one: neither listed nor watched since 20"),
+        "{named}"
+    );
+    assert!(
+        parts.len() == 2
+            && parts[1].starts_with("controller: two: ")
+            && named.ends_with("(forbidden)")
+    );
     late.iter().for_each(tokio::task::JoinHandle::abort);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!lists.unreadable().unwrap().contains("two"));
-    let many = (0..40).map(|number| start("three", Some(format!("namespace-{number}")), Need::Late));
+    let many =
+        (0..40).map(|number| start("three", Some(format!("namespace-{number}")), Need::Late));
     let many: Vec<_> = many.collect();
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert!(lists.unreadable().unwrap().ends_with("; and 21 others"), "the size of annotations is limited");
+    assert!(
+        lists.unreadable().unwrap().ends_with("; and 21 others"),
+        "the size of annotations is limited"
+    );
     let is_measured = || {
-        metrics
-            .text()
-            .contains("unread_since_timestamp_seconds{controller=\"controller\",resource=\"three\"}")
+        metrics.text().contains(
+            "unread_since_timestamp_seconds{controller=\"controller\",resource=\"three\"}",
+        )
     };
     many[1..].iter().for_each(tokio::task::JoinHandle::abort);
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -743,9 +821,12 @@ impl Sink<ConfigMap> for Installable {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_cannot_be_read_and_is_then_not_served_is_known_to_be_absent_until_it_is_served_again() {
-    let (log, lists, health) = (Arc::<Mutex<Vec<String>>>::default(), Lists::default(), Health::default());
-    let sync = health.expect_sync(("controller", "configmaps"), Need::Optional, &Metrics::new("test"));
+async fn a_kind_that_cannot_be_read_and_is_then_not_served_is_known_to_be_absent_until_it_is_served_again()
+ {
+    let (log, lists, health) =
+        (Arc::<Mutex<Vec<String>>>::default(), Lists::default(), Health::default());
+    let sync =
+        health.expect_sync(("controller", "configmaps"), Need::Optional, &Metrics::new("test"));
     let begun = Instant::now();
     let service = tower::service_fn(move |_: Request<Body>| {
         let internal = || Script::Respond(500, status(500, "InternalError").to_string());
@@ -803,7 +884,12 @@ async fn after_an_outage_the_lists_that_a_process_waits_for_come_before_those_of
         let (need, labels) = if is_late { (Need::Late, "late") } else { (Need::Required, "first") };
         let sync = health.expect_sync(("controller", labels), need, &metrics);
         let watch = Watch::<ConfigMap>::all(labels).labelled(labels);
-        tokio::spawn(watch.follow(client.clone(), sync, lists.clone(), Box::new(Listed(Arc::default()))));
+        tokio::spawn(watch.follow(
+            client.clone(),
+            sync,
+            lists.clone(),
+            Box::new(Listed(Arc::default())),
+        ));
     }
     while lists_after.lock().len() < 303 {
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -100,7 +100,12 @@ impl Trouble {
         // An outage of the API server is over for all.
         logged.retain(|(resource, _)| !resource.is_empty() && *resource != self.resource);
         if logged.len() < before {
-            info!(resource = self.resource, after = category.as_str(), "watching {} again", self.resource);
+            info!(
+                resource = self.resource,
+                after = category.as_str(),
+                "watching {} again",
+                self.resource
+            );
         }
     }
 }

@@ -79,7 +79,8 @@ impl UnreadKinds {
     /// What cannot be read, since when and why.
     pub(super) fn summary(&self) -> Option<String> {
         let kinds = self.kinds.lock();
-        let watches = kinds.values().flatten().map(|(watch, unread)| format!("{watch}: {}", unread.why));
+        let watches =
+            kinds.values().flatten().map(|(watch, unread)| format!("{watch}: {}", unread.why));
         let mut watches: Vec<_> = watches.collect();
         let others = watches.len().saturating_sub(NAMED);
         watches.truncate(NAMED);
@@ -197,7 +198,10 @@ mod tests {
                 "CustomResourceDefinition things.multicluster.x-k8s.io",
             ),
             ("/api/v1/secrets", "APIService v1."),
-            ("/apis/rbac.authorization.k8s.io/v1/rolebindings", "APIService v1.rbac.authorization.k8s.io"),
+            (
+                "/apis/rbac.authorization.k8s.io/v1/rolebindings",
+                "APIService v1.rbac.authorization.k8s.io",
+            ),
         ] {
             assert_eq!(subject(path).to_string(), shown);
         }

@@ -55,7 +55,17 @@ impl WriteError {
 /// The categories of failures: a small fixed set, so that each can be a label of a metric. The comments are the texts of
 /// `docs/reference.md`.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumMessage, IntoStaticStr, VariantArray,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    EnumMessage,
+    IntoStaticStr,
+    VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum Category {
@@ -248,8 +258,9 @@ mod tests {
             json!({"code": 403, "reason": "Forbidden", "message": "m", "status": "Failure",
             "details": {"causes": [{"reason": "NamespaceTerminating", "message": "x", "field": "metadata.namespace"}]}}),
         );
-        let forbidden =
-            answer(json!({"code": 403, "reason": "Forbidden", "message": "m", "status": "Failure"}));
+        let forbidden = answer(
+            json!({"code": 403, "reason": "Forbidden", "message": "m", "status": "Failure"}),
+        );
         assert_eq!(Category::of(&terminating), Category::NamespaceTerminating);
         assert_eq!(Category::of(&forbidden), Category::Forbidden);
     }
@@ -268,7 +279,8 @@ mod tests {
             (504, "Timeout", Category::Timeout),
             (401, "Unauthorized", Category::Unauthorized),
         ] {
-            let error = answer(json!({"code": code, "reason": reason, "message": "", "status": "Failure"}));
+            let error =
+                answer(json!({"code": code, "reason": reason, "message": "", "status": "Failure"}));
             assert_eq!(Category::of(&error), category, "{code} {reason}");
         }
     }
@@ -308,9 +320,15 @@ mod tests {
             (403, "forbidden: ValidatingAdmissionPolicy 'p' cannot be read", Category::Forbidden),
             (403, "forbidden: a policy has denied request 7", Category::Forbidden),
             (503, "admission webhook \"a.b.c\" denied the request: no", Category::Denied),
-            (500, "failed calling webhook: admission webhook \"a\" denied the request", Category::Internal),
+            (
+                500,
+                "failed calling webhook: admission webhook \"a\" denied the request",
+                Category::Internal,
+            ),
         ] {
-            let error = answer(json!({"code": code, "reason": "r", "message": message, "status": "Failure"}));
+            let error = answer(
+                json!({"code": code, "reason": "r", "message": message, "status": "Failure"}),
+            );
             assert_eq!(Category::of(&error), category, "{code} {message}");
         }
     }
@@ -330,10 +348,14 @@ mod tests {
         let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "nobody\nhome");
         let text = summary(&kube::Error::ReadEvents(refused));
         assert_eq!(text, "Error reading events stream: nobody home");
-        let cases =
-            [("no\nspace", "no space"), ("\u{202e}ecaps on", "\u{fffd}ecaps on"), ("", "Invalid (422)")];
+        let cases = [
+            ("no\nspace", "no space"),
+            ("\u{202e}ecaps on", "\u{fffd}ecaps on"),
+            ("", "Invalid (422)"),
+        ];
         for (message, summarized) in cases {
-            let status = json!({"code": 422, "reason": "Invalid", "message": message, "status": "Failure"});
+            let status =
+                json!({"code": 422, "reason": "Invalid", "message": message, "status": "Failure"});
             assert_eq!(summary(&answer(status)), summarized);
         }
     }

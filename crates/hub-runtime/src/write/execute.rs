@@ -57,7 +57,10 @@ struct ResponseMetadata {
 
 impl From<ResponseMetadata> for Version {
     fn from(metadata: ResponseMetadata) -> Self {
-        Self { uid: metadata.uid.as_str().into(), resource_version: metadata.resource_version.into() }
+        Self {
+            uid: metadata.uid.as_str().into(),
+            resource_version: metadata.resource_version.into(),
+        }
     }
 }
 
@@ -73,7 +76,8 @@ impl Target {
             resource,
             requests: Requests::new(K::url_path(kind, namespace)),
             name: name.to_owned(),
-            full_name: namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}")),
+            full_name: namespace
+                .map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}")),
             field_manager: None,
         }
     }
@@ -118,7 +122,11 @@ impl Target {
     /// # Errors
     ///
     /// The list has failed.
-    pub async fn find(&self, client: &Client, writer: &Writer) -> Result<Option<DynamicObject>, WriteError> {
+    pub async fn find(
+        &self,
+        client: &Client,
+        writer: &Writer,
+    ) -> Result<Option<DynamicObject>, WriteError> {
         let params = ListParams::default().fields(&format!("metadata.name={}", self.name));
         let listing = async {
             let list = self.requests.list(&params).map_err(kube::Error::BuildRequest)?;
@@ -141,10 +149,17 @@ impl Target {
     ) -> Result<(Left, String), WriteError> {
         let verb = write.verb().unwrap_or_default();
         let invalid = |error: serde_json::Error| {
-            WriteError::new(verb, self.resource, &self.full_name, Category::Invalid, error.to_string())
+            WriteError::new(
+                verb,
+                self.resource,
+                &self.full_name,
+                Category::Invalid,
+                error.to_string(),
+            )
         };
         let field_manager = self.field_manager.map(str::to_owned);
-        let patching = PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
+        let patching =
+            PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
         let (requests, name) = (&self.requests, &*self.name);
         let gone = || Left::Gone(write.uid().cloned().unwrap_or_else(|| "".into()));
         let (request, done) = match write {
@@ -169,7 +184,8 @@ impl Target {
         };
         let sending = async {
             let text = client.request_text(request.map_err(kube::Error::BuildRequest)?).await?;
-            let response: Response = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+            let response: Response =
+                serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
             Ok((response, text))
         };
         let (response, text) = match writer.send(self.request(verb), sending).await {
@@ -187,8 +203,8 @@ impl Target {
             info!(resource = self.resource, object = self.full_name, "{done}");
         }
         // If a finalizer delays the delete, the response contains the object with its deletionTimestamp.
-        let is_gone =
-            verb == "delete" && (response.kind == "Status" || response.metadata.deletion_timestamp.is_none());
+        let is_gone = verb == "delete"
+            && (response.kind == "Status" || response.metadata.deletion_timestamp.is_none());
         let left = if is_gone { gone() } else { Left::Exists(response.metadata.into()) };
         Ok((left, text))
     }
@@ -286,11 +302,17 @@ mod tests {
         assert_eq!(preconditions.uid.as_deref(), Some("u1"));
         assert_eq!(preconditions.resource_version.as_deref(), Some("7"));
         let preconditions = only((&"u1".into(), None)).preconditions.unwrap();
-        assert_eq!((preconditions.uid.as_deref(), preconditions.resource_version), (Some("u1"), None));
+        assert_eq!(
+            (preconditions.uid.as_deref(), preconditions.resource_version),
+            (Some("u1"), None)
+        );
     }
 
     fn target() -> Target {
-        let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("test", "v1", "Thing"), "things");
+        let kind = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("test", "v1", "Thing"),
+            "things",
+        );
         Target::of::<DynamicObject>("things", &kind, None, "a")
     }
 

@@ -10,7 +10,8 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -71,7 +72,8 @@ impl Keys {
         let key = KeyPair::generate().map_err(|error| CertificateError::issue(&error))?;
         let mut params = params_of(&key);
         let not_after = limit(&mut params, now - DAY, now + AUTHORITY)?;
-        let certificate = params.self_signed(&key).map_err(|error| CertificateError::issue(&error))?;
+        let certificate =
+            params.self_signed(&key).map_err(|error| CertificateError::issue(&error))?;
         Ok(Self { certificate: certificate.pem(), key, not_after })
     }
 
@@ -79,7 +81,8 @@ impl Keys {
     /// the common name that is derived from the key. None is valid for longer than those that are made here: whoever could
     /// write the Secret once would be an authority for ever.
     fn read(data: &BTreeMap<String, ByteString>, name: &str, now: Timestamp) -> Option<Self> {
-        let text = |suffix: &str| String::from_utf8(data.get(&format!("{name}.{suffix}"))?.0.clone()).ok();
+        let text =
+            |suffix: &str| String::from_utf8(data.get(&format!("{name}.{suffix}"))?.0.clone()).ok();
         let (certificate, key) = (text("crt")?, KeyPair::from_pem(&text("key")?).ok()?);
         let not_after = expiry(&certificate).filter(|expiry| *expiry <= now + AUTHORITY + DAY)?;
         let name = common_name(&key);
@@ -104,8 +107,11 @@ impl State {
 
     /// The data to merge into the Secret; what it no longer contains is null.
     pub(super) fn data(&self) -> Value {
-        let certificate = |keys: &Option<Keys>| keys.as_ref().map(|keys| STANDARD.encode(&keys.certificate));
-        let key = |keys: &Option<Keys>| keys.as_ref().map(|keys| STANDARD.encode(keys.key.serialize_pem()));
+        let certificate =
+            |keys: &Option<Keys>| keys.as_ref().map(|keys| STANDARD.encode(&keys.certificate));
+        let key = |keys: &Option<Keys>| {
+            keys.as_ref().map(|keys| STANDARD.encode(keys.key.serialize_pem()))
+        };
         json!({
             "tls.crt": certificate(&self.current), "tls.key": key(&self.current),
             "next.crt": certificate(&self.next), "next.key": key(&self.next),
@@ -117,7 +123,8 @@ impl State {
     pub(super) fn renewed(self, now: Timestamp) -> Result<(Self, bool), CertificateError> {
         let Self { current, next, former } = self;
         let is_valid = |keys: &Keys| now < keys.not_after;
-        let is_announced = next.as_ref().is_some_and(|next| now >= next.not_after - AUTHORITY + ANNOUNCED);
+        let is_announced =
+            next.as_ref().is_some_and(|next| now >= next.not_after - AUTHORITY + ANNOUNCED);
         match current.filter(is_valid) {
             // No serving certificate is trusted any more, so a new authority need not be published before it issues.
             None => {
@@ -142,20 +149,27 @@ impl State {
     pub(super) fn published(&self, now: Timestamp) -> String {
         let authorities = [&self.current, &self.next].into_iter().flatten();
         let is_recent = |keys: &Keys| now < keys.not_after - AUTHORITY + ANNOUNCED + SERVING;
-        let former = self.former.as_deref().filter(|_| self.current.as_ref().is_some_and(is_recent));
+        let former =
+            self.former.as_deref().filter(|_| self.current.as_ref().is_some_and(is_recent));
         authorities.map(|keys| keys.certificate.as_str()).chain(former).collect()
     }
 
     /// Whether a serving certificate must be replaced: it expires soon, or another authority issues now.
     pub(super) fn replaces(&self, issued: &Issued, now: Timestamp) -> bool {
-        let is_current = self.current.as_ref().is_some_and(|keys| keys.certificate == issued.issuer);
+        let is_current =
+            self.current.as_ref().is_some_and(|keys| keys.certificate == issued.issuer);
         !is_current || now >= issued.not_after - RENEWED
     }
 
     /// A serving certificate for these DNS names.
-    pub(super) fn issue(&self, names: &[String], now: Timestamp) -> Result<Issued, CertificateError> {
+    pub(super) fn issue(
+        &self,
+        names: &[String],
+        now: Timestamp,
+    ) -> Result<Issued, CertificateError> {
         let current = self.current.as_ref();
-        let current = current.ok_or_else(|| CertificateError::Issue("there is no authority".to_owned()))?;
+        let current =
+            current.ok_or_else(|| CertificateError::Issue("there is no authority".to_owned()))?;
         let failed = |error: rcgen::Error| CertificateError::issue(&error);
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = CertificateParams::new(names.to_vec()).map_err(failed)?;
@@ -225,7 +239,8 @@ mod tests {
 
     /// What a Secret contains after a patch of its data.
     fn stored(state: &State, now: Timestamp) -> State {
-        let data: BTreeMap<String, Option<ByteString>> = serde_json::from_value(state.data()).unwrap();
+        let data: BTreeMap<String, Option<ByteString>> =
+            serde_json::from_value(state.data()).unwrap();
         State::read(&data.into_iter().filter_map(|(key, value)| Some((key, value?))).collect(), now)
     }
 
@@ -242,11 +257,13 @@ mod tests {
     /// Whether a client that trusts this bundle accepts a certificate at a time.
     fn is_trusted(bundle: &str, issued: &Issued, now: Timestamp) -> bool {
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle.as_bytes()).flatten());
+        roots
+            .add_parsable_certificates(CertificateDer::pem_slice_iter(bundle.as_bytes()).flatten());
         let provider = Arc::new(ring::default_provider());
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
-        let now = UnixTime::since_unix_epoch(now.duration_since(Timestamp::UNIX_EPOCH).unsigned_abs());
+        let now =
+            UnixTime::since_unix_epoch(now.duration_since(Timestamp::UNIX_EPOCH).unsigned_abs());
         NAMES.iter().all(|name| {
             let name = ServerName::try_from(*name).unwrap();
             verifier.verify_server_cert(&issued.certificate, &[], &name, &[], now).is_ok()
@@ -287,7 +304,10 @@ mod tests {
             assert!(is_trusted(&yesterday, &serving, now), "day {day}");
             assert!(yesterday.matches("BEGIN CERTIFICATE").count() <= 3);
         }
-        assert!((5..=9).contains(&authorities), "each of four successors takes two writes: {authorities}");
+        assert!(
+            (5..=9).contains(&authorities),
+            "each of four successors takes two writes: {authorities}"
+        );
         assert!((40..70).contains(&certificates), "{certificates}");
     }
 
@@ -310,7 +330,8 @@ mod tests {
         let (other, _) = at(State::default(), start());
         let (later, _) = at(State::default(), start() + AUTHORITY);
         let data = |state: &State| -> BTreeMap<String, ByteString> {
-            let data: BTreeMap<String, Option<ByteString>> = serde_json::from_value(state.data()).unwrap();
+            let data: BTreeMap<String, Option<ByteString>> =
+                serde_json::from_value(state.data()).unwrap();
             data.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
         };
         let (good, theirs) = (data(&state), data(&other));
@@ -328,7 +349,10 @@ mod tests {
         ] {
             let (renewed, is_new) = at(state, start());
             assert!(is_new, "{what}");
-            assert!(is_trusted(&renewed.published(start()), &issued(&renewed, start()), start()), "{what}");
+            assert!(
+                is_trusted(&renewed.published(start()), &issued(&renewed, start()), start()),
+                "{what}"
+            );
         }
         // Neither can have been before this one.
         for planted in [&data(&other)["tls.crt"], &nonsense] {

@@ -35,7 +35,8 @@ impl Server {
             })
         };
         let is_over = |key: &Key, object: &Value| {
-            !is_terminating(object) && (is_orphan(object) || ending.contains(key.namespace.as_str()))
+            !is_terminating(object)
+                && (is_orphan(object) || ending.contains(key.namespace.as_str()))
         };
         let over: Vec<Key> = self
             .objects

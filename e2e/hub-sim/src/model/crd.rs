@@ -51,8 +51,10 @@ impl Server {
         let mut all = std::mem::take(&mut kind.versions);
         all.append(&mut kind.unserved);
         let versions = object["spec"]["versions"].as_array().into_iter().flatten();
-        let served: Vec<&str> =
-            versions.filter(|it| it["served"] == true).filter_map(|it| it["name"].as_str()).collect();
+        let served: Vec<&str> = versions
+            .filter(|it| it["served"] == true)
+            .filter_map(|it| it["name"].as_str())
+            .collect();
         (kind.versions, kind.unserved) =
             all.into_iter().partition(|(name, _)| served.contains(&name.as_str()));
     }
@@ -64,7 +66,9 @@ impl Server {
 
     /// Deletes a CRD: at once with all objects of its kind or, if finalizers keep some, after these have ended.
     pub fn remove_crd(&mut self, plural: &str) {
-        let Some(kind) = self.kind_of(plural).filter(|kind| self.kinds[*kind].custom) else { return };
+        let Some(kind) = self.kind_of(plural).filter(|kind| self.kinds[*kind].custom) else {
+            return;
+        };
         if self.kinds[kind].serving != Serving::Served {
             return;
         }
@@ -79,7 +83,8 @@ impl Server {
     /// Ends the deletion of CRDs whose objects have all ended.
     pub fn finish_crds(&mut self) {
         for kind in 0..self.kinds.len() {
-            if self.kinds[kind].serving == Serving::Terminating && self.objects_of_kind(kind).next().is_none()
+            if self.kinds[kind].serving == Serving::Terminating
+                && self.objects_of_kind(kind).next().is_none()
             {
                 self.change_crd(kind, |kind| {
                     kind.serving = Serving::Missing;

@@ -44,7 +44,8 @@ pub(super) fn update(before: Option<&Value>, after: &mut Value, writer: &Writer<
         }
         there.insert(path);
     });
-    let mut entries: Vec<Value> = after["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    let mut entries: Vec<Value> =
+        after["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     for entry in &mut entries {
         let is_writer = is_of(entry, writer);
         let mut owned = owned(&entry["fieldsV1"]);
@@ -103,7 +104,8 @@ fn tree(paths: &BTreeSet<Path>) -> Value {
 fn owned(tree: &Value) -> BTreeSet<Path> {
     fn visit(node: &Value, path: &mut Path, found: &mut BTreeSet<Path>) {
         let fields = node.as_object().into_iter().flatten();
-        let mut fields = fields.filter_map(|(key, child)| Some((key.strip_prefix("f:")?, child))).peekable();
+        let mut fields =
+            fields.filter_map(|(key, child)| Some((key.strip_prefix("f:")?, child))).peekable();
         if fields.peek().is_none() && !path.is_empty() {
             found.insert(path.clone());
         }
@@ -152,7 +154,10 @@ mod tests {
         let first = secret("one", Value::Null);
         let fields = write(None, first.clone(), "first", "1");
         let labels = json!({ "f:labels": { "f:a.b/c": {} } });
-        assert_eq!(fields[0]["fieldsV1"], json!({ "f:metadata": labels, "f:data": { "f:token": {} } }));
+        assert_eq!(
+            fields[0]["fieldsV1"],
+            json!({ "f:metadata": labels, "f:data": { "f:token": {} } })
+        );
         let fields = write(Some(&first), secret("two", fields), "second", "2");
         assert_eq!(fields[0]["fieldsV1"], json!({ "f:metadata": labels }));
         assert_eq!(fields[1]["fieldsV1"], json!({ "f:data": { "f:token": {} } }));

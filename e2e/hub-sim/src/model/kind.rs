@@ -96,11 +96,16 @@ impl Kind {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let versions = |served: bool| {
             let versions = spec["versions"].as_array().into_iter().flatten();
-            versions.filter(move |version| (version["served"] == true) == served).filter_map(|version| {
-                let schema = &version["schema"]["openAPIV3Schema"];
-                let status = version["subresources"]["status"].is_object();
-                Some((version["name"].as_str()?.to_owned(), Version { status, schema: Schema::read(schema) }))
-            })
+            versions.filter(move |version| (version["served"] == true) == served).filter_map(
+                |version| {
+                    let schema = &version["schema"]["openAPIV3Schema"];
+                    let status = version["subresources"]["status"].is_object();
+                    Some((
+                        version["name"].as_str()?.to_owned(),
+                        Version { status, schema: Schema::read(schema) },
+                    ))
+                },
+            )
         };
         let mut definition = crd.clone();
         for version in definition["spec"]["versions"].as_array_mut().into_iter().flatten() {
@@ -129,6 +134,10 @@ impl Kind {
     /// The resource as error messages name it: `secrets`, `clusterprofiles.multicluster.x-k8s.io`.
     #[must_use]
     pub fn resource(&self) -> String {
-        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+        if self.group.is_empty() {
+            self.plural.clone()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
     }
 }

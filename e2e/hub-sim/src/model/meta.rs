@@ -66,7 +66,9 @@ pub(super) fn complete(object: &mut Value) {
             map.values_mut().filter(|value| value.is_null()).for_each(|value| *value = "".into());
         }
     }
-    for owner in metadata.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
+    for owner in
+        metadata.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten()
+    {
         if let Some(owner) = owner.as_object_mut() {
             owner.retain(|_, value| !value.is_null());
         }
@@ -100,7 +102,9 @@ pub(super) fn undecodable(object: &Value) -> Option<String> {
         }
     }
     if !(metadata["finalizers"].is_null() || metadata["finalizers"].is_array()) {
-        return Some("json: cannot unmarshal into Go struct field ObjectMeta.metadata.finalizers".to_owned());
+        return Some(
+            "json: cannot unmarshal into Go struct field ObjectMeta.metadata.finalizers".to_owned(),
+        );
     }
     None
 }
@@ -109,7 +113,8 @@ pub(super) fn undecodable(object: &Value) -> Option<String> {
 pub(super) fn validate(object: &Value, before: Option<&Value>) -> Causes {
     let mut causes = Causes::new();
     let metadata = &object["metadata"];
-    let mut wrong = |field: &str, why: &str| causes.push((format!("metadata.{field}"), why.to_owned()));
+    let mut wrong =
+        |field: &str, why: &str| causes.push((format!("metadata.{field}"), why.to_owned()));
     let name = name_of(object);
     if name.is_empty() {
         wrong("name", "Required value: name or generateName is required");
@@ -141,16 +146,24 @@ pub(super) fn validate(object: &Value, before: Option<&Value>) -> Causes {
     }
     let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
     if owners.filter(|owner| owner["controller"] == true).count() > 1 {
-        wrong("ownerReferences", "Invalid value: Only one reference can have Controller set to true");
+        wrong(
+            "ownerReferences",
+            "Invalid value: Only one reference can have Controller set to true",
+        );
     }
     if let Some(before) = before {
         let added = |finalizer: &&Value| {
-            !before["metadata"]["finalizers"].as_array().is_some_and(|list| list.contains(finalizer))
+            !before["metadata"]["finalizers"]
+                .as_array()
+                .is_some_and(|list| list.contains(finalizer))
         };
         if is_terminating(before)
             && metadata["finalizers"].as_array().into_iter().flatten().any(|it| added(&it))
         {
-            wrong("finalizers", "Forbidden: no new finalizers can be added if the object is being deleted");
+            wrong(
+                "finalizers",
+                "Forbidden: no new finalizers can be added if the object is being deleted",
+            );
         }
         for field in ["uid", "creationTimestamp", "deletionTimestamp", "name", "namespace"] {
             if metadata[field] != before["metadata"][field] {

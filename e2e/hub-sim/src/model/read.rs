@@ -54,7 +54,8 @@ impl Server {
     pub(super) fn shown(&self, target: &Target, object: &Value, shape: Shape) -> Value {
         let kind = &self.kinds[target.kind];
         if shape == Shape::Metadata {
-            let mut shown = json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1" });
+            let mut shown =
+                json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1" });
             shown["metadata"] = object["metadata"].clone();
             return shown;
         }
@@ -79,7 +80,9 @@ impl Server {
             }
             let exact = request.parameter("resourceVersionMatch") == "Exact";
             if exact && wanted < self.compacted {
-                return Err(Failure::expired("The resourceVersion for the provided list is too old."));
+                return Err(Failure::expired(
+                    "The resourceVersion for the provided list is too old.",
+                ));
             }
             let version = if exact { wanted } else { self.version };
             (version, 0, Arc::new(self.objects_at(target.kind, version)))
@@ -88,7 +91,8 @@ impl Server {
             let (version, begin) = token.split_once('.').ok_or_else(malformed)?;
             let version: u64 = version.parse().map_err(|_| malformed())?;
             let begin: usize = begin.parse().map_err(|_| malformed())?;
-            let pages = self.pages.get(&(target.kind, version)).filter(|_| version >= self.compacted);
+            let pages =
+                self.pages.get(&(target.kind, version)).filter(|_| version >= self.compacted);
             let pages = pages.cloned().ok_or_else(|| {
                 Failure::expired(
                     "The provided continue parameter is too old to display a consistent list result. You can \
@@ -102,10 +106,12 @@ impl Server {
         };
         let (shape, kind) = (Shape::of(&request.accept), &self.kinds[target.kind]);
         let in_place = |object: &&Arc<Value>| {
-            (target.namespace.is_empty() || object["metadata"]["namespace"] == target.namespace.as_str())
+            (target.namespace.is_empty()
+                || object["metadata"]["namespace"] == target.namespace.as_str())
                 && selector.selects(object)
         };
-        let mut selected = all.iter().enumerate().skip(begin).filter(|(_, object)| in_place(object));
+        let mut selected =
+            all.iter().enumerate().skip(begin).filter(|(_, object)| in_place(object));
         let mut items = Vec::new();
         let mut next = None;
         for (_, object) in selected.by_ref() {
@@ -129,7 +135,8 @@ impl Server {
         let mut list = list;
         list["metadata"] = metadata;
         // Go encodes an empty list of metadata as null.
-        list["items"] = if items.is_empty() && shape == Shape::Metadata { Value::Null } else { items.into() };
+        list["items"] =
+            if items.is_empty() && shape == Shape::Metadata { Value::Null } else { items.into() };
         if next.is_some() {
             self.pages.insert((target.kind, version), all);
         }
@@ -155,7 +162,9 @@ impl Server {
             return self.objects_of_kind(kind).map(|(_, object)| Arc::clone(object)).collect();
         }
         let mut objects = self.objects.clone();
-        for change in self.changes_since(version).iter().rev().filter(|change| change.key.kind == kind) {
+        for change in
+            self.changes_since(version).iter().rev().filter(|change| change.key.kind == kind)
+        {
             match &change.before {
                 Some(before) => objects.insert(change.key.clone(), Arc::clone(before)),
                 None => objects.remove(&change.key),
@@ -180,7 +189,8 @@ pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     let writers = match (metadata["managedFields"].as_array(), others["managedFields"].as_array()) {
         (Some(writers), Some(others)) => {
             let mut pairs = writers.iter().zip(others);
-            writers.len() == others.len() && pairs.all(|(one, other)| is_same_but(&["time"], one, other))
+            writers.len() == others.len()
+                && pairs.all(|(one, other)| is_same_but(&["time"], one, other))
         }
         (writers, others) => writers == others,
     };
@@ -190,7 +200,9 @@ pub(super) fn is_same(one: &Value, other: &Value) -> bool {
 }
 
 fn is_same_but(ignored: &[&str], one: &Value, other: &Value) -> bool {
-    let (Some(fields), Some(others)) = (one.as_object(), other.as_object()) else { return one == other };
+    let (Some(fields), Some(others)) = (one.as_object(), other.as_object()) else {
+        return one == other;
+    };
     let matters = |(name, _): &(&String, &Value)| !ignored.contains(&name.as_str());
     fields.iter().filter(matters).eq(others.iter().filter(matters))
 }

@@ -97,7 +97,9 @@ impl Schema {
         if let Some(additional) = &self.additional {
             fields.retain(|_, value| !value.is_null() || additional.nullable);
         } else if !self.preserve {
-            fields.retain(|name, _| kept.contains(&name.as_str()) || self.properties.contains_key(name));
+            fields.retain(|name, _| {
+                kept.contains(&name.as_str()) || self.properties.contains_key(name)
+            });
         }
         for (name, value) in fields.iter_mut().filter(|(name, _)| !kept.contains(&name.as_str())) {
             if let Some(schema) = self.properties.get(name).or(self.additional.as_deref()) {
@@ -142,9 +144,13 @@ impl Schema {
             return;
         }
         if !self.has_type(value) {
-            return wrong(format!("Invalid value: must be of type {}", self.type_.as_deref().unwrap_or("?")));
+            return wrong(format!(
+                "Invalid value: must be of type {}",
+                self.type_.as_deref().unwrap_or("?")
+            ));
         }
-        if let Some(allowed) = self.enumeration.as_ref().filter(|allowed| !allowed.contains(value)) {
+        if let Some(allowed) = self.enumeration.as_ref().filter(|allowed| !allowed.contains(value))
+        {
             wrong(format!("Unsupported value: {value}: supported values: {allowed:?}"));
         }
         if self.immutable && before.is_some_and(|before| before != value) {

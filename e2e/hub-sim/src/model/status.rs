@@ -48,7 +48,8 @@ impl Failure {
     /// The object already exists.
     #[must_use]
     pub fn already_exists(resource: &str, name: &str) -> Self {
-        Self::new(409, "AlreadyExists", format!("{resource} {name:?} already exists")).about(resource, name)
+        Self::new(409, "AlreadyExists", format!("{resource} {name:?} already exists"))
+            .about(resource, name)
     }
 
     /// A conflict: the object has changed.
@@ -61,33 +62,41 @@ impl Failure {
     /// A conflict: the object has changed since it was read.
     #[must_use]
     pub fn modified(resource: &str, name: &str) -> Self {
-        let why =
-            "the object has been modified; please apply your changes to the latest version and try again";
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(resource, name, why)
     }
 
     /// A precondition of a delete does not hold.
     #[must_use]
-    pub fn precondition(resource: &str, name: &str, field: &str, wanted: &str, found: &str) -> Self {
+    pub fn precondition(
+        resource: &str,
+        name: &str,
+        field: &str,
+        wanted: &str,
+        found: &str,
+    ) -> Self {
         let (field, meta) = (field, if field == "UID" { "UID" } else { "ResourceVersion" });
-        let why =
-            format!("Precondition failed: {field} in precondition: {wanted}, {meta} in object meta: {found}");
+        let why = format!(
+            "Precondition failed: {field} in precondition: {wanted}, {meta} in object meta: {found}"
+        );
         Self::conflict(resource, name, &why)
     }
 
     /// The object is not valid.
     #[must_use]
     pub fn invalid(kind: &str, name: &str, causes: &[(String, String)]) -> Self {
-        let list: Vec<String> = causes.iter().map(|(field, why)| format!("{field}: {why}")).collect();
+        let list: Vec<String> =
+            causes.iter().map(|(field, why)| format!("{field}: {why}")).collect();
         let message = match &list[..] {
             [one] => format!("{kind} {name:?} is invalid: {one}"),
             many => format!("{kind} {name:?} is invalid: [{}]", many.join(", ")),
         };
         let mut failure = Self::new(422, "Invalid", message);
-        let causes = causes
-            .iter()
-            .map(|(field, why)| json!({ "reason": "FieldValueInvalid", "field": field, "message": why }));
-        failure.details = json!({ "name": name, "kind": kind, "causes": causes.collect::<Vec<_>>() });
+        let causes = causes.iter().map(
+            |(field, why)| json!({ "reason": "FieldValueInvalid", "field": field, "message": why }),
+        );
+        failure.details =
+            json!({ "name": name, "kind": kind, "causes": causes.collect::<Vec<_>>() });
         failure
     }
 
@@ -106,19 +115,20 @@ impl Failure {
     /// The namespace is being deleted.
     #[must_use]
     pub fn namespace_terminating(resource: &str, name: &str, namespace: &str) -> Self {
-        let why =
-            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let why = format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        );
         let mut failure = Self::forbidden(resource, name, &why);
         let message = format!("namespace {namespace} is being terminated");
-        failure.details["causes"] =
-            json!([{ "reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace" }]);
+        failure.details["causes"] = json!([{ "reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace" }]);
         failure
     }
 
     /// A missing permission, a quota or a webhook refuses the request.
     #[must_use]
     pub fn forbidden(resource: &str, name: &str, why: &str) -> Self {
-        Self::new(403, "Forbidden", format!("{resource} {name:?} is forbidden: {why}")).about(resource, name)
+        Self::new(403, "Forbidden", format!("{resource} {name:?} is forbidden: {why}"))
+            .about(resource, name)
     }
 
     /// The version from which the client continues has been compacted.

@@ -53,7 +53,11 @@ pub struct Watching {
 }
 
 impl Server {
-    pub(super) fn start_watch(&mut self, target: &Target, request: &Request) -> Result<Answer, Failure> {
+    pub(super) fn start_watch(
+        &mut self,
+        target: &Target,
+        request: &Request,
+    ) -> Result<Answer, Failure> {
         let selector = self.selector(target, request)?;
         let text = request.parameter("resourceVersion");
         let from = text.parse::<u64>().unwrap_or(0);
@@ -119,7 +123,8 @@ impl Server {
 
     fn bookmark(&self, watching: &Watching) -> Value {
         let kind = &self.kinds[watching.kind];
-        let metadata = json!({ "resourceVersion": watching.version.to_string(), "creationTimestamp": null });
+        let metadata =
+            json!({ "resourceVersion": watching.version.to_string(), "creationTimestamp": null });
         let object = if watching.shape == Shape::Metadata {
             json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata })
         } else {
@@ -133,8 +138,9 @@ impl Server {
         if change.key.kind != watching.kind {
             return None;
         }
-        let selects =
-            |object: &Option<Arc<Value>>| object.as_ref().is_some_and(|object| watching.selects(object));
+        let selects = |object: &Option<Arc<Value>>| {
+            object.as_ref().is_some_and(|object| watching.selects(object))
+        };
         let (name, object) = match (selects(&change.before), selects(&change.after)) {
             (false, true) => ("ADDED", change.after.as_deref()?),
             (true, true) => ("MODIFIED", change.after.as_deref()?),

@@ -36,7 +36,9 @@ impl Server {
         }
         let (resource, name) = (kind.resource(), name_of(&object).to_owned());
         self.admit(target, &resource, &name)?;
-        for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        for field in
+            ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
+        {
             object["metadata"].as_object_mut().map(|metadata| metadata.remove(field));
         }
         let version = &kind.versions[&target.version];
@@ -111,7 +113,8 @@ impl Server {
         }
         let plural = &self.kinds[target.kind].plural;
         let refused = self.refusals.iter().find(|refusal| {
-            refusal.plural == *plural && (refusal.namespace.is_empty() || refusal.namespace == namespace)
+            refusal.plural == *plural
+                && (refusal.namespace.is_empty() || refusal.namespace == namespace)
         });
         refused.map_or(Ok(()), |refusal| Err(Failure::forbidden(resource, name, &refusal.why)))
     }
@@ -135,7 +138,11 @@ impl Server {
         Err(Failure::forbidden(&kind.resource(), name_of(object), why))
     }
 
-    pub(super) fn replace(&mut self, target: &Target, request: &Request) -> Result<Answer, Failure> {
+    pub(super) fn replace(
+        &mut self,
+        target: &Target,
+        request: &Request,
+    ) -> Result<Answer, Failure> {
         let object = self.decoded(target, &request.body)?;
         if name_of(&object) != target.name {
             return Err(Failure::bad_request(format!(
@@ -148,7 +155,13 @@ impl Server {
         let creates = ["rolebindings", "clusterroles", "leases"].contains(&kind.plural.as_str());
         if creates && !self.objects.contains_key(&target.key()) {
             if !uid_of(&object).is_empty() {
-                return Err(Failure::precondition(&resource, &target.name, "UID", uid_of(&object), ""));
+                return Err(Failure::precondition(
+                    &resource,
+                    &target.name,
+                    "UID",
+                    uid_of(&object),
+                    "",
+                ));
             }
             return self.create(target, request);
         }
@@ -170,7 +183,10 @@ impl Server {
             .map_err(|error| Failure::bad_request(format!("the body is not JSON: {error}")))?;
         let before = Arc::clone(self.existing(target)?);
         if self.undone == Some((&self.kinds[target.kind].plural, &target.namespace)) {
-            return Ok(Answer::Object(200, self.shown(target, &before, Shape::of(&request.accept))));
+            return Ok(Answer::Object(
+                200,
+                self.shown(target, &before, Shape::of(&request.accept)),
+            ));
         }
         let mut object = Value::clone(&before);
         merge_patch(&mut object, &patch);
@@ -270,7 +286,10 @@ impl Server {
                     }
                 }
                 if before.is_some_and(|before| before["roleRef"] != object["roleRef"]) {
-                    causes.push(("roleRef".to_owned(), "Invalid value: cannot change roleRef".to_owned()));
+                    causes.push((
+                        "roleRef".to_owned(),
+                        "Invalid value: cannot change roleRef".to_owned(),
+                    ));
                 }
             }
             _ => {}
@@ -278,8 +297,11 @@ impl Server {
         if causes.is_empty() {
             return Ok(());
         }
-        let group_kind =
-            if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
+        let group_kind = if kind.group.is_empty() {
+            kind.kind.clone()
+        } else {
+            format!("{}.{}", kind.kind, kind.group)
+        };
         Err(Failure::invalid(&group_kind, name_of(object), &causes))
     }
 
@@ -311,14 +333,18 @@ impl Server {
         let options: Value = if request.body.is_empty() {
             json!({})
         } else {
-            serde_json::from_slice(&request.body).map_err(|error| Failure::bad_request(error.to_string()))?
+            serde_json::from_slice(&request.body)
+                .map_err(|error| Failure::bad_request(error.to_string()))?
         };
         let object = Arc::clone(self.existing(target)?);
         let resource = self.kinds[target.kind].resource();
-        for (name, field, found) in
-            [("UID", "uid", uid_of(&object)), ("ResourceVersion", "resourceVersion", version_of(&object))]
-        {
-            if let Some(wanted) = options["preconditions"][field].as_str().filter(|wanted| *wanted != found) {
+        for (name, field, found) in [
+            ("UID", "uid", uid_of(&object)),
+            ("ResourceVersion", "resourceVersion", version_of(&object)),
+        ] {
+            if let Some(wanted) =
+                options["preconditions"][field].as_str().filter(|wanted| *wanted != found)
+            {
                 return Err(Failure::precondition(&resource, &target.name, name, wanted, found));
             }
         }
@@ -360,7 +386,8 @@ fn keep(object: &mut Value, from: &Value, field: &str) {
 fn keep_only(object: &mut Value, known: &[&str]) {
     if let Some(fields) = object.as_object_mut() {
         fields.retain(|name, _| {
-            ["apiVersion", "kind", "metadata"].contains(&name.as_str()) || known.contains(&name.as_str())
+            ["apiVersion", "kind", "metadata"].contains(&name.as_str())
+                || known.contains(&name.as_str())
         });
     }
 }
@@ -369,8 +396,8 @@ fn keep_only(object: &mut Value, known: &[&str]) {
 fn differs(before: &Value, after: &Value, without_status: bool) -> bool {
     let counted = |object: &Value| {
         let fields = object.as_object().into_iter().flatten();
-        let counted =
-            fields.filter(|(name, _)| *name != "metadata" && !(without_status && *name == "status"));
+        let counted = fields
+            .filter(|(name, _)| *name != "metadata" && !(without_status && *name == "status"));
         counted.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>()
     };
     counted(before) != counted(after)

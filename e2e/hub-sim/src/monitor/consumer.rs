@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{Monitor, judge_account};
 use crate::consumers::{
-    ACCOUNTS, ALL_ACCOUNTS, CLUSTER_PERMISSIONS, KINDS, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, WORKS,
-    permissions_name,
+    ACCOUNTS, ALL_ACCOUNTS, CLUSTER_PERMISSIONS, KINDS, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS,
+    WORKS, permissions_name,
 };
 use crate::hub::{ASK_LABEL, CONDITION_SYNCED, SCOPE_ANNOTATION};
 use crate::model::{Change, Server, is_terminating, name_of, uid_of};
@@ -28,7 +28,8 @@ impl Monitor {
     #[must_use]
     pub fn unmarked(&self, server: &Server) -> BTreeSet<String> {
         let objects = KINDS.iter().flat_map(|(kind, _)| server.objects_of(kind));
-        let unmarked = objects.filter(|object| !is_marked(object)).map(|object| uid_of(object).to_owned());
+        let unmarked =
+            objects.filter(|object| !is_marked(object)).map(|object| uid_of(object).to_owned());
         unmarked.filter(|uid| self.made.contains_key(uid)).collect()
     }
 
@@ -36,7 +37,8 @@ impl Monitor {
     /// belong to another owner until it restarts.
     pub fn marked_again(&mut self, unmarked: &BTreeSet<String>, server: &Server) {
         let objects = KINDS.iter().flat_map(|(kind, _)| server.objects_of(kind));
-        let marked = objects.filter(|object| is_marked(object)).map(|object| uid_of(object).to_owned());
+        let marked =
+            objects.filter(|object| is_marked(object)).map(|object| uid_of(object).to_owned());
         self.disputed.extend(marked.filter(|uid| unmarked.contains(uid)));
     }
 
@@ -100,7 +102,12 @@ impl Monitor {
 
     /// Permissions end after their account, or when permissions of another kind have replaced them. If the API server
     /// does not delete an account, they end alone.
-    fn judge_deleted(&mut self, server: &Server, plural: &str, object: &Value) -> Result<(), String> {
+    fn judge_deleted(
+        &mut self,
+        server: &Server,
+        plural: &str,
+        object: &Value,
+    ) -> Result<(), String> {
         match plural {
             ACCOUNTS => self.count("consumers: accounts deleted"),
             WORKS | CLUSTER_PERMISSIONS => self.count("consumers: permissions deleted"),
@@ -120,7 +127,9 @@ impl Monitor {
         // Others can end with their CRD while the request is on its way, and the CRD can return.
         let may_have_ended = self.removed_crds.contains(other);
         if stands && !may_have_ended && !successor.is_some_and(|it| self.is_ours(it)) {
-            return Err("permissions are deleted before their account, or before others exist".to_owned());
+            return Err(
+                "permissions are deleted before their account, or before others exist".to_owned()
+            );
         }
         Ok(())
     }

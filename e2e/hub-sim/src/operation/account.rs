@@ -23,7 +23,8 @@ impl Others {
                 self.tenant.delete(kind, at(&CLUSTERS, cluster), at(&ACCOUNTS, account));
             }
             O::Ask(cluster, account, asks) => {
-                let patch = json!({ "metadata": { "labels": { ASK_LABEL: asks.then_some("true") } } });
+                let patch =
+                    json!({ "metadata": { "labels": { ASK_LABEL: asks.then_some("true") } } });
                 self.tenant.patch(kind, at(&CLUSTERS, cluster), at(&ACCOUNTS, account), &patch);
             }
             O::Scope(cluster, account, variant) => {
@@ -33,7 +34,11 @@ impl Others {
                 self.tenant.patch(kind, at(&CLUSTERS, cluster), at(&ACCOUNTS, account), &patch);
             }
             O::Report(cluster, account, variant) => {
-                self.report(at(&CLUSTERS, cluster), at(&ACCOUNTS, account), &(variant % 4).to_string());
+                self.report(
+                    at(&CLUSTERS, cluster),
+                    at(&ACCOUNTS, account),
+                    &(variant % 4).to_string(),
+                );
             }
             O::Unreport(cluster, account) => {
                 self.agent.delete("secrets", at(&CLUSTERS, cluster), at(&ACCOUNTS, account));
@@ -44,7 +49,9 @@ impl Others {
 
     /// Reports a token of an account, whose text ends with `variant`.
     pub(super) fn report(&self, cluster: &str, account: &str, variant: &str) {
-        let Some(owner) = self.agent.get("managedserviceaccounts", cluster, account) else { return };
+        let Some(owner) = self.agent.get("managedserviceaccounts", cluster, account) else {
+            return;
+        };
         let body = json!({
             "metadata": {
                 "labels": { TOKEN_LABEL: "true" },

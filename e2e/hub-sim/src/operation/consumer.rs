@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::{Index, ObjectTenant, Others, at};
 use crate::consumers::{
-    self, ACCESSES, ACCOUNTS, CLUSTER_PERMISSIONS, DECISIONS, KINDS, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS,
-    VARIANTS, WORKS, place,
+    self, ACCESSES, ACCOUNTS, CLUSTER_PERMISSIONS, DECISIONS, KINDS, KUEUE_CLUSTERS, KUEUE_CONFIGS,
+    MARKS, VARIANTS, WORKS, place,
 };
 use crate::hub::{CLUSTERS, condition};
 use crate::model::{is_terminating, uid_of};
@@ -70,7 +70,13 @@ impl Others {
         let patch = |patch: Value| self.tenant.patch(plural, namespace, name, &patch);
         match what {
             T::Create => {
-                self.tenant.create(plural, kind, namespace, name, &json!({ "spec": edited(plural, name) }));
+                self.tenant.create(
+                    plural,
+                    kind,
+                    namespace,
+                    name,
+                    &json!({ "spec": edited(plural, name) }),
+                );
             }
             T::Delete => self.tenant.delete(plural, namespace, name),
             T::Edit => {
@@ -78,7 +84,8 @@ impl Others {
                 patch(json!({ "metadata": metadata, "spec": edited(plural, name) }));
             }
             T::Unmark => {
-                let labels: Value = MARKS.iter().map(|(mark, _)| ((*mark).to_owned(), Value::Null)).collect();
+                let labels: Value =
+                    MARKS.iter().map(|(mark, _)| ((*mark).to_owned(), Value::Null)).collect();
                 patch(json!({ "metadata": { "labels": labels } }));
             }
             T::Hold => patch(json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
@@ -96,7 +103,9 @@ impl Others {
     pub fn agents(&self) -> bool {
         let (before, objects) = {
             let state = self.world.lock();
-            let all = |plural| state.server.objects_of(plural).cloned().map(move |object| (plural, object));
+            let all = |plural| {
+                state.server.objects_of(plural).cloned().map(move |object| (plural, object))
+            };
             let objects = [ACCOUNTS, WORKS, CLUSTER_PERMISSIONS].into_iter().flat_map(all);
             (state.server.version(), objects.collect::<Vec<(&str, Arc<Value>)>>())
         };
@@ -144,8 +153,8 @@ impl Others {
                     });
                     applied.collect::<Value>()
                 };
-                let applied =
-                    ["clusterRoleBindings", "roleBindings"].map(|list| (list.to_owned(), bindings(list)));
+                let applied = ["clusterRoleBindings", "roleBindings"]
+                    .map(|list| (list.to_owned(), bindings(list)));
                 json!({
                     "conditions": condition("AppliedRBACManifestWork"),
                     "resourceStatus": applied.into_iter().collect::<Value>(),
@@ -170,16 +179,19 @@ fn applied(plural: &str, object: &Value) -> Option<bool> {
 
 /// The spec that another client gives an object.
 fn edited(plural: &str, name: &str) -> Value {
-    let role =
-        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" });
+    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" });
     match plural {
         ACCOUNTS => json!({ "rotation": { "enabled": false, "validity": "1h0m0s" } }),
         WORKS => json!({
             "workload": { "manifests": [{ "kind": "ClusterRoleBinding", "metadata": { "name": name }, "roleRef": role }] },
             "deleteOption": { "propagationPolicy": "Orphan" },
         }),
-        CLUSTER_PERMISSIONS => json!({ "clusterRoleBindings": [{ "name": name, "roleRef": role }] }),
-        KUEUE_CLUSTERS => json!({ "clusterSource": { "clusterProfileRef": { "name": "elsewhere" } } }),
+        CLUSTER_PERMISSIONS => {
+            json!({ "clusterRoleBindings": [{ "name": name, "roleRef": role }] })
+        }
+        KUEUE_CLUSTERS => {
+            json!({ "clusterSource": { "clusterProfileRef": { "name": "elsewhere" } } })
+        }
         KUEUE_CONFIGS => json!({ "clusters": ["elsewhere"] }),
         _ => Value::Null,
     }

@@ -140,7 +140,12 @@ impl Others {
         }
     }
 
-    fn fail_partially(&self, (method, plural): (&'static str, &'static str), place: u8, mode: FailureMode) {
+    fn fail_partially(
+        &self,
+        (method, plural): (&'static str, &'static str),
+        place: u8,
+        mode: FailureMode,
+    ) {
         // A quota concerns creates alone, and lists are not admitted.
         let mode = match (method, mode) {
             ("GET", FailureMode::Denied | FailureMode::Quota) => FailureMode::Internal,

@@ -109,13 +109,24 @@ impl Others {
             O::Bound(namespace, set, bound) => {
                 let bound = if bound { "True" } else { "False" };
                 let status = json!({ "conditions": [condition("Bound", bound, "Simulated")] });
-                self.ocm.patch_status(bindings, at(&NAMESPACES, namespace), at(&SETS, set), &status);
+                self.ocm.patch_status(
+                    bindings,
+                    at(&NAMESPACES, namespace),
+                    at(&SETS, set),
+                    &status,
+                );
             }
             O::EndNamespace(namespace) => {
                 self.tenant.delete("namespaces", "", at(&NAMESPACES, namespace));
             }
             O::CreateNamespace(namespace) => {
-                self.tenant.create("namespaces", "Namespace", "", at(&NAMESPACES, namespace), &json!({}));
+                self.tenant.create(
+                    "namespaces",
+                    "Namespace",
+                    "",
+                    at(&NAMESPACES, namespace),
+                    &json!({}),
+                );
             }
             _ => {}
         }
@@ -181,8 +192,11 @@ impl Others {
             let mut state = world.lock();
             for place in PROXIES {
                 let secret = state.server.object("secrets", place, SERVING);
-                let text = secret.and_then(|secret| secret["data"]["tls.crt"].as_str()).unwrap_or_default();
-                let certificate = CERTIFICATES.iter().find(|it| STANDARD.encode(it) == text).copied();
+                let text = secret
+                    .and_then(|secret| secret["data"]["tls.crt"].as_str())
+                    .unwrap_or_default();
+                let certificate =
+                    CERTIFICATES.iter().find(|it| STANDARD.encode(it) == text).copied();
                 if let Some(certificate) = certificate {
                     state.network.proxy.insert(place, certificate);
                 }

@@ -6,7 +6,8 @@ use fastrand::Rng;
 
 use super::fault::{BREAKABLE, BREAKABLE_ALWAYS};
 use super::{
-    ObjectTenant as T, Operation as O, ProfileTenant as P, RoleBindingTenant as R, SecretTenant as S,
+    ObjectTenant as T, Operation as O, ProfileTenant as P, RoleBindingTenant as R,
+    SecretTenant as S,
 };
 use crate::world::{FailureMode, Fault};
 
@@ -128,12 +129,31 @@ fn profile_tenant(rng: &mut Rng) -> P {
 }
 
 fn secret_tenant(rng: &mut Rng) -> S {
-    let all = [S::Delete, S::Edit, S::Unlabel, S::Hold, S::Release, S::CreateForeign, S::Disown, S::Forge];
+    let all = [
+        S::Delete,
+        S::Edit,
+        S::Unlabel,
+        S::Hold,
+        S::Release,
+        S::CreateForeign,
+        S::Disown,
+        S::Forge,
+    ];
     all[rng.usize(..all.len())]
 }
 
 fn object_tenant(rng: &mut Rng) -> T {
-    let all = [T::Create, T::Delete, T::Delete, T::Edit, T::Edit, T::Unmark, T::Hold, T::Release, T::Fail];
+    let all = [
+        T::Create,
+        T::Delete,
+        T::Delete,
+        T::Edit,
+        T::Edit,
+        T::Unmark,
+        T::Hold,
+        T::Release,
+        T::Fail,
+    ];
     all[rng.usize(..all.len())]
 }
 
@@ -189,8 +209,11 @@ impl O {
     #[must_use]
     pub fn kinds() -> BTreeSet<String> {
         let mut rng = Rng::with_seed(0);
-        let all = [DEEDS, FAULTS, CONSUMERS, CONSUMER_FAULTS, CONSUMER_LASTING, UNREAD].into_iter().flatten();
-        let kinds = all.flat_map(|(_, draw)| (0..300).map(|_| draw(&mut rng).name()).collect::<Vec<_>>());
+        let all = [DEEDS, FAULTS, CONSUMERS, CONSUMER_FAULTS, CONSUMER_LASTING, UNREAD]
+            .into_iter()
+            .flatten();
+        let kinds =
+            all.flat_map(|(_, draw)| (0..300).map(|_| draw(&mut rng).name()).collect::<Vec<_>>());
         kinds.chain([O::Request(0, 0).name()]).collect()
     }
 }

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{Others, ProfileTenant, RoleBindingTenant, SecretTenant};
-use crate::hub::{COPIES_ROLE, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, condition, path};
+use crate::hub::{
+    COPIES_ROLE, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, condition, path,
+};
 use crate::model::Request;
 
 impl Others {
@@ -12,13 +14,16 @@ impl Others {
         let kind = "clusterprofiles";
         let of = |manager: &str| json!({ "metadata": { "labels": { MANAGER_LABEL: manager } }, "spec": { "clusterManager": { "name": manager } } });
         let patch = |patch: Value| self.tenant.patch(kind, namespace, cluster, &patch);
-        let entry = |name: &str| json!({ "name": name, "cluster": { "server": "https://elsewhere:443" } });
+        let entry =
+            |name: &str| json!({ "name": name, "cluster": { "server": "https://elsewhere:443" } });
         match what {
             P::Delete => self.tenant.delete(kind, namespace, cluster),
             P::Strip => patch(json!({ "metadata": { "labels": null } })),
             P::Rename => patch(json!({ "spec": { "displayName": "renamed" } })),
             P::Annotate => {
-                patch(json!({ "metadata": { "annotations": { "note": "x" }, "labels": { "mine": "y" } } }));
+                patch(
+                    json!({ "metadata": { "annotations": { "note": "x" }, "labels": { "mine": "y" } } }),
+                );
             }
             P::Hold => patch(json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
             P::Release => patch(json!({ "metadata": { "finalizers": null } })),
@@ -34,7 +39,8 @@ impl Others {
             }
             P::AddProvider | P::RemoveProvider | P::AddCondition | P::DisguiseProvider => {
                 let Some(profile) = self.other.get(kind, namespace, cluster) else { return };
-                let list = |field: &str| profile["status"][field].as_array().cloned().unwrap_or_default();
+                let list =
+                    |field: &str| profile["status"][field].as_array().cloned().unwrap_or_default();
                 let with = |field: &str, key: &str, name: &str, more: Option<Value>| {
                     let mut list = list(field);
                     list.retain(|entry| entry[key] != name);
@@ -90,7 +96,9 @@ impl Others {
                     "stringData": { "mine": "x" },
                 });
                 let mut request = Request::new("POST", &path(kind, namespace, "")).with(&body);
-                request.query.insert("fieldManager".to_owned(), "hub-addons-credential-syncer".to_owned());
+                request
+                    .query
+                    .insert("fieldManager".to_owned(), "hub-addons-credential-syncer".to_owned());
                 self.tenant.send(&request);
             }
         }
@@ -104,11 +112,17 @@ impl Others {
                 self.world.lock().monitor.permission_deleted.insert(namespace.to_owned());
             }
             RoleBindingTenant::Redirect => {
-                let subject = json!({ "kind": "ServiceAccount", "name": "mine", "namespace": namespace });
+                let subject =
+                    json!({ "kind": "ServiceAccount", "name": "mine", "namespace": namespace });
                 self.tenant.patch(kind, namespace, COPIES_ROLE, &json!({ "subjects": [subject] }));
             }
             RoleBindingTenant::Unlabel => {
-                self.tenant.patch(kind, namespace, COPIES_ROLE, &json!({ "metadata": { "labels": null } }));
+                self.tenant.patch(
+                    kind,
+                    namespace,
+                    COPIES_ROLE,
+                    &json!({ "metadata": { "labels": null } }),
+                );
             }
         }
     }

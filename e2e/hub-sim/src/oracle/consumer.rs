@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::{accounts_of, asks, expect, granted, is_open, is_serving_ended};
 use crate::consumers::{
-    ACCESSES, ACCOUNTS, ALL_ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, ROLE, VALIDITY, WORKS,
-    declared, permissions_name,
+    ACCESSES, ACCOUNTS, ALL_ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, ROLE,
+    VALIDITY, WORKS, declared, permissions_name,
 };
 use crate::hub::{ASK_LABEL, CLUSTERS, MANAGER, MANAGER_LABEL, SCOPE_ANNOTATION};
 use crate::model::{Server, is_terminating, uid_of};
@@ -39,11 +39,21 @@ enum Owned<'a> {
     Ours(&'a Value),
 }
 
-fn owned<'a>(server: &'a Server, monitor: &Monitor, plural: &str, namespace: &str, name: &str) -> Owned<'a> {
+fn owned<'a>(
+    server: &'a Server,
+    monitor: &Monitor,
+    plural: &str,
+    namespace: &str,
+    name: &str,
+) -> Owned<'a> {
     match server.object(plural, namespace, name) {
         None => Owned::Absent,
-        Some(object) if !monitor.made.contains_key(uid_of(object)) => Owned::Foreign { is_lost: false },
-        Some(object) if is_lost(server, monitor, plural, object) => Owned::Foreign { is_lost: true },
+        Some(object) if !monitor.made.contains_key(uid_of(object)) => {
+            Owned::Foreign { is_lost: false }
+        }
+        Some(object) if is_lost(server, monitor, plural, object) => {
+            Owned::Foreign { is_lost: true }
+        }
         Some(object) => Owned::Ours(object),
     }
 }
@@ -81,7 +91,8 @@ pub(super) fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
     }
     for object in server.objects_of(ACCESSES).filter(|_| monitor.disputed.is_empty()) {
         if let Err(why) = check_status(server, monitor, object, &declared) {
-            wrong.push(format!("status of the ClusterAccess {}: {why}", object["metadata"]["name"]));
+            wrong
+                .push(format!("status of the ClusterAccess {}: {why}", object["metadata"]["name"]));
         }
     }
     if let Err(why) = check_kueue(server, monitor, &declared) {
@@ -110,11 +121,15 @@ pub(super) fn without_grant(server: &Server, monitor: &Monitor) -> Vec<String> {
         return found;
     }
     let declared = declared(server);
-    for (cluster, name) in CLUSTERS.into_iter().flat_map(|cluster| ALL_ACCOUNTS.map(|it| (cluster, it))) {
+    for (cluster, name) in
+        CLUSTERS.into_iter().flat_map(|cluster| ALL_ACCOUNTS.map(|it| (cluster, it)))
+    {
         let consumers: Vec<_> = declared.iter().filter(|it| it.account == name).collect();
         let granted = granted_to_any(server, &consumers, cluster);
         let account = owned(server, monitor, ACCOUNTS, cluster, name);
-        if granted == Some(false) && matches!(account, Owned::Ours(account) if !is_terminating(account)) {
+        if granted == Some(false)
+            && matches!(account, Owned::Ours(account) if !is_terminating(account))
+        {
             found.push(format!("account {cluster}/{name} exists without a grant"));
         }
     }
@@ -145,7 +160,8 @@ fn check_access(
         }
         _ => Ok(()),
     };
-    let nothing = || [WORKS, crate::consumers::CLUSTER_PERMISSIONS].into_iter().try_for_each(must_end);
+    let nothing =
+        || [WORKS, crate::consumers::CLUSTER_PERMISSIONS].into_iter().try_for_each(must_end);
     match (granted, account, consumer) {
         (None, ..) | (_, Owned::Foreign { is_lost: true }, _) => Ok(()),
         (Some(false), Owned::Ours(account), _) if !is_terminating(account) => {
@@ -172,9 +188,17 @@ fn check_account(account: &Value, consumer: &Consumer) -> Result<(), String> {
         expect(&metadata["annotations"][SCOPE_ANNOTATION], &Value::Null, "annotation")?;
     } else {
         expect(&metadata["labels"][ASK_LABEL], &json!("true"), "label")?;
-        expect(&metadata["annotations"][SCOPE_ANNOTATION], &json!(consumer.namespace), "annotation")?;
+        expect(
+            &metadata["annotations"][SCOPE_ANNOTATION],
+            &json!(consumer.namespace),
+            "annotation",
+        )?;
     }
-    expect(&account["spec"], &json!({ "rotation": { "enabled": true, "validity": VALIDITY } }), "spec")
+    expect(
+        &account["spec"],
+        &json!({ "rotation": { "enabled": true, "validity": VALIDITY } }),
+        "spec",
+    )
 }
 
 fn check_permissions(
@@ -193,9 +217,12 @@ fn check_permissions(
         if consumer.own {
             return check_own(server, plural, cluster, object, consumers, &agents);
         }
-        let wanted =
-            consumer.roles.iter().map(|(role, namespace)| ((*role).to_owned(), (*namespace).to_owned()));
-        let (wanted, bound) = (wanted.collect::<BTreeSet<_>>(), bound(plural, object, consumer, &agents));
+        let wanted = consumer
+            .roles
+            .iter()
+            .map(|(role, namespace)| ((*role).to_owned(), (*namespace).to_owned()));
+        let (wanted, bound) =
+            (wanted.collect::<BTreeSet<_>>(), bound(plural, object, consumer, &agents));
         if bound.as_ref() == Some(&wanted) {
             Ok(())
         } else {
@@ -243,7 +270,11 @@ fn check_own(
         found.extend(subjects.map(|subject| {
             let (role, namespace) =
                 (text(&manifest["roleRef"]["name"]), text(&manifest["metadata"]["namespace"]));
-            format!("{role} in {namespace:?} for {} {}", text(&subject["namespace"]), text(&subject["name"]))
+            format!(
+                "{role} in {namespace:?} for {} {}",
+                text(&subject["namespace"]),
+                text(&subject["name"])
+            )
         }));
         let names = rules.flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten());
         found.extend(names.map(|name| format!("may act as {}", text(name))));
@@ -289,7 +320,10 @@ fn bound(
     let (lists, known): (Vec<&Value>, &[&str]) = if plural == WORKS {
         (vec![&spec["workload"]["manifests"]], &["workload"])
     } else {
-        (vec![&spec["clusterRoleBindings"], &spec["roleBindings"]], &["clusterRoleBindings", "roleBindings"])
+        (
+            vec![&spec["clusterRoleBindings"], &spec["roleBindings"]],
+            &["clusterRoleBindings", "roleBindings"],
+        )
     };
     if spec.as_object()?.keys().any(|field| !known.contains(&field.as_str())) {
         return None;
@@ -300,7 +334,8 @@ fn bound(
             let wanted = json!([{ "kind": "ServiceAccount", "name": name, "namespace": agents }]);
             (&binding["subjects"], wanted, &binding["metadata"]["namespace"])
         } else {
-            let wanted = json!({ "apiGroup": ACCOUNT_GROUP, "kind": "ManagedServiceAccount", "name": name });
+            let wanted =
+                json!({ "apiGroup": ACCOUNT_GROUP, "kind": "ManagedServiceAccount", "name": name });
             (&binding["subject"], wanted, &binding["namespace"])
         };
         let namespace = namespace.as_str().unwrap_or_default().to_owned();
@@ -320,26 +355,33 @@ fn check_status(
     declared: &[Consumer],
 ) -> Result<(), String> {
     let (metadata, status) = (&object["metadata"], &object["status"]);
-    let is_it = |it: &&Consumer| metadata["namespace"] == it.namespace && metadata["name"] == it.account;
-    if is_terminating(object) || !is_open(server, metadata["namespace"].as_str().unwrap_or_default()) {
+    let is_it =
+        |it: &&Consumer| metadata["namespace"] == it.namespace && metadata["name"] == it.account;
+    if is_terminating(object)
+        || !is_open(server, metadata["namespace"].as_str().unwrap_or_default())
+    {
         return Ok(());
     }
     expect(&status["observedGeneration"], &metadata["generation"], "observedGeneration")?;
     let Some(consumer) = declared.iter().find(is_it) else {
-        return expect(&status["clusters"], &Value::Null, "clusters of an object that gives nothing");
+        return expect(
+            &status["clusters"],
+            &Value::Null,
+            "clusters of an object that gives nothing",
+        );
     };
     let grants = CLUSTERS.map(|cluster| (cluster, consumer.granted(server, cluster)));
     if grants.iter().any(|(_, granted)| granted.is_none()) {
         return Ok(());
     }
-    let selected: Vec<_> = grants.into_iter().filter(|(_, granted)| *granted == Some(true)).collect();
+    let selected: Vec<_> =
+        grants.into_iter().filter(|(_, granted)| *granted == Some(true)).collect();
     expect(&status["clusters"]["selected"], &json!(selected.len()), "selected clusters")?;
     let lacking = status["notReady"].as_array().into_iter().flatten();
     let lacking: BTreeSet<_> = lacking.filter_map(|it| it["cluster"].as_str()).collect();
     for (cluster, _) in selected.into_iter().filter(|(cluster, _)| !lacking.contains(cluster)) {
         let account = owned(server, monitor, ACCOUNTS, cluster, consumer.account);
-        let is_ready =
-            matches!(account, Owned::Ours(it) if it["status"]["tokenSecretRef"]["name"].is_string());
+        let is_ready = matches!(account, Owned::Ours(it) if it["status"]["tokenSecretRef"]["name"].is_string());
         if !is_ready {
             return Err(format!("{cluster} is ready without a token: {status}"));
         }
@@ -375,7 +417,8 @@ fn check_role(server: &Server, consumer: &Consumer) -> Result<(), String> {
     for cluster in CLUSTERS {
         let name = format!("{cluster}-{}", consumer.account);
         let all = accounts_of(&name).map(|(cluster, account)| (account, gets(cluster, account)));
-        let (own, rivals): (Vec<_>, Vec<_>) = all.partition(|(account, _)| *account == consumer.account);
+        let (own, rivals): (Vec<_>, Vec<_>) =
+            all.partition(|(account, _)| *account == consumer.account);
         let is_wanted = match (own[0].1, rivals.first().and_then(|(_, gets)| *gets)) {
             (Some(own), Some(rival)) => own && !rival,
             (Some(own), None) if rivals.is_empty() => own,
@@ -399,7 +442,8 @@ fn check_kueue(server: &Server, monitor: &Monitor, declared: &[Consumer]) -> Res
     };
     for cluster in CLUSTERS {
         let found = owned(server, monitor, KUEUE_CLUSTERS, "", cluster);
-        let grants = declared.iter().filter(|it| it.kueue.iter().any(|list| list.selects(server, cluster)));
+        let grants =
+            declared.iter().filter(|it| it.kueue.iter().any(|list| list.selects(server, cluster)));
         let grants: Vec<_> = grants.map(|it| it.granted(server, cluster)).collect();
         if grants.contains(&None) {
             return Ok(());
@@ -425,13 +469,16 @@ fn check_kueue(server: &Server, monitor: &Monitor, declared: &[Consumer]) -> Res
         }
     }
     let mut seen = BTreeSet::new();
-    for (consumer, list) in declared.iter().flat_map(|it| it.kueue.iter().map(move |list| (it, list))) {
+    for (consumer, list) in
+        declared.iter().flat_map(|it| it.kueue.iter().map(move |list| (it, list)))
+    {
         // Of two objects that ask for one list, the older one has it.
         if !seen.insert(list.name) {
             continue;
         }
-        let is_wanted =
-            |cluster: &&str| list.selects(server, cluster) && consumer.granted(server, cluster) == Some(true);
+        let is_wanted = |cluster: &&str| {
+            list.selects(server, cluster) && consumer.granted(server, cluster) == Some(true)
+        };
         let wanted: BTreeSet<&str> = wanted.iter().copied().filter(is_wanted).collect();
         match owned(server, monitor, KUEUE_CONFIGS, "", list.name) {
             Owned::Absent if !wanted.is_empty() => {
@@ -487,12 +534,16 @@ fn published(server: &Server, namespace: &str, cluster: &str) -> Option<(String,
     }
     let mut entries = profile["status"]["accessProviders"].as_array()?.iter();
     let stanza = &entries.find(|entry| entry["name"] == MANAGER)?["cluster"];
-    Some((stanza["server"].as_str()?.to_owned(), stanza["certificate-authority-data"].as_str()?.to_owned()))
+    Some((
+        stanza["server"].as_str()?.to_owned(),
+        stanza["certificate-authority-data"].as_str()?.to_owned(),
+    ))
 }
 
 /// A field of a Secret.
 fn text(secret: &Value, key: &str) -> String {
-    let decoded = STANDARD.decode(secret["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
+    let decoded =
+        STANDARD.decode(secret["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
@@ -510,13 +561,15 @@ pub(super) fn outputs(server: &Server, monitor: &Monitor, outputs: &mut BTreeMap
                 continue;
             }
             let name = permissions_name(consumer.account);
-            let Owned::Ours(account) = owned(server, monitor, ACCOUNTS, cluster, consumer.account) else {
+            let Owned::Ours(account) = owned(server, monitor, ACCOUNTS, cluster, consumer.account)
+            else {
                 continue;
             };
             if is_terminating(account) {
                 continue;
             }
-            outputs.insert(format!("account {cluster}/{}", consumer.account), account["spec"].clone());
+            outputs
+                .insert(format!("account {cluster}/{}", consumer.account), account["spec"].clone());
             let plural = monitor.permissions.plural();
             // Permissions that a finalizer keeps end with their account.
             if let Owned::Ours(object) = owned(server, monitor, plural, cluster, &name)
@@ -527,8 +580,10 @@ pub(super) fn outputs(server: &Server, monitor: &Monitor, outputs: &mut BTreeMap
             }
         }
     }
-    let is_ours = |object: &&Arc<Value>| monitor.made.contains_key(uid_of(object)) && is_marked(object);
-    for object in server.objects_of(KUEUE_CLUSTERS).filter(is_ours).filter(|it| !is_terminating(it)) {
+    let is_ours =
+        |object: &&Arc<Value>| monitor.made.contains_key(uid_of(object)) && is_marked(object);
+    for object in server.objects_of(KUEUE_CLUSTERS).filter(is_ours).filter(|it| !is_terminating(it))
+    {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let is_wanted = |consumer: &Consumer| {
             consumer.granted(server, name) == Some(true)

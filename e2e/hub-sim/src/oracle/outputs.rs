@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{accounts_of, anchors, consumer, granted, has_no_permission, is_foreign, is_lost_copy, offers};
+use super::{
+    accounts_of, anchors, consumer, granted, has_no_permission, is_foreign, is_lost_copy, offers,
+};
 use crate::hub::{CLUSTER_NAME_LABEL, MANAGER, MANAGER_LABEL, SET_LABEL};
 use crate::model::{Server, is_terminating, uid_of};
 use crate::monitor::Monitor;
@@ -16,13 +18,15 @@ pub fn outputs(server: &Server, monitor: &Monitor) -> BTreeMap<String, Value> {
     let mut outputs = BTreeMap::new();
     for profile in server.objects_of("clusterprofiles") {
         let (namespace, name) = (&profile["metadata"]["namespace"], &profile["metadata"]["name"]);
-        let (namespace, name) = (namespace.as_str().unwrap_or_default(), name.as_str().unwrap_or_default());
+        let (namespace, name) =
+            (namespace.as_str().unwrap_or_default(), name.as_str().unwrap_or_default());
         let ours = profile["spec"]["clusterManager"]["name"] == MANAGER;
         if ours && !is_terminating(profile) && granted(server, namespace, name) == Some(true) {
             let of = |list: &str, key: &str, ours: &[&str]| {
                 let entries = profile["status"][list].as_array().into_iter().flatten();
                 let ours = entries.filter(|entry| ours.iter().any(|name| entry[key] == *name));
-                ours.map(|entry| (entry[key].to_string(), entry.clone())).collect::<BTreeMap<_, _>>()
+                ours.map(|entry| (entry[key].to_string(), entry.clone()))
+                    .collect::<BTreeMap<_, _>>()
             };
             // If trust anchors cannot be read, the published ones stay; these depend on the path.
             let ours: &[&str] = if anchors(server).is_some() { &[MANAGER] } else { &[] };
@@ -37,8 +41,9 @@ pub fn outputs(server: &Server, monitor: &Monitor) -> BTreeMap<String, Value> {
             outputs.insert(format!("profile {namespace}/{name}"), shown);
         }
     }
-    let is_ours =
-        |secret: &&Arc<Value>| monitor.made.contains_key(uid_of(secret)) && !is_lost_copy(monitor, secret);
+    let is_ours = |secret: &&Arc<Value>| {
+        monitor.made.contains_key(uid_of(secret)) && !is_lost_copy(monitor, secret)
+    };
     for secret in server.objects_of("secrets").filter(is_ours) {
         let (namespace, name) = (&secret["metadata"]["namespace"], &secret["metadata"]["name"]);
         // Of two accounts with one name, the first keeps the copy; which one is first depends on the path.

@@ -30,8 +30,9 @@ impl PartialFailure {
         let namespace = |kind: &str, prefix: &str| {
             let rest = of.strip_prefix(prefix);
             self.plural == kind
-                && rest
-                    .is_some_and(|rest| self.namespace.is_none_or(|it| rest.starts_with(&format!("{it}/"))))
+                && rest.is_some_and(|rest| {
+                    self.namespace.is_none_or(|it| rest.starts_with(&format!("{it}/")))
+                })
         };
         let is_condition = of.starts_with("account ") && !of.ends_with("exists without a grant");
         match self.plural {
@@ -53,7 +54,9 @@ impl PartialFailure {
                     || namespace("rolebindings", "copy ")
                     || namespace("rolebindings", "")
             }
-            "managedserviceaccounts" if self.method == "PATCH" => is_condition || of.starts_with("access of"),
+            "managedserviceaccounts" if self.method == "PATCH" => {
+                is_condition || of.starts_with("access of")
+            }
             _ => {
                 of.starts_with("access of")
                     || of.starts_with("Role ")
@@ -96,9 +99,10 @@ impl Run<'_> {
             self.collect();
             let late = self.after_the_end(all);
             if !late.is_empty() {
-                self.outcome
-                    .violations
-                    .push(format!("not within seconds of the end of a failure: {}", late.join("; ")));
+                self.outcome.violations.push(format!(
+                    "not within seconds of the end of a failure: {}",
+                    late.join("; ")
+                ));
                 return;
             }
         }
@@ -133,7 +137,8 @@ impl Run<'_> {
         let waits_for_label = |difference: &str| {
             let of = difference.strip_prefix("copy ").and_then(|it| it.split_once(": "));
             let of = of.filter(|(_, what)| *what == "is missing" || what.starts_with("differs"));
-            let namespace = of.and_then(|(of, _)| of.split_once('/')).map(|(namespace, _)| namespace);
+            let namespace =
+                of.and_then(|(of, _)| of.split_once('/')).map(|(namespace, _)| namespace);
             namespace.is_some_and(|namespace| {
                 let is_there = |it: &PartialFailure| it.namespace.is_none_or(|it| it == namespace);
                 unlabelled.iter().any(|it| it == namespace)
@@ -154,12 +159,16 @@ impl Run<'_> {
     /// grant ended.
     fn may_hang(&self, difference: &str) -> bool {
         let partial = &self.world.lock().network.partial;
-        let account =
-            difference.strip_suffix(" exists without a grant").and_then(|it| it.strip_prefix("account "));
-        let Some((cluster, _)) = account.and_then(|account| account.split_once('/')) else { return false };
+        let account = difference
+            .strip_suffix(" exists without a grant")
+            .and_then(|it| it.strip_prefix("account "));
+        let Some((cluster, _)) = account.and_then(|account| account.split_once('/')) else {
+            return false;
+        };
         partial.iter().any(|failure| {
             failure.mode == FailureMode::Timeout
-                && ["managedserviceaccounts", "manifestworks", "clusterpermissions"].contains(&failure.plural)
+                && ["managedserviceaccounts", "manifestworks", "clusterpermissions"]
+                    .contains(&failure.plural)
                 && failure.namespace.is_none_or(|namespace| namespace == cluster)
         })
     }
@@ -180,7 +189,9 @@ impl Run<'_> {
                 return true;
             }
             let passed = self.world.lock().elapsed().saturating_sub(begin);
-            if passed > limit && !(passed <= limit + HUNG && wrong.iter().all(|it| self.may_hang(it))) {
+            if passed > limit
+                && !(passed <= limit + HUNG && wrong.iter().all(|it| self.may_hang(it)))
+            {
                 self.outcome.violations.push(format!("{what}: {}", wrong.join("; ")));
                 return false;
             }
@@ -192,15 +203,19 @@ impl Run<'_> {
         let unreported = |run: &Self| {
             let state = run.world.lock();
             let partial = &state.network.partial;
-            let silent =
-                partial.iter().any(|it| it.plural == "managedserviceaccounts" && it.method == "PATCH");
+            let silent = partial
+                .iter()
+                .any(|it| it.plural == "managedserviceaccounts" && it.method == "PATCH");
             let failing = |namespace: &str| {
                 partial.iter().any(|it| {
-                    it.plural == "secrets" && it.method != "DELETE" && it.namespace == Some(namespace)
+                    it.plural == "secrets"
+                        && it.method != "DELETE"
+                        && it.namespace == Some(namespace)
                 })
             };
             let namespaces = NAMESPACES.into_iter().filter(|it| !silent && failing(it));
-            let missing = namespaces.flat_map(|it| oracle::unreported(&state.server, &state.monitor, it));
+            let missing =
+                namespaces.flat_map(|it| oracle::unreported(&state.server, &state.monitor, it));
             missing.collect::<Vec<_>>()
         };
         let before = unreported(self);
@@ -211,7 +226,9 @@ impl Run<'_> {
         let mut late = unreported(self);
         late.retain(|it| before.contains(it));
         if !late.is_empty() {
-            self.outcome.violations.push(format!("not reported while it lasts: {}", late.join("; ")));
+            self.outcome
+                .violations
+                .push(format!("not reported while it lasts: {}", late.join("; ")));
         }
     }
 

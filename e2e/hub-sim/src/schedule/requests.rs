@@ -70,8 +70,10 @@ impl Run<'_> {
         let cluster = at(&CLUSTERS, cluster);
         let (mut admitted, _) = open(&self.world, at(&NAMESPACES, namespace), cluster);
         let now = self.world.lock().elapsed();
-        let is_settled =
-            self.decided.get(cluster).is_some_and(|(_, since)| now.saturating_sub(*since) > REVOCATION);
+        let is_settled = self
+            .decided
+            .get(cluster)
+            .is_some_and(|(_, since)| now.saturating_sub(*since) > REVOCATION);
         for request in &mut admitted {
             request.decided_by.take_if(|_| !is_settled);
         }
@@ -101,7 +103,8 @@ impl Run<'_> {
             let is_cut = request.session.cut.is_cancelled();
             request.decided_by.take_if(|before| *before != decides(&state.server, cluster));
             if calm && is_cut && request.decided_by.is_some() && granted == Some(true) {
-                let violation = format!("a request was cut although {namespace} is granted {cluster}");
+                let violation =
+                    format!("a request was cut although {namespace} is granted {cluster}");
                 self.outcome.violations.push(violation);
             }
             if is_cut || granted != Some(false) {
@@ -111,7 +114,8 @@ impl Run<'_> {
             left.push(format!("a request from {namespace} to {cluster}: outlives its grant"));
             let since = *request.misplaced.get_or_insert(now);
             if calm && now.saturating_sub(since) > REVOCATION {
-                let violation = format!("a request from {namespace} to {cluster} outlives its grant");
+                let violation =
+                    format!("a request from {namespace} to {cluster} outlives its grant");
                 self.outcome.violations.push(violation);
             }
         }
@@ -143,11 +147,13 @@ impl Run<'_> {
                 .requests
                 .iter()
                 .filter(|it| state.is_alive(it.process) && !it.session.cut.is_cancelled());
-            let open: Vec<_> = open.map(|it| format!("from {} to {}", it.namespace, it.cluster)).collect();
+            let open: Vec<_> =
+                open.map(|it| format!("from {} to {}", it.namespace, it.cluster)).collect();
             drop(state);
             for request in open {
-                let violation =
-                    format!("a request {request} is open although {kind} could not be read for minutes");
+                let violation = format!(
+                    "a request {request} is open although {kind} could not be read for minutes"
+                );
                 self.outcome.violations.push(violation);
             }
         }
@@ -159,7 +165,8 @@ impl Run<'_> {
             for cluster in CLUSTERS {
                 let granted = oracle::granted(&self.world.lock().server, namespace, cluster);
                 let (admitted, is_refused) = open(&self.world, namespace, cluster);
-                let is_wrong = if granted == Some(true) { is_refused } else { !admitted.is_empty() };
+                let is_wrong =
+                    if granted == Some(true) { is_refused } else { !admitted.is_empty() };
                 if is_wrong {
                     let verb = if is_refused { "refused" } else { "admitted" };
                     let violation = format!(

@@ -105,7 +105,8 @@ async fn left(side: &mut dyn Side, seed: u64) -> BTreeSet<(String, bool)> {
             let metadata = &item["metadata"];
             let name = metadata["name"].as_str().unwrap();
             if name.starts_with(&format!("g{seed}-")) {
-                let key = format!("{kind} {} {name}", metadata["namespace"].as_str().unwrap_or_default());
+                let key =
+                    format!("{kind} {} {name}", metadata["namespace"].as_str().unwrap_or_default());
                 left.insert((key, metadata["deletionTimestamp"].is_string()));
             }
         }
@@ -116,7 +117,8 @@ async fn left(side: &mut dyn Side, seed: u64) -> BTreeSet<(String, bool)> {
 async fn build(side: &mut dyn Side, nodes: &[Node], seed: u64) {
     for name in ["a", "b"] {
         let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": format!("g{seed}-{name}") } });
-        let (code, answer) = side.send(&Request::new("POST", "/api/v1/namespaces").with(&body)).await;
+        let (code, answer) =
+            side.send(&Request::new("POST", "/api/v1/namespaces").with(&body)).await;
         assert_eq!(code, 201, "{answer}");
     }
     let mut uids: Vec<String> = Vec::new();
@@ -141,7 +143,10 @@ async fn build(side: &mut dyn Side, nodes: &[Node], seed: u64) {
         }
         match node.kind {
             2 => body["spec"] = json!({ "clusterManager": { "name": "x" } }),
-            3 => body["roleRef"] = json!({ "apiGroup": RBAC, "kind": "ClusterRole", "name": "view" }),
+            3 => {
+                body["roleRef"] =
+                    json!({ "apiGroup": RBAC, "kind": "ClusterRole", "name": "view" });
+            }
             _ => {}
         }
         let (code, answer) = side.send(&Request::new("POST", &node.list()).with(&body)).await;
@@ -162,7 +167,8 @@ pub async fn compare(seed: u64, mut model: Model, mut real: Real) -> Option<Stri
         }
         if node.held && rng.bool() {
             changes.push(
-                Request::new("PATCH", &node.path()).with(&json!({ "metadata": { "finalizers": null } })),
+                Request::new("PATCH", &node.path())
+                    .with(&json!({ "metadata": { "finalizers": null } })),
             );
         }
     }
@@ -185,8 +191,9 @@ pub async fn compare(seed: u64, mut model: Model, mut real: Real) -> Option<Stri
             return None;
         }
         if begin.elapsed() > DONE {
-            let only =
-                |one: &BTreeSet<_>, other| one.difference(other).cloned().collect::<Vec<(String, bool)>>();
+            let only = |one: &BTreeSet<_>, other| {
+                one.difference(other).cloned().collect::<Vec<(String, bool)>>()
+            };
             return Some(format!(
                 "seed {seed}: only the model has {:?}, only the real server {:?}",
                 only(&wanted, &found),

@@ -49,14 +49,16 @@ async fn continued(side: &mut dyn Side, position: &Position) -> Vec<String> {
         format!("resourceVersion={}&resourceVersionMatch=Exact", position.version),
         format!("resourceVersion={}&resourceVersionMatch=NotOlderThan", position.version),
     ] {
-        let (code, mut answer) = side.send(&Request::new("GET", &format!("{PROFILES}?{query}"))).await;
+        let (code, mut answer) =
+            side.send(&Request::new("GET", &format!("{PROFILES}?{query}"))).await;
         // The rest of the message names versions, which differ between the servers.
         if answer["kind"] == "Status" {
             answer["message"] = answer["message"].as_str().unwrap().split(':').next().into();
         }
         seen.push(format!("{:?}", normal((code, answer))));
     }
-    let watch = Request::new("GET", &format!("{PROFILES}?watch=true&resourceVersion={}", position.version));
+    let watch =
+        Request::new("GET", &format!("{PROFILES}?watch=true&resourceVersion={}", position.version));
     for event in side.watch(&watch, usize::MAX).await {
         let object = &event["object"];
         let name = &object["metadata"]["name"];
@@ -122,7 +124,10 @@ pub async fn compare(hub: &LocalHub, mut model: Model, mut real: Real) {
         );
         let (_, list) = side.send(&Request::new("GET", &format!("{PROFILES}?limit=1"))).await;
         let version: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-        assert!(version < later[index].version.parse().unwrap(), "the version of a list has gone back");
+        assert!(
+            version < later[index].version.parse().unwrap(),
+            "the version of a list has gone back"
+        );
     }
     assert_eq!(
         continued(&mut model, &in_model).await,

@@ -34,10 +34,14 @@ fn crds(hub: &LocalHub) -> Vec<Value> {
 }
 
 async fn compare(lists: Flavour) {
-    let hub = LocalHub::builder().without_controller_manager().flavour(lists).start().await.unwrap();
+    let hub =
+        LocalHub::builder().without_controller_manager().flavour(lists).start().await.unwrap();
     let crds = crds(&hub);
     let client = hub.client_as(local_hub::OCM).await.unwrap();
-    let first = std::env::var("HUB_SIM_VALIDATION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let first = std::env::var("HUB_SIM_VALIDATION_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(1);
     let (mut requests, mut differences) = (0, Vec::new());
     for group in (first..first + SEQUENCES).step_by(8) {
         let compared = (group..group + 8).map(|seed| {
@@ -53,7 +57,12 @@ async fn compare(lists: Flavour) {
             differences.extend(outcome.difference);
         }
     }
-    assert!(differences.is_empty(), "{} sequences differ:\n{}", differences.len(), differences.join("\n\n"));
+    assert!(
+        differences.is_empty(),
+        "{} sequences differ:\n{}",
+        differences.len(),
+        differences.join("\n\n")
+    );
     println!("{SEQUENCES} sequences, {requests} requests, no difference ({lists:?})");
 }
 

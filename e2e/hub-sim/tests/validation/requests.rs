@@ -74,7 +74,10 @@ impl Sequence {
                 sides.get(index).send(&request).await;
             }
         }
-        let list = Request::new("GET", &format!("/{PROFILES}/namespaces/{}/clusterprofiles", namespaces[0]));
+        let list = Request::new(
+            "GET",
+            &format!("/{PROFILES}/namespaces/{}/clusterprofiles", namespaces[0]),
+        );
         let mut begin = Vec::new();
         for index in 0..2 {
             let (_, list) = sides.get(index).send(&list).await;
@@ -126,14 +129,16 @@ impl Sequence {
         begin: &[String],
         sides: &mut Sides,
     ) -> Option<String> {
-        let selector = *self.rng.choice(&["", "color", "color=red", "!color", "color!=red"]).unwrap();
+        let selector =
+            *self.rng.choice(&["", "color", "color=red", "!color", "color!=red"]).unwrap();
         let by_name = self.rng.u8(..4) == 0;
         let metadata = self.rng.bool();
         let mut shown = Vec::new();
         for (index, begin) in begin.iter().enumerate() {
             let path = format!("/{PROFILES}/namespaces/{namespace}/clusterprofiles");
             let mut request = Request::new("GET", &path);
-            let mut set = |key: &str, value: &str| request.query.insert(key.to_owned(), value.to_owned());
+            let mut set =
+                |key: &str, value: &str| request.query.insert(key.to_owned(), value.to_owned());
             set("watch", "true");
             set("resourceVersion", begin);
             set("labelSelector", selector);
@@ -189,10 +194,12 @@ impl Sequence {
                 }
                 (Request::new("POST", &base).with(&body), Precondition::None)
             }
-            7..13 => (Request::new("PATCH", &key).with(&change(rng, plural)), any_precondition(rng)),
+            7..13 => {
+                (Request::new("PATCH", &key).with(&change(rng, plural)), any_precondition(rng))
+            }
             13..17 => {
-                let has_status =
-                    ["clusterprofiles", "managedserviceaccounts", "managedclusters"].contains(&plural);
+                let has_status = ["clusterprofiles", "managedserviceaccounts", "managedclusters"]
+                    .contains(&plural);
                 let path = if has_status { format!("{key}/status") } else { key.clone() };
                 let body = if plural == "clusterprofiles" {
                     json!({ "status": status(rng) })
@@ -211,7 +218,8 @@ impl Sequence {
             19..21 => (Request::new("DELETE", &key), any_precondition(rng)),
             21 => (Request::new("GET", &key), Precondition::None),
             _ if namespaced => {
-                let selector = rng.choice(["", "color", "color=red", "!color", "color!=red"]).unwrap();
+                let selector =
+                    rng.choice(["", "color", "color=red", "!color", "color!=red"]).unwrap();
                 let limit = rng.choice(["0", "1", "5"]).unwrap();
                 (
                     Request::new("GET", &format!("{base}?labelSelector={selector}&limit={limit}")),
@@ -349,11 +357,15 @@ fn status(rng: &mut Rng) -> Value {
         3 => {
             json!({ "properties": [{ "name": "a", "value": "1" }, { "name": "b", "value": "2", "more": 1 }] })
         }
-        4 => json!({ "properties": [{ "name": "a", "value": "1" }, { "name": "a", "value": "2" }] }),
+        4 => {
+            json!({ "properties": [{ "name": "a", "value": "1" }, { "name": "a", "value": "2" }] })
+        }
         5 => json!({ "properties": null }),
         6 => json!({ "properties": [{ "name": "", "value": "" }] }),
         7 => json!({ "properties": [] }),
-        8 => json!({ "conditions": [condition("Joined", "True"), condition("Healthy", "Unknown")] }),
+        8 => {
+            json!({ "conditions": [condition("Joined", "True"), condition("Healthy", "Unknown")] })
+        }
         9 => json!({ "conditions": [condition("Joined", "Maybe")] }),
         10 => json!({ "conditions": [condition("Joined", "True"), condition("Joined", "False")] }),
         11 => json!({ "conditions": [{ "type": "Joined" }] }),
@@ -440,7 +452,9 @@ fn blank(object: &mut Value, with_writers: bool) {
             .as_array()
             .unwrap()
             .iter()
-            .map(|entry| format!("{} {} {}", entry["manager"], entry["operation"], entry["subresource"]))
+            .map(|entry| {
+                format!("{} {} {}", entry["manager"], entry["operation"], entry["subresource"])
+            })
             .collect();
         metadata.insert("managedFields".to_owned(), json!(writers));
     }

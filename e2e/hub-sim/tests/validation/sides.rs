@@ -39,7 +39,9 @@ impl Side for Model {
     fn send<'a>(&'a mut self, request: &'a Request) -> BoxFuture<'a, Response> {
         let response = match self.0.handle(request) {
             Answer::Object(code, object) => (code, object),
-            Answer::Failure(failure) if failure.reason.is_empty() => (failure.code, json!(failure.message)),
+            Answer::Failure(failure) if failure.reason.is_empty() => {
+                (failure.code, json!(failure.message))
+            }
             Answer::Failure(failure) => (failure.code, failure.status()),
             Answer::Watch(_) => unreachable!("watches are not sent"),
         };
@@ -47,7 +49,9 @@ impl Side for Model {
     }
 
     fn watch<'a>(&'a mut self, request: &'a Request, _: usize) -> BoxFuture<'a, Vec<Value>> {
-        let Answer::Watch(mut start) = self.0.handle(request) else { return Box::pin(async { Vec::new() }) };
+        let Answer::Watch(mut start) = self.0.handle(request) else {
+            return Box::pin(async { Vec::new() });
+        };
         let mut events = start.first;
         if !start.ended {
             events.extend(self.0.follow(&mut start.watching).unwrap());
@@ -65,11 +69,17 @@ impl Real {
             .query
             .iter()
             .map(|(key, value)| {
-                format!("{key}={}", value.replace('=', "%3D").replace(',', "%2C").replace('!', "%21"))
+                format!(
+                    "{key}={}",
+                    value.replace('=', "%3D").replace(',', "%2C").replace('!', "%21")
+                )
             })
             .collect();
-        let content_type =
-            if request.method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let content_type = if request.method == "PATCH" {
+            "application/merge-patch+json"
+        } else {
+            "application/json"
+        };
         http::Request::builder()
             .method(request.method.as_str())
             .uri(format!("{}?{}", request.path, query.join("&")))
@@ -96,7 +106,8 @@ impl Side for Real {
         Box::pin(async move {
             let mut request = request.clone();
             request.query.insert("timeoutSeconds".to_owned(), "2".to_owned());
-            let mut lines = self.0.request_stream(Self::http_of_bytes(&request)).await.unwrap().lines();
+            let mut lines =
+                self.0.request_stream(Self::http_of_bytes(&request)).await.unwrap().lines();
             let mut events = Vec::new();
             // An additional event would be a difference, so this waits until the watch ends.
             let all = async {

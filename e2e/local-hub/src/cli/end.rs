@@ -20,7 +20,8 @@ impl End {
     /// Listens for signals, and for the end of standard input if requested.
     pub fn of(stdin: bool) -> Result<Self, HubError> {
         let listen = |kind| {
-            signal(kind).map_err(|source| HubError::Io { doing: "listen for signals".to_owned(), source })
+            signal(kind)
+                .map_err(|source| HubError::Io { doing: "listen for signals".to_owned(), source })
         };
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,

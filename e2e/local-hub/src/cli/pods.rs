@@ -61,7 +61,9 @@ pub struct Options {
 
 pub(super) fn image(argument: &str) -> Result<(String, PathBuf), String> {
     match argument.split_once('=') {
-        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), path.into())),
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+            Ok((name.to_owned(), path.into()))
+        }
         _ => Err("expected NAME=PATH".to_owned()),
     }
 }
@@ -71,7 +73,9 @@ fn service(argument: &str) -> Result<(String, u16, SocketAddr), String> {
         let (name, port) = service.rsplit_once(':')?;
         Some((name.to_owned(), port.parse().ok()?, address.parse().ok()?))
     });
-    parts.filter(|(name, _, _)| !name.is_empty()).ok_or_else(|| "expected NAME:PORT=ADDRESS:PORT".to_owned())
+    parts
+        .filter(|(name, _, _)| !name.is_empty())
+        .ok_or_else(|| "expected NAME:PORT=ADDRESS:PORT".to_owned())
 }
 
 impl Options {
@@ -94,13 +98,22 @@ impl Options {
             pods = builder.start() => pods?,
         };
         let logs = pods.log_directory().display().to_string();
-        let sockets =
-            pods.containerds().iter().map(|socket| socket.display().to_string()).collect::<Vec<_>>();
-        let ready =
-            Ready::default().export("PODS_LOGS", &logs).export("PODS_CONTAINERDS", &sockets.join(" "));
+        let sockets = pods
+            .containerds()
+            .iter()
+            .map(|socket| socket.display().to_string())
+            .collect::<Vec<_>>();
+        let ready = Ready::default()
+            .export("PODS_LOGS", &logs)
+            .export("PODS_CONTAINERDS", &sockets.join(" "));
         let summary = format!("logs={logs}");
-        end::serve(end, ready_file.as_ref(), (&ready, &summary), "the Pods are running; stop them with ^C")
-            .await?;
+        end::serve(
+            end,
+            ready_file.as_ref(),
+            (&ready, &summary),
+            "the Pods are running; stop them with ^C",
+        )
+        .await?;
         drop(pods);
         Ok(())
     }

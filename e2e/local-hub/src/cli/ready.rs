@@ -22,7 +22,9 @@ impl Ready {
     pub fn write(&self, path: &Path) -> Result<(), HubError> {
         let mut draft = path.as_os_str().to_owned();
         draft.push(".draft");
-        std::fs::write(&draft, &self.0).and_then(|()| std::fs::rename(draft, path)).map_err(failed(path))
+        std::fs::write(&draft, &self.0)
+            .and_then(|()| std::fs::rename(draft, path))
+            .map_err(failed(path))
     }
 
     /// Prints the variables, and a last line with the most important values.

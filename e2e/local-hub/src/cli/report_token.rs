@@ -63,7 +63,8 @@ pub struct ReportToken {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let duration: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    let duration: jiff::SignedDuration =
+        text.parse().map_err(|error: jiff::Error| error.to_string())?;
     Duration::try_from(duration).map_err(|_| "must be positive".to_owned())
 }
 
@@ -72,7 +73,10 @@ impl ReportToken {
     pub async fn run(self) -> Result<(), HubError> {
         let agent = Agent::from_kubeconfigs(&self.cluster, &self.hub, &self.managed).await?;
         let reported = agent.report(&self.msa, self.validity).await?;
-        say(&format!("reported a token of {}/{} that ends {}", self.cluster, self.msa, reported.expires));
+        say(&format!(
+            "reported a token of {}/{} that ends {}",
+            self.cluster, self.msa, reported.expires
+        ));
         Ok(())
     }
 }

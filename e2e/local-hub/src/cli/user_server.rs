@@ -101,8 +101,13 @@ impl Options {
             .export("USER_SERVER_CERT", &file(CERTIFICATE))
             .export("USER_SERVER_KEY", &file(KEY));
         let summary = format!("url={} ca={}", server.url(), file(AUTHORITY));
-        end::serve(end, ready_file.as_ref(), (&ready, &summary), "the user server is ready; stop it with ^C")
-            .await?;
+        end::serve(
+            end,
+            ready_file.as_ref(),
+            (&ready, &summary),
+            "the user server is ready; stop it with ^C",
+        )
+        .await?;
         drop(server);
         Ok(())
     }

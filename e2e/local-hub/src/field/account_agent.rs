@@ -14,7 +14,12 @@ pub(super) const NAME: &str = "managed-serviceaccount";
 const HUB_KUBECONFIG: &str = "managed-serviceaccount-hub-kubeconfig";
 
 /// Runs the agent for the cluster with this name on the hub, and returns when its Pod runs.
-pub async fn run_account_agent(name: &str, hub: &Path, cluster: &Path, pods: &Pods) -> Result<(), HubError> {
+pub async fn run_account_agent(
+    name: &str,
+    hub: &Path,
+    cluster: &Path,
+    pods: &Pods,
+) -> Result<(), HubError> {
     let (hub, cluster) = (Site::at(hub).await?, Site::at(cluster).await?);
     let metadata = json!({ "namespace": agent::NAMESPACE, "name": NAME });
     let labels = json!({ "addon-agent": NAME });

@@ -54,7 +54,8 @@ impl Addon {
 
     fn object(&self) -> Object {
         let gvk = ("addon.open-cluster-management.io", "v1alpha1", "ManagedClusterAddOn");
-        Object::new(gvk, "managedclusteraddons", Some(&self.name), "cluster-proxy").field("spec", json!({}))
+        Object::new(gvk, "managedclusteraddons", Some(&self.name), "cluster-proxy")
+            .field("spec", json!({}))
     }
 
     /// Enables the addon, and returns when its Pod runs on the cluster.
@@ -66,7 +67,8 @@ impl Addon {
             "apiVersion": shown["apiVersion"], "kind": "ClusterManagementAddOn", "name": "cluster-proxy",
             "uid": shown["metadata"]["uid"],
         });
-        let metadata = json!({ "namespace": self.name, "name": "cluster-proxy", "ownerReferences": [owner] });
+        let metadata =
+            json!({ "namespace": self.name, "name": "cluster-proxy", "ownerReferences": [owner] });
         self.hub.ensure_namespace(&self.name).await?;
         let addon = self.object().field("metadata", metadata);
         addon
@@ -95,17 +97,22 @@ impl Addon {
 
     /// Makes the manager deploy again, and replaces the Pod once what is deployed has this authority.
     pub async fn renew(&mut self, authority: &str) -> Result<(), HubError> {
-        let annotations = json!({ "metadata": { "annotations": { "example.com/changed": unique() } } });
+        let annotations =
+            json!({ "metadata": { "annotations": { "example.com/changed": unique() } } });
         let addon = self.object();
         addon
             .api(&self.hub.client)
             .patch(addon.name(), &PatchParams::default(), &Patch::Merge(annotations))
             .await
             .map_err(HubError::api(format!("annotate {addon}")))?;
-        let secrets =
-            [("cluster-proxy-ca", "ca.crt"), ("cluster-proxy-service-proxy-server-certificates", "tls.crt")];
+        let secrets = [
+            ("cluster-proxy-ca", "ca.crt"),
+            ("cluster-proxy-service-proxy-server-certificates", "tls.crt"),
+        ];
         let has_it = |manifests: &[Value], (name, key): (&str, &str)| {
-            let secret = manifests.iter().find(|it| it["kind"] == "Secret" && it["metadata"]["name"] == name);
+            let secret = manifests
+                .iter()
+                .find(|it| it["kind"] == "Secret" && it["metadata"]["name"] == name);
             let data = secret.map(|secret| secret["data"][key].clone()).unwrap_or_default();
             let data: ByteString = serde_json::from_value(data).unwrap_or_default();
             String::from_utf8_lossy(&data.0).contains(authority)
@@ -122,7 +129,8 @@ impl Addon {
     /// Removes the addon, and what it has deployed.
     pub async fn remove(&mut self) -> Result<(), HubError> {
         let addon = self.object();
-        let deleted = addon.api(&self.hub.client).delete(addon.name(), &DeleteParams::background()).await;
+        let deleted =
+            addon.api(&self.hub.client).delete(addon.name(), &DeleteParams::background()).await;
         deleted.map_err(HubError::api(format!("delete {addon}")))?;
         try_eventually(&format!("{addon} is gone"), PATIENCE, async || {
             self.hub.get(&addon).await.map(|shown| shown.is_null())
@@ -134,7 +142,8 @@ impl Addon {
         })
         .await?;
         let of_namespace = |manifest: &Value| manifest["kind"] == "Namespace";
-        let manifests: Vec<_> = self.manifests.drain(..).filter(|manifest| !of_namespace(manifest)).collect();
+        let manifests: Vec<_> =
+            self.manifests.drain(..).filter(|manifest| !of_namespace(manifest)).collect();
         self.cluster.kubectl("delete", &manifests).await
     }
 
@@ -147,7 +156,8 @@ impl Addon {
     async fn manifests(&self, wanted: impl Fn(&[Value]) -> bool) -> Result<Vec<Value>, HubError> {
         let works = self.works().api(&self.hub.client);
         let manifests = try_eventually("the manager deploys", PATIENCE, async || {
-            let list = works.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let list =
+                works.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
             let manifests = |work: &DynamicObject| {
                 work.data["spec"]["workload"]["manifests"].as_array().cloned().unwrap_or_default()
             };
@@ -170,8 +180,10 @@ impl Addon {
         let registration = try_eventually(announced, PATIENCE, async || {
             let status = self.hub.get(&addon).await.unwrap_or_default()["status"].clone();
             let registrations = status["registrations"].as_array().cloned().unwrap_or_default();
-            let ours = registrations.iter().find(|registration| registration["signerName"] == SIGNER);
-            let subject = ours.map(|ours| ours["subject"].clone()).filter(|subject| *subject != self.subject);
+            let ours =
+                registrations.iter().find(|registration| registration["signerName"] == SIGNER);
+            let subject =
+                ours.map(|ours| ours["subject"].clone()).filter(|subject| *subject != self.subject);
             match (status["namespace"].as_str(), subject) {
                 (Some(namespace), Some(subject)) => Ok(Some((namespace.to_owned(), subject))),
                 _ => Err(status.to_string()),
@@ -190,7 +202,9 @@ impl Addon {
             let list = subject[field].as_array().cloned().unwrap_or_default();
             list.into_iter().filter_map(|text| text.as_str().map(str::to_owned)).collect::<Vec<_>>()
         };
-        params.distinguished_name.push(DnType::CommonName, subject["user"].as_str().unwrap_or_default());
+        params
+            .distinguished_name
+            .push(DnType::CommonName, subject["user"].as_str().unwrap_or_default());
         for group in texts("groups") {
             params.distinguished_name.push(DnType::OrganizationName, group);
         }
@@ -212,12 +226,17 @@ impl Addon {
                 }),
             );
         request.create(&self.hub.client).await?;
-        let certificate = try_eventually("the manager has signed a certificate", PATIENCE, async || {
-            let status = self.hub.get(&request).await.unwrap_or_default()["status"].clone();
-            let certificate = status["certificate"].clone();
-            if certificate.is_string() { Ok(Some(certificate)) } else { Err(status.to_string()) }
-        })
-        .await?;
+        let certificate =
+            try_eventually("the manager has signed a certificate", PATIENCE, async || {
+                let status = self.hub.get(&request).await.unwrap_or_default()["status"].clone();
+                let certificate = status["certificate"].clone();
+                if certificate.is_string() {
+                    Ok(Some(certificate))
+                } else {
+                    Err(status.to_string())
+                }
+            })
+            .await?;
         let key = ByteString(key.serialize_pem().into_bytes());
         let name = format!("cluster-proxy-{}-client-cert", SIGNER.replace('/', "-"));
         Ok(json!({

@@ -16,7 +16,8 @@ use tokio::process::Command;
 use super::deployments::{restart, running};
 use super::relay::Relay;
 use super::{
-    HUB, PATIENCE, STREAMS, Site, account_agent, image, install_crds, output_of, program, reference, source,
+    HUB, PATIENCE, STREAMS, Site, account_agent, image, install_crds, output_of, program,
+    reference, source,
 };
 use crate::ocm::Object;
 use crate::{HubError, Pods, Service, try_eventually};
@@ -95,7 +96,8 @@ impl ClusterProxy {
             ("cluster-proxy", "cluster-proxy"),
         ];
         let agent_image = image(&images.join("agent"), &programs).await?;
-        let account_agent_image = image(&images.join("accounts"), &[(account_agent::NAME, "msa")]).await?;
+        let account_agent_image =
+            image(&images.join("accounts"), &[(account_agent::NAME, "msa")]).await?;
         let proxy_server = Relay::listen().await?;
         let mut pods = Pods::on_kubeconfig(&site.kubeconfig())
             .await?
@@ -148,7 +150,8 @@ impl ClusterProxy {
     /// A text in one of its Secrets.
     async fn secret(&self, name: &str, key: &str) -> Result<Option<String>, HubError> {
         let secrets: Api<Secret> = Api::namespaced(self.hub.client.clone(), HOME);
-        let secret = secrets.get_opt(name).await.map_err(HubError::api(format!("read Secret {name}")))?;
+        let secret =
+            secrets.get_opt(name).await.map_err(HubError::api(format!("read Secret {name}")))?;
         let text = secret.and_then(|secret| secret.data?.remove(key));
         Ok(text.map(|text| String::from_utf8_lossy(&text.0).into_owned()))
     }
@@ -161,11 +164,12 @@ impl ClusterProxy {
         let deleted = secrets.delete(SIGNER, &DeleteParams::default()).await;
         deleted.map_err(HubError::api(format!("delete Secret {SIGNER}")))?;
         restart(&self.hub.client, HOME, MANAGER, &self.pods).await?;
-        let after = try_eventually("the manager has generated another authority", PATIENCE, async || {
-            let authority = self.secret(SIGNER, "ca.crt").await?;
-            Ok::<_, HubError>(authority.filter(|authority| *authority != before))
-        })
-        .await?;
+        let after =
+            try_eventually("the manager has generated another authority", PATIENCE, async || {
+                let authority = self.secret(SIGNER, "ca.crt").await?;
+                Ok::<_, HubError>(authority.filter(|authority| *authority != before))
+            })
+            .await?;
         for name in ["cluster-proxy-user-serving-cert", "cluster-proxy-service-proxy-server-cert"] {
             try_eventually(&format!("{name} contains the new authority"), PATIENCE, async || {
                 let shown = self.secret(name, "tls.crt").await?;
@@ -180,10 +184,14 @@ impl ClusterProxy {
     /// certificate only with the configuration, and no program reads a certificate again.
     pub async fn renew(&self, authority: &str) -> Result<(), HubError> {
         let is_deployed = async || {
-            Ok::<_, HubError>(self.secret("proxy-server-ca", "ca.crt").await?.as_deref() == Some(authority))
+            Ok::<_, HubError>(
+                self.secret("proxy-server-ca", "ca.crt").await?.as_deref() == Some(authority),
+            )
         };
         if is_deployed().await? {
-            return Err(HubError::Failed("the manager has deployed the authority by itself".to_owned()));
+            return Err(HubError::Failed(
+                "the manager has deployed the authority by itself".to_owned(),
+            ));
         }
         let gvk = ("proxy.open-cluster-management.io", "v1alpha1", "ManagedProxyConfiguration");
         let configuration = Object::new(gvk, "managedproxyconfigurations", None, "cluster-proxy");

@@ -25,10 +25,11 @@ pub(super) async fn restart(
 /// The labels of a Deployment's Pods, once it exists.
 async fn labels(client: &Client, namespace: &str, deployment: &str) -> Result<String, HubError> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    let found = try_eventually(&format!("there is a Deployment {deployment}"), PATIENCE, async || {
-        deployments.get_opt(deployment).await
-    })
-    .await?;
+    let found =
+        try_eventually(&format!("there is a Deployment {deployment}"), PATIENCE, async || {
+            deployments.get_opt(deployment).await
+        })
+        .await?;
     let labels = found.spec.and_then(|spec| spec.selector.match_labels).unwrap_or_default();
     Ok(labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
 }
@@ -46,19 +47,27 @@ pub(super) async fn running(
     let name = try_eventually(&format!("{deployment} runs"), PATIENCE, async || {
         let shown = deployments.get(deployment).await.map_err(|error| error.to_string())?;
         let status = shown.status.unwrap_or_default();
-        if status.observed_generation != shown.metadata.generation || status.updated_replicas != Some(1) {
+        if status.observed_generation != shown.metadata.generation
+            || status.updated_replicas != Some(1)
+        {
             return Err(format!("{status:?}"));
         }
         let found = pods.list(&params).await.map_err(|error| error.to_string())?.items;
         let [pod] = found.as_slice() else { return Err(format!("{} Pods", found.len())) };
-        let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+        let containers =
+            pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
         let containers = containers.unwrap_or_default();
-        let runs = |it: &ContainerStatus| it.state.as_ref().is_some_and(|state| state.running.is_some());
-        if pod.metadata.deletion_timestamp.is_none() && !containers.is_empty() && containers.iter().all(runs)
+        let runs =
+            |it: &ContainerStatus| it.state.as_ref().is_some_and(|state| state.running.is_some());
+        if pod.metadata.deletion_timestamp.is_none()
+            && !containers.is_empty()
+            && containers.iter().all(runs)
         {
             return Ok(Some(pod.name_any()));
         }
-        let logs = containers.iter().map(|it| (&it.name, runner.logs(namespace, &pod.name_any(), &it.name)));
+        let logs = containers
+            .iter()
+            .map(|it| (&it.name, runner.logs(namespace, &pod.name_any(), &it.name)));
         let ends: Vec<_> = logs.map(|(name, log)| format!("{name}: {}", end_of(&log))).collect();
         Err(format!("{containers:?}\n{}", ends.join("\n")))
     })

@@ -17,13 +17,15 @@ use crate::HubError;
 pub const SYNC_LABEL: &str = "authentication.open-cluster-management.io/sync-to-clusterprofile";
 
 /// On a ManagedServiceAccount: the namespaces to which its token is copied, separated by commas.
-pub const SYNC_NAMESPACES_ANNOTATION: &str = "authentication.open-cluster-management.io/sync-to-namespaces";
+pub const SYNC_NAMESPACES_ANNOTATION: &str =
+    "authentication.open-cluster-management.io/sync-to-namespaces";
 
 /// On a Secret of the hub: it contains the token of the ManagedServiceAccount of the same name if the value is `true`.
 pub const TOKEN_LABEL: &str = "authentication.open-cluster-management.io/is-managed-serviceaccount";
 
 /// The authority of clusters that do not exist. Its bytes are not a certificate.
-pub const MADE_UP_CA: &str = "-----BEGIN CERTIFICATE-----\nbWFkZSB1cA==\n-----END CERTIFICATE-----\n";
+pub const MADE_UP_CA: &str =
+    "-----BEGIN CERTIFICATE-----\nbWFkZSB1cA==\n-----END CERTIFICATE-----\n";
 
 /// The default expiry of made-up tokens: after every test.
 const FAR: &str = "2100-01-01T00:00:00Z";
@@ -145,7 +147,10 @@ impl ServiceAccountToken {
             .clone()
             .condition("TokenReported", "True", "TokenReported", "")
             .condition("SecretCreated", "True", "SecretCreated", "")
-            .status("expirationTimestamp", json!(self.expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
+            .status(
+                "expirationTimestamp",
+                json!(self.expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+            )
             .status("tokenSecretRef", json!({ "name": name, "lastRefreshTimestamp": CHANGED }))
     }
 

@@ -18,7 +18,11 @@ pub(crate) struct Given {
 
 /// Writes the archive `TO.tar` of an image under its reference. `assemble` is the program that makes an image of a
 /// directory's files.
-pub(crate) async fn archive(image: &Given, to: &Path, assemble: &Path) -> Result<PathBuf, HubError> {
+pub(crate) async fn archive(
+    image: &Given,
+    to: &Path,
+    assemble: &Path,
+) -> Result<PathBuf, HubError> {
     let failed = |source| HubError::io(format!("use {}", image.path.display()), source);
     let path = std::path::absolute(&image.path).map_err(failed)?;
     if !path.is_dir() {
@@ -26,11 +30,18 @@ pub(crate) async fn archive(image: &Given, to: &Path, assemble: &Path) -> Result
     }
     let archive = to.with_extension("unnamed");
     let files = std::fs::read_dir(&path).map_err(failed)?;
-    let mut files: Vec<_> =
-        files.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
+    let mut files: Vec<_> = files
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .map_err(failed)?;
     files.sort();
     let mut command = Command::new(assemble);
-    command.arg("--archive").arg(&archive).args(["--name", &image.reference, "--arch", architecture()]);
+    command.arg("--archive").arg(&archive).args([
+        "--name",
+        &image.reference,
+        "--arch",
+        architecture(),
+    ]);
     run(command.args(files), &path).await?;
     let named = named(&image.reference, &archive, to).await;
     std::fs::remove_file(archive).map_err(failed)?;
@@ -79,7 +90,8 @@ async fn tar(what: &str, archive: &Path, directory: &Path) -> Result<(), HubErro
 
 async fn run(command: &mut Command, image: &Path) -> Result<(), HubError> {
     let output = command.kill_on_drop(true).output().await;
-    let output = output.map_err(|source| HubError::io(format!("use {}", image.display()), source))?;
+    let output =
+        output.map_err(|source| HubError::io(format!("use {}", image.display()), source))?;
     let reason = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
     if output.status.success() { Ok(()) } else { Err(wrong(image, &reason())) }
 }

@@ -38,7 +38,8 @@ fn keep_all(from: &Path, kept: &Path) -> io::Result<()> {
         let mut parts = name.split('_');
         let (Some(namespace), Some(name)) = (parts.next(), parts.next()) else { continue };
         for container in entries(&pod)? {
-            let into = kept.join(namespace).join(name).join(container.file_name().unwrap_or_default());
+            let into =
+                kept.join(namespace).join(name).join(container.file_name().unwrap_or_default());
             for log in entries(&container)? {
                 let to = into.join(log.file_name().unwrap_or_default());
                 if !to.exists() {
@@ -63,7 +64,8 @@ impl Cluster {
     pub async fn follow_logs(&self) -> Result<FollowedLogs, HubError> {
         let client = self.client_as(crate::ADMIN).await?;
         let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await;
-        let earlier = pods.map_err(HubError::api("list Pods"))?.into_iter().filter_map(|pod| pod.uid());
+        let earlier =
+            pods.map_err(HubError::api("list Pods"))?.into_iter().filter_map(|pod| pod.uid());
         let kept = self.directory().join("logs");
         let task = tokio::spawn(follow(client, earlier.collect(), kept.clone()));
         Ok(FollowedLogs { kept, task })
@@ -94,10 +96,12 @@ async fn follow(client: Client, earlier: BTreeSet<String>, kept: PathBuf) {
             if pod.uid().is_none_or(|uid| earlier.contains(&uid)) {
                 continue;
             }
-            let containers = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
+            let containers =
+                pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
             for container in containers {
-                let has_begun =
-                    container.state.is_some_and(|it| it.running.is_some() || it.terminated.is_some());
+                let has_begun = container
+                    .state
+                    .is_some_and(|it| it.running.is_some() || it.terminated.is_some());
                 let into = kept.join(&namespace).join(&name).join(&container.name);
                 let log = into.join(format!("{}.log", container.restart_count));
                 let is_ready = has_begun && fs::create_dir_all(&into).is_ok();
@@ -135,9 +139,12 @@ fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
 /// The output of all runs of a container.
 pub(crate) fn read(kept: &Path, namespace: &str, pod: &str, container: &str) -> String {
     let mut runs = entries(&kept.join(namespace).join(pod).join(container)).unwrap_or_default();
-    let number = |run: &PathBuf| run.file_stem().and_then(|stem| stem.to_str()?.parse::<u32>().ok());
+    let number =
+        |run: &PathBuf| run.file_stem().and_then(|stem| stem.to_str()?.parse::<u32>().ok());
     runs.sort_by_key(number);
-    runs.iter().map(|run| text(&String::from_utf8_lossy(&fs::read(run).unwrap_or_default()))).collect()
+    runs.iter()
+        .map(|run| text(&String::from_utf8_lossy(&fs::read(run).unwrap_or_default())))
+        .collect()
 }
 
 /// What a container has written: each line of its log has a time, a stream, and whether the line is complete before it.

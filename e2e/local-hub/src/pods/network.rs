@@ -57,7 +57,8 @@ impl Network {
     }
 
     pub(crate) async fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
-        let stream = self.inside(move || std::net::TcpStream::connect_timeout(&to, CONNECT)).await?;
+        let stream =
+            self.inside(move || std::net::TcpStream::connect_timeout(&to, CONNECT)).await?;
         stream.set_nonblocking(true)?;
         TcpStream::from_std(stream)
     }

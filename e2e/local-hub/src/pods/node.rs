@@ -134,7 +134,10 @@ pub(crate) struct Node {
 
 /// Whether this machine can run a node.
 pub(crate) async fn can_run() -> Result<(), HubError> {
-    script(&["--can"]).await.map(drop).map_err(|why| HubError::Failed(format!("Pods cannot run here: {why}")))
+    script(&["--can"])
+        .await
+        .map(drop)
+        .map_err(|why| HubError::Failed(format!("Pods cannot run here: {why}")))
 }
 
 /// Runs `hack/node.sh`; the error is its last line.
@@ -193,18 +196,24 @@ impl Node {
             std::fs::create_dir(made).map_err(failed)?;
         }
         let mut images = configuration.images.clone();
-        for (reference, program) in configuration.programs.iter().chain([&(SANDBOX.to_owned(), "sandbox")]) {
+        for (reference, program) in
+            configuration.programs.iter().chain([&(SANDBOX.to_owned(), "sandbox")])
+        {
             let path = directory.join(program);
             std::fs::create_dir(&path).map_err(failed)?;
             std::fs::copy(programs.join(program), path.join(program)).map_err(failed)?;
             images.push(Given { reference: reference.clone(), path });
         }
         for (number, image) in images.iter().enumerate() {
-            images::archive(image, &archives.join(number.to_string()), &programs.join("image")).await?;
+            images::archive(image, &archives.join(number.to_string()), &programs.join("image"))
+                .await?;
         }
         let cgroup = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let services = services(&configuration.services);
-        write_private(&directory.join("kubeconfig"), kubeconfig(&configuration.kubeconfig).to_string())?;
+        write_private(
+            &directory.join("kubeconfig"),
+            kubeconfig(&configuration.kubeconfig).to_string(),
+        )?;
         for (file, contents) in [
             ("cgroup", cgroup.as_str()),
             ("cni/pods.conflist", CNI),
@@ -234,7 +243,8 @@ impl Node {
         arguments.extend(addresses.map(|address| address.to_string().into()));
         let running = replace(holder, directory, "the node", "unshare".into(), arguments).await?;
         let network = Network::of(running.pid());
-        let api_server = Relay { inside: (API_SERVER, API_SERVER_PORT), outside: configuration.api_server };
+        let api_server =
+            Relay { inside: (API_SERVER, API_SERVER_PORT), outside: configuration.api_server };
         let starting = async {
             let mut relays = Vec::new();
             for relay in services.into_iter().chain([api_server]) {
@@ -257,7 +267,8 @@ impl Node {
 
     /// Starts the kubelet, for which the relays must be served, and returns when the node is ready.
     pub(crate) async fn ready(&self, client: &Client) -> Result<(), HubError> {
-        let since = Timestamp::now().round(Unit::Second).unwrap_or_default() - Duration::from_secs(1);
+        let since =
+            Timestamp::now().round(Unit::Second).unwrap_or_default() - Duration::from_secs(1);
         write_private(&self.directory.join("begin"), "")?;
         let nodes: Api<NodeObject> = Api::all(client.clone());
         tokio::select! {
@@ -313,8 +324,10 @@ pub(crate) fn number_of(address: IpAddr) -> Option<u8> {
 fn is_ready(node: &NodeObject, since: Timestamp) -> bool {
     let is_tainted = node.spec.as_ref().is_some_and(|spec| spec.taints.is_some());
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let mut ready = conditions.filter(|condition| condition.type_ == "Ready" && condition.status == "True");
-    !is_tainted && ready.any(|ready| ready.last_heartbeat_time.as_ref().is_some_and(|time| time.0 >= since))
+    let mut ready =
+        conditions.filter(|condition| condition.type_ == "Ready" && condition.status == "True");
+    !is_tainted
+        && ready.any(|ready| ready.last_heartbeat_time.as_ref().is_some_and(|time| time.0 >= since))
 }
 
 /// Publishes where nodes reach the API server, which does not do so itself, since its address is a loopback one.

@@ -33,7 +33,11 @@ pub(crate) enum NotPassedOn {
 pub(super) async fn answer(clusters: &Clusters, request: Request<Incoming>) -> Answer {
     let (cluster, path) = split(request.uri());
     let Some(upstream) = clusters.get(cluster) else {
-        return status(StatusCode::NOT_FOUND, "NotFound", &format!("cluster {cluster:?} not found"));
+        return status(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            &format!("cluster {cluster:?} not found"),
+        );
     };
     // Both are parts of a valid URI.
     let Ok(target) = format!("{}{path}", upstream.prefix()).parse() else {
@@ -42,7 +46,11 @@ pub(super) async fn answer(clusters: &Clusters, request: Request<Incoming>) -> A
     let cluster = cluster.to_owned();
     pass_on(upstream, target, request).await.unwrap_or_else(|error| {
         // Kubernetes defines no reason for this code.
-        status(StatusCode::BAD_GATEWAY, "", &format!("cluster {cluster:?} cannot be reached: {error}"))
+        status(
+            StatusCode::BAD_GATEWAY,
+            "",
+            &format!("cluster {cluster:?} cannot be reached: {error}"),
+        )
     })
 }
 
@@ -70,7 +78,8 @@ async fn pass_on(
 
     // A connection for each request: nothing is shared by mistake, and no request is sent twice because an idle
     // connection was closed.
-    let (mut sender, connection) = http1::handshake(TokioIo::new(upstream.connect().await?)).await?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(upstream.connect().await?)).await?;
     let connection = Connection(tokio::spawn(async {
         // The caller gets the error, too.
         let _ = connection.with_upgrades().await;
@@ -80,7 +89,9 @@ async fn pass_on(
     keep_end_to_end(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(response.map(|body| Either::Right(FromUpstream { body, _connection: connection })));
+        return Ok(
+            response.map(|body| Either::Right(FromUpstream { body, _connection: connection }))
+        );
     }
     let client = client.ok_or(NotPassedOn::Switched)?;
     let server = hyper::upgrade::on(&mut response);
@@ -102,8 +113,10 @@ fn keep_end_to_end(headers: &mut HeaderMap) -> bool {
         "transfer-encoding",
     ];
     let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let named: Vec<HeaderName> =
-        values.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
+    let named: Vec<HeaderName> = values
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
     let protocol = headers.remove(UPGRADE).filter(|_| named.contains(&UPGRADE));
     for name in HOP_BY_HOP {
         headers.remove(name);

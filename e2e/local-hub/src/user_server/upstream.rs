@@ -49,7 +49,8 @@ impl LocalHub {
 impl Upstream {
     /// The server of an `https` URL, verified only against these authorities.
     pub fn new(url: &str, ca_pem: &str) -> Result<Self, HubError> {
-        let wrong = |reason: String| HubError::Failed(format!("cannot forward to {url:?}: {reason}"));
+        let wrong =
+            |reason: String| HubError::Failed(format!("cannot forward to {url:?}: {reason}"));
         let roots = CertificateDer::pem_slice_iter(ca_pem.as_bytes())
             .collect::<Result<_, _>>()
             .map_err(|error| wrong(format!("its authority cannot be read: {error}")))?;
@@ -59,7 +60,8 @@ impl Upstream {
     /// The server of a kubeconfig's current context, without its credentials.
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, HubError> {
         let config = access::config_from(path).await?;
-        let roots = config.root_cert.unwrap_or_default().into_iter().map(CertificateDer::from).collect();
+        let roots =
+            config.root_cert.unwrap_or_default().into_iter().map(CertificateDer::from).collect();
         Self::verified_by(&config.cluster_url.to_string(), roots, config.tls_server_name)
     }
 

@@ -40,7 +40,8 @@ fn config_map(name: &str) -> ConfigMap {
 async fn every_request_is_counted_once_for_the_user_who_made_it() {
     let hub = small().start().await.unwrap();
     hub.grant("projector", vec![may(&["create", "list", "watch"], "configmaps")]).await.unwrap();
-    let maps: Api<ConfigMap> = Api::namespaced(hub.client_as("projector").await.unwrap(), "default");
+    let maps: Api<ConfigMap> =
+        Api::namespaced(hub.client_as("projector").await.unwrap(), "default");
     let others: Api<ConfigMap> = Api::namespaced(hub.client_as("syncer").await.unwrap(), "default");
 
     // An open watch on either side of the mark.

@@ -34,7 +34,10 @@ fn processes_in(directory: &Path) -> Vec<String> {
 fn assert_runs_in(directory: &Path) {
     let processes = processes_in(directory);
     for program in ["etcd", "kube-apiserver"] {
-        assert!(processes.iter().any(|line| line.contains(program)), "{program} is not in {processes:?}");
+        assert!(
+            processes.iter().any(|line| line.contains(program)),
+            "{program} is not in {processes:?}"
+        );
     }
 }
 
@@ -79,7 +82,8 @@ impl Holder {
     }
 
     fn signal(&self, signal: &str) {
-        let status = Command::new("kill").args(["-s", signal, &self.process.id().to_string()]).status();
+        let status =
+            Command::new("kill").args(["-s", signal, &self.process.id().to_string()]).status();
         assert!(status.unwrap().success());
     }
 }
@@ -119,7 +123,8 @@ async fn a_killed_owner_leaves_nothing() {
     holder.signal("STOP");
     holder.signal("KILL");
     holder.process.wait().unwrap();
-    eventually("its processes are gone", SOON, async || processes_in(&holder.directory).is_empty()).await;
+    eventually("its processes are gone", SOON, async || processes_in(&holder.directory).is_empty())
+        .await;
     eventually("its directory is gone", SOON, async || !holder.directory.exists()).await;
 }
 
@@ -146,7 +151,8 @@ async fn programs_with_api_server(script: &str) -> tempfile::TempDir {
     }
     let api_server = programs.path().join("kube-apiserver");
     let real = hub.bin_dir().join("kube-apiserver");
-    std::fs::write(&api_server, format!("#!/bin/sh\nreal='{}'\n{script}\n", real.display())).unwrap();
+    std::fs::write(&api_server, format!("#!/bin/sh\nreal='{}'\n{script}\n", real.display()))
+        .unwrap();
     std::fs::set_permissions(&api_server, std::fs::Permissions::from_mode(0o755)).unwrap();
     programs
 }
@@ -170,8 +176,7 @@ async fn an_api_server_that_dies_is_an_error_with_its_last_words() {
 
 #[tokio::test]
 async fn a_port_that_is_in_use_is_replaced_by_another() {
-    let once =
-        "[ -e tried ] || { touch tried; echo 'listen: address already in use'; exit 1; }; exec $real \"$@\"";
+    let once = "[ -e tried ] || { touch tried; echo 'listen: address already in use'; exit 1; }; exec $real \"$@\"";
     let programs = programs_with_api_server(once).await;
     let mut holder = Holder::start(|command| {
         command.env("KUBEBUILDER_ASSETS", programs.path());

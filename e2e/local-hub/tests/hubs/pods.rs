@@ -36,7 +36,10 @@ async fn a_node_that_is_dropped_leaves_no_process_cgroup_mount_interface_setting
     let source = image.path().join("program.rs");
     std::fs::write(&source, "fn main() { loop { std::thread::park() } }").unwrap();
     let mut rustc = Command::new("rustc");
-    rustc.args(["-Ctarget-feature=+crt-static", "-o"]).arg(image.path().join("program")).arg(&source);
+    rustc
+        .args(["-Ctarget-feature=+crt-static", "-o"])
+        .arg(image.path().join("program"))
+        .arg(&source);
     assert!(rustc.status().unwrap().success());
     let hub = LocalHub::builder().crds(CrdSet::None).workloads().start().await.unwrap();
     let pods = Pods::on(&hub).unwrap().image(IMAGE, image.path()).start().await.unwrap();
@@ -101,7 +104,8 @@ fn surroundings() -> (Vec<PathBuf>, String, Vec<String>) {
         "kernel/keys/root_maxkeys",
         "kernel/keys/root_maxbytes",
     ];
-    let settings = settings.map(|name| std::fs::read_to_string(format!("/proc/sys/{name}")).unwrap());
+    let settings =
+        settings.map(|name| std::fs::read_to_string(format!("/proc/sys/{name}")).unwrap());
     (interfaces, std::fs::read_to_string("/proc/self/mounts").unwrap(), settings.to_vec())
 }
 

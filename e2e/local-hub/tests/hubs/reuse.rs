@@ -117,7 +117,8 @@ async fn a_hub_is_not_reused_if_an_object_of_its_start_was_changed() {
 async fn a_hub_is_not_reused_after_objects_that_the_api_server_acts_on() {
     let limited = async |_: &LocalHub, admin| {
         let quotas: Api<ResourceQuota> = Api::namespaced(admin, "default");
-        let quota = from(json!({ "metadata": { "name": "few" }, "spec": { "hard": { "secrets": "1" } } }));
+        let quota =
+            from(json!({ "metadata": { "name": "few" }, "spec": { "hard": { "secrets": "1" } } }));
         quotas.create(&PostParams::default(), &quota).await.unwrap();
     };
     assert!(is_replaced_after("limited", limited).await);

@@ -28,7 +28,10 @@ impl Selector {
 
     /// All values of a label.
     pub fn values_of(&self, label: &str) -> &[String] {
-        self.matchers.iter().find(|matcher| matcher.label == label).map_or(&[], |matcher| &matcher.values)
+        self.matchers
+            .iter()
+            .find(|matcher| matcher.label == label)
+            .map_or(&[], |matcher| &matcher.values)
     }
 }
 
@@ -54,15 +57,23 @@ impl Expression {
         });
         let selectors: Vec<_> = selectors.collect();
         let own = text.matches("hub_addons_").count();
-        assert_eq!(own, selectors.iter().filter(|it| it.is_own()).count(), "without a selector: {text}");
-        let groups = text.split("by (").skip(1).flat_map(|rest| rest.split(')').next().unwrap().split(", "));
+        assert_eq!(
+            own,
+            selectors.iter().filter(|it| it.is_own()).count(),
+            "without a selector: {text}"
+        );
+        let groups =
+            text.split("by (").skip(1).flat_map(|rest| rest.split(')').next().unwrap().split(", "));
         let groups = groups.map(str::to_owned).collect();
         Self { text: text.to_owned(), selectors, groups }
     }
 
     /// The program's metrics in it.
     pub fn own_metrics(&self) -> impl Iterator<Item = String> {
-        self.selectors.iter().filter(|selector| selector.is_own()).map(|selector| selector.metric.clone())
+        self.selectors
+            .iter()
+            .filter(|selector| selector.is_own())
+            .map(|selector| selector.metric.clone())
     }
 }
 

@@ -20,8 +20,13 @@ pub async fn promtool(arguments: &[&str]) {
 async fn find() -> PathBuf {
     let script = repository().join("hack/go-program.sh");
     let mut command = Command::new(&script);
-    let output =
-        command.arg("promtool").stdin(Stdio::null()).stderr(Stdio::inherit()).output().await.unwrap();
+    let output = command
+        .arg("promtool")
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .await
+        .unwrap();
     assert!(output.status.success(), "{} fails: {}", script.display(), output.status);
     PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end())
 }

@@ -25,7 +25,8 @@ pub async fn groups(values: &[&str]) -> Vec<Value> {
 }
 
 fn groups_of(objects: &[Value]) -> Vec<Value> {
-    let rules: Vec<_> = objects.iter().filter(|object| object["kind"] == "PrometheusRule").collect();
+    let rules: Vec<_> =
+        objects.iter().filter(|object| object["kind"] == "PrometheusRule").collect();
     let [rules] = rules[..] else { panic!("not one PrometheusRule: {rules:?}") };
     rules["spec"]["groups"].as_array().unwrap().clone()
 }
@@ -42,13 +43,18 @@ pub fn alerts_of(objects: &[Value]) -> Vec<Alert> {
 /// The jobs of the components' metrics.
 pub fn jobs(objects: &[Value]) -> BTreeSet<String> {
     let deployments = objects.iter().filter(|object| object["kind"] == "Deployment");
-    deployments.map(|deployment| deployment["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    deployments
+        .map(|deployment| deployment["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 pub async fn dashboard() -> Value {
     let objects = render(&["monitoring.dashboard.enabled=true"]).await;
     let map = objects.iter().find(|object| object["kind"] == "ConfigMap").unwrap();
-    assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1", "by which Grafana's sidecar finds it");
+    assert_eq!(
+        map["metadata"]["labels"]["grafana_dashboard"], "1",
+        "by which Grafana's sidecar finds it"
+    );
     serde_json::from_str(map["data"]["hub-addons.json"].as_str().unwrap()).unwrap()
 }
 

@@ -21,8 +21,12 @@ pub async fn refused(scene: &Scene, application: &Application<'_>) {
     tokens(scene, application, &asks).await;
     let token = &application.token;
     // A user with all permissions would be allowed to.
-    let (code, response) =
-        asks("one/api/v1/secrets", token, "X-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n").await;
+    let (code, response) = asks(
+        "one/api/v1/secrets",
+        token,
+        "X-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n",
+    )
+    .await;
     assert_eq!(code, "403", "{response}");
     let user = "cluster:hub:system:serviceaccount:own-team:application";
     assert!(response.contains(user), "the cluster names the caller: {response}");

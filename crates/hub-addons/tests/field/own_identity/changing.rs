@@ -31,8 +31,10 @@ async fn works_until(kubectls: &[Kubectl], happened: impl Future<Output = ()>) {
 
 #[tokio::test]
 async fn an_application_changes_to_its_own_identity_and_back_without_an_interruption() {
-    if !pods::can_run("an application that changes to its own identity, with cluster-proxy's tunnel in pods")
-        .await
+    if !pods::can_run(
+        "an application that changes to its own identity, with cluster-proxy's tunnel in pods",
+    )
+    .await
     {
         return;
     }
@@ -46,8 +48,7 @@ async fn an_application_changes_to_its_own_identity_and_back_without_an_interrup
     }
     let access = |name: &str, identity: &str| {
         let roles = json!([{ "clusterRole": NAME }]);
-        let spec =
-            json!({ "identity": identity, "serviceAccountNames": ["application"], "permissions": roles });
+        let spec = json!({ "identity": identity, "serviceAccountNames": ["application"], "permissions": roles });
         ocm::cluster_access(NAME, name, &spec)
     };
     let (by_copies, by_own) = (access(NAME, "Copy"), access("changing-own", "Own"));

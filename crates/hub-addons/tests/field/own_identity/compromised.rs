@@ -47,8 +47,9 @@ impl Compromised {
     async fn start() -> Self {
         let authority = ServingAuthority::new("compromised").unwrap();
         let serving = authority.issue(["kubernetes.default.svc"]).unwrap();
-        let chain =
-            CertificateDer::pem_slice_iter(serving.tls_crt().as_bytes()).map(Result::unwrap).collect();
+        let chain = CertificateDer::pem_slice_iter(serving.tls_crt().as_bytes())
+            .map(Result::unwrap)
+            .collect();
         let key = PrivateKeyDer::from_pem_slice(serving.tls_key().as_bytes()).unwrap();
         let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
         let mut config = config.unwrap();
@@ -161,7 +162,10 @@ pub async fn deceives_nobody(scene: &Scene, application: &Application<'_>) {
     })
     .await;
     assert!(response.starts_with("HTTP/1.1 502 "), "{response}");
-    assert!(response.contains("hub-addons user server: ") && !response.contains(token), "{response}");
+    assert!(
+        response.contains("hub-addons user server: ") && !response.contains(token),
+        "{response}"
+    );
     lists(&kubectl, "one").await;
 
     // Neither the cluster nor an agent has seen the caller's token, and what the cluster has seen is of use nowhere else.
@@ -169,7 +173,8 @@ pub async fn deceives_nobody(scene: &Scene, application: &Application<'_>) {
     let mut stolen = None;
     for head in &heads {
         assert!(!format!("{head:?}").contains(token), "{head:?}");
-        let user = format!("cluster:hub:system:serviceaccount:{}:application", application.namespace());
+        let user =
+            format!("cluster:hub:system:serviceaccount:{}:application", application.namespace());
         assert_eq!(head["impersonate-user"], user);
         stolen = head["authorization"].to_str().unwrap().strip_prefix("Bearer ");
     }

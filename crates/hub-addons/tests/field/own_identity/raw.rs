@@ -40,7 +40,8 @@ impl Raw {
 
     /// Sends a request for a path, and reads nothing.
     pub async fn starts(mut self, path: &str, token: &str) -> Self {
-        let request = format!("GET /{path} HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer {token}\r\n\r\n");
+        let request =
+            format!("GET /{path} HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer {token}\r\n\r\n");
         self.0.write_all(request.as_bytes()).await.unwrap();
         self
     }

@@ -32,7 +32,11 @@ pub async fn pod(scene: &Scene, cluster: &str) {
     pod.create(&client).await.unwrap();
     eventually("the Pod runs", SOON, async || {
         let shown = world::get(&client, &pod).await.unwrap_or_default();
-        if shown["status"]["phase"] == "Running" { Ok(()) } else { Err(shown["status"].to_string()) }
+        if shown["status"]["phase"] == "Running" {
+            Ok(())
+        } else {
+            Err(shown["status"].to_string())
+        }
     })
     .await;
 }
@@ -52,8 +56,11 @@ pub async fn commands_and_ports(application: &Application<'_>) -> Open {
     command.line("the command runs", SOON, |line| line == "begun").await.unwrap();
     for websockets in ["true", "false"] {
         let kubectl = || {
-            let variables = ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORWARD_WEBSOCKETS"];
-            variables.iter().fold(application.kubectl("one"), |kubectl, name| kubectl.env(name, websockets))
+            let variables =
+                ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORWARD_WEBSOCKETS"];
+            variables
+                .iter()
+                .fold(application.kubectl("one"), |kubectl, name| kubectl.env(name, websockets))
         };
         runs(&kubectl()).await;
         let (_forward, mut connection) = forwards(&kubectl()).await;
@@ -76,9 +83,10 @@ async fn runs(kubectl: &Kubectl) {
 /// A connection through a forwarded port, which echoes.
 async fn forwards(kubectl: &Kubectl) -> (RunningKubectl, TcpStream) {
     let pod = format!("pod/{POD}");
-    let mut forward = kubectl.start(&["port-forward", "--namespace=default", &pod, PORT]).await.unwrap();
-    let line =
-        forward.line("the port is forwarded", SOON, |line| line.starts_with("Forwarding from 127.0.0.1:"));
+    let mut forward =
+        kubectl.start(&["port-forward", "--namespace=default", &pod, PORT]).await.unwrap();
+    let line = forward
+        .line("the port is forwarded", SOON, |line| line.starts_with("Forwarding from 127.0.0.1:"));
     let line = line.await.unwrap();
     let address = line.trim_start_matches("Forwarding from ").split(' ').next().unwrap();
     (forward, TcpStream::connect(address).await.unwrap())
@@ -99,7 +107,9 @@ impl Open {
         assert_ne!(status, Some(0));
         // kubectl notices the end of its connection with the next use of the port.
         let ended = async {
-            while self.connection.write_all(b"x").await.is_ok() && self.connection.read_u8().await.is_ok() {}
+            while self.connection.write_all(b"x").await.is_ok()
+                && self.connection.read_u8().await.is_ok()
+            {}
         };
         tokio::time::timeout(SOON, ended).await.unwrap();
     }

@@ -27,7 +27,8 @@ impl Upgraded {
     /// Connects to the server of a published entry, which listens at `address`, and watches what is at a path.
     pub async fn watch(stanza: &Value, address: SocketAddr, token: &str, path: &str) -> Self {
         let server: http::Uri = stanza["server"].as_str().unwrap().parse().unwrap();
-        let data: ByteString = serde_json::from_value(stanza["certificate-authority-data"].clone()).unwrap();
+        let data: ByteString =
+            serde_json::from_value(stanza["certificate-authority-data"].clone()).unwrap();
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&data.0) {
             roots.add(certificate.unwrap()).unwrap();

@@ -2,7 +2,8 @@
 //! agent has written. The scene is account `kueue` of cluster `c1` and namespace `team`.
 
 use hub_api::labels::{
-    CLUSTER_MANAGER, CLUSTER_NAME, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES,
+    CLUSTER_MANAGER, CLUSTER_NAME, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE,
+    SYNC_TO_NAMESPACES,
 };
 use hub_core::credential::index::{Refused, SyncSettings};
 use hub_core::credential::plan::CopyAction;
@@ -38,7 +39,9 @@ fn annotated(namespaces: &str) -> Vec<Value> {
 
 #[test]
 fn a_copy_contains_token_and_certificates_is_owned_by_the_profile_and_records_its_account() {
-    let CopyAction::Create(made) = World::of(scene()).plan(&scene_key()).action else { panic!("no copy") };
+    let CopyAction::Create(made) = World::of(scene()).plan(&scene_key()).action else {
+        panic!("no copy")
+    };
     assert_eq!(
         serde_json::to_value(made).unwrap(),
         json!({
@@ -87,12 +90,17 @@ fn a_profile_that_was_created_manually_grants_nothing_whatever_its_labels() {
 #[test]
 fn an_account_without_annotation_is_copied_to_every_granted_namespace_and_no_other() {
     let mut world = World::of(scene());
-    for object in [binding("ops", "prod"), profile("ops", "c1"), exclusive("dev"), binding("lab", "dev")] {
+    for object in
+        [binding("ops", "prod"), profile("ops", "c1"), exclusive("dev"), binding("lab", "dev")]
+    {
         world.arrive(&object);
     }
     world.arrive(&profile("lab", "c1"));
     world.settle();
-    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&secret_key("ops", "c1-kueue"), &scene_key()]);
+    assert_eq!(
+        world.secrets.keys().collect::<Vec<_>>(),
+        [&secret_key("ops", "c1-kueue"), &scene_key()]
+    );
 }
 
 #[test]
@@ -103,7 +111,10 @@ fn only_the_label_value_true_asks() {
         assert_eq!(state(&world), State::NotAsked, "{value:?}");
     }
     let unlabelled = json!({ "metadata": { "labels": null } });
-    assert_eq!(state(&World::of(scene_with("ManagedServiceAccount", &unlabelled))), State::NotAsked);
+    assert_eq!(
+        state(&World::of(scene_with("ManagedServiceAccount", &unlabelled))),
+        State::NotAsked
+    );
 }
 
 #[test]
@@ -195,17 +206,24 @@ fn a_status_that_names_no_secret_yet_does_not_hold_up_the_secret_that_is_there()
 }
 
 #[test]
-fn a_profile_that_does_not_name_our_manager_never_becomes_the_owner_of_a_copy_and_keeps_the_one_it_owns() {
+fn a_profile_that_does_not_name_our_manager_never_becomes_the_owner_of_a_copy_and_keeps_the_one_it_owns()
+ {
     let stripped = json!({ "metadata": { "labels": null } });
     let unreadable = json!({ "spec": null });
     for nameless in [stripped, unreadable] {
-        assert_eq!(state(&World::of(scene_with("ClusterProfile", &nameless))), State::ForeignProfile);
+        assert_eq!(
+            state(&World::of(scene_with("ClusterProfile", &nameless))),
+            State::ForeignProfile
+        );
         let mut world = World::settled_scene();
         let nameless = with(profile("team", "c1"), &nameless);
         world.arrive(&nameless);
         assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
         world.arrive(&with(nameless, &json!({ "metadata": { "uid": "uid-of-another" } })));
-        assert_eq!(world.plan(&scene_key()).action, CopyAction::DeleteByUid(world.version(&scene_key()).uid));
+        assert_eq!(
+            world.plan(&scene_key()).action,
+            CopyAction::DeleteByUid(world.version(&scene_key()).uid)
+        );
     }
 }
 
@@ -229,7 +247,9 @@ fn a_namespace_becomes_protected_when_a_cluster_of_its_name_joins_and_not_when_o
     let named = with(member("team", "dev"), &json!({ "status": { "conditions": [] } }));
     world.arrive(&named);
     assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
-    let Arrival::Touches(touched) = world.arrive(&member("team", "dev")) else { panic!("no cluster") };
+    let Arrival::Touches(touched) = world.arrive(&member("team", "dev")) else {
+        panic!("no cluster")
+    };
     assert!(world.index.concerned(&world.fleet, &touched).0.contains(&scene_key()));
     world.settle();
     assert!(world.secrets.is_empty());
@@ -252,7 +272,9 @@ fn at(
     let entry = |time| json!({ "manager": "agent", "operation": "Update", "time": time, "fieldsV1": fields });
     let managed = json!({ "metadata": { "creationTimestamp": created, "managedFields": written.map(|time| [entry(time)]) } });
     let edit = |object: Value| match object["kind"].as_str() {
-        Some("ManagedCluster") => with(object, &json!({ "metadata": { "creationTimestamp": cluster } })),
+        Some("ManagedCluster") => {
+            with(object, &json!({ "metadata": { "creationTimestamp": cluster } }))
+        }
         Some("ManagedServiceAccount") => {
             with(object, &json!({ "metadata": { "creationTimestamp": account } }))
         }
@@ -263,7 +285,8 @@ fn at(
 }
 
 #[test]
-fn a_token_that_was_reported_before_its_cluster_was_created_is_not_synced_until_it_is_reported_again() {
+fn a_token_that_was_reported_before_its_cluster_was_created_is_not_synced_until_it_is_reported_again()
+ {
     const OLD: Option<&str> = Some("2026-01-01T00:00:00Z");
     const NEW: Option<&str> = Some("2026-02-01T00:00:00Z");
     const LATER: Option<&str> = Some("2026-02-01T00:00:01Z");
@@ -280,15 +303,23 @@ fn a_token_that_was_reported_before_its_cluster_was_created_is_not_synced_until_
         assert_eq!(state(&World::of(objects)), expected, "{what}");
     }
     let settings = SyncSettings { trust_restored: true, ..SyncSettings::default() };
-    assert_eq!(state(&World::set_up(settings, at(NEW, OLD, OLD, OLD))), State::Synced, "from a backup");
+    assert_eq!(
+        state(&World::set_up(settings, at(NEW, OLD, OLD, OLD))),
+        State::Synced,
+        "from a backup"
+    );
 }
 
 #[test]
 fn a_change_of_a_label_does_not_make_a_token_younger() {
     let fields = json!({ "f:metadata": { "f:labels": { "f:x": {} } } });
     let entry = json!({ "manager": "kubectl-label", "operation": "Update", "time": "2026-03-01T00:00:00Z", "fieldsV1": fields });
-    let mut objects =
-        at(Some("2026-02-01T00:00:00Z"), Some("2026-01-01T00:00:00Z"), Some("2026-01-01T00:00:00Z"), None);
+    let mut objects = at(
+        Some("2026-02-01T00:00:00Z"),
+        Some("2026-01-01T00:00:00Z"),
+        Some("2026-01-01T00:00:00Z"),
+        None,
+    );
     for object in objects.iter_mut().filter(|object| object["kind"] == "Secret") {
         object["metadata"]["managedFields"] = json!([entry]);
     }

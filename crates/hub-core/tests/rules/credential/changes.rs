@@ -65,7 +65,9 @@ fn make(world: &mut World, hub: &mut Hub, change: &Change) -> Named {
         }
         Change::Object(index, object) => {
             let before = std::mem::replace(&mut hub.objects[*index], object.clone());
-            let Some(subject) = object.as_ref().or(before.as_ref()).cloned() else { return Named::default() };
+            let Some(subject) = object.as_ref().or(before.as_ref()).cloned() else {
+                return Named::default();
+            };
             return arrive_or_leave(world, &subject, object.is_some());
         }
     }
@@ -201,20 +203,28 @@ fn what_no_plan_reads_of_an_account_changes_nothing() {
         json!({ "status": { "expirationTimestamp": NOON } }),
     ];
     for patch in same {
-        assert_eq!(world.arrive(&with(account("c1", "kueue"), &patch)), Arrival::Changes(false), "{patch}");
+        assert_eq!(
+            world.arrive(&with(account("c1", "kueue"), &patch)),
+            Arrival::Changes(false),
+            "{patch}"
+        );
         world.arrive(&account("c1", "kueue"));
     }
     for object in [token("c1", "kueue"), profile("team", "c1")] {
-        let patch =
-            json!({ "metadata": { "annotations": { "example.com/note": "x" }, "resourceVersion": "9" } });
-        assert_eq!(world.arrive(&with(object.clone(), &patch)), Arrival::Changes(false), "{object}");
+        let patch = json!({ "metadata": { "annotations": { "example.com/note": "x" }, "resourceVersion": "9" } });
+        assert_eq!(
+            world.arrive(&with(object.clone(), &patch)),
+            Arrival::Changes(false),
+            "{object}"
+        );
     }
 }
 
 #[test]
 fn a_change_of_one_cluster_names_no_place_that_only_others_have() {
     let mut world = World::of(scene());
-    for object in [member("c2", "prod"), profile("team", "c2"), account("c2", "kueue"), token("c2", "kueue")]
+    for object in
+        [member("c2", "prod"), profile("team", "c2"), account("c2", "kueue"), token("c2", "kueue")]
     {
         world.arrive(&object);
     }
@@ -222,13 +232,17 @@ fn a_change_of_one_cluster_names_no_place_that_only_others_have() {
     let (named, accounts) = world.index.concerned(&world.fleet, &Touched::Cluster("c1".into()));
     assert_eq!(named.iter().collect::<Vec<_>>(), [&scene_key()]);
     assert_eq!(accounts, [account_key("c1", "kueue")].into());
-    assert_eq!(world.index.concerned(&world.fleet, &Touched::Nothing), (BTreeSet::new(), BTreeSet::new()));
+    assert_eq!(
+        world.index.concerned(&world.fleet, &Touched::Nothing),
+        (BTreeSet::new(), BTreeSet::new())
+    );
     let keys = world.index.keys_of(&world.fleet, &account_key("c2", "kueue"));
     assert!(keys.iter().all(|named| *named == secret_key("team", "c2-kueue")), "{keys:?}");
 }
 
 #[test]
-fn a_cluster_that_leaves_before_its_copy_was_created_names_the_place_for_the_account_that_shares_it() {
+fn a_cluster_that_leaves_before_its_copy_was_created_names_the_place_for_the_account_that_shares_it()
+ {
     let mut world = World::of([
         member("a", "prod"),
         member("a-b", "prod"),

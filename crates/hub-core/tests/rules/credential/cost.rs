@@ -96,9 +96,11 @@ fn a_start_on_a_hub_of_twice_the_size_costs_at_most_twice_as_much() {
         let mut twice = shape;
         twice[part] *= 2;
         let other = counted(|| drop(Syncer::start(twice)));
-        for (once, twice) in
-            [(one.plans, other.plans), (one.decisions, other.decisions), (one.matches, other.matches)]
-        {
+        for (once, twice) in [
+            (one.plans, other.plans),
+            (one.decisions, other.decisions),
+            (one.matches, other.matches),
+        ] {
             assert!(twice <= 2 * once, "{shape:?} costs {one:?}, {part} doubled costs {other:?}");
         }
     }
@@ -109,10 +111,10 @@ fn the_change_of_a_copy_costs_the_same_on_a_hub_of_any_size() {
     let of_one = |shape: Shape| {
         let mut syncer = Syncer::start(shape);
         let key = secret_key("n1", "c1-a1");
-        syncer
-            .world
-            .index
-            .delete_source(&hub_api::names::AccountKey { cluster: "c1".into(), account: "a1".into() });
+        syncer.world.index.delete_source(&hub_api::names::AccountKey {
+            cluster: "c1".into(),
+            account: "a1".into(),
+        });
         counted(|| syncer.plan(&key))
     };
     let small = of_one([2, 2, 1, 2]);
@@ -125,7 +127,8 @@ fn the_change_of_a_copy_costs_the_same_on_a_hub_of_any_size() {
 #[test]
 fn each_profile_is_decided_once_however_many_sets_select_its_cluster_and_refuse_others() {
     let hub = |sets: usize, others: usize| {
-        let mut objects: Vec<_> = (0..5).map(|it| cluster(&format!("c{it}"), &json!({ "in": "" }))).collect();
+        let mut objects: Vec<_> =
+            (0..5).map(|it| cluster(&format!("c{it}"), &json!({ "in": "" }))).collect();
         objects.extend((0..others).map(|it| cluster(&format!("other{it}"), &json!({}))));
         for set in (0..sets).map(|it| format!("s{it}")) {
             objects.push(by_labels(&set, &json!({ "matchLabels": { "in": "" } })));
@@ -136,9 +139,14 @@ fn each_profile_is_decided_once_however_many_sets_select_its_cluster_and_refuse_
     let profiles = Profiles::default();
     for (sets, others) in [(1, 0), (4, 0), (1, 100)] {
         let fleet = hub(sets, others);
-        let decisions = |touched: &Touched| counted(|| drop(concerned(&fleet, touched, &profiles))).decisions;
+        let decisions =
+            |touched: &Touched| counted(|| drop(concerned(&fleet, touched, &profiles))).decisions;
         assert_eq!(decisions(&Touched::Cluster("c1".into())), 3, "{sets} sets, {others} others");
-        assert_eq!(decisions(&Touched::Namespaces(["n1".into()].into())), 5, "{sets} sets, {others} others");
+        assert_eq!(
+            decisions(&Touched::Namespaces(["n1".into()].into())),
+            5,
+            "{sets} sets, {others} others"
+        );
         let cluster = counted(|| drop(grant::namespaces_of(&fleet, &"c1".into())));
         assert_eq!((cluster.decisions, cluster.matches), (3, 3 * sets));
         let namespace = counted(|| drop(grant::clusters_of(&fleet, &"n1".into())));
@@ -148,8 +156,8 @@ fn each_profile_is_decided_once_however_many_sets_select_its_cluster_and_refuse_
 
 /// A hub with so many clusters and namespaces, of which each has so many objects that select clusters by their labels.
 fn with_objects([clusters, namespaces, each]: [usize; 3]) -> (AccessSettings, Fleet) {
-    let names =
-        (0..namespaces).flat_map(|it| (0..each).map(move |each| (format!("n{it}"), format!("n{it}-{each}"))));
+    let names = (0..namespaces)
+        .flat_map(|it| (0..each).map(move |each| (format!("n{it}"), format!("n{it}-{each}"))));
     let access = names.map(|(namespace, name)| {
         json!({ "namespace": namespace, "name": name, "clusters": { "selector": { "matchLabels": { "in-0": "" } } } })
     });
@@ -162,9 +170,12 @@ fn of_consumers((settings, fleet): &(AccessSettings, Fleet), touched: &Touched) 
         for key in settings.concerned(fleet, touched, &KnownAccounts::default()) {
             drop(settings.plan(fleet, &key, &ObservedAccess::default()));
         }
-        let namespaces = if let Touched::Namespaces(namespaces) = touched { Some(namespaces) } else { None };
-        for name in
-            settings.consumers.names().filter(|it| namespaces.is_some_and(|all| all.contains(&it.namespace)))
+        let namespaces =
+            if let Touched::Namespaces(namespaces) = touched { Some(namespaces) } else { None };
+        for name in settings
+            .consumers
+            .names()
+            .filter(|it| namespaces.is_some_and(|all| all.contains(&it.namespace)))
         {
             drop(settings.status(fleet, name, true, |_, _| None, jiff::Timestamp::UNIX_EPOCH));
         }
@@ -172,10 +183,12 @@ fn of_consumers((settings, fleet): &(AccessSettings, Fleet), touched: &Touched) 
 }
 
 #[test]
-fn a_hub_with_twice_as_many_clusters_namespaces_or_objects_costs_consumer_access_at_most_twice_as_much() {
+fn a_hub_with_twice_as_many_clusters_namespaces_or_objects_costs_consumer_access_at_most_twice_as_much()
+ {
     let shape = [4, 3, 2];
     let start = |shape: [usize; 3]| {
-        let all = Touched::Namespaces((0..shape[1]).map(|it| format!("n{it}").as_str().into()).collect());
+        let all =
+            Touched::Namespaces((0..shape[1]).map(|it| format!("n{it}").as_str().into()).collect());
         of_consumers(&with_objects(shape), &all)
     };
     let of_cluster = |shape| of_consumers(&with_objects(shape), &Touched::Cluster("c1".into()));

@@ -12,9 +12,12 @@ use hub_core::fleet::Part;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    World, account, account_key, account_uid, base64, profile, scene, scene_key, scene_without, token,
+    World, account, account_key, account_uid, base64, profile, scene, scene_key, scene_without,
+    token,
 };
-use crate::support::{NOON, binding, broken, by_labels, condition, exclusive, member, unreadable, with};
+use crate::support::{
+    NOON, binding, broken, by_labels, condition, exclusive, member, unreadable, with,
+};
 
 /// A change of the scene: objects that are added, and objects that are removed.
 #[derive(Debug, Clone, Default)]
@@ -96,7 +99,11 @@ fn revocations() -> Vec<(&'static str, Change, State)> {
         ("cluster gone", go(member("c1", "prod")), State::NotGranted),
         ("cluster not accepted", edit(member("c1", "prod"), &denied), State::NotGranted),
         // After its token was reported.
-        ("cluster created later", of_cluster(json!({ "creationTimestamp": NOON })), State::EarlierToken),
+        (
+            "cluster created later",
+            of_cluster(json!({ "creationTimestamp": NOON })),
+            State::EarlierToken,
+        ),
         ("profile gone", go(profile("team", "c1")), State::NoProfile),
         ("profile deleting", of_profile(deleting()), State::NoProfile),
         (
@@ -104,7 +111,11 @@ fn revocations() -> Vec<(&'static str, Change, State)> {
             of_profile(json!({ "labels": { CLUSTER_MANAGER: "karmada" } })),
             State::ForeignProfile,
         ),
-        ("profile of another manager", edit(profile("team", "c1"), &karmada), State::ForeignProfile),
+        (
+            "profile of another manager",
+            edit(profile("team", "c1"), &karmada),
+            State::ForeignProfile,
+        ),
     ]
 }
 
@@ -125,7 +136,11 @@ fn doubts() -> Vec<(&'static str, Change, State)> {
         ("token unreadable", token_with(json!("text")), unusable(Unusable::Unreadable)),
         ("token empty", token_with(json!({ "token": "" })), unusable(Unusable::EmptyToken)),
         ("no token", token_with(json!(null)), unusable(Unusable::NoToken)),
-        ("token broken", token_with(json!({ "token": base64("a b") })), unusable(Unusable::NotPrintable)),
+        (
+            "token broken",
+            token_with(json!({ "token": base64("a b") })),
+            unusable(Unusable::NotPrintable),
+        ),
     ]
 }
 
@@ -155,7 +170,11 @@ fn assert_absent(what: &str, change: &Change, state: State) {
     assert_eq!(world.state(&scene_key(), &kueue()).unwrap_or(State::NotAsked), state, "{what}");
     if state.is_counted() {
         let report = world.report(&kueue()).unwrap();
-        assert_eq!((report.reason, report.message), (state.reason(), format!("team: {state}")), "{what}");
+        assert_eq!(
+            (report.reason, report.message),
+            (state.reason(), format!("team: {state}")),
+            "{what}"
+        );
     }
 }
 
@@ -199,8 +218,10 @@ fn a_copy_of_which_nothing_is_left_is_deleted() {
 #[test]
 fn a_hub_that_starts_to_require_the_annotation_deletes_copies_of_accounts_without_it() {
     let left = World::settled_scene().secret(&scene_key()).clone();
-    let mut world =
-        World::set_up(SyncSettings { require_namespaces: true, ..SyncSettings::default() }, scene());
+    let mut world = World::set_up(
+        SyncSettings { require_namespaces: true, ..SyncSettings::default() },
+        scene(),
+    );
     world.put(left);
     assert_deleted(&world, State::OutOfScope, "the option");
 }
@@ -255,7 +276,8 @@ fn one_clear_no_takes_the_copy_whatever_is_not_known() {
 
 #[test]
 fn accounts_that_are_not_listed_are_no_accounts_that_are_gone() {
-    let mut world = World::unlisted(SyncSettings::default(), scene_without("ManagedServiceAccount"));
+    let mut world =
+        World::unlisted(SyncSettings::default(), scene_without("ManagedServiceAccount"));
     world.put(World::settled_scene().secret(&scene_key()).clone());
     world.index.set_copies_read(None, true);
     world.index.set_sources_read(None, true);
@@ -299,7 +321,12 @@ fn unread_kinds() -> Vec<UnreadKind> {
     }
     let unbound = || go(binding("team", "prod"));
     vec![
-        ("clusters", |world, read| fleet(world, Part::Clusters, read), State::GrantUnknown, unbound()),
+        (
+            "clusters",
+            |world, read| fleet(world, Part::Clusters, read),
+            State::GrantUnknown,
+            unbound(),
+        ),
         ("sets", |world, read| fleet(world, Part::Sets, read), State::GrantUnknown, unbound()),
         (
             "bindings",
@@ -323,7 +350,12 @@ fn unread_kinds() -> Vec<UnreadKind> {
             State::TokenUnknown,
             unbound(),
         ),
-        ("profiles", |world, read| world.index.profiles_unread = !read, State::ProfileUnknown, unbound()),
+        (
+            "profiles",
+            |world, read| world.index.profiles_unread = !read,
+            State::ProfileUnknown,
+            unbound(),
+        ),
         (
             "permissions",
             |world, read| world.index.permissions_unread = !read,
@@ -395,7 +427,10 @@ fn a_copy_that_could_not_be_recreated_is_not_deleted_to_be_replaced() {
     for change in [come(broken("prod")), edit(profile("team", "c1"), &unlabelled)] {
         let mut world = World::settled_scene();
         world.edit(&scene_key(), &json!({ "immutable": true }));
-        world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
+        world.arrive(&with(
+            token("c1", "kueue"),
+            &json!({ "data": { "token": base64("rotated") } }),
+        ));
         make(&mut world, &change);
         assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing, "{change:?}");
         assert_ne!(world.state(&scene_key(), &kueue()), Some(State::Synced), "{change:?}");
@@ -421,7 +456,8 @@ fn a_rotated_token_is_copied_and_nothing_of_the_old_one_stays() {
 #[test]
 fn a_copy_moves_to_a_profile_with_a_new_uid() {
     let mut world = World::settled_scene();
-    world.arrive(&with(profile("team", "c1"), &json!({ "metadata": { "uid": "uid-of-the-next" } })));
+    world
+        .arrive(&with(profile("team", "c1"), &json!({ "metadata": { "uid": "uid-of-the-next" } })));
     world.settle();
     let secret = world.secret(&scene_key());
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "uid-of-the-next");
@@ -435,7 +471,8 @@ fn a_recreated_profile_gets_its_copy_back() {
     world.leave(&profile("team", "c1"));
     world.settle();
     assert!(world.secrets.is_empty());
-    world.arrive(&with(profile("team", "c1"), &json!({ "metadata": { "uid": "uid-of-the-next" } })));
+    world
+        .arrive(&with(profile("team", "c1"), &json!({ "metadata": { "uid": "uid-of-the-next" } })));
     world.settle();
     let secret = world.secret(&scene_key());
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "uid-of-the-next");
@@ -447,8 +484,7 @@ fn a_recreated_account_gets_a_copy_of_its_own_token() {
     world.arrive(&with(account("c1", "kueue"), &metadata(&json!({ "uid": "another" }))));
     world.settle();
     assert!(world.secrets.is_empty(), "the token is still the earlier account's");
-    let owner =
-        json!([{ "apiVersion": "v1", "kind": "ManagedServiceAccount", "name": "kueue", "uid": "another" }]);
+    let owner = json!([{ "apiVersion": "v1", "kind": "ManagedServiceAccount", "name": "kueue", "uid": "another" }]);
     world.arrive(&with(token("c1", "kueue"), &metadata(&json!({ "ownerReferences": owner }))));
     world.settle();
     let annotations = &world.secret(&scene_key())["metadata"]["annotations"];

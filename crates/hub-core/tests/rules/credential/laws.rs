@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hub_api::labels::{SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, SYNCED_ACCOUNT, SYNCED_CLUSTER};
+use hub_api::labels::{
+    SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, SYNCED_ACCOUNT, SYNCED_CLUSTER,
+};
 use hub_api::names::{AccountKey, SecretKey};
 use hub_core::credential::plan::{CopyAction, priority};
 use hub_core::grant::{Grant, decide};
@@ -58,8 +60,12 @@ fn is_ours(hub: &Hub, secret: &Value) -> bool {
 fn is_of_ocm(hub: &Hub, secret: &Value) -> bool {
     let metadata = &secret["metadata"];
     let namespace = text(metadata, "namespace");
-    let Some([owner]) = metadata["ownerReferences"].as_array().map(Vec::as_slice) else { return false };
-    let Some(profile) = hub.find("ClusterProfile", namespace, text(owner, "name")) else { return false };
+    let Some([owner]) = metadata["ownerReferences"].as_array().map(Vec::as_slice) else {
+        return false;
+    };
+    let Some(profile) = hub.find("ClusterProfile", namespace, text(owner, "name")) else {
+        return false;
+    };
     let manager = profile["metadata"]["labels"]["x-k8s.io/cluster-manager"].as_str();
     let expected = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
@@ -119,7 +125,8 @@ impl Judge<'_> {
                     namespaces.split(',').any(|namespace| namespace == key.namespace.as_str())
                 })
         });
-        let own_name = |account: &Value| match account["status"]["tokenSecretRef"]["name"].as_str() {
+        let own_name = |account: &Value| match account["status"]["tokenSecretRef"]["name"].as_str()
+        {
             Some(name) => name == account["metadata"]["name"],
             None => true,
         };
@@ -128,7 +135,8 @@ impl Judge<'_> {
             || self.token(account).is_some_and(|token| {
                 let uid = self.account(account).map(|account| &account["metadata"]["uid"]);
                 let owner = &token["metadata"]["ownerReferences"][0]["uid"];
-                let is_agents = token["type"] == "Opaque" && token["metadata"]["labels"] != json!({});
+                let is_agents =
+                    token["type"] == "Opaque" && token["metadata"]["labels"] != json!({});
                 let readable = !token["data"].is_string();
                 !readable || is_agents && uid.is_none_or(|uid| uid == owner)
             });
@@ -148,9 +156,9 @@ impl Judge<'_> {
         self.hub.accounts_listed
             && self.hub.sources_listed
             && self.account(account).is_some_and(|account| !account["status"].is_string())
-            && self
-                .token(account)
-                .is_some_and(|token| token["data"]["token"].as_str().is_some_and(|token| !token.is_empty()))
+            && self.token(account).is_some_and(|token| {
+                token["data"]["token"].as_str().is_some_and(|token| !token.is_empty())
+            })
     }
 
     /// Whether a new copy could be created there.
@@ -159,7 +167,8 @@ impl Judge<'_> {
             let manager = &profile["metadata"]["labels"]["x-k8s.io/cluster-manager"];
             manager == "open-cluster-management"
         };
-        self.grant(key, account) == Grant::Granted && self.profile(key, account).is_some_and(manager)
+        self.grant(key, account) == Grant::Granted
+            && self.profile(key, account).is_some_and(manager)
     }
 
     /// What is wrong with a copy as the one of this account.
@@ -181,12 +190,14 @@ impl Judge<'_> {
             ("record", recorded(secret) == *account),
             (
                 "uid",
-                annotations["authentication.open-cluster-management.io/managed-serviceaccount-uid"] == *uid,
+                annotations["authentication.open-cluster-management.io/managed-serviceaccount-uid"]
+                    == *uid,
             ),
             ("owner", metadata["ownerReferences"] == owners),
             (
                 "label",
-                metadata["labels"]["authentication.open-cluster-management.io/synced-from"] == *key.name,
+                metadata["labels"]["authentication.open-cluster-management.io/synced-from"]
+                    == *key.name,
             ),
         ]
         .into_iter()

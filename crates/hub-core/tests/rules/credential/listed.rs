@@ -6,7 +6,8 @@ use hub_core::credential::plan::CopyAction;
 use hub_core::credential::state::State;
 
 use crate::support::credential::{
-    World, account, account_key, profile, scene, scene_key, scene_without, secret_key, stranger, token,
+    World, account, account_key, profile, scene, scene_key, scene_without, secret_key, stranger,
+    token,
 };
 use crate::support::{binding, key};
 
@@ -14,9 +15,12 @@ use crate::support::{binding, key};
 /// every namespace has a watch of its own.
 fn watched_by_name() -> World {
     let mut world = World::unlisted(SyncSettings::default(), scene());
-    for object in
-        [account("c1", "argocd"), token("c1", "argocd"), binding("ops", "prod"), profile("ops", "c1")]
-    {
+    for object in [
+        account("c1", "argocd"),
+        token("c1", "argocd"),
+        binding("ops", "prod"),
+        profile("ops", "c1"),
+    ] {
         world.arrive(&object);
     }
     world.index.set_accounts_read(true);
@@ -75,7 +79,8 @@ fn while_the_watch_on_the_copies_of_a_namespace_starts_over_nothing_is_written_t
 
 #[test]
 fn a_namespace_about_which_nothing_is_known_has_no_places() {
-    let mut world = World::unlisted(SyncSettings::default(), scene_without("ManagedClusterSetBinding"));
+    let mut world =
+        World::unlisted(SyncSettings::default(), scene_without("ManagedClusterSetBinding"));
     world.index.set_copies_read(Some(&"team".into()), true);
     world.put(stranger("team", "c1-kueue"));
     assert!(world.index.has_copies(&"team".into()));
@@ -91,7 +96,9 @@ fn a_namespace_about_which_nothing_is_known_has_no_places() {
 #[test]
 fn tokens_and_copies_that_are_no_longer_watched_are_forgotten() {
     let mut world = watched_by_name();
-    world.index.keep_listed(|name| name.as_str() == "kueue", |namespace| namespace.as_str() == "ops");
+    world
+        .index
+        .keep_listed(|name| name.as_str() == "kueue", |namespace| namespace.as_str() == "ops");
     assert_eq!(world.index.source(&account_key("c1", "argocd")), None);
     assert!(!world.index.knows_sources(&"argocd".into()));
     assert!(world.index.source(&account_key("c1", "kueue")).is_some());

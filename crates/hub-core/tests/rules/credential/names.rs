@@ -76,7 +76,10 @@ fn the_first_stays_and_the_second_is_refused_and_reported_in_either_order() {
         assert_eq!(states.len(), 2);
         assert!(states.contains(&(key(first), State::Synced)), "{states:?}");
         assert!(states.contains(&(key(second), State::NameTaken)), "{states:?}");
-        assert_eq!(findings.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::CopyNameTaken]);
+        assert_eq!(
+            findings.iter().map(|note| note.reason).collect::<Vec<_>>(),
+            [Reason::CopyNameTaken]
+        );
         for told in [key(first), key(second)] {
             assert!(findings[0].message.contains(&told.to_string()), "{findings:?}");
         }
@@ -116,7 +119,10 @@ fn the_second_follows_after_the_first_has_left_in_whatever_way() {
             arrive(&mut world, second);
             leave(&mut world);
             // One Secret is deleted and another created: readers never see a Secret whose owner changes.
-            assert_eq!(world.plan(&shared()).action, CopyAction::DeleteByUid(world.version(&shared()).uid));
+            assert_eq!(
+                world.plan(&shared()).action,
+                CopyAction::DeleteByUid(world.version(&shared()).uid)
+            );
             assert_eq!(world.plan(&shared()).findings, [], "nobody is in the way any more");
             world.settle();
             assert_eq!(held_by(&world), Some(second));
@@ -130,7 +136,8 @@ fn of_two_that_are_there_at_once_the_older_account_gets_the_name() {
     let created = |(cluster, name): (&str, &str), time: &Value| {
         with(account(cluster, name), &json!({ "metadata": { "creationTimestamp": time } }))
     };
-    let (may, june, never) = (json!("2026-05-01T00:00:00Z"), json!("2026-06-01T00:00:00Z"), json!(null));
+    let (may, june, never) =
+        (json!("2026-05-01T00:00:00Z"), json!("2026-06-01T00:00:00Z"), json!(null));
     for (of_first, of_second, winner) in [
         (&may, &june, FIRST),
         (&june, &may, SECOND),
@@ -207,7 +214,8 @@ fn a_copy_that_was_stripped_of_its_record_is_deleted_if_its_account_may_not_have
 
 #[test]
 fn a_forged_record_moves_no_copy_to_another_account() {
-    let forged = json!({ "metadata": { "annotations": { SYNCED_CLUSTER: "a-b", SYNCED_ACCOUNT: "c" } } });
+    let forged =
+        json!({ "metadata": { "annotations": { SYNCED_CLUSTER: "a-b", SYNCED_ACCOUNT: "c" } } });
     for other_asks in [true, false] {
         let mut world = neighbours();
         arrive(&mut world, FIRST);

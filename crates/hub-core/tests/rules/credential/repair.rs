@@ -3,8 +3,8 @@
 
 use hub_api::cluster_profile::ServedVersions;
 use hub_api::labels::{
-    CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNCED_ACCOUNT, SYNCED_ACCOUNT_UID, SYNCED_CLUSTER,
-    SYNCED_FROM,
+    CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNCED_ACCOUNT, SYNCED_ACCOUNT_UID,
+    SYNCED_CLUSTER, SYNCED_FROM,
 };
 use hub_core::credential::copy::FIELD_MANAGER;
 use hub_core::credential::index::SyncSettings;
@@ -14,14 +14,15 @@ use hub_core::finding::Reason;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    World, account, account_key, base64, observe, scene, scene_key, scene_with, scene_without, stranger,
-    token,
+    World, account, account_key, base64, observe, scene, scene_key, scene_with, scene_without,
+    stranger, token,
 };
 use crate::support::{NOON, binding, broken, with};
 
 /// What the API server keeps of an object beside what we write.
 fn content(secret: &Value) -> Value {
-    let server = json!({ "metadata": { "uid": null, "resourceVersion": null, "managedFields": null } });
+    let server =
+        json!({ "metadata": { "uid": null, "resourceVersion": null, "managedFields": null } });
     with(secret.clone(), &server)
 }
 
@@ -31,7 +32,8 @@ fn our_copy() -> Value {
 
 /// Merge patches of another writer, each for a different part of the copy.
 fn edits() -> Vec<Value> {
-    let annotation = |key: &str, value: Value| json!({ "metadata": { "annotations": { key: value } } });
+    let annotation =
+        |key: &str, value: Value| json!({ "metadata": { "annotations": { key: value } } });
     let owner = |patch: Value| {
         let ours = our_copy()["metadata"]["ownerReferences"][0].clone();
         json!({ "metadata": { "ownerReferences": [with(ours, &patch)] } })
@@ -71,7 +73,8 @@ fn edits() -> Vec<Value> {
 }
 
 #[test]
-fn every_part_of_a_copy_that_somebody_edited_is_repaired_by_one_patch_or_without_its_label_replaced() {
+fn every_part_of_a_copy_that_somebody_edited_is_repaired_by_one_patch_or_without_its_label_replaced()
+ {
     for edit in edits() {
         let mut world = World::settled_scene();
         world.edit(&scene_key(), &edit);
@@ -209,7 +212,10 @@ fn a_secret_that_this_process_made_is_deleted_with_the_grant_whatever_was_stripp
 fn a_secret_that_this_process_made_is_restored_whatever_was_stripped_from_it() {
     for is_seen in [true, false] {
         let mut world = World::settled_scene();
-        world.edit(&scene_key(), &with(stripped(), &json!({ "data": { "token": base64("mallory's") } })));
+        world.edit(
+            &scene_key(),
+            &with(stripped(), &json!({ "data": { "token": base64("mallory's") } })),
+        );
         if !is_seen {
             world.lose(&scene_key());
         }
@@ -219,11 +225,14 @@ fn a_secret_that_this_process_made_is_restored_whatever_was_stripped_from_it() {
 }
 
 #[test]
-fn a_copy_that_a_watch_shows_only_after_its_grant_has_ended_is_deleted_whatever_is_stripped_from_it() {
+fn a_copy_that_a_watch_shows_only_after_its_grant_has_ended_is_deleted_whatever_is_stripped_from_it()
+ {
     let adorned = json!({ "metadata": { "annotations": { "replicator/replicate-to": ".*" } } });
     let other_token = json!({ "data": { "token": base64("mallory's") } });
     let held = json!({ "metadata": { "finalizers": ["example.com/hold"] } });
-    for (edit, is_ours) in [(json!({}), true), (adorned, false), (other_token, false), (held, false)] {
+    for (edit, is_ours) in
+        [(json!({}), true), (adorned, false), (other_token, false), (held, false)]
+    {
         let mut world = World::settled_scene();
         world.edit(&scene_key(), &edit);
         world.leave(&binding("team", "prod"));
@@ -350,7 +359,11 @@ fn a_secret_that_differs_from_a_copy_of_ocms_syncer_in_anything_is_foreign() {
         let mut world = World::of(scene_with("ClusterProfile", &profile));
         world.put(of_ocm());
         world.settle();
-        assert_eq!(world.secret(&scene_key()), &of_ocm(), "of a profile that is not ours: {profile}");
+        assert_eq!(
+            world.secret(&scene_key()),
+            &of_ocm(),
+            "of a profile that is not ours: {profile}"
+        );
     }
 }
 
@@ -359,9 +372,10 @@ fn a_copy_whose_account_opted_out_while_no_syncer_ran_ends_in_any_order_of_the_f
     let unlabelled = with(account("c1", "kueue"), &json!({ "metadata": { "labels": null } }));
     let no_annotations = json!({ "metadata": { "annotations": null } });
     // OCM's syncer made it, or a tenant has removed more than its annotations.
-    for patch in
-        [no_annotations.clone(), with(no_annotations, &json!({ "metadata": { "ownerReferences": null } }))]
-    {
+    for patch in [
+        no_annotations.clone(),
+        with(no_annotations, &json!({ "metadata": { "ownerReferences": null } })),
+    ] {
         for is_copy_first in [true, false] {
             let mut world = World::of(scene_without("ManagedServiceAccount"));
             let copy = with(our_copy(), &patch);
@@ -372,7 +386,10 @@ fn a_copy_whose_account_opted_out_while_no_syncer_ran_ends_in_any_order_of_the_f
             if !is_copy_first {
                 world.put(copy);
             }
-            assert!(world.plan(&scene_key()).is_removal, "the copy is first: {is_copy_first}, {patch}");
+            assert!(
+                world.plan(&scene_key()).is_removal,
+                "the copy is first: {is_copy_first}, {patch}"
+            );
             world.settle();
             assert!(world.secret(&scene_key()).is_null());
         }
@@ -400,7 +417,10 @@ fn a_secret_without_marks_and_token_of_a_copy_is_foreign() {
     ] {
         let mut world = World::of(scene());
         world.put(secret.clone());
-        assert_eq!(world.state(&scene_key(), &account_key("c1", "kueue")), Some(State::ForeignSecret));
+        assert_eq!(
+            world.state(&scene_key(), &account_key("c1", "kueue")),
+            Some(State::ForeignSecret)
+        );
         assert!(world.plan(&scene_key()).is_foreign);
         world.leave(&binding("team", "prod"));
         world.settle();
@@ -419,7 +439,8 @@ fn after_a_restart_a_copy_that_is_exactly_as_it_was_made_costs_no_write_and_a_ro
 }
 
 #[test]
-fn after_a_restart_a_copy_that_carries_more_stays_until_a_token_would_go_into_it_and_is_replaced_then() {
+fn after_a_restart_a_copy_that_carries_more_stays_until_a_token_would_go_into_it_and_is_replaced_then()
+ {
     for more in [
         json!({ "metadata": { "annotations": { "replicator/replicate-to": ".*" } } }),
         json!({ "metadata": { "labels": { "example.com/team": "x" } } }),
@@ -429,7 +450,10 @@ fn after_a_restart_a_copy_that_carries_more_stays_until_a_token_would_go_into_it
         world.edit(&scene_key(), &more);
         world.restart();
         assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing, "{more}");
-        world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
+        world.arrive(&with(
+            token("c1", "kueue"),
+            &json!({ "data": { "token": base64("rotated") } }),
+        ));
         assert_eq!(
             world.plan(&scene_key()).action,
             CopyAction::Delete(world.version(&scene_key())),
@@ -437,7 +461,11 @@ fn after_a_restart_a_copy_that_carries_more_stays_until_a_token_would_go_into_it
         );
         world.settle();
         let rotated = json!({ "data": { "token": base64("rotated") } });
-        assert_eq!(content(world.secret(&scene_key())), content(&with(our_copy(), &rotated)), "{more}");
+        assert_eq!(
+            content(world.secret(&scene_key())),
+            content(&with(our_copy(), &rotated)),
+            "{more}"
+        );
     }
 }
 
@@ -509,13 +537,18 @@ fn the_note_on_a_stranger_names_the_account_whose_token_belongs_there() {
     assert!(findings[0].message.contains("ManagedServiceAccount c1/kueue"), "{findings:?}");
     world.remove(&scene_key());
     world.settle();
-    assert_eq!(world.secret(&scene_key())["data"]["token"], base64("token-of-c1/kueue"), "once it is gone");
+    assert_eq!(
+        world.secret(&scene_key())["data"]["token"],
+        base64("token-of-c1/kueue"),
+        "once it is gone"
+    );
 }
 
 /// The scene with its copy on its way out, held by a finalizer.
 fn terminating() -> World {
     let mut world = World::settled_scene();
-    let deleting = json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["example.com/hold"] } });
+    let deleting =
+        json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["example.com/hold"] } });
     world.edit(&scene_key(), &deleting);
     world
 }
@@ -523,7 +556,10 @@ fn terminating() -> World {
 fn assert_terminating(world: &World) {
     let CopyPlan { states, findings, .. } = world.plan(&scene_key());
     assert_eq!(states, [(account_key("c1", "kueue"), State::Terminating)]);
-    assert_eq!(findings.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::CopyTerminating]);
+    assert_eq!(
+        findings.iter().map(|note| note.reason).collect::<Vec<_>>(),
+        [Reason::CopyTerminating]
+    );
 }
 
 #[test]

@@ -54,7 +54,11 @@ fn an_account_that_does_not_opt_in_has_no_report() {
 #[test]
 fn an_account_without_copies_reports_the_reason() {
     for (objects, reason, text) in [
-        (scene_without("ManagedClusterSetBinding"), "NotGranted", "no ManagedClusterSetBinding grants"),
+        (
+            scene_without("ManagedClusterSetBinding"),
+            "NotGranted",
+            "no ManagedClusterSetBinding grants",
+        ),
         (scene_without("ManagedCluster"), "NotGranted", "no ManagedClusterSetBinding grants"),
         (annotated(""), "OutOfScope", "the annotation contains no namespace"),
         (annotated("*"), "OutOfScope", r#"not valid namespace names: "*""#),
@@ -71,10 +75,14 @@ fn an_account_without_copies_reports_the_reason() {
 }
 
 #[test]
-fn an_account_that_names_a_namespace_expects_a_copy_there_and_one_that_names_none_expects_one_anywhere() {
+fn an_account_that_names_a_namespace_expects_a_copy_there_and_one_that_names_none_expects_one_anywhere()
+ {
     let mut world = World::of(annotated("team,ops,nobody"));
     world.arrive(&binding("ops", "other"));
-    assert_eq!(told(&world).unwrap().message, "nobody, ops: no ManagedClusterSetBinding grants the cluster");
+    assert_eq!(
+        told(&world).unwrap().message,
+        "nobody, ops: no ManagedClusterSetBinding grants the cluster"
+    );
     let mut world = World::of(scene());
     world.arrive(&binding("ops", "other"));
     assert_eq!(told(&world), None);
@@ -106,9 +114,10 @@ fn invalid_namespaces_are_reported_beside_valid_ones() {
 #[test]
 fn of_a_long_entry_that_is_not_a_namespace_the_beginning_is_quoted() {
     let beginning = "X".repeat(63);
-    for (entry, quoted) in
-        [(beginning.clone(), format!("{beginning:?}")), (format!("{beginning}Y"), format!("{beginning:?}…"))]
-    {
+    for (entry, quoted) in [
+        (beginning.clone(), format!("{beginning:?}")),
+        (format!("{beginning}Y"), format!("{beginning:?}…")),
+    ] {
         let message = said(annotated(&format!("team,{entry}"))).unwrap().1;
         assert!(message.ends_with(&format!(": {quoted}")), "{message}");
     }
@@ -140,7 +149,8 @@ fn several_problems_are_reported_in_a_fixed_order_and_the_first_is_the_reason() 
             format!("ops: {}", State::NotGranted),
             format!("team: {}", State::NoProfile),
             format!("lab: {}", State::ForeignSecret),
-            r#"the annotation contains entries that are not valid namespace names: "Nowhere""#.to_owned(),
+            r#"the annotation contains entries that are not valid namespace names: "Nowhere""#
+                .to_owned(),
         ]
     );
 }
@@ -256,8 +266,11 @@ fn the_conditions_of_others_stay_byte_for_byte_and_a_second_write_never_follows(
                     assert_eq!(ours(&shown), right.iter().collect::<Vec<_>>(), "{shown:?}");
                     continue;
                 };
-                let not_ours: Vec<_> =
-                    list.iter().filter(|entry| entry["type"] != CONDITION_SYNCED).cloned().collect();
+                let not_ours: Vec<_> = list
+                    .iter()
+                    .filter(|entry| entry["type"] != CONDITION_SYNCED)
+                    .cloned()
+                    .collect();
                 assert_eq!(not_ours, others());
                 assert_eq!(ours(&list).len(), usize::from(report.is_some()));
                 assert_eq!(conditions(&list, report.as_ref(), now()), None, "{list:?}");
@@ -290,7 +303,8 @@ fn a_copy_that_cannot_be_deleted_is_reported_even_if_the_account_no_longer_opts_
         world.arrive(&with(account("c1", "kueue"), &labels));
         let report = told(&world).unwrap();
         assert_eq!(report.reason, "DeleteRefused");
-        let others = if label.is_null() { String::new() } else { format!(". ops: {}", State::NoProfile) };
+        let others =
+            if label.is_null() { String::new() } else { format!(". ops: {}", State::NoProfile) };
         assert_eq!(report.message, format!("team: {}{others}", State::DeleteRefused));
     }
 }
@@ -303,7 +317,11 @@ fn a_delete_that_was_refused_is_not_reported_once_the_copy_is_gone() {
     assert_eq!(told(&world).unwrap().reason, "DeleteRefused");
     world.index.delete_copy(&scene_key());
     world.index.set_created(&scene_key(), None);
-    assert_ne!(told(&world).unwrap().reason, "DeleteRefused", "the refusal is recorded until the next plan");
+    assert_ne!(
+        told(&world).unwrap().reason,
+        "DeleteRefused",
+        "the refusal is recorded until the next plan"
+    );
 }
 
 #[test]

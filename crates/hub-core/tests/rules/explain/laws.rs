@@ -45,7 +45,8 @@ fn observed(arbitrary: &HubWithCredentials) -> Observed {
     (hub.knows_clusters, hub.knows_sets) = (true, true);
     hub.bindings_of.set(None, true);
     hub.profiles_of.set(None, true);
-    let profiles = arbitrary.objects.iter().flatten().filter(|object| object["kind"] == "ClusterProfile");
+    let profiles =
+        arbitrary.objects.iter().flatten().filter(|object| object["kind"] == "ClusterProfile");
     for profile in profiles {
         let (namespace, name) = names(profile);
         let observed = ShownProfile { observed: observe(profile), last_writer: None };

@@ -35,10 +35,15 @@ fn questions() -> [Question; 3] {
 /// Step, object and command of the findings with this code about `c1` in `team`.
 fn found(scene: &Scene, question: &Question, code: &str) -> Vec<(Step, String, String)> {
     let findings = explain(&scene.observed(), question).findings.into_iter();
-    let found = findings.filter(|it| it.code.as_str() == code && it.cluster.as_deref() == Some("c1"));
+    let found =
+        findings.filter(|it| it.code.as_str() == code && it.cluster.as_deref() == Some("c1"));
     found
         .map(|it| {
-            assert_eq!((it.mark, it.account.as_deref()), (Status::Problem, Some("kueue")), "{it:?}");
+            assert_eq!(
+                (it.mark, it.account.as_deref()),
+                (Status::Problem, Some("kueue")),
+                "{it:?}"
+            );
             (it.step, it.object.to_string(), it.fix.unwrap())
         })
         .collect()
@@ -72,28 +77,45 @@ fn a_copy_that_is_left_after_the_grant_is_a_problem_where_other_clusters_are_gra
     let code = "CredentialNotWithdrawn";
     for question in &questions() {
         assert_eq!(found(&left(moved()), question, code), expected);
-        assert_eq!(found(&moved().observing(keep_copy), question, code), expected, "beside its profile");
+        assert_eq!(
+            found(&moved().observing(keep_copy), question, code),
+            expected,
+            "beside its profile"
+        );
         assert_eq!(found(&moved(), question, code), [], "the syncer has deleted it");
         let unbound = left(Scene::in_order().without("ManagedClusterSetBinding"));
-        assert_eq!(found(&unbound, question, code), expected, "the last grant of the namespace has ended");
+        assert_eq!(
+            found(&unbound, question, code),
+            expected,
+            "the last grant of the namespace has ended"
+        );
         let gone = left(moved().without("ManagedCluster").and(member("c2", "prod")));
-        assert_eq!(found(&gone, question, code), expected, "the hub does not have the cluster any more");
+        assert_eq!(
+            found(&gone, question, code),
+            expected,
+            "the hub does not have the cluster any more"
+        );
         let other = moved().observing(|hub| {
-            hub.credentials
-                .apply_copy(&secret_key("team", "c1-kueue"), observe(&stranger("team", "c1-kueue")));
+            hub.credentials.apply_copy(
+                &secret_key("team", "c1-kueue"),
+                observe(&stranger("team", "c1-kueue")),
+            );
         });
         assert_eq!(found(&other, question, code), [], "a Secret of another owner");
         let stopped = left(moved()).observing(|hub| {
             hub.leases.as_mut().unwrap().remove("credential-syncer");
         });
-        let command = "kubectl get deployments --all-namespaces --selector app.kubernetes.io/name=hub-addons";
+        let command =
+            "kubectl get deployments --all-namespaces --selector app.kubernetes.io/name=hub-addons";
         assert_eq!(
             found(&stopped, question, code),
             owned([(Step::Credential, "Secret team/c1-kueue", command)])
         );
         let codes: Vec<_> = explain(&stopped.observed(), question).findings.into_iter().collect();
         assert!(
-            codes.iter().any(|it| it.code.as_str() == "ControllerNotFound" && it.mark == Status::Problem)
+            codes
+                .iter()
+                .any(|it| it.code.as_str() == "ControllerNotFound" && it.mark == Status::Problem)
         );
         let unknown = left(moved()).observing(|hub| hub.knows_sets = false);
         assert_eq!(found(&unknown, question, code), [], "the cluster may be granted");
@@ -156,11 +178,20 @@ fn an_account_of_a_consumer_that_is_left_after_the_grant_is_a_problem_also_of_th
         let bare = scene().observing(|hub| hub.profiles.clear());
         assert_eq!(found(&bare, question, code), expected, "without a profile");
         let gone = bare.without("ManagedCluster").and(member("c2", "prod"));
-        assert_eq!(found(&gone, question, code), expected, "the hub does not have the cluster any more");
+        assert_eq!(
+            found(&gone, question, code),
+            expected,
+            "the hub does not have the cluster any more"
+        );
         let unbound = gone.without("ManagedClusterSetBinding");
-        assert_eq!(found(&unbound, question, code), expected, "the last grant of the namespace has ended");
+        assert_eq!(
+            found(&unbound, question, code),
+            expected,
+            "the last grant of the namespace has ended"
+        );
     }
-    let of_others = json!({ "metadata": { "annotations": { labels::SYNC_TO_NAMESPACES: "another" } } });
+    let of_others =
+        json!({ "metadata": { "annotations": { labels::SYNC_TO_NAMESPACES: "another" } } });
     let scene = moved().with("ManagedServiceAccount", &with(maintained(), &of_others));
     assert_eq!(found(&scene, &one("team", "c1"), code), []);
 }
@@ -169,8 +200,10 @@ fn an_account_of_a_consumer_that_is_left_after_the_grant_is_a_problem_also_of_th
 fn permitted(hub: &mut Observed) {
     let marked = with(work("kueue", "True"), &json!({ "metadata": { "labels": marks() } }));
     let permission = object_of(AccessKind::ClusterPermission).to_string().replace("app", "kueue");
-    let permission =
-        with(serde_json::from_str(&permission).unwrap(), &json!({ "metadata": { "labels": marks() } }));
+    let permission = with(
+        serde_json::from_str(&permission).unwrap(),
+        &json!({ "metadata": { "labels": marks() } }),
+    );
     let mut permissions = AccountPermission::of_manifest_work(&marked);
     permissions.extend(AccountPermission::of_manifest_work(&marked));
     permissions.extend(AccountPermission::of_cluster_permission(&permission));
@@ -201,7 +234,8 @@ fn of_cluster() -> Question {
 #[test]
 fn permissions_of_an_account_that_is_left_after_the_grant_are_a_problem_of_its_namespace() {
     let code = "PermissionsNotWithdrawn";
-    let granted = Scene::in_order().with("ManagedServiceAccount", &maintained()).observing(permitted);
+    let granted =
+        Scene::in_order().with("ManagedServiceAccount", &maintained()).observing(permitted);
     let left = moved().with("ManagedServiceAccount", &maintained()).observing(permitted);
     for question in [one("team", "c1"), of_cluster()] {
         assert_eq!(found(&granted, &question, code), [], "it is granted");
@@ -231,7 +265,11 @@ fn permissions_without_their_account_are_a_problem_of_the_cluster_once_and_of_no
             let left: Vec<_> = with.findings.iter().filter(|it| it.code.as_str() == code).collect();
             assert_eq!(left.len(), 2, "{with:?}");
             for finding in left {
-                assert_eq!((finding.mark, &finding.namespace), (Status::Unknown, &None), "{finding:?}");
+                assert_eq!(
+                    (finding.mark, &finding.namespace),
+                    (Status::Unknown, &None),
+                    "{finding:?}"
+                );
                 assert!(finding.message.contains("does not record the namespace"), "{finding:?}");
             }
             let mut without = scene.observed();
@@ -282,7 +320,11 @@ fn a_finalizer_that_holds_the_object_of_a_problem_is_named_and_no_deletion_is_su
         (
             moved().with("ManagedServiceAccount", &maintained()),
             held("ManagedServiceAccount", Some("c1"), "kueue", &["a/b"]),
-            ("AccountNotWithdrawn", finalizer, "kubectl get managedserviceaccount kueue --namespace c1"),
+            (
+                "AccountNotWithdrawn",
+                finalizer,
+                "kubectl get managedserviceaccount kueue --namespace c1",
+            ),
         ),
         (
             Scene::in_order().with("ManagedCluster", &leaving),
@@ -295,7 +337,11 @@ fn a_finalizer_that_holds_the_object_of_a_problem_is_named_and_no_deletion_is_su
                 hub.permissions.insert("c1".into(), permissions);
             }),
             held("ManifestWork", Some("c1"), "permissions", &["a/b"]),
-            ("PermissionsNotApplied", finalizer, "kubectl get manifestwork permissions --namespace c1"),
+            (
+                "PermissionsNotApplied",
+                finalizer,
+                "kubectl get manifestwork permissions --namespace c1",
+            ),
         ),
     ];
     for (scene, (kind, metadata), (code, message, command)) in cases {

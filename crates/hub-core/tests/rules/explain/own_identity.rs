@@ -32,8 +32,7 @@ fn user_server(cluster: &str) -> Value {
 
 /// A hub on which `team` reaches `c1` by its own identity alone.
 fn scene() -> Scene {
-    let entry =
-        json!({ "name": "open-cluster-management-own-identity", "cluster": { "server": "https://user/c1" } });
+    let entry = json!({ "name": "open-cluster-management-own-identity", "cluster": { "server": "https://user/c1" } });
     Scene::in_order()
         .without("ManagedServiceAccount")
         .without("Secret")
@@ -47,7 +46,8 @@ fn scene() -> Scene {
 
 /// The results of the steps that are about identities: step and code.
 fn results(scene: &Scene, question: &Question) -> Vec<(Step, String, Status)> {
-    let steps = [Step::OwnIdentity, Step::Account, Step::Token, Step::Credential, Step::AccountPermission];
+    let steps =
+        [Step::OwnIdentity, Step::Account, Step::Token, Step::Credential, Step::AccountPermission];
     let findings = explain(&scene.observed(), question).findings.into_iter();
     let findings = findings.filter(|finding| steps.contains(&finding.step));
     findings.map(|finding| (finding.step, finding.code.as_str().to_owned(), finding.mark)).collect()
@@ -61,12 +61,16 @@ fn an_application_with_its_own_identity_needs_no_account_and_what_lets_it_in() {
         (scene(), own("OwnIdentityAccepted", Status::Ok)),
         (
             scene().observing(|hub| {
-                let permissions = AccountPermission::of_manifest_work(&permissions("team", "False"));
+                let permissions =
+                    AccountPermission::of_manifest_work(&permissions("team", "False"));
                 hub.permissions.insert("c1".into(), permissions);
             }),
             problem("PermissionsNotApplied"),
         ),
-        (scene().with("ManagedServiceAccount", &json!({ "status": null })), problem("UserServerHasNoToken")),
+        (
+            scene().with("ManagedServiceAccount", &json!({ "status": null })),
+            problem("UserServerHasNoToken"),
+        ),
         (scene().without("ManagedServiceAccount"), problem("UserServerHasNoToken")),
         (
             scene().profile(&json!({ "status": { "accessProviders": null } })),
@@ -75,14 +79,16 @@ fn an_application_with_its_own_identity_needs_no_account_and_what_lets_it_in() {
         (
             scene().observing(|hub| {
                 let name = "cluster-proxy-addon-manager";
-                hub.no_kube_api_proxy = Some(Object::namespaced("Deployment", "multicluster-engine", name));
+                hub.no_kube_api_proxy =
+                    Some(Object::namespaced("Deployment", "multicluster-engine", name));
             }),
             problem("OwnIdentityUnsupported"),
         ),
         // Permissions of applications in another namespace.
         (
             scene().observing(|hub| {
-                let permissions = AccountPermission::of_manifest_work(&permissions("other", "True"));
+                let permissions =
+                    AccountPermission::of_manifest_work(&permissions("other", "True"));
                 hub.permissions.insert("c1".into(), permissions);
             }),
             vec![(Step::Account, "NoAccount".to_owned(), Status::Problem)],
@@ -105,7 +111,8 @@ fn an_application_with_both_has_the_steps_of_both() {
         let own = AccountPermission::of_manifest_work(&permissions("team", "True"));
         hub.permissions.get_mut("c1").unwrap().extend(own);
     });
-    let codes: Vec<_> = results(&both, &one("team", "c1")).into_iter().map(|(_, code, _)| code).collect();
+    let codes: Vec<_> =
+        results(&both, &one("team", "c1")).into_iter().map(|(_, code, _)| code).collect();
     assert!(
         codes.contains(&"Synced".to_owned()) && codes.contains(&"PermissionsApplied".to_owned()),
         "{codes:?}"
@@ -156,12 +163,14 @@ fn what_is_explained_of_a_cluster_begins_with_the_object_that_asks_for_the_acces
         for namespace in ["team", "elsewhere"] {
             let namespace = namespace.into();
             let name = hub_core::consumer_access::AccessName { namespace, name: "app".to_owned() };
-            let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "clusters": clusters });
+            let spec =
+                json!({ "identity": "Copy", "serviceAccountNames": ["app"], "clusters": clusters });
             let object = json!({ "metadata": {}, "spec": spec, "status": status });
             hub.accesses.insert(name, serde_json::from_value(object).unwrap());
         }
         let findings = explain(&hub, &one("team", "c1")).findings;
-        let steps: Vec<_> = findings.iter().filter(|finding| finding.step == Step::ClusterAccess).collect();
+        let steps: Vec<_> =
+            findings.iter().filter(|finding| finding.step == Step::ClusterAccess).collect();
         let [step] = steps[..] else { panic!("{steps:?}") };
         assert_eq!((step.code.as_str(), step.mark), expected);
         assert_eq!(step.object, Object::namespaced("ClusterAccess", "team", "app"));

@@ -51,7 +51,8 @@ fn role(rule: &Value) -> Value {
 }
 
 fn binding(kind: &str, subjects: &Value) -> Value {
-    let reference = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "reads" });
+    let reference =
+        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "reads" });
     json!({ "metadata": { "name": "bound" }, "roleRef": reference, "subjects": subjects })
 }
 
@@ -96,7 +97,11 @@ fn a_copy_is_readable_by_who_may_get_secrets_of_its_name_in_the_namespace() {
         (get(&[COPY]), elsewhere, None),
         (get(&[COPY]), user, None),
         (get(&[COPY]), json!([]), None),
-        (get(&[COPY]), group("system:serviceaccounts:team"), Some("Group system:serviceaccounts:team")),
+        (
+            get(&[COPY]),
+            group("system:serviceaccounts:team"),
+            Some("Group system:serviceaccounts:team"),
+        ),
         (get(&[COPY]), group("system:serviceaccounts"), Some("Group system:serviceaccounts")),
         (get(&[COPY]), group("system:authenticated"), Some("Group system:authenticated")),
         (get(&[COPY]), group("system:serviceaccounts:other"), None),
@@ -125,7 +130,8 @@ fn roles_of_the_cluster_count_and_what_cannot_be_read_may_be_a_permission() {
         ("NotReadable", Status::Unknown, "RoleBinding team/*"),
     );
     let (role, none, unread) = (json!([role(&get)]), json!([]), Value::Null);
-    let [to_role, to_cluster_role] = ["Role", "ClusterRole"].map(|kind| json!([binding(kind, &app())]));
+    let [to_role, to_cluster_role] =
+        ["Role", "ClusterRole"].map(|kind| json!([binding(kind, &app())]));
     let to_another = json!([binding("Role", &group("g"))]);
     // Roles and their bindings in the namespace, those of the cluster, and what is explained.
     for (roles, role_bindings, cluster_roles, cluster_role_bindings, expected) in [
@@ -160,7 +166,8 @@ fn roles_of_the_cluster_count_and_what_cannot_be_read_may_be_a_permission() {
 #[test]
 fn an_account_has_the_roles_that_the_objects_of_its_cluster_bind_to_it() {
     let reference = |kind: &str, name: &str| json!({ "kind": kind, "name": name });
-    let account = |name: &str| json!({ "kind": "ServiceAccount", "name": name, "namespace": "agents" });
+    let account =
+        |name: &str| json!({ "kind": "ServiceAccount", "name": name, "namespace": "agents" });
     let managed = json!({ "kind": "ManagedServiceAccount", "name": "b" });
     let user = json!({ "kind": "User", "name": "u" });
     let metadata = json!({ "namespace": "c1", "name": "it" });
@@ -170,9 +177,9 @@ fn an_account_has_the_roles_that_the_objects_of_its_cluster_bind_to_it() {
     };
     let expected = |kind: &str, roles: &[(&str, &str)], is_applied: bool| -> Vec<_> {
         let object = format!("{kind} c1/it");
-        let each = roles
-            .iter()
-            .map(|(account, role)| (object.clone(), (*account).to_owned(), (*role).to_owned(), is_applied));
+        let each = roles.iter().map(|(account, role)| {
+            (object.clone(), (*account).to_owned(), (*role).to_owned(), is_applied)
+        });
         each.collect()
     };
     for (conditions, is_applied) in [
@@ -200,7 +207,8 @@ fn an_account_has_the_roles_that_the_objects_of_its_cluster_bind_to_it() {
 
     for (status, is_applied) in [("True", true), ("False", false)] {
         // Without a name, each binding has that of the ClusterPermission.
-        let listed = json!([{ "name": metadata["name"], "condition": [condition("Applied", status, "R")] }]);
+        let listed =
+            json!([{ "name": metadata["name"], "condition": [condition("Applied", status, "R")] }]);
         let permission = json!({
             "metadata": metadata,
             "status": {
@@ -213,7 +221,12 @@ fn an_account_has_the_roles_that_the_objects_of_its_cluster_bind_to_it() {
                 "roleBindings": [{ "subject": managed, "subjects": [account("a")], "roleRef": reference("Role", "r") }],
             },
         });
-        let roles = [("a", "Role r"), ("b", "Role r"), ("a", "ClusterRole view"), ("b", "ClusterRole edit")];
+        let roles = [
+            ("a", "Role r"),
+            ("b", "Role r"),
+            ("a", "ClusterRole view"),
+            ("b", "ClusterRole edit"),
+        ];
         let permissions = AccountPermission::of_cluster_permission(&permission);
         assert_eq!(of(permissions), expected("ClusterPermission", &roles, is_applied));
     }

@@ -39,8 +39,11 @@ fn asked(question: &Question) -> String {
     let names = |names: Vec<&str>| names.join(",");
     let namespaces = names(question.namespaces.iter().map(Namespace::as_str).collect());
     let clusters = names(question.clusters.iter().map(ClusterName::as_str).collect());
-    let mut text =
-        [namespaces, clusters].into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join("/");
+    let mut text = [namespaces, clusters]
+        .into_iter()
+        .filter(|it| !it.is_empty())
+        .collect::<Vec<_>>()
+        .join("/");
     if let Some(account) = &question.account {
         write!(text, " --account {account}").unwrap();
     }

@@ -46,7 +46,8 @@ impl Scene {
 
     /// With a merge patch in the objects of that kind.
     pub fn with(mut self, kind: &str, patch: &Value) -> Self {
-        let edit = |object: Value| if object["kind"] == kind { with(object, patch) } else { object };
+        let edit =
+            |object: Value| if object["kind"] == kind { with(object, patch) } else { object };
         self.objects = self.objects.into_iter().map(edit).collect();
         self
     }
@@ -104,7 +105,8 @@ impl Scene {
         hub.profiles_of.set(None, true);
         let mut leases: BTreeMap<_, _> =
             CONTROLLERS.map(|name| (name.to_owned(), lease(Some("pod-1"), NOON))).into();
-        leases.get_mut("credential-syncer").unwrap().name = "hub-addons-credential-syncer".to_owned();
+        leases.get_mut("credential-syncer").unwrap().name =
+            "hub-addons-credential-syncer".to_owned();
         hub.leases = Some(leases);
         hub.ocm_gates = OCM_GATES.map(|ocm| (ocm.controller, Vec::new())).into();
         let metadata = serde_json::from_value(profile["metadata"].clone()).unwrap();
@@ -126,7 +128,9 @@ impl Scene {
     pub fn trouble(&self) -> Vec<(Step, String, Status)> {
         let findings = self.explained().findings.into_iter();
         let wrong = findings.filter(|finding| finding.mark > Status::Ok);
-        wrong.map(|finding| (finding.step, finding.code.as_str().to_owned(), finding.mark)).collect()
+        wrong
+            .map(|finding| (finding.step, finding.code.as_str().to_owned(), finding.mark))
+            .collect()
     }
 }
 
@@ -207,7 +211,12 @@ pub fn work(account: &str, applied: &str) -> Value {
 }
 
 pub fn one(namespace: &str, cluster: &str) -> Question {
-    Question { namespaces: vec![namespace.into()], clusters: vec![cluster.into()], account: None, all: true }
+    Question {
+        namespaces: vec![namespace.into()],
+        clusters: vec![cluster.into()],
+        account: None,
+        all: true,
+    }
 }
 
 pub fn home() -> Known<Namespace> {

@@ -13,9 +13,11 @@ use crate::support::consumer_access::object_of;
 #[test]
 fn permissions_that_are_being_replaced_are_missing_only_if_the_new_ones_fail() {
     let permission = |status: &str, reason: &str| {
-        let permission = object_of(AccessKind::ClusterPermission).to_string().replace("app", "kueue");
+        let permission =
+            object_of(AccessKind::ClusterPermission).to_string().replace("app", "kueue");
         let mut permission: Value = serde_json::from_str(&permission).unwrap();
-        let condition = json!({ "type": "AppliedRBACManifestWork", "status": status, "reason": reason });
+        let condition =
+            json!({ "type": "AppliedRBACManifestWork", "status": status, "reason": reason });
         permission["metadata"]["labels"] = Value::Null;
         permission["status"] = json!({ "conditions": [condition] });
         AccountPermission::of_cluster_permission(&permission)
@@ -25,8 +27,7 @@ fn permissions_that_are_being_replaced_are_missing_only_if_the_new_ones_fail() {
         let mut work: Value = serde_json::from_str(&work).unwrap();
         work["metadata"]["labels"] = Value::Null;
         work["metadata"]["generation"] = json!(2);
-        let condition =
-            json!({ "type": "Applied", "status": "True", "observedGeneration": 1 + u8::from(is_applied) });
+        let condition = json!({ "type": "Applied", "status": "True", "observedGeneration": 1 + u8::from(is_applied) });
         work["status"] = json!({ "conditions": [condition] });
         AccountPermission::of_manifest_work(&work)
     };
@@ -44,7 +45,8 @@ fn permissions_that_are_being_replaced_are_missing_only_if_the_new_ones_fail() {
         let mut hub = Scene::in_order().observed();
         hub.permissions.insert("c1".into(), permissions.clone());
         let explanation = explain(&hub, &one("team", "c1"));
-        let found: Vec<_> = explanation.findings.iter().filter(|it| it.mark == Status::Problem).collect();
+        let found: Vec<_> =
+            explanation.findings.iter().filter(|it| it.mark == Status::Problem).collect();
         assert_eq!(found.len(), usize::from(is_problem), "{permissions:#?} {found:#?}");
         assert!(found.iter().all(|it| it.code.as_str() == "PermissionsNotApplied"), "{found:#?}");
     }
@@ -55,7 +57,8 @@ fn once_the_server_is_stated_an_entry_that_leads_elsewhere_is_a_problem() {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     let leading_to = |server: &str| {
-        let cluster = json!({ "server": server, "certificate-authority-data": STANDARD.encode(RSA) });
+        let cluster =
+            json!({ "server": server, "certificate-authority-data": STANDARD.encode(RSA) });
         let provider = json!([{ "name": "open-cluster-management", "cluster": cluster }]);
         Scene::in_order().profile(&json!({ "status": { "accessProviders": provider } }))
     };
@@ -78,7 +81,8 @@ fn a_set_selects_nothing_only_where_all_clusters_and_sets_are_known() {
         (hub.knows_clusters, hub.knows_sets) = (clusters, sets);
         let question = Question { namespaces: vec!["team".into()], ..Question::default() };
         let explanation = explain(&hub, &question);
-        let selects_nothing = explanation.findings.iter().any(|it| it.code.as_str() == "NothingSelected");
+        let selects_nothing =
+            explanation.findings.iter().any(|it| it.code.as_str() == "NothingSelected");
         assert_eq!(selects_nothing, clusters && sets, "clusters: {clusters}, sets: {sets}");
     }
 }
@@ -96,7 +100,11 @@ fn the_namespaces_that_receive_the_token_of_an_account_are_listed_whether_or_not
         let question = Question { account: Some("kueue".into()), ..one("team", "c1") };
         let findings = explain(&scene.observed(), &question).findings;
         let shown = findings.iter().find(|it| it.code.as_str() == "TokenRecipients").unwrap();
-        assert_eq!((shown.value.as_str(), shown.fix.is_some()), (value, fix.is_some()), "{shown:#?}");
+        assert_eq!(
+            (shown.value.as_str(), shown.fix.is_some()),
+            (value, fix.is_some()),
+            "{shown:#?}"
+        );
         assert!(fix.is_none_or(|fix| shown.fix.as_ref().unwrap().ends_with(&fix)), "{shown:#?}");
     }
     let question = Question { all: false, ..one("team", "c1") };

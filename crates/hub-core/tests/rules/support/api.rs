@@ -106,7 +106,8 @@ pub fn write(object: Option<Value>, action: &ProfileAction) -> Option<Value> {
         }
         ProfileAction::Delete(version) => {
             let mut left = under(object, version);
-            let held = left["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
+            let held =
+                left["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
             left["metadata"]["deletionTimestamp"] = json!(NOON);
             raise_version(&mut left);
             held.then_some(left)
@@ -134,8 +135,10 @@ fn patched(object: Option<Value>, version: &Version, patch: &Value) -> Value {
 fn under(object: Option<Value>, version: &Version) -> Value {
     let object = object.expect("NotFound");
     let text = |field: &str| object["metadata"][field].as_str().unwrap().to_owned();
-    let current =
-        Version { uid: text("uid").as_str().into(), resource_version: text("resourceVersion").into() };
+    let current = Version {
+        uid: text("uid").as_str().into(),
+        resource_version: text("resourceVersion").into(),
+    };
     assert_eq!(&current, version, "Conflict");
     object
 }

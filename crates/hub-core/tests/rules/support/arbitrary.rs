@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 
 use super::api::settle;
 use super::{
-    IN_SET, NOON, arrive, binding, by_labels, cluster, condition, deleting, key, leave, set, unreadable, with,
+    IN_SET, NOON, arrive, binding, by_labels, cluster, condition, deleting, key, leave, set,
+    unreadable, with,
 };
 
 const NAMESPACES: [&str; 2] = ["blues", "reds"];
@@ -27,7 +28,10 @@ const CLUSTERS: [&str; 3] = ["a", "a-b", "b"];
 
 /// The key of every profile that can be.
 pub fn keys() -> Vec<ProfileKey> {
-    NAMESPACES.iter().flat_map(|namespace| CLUSTERS.map(|cluster| key(namespace, cluster))).collect()
+    NAMESPACES
+        .iter()
+        .flat_map(|namespace| CLUSTERS.map(|cluster| key(namespace, cluster)))
+        .collect()
 }
 
 /// What became of one object: its versions in their order, `None` where it was gone.
@@ -80,12 +84,17 @@ pub fn hub(versions: RangeInclusive<usize>) -> impl Strategy<Value = Hub> {
     });
     let histories: Vec<_> = clusters.into_iter().chain(sets).chain(bindings).collect();
     let bound = prop_oneof![4 => Just(BoundSource::Status), 1 => Just(BoundSource::Computed)];
-    let settings = prop_oneof![2 => Just(""), 1 => Just("region"), 1 => Just("region, team.example.com/*")]
-        .prop_map(|keys| ProjectionSettings {
-            propagated_labels: keys.parse().unwrap(),
-            ..ProjectionSettings::default()
-        });
-    (histories, bound, settings).prop_map(|(histories, bound, settings)| Hub { histories, bound, settings })
+    let settings =
+        prop_oneof![2 => Just(""), 1 => Just("region"), 1 => Just("region, team.example.com/*")]
+            .prop_map(|keys| ProjectionSettings {
+                propagated_labels: keys.parse().unwrap(),
+                ..ProjectionSettings::default()
+            });
+    (histories, bound, settings).prop_map(|(histories, bound, settings)| Hub {
+        histories,
+        bound,
+        settings,
+    })
 }
 
 /// A hub, and all the steps of its histories in an order that keeps each history's own.
@@ -97,7 +106,9 @@ pub fn hub_and_steps() -> impl Strategy<Value = (Hub, Vec<Step>)> {
             .enumerate()
             .flat_map(|(index, history)| vec![index; history.len()])
             .collect();
-        Just(turns).prop_shuffle().prop_map(move |turns| (hub.clone(), interleaved(&hub.histories, &turns)))
+        Just(turns)
+            .prop_shuffle()
+            .prop_map(move |turns| (hub.clone(), interleaved(&hub.histories, &turns)))
     })
 }
 
@@ -130,10 +141,14 @@ fn one_of<T: Into<Value> + Clone, const N: usize>(values: [T; N]) -> impl Strate
 }
 
 /// An object with each of these parts or without it.
-fn parts(parts: impl IntoIterator<Item = (&'static str, f64, BoxedStrategy<Value>)>) -> BoxedStrategy<Value> {
+fn parts(
+    parts: impl IntoIterator<Item = (&'static str, f64, BoxedStrategy<Value>)>,
+) -> BoxedStrategy<Value> {
     let fields: Vec<_> = parts
         .into_iter()
-        .map(|(name, likely, value)| option::weighted(likely, value.prop_map(move |value| (name, value))))
+        .map(|(name, likely, value)| {
+            option::weighted(likely, value.prop_map(move |value| (name, value)))
+        })
         .collect();
     fields
         .prop_map(|fields| {
@@ -180,15 +195,23 @@ fn a_cluster(name: &'static str) -> impl Strategy<Value = Value> {
 
 fn a_claim() -> impl Strategy<Value = Value> {
     let (long_name, long_value) = ("n".repeat(254), "v".repeat(1025));
-    let name = select(vec!["id.k8s.io".to_owned(), "a".to_owned(), "b".to_owned(), String::new(), long_name]);
-    let value = select(vec!["1".to_owned(), "2".to_owned(), "ü".repeat(512), String::new(), long_value]);
+    let name = select(vec![
+        "id.k8s.io".to_owned(),
+        "a".to_owned(),
+        "b".to_owned(),
+        String::new(),
+        long_name,
+    ]);
+    let value =
+        select(vec!["1".to_owned(), "2".to_owned(), "ü".repeat(512), String::new(), long_value]);
     (name, value).prop_map(|(name, value)| json!({ "name": name, "value": value }))
 }
 
 fn a_source_condition() -> impl Strategy<Value = Value> {
     let type_ = one_of(["ManagedClusterConditionAvailable", "ManagedClusterJoined", "HubAccepted"]);
     let status = one_of(["True", "False", "Unknown", "Maybe", ""]);
-    let reason = select(vec!["Fine".to_owned(), String::new(), "404: no!".to_owned(), "x:".repeat(600)]);
+    let reason =
+        select(vec!["Fine".to_owned(), String::new(), "404: no!".to_owned(), "x:".repeat(600)]);
     let message = prop_oneof![
         20 => Just(String::new()), 20 => Just("all is well".to_owned()), 1 => Just("ü".repeat(32_769)),
     ];
@@ -269,7 +292,9 @@ impl Past {
             Self::Edited(edit, before) => {
                 let mut object = with(with(as_it_should_be(hub, fleet, key), &identity), edit);
                 for (field, entries) in before.as_object().unwrap() {
-                    if let Some(list) = object["status"].get_mut(field).and_then(Value::as_array_mut) {
+                    if let Some(list) =
+                        object["status"].get_mut(field).and_then(Value::as_array_mut)
+                    {
                         list.splice(0..0, entries.as_array().unwrap().iter().cloned());
                     }
                 }
@@ -331,10 +356,15 @@ fn an_edit(likely: f64) -> BoxedStrategy<Value> {
         ("managedFields", 0.5, managed_fields.boxed()),
         ("labels", 0.9, labels),
         ("annotations", 0.3, Just(json!({ "example.com/note": "x", "empty": "" })).boxed()),
-        ("finalizers", 0.3, one_of([json!(["argocd.example.com/a"]), json!(["b/c", "d/e"])]).boxed()),
+        (
+            "finalizers",
+            0.3,
+            one_of([json!(["argocd.example.com/a"]), json!(["b/c", "d/e"])]).boxed(),
+        ),
         ("deletionTimestamp", 0.1, one_of([NOON]).boxed()),
     ]);
-    let manager = one_of([json!(us), json!(us), json!(us), json!(us), json!("other"), json!(""), json!(7)]);
+    let manager =
+        one_of([json!(us), json!(us), json!(us), json!(us), json!("other"), json!(""), json!(7)]);
     let spec = parts([
         ("clusterManager", likely, manager.prop_map(|name| json!({ "name": name })).boxed()),
         ("displayName", likely, one_of([json!("a"), json!("b"), json!(""), json!(null)]).boxed()),
@@ -366,10 +396,15 @@ fn odd_values() -> BoxedStrategy<Value> {
 }
 
 fn a_status() -> BoxedStrategy<Value> {
-    let or_odd =
-        |value: BoxedStrategy<Value>| Union::new_weighted(vec![(8, value), (1, odd_values())]).boxed();
+    let or_odd = |value: BoxedStrategy<Value>| {
+        Union::new_weighted(vec![(8, value), (1, odd_values())]).boxed()
+    };
     let version = parts([
-        ("kubernetes", 0.8, one_of([json!("v1.36.3"), json!("v0"), json!(""), json!(null)]).boxed()),
+        (
+            "kubernetes",
+            0.8,
+            one_of([json!("v1.36.3"), json!("v0"), json!(""), json!(null)]).boxed(),
+        ),
         ("stranger", 0.3, one_of(["v2"]).boxed()),
     ]);
     parts([

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use hub_api::labels::{
-    CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, SYNCED_ACCOUNT,
-    SYNCED_ACCOUNT_UID, SYNCED_CLUSTER, SYNCED_FROM,
+    CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES,
+    SYNCED_ACCOUNT, SYNCED_ACCOUNT_UID, SYNCED_CLUSTER, SYNCED_FROM,
 };
 use hub_api::names::{AccountKey, SecretKey};
 use hub_core::credential::copy::FIELD_MANAGER;
@@ -17,8 +17,8 @@ use proptest::strategy::Union;
 use serde_json::{Value, json};
 
 use super::credential::{
-    World, account, account_key, account_uid, base64, names, profile, profile_uid, secret_key, stranger,
-    token,
+    World, account, account_key, account_uid, base64, names, profile, profile_uid, secret_key,
+    stranger, token,
 };
 use super::{NOON, binding, broken, by_labels, condition, exclusive, member, unreadable, with};
 
@@ -35,7 +35,10 @@ pub fn accounts() -> impl Iterator<Item = AccountKey> {
 /// Every key that a copy can have.
 pub fn secret_keys() -> Vec<SecretKey> {
     let names: BTreeSet<String> = accounts().map(|key| key.copy_name()).collect();
-    NAMESPACES.iter().flat_map(|namespace| names.iter().map(|name| secret_key(namespace, name))).collect()
+    NAMESPACES
+        .iter()
+        .flat_map(|namespace| names.iter().map(|name| secret_key(namespace, name)))
+        .collect()
 }
 
 /// A hub: for each possible object its state.
@@ -152,9 +155,10 @@ pub enum Change {
 /// Any change.
 pub fn change() -> impl Strategy<Value = Change> {
     let objects = objects().into_iter().enumerate();
-    let object = Union::new(
-        objects.map(|(index, slot)| slot.prop_map(move |object| Change::Object(index, object)).boxed()),
-    );
+    let object =
+        Union::new(objects.map(|(index, slot)| {
+            slot.prop_map(move |object| Change::Object(index, object)).boxed()
+        }));
     let secrets = secret_keys().into_iter().enumerate();
     let secret = Union::new(secrets.map(|(index, key)| {
         let secret = option::weighted(0.7, a_secret(&key));
@@ -170,18 +174,29 @@ pub fn change() -> impl Strategy<Value = Change> {
 
 /// For each object its states.
 pub fn objects() -> Vec<BoxedStrategy<Option<Value>>> {
-    let there = |likely: f64, object: BoxedStrategy<Value>| option::weighted(likely, object).boxed();
+    let there =
+        |likely: f64, object: BoxedStrategy<Value>| option::weighted(likely, object).boxed();
     let clusters = CLUSTERS.map(|name| there(0.95, a_cluster(name)));
     let sets = SETS.map(|name| there(0.95, a_set(name)));
-    let bindings =
-        NAMESPACES.iter().flat_map(|namespace| SETS.map(|name| there(0.8, a_binding(namespace, name))));
+    let bindings = NAMESPACES
+        .iter()
+        .flat_map(|namespace| SETS.map(|name| there(0.8, a_binding(namespace, name))));
     let profiles = NAMESPACES
         .iter()
         .flat_map(|namespace| CLUSTERS.map(|cluster| there(0.9, a_profile(namespace, cluster))));
-    let accounts =
-        CLUSTERS.iter().flat_map(|cluster| ACCOUNTS.map(|name| there(0.85, an_account(cluster, name))));
-    let tokens = CLUSTERS.iter().flat_map(|cluster| ACCOUNTS.map(|name| there(0.9, a_token(cluster, name))));
-    clusters.into_iter().chain(sets).chain(bindings).chain(profiles).chain(accounts).chain(tokens).collect()
+    let accounts = CLUSTERS
+        .iter()
+        .flat_map(|cluster| ACCOUNTS.map(|name| there(0.85, an_account(cluster, name))));
+    let tokens =
+        CLUSTERS.iter().flat_map(|cluster| ACCOUNTS.map(|name| there(0.9, a_token(cluster, name))));
+    clusters
+        .into_iter()
+        .chain(sets)
+        .chain(bindings)
+        .chain(profiles)
+        .chain(accounts)
+        .chain(tokens)
+        .collect()
 }
 
 /// An object in its usual state, or with one of these merge patches.
@@ -218,7 +233,8 @@ fn a_set(name: &'static str) -> BoxedStrategy<Value> {
 }
 
 fn a_binding(namespace: &'static str, name: &'static str) -> BoxedStrategy<Value> {
-    let not_bound = json!({ "status": { "conditions": [condition("Bound", "False", "NoSuchSet")] } });
+    let not_bound =
+        json!({ "status": { "conditions": [condition("Bound", "False", "NoSuchSet")] } });
     prop_oneof![
         8 => Just(binding(namespace, name)),
         1 => Just(with(binding(namespace, name), &not_bound)),
@@ -238,8 +254,7 @@ fn a_profile(namespace: &str, cluster: &str) -> BoxedStrategy<Value> {
 }
 
 fn an_account(cluster: &str, name: &str) -> BoxedStrategy<Value> {
-    let scope =
-        |namespaces: &str| json!({ "metadata": { "annotations": { SYNC_TO_NAMESPACES: namespaces } } });
+    let scope = |namespaces: &str| json!({ "metadata": { "annotations": { SYNC_TO_NAMESPACES: namespaces } } });
     let created = |time: Value| json!({ "metadata": { "creationTimestamp": time } });
     let patches = vec![
         created(json!("2025-01-01T00:00:00Z")),
@@ -328,7 +343,8 @@ fn a_secret(copy_key: &SecretKey) -> BoxedStrategy<Value> {
 
 /// Manual changes of copies; `key` is an account whose record could be forged.
 fn edits(key: &AccountKey) -> Vec<Value> {
-    let forged = json!({ SYNCED_CLUSTER: key.cluster.as_str(), SYNCED_ACCOUNT: key.account.as_str() });
+    let forged =
+        json!({ SYNCED_CLUSTER: key.cluster.as_str(), SYNCED_ACCOUNT: key.account.as_str() });
     vec![
         json!({ "data": { "token": base64("mallory's") } }),
         json!({ "data": { "more": base64("x") } }),

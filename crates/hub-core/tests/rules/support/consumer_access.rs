@@ -126,7 +126,8 @@ impl World {
     /// The controller sees what exists.
     pub fn observed(&mut self, settings: &AccessSettings) -> ObservedAccess {
         let mut before = std::mem::take(&mut self.found);
-        for (kind, object) in self.objects.iter().filter(|(kind, _)| !self.unlisted.contains(kind)) {
+        for (kind, object) in self.objects.iter().filter(|(kind, _)| !self.unlisted.contains(kind))
+        {
             let before = before.remove(kind);
             self.found.insert(*kind, FoundObject::seen(settings, before.as_ref(), observe(object)));
         }
@@ -141,7 +142,12 @@ impl World {
         self.objects.insert(kind, with(object, patch));
     }
 
-    pub fn plan_of(&mut self, settings: &AccessSettings, fleet: &Fleet, key: &AccountKey) -> AccessPlan {
+    pub fn plan_of(
+        &mut self,
+        settings: &AccessSettings,
+        fleet: &Fleet,
+        key: &AccountKey,
+    ) -> AccessPlan {
         let observed = self.observed(settings);
         settings.plan(fleet, key, &observed)
     }
@@ -152,7 +158,12 @@ impl World {
     }
 
     /// The same for another account.
-    pub fn settle_at(&mut self, settings: &AccessSettings, fleet: &Fleet, key: &AccountKey) -> AccessPlan {
+    pub fn settle_at(
+        &mut self,
+        settings: &AccessSettings,
+        fleet: &Fleet,
+        key: &AccountKey,
+    ) -> AccessPlan {
         let mut passed = BTreeSet::new();
         for _ in 0..8 {
             let observed = ObservedAccess { passed: passed.clone(), ..self.observed(settings) };
@@ -177,8 +188,7 @@ impl World {
             AccessAction::Create(object) => {
                 assert!(!self.objects.contains_key(&kind), "created over an object");
                 self.uids += 1;
-                let uid =
-                    json!({ "metadata": { "uid": format!("new-{}", self.uids), "resourceVersion": "1" } });
+                let uid = json!({ "metadata": { "uid": format!("new-{}", self.uids), "resourceVersion": "1" } });
                 let object = with(object, &uid);
                 self.found.insert(kind, FoundObject { object: observe(&object), is_ours: true });
                 self.objects.insert(kind, object);
@@ -240,12 +250,16 @@ pub fn reasons(plan: &AccessPlan) -> Vec<Reason> {
 /// The past of an object: none, ours, edited, held, stripped of labels or of everything, going, or another owner's.
 pub fn past(kind: AccessKind) -> impl Strategy<Value = (Option<Value>, bool)> {
     let right = object_of(kind);
-    let edited =
-        with(right.clone(), &json!({ "spec": { "deleteOption": {}, "rotation": null, "workload": null } }));
+    let edited = with(
+        right.clone(),
+        &json!({ "spec": { "deleteOption": {}, "rotation": null, "workload": null } }),
+    );
     let held = with(right.clone(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     let stripped = with(right.clone(), &json!({ "metadata": { "labels": null } }));
-    let bare =
-        with(stripped.clone(), &json!({ "metadata": { "annotations": null, "ownerReferences": null } }));
+    let bare = with(
+        stripped.clone(),
+        &json!({ "metadata": { "annotations": null, "ownerReferences": null } }),
+    );
     let going = deleting(right.clone());
     let objects = prop_oneof![
         Just(None),

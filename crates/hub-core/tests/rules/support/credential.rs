@@ -206,8 +206,10 @@ impl World {
             }
             "Secret" => {
                 let source = serde_json::from_value::<Secret>(object.clone());
-                let source =
-                    source.map_or_else(|_| TokenSource::unreadable(), |secret| TokenSource::read(&secret));
+                let source = source.map_or_else(
+                    |_| TokenSource::unreadable(),
+                    |secret| TokenSource::read(&secret),
+                );
                 Arrival::Changes(self.index.apply_source(account_key(namespace, name), source))
             }
             "ClusterProfile" => {
@@ -274,7 +276,10 @@ impl World {
     /// Of which version it is.
     pub fn version(&self, key: &SecretKey) -> Version {
         let text = |field: &str| self.secrets[key]["metadata"][field].as_str().unwrap().to_owned();
-        Version { uid: text("uid").as_str().into(), resource_version: text("resourceVersion").into() }
+        Version {
+            uid: text("uid").as_str().into(),
+            resource_version: text("resourceVersion").into(),
+        }
     }
 
     /// What is planned there.
@@ -294,7 +299,11 @@ impl World {
 
     /// The state of the account there.
     pub fn state(&self, copy_key: &SecretKey, account: &AccountKey) -> Option<State> {
-        self.plan(copy_key).states.into_iter().find(|(key, _)| key == account).map(|(_, state)| state)
+        self.plan(copy_key)
+            .states
+            .into_iter()
+            .find(|(key, _)| key == account)
+            .map(|(_, state)| state)
     }
 
     /// Plans and writes for every key until nothing is left to do.
@@ -359,7 +368,11 @@ impl World {
             CopyAction::DeleteByUid(uid) => {
                 let seen = self.index.copy(key);
                 assert!(seen.is_none_or(|seen| !seen.terminating), "{key} is deleted twice");
-                if self.secrets.get(key).is_some_and(|secret| secret["metadata"]["uid"] == uid.to_string()) {
+                if self
+                    .secrets
+                    .get(key)
+                    .is_some_and(|secret| secret["metadata"]["uid"] == uid.to_string())
+                {
                     self.delete(key);
                 } else {
                     self.index.set_created(key, None);
@@ -368,8 +381,11 @@ impl World {
         }
         if let Some(secret) = self.secrets.get(key) {
             assert!(is_dns_subdomain(&key.name), "Invalid: {key}");
-            for value in
-                secret["metadata"]["labels"].as_object().into_iter().flatten().map(|(_, value)| value)
+            for value in secret["metadata"]["labels"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(_, value)| value)
             {
                 assert!(is_label_value(value.as_str().unwrap()), "Invalid: the label {value}");
             }

@@ -40,7 +40,9 @@ fn look_for_emptiness(value: &Value, path: &str, found: &mut Vec<String>) {
     let may_be_empty = path.ends_with(".message") || path.contains(".labels.");
     match value {
         Value::Null => found.push(format!("{path} is null")),
-        Value::String(text) if text.is_empty() && !may_be_empty => found.push(format!("{path} is empty")),
+        Value::String(text) if text.is_empty() && !may_be_empty => {
+            found.push(format!("{path} is empty"));
+        }
         Value::Array(list) if list.is_empty() => found.push(format!("{path} is an empty list")),
         Value::Array(list) => list.iter().for_each(|value| look_for_emptiness(value, path, found)),
         Value::Object(fields) => {
@@ -75,7 +77,8 @@ fn check(value: &Value, schema: &Value, path: &str, faults: &mut Vec<String>) {
             let keys = list(&schema["x-kubernetes-list-map-keys"]);
             for (index, entry) in entries.iter().enumerate() {
                 check(entry, &schema["items"], path, faults);
-                let is_same = |other: &Value| keys.iter().all(|key| other[text(key)] == entry[text(key)]);
+                let is_same =
+                    |other: &Value| keys.iter().all(|key| other[text(key)] == entry[text(key)]);
                 if !keys.is_empty() && entries[..index].iter().any(is_same) {
                     faults.push(format!("{path} has an entry twice: {entry}"));
                 }
@@ -92,7 +95,8 @@ fn check_text(text: &str, schema: &Value, path: &str, faults: &mut Vec<String>) 
     let too_short = schema["minLength"].as_u64().is_some_and(|least| length < least);
     let too_long = schema["maxLength"].as_u64().is_some_and(|most| length > most);
     let not_listed = !schema["enum"].is_null() && !list(&schema["enum"]).contains(&text.into());
-    let not_a_reason = path.ends_with(".reason") && !schema["pattern"].is_null() && !is_reason(text);
+    let not_a_reason =
+        path.ends_with(".reason") && !schema["pattern"].is_null() && !is_reason(text);
     let not_a_time = schema["format"] == "date-time" && !is_time(text);
     for (fault, what) in [
         (too_short, "too short"),
@@ -102,7 +106,8 @@ fn check_text(text: &str, schema: &Value, path: &str, faults: &mut Vec<String>) 
         (not_a_time, "not a time"),
     ] {
         if fault {
-            faults.push(format!("{path} is {what}: {:?}", text.chars().take(80).collect::<String>()));
+            faults
+                .push(format!("{path} is {what}: {:?}", text.chars().take(80).collect::<String>()));
         }
     }
 }

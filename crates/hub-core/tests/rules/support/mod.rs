@@ -13,7 +13,9 @@ pub mod portions;
 
 use hub_api::Unreadable;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
-use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Touched};
+use hub_core::fleet::{
+    BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Touched,
+};
 use hub_core::protected::ProtectedNamespaces;
 use hub_core::rights::PermissionSettings;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -108,7 +110,10 @@ pub fn by_labels(name: &str, selector: &Value) -> Value {
 
 /// A ManagedClusterSet whose selector has an operator that does not exist.
 pub fn broken(name: &str) -> Value {
-    by_labels(name, &json!({ "matchExpressions": [{ "key": "env", "operator": "Like", "values": ["x"] }] }))
+    by_labels(
+        name,
+        &json!({ "matchExpressions": [{ "key": "env", "operator": "Like", "values": ["x"] }] }),
+    )
 }
 
 /// A ManagedClusterSetBinding that OCM says is in force.
@@ -139,7 +144,8 @@ pub fn unreadable(object: Value) -> Value {
 
 /// The same object on its way out, held by a finalizer.
 pub fn deleting(object: Value) -> Value {
-    let patch = json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["example.com/hold"] } });
+    let patch =
+        json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["example.com/hold"] } });
     with(object, &patch)
 }
 
@@ -178,7 +184,11 @@ pub fn arrive(fleet: &mut Fleet, object: &Value) -> Touched {
         }
         "ManagedClusterSetBinding" => {
             let namespace = Namespace::new(metadata.namespace.unwrap());
-            fleet.apply_binding(namespace, ClusterSetName::new(name), ObservedBinding::read(decode(object)))
+            fleet.apply_binding(
+                namespace,
+                ClusterSetName::new(name),
+                ObservedBinding::read(decode(object)),
+            )
         }
         kind => panic!("a fleet holds no {kind}"),
     }
@@ -190,7 +200,9 @@ pub fn leave(fleet: &mut Fleet, object: &Value) -> Touched {
     match object["kind"].as_str().unwrap() {
         "ManagedCluster" => fleet.delete_cluster(&text("name").into()),
         "ManagedClusterSet" => fleet.delete_set(&text("name").into()),
-        "ManagedClusterSetBinding" => fleet.delete_binding(&text("namespace").into(), &text("name").into()),
+        "ManagedClusterSetBinding" => {
+            fleet.delete_binding(&text("namespace").into(), &text("name").into())
+        }
         kind => panic!("a fleet holds no {kind}"),
     }
 }

@@ -55,7 +55,8 @@ pub fn is_terminating(profile: &Value) -> bool {
 }
 
 fn is_our_label(key: &str, settings: &ProjectionSettings) -> bool {
-    [labels::CLUSTER_MANAGER, labels::CLUSTER_NAME, labels::CLUSTER_SET, labels::MEMBER_ID].contains(&key)
+    [labels::CLUSTER_MANAGER, labels::CLUSTER_NAME, labels::CLUSTER_SET, labels::MEMBER_ID]
+        .contains(&key)
         || settings.propagated_labels.allows(key)
 }
 

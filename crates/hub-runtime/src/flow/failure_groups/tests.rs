@@ -29,7 +29,14 @@ struct Scene {
 impl Scene {
     fn new(category: Category) -> Self {
         let (took, revokes, sent) = (Duration::ZERO, false, Vec::new());
-        Self { groups: FailureGroups::default(), category, took, revokes, now: Instant::now(), sent }
+        Self {
+            groups: FailureGroups::default(),
+            category,
+            took,
+            revokes,
+            now: Instant::now(),
+            sent,
+        }
     }
 
     /// Writes a key, which fails; returns whether a request was sent.
@@ -87,7 +94,10 @@ fn few_keys_are_tried_and_the_first_success_releases_all() {
     assert_eq!(scene.succeeds(probe).len(), 999);
     for number in 4..1000 {
         let key = ("team", number);
-        assert!(scene.groups.admit(&key, &operation("team"), false, scene.now).is_none(), "released");
+        assert!(
+            scene.groups.admit(&key, &operation("team"), false, scene.now).is_none(),
+            "released"
+        );
     }
 }
 
@@ -164,7 +174,11 @@ fn keys_that_always_fail_delay_no_others_and_are_not_sent_with_each_of_them() {
         }
         scene.pass(Duration::from_millis(10));
     }
-    assert!(scene.sent.len() <= 60, "{} failures beside 1000 successes in ten seconds", scene.sent.len());
+    assert!(
+        scene.sent.len() <= 60,
+        "{} failures beside 1000 successes in ten seconds",
+        scene.sent.len()
+    );
 }
 
 #[test]
@@ -191,7 +205,8 @@ fn the_probes_of_all_namespaces_have_a_bound_and_the_end_of_a_grant_is_tried_eve
         scene.pass(Duration::from_mins(10));
         scene.sent.clear();
         scene.pass(Duration::from_mins(5));
-        let (sent, most) = (scene.sent.len(), 300 * usize::try_from(rate(revokes, took > 0)).unwrap());
+        let (sent, most) =
+            (scene.sent.len(), 300 * usize::try_from(rate(revokes, took > 0)).unwrap());
         assert!(sent <= most + NAMESPACES, "{revokes}, {took} s: {sent} probes in five minutes");
         if revokes && took == 0 {
             assert!(sent >= NAMESPACES * 55, "{sent} probes in five minutes");
@@ -234,7 +249,11 @@ fn a_refusal_is_reported_at_once_and_another_failure_once_it_lasts() {
             scene.fails(("team", number));
         });
         let parked = |scene: &mut Scene| {
-            scene.groups.admit(&("team", 9), &operation("team"), false, scene.now).unwrap().unreported
+            scene
+                .groups
+                .admit(&("team", 9), &operation("team"), false, scene.now)
+                .unwrap()
+                .unreported
         };
         assert_eq!(parked(&mut scene).is_none(), at_once);
         scene.now += LASTING;

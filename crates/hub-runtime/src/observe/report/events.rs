@@ -55,7 +55,9 @@ impl Publisher {
             };
             let event = {
                 let mut findings = self.reporter.findings.lock();
-                findings.begin(id).map(|finding| event(finding, controller, &instance, (self.clock)()))
+                findings
+                    .begin(id)
+                    .map(|finding| event(finding, controller, &instance, (self.clock)()))
             };
             let Some(event) = event else { continue };
             pace.sent();
@@ -83,7 +85,9 @@ impl Publisher {
     async fn publish(&self, id: Id, event: Event) {
         let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        let result = match timeout(PUBLISH_TIMEOUT, api.create(&PostParams::default(), &event)).await {
+        let result = match timeout(PUBLISH_TIMEOUT, api.create(&PostParams::default(), &event))
+            .await
+        {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => {
                 debug!(reason = event.reason, error = summary(&error), "cannot publish an Event");

@@ -41,8 +41,14 @@ fn a_finding_is_counted_once_and_its_event_repeated_until_it_is_over() {
     reporter.findings.lock().published(id, now);
     report(&reporter, Some(Reason::InvalidSelector));
     assert_eq!(due(&reporter, now + REPEAT_MIN / 2), None);
-    assert_eq!(due(&reporter, now + REPEAT_MIN * 2), Some((id, reason)), "before the first one expires");
-    assert!(reporter.metrics.text().contains("findings_reported_total{reason=\"InvalidSelector\"} 1"));
+    assert_eq!(
+        due(&reporter, now + REPEAT_MIN * 2),
+        Some((id, reason)),
+        "before the first one expires"
+    );
+    assert!(
+        reporter.metrics.text().contains("findings_reported_total{reason=\"InvalidSelector\"} 1")
+    );
     report(&reporter, None);
     assert_eq!(due(&reporter, now + REPEAT_MIN * 2), None);
     assert!(reporter.metrics.text().contains("findings{reason=\"InvalidSelector\"} 0"));
@@ -61,8 +67,14 @@ fn two_controllers_report_about_the_same_object_without_replacing_the_findings_o
     let other = one.of("other");
     let counts = |invalid: u8, skipped: u8| {
         let text = one.metrics.text();
-        assert!(text.contains(&format!("findings{{reason=\"InvalidSelector\"}} {invalid}\n")), "{text}");
-        assert!(text.contains(&format!("findings{{reason=\"ClaimSkipped\"}} {skipped}\n")), "{text}");
+        assert!(
+            text.contains(&format!("findings{{reason=\"InvalidSelector\"}} {invalid}\n")),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("findings{{reason=\"ClaimSkipped\"}} {skipped}\n")),
+            "{text}"
+        );
     };
     report(&one, Some(Reason::InvalidSelector));
     report(&other, Some(Reason::ClaimSkipped));
@@ -264,7 +276,8 @@ async fn events_have_a_rate_however_many_findings_there_are() {
 
 #[test]
 fn an_event_about_a_cluster_names_it_whole() {
-    let about = reference(&Subject::Cluster("c1".into()), Some(&"u1".into()), ProfileVersion::V1alpha2);
+    let about =
+        reference(&Subject::Cluster("c1".into()), Some(&"u1".into()), ProfileVersion::V1alpha2);
     assert_eq!(about.api_version.as_deref(), Some("cluster.open-cluster-management.io/v1"));
     assert_eq!(about.kind.as_deref(), Some("ManagedCluster"));
     assert_eq!((about.name.as_deref(), about.uid.as_deref()), (Some("c1"), Some("u1")));
@@ -315,7 +328,9 @@ fn an_event_is_in_the_namespace_where_kubectl_expects_it() {
 
 #[test]
 fn an_event_has_a_valid_name_whatever_its_object_is_called() {
-    for (name, prefix) in [("c1", "c1-"), ("a.b-c", "a.b-c-"), ("hub:cp:App", "hub-cp--pp-"), (":x", "x-")] {
+    for (name, prefix) in
+        [("c1", "c1-"), ("a.b-c", "a.b-c-"), ("hub:cp:App", "hub-cp--pp-"), (":x", "x-")]
+    {
         assert_eq!(name_prefix(name), prefix);
     }
 }

@@ -80,7 +80,9 @@ impl Reviews {
     async fn ask(&self, token: &str) -> Answer {
         let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: None };
         let review = TokenReview { spec, ..TokenReview::default() };
-        let Some(review) = self.create("tokenreviews", &review).await else { return Answer::Unknown };
+        let Some(review) = self.create("tokenreviews", &review).await else {
+            return Answer::Unknown;
+        };
         let status = review.status.unwrap_or_default();
         let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
             return Answer::Unauthenticated;
@@ -88,7 +90,11 @@ impl Reviews {
         let Some(review) = self.create("subjectaccessreviews", &access_of(user)).await else {
             return Answer::Unknown;
         };
-        if review.status.is_some_and(|status| status.allowed) { Answer::Allowed } else { Answer::Forbidden }
+        if review.status.is_some_and(|status| status.allowed) {
+            Answer::Allowed
+        } else {
+            Answer::Forbidden
+        }
     }
 
     async fn create<K>(&self, resource: &str, review: &K) -> Option<K>
@@ -101,7 +107,10 @@ impl Reviews {
         match call.await {
             Ok(Ok(review)) => return Some(review),
             Ok(Err(error)) => {
-                tracing::warn!("cannot create {resource} for a metrics client: {}", summary(&error));
+                tracing::warn!(
+                    "cannot create {resource} for a metrics client: {}",
+                    summary(&error)
+                );
             }
             Err(_) => tracing::warn!("cannot create {resource} for a metrics client: timed out"),
         }
@@ -111,7 +120,8 @@ impl Reviews {
 
 /// The review of whether a user is permitted to get the metrics.
 fn access_of(user: UserInfo) -> SubjectAccessReview {
-    let attributes = NonResourceAttributes { path: Some(PATH.to_owned()), verb: Some("get".to_owned()) };
+    let attributes =
+        NonResourceAttributes { path: Some(PATH.to_owned()), verb: Some("get".to_owned()) };
     let spec = SubjectAccessReviewSpec {
         user: user.username,
         uid: user.uid,
@@ -143,7 +153,8 @@ impl ReviewCache {
         };
         if self.results.len() >= REMEMBERED {
             // An expired permission is kept, so that its token is reviewed again whatever the budget.
-            let kept = |answer: Answer| if answer == Answer::Allowed { KNOWN_FOR } else { Duration::ZERO };
+            let kept =
+                |answer: Answer| if answer == Answer::Allowed { KNOWN_FOR } else { Duration::ZERO };
             self.results.retain(|_, (answer, until)| now < *until + kept(*answer));
         }
         // When the cache is full, only permissions are added.
@@ -163,8 +174,9 @@ mod tests {
         for (name, answer) in [(1, Answer::Allowed), (2, Answer::Forbidden), (3, Answer::Unknown)] {
             known.insert([name; 32], answer, now);
         }
-        let later =
-            |seconds| [1, 2, 3].map(|name| known.get(&[name; 32], now + Duration::from_secs(seconds)));
+        let later = |seconds| {
+            [1, 2, 3].map(|name| known.get(&[name; 32], now + Duration::from_secs(seconds)))
+        };
         assert_eq!(later(0), [Some(Answer::Allowed), Some(Answer::Forbidden), None]);
         assert_eq!(later(10), [Some(Answer::Allowed), None, None]);
         assert_eq!(later(60), [None, None, None]);

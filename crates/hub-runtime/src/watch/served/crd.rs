@@ -50,7 +50,8 @@ mod tests {
             .collect();
         let names = json!({ "kind": "ClusterProfile", "plural": "clusterprofiles" });
         let spec = json!({ "group": "multicluster.x-k8s.io", "names": names, "scope": "Namespaced", "versions": served });
-        let crd = serde_json::from_value(json!({ "metadata": { "name": CRD }, "spec": spec })).unwrap();
+        let crd =
+            serde_json::from_value(json!({ "metadata": { "name": CRD }, "spec": spec })).unwrap();
         let key = ObjectKey { namespace: "".into(), name: CRD.into() };
         Versions(versions.clone()).apply(&key, Ok(crd));
         versions.current()

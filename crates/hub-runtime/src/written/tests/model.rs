@@ -108,7 +108,9 @@ impl World {
                 Response::Shows(self.commit(Some(self.uids)))
             }
             (Verb::Patch(_) | Verb::Delete(_), None) => Response::NotFound,
-            (Verb::Patch(of), Some(object)) if of == object => Response::Shows(self.commit(Some(object.0))),
+            (Verb::Patch(of), Some(object)) if of == object => {
+                Response::Shows(self.commit(Some(object.0)))
+            }
             (Verb::Delete(of), Some(object)) if of == object => {
                 self.commit(None);
                 Response::Deleted
@@ -118,7 +120,8 @@ impl World {
     }
 
     fn send(&mut self, verb: Verb) {
-        if let (Verb::Patch(known) | Verb::Delete(known), Some((written, was_deleted))) = (verb, self.written)
+        if let (Verb::Patch(known) | Verb::Delete(known), Some((written, was_deleted))) =
+            (verb, self.written)
         {
             let is_ruled_out = known.0 == written.0 && (was_deleted || known.1 < written.1);
             // A restored history can have the same versions for other states.
@@ -269,7 +272,8 @@ impl World {
 }
 
 #[test]
-fn whatever_the_order_the_cache_ends_as_the_hub_and_no_write_is_sent_for_a_state_that_is_ruled_out() {
+fn whatever_the_order_the_cache_ends_as_the_hub_and_no_write_is_sent_for_a_state_that_is_ruled_out()
+{
     let mut open = vec![World::new(None), World::new(Some((1, 1)))];
     let mut visited: HashSet<World> = HashSet::new();
     let mut quiet = 0;

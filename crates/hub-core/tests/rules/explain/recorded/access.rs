@@ -79,7 +79,9 @@ pub fn scenes() -> Vec<Recorded> {
             let scene = Scene::in_order().with("ManagedCluster", &elsewhere());
             scene.profile(&json!({ "metadata": { "labels": { labels::CLUSTER_MANAGER: null } } }))
         }),
-        thrice("a profile, and no binding", || Scene::in_order().without("ManagedClusterSetBinding")),
+        thrice("a profile, and no binding", || {
+            Scene::in_order().without("ManagedClusterSetBinding")
+        }),
         thrice("the cluster is unreadable", || Scene::in_order().map("ManagedCluster", unreadable)),
     ]
     .into_iter()
@@ -109,10 +111,12 @@ pub fn scenes() -> Vec<Recorded> {
 #[allow(clippy::too_many_lines, reason = "a list of scenes")]
 pub fn pairs() -> Vec<(&'static str, Scene)> {
     let in_order = Scene::in_order;
-    let providers =
-        |providers: Vec<Value>| in_order().profile(&json!({ "status": { "accessProviders": providers } }));
-    let others =
-        (0..64).map(|number| json!({ "name": format!("p{number}"), "cluster": { "server": "https://p" } }));
+    let providers = |providers: Vec<Value>| {
+        in_order().profile(&json!({ "status": { "accessProviders": providers } }))
+    };
+    let others = (0..64).map(
+        |number| json!({ "name": format!("p{number}"), "cluster": { "server": "https://p" } }),
+    );
     vec![
         (
             "no profile, and the cluster is unreadable",

@@ -52,7 +52,8 @@ fn rebuilt(hub: &mut Observed, accounts: bool, sources: bool, copies: bool) {
 fn reported(status: &str, message: &str) -> Scene {
     let mut synced = condition("SyncedToClusterProfiles", status, "WriteRefused");
     synced["message"] = message.into();
-    let report = json!({ "status": { "conditions": [condition("TokenReported", "True", "R"), synced] } });
+    let report =
+        json!({ "status": { "conditions": [condition("TokenReported", "True", "R"), synced] } });
     Scene::in_order().with("ManagedServiceAccount", &report)
 }
 
@@ -122,7 +123,9 @@ pub fn scenes() -> Vec<Recorded> {
             let scene = Scene::in_order().without("ManagedServiceAccount");
             scene.and(member("c2", "prod")).and(account("c2", "kueue"))
         }),
-        thrice("the account does not ask", || Scene::in_order().with("ManagedServiceAccount", &silent())),
+        thrice("the account does not ask", || {
+            Scene::in_order().with("ManagedServiceAccount", &silent())
+        }),
         thrice("the account asks for another namespace", || {
             Scene::in_order().with("ManagedServiceAccount", &for_others())
         }),
@@ -167,7 +170,11 @@ pub fn scenes() -> Vec<Recorded> {
             in_order().observing(|hub| rebuilt(hub, true, true, false)),
             one("team", "c1"),
         ),
-        ("two copies share a name", sharing_a_name(), Question { all: false, ..one("team", "c1-kueue") }),
+        (
+            "two copies share a name",
+            sharing_a_name(),
+            Question { all: false, ..one("team", "c1-kueue") },
+        ),
         ("a protected namespace", protected(), Question { all: false, ..one("kube-system", "c1") }),
         ("a protected namespace as a whole", protected(), namespace("kube-system")),
         ("the grant is unknown", in_order().map("ManagedClusterSet", unreadable), of("kueue")),
@@ -176,7 +183,11 @@ pub fn scenes() -> Vec<Recorded> {
             in_order().observing(|hub| rebuilt(hub, false, false, true)),
             of("other"),
         ),
-        ("the readers are not known", in_order().observing(|hub| hub.readers.clear()), one("team", "c1")),
+        (
+            "the readers are not known",
+            in_order().observing(|hub| hub.readers.clear()),
+            one("team", "c1"),
+        ),
         (
             "the permissions are not known",
             in_order().observing(|hub| hub.permissions.clear()),
@@ -227,8 +238,10 @@ pub fn pairs() -> Vec<(&'static str, Scene)> {
         ),
         (
             "the copies cannot be read, and no token is reported",
-            account_with(&json!({ "status": { "conditions": [condition("TokenReported", "False", "R")] } }))
-                .observing(|hub| rebuilt(hub, true, true, false)),
+            account_with(
+                &json!({ "status": { "conditions": [condition("TokenReported", "False", "R")] } }),
+            )
+            .observing(|hub| rebuilt(hub, true, true, false)),
         ),
         (
             "the syncer reports the namespace",
@@ -236,7 +249,8 @@ pub fn pairs() -> Vec<(&'static str, Scene)> {
         ),
         (
             "the syncer reports a namespace whose name contains this one's",
-            reported("False", "teams, my-team: refused").observing(|hub| rebuilt(hub, true, false, false)),
+            reported("False", "teams, my-team: refused")
+                .observing(|hub| rebuilt(hub, true, false, false)),
         ),
         (
             "the syncer reports that all is well",
@@ -260,8 +274,10 @@ pub fn pairs() -> Vec<(&'static str, Scene)> {
         (
             "the profile that owns the copy is of another manager",
             in_order().observing(|hub| {
-                let metadata = parse(json!({ "uid": "u", "labels": { labels::CLUSTER_MANAGER: "other" } }));
-                let profile = hub_core::credential::index::ProfileMetadata::read(&metadata, Some("other"));
+                let metadata =
+                    parse(json!({ "uid": "u", "labels": { labels::CLUSTER_MANAGER: "other" } }));
+                let profile =
+                    hub_core::credential::index::ProfileMetadata::read(&metadata, Some("other"));
                 hub.credentials.apply_profile(key("team", "c1"), profile);
                 hub.credentials.delete_copy(&secret_key("team", "c1-kueue"));
             }),

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::{Recorded, namespace, thrice};
 use crate::explain::scene::{Scene, one};
 use crate::support::{
-    binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet, fleet_where, member,
-    unreadable,
+    binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet, fleet_where,
+    member, unreadable,
 };
 
 fn not_bound() -> Value {
@@ -41,7 +41,8 @@ pub fn scenes() -> Vec<Recorded> {
             Scene::in_order().without("ManagedClusterSetBinding").without("ManagedCluster")
         }),
         thrice("no binding, and the cluster has no set", || {
-            let scene = Scene::in_order().without("ManagedClusterSetBinding").without("ManagedCluster");
+            let scene =
+                Scene::in_order().without("ManagedClusterSetBinding").without("ManagedCluster");
             scene.and(cluster("c1", &json!({})))
         }),
         thrice("the name of the binding is not that of its set", || {
@@ -51,7 +52,9 @@ pub fn scenes() -> Vec<Recorded> {
         thrice("the binding is not bound", || {
             Scene::in_order().with("ManagedClusterSetBinding", &not_bound())
         }),
-        thrice("the binding is unreadable", || Scene::in_order().map("ManagedClusterSetBinding", unreadable)),
+        thrice("the binding is unreadable", || {
+            Scene::in_order().map("ManagedClusterSetBinding", unreadable)
+        }),
         thrice("no set", || Scene::in_order().without("ManagedClusterSet")),
         thrice("no set, and one with a similar name", || {
             Scene::in_order().without("ManagedClusterSet").and(exclusive("prods"))
@@ -67,7 +70,8 @@ pub fn scenes() -> Vec<Recorded> {
             selecting(&json!({ "matchLabels": labels }))
         }),
         thrice("the set selects by other values", || {
-            let labels = json!({ "cluster.open-cluster-management.io/clusterset": "x", "env": "y" });
+            let labels =
+                json!({ "cluster.open-cluster-management.io/clusterset": "x", "env": "y" });
             selecting(&json!({ "matchLabels": labels }))
         }),
         thrice("the set selects by a label that the cluster must not have", || {
@@ -88,15 +92,20 @@ pub fn scenes() -> Vec<Recorded> {
         thrice("no cluster, and one with a similar name", || {
             Scene::in_order().without("ManagedCluster").and(member("c11", "prod"))
         }),
-        thrice("the cluster is being deleted", || Scene::in_order().map("ManagedCluster", deleting)),
+        thrice("the cluster is being deleted", || {
+            Scene::in_order().map("ManagedCluster", deleting)
+        }),
         thrice("the hub does not accept the cluster", || {
-            Scene::in_order().with("ManagedCluster", &json!({ "spec": { "hubAcceptsClient": false } }))
+            Scene::in_order()
+                .with("ManagedCluster", &json!({ "spec": { "hubAcceptsClient": false } }))
         }),
         thrice("the bindings cannot be read", || Scene::in_order().observing(bindings_unread)),
         thrice("the clusters cannot be read", || {
             Scene::in_order().observing(|hub| hub.knows_clusters = false)
         }),
-        thrice("the sets cannot be read", || Scene::in_order().observing(|hub| hub.knows_sets = false)),
+        thrice("the sets cannot be read", || {
+            Scene::in_order().observing(|hub| hub.knows_sets = false)
+        }),
         thrice("only the bindings can be read", || Scene::in_order().observing(bindings_alone)),
         thrice("only the bindings can be read, and none is bound", || {
             Scene::in_order().observing(|hub| {
@@ -106,7 +115,9 @@ pub fn scenes() -> Vec<Recorded> {
             })
         }),
         thrice("the clusters cannot be read, and the set does not exist", || {
-            Scene::in_order().without("ManagedClusterSet").observing(|hub| hub.knows_clusters = false)
+            Scene::in_order()
+                .without("ManagedClusterSet")
+                .observing(|hub| hub.knows_clusters = false)
         }),
         thrice("two sets select nothing", || {
             let scene = Scene::in_order().without("ManagedCluster").and(member("c1", "dev"));

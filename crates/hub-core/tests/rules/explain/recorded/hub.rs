@@ -58,7 +58,8 @@ fn written(fields: &Value) -> Scene {
             "fieldsType": "FieldsV1", "fieldsV1": fields,
         })
     };
-    let ours = entry("hub-addons", "2026-05-01T11:00:00Z", &json!({ "f:status": { "f:version": {} } }));
+    let ours =
+        entry("hub-addons", "2026-05-01T11:00:00Z", &json!({ "f:status": { "f:version": {} } }));
     let theirs = entry("registration", "2026-05-01T11:30:00Z", fields);
     Scene::in_order().profile(&json!({ "metadata": { "managedFields": [ours, theirs] } }))
 }
@@ -69,7 +70,11 @@ pub fn scenes() -> Vec<Recorded> {
     let no_access = || in_order().profile(&json!({ "status": { "accessProviders": null } }));
     vec![
         ("everything is in order", in_order(), one("team", "c1")),
-        ("there are no Leases, and no write is pending", in_order().observing(no_lease), one("team", "c1")),
+        (
+            "there are no Leases, and no write is pending",
+            in_order().observing(no_lease),
+            one("team", "c1"),
+        ),
         (
             "only the syncer has no Lease",
             in_order().observing(|hub| stop(hub, "credential-syncer")),
