@@ -74,7 +74,10 @@ impl Keys {
         let not_after = limit(&mut params, now - DAY, now + AUTHORITY)?;
         let certificate =
             params.self_signed(&key).map_err(|error| CertificateError::issue(&error))?;
-        Ok(Self { certificate: certificate.pem(), key, not_after })
+        let (certificate, _) = one(&certificate.pem()).ok_or_else(|| {
+            CertificateError::Issue("its own certificate is unreadable".to_owned())
+        })?;
+        Ok(Self { certificate, key, not_after })
     }
 
     /// Reads a certificate and its key; `None` if they are not usable. They belong together if the certificate contains
@@ -83,8 +86,9 @@ impl Keys {
     fn read(data: &BTreeMap<String, ByteString>, name: &str, now: Timestamp) -> Option<Self> {
         let text =
             |suffix: &str| String::from_utf8(data.get(&format!("{name}.{suffix}"))?.0.clone()).ok();
-        let (certificate, key) = (text("crt")?, KeyPair::from_pem(&text("key")?).ok()?);
-        let not_after = expiry(&certificate).filter(|expiry| *expiry <= now + AUTHORITY + DAY)?;
+        let key = KeyPair::from_pem(&text("key")?).ok()?;
+        let (certificate, not_after) =
+            one(&text("crt")?).filter(|(_, expiry)| *expiry <= now + AUTHORITY + DAY)?;
         let name = common_name(&key);
         let der = CertificateDer::from_pem_slice(certificate.as_bytes()).ok()?;
         let has_name = der.windows(name.len()).any(|part| part == name.as_bytes());
@@ -96,13 +100,13 @@ impl State {
     /// Reads the data of the Secret. What cannot be used counts as absent, and is replaced.
     pub(super) fn read(data: &BTreeMap<String, ByteString>, now: Timestamp) -> Self {
         let (current, next) = (Keys::read(data, "tls", now), Keys::read(data, "next", now));
-        // One that could have been before the current one, and nothing else.
-        let is_older = |text: &String| {
-            let (expiry, current) = (expiry(text), current.as_ref().map(|keys| keys.not_after));
-            text.matches("BEGIN CERTIFICATE").count() == 1 && expiry.is_some() && expiry < current
+        let former =
+            data.get("former.crt").and_then(|text| one(std::str::from_utf8(&text.0).ok()?));
+        // One that could have been before the current one.
+        let is_older = |(_, expiry): &(String, Timestamp)| {
+            current.as_ref().is_some_and(|keys| *expiry < keys.not_after)
         };
-        let former = data.get("former.crt").and_then(|text| String::from_utf8(text.0.clone()).ok());
-        Self { former: former.filter(is_older), current, next }
+        Self { former: former.filter(is_older).map(|(former, _)| former), current, next }
     }
 
     /// The data to merge into the Secret; what it no longer contains is null.
@@ -216,8 +220,11 @@ fn limit(
     Timestamp::from_second(end).map_err(|error| CertificateError::issue(&error))
 }
 
-fn expiry(certificate: &str) -> Option<Timestamp> {
-    TrustBundle::from_pem(certificate.as_bytes()).ok()?.first_expiry()
+/// The only certificate in a text, and nothing else that is there, with its expiry: clients trust all that is published.
+fn one(text: &str) -> Option<(String, Timestamp)> {
+    let bundle = TrustBundle::from_published(text.as_bytes()).ok()?;
+    let expiry = bundle.first_expiry().filter(|_| bundle.anchors().count() == 1)?;
+    Some((bundle.pem().to_string(), expiry))
 }
 
 #[cfg(test)]
@@ -341,10 +348,12 @@ mod tests {
             State::read(&data, start())
         };
         let nonsense = ByteString(b"nonsense".to_vec());
+        let both = ByteString([&*good["tls.crt"].0, &theirs["tls.crt"].0].concat());
         for (what, state) in [
             ("a key that is not one", with("tls.key", &nonsense)),
             ("a certificate that is not one", with("tls.crt", &nonsense)),
             ("the key of another authority", with("tls.key", &theirs["tls.key"])),
+            ("another authority beside it", with("tls.crt", &both)),
             ("an authority for longer than a year", State::read(&data(&later), start())),
         ] {
             let (renewed, is_new) = at(state, start());
