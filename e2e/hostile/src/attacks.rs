@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use futures::{StreamExt as _, stream};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
@@ -139,9 +139,13 @@ pub async fn unread_responses(client: Client, namespace: &str) -> Infallible {
     }
 }
 
-/// Responses without an end to a tenant with great windows, which stops to read its socket: what waits for it stays in the
-/// connection.
-pub async fn unread_sockets(client: Client, namespace: &str, connections: usize) -> Infallible {
+/// Responses to a tenant with great windows, which stops to read its socket: what waits for it stays in the connection.
+pub async fn unread_sockets(
+    client: Client,
+    namespace: &str,
+    connections: usize,
+    path: &str,
+) -> Infallible {
     let token = token(namespace, 0);
     let client = client.with_small_buffer();
     loop {
@@ -153,11 +157,14 @@ pub async fn unread_sockets(client: Client, namespace: &str, connections: usize)
             };
             let request = || {
                 let mut sender = sender.clone();
-                let request = Client::request("https://hub/one/large", &token, None);
+                let request = Client::request(&format!("https://hub/one/{path}"), &token, None);
                 async move { timeout(PAUSE, sender.send_request(request)).await }
             };
-            let responses = join_all((0..STREAMS).map(|_| request())).await;
-            stop.cancel();
+            let stops = async {
+                sleep(PAUSE / 10).await;
+                stop.cancel();
+            };
+            let (responses, ()) = join(join_all((0..STREAMS).map(|_| request())), stops).await;
             open.push((sender.clone(), connection, responses));
             sleep(PAUSE).await;
         }

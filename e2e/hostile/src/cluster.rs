@@ -140,6 +140,14 @@ impl Cluster {
                 let first = stream::iter([Ok(Frame::data(Bytes::from_static(b"{}\n")))]);
                 Response::new(StreamBody::new(first.chain(stream::pending())).boxed_unsync())
             }
+            // A head that takes as much memory as a head may, and no body.
+            "/heads" => {
+                let mut response = Response::new(text(String::new()));
+                for _ in 0..400 {
+                    response.headers_mut().append("x", HeaderValue::from_static(""));
+                }
+                response
+            }
             "/hang" => std::future::pending().await,
             // Endless.
             "/large" => Response::new(endless(None)),

@@ -107,7 +107,8 @@ pub async fn run(program: &Path, period: Duration) -> Report {
     attackers.spawn(attacks::tokens(client.clone(), HOSTILE, vec![ADDRESS]));
     attackers.spawn(attacks::unread_responses(from(6), HOSTILE));
     attackers.spawn(attacks::unread_upgrades(from(7), HOSTILE, 25));
-    attackers.spawn(attacks::unread_sockets(from(9), HOSTILE, 20));
+    attackers.spawn(attacks::unread_sockets(from(9), HOSTILE, 20, "large"));
+    attackers.spawn(attacks::unread_sockets(from(10), HOSTILE, 20, "heads"));
     for act in Act::VARIANTS {
         attackers.spawn(attacks::hostile_cluster(from(8), EXPOSED, act.cluster()));
     }
