@@ -126,10 +126,15 @@ impl Store {
     /// Watches the cluster Secrets and the profiles in a namespace whose consumer gets such Secrets. The watches stay:
     /// what exists may have to end.
     fn watch_secrets(self: &Arc<Self>, namespace: &Namespace) {
-        let settings = self.settings();
-        let (Some(consumer), Some(watches)) =
-            (settings.consumers.argo_cd(namespace), self.watches.get())
-        else {
+        let (settings, Some(watches)) = (self.settings(), self.watches.get()) else { return };
+        let Some(consumer) = settings.consumers.argo_cd(namespace) else {
+            let objects = settings.consumers.names_in(namespace);
+            let mut objects = objects.filter_map(|name| settings.consumers.object(name));
+            if objects.any(|object| object.has_secrets) {
+                let secrets = WatchName::Secrets(namespace.clone());
+                let watch = || watches::watch_secrets(self, watches, namespace);
+                self.held.lock().entry(secrets).or_insert_with(watch);
+            }
             return;
         };
         let provider = settings.provider_of(consumer);

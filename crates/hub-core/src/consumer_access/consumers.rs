@@ -85,6 +85,8 @@ pub struct DeclaredAccess {
     /// `metadata.creationTimestamp`: of two objects that ask for one thing, the older has it.
     pub created: Option<Timestamp>,
     pub consumer: Result<Consumer, NotAccepted>,
+    /// Whether it asks for cluster Secrets, which it may have had before it was not accepted any more.
+    pub has_secrets: bool,
     /// What its status reports.
     pub status: ClusterAccessStatus,
 }
@@ -474,6 +476,7 @@ impl DeclaredAccess {
             version: Version::of(metadata),
             generation: metadata.generation,
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            has_secrets: object.spec.argo_cd.is_some(),
             consumer: match metadata.deletion_timestamp {
                 None => Consumer::read(rules, name, object.spec),
                 Some(_) => Err(NotAccepted {

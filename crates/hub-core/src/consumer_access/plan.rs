@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use hub_api::names::AccountKey;
+use hub_api::labels;
+use hub_api::names::{AccountKey, is_dns_label};
 use serde_json::{Map, Value, json};
 
+use super::consumers::Consumer;
 use super::desired::{AccessSettings, Desired};
 use super::kind::AccessKind;
 use super::observed::{ObservedAccess, ObservedObject, Owned};
@@ -138,6 +140,12 @@ impl AccessSettings {
         let is_listed = !observed.unlisted.contains(&self.permission_kind());
         let may_create = grant == Grant::Granted && is_listed;
         let account = observed.ours(self, key, AccessKind::Account);
+        if matches!(account, Owned::Ours(account) if !consumer.is_own() && was_anothers(account, consumer))
+        {
+            // Whoever has its token would have what this consumer may do: it is created again when it is gone.
+            let is_certain = grant == Grant::Granted;
+            return if is_certain { self.withdraw(key, observed, findings) } else { Vec::new() };
+        }
         let first = step(AccessKind::Account, key, may_create, &account, &self.account(consumer));
         let mut actions: Vec<Write> = first.into_iter().collect();
         let finding = match account {
@@ -259,6 +267,14 @@ impl AccessSettings {
         };
         AccessKind::PERMISSIONS.into_iter().filter_map(write).collect()
     }
+}
+
+/// Whether an account was made for an application of another namespace, to which its token was copied.
+fn was_anothers(account: &ObservedObject, consumer: &Consumer) -> bool {
+    let copied_to = account.annotations.get(labels::SYNC_TO_NAMESPACES);
+    copied_to.is_some_and(|namespace| {
+        is_dns_label(namespace) && namespace != consumer.namespace().as_str()
+    })
 }
 
 /// Creates or repairs one object; `None` if there is nothing to write.

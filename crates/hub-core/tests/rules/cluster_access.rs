@@ -17,7 +17,7 @@ use crate::support::consumer_access::{
     World, access, consumers_of, declared, doubtful, foreign, granted, key, refused, settings,
     settings_of, settled,
 };
-use crate::support::{binding, deleting, exclusive, fleet, member, with};
+use crate::support::{binding, broken, deleting, exclusive, fleet, member, with};
 
 fn named(namespace: &str, name: &str) -> AccessName {
     AccessName { namespace: namespace.into(), name: name.to_owned() }
@@ -58,6 +58,30 @@ fn of_two_objects_that_ask_for_one_account_the_older_has_it() {
         assert_eq!(users, [loser]);
         assert_eq!(consumers.not_accepted(loser), None);
     }
+}
+
+/// Otherwise, who has its token would have what the next object asks for.
+#[test]
+fn an_account_that_changes_hands_is_made_anew() {
+    let asks = json!([{ "namespace": "other", "name": "app", "permissions": [{ "clusterRole": "edit" }] }]);
+    let settings = settings_of(&asks);
+    let bound =
+        |namespace| fleet([member("c1", "prod"), exclusive("prod"), binding(namespace, "prod")]);
+    let mut world = settled();
+    world.edit(AccessKind::Account, &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    world.settle(&settings, &bound("other"));
+    assert_eq!(world.writes(), ["delete Account", "delete ManifestWork"]);
+    world.objects.remove(&AccessKind::Account);
+    world.found.clear();
+    world.settle(&settings, &bound("other"));
+    assert_eq!(world.writes(), ["create Account", "create ManifestWork"]);
+    // In doubt, it stays as it is.
+    let mut world = settled();
+    world.settle(
+        &settings,
+        &fleet([member("c1", "prod"), broken("prod"), binding("other", "prod")]),
+    );
+    assert!(world.writes().is_empty());
 }
 
 #[test]
