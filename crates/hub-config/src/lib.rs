@@ -130,9 +130,14 @@ pub async fn config(
         }
     }
     let name = options.cluster.clone().unwrap_or(context.cluster);
-    let cluster = file.clusters.iter().find(|entry| entry.name == name);
-    let cluster = cluster.and_then(|entry| entry.cluster.clone()).unwrap_or_default();
+    let entry = file.clusters.iter_mut().find(|entry| entry.name == name);
+    let entry = entry.and_then(|entry| entry.cluster.as_mut());
+    let cluster = entry.as_deref().cloned().unwrap_or_default();
     check_cluster(&cluster).map_err(|what| ConfigError::Cluster { cluster: name, what })?;
+    if let Some(entry) = entry {
+        // Otherwise kube parses the variable, also where it does not concern the hub. Replaced below.
+        entry.proxy_url = Some("http://proxy".to_owned());
+    }
 
     let mut config = Config::from_custom_kubeconfig(file, options).await?;
     if let Some(expired) = expired_id_token(&config.auth_info) {
@@ -153,8 +158,8 @@ pub async fn config(
     }
     let proxy = given(&cluster.proxy_url).map(str::to_owned);
     let proxy = proxy.or_else(|| proxy_of_environment(&config.cluster_url));
-    config.proxy_url =
-        proxy.map(|url| url.parse()).transpose().map_err(KubeconfigError::ParseProxyUrl)?;
+    let proxy = proxy.map(|url| with_lower_scheme(&url).parse()).transpose();
+    config.proxy_url = proxy.map_err(KubeconfigError::ParseProxyUrl)?;
     Ok(config)
 }
 
@@ -177,6 +182,13 @@ fn authenticate_by_url(config: &mut Config) -> Result<(), KubeconfigError> {
     let url = url.replacen(&format!("{credentials}@"), "", 1);
     config.cluster_url = url.parse().map_err(KubeconfigError::ParseClusterUrl)?;
     Ok(())
+}
+
+fn with_lower_scheme(url: &str) -> String {
+    match url.split_once("://") {
+        Some((scheme, rest)) => format!("{}://{rest}", scheme.to_ascii_lowercase()),
+        None => url.to_owned(),
+    }
 }
 
 fn proxy_of_environment(hub: &Uri) -> Option<String> {
@@ -252,9 +264,8 @@ fn check_cluster(cluster: &Cluster) -> Result<(), &'static str> {
         );
     }
     let schemes = ["http://", "https://", "socks5://"];
-    if given(&cluster.proxy_url)
-        .is_some_and(|url| !schemes.iter().any(|scheme| url.starts_with(scheme)))
-    {
+    let proxy = given(&cluster.proxy_url).map(with_lower_scheme);
+    if proxy.is_some_and(|url| !schemes.iter().any(|scheme| url.starts_with(scheme))) {
         return Err("has a proxy-url that does not begin with http://, https:// or socks5://");
     }
     Ok(())

@@ -23,7 +23,14 @@ pub fn connector(config: &Config, tcp: HttpConnector) -> kube::Result<Connector>
     let Some(url) = &config.proxy_url else {
         return Ok(BoxCloneSyncService::new(plain.map_err(io::Error::other)));
     };
-    let unsupported = || kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(url.clone()) };
+    // The error shows the URL, without its credentials.
+    let unsupported = || {
+        let (scheme, text) = (url.scheme_str().unwrap_or("http"), url.to_string());
+        let address = text.rsplit_once('@').map_or("", |(_, address)| address);
+        let shown = if address.is_empty() { text } else { format!("{scheme}://{address}") };
+        let proxy_url = Box::new(shown.parse().unwrap_or_default());
+        kube::Error::ProxyProtocolUnsupported { proxy_url }
+    };
     // The matcher separates the credentials from the address, and adds the scheme.
     let proxy = Matcher::builder().https(url.to_string()).build();
     let proxy = proxy.intercept(&Uri::from_static("https://hub")).ok_or_else(unsupported)?;

@@ -1,16 +1,24 @@
 //! The proxy that the environment sets for an `https` server, as Go's `net/http` chooses it: `HTTPS_PROXY` and `NO_PROXY`,
 //! or the same in lower case.
 
-use std::env;
 use std::net::IpAddr;
+use std::{env, fmt};
 
 use ipnet::IpNet;
 
 /// The variables.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct ProxyVariables {
     pub https_proxy: Option<String>,
     pub no_proxy: String,
+}
+
+/// Without the proxy, whose URL can contain a password.
+impl fmt::Debug for ProxyVariables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ProxyVariables");
+        shown.field("no_proxy", &self.no_proxy).finish_non_exhaustive()
+    }
 }
 
 impl ProxyVariables {
@@ -42,23 +50,24 @@ fn variable(names: [&str; 2]) -> Option<String> {
 /// Whether `NO_PROXY` names the host. Libraries follow curl, which knows no ports, and for which `.example` includes
 /// `example`.
 fn is_excepted(no_proxy: &str, host: &str, port: u16) -> bool {
-    let address: Option<IpAddr> = host.parse().ok();
+    let parsed = |text: &str| text.parse().ok().map(|ip: IpAddr| ip.to_canonical());
+    let address = parsed(host);
     no_proxy.split(',').map(|entry| entry.trim().to_ascii_lowercase()).any(|entry| {
         if let (Some(address), Ok(network)) = (address, entry.parse::<IpNet>()) {
             return network.contains(&address);
         }
         let (name, only) = match entry.rsplit_once(':') {
-            Some((name, only)) if entry.parse::<IpAddr>().is_err() => (name, only.parse().ok()),
+            Some((name, only)) if parsed(&entry).is_none() => (name, Some(only)),
             _ => (&*entry, None),
         };
         let name = name.trim_matches(['[', ']']);
         let is_named = match (address, name.strip_prefix("*.").or_else(|| name.strip_prefix('.'))) {
-            _ if name == "*" => true,
-            (Some(address), _) => name.parse() == Ok(address),
+            _ if entry == "*" => true,
+            (Some(address), _) => parsed(name) == Some(address),
             (None, Some(domain)) => is_below(host, domain),
             (None, None) => host == name || is_below(host, name),
         };
-        is_named && only.is_none_or(|only: u16| only == port)
+        is_named && only.is_none_or(|only| only == port.to_string())
     })
 }
 
@@ -92,6 +101,9 @@ mod tests {
             ("[fd00::1]:6443", "fd00::1", true),
             ("fd00::1", "fd00::1", true),
             (".svc", "kubernetes.default.svc", true),
+            ("hub.example:https", "hub.example", false),
+            ("*:6443", "hub.example", false),
+            ("127.0.0.1", "::ffff:127.0.0.1", true),
         ] {
             assert_eq!(is_excepted(no_proxy, host, 6443), expected, "{no_proxy} {host}");
         }
