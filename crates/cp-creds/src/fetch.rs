@@ -63,10 +63,18 @@ pub fn get(
     let mut tls = tls::connection(server)?;
     let (host, port) = (&*server.url.host, server.url.port);
     let to = server.proxy.as_ref().map_or((host, port), |proxy| (&*proxy.host, proxy.port));
-    progress.enter("resolving the API server's name, or that of the proxy");
+    let [resolving, connecting] = if server.proxy.is_some() {
+        [
+            "resolving the name of the proxy (proxy-url or HTTPS_PROXY)",
+            "connecting to the proxy (proxy-url or HTTPS_PROXY)",
+        ]
+    } else {
+        ["resolving the API server's name", "connecting to the API server"]
+    };
+    progress.enter(resolving);
     let addresses =
         to.to_socket_addrs().map_err(|error| FetchError::Resolve(to.0.to_owned(), error))?;
-    progress.enter("connecting to the API server, or to the proxy");
+    progress.enter(connecting);
     let mut tcp = connect(&addresses.collect::<Vec<_>>(), deadline)?;
     if let Some(proxy) = &server.proxy {
         progress.enter("waiting for the proxy's response");

@@ -81,7 +81,7 @@ pub fn read_answer(stream: impl Read) -> Result<Vec<u8>, HttpError> {
         match head.status {
             // Interim responses, such as 103 Early Hints, precede the final one.
             102..200 | 100 => {}
-            200 => return read_body(head.framing, stream),
+            200 => return read_body(head.framing?, stream),
             code => return Err(HttpError::Status { code }),
         }
     }
@@ -94,7 +94,8 @@ pub fn read_status(stream: impl Read) -> Result<u16, HttpError> {
 
 struct Head {
     status: u16,
-    framing: Framing,
+    /// Only a body that is read needs a known length: that of a proxy's 200 to CONNECT means nothing.
+    framing: Result<Framing, HttpError>,
 }
 
 /// How the length of the body is known.
@@ -135,9 +136,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(usize, Head)>, HttpError> {
         Err(_) => return Err(HttpError::NotHttp("its head is malformed")),
     };
     let status = response.code.ok_or(HttpError::NotHttp("it has no status"))?;
-    // Only a body that is read needs a known length.
-    let framing = if status == 200 { framing(response.headers)? } else { Framing::Connection };
-    Ok(Some((length, Head { status, framing })))
+    Ok(Some((length, Head { status, framing: framing(response.headers) })))
 }
 
 fn framing(headers: &[httparse::Header<'_>]) -> Result<Framing, HttpError> {
