@@ -145,14 +145,18 @@ if [ -n "$url" ]; then
   sed -i "s#](\.\./\.\./\([^)]*\.svg\))#]($url/raw/$at/\1)#g; s#](\.\./\.\./#]($url/blob/$at/#g" \
     "$work"/hub-addons/*.md
 fi
+chart_version=$(awk '$1 == "version:" { print $2 }' "$work/hub-addons/Chart.yaml")${version#"$base"}
 if [ -n "$registry" ]; then
+  # The pages install from the source. This chart names its image by digest, and refuses a tag beside it.
+  sed -i "/^export REGISTRY=.*hack/d; s#image\.registry=\$REGISTRY,##; s#image\.tag=\$VERSION#image.tag=#
+    s# charts/hub-addons --namespace# oci://$registry/charts/hub-addons --version $chart_version --namespace#" \
+    "$work"/hub-addons/*.md "$work/hub-addons/values-acm.yaml"
   sed -i "s#hub-addons\.example/\(hub-addons\|cp-creds\):.*#$registry/\1:$version#" "$work/hub-addons/Chart.yaml"
   sed -i "s|^  registry: \"\"|  registry: \"$registry\"|" "$work/hub-addons/values.yaml"
 fi
 # What a tag refers to can change.
 sed -i "s|^  digest: \"\"|  digest: \"${digest_of[hub-addons]}\"|" "$work/hub-addons/values.yaml"
 "$helm" lint --strict --quiet "$work/hub-addons" >&2
-chart_version=$(awk '$1 == "version:" { print $2 }' "$work/hub-addons/Chart.yaml")${version#"$base"}
 "$helm" package "$work/hub-addons" --destination "$output/charts" --version "$chart_version" --app-version "$version" \
   >/dev/null
 charts=("$output"/charts/*.tgz)

@@ -188,7 +188,8 @@ async fn a_release_is_one_folder_that_is_whole() {
     let extract =
         [&["-xOf", chart.to_str().unwrap()], &pages.each_ref().map(String::as_str)[..]].concat();
     let pages = String::from_utf8(command("tar", &output, &extract).stdout).unwrap();
-    assert!(!pages.contains("](../"), "{pages}");
+    assert!(!pages.contains("](../") && !pages.contains("image.tag=$VERSION"), "{pages}");
+    assert!(pages.contains(" oci://registry.test/team/charts/hub-addons --version "), "{pages}");
     let krew = fs::read_to_string(output.join("cli/clusterprofile.yaml")).unwrap();
     addresses_exist(&output, &(text + &krew + &pages));
     let rendered = run(helm, None, &["template", "it", chart.to_str().unwrap()]).await.stdout;
