@@ -127,27 +127,21 @@ impl Store {
     /// what exists may have to end.
     fn watch_secrets(self: &Arc<Self>, namespace: &Namespace) {
         let (settings, Some(watches)) = (self.settings(), self.watches.get()) else { return };
-        let Some(consumer) = settings.consumers.argo_cd(namespace) else {
-            let objects = settings.consumers.names_in(namespace);
-            let mut objects = objects.filter_map(|name| settings.consumers.object(name));
-            if objects.any(|object| object.has_secrets) {
-                let secrets = WatchName::Secrets(namespace.clone());
-                let watch = || watches::watch_secrets(self, watches, namespace);
-                self.held.lock().entry(secrets).or_insert_with(watch);
-            }
-            return;
-        };
+        let mut held = self.held.lock();
+        let objects = settings.consumers.names_in(namespace);
+        if objects.filter_map(|name| settings.consumers.object(name)).any(|it| it.has_secrets) {
+            held.entry(WatchName::Secrets(namespace.clone()))
+                .or_insert_with(|| watches::watch_secrets(self, watches, namespace));
+        }
+        let Some(consumer) = settings.consumers.argo_cd(namespace) else { return };
         let provider = settings.provider_of(consumer);
         let profiles = WatchName::Profiles(namespace.clone(), provider.to_owned());
         // Another consumer may use another access provider.
         let is_used = |name: &WatchName| {
             *name == profiles || !matches!(name, WatchName::Profiles(of, _) if of == namespace)
         };
-        let mut held = self.held.lock();
         held.retain(|name, _| is_used(name));
         self.state.lock().read.retain(|name, _| is_used(name));
-        held.entry(WatchName::Secrets(namespace.clone()))
-            .or_insert_with(|| watches::watch_secrets(self, watches, namespace));
         held.entry(profiles.clone())
             .or_insert_with(|| watches::watch_profiles(self, watches, namespace, provider));
     }

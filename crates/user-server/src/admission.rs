@@ -43,6 +43,13 @@ struct Doubt {
     since: Option<Instant>,
 }
 
+impl Doubt {
+    /// The first of the Secrets that cannot be read.
+    fn unread_secret(&self) -> Option<&'static str> {
+        self.unread.iter().find(|what| **what != GRANTS).copied()
+    }
+}
+
 impl Admission {
     /// An admission without open requests, of which each namespace may have this many.
     #[must_use]
@@ -80,19 +87,14 @@ impl Admission {
                 let doubt = this.doubt.lock();
                 if doubt.since == Some(since) {
                     tracing::warn!(unread = ?doubt.unread, "closing every open request, which rest on what cannot be read");
+                    let secret = doubt.unread_secret();
                     this.sessions.cut(|namespace, cluster| {
-                        let secret = doubt.unread.iter().find(|what| **what != GRANTS);
                         let unknown = || Refusal::GrantUnknown(cluster.in_namespace(namespace));
-                        Some(secret.map_or_else(unknown, |what| Refusal::SecretUnread(what)))
+                        Some(secret.map_or_else(unknown, Refusal::SecretUnread))
                     });
                 }
             });
         }
-    }
-
-    /// The first of the Secrets that cannot be read.
-    fn unread_secret(&self) -> Option<&'static str> {
-        self.doubt.lock().unread.iter().find(|what| **what != GRANTS).copied()
     }
 
     /// Opens a request to a cluster, if the grant of the caller's namespace allows it.
@@ -112,7 +114,8 @@ impl Admission {
         // Opened before the decision, so that a grant that ends in between cuts the request.
         let session = self.sessions.open(key, weight, ends)?;
         entry::admit(&self.fleet.read(), &self.protected, caller, cluster)?;
-        self.unread_secret().map_or(Ok(session), |what| Err(Refusal::SecretUnread(what)))
+        let unread = self.doubt.lock().unread_secret();
+        unread.map_or(Ok(session), |what| Err(Refusal::SecretUnread(what)))
     }
 }
 
@@ -168,9 +171,9 @@ mod tests {
         admission.set_read("two", false);
         sleep(almost).await;
         admission.set_read("one", true);
-        assert_eq!(admission.unread_secret(), Some("two"));
+        assert_eq!(admission.doubt.lock().unread_secret(), Some("two"));
         admission.set_read("two", true);
-        assert_eq!(admission.unread_secret(), None);
+        assert_eq!(admission.doubt.lock().unread_secret(), None);
         sleep(2 * DOUBT).await;
         assert!(!request.cut.is_cancelled());
         admission.set_read("two", false);
