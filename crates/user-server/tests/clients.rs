@@ -43,7 +43,6 @@ impl Scene {
     /// The user server, which grants both clusters to the namespace `team`.
     async fn start(idle_connections: usize) -> Self {
         let world = World::start(&["one", "two"]).await;
-        world.hub.bind("team");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
         let directory: PathBuf = world.directory.path().to_owned();
@@ -74,8 +73,15 @@ impl Scene {
         });
         tokio::spawn(process.run(CancellationToken::new()));
         let scene = Self { world, server, metrics };
-        eventually("it serves", async || scene.get("one").await == Some(StatusCode::OK)).await;
+        scene.grant("team").await;
         scene
+    }
+
+    /// Grants both clusters to a namespace, until the user server knows it.
+    async fn grant(&self, namespace: &str) {
+        self.world.hub.bind(namespace);
+        let is_granted = async || self.get_from(namespace, "one").await == Some(StatusCode::OK);
+        eventually("it is granted", is_granted).await;
     }
 
     fn client(&self, from: [u8; 4]) -> Client {
@@ -84,9 +90,13 @@ impl Scene {
 
     /// The status of an honest request on a new connection.
     async fn get(&self, cluster: &str) -> Option<StatusCode> {
+        self.get_from("team", cluster).await
+    }
+
+    async fn get_from(&self, namespace: &str, cluster: &str) -> Option<StatusCode> {
         let (mut sender, _connection) = self.client(HONEST).http2(WINDOW).await.ok()?;
         let request =
-            Client::request(&format!("https://hub/{cluster}/version"), &token("team", 0), None);
+            Client::request(&format!("https://hub/{cluster}/version"), &token(namespace, 0), None);
         Some(sender.send_request(request).await.ok()?.status())
     }
 
@@ -234,17 +244,13 @@ async fn a_cluster_that_reads_nothing_stalls_no_upload_to_another_on_the_same_co
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_a_cluster_ends_has_streams_of_one_namespace_only() {
     let scene = Scene::start(100).await;
-    scene.world.hub.bind("hostile");
+    scene.grant("hostile").await;
     let (mut http2, _connection) = scene.client(HONEST).http2(WINDOW).await.unwrap();
     let mut send = async |namespace, path: &str| {
         let request =
             Client::request(&format!("https://hub/one/{path}"), &token(namespace, 0), None);
         timeout(SOON, http2.send_request(request)).await.unwrap().unwrap()
     };
-    eventually("it is granted", async || {
-        send("hostile", "version").await.status() == StatusCode::OK
-    })
-    .await;
     let mut watches = Vec::new();
     for namespace in ["team", "hostile"] {
         let mut watch = send(namespace, "watch").await.into_body();
@@ -263,7 +269,7 @@ async fn a_connection_that_a_cluster_ends_has_streams_of_one_namespace_only() {
 async fn uploads_that_a_cluster_does_not_read_delay_no_later_request_when_their_clients_have_left()
 {
     let scene = Scene::start(100).await;
-    scene.world.hub.bind("hostile");
+    scene.grant("hostile").await;
     // As many as the cluster accepts on a connection, a few at a time: what is open holds more memory than what has ended.
     for _ in 0..12 {
         let (sender, connection) = scene.client(HOSTILE).http2(WINDOW).await.unwrap();
@@ -327,7 +333,7 @@ async fn large_headers_are_refused_and_one_cluster_leaves_requests_of_a_namespac
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_namespace_leaves_unread_is_limited_with_the_windows_behind_it() {
     let scene = Scene::start(100).await;
-    scene.world.hub.bind("hostile");
+    scene.grant("hostile").await;
     let token = token("hostile", 0);
     let mut open = Vec::new();
     for cluster in ["one", "one", "two", "two"] {
