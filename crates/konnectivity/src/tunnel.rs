@@ -34,12 +34,14 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// the other side to wait: a tunnel for whose data there is no room ends with an error, since otherwise its agent would
 /// deliver nothing to anyone. Clones share it.
 #[derive(Clone)]
-pub struct Budget {
-    used: Arc<AtomicUsize>,
+pub struct Budget(Arc<Inner>);
+
+struct Inner {
+    used: AtomicUsize,
     limit: usize,
     exceeded: CancellationToken,
-    counted: Option<Arc<Count>>,
-    within: Option<Box<Budget>>,
+    count: Option<Box<Count>>,
+    larger: Option<Budget>,
 }
 
 type Guard = Box<dyn Send + Sync>;
@@ -66,42 +68,41 @@ impl Budget {
     /// A budget of this many bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self {
-            used: Arc::default(),
-            limit,
-            exceeded: CancellationToken::new(),
-            counted: None,
-            within: None,
-        }
+        Self::with(limit, None, None)
     }
 
-    /// The same as a part of a larger one, in which its bytes count as well.
+    /// A part of this one, in which its bytes count as well.
     #[must_use]
-    pub fn within(self, larger: &Self) -> Self {
-        Self { within: Some(Box::new(larger.clone())), ..self }
+    pub fn part(&self, limit: usize) -> Self {
+        Self::with(limit, Some(self.clone()), None)
     }
 
-    /// The same, whose bytes also count elsewhere: until what this returns for them is dropped.
+    /// A budget whose bytes also count elsewhere: until what this returns for them is dropped.
     #[must_use]
-    pub fn counted(self, count: impl Fn(usize) -> Guard + Send + Sync + 'static) -> Self {
-        Self { counted: Some(Arc::new(count)), ..self }
+    pub fn counted(limit: usize, count: impl Fn(usize) -> Guard + Send + Sync + 'static) -> Self {
+        Self::with(limit, None, Some(Box::new(count)))
+    }
+
+    fn with(limit: usize, larger: Option<Self>, count: Option<Box<Count>>) -> Self {
+        let (used, exceeded) = Default::default();
+        Self(Arc::new(Inner { used, limit, exceeded, count, larger }))
     }
 
     /// Waits until it had no room for what arrived.
     pub async fn exceeded(&self) {
-        self.exceeded.cancelled().await;
+        self.0.exceeded.cancelled().await;
     }
 
     /// Takes what arrives, if there is room.
     fn take(&self, bytes: &[u8]) -> Option<Chunk> {
         let length = bytes.len() + CHUNK;
         let has_room = self.add(length);
-        let counted = self.counted.as_ref().map(|count| count(length));
+        let counted = self.0.count.as_ref().map(|count| count(length));
         // Copied, since they are a part of a buffer that is as large as the packets in it, whatever these have beside data.
         let chunk =
             Chunk { bytes: Bytes::copy_from_slice(bytes), budget: self.clone(), _counted: counted };
         if !has_room {
-            self.exceeded.cancel();
+            self.0.exceeded.cancel();
         }
         has_room.then_some(chunk)
     }
@@ -109,14 +110,14 @@ impl Budget {
     /// Counts bytes. Returns whether there was room for them. For one packet, there is room in a larger budget in any case:
     /// what is read at once is not to end for what waits elsewhere.
     fn add(&self, length: usize) -> bool {
-        let is_within = self.within.as_ref().is_none_or(|larger| larger.add(length));
-        let used = self.used.fetch_add(length, Ordering::AcqRel) + length;
-        used <= self.limit && (is_within || used <= PACKET + CHUNK)
+        let is_within = self.0.larger.as_ref().is_none_or(|larger| larger.add(length));
+        let used = self.0.used.fetch_add(length, Ordering::AcqRel) + length;
+        used <= self.0.limit && (is_within || used <= PACKET + CHUNK)
     }
 
     fn subtract(&self, length: usize) {
-        self.used.fetch_sub(length, Ordering::AcqRel);
-        if let Some(larger) = &self.within {
+        self.0.used.fetch_sub(length, Ordering::AcqRel);
+        if let Some(larger) = &self.0.larger {
             larger.subtract(length);
         }
     }
@@ -304,7 +305,7 @@ mod tests {
     fn a_budget_within_another_leaves_room_in_both_for_more_than_a_packet() {
         const PLACE: usize = PACKET + CHUNK;
         let (all, packet) = (Budget::new(2 * PLACE), vec![0; PACKET]);
-        let [first, second, third] = [(); 3].map(|()| Budget::new(3 * PLACE).within(&all));
+        let [first, second, third] = [(); 3].map(|()| all.part(3 * PLACE));
         let held = (first.take(&packet).unwrap(), second.take(&packet).unwrap());
         assert!(first.take(b"x").is_none());
         assert!(

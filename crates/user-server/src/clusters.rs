@@ -221,7 +221,7 @@ impl Clusters {
         let mut pools = self.pools.lock();
         let of_cluster = pools.entry(key.cluster.clone()).or_insert_with(|| OfCluster {
             by_namespace: HashMap::new(),
-            unread: Budget::new(UNREAD_OF_CLUSTER).within(&self.unread),
+            unread: self.unread.part(UNREAD_OF_CLUSTER),
         });
         let unread = of_cluster.unread.clone();
         if let Some(pool) = of_cluster.by_namespace.get(&key.namespace) {
@@ -264,7 +264,7 @@ impl Clusters {
         {
             return Err(cause.clone());
         }
-        let unread = Budget::new(UNREAD).within(&unread);
+        let unread = unread.part(UNREAD);
         match self.connect(&key.cluster, &account.tls, &unread, Arc::downgrade(&pool)).await {
             Ok(mut connection) => {
                 *failed = None;

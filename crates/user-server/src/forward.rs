@@ -245,8 +245,7 @@ impl Entry {
         let uri = route.target.parse().map_err(|_| Refusal::Target("cannot be forwarded"))?;
         readdress(&mut request, Version::HTTP_11, uri, headers);
         let session = Arc::clone(&open.session);
-        let budget =
-            Budget::new(UPGRADED_BYTES).counted(move |length| Box::new(session.hold(length)));
+        let budget = Budget::counted(UPGRADED_BYTES, move |length| Box::new(session.hold(length)));
         let sent = async {
             let begun = Instant::now();
             let mut sender = self.clusters.upgradable(&route.cluster, &account, &budget).await?;

@@ -86,7 +86,7 @@ struct Unread {
 #[derive(Default)]
 struct UnreadState {
     bytes: usize,
-    counted: Counted,
+    counted_in: CountedIn,
     /// Since when they count there.
     since: Option<Instant>,
     has_ended: bool,
@@ -96,7 +96,7 @@ struct UnreadState {
 
 /// Where the bytes of a request count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Counted {
+enum CountedIn {
     /// In those of its namespace and of all.
     #[default]
     Unread,
@@ -107,26 +107,26 @@ enum Counted {
 }
 
 impl Unread {
-    fn counters(&self, counted: Counted) -> impl Iterator<Item = &AtomicUsize> {
+    fn counters(&self, counted_in: CountedIn) -> impl Iterator<Item = &AtomicUsize> {
         let of_all = &self.sessions.0;
-        let counters = match counted {
-            Counted::Unread => [Some(&*self.of_namespace), Some(&of_all.unread)],
-            Counted::Left => [Some(&of_all.left), None],
-            Counted::Nowhere => [None, None],
+        let counters = match counted_in {
+            CountedIn::Unread => [Some(&*self.of_namespace), Some(&of_all.unread)],
+            CountedIn::Left => [Some(&of_all.left), None],
+            CountedIn::Nowhere => [None, None],
         };
         counters.into_iter().flatten()
     }
 
     /// How many bytes count there.
-    fn bytes(&self, counted: Counted) -> usize {
+    fn bytes(&self, counted_in: CountedIn) -> usize {
         let state = self.state.lock();
-        if state.counted == counted { state.bytes } else { 0 }
+        if state.counted_in == counted_in { state.bytes } else { 0 }
     }
 
     fn add(&self, length: usize) {
         let mut state = self.state.lock();
         state.bytes += length;
-        self.counters(state.counted)
+        self.counters(state.counted_in)
             .for_each(|counter| _ = counter.fetch_add(length, Ordering::Relaxed));
     }
 
@@ -134,18 +134,19 @@ impl Unread {
     fn remove(&self, length: usize) -> bool {
         let mut state = self.state.lock();
         state.bytes -= length;
-        self.counters(state.counted)
+        self.counters(state.counted_in)
             .for_each(|counter| _ = counter.fetch_sub(length, Ordering::Relaxed));
         state.has_ended && state.bytes == 0
     }
 
     /// Counts the bytes elsewhere.
-    fn count(&self, counted: Counted) {
+    fn count(&self, counted_in: CountedIn) {
         let mut state = self.state.lock();
         state.since = Some(Instant::now());
-        let (before, bytes) = (std::mem::replace(&mut state.counted, counted), state.bytes);
+        let (before, bytes) = (std::mem::replace(&mut state.counted_in, counted_in), state.bytes);
         self.counters(before).for_each(|counter| _ = counter.fetch_sub(bytes, Ordering::Relaxed));
-        self.counters(counted).for_each(|counter| _ = counter.fetch_add(bytes, Ordering::Relaxed));
+        self.counters(counted_in)
+            .for_each(|counter| _ = counter.fetch_add(bytes, Ordering::Relaxed));
     }
 
     /// Whether they have counted there for longer than it takes to drop what no client has to read.
@@ -165,7 +166,7 @@ impl Open {
     fn end_stream(&self) {
         let key = self.cluster.in_namespace(&self.unread.namespace);
         let _ = self.unread.why.set(Refusal::TooSlow(key));
-        self.unread.count(Counted::Left);
+        self.unread.count(CountedIn::Left);
         self.ends.stream.cancel();
     }
 
@@ -173,10 +174,10 @@ impl Open {
     fn end_connection(&self) {
         let uploads_in = self.unread.state.lock().uploads_in.take();
         if let Some(uploads_in) = uploads_in {
-            self.unread.count(Counted::Left);
+            self.unread.count(CountedIn::Left);
             uploads_in.cancel();
         } else {
-            self.unread.count(Counted::Nowhere);
+            self.unread.count(CountedIn::Nowhere);
             self.ends.connection.cancel();
         }
     }
@@ -274,7 +275,7 @@ impl Sessions {
             Some(namespace) => open.get(namespace),
             None => open.values().max_by_key(|open| open.unread.load(Ordering::Relaxed)),
         };
-        match of_namespace.and_then(|it| largest(it.by_number.values(), Counted::Unread)) {
+        match of_namespace.and_then(|it| largest(it.by_number.values(), CountedIn::Unread)) {
             Some(largest) if largest.weight > 0 => largest.end_stream(),
             Some(largest) => largest.end_connection(),
             None => {}
@@ -283,7 +284,7 @@ impl Sessions {
         if left > limit {
             let all = open.values().flat_map(|it| it.by_number.values());
             let eligible = all.filter(|open| left > 4 * limit || open.unread.stays());
-            largest(eligible, Counted::Left).into_iter().for_each(Open::end_connection);
+            largest(eligible, CountedIn::Left).into_iter().for_each(Open::end_connection);
         }
     }
 
@@ -299,9 +300,12 @@ impl Sessions {
 }
 
 /// The request with the most bytes that count there.
-fn largest<'a>(requests: impl Iterator<Item = &'a Open>, counted: Counted) -> Option<&'a Open> {
+fn largest<'a>(
+    requests: impl Iterator<Item = &'a Open>,
+    counted_in: CountedIn,
+) -> Option<&'a Open> {
     let with_bytes =
-        requests.map(|open| (open.unread.bytes(counted), open)).filter(|(bytes, _)| *bytes > 0);
+        requests.map(|open| (open.unread.bytes(counted_in), open)).filter(|(bytes, _)| *bytes > 0);
     with_bytes.max_by_key(|(bytes, _)| *bytes).map(|(_, open)| open)
 }
 
