@@ -4,12 +4,17 @@ use std::time::Duration;
 
 use hub_api::cluster_access::ClusterAccessStatus;
 use hub_core::action::Action;
-use hub_core::consumer_access::{AccessKind, AccessName};
+use hub_core::consumer_access::{AccessKind, AccessName, Consumer};
 use hub_runtime::reconciler::Planned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::state::WatchName;
 use crate::store::Store;
+use crate::watches::kueue;
+
+const NO_KUEUE: &str = "MultiKueueClusters and MultiKueueConfigs cannot be read: does the hub serve kueue.x-k8s.io/v1beta2?";
+const NO_SECRETS: &str = "The Secrets of this namespace cannot be read: does consumerAccess.argoCDNamespaces of the chart list it?";
 
 /// The shortest time between two computations of a status: a cost of all clusters, for a change of one.
 const INTERVAL: Duration = Duration::from_secs(3);
@@ -48,10 +53,15 @@ impl Store {
             Some(consumer) => state.is_read(settings.permission_kind(), &consumer.account),
             None => Some(true),
         };
+        let needed = settings.consumers.get(name).map(needed).unwrap_or_default();
         let Some(is_read) = is_read else { return Planned::Unknown };
+        if needed.iter().any(|(watch, _)| !state.read.contains_key(watch)) {
+            return Planned::Unknown;
+        }
+        let unavailable = needed.iter().find(|(watch, _)| !state.is_listed(watch)).map(|it| it.1);
         let observed = |kind, key: &_| state.objects.get(&AccessKind::of(kind, key));
         let Some((status, counted)) =
-            settings.status(&fleet, name, is_read, observed, self.host.now())
+            settings.status(&fleet, name, is_read, unavailable, observed, self.host.now())
         else {
             return nothing;
         };
@@ -65,6 +75,14 @@ impl Store {
         let action = Action::PatchStatus(object.version.clone(), patch(&status));
         Planned::Write(action, Some(Vec::new()))
     }
+}
+
+/// The watches on objects that a consumer asks for, and what is said where one cannot be read.
+fn needed(consumer: &Consumer) -> Vec<(WatchName, &'static str)> {
+    let kueue = consumer.spec.multi_kueue.iter().flat_map(|_| kueue());
+    let kueue = kueue.map(|key| (WatchName::of(&key), NO_KUEUE));
+    let secrets = WatchName::Secrets(consumer.namespace().clone());
+    kueue.chain(consumer.spec.argo_cd.iter().map(|_| (secrets.clone(), NO_SECRETS))).collect()
 }
 
 /// The merge patch that makes a status like this.

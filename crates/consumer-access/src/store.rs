@@ -423,13 +423,16 @@ impl Store {
             }
             WatchName::Secrets(namespace) | WatchName::Profiles(namespace, _) => {
                 self.queue_integrations_in(&self.fleet.read(), [namespace.clone()].into());
+                self.settings().consumers.names_in(namespace).for_each(|name| self.mark(name));
             }
         }
     }
 
     /// Records that the objects of a watch cannot be read: what is known of them is out of date.
     pub(crate) fn unread(&self, watch: &WatchName) {
-        self.state.lock().read.insert(watch.clone(), false);
+        if self.state.lock().read.insert(watch.clone(), false) == Some(false) {
+            return;
+        }
         let settings = self.settings();
         match watch {
             WatchName::Permissions(_, account) => {
@@ -439,15 +442,28 @@ impl Store {
         }
     }
 
+    /// Records that the API server refuses to list the objects of a watch. Once they are listed, a watch may continue
+    /// without another list.
+    pub(crate) fn refused(&self, watch: &WatchName) {
+        if !self.state.lock().read.contains_key(watch) {
+            self.unread(watch);
+        }
+    }
+
     /// Records that the hub does not serve the kind of a watch. ClusterPermissions need not be installed: nothing that the
     /// watch has shown exists any more. Returns whether no consumer lacks the kind.
     pub(crate) fn not_served(&self, watch: &WatchName) -> bool {
-        if let WatchName::Permissions(AccessKind::ClusterPermission, account) = watch {
-            self.work.written.retain(|object| WatchName::of(object) != *watch);
-            let was_listed = self.state.lock().forget(watch);
-            if was_listed && self.host.is_working() {
-                self.queue_account(account);
+        match watch {
+            WatchName::Permissions(AccessKind::ClusterPermission, account) => {
+                self.work.written.retain(|object| WatchName::of(object) != *watch);
+                let was_listed = self.state.lock().forget(watch);
+                if was_listed && self.host.is_working() {
+                    self.queue_account(account);
+                }
             }
+            // A list follows in any case.
+            WatchName::All(_) => self.unread(watch),
+            _ => {}
         }
         !self.needs(watch)
     }

@@ -266,6 +266,10 @@ impl Sink<DynamicObject> for ObjectSink {
         self.store.unread(&WatchName::of(&self.example));
     }
 
+    fn refused(&mut self) {
+        self.store.refused(&WatchName::of(&self.example));
+    }
+
     fn not_served(&mut self) -> bool {
         self.store.not_served(&WatchName::of(&self.example))
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, AccessRules, Consumers, PermissionKind};
 use hub_core::protected::ProtectedNamespaces;
 use hub_process::process::{Process, Setup};
@@ -225,6 +226,33 @@ async fn cluster_secrets_wait_for_the_lists_of_their_own_namespace() {
     store.listed(&WatchName::of(&two));
     assert!(!is_planned(&store, &one), "the profiles are missing");
     assert!(is_planned(&store, &two));
+}
+
+#[tokio::test]
+async fn an_object_for_argo_cd_is_not_ready_where_secrets_cannot_be_read() {
+    let store = store_of(&json!([{ "namespace": "team", "name": "app", "spec": {
+        "identity": "Copy", "serviceAccountNames": ["app"], "argoCD": {},
+    } }]));
+    list(&store);
+    let name = AccessName { namespace: "team".into(), name: "app".to_owned() };
+    let ready = || {
+        store.state.lock().computed.clear();
+        let Planned::Write(Action::PatchStatus(_, patch), _) = store.plan_status(&name, false)
+        else {
+            return None;
+        };
+        Some(patch["status"]["conditions"][1]["reason"].as_str()?.to_owned())
+    };
+    assert_eq!(ready(), None, "that is not known yet");
+    let secret = ProfileKey { namespace: "team".into(), cluster: "c1".into() };
+    let mut sink = ObjectSink::new(&store, AccessKey::ClusterSecret(secret));
+    sink.refused();
+    assert_eq!(ready().as_deref(), Some("Unavailable"));
+    sink.listed();
+    assert_eq!(ready().as_deref(), Some("NoCluster"));
+    // A watch may continue after a refusal, without another list.
+    sink.refused();
+    assert_eq!(ready().as_deref(), Some("NoCluster"));
 }
 
 #[tokio::test]

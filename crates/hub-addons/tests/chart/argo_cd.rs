@@ -196,6 +196,12 @@ async fn consumer_access_maintains_cluster_secrets_with_its_permissions_and_the_
         })
         .await;
     }
+    let access = ocm::cluster_access("team", "app", &json!({}));
+    eventually("its object has a status", SOON, async || {
+        get(&hub.ocm, &access).await.unwrap()["status"]["conditions"][1]["reason"]
+            == "ClustersNotReady"
+    })
+    .await;
     let astray = json!({ "data": { "server": STANDARD.encode("https://elsewhere") } });
     merge(&hub.ocm, &secret("edited"), &astray).await;
     world::delete(&hub.ocm, &ManagedCluster::named("leaves").into()).await;

@@ -32,6 +32,7 @@ async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_pick
         "multikueueconfigs.kueue.x-k8s.io",
     );
     told(&hub.ocm, &crd, "KindUnreadable").await;
+    ready(&hub, "Unavailable").await;
     eventually("the cluster has its account", SOON, async || {
         get(&hub.ocm, &ocm::managed_service_account("c1", "multikueue")).await.is_some()
     })
@@ -49,4 +50,15 @@ async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_pick
     })
     .await;
     addons.measures("hub_addons_findings{reason=\"KindUnreadable\"}", 0.0).await;
+    // Its account has no token.
+    ready(&hub, "ClustersNotReady").await;
+}
+
+/// Waits until the condition Ready of the object has this reason.
+async fn ready(hub: &Hub, reason: &str) {
+    let object = ocm::cluster_access(KUEUE, "multikueue", &json!({}));
+    eventually(reason, SOON, async || {
+        get(&hub.ocm, &object).await.unwrap()["status"]["conditions"][1]["reason"] == reason
+    })
+    .await;
 }

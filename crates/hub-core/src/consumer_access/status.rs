@@ -19,13 +19,15 @@ use crate::grant::Grant;
 
 impl AccessSettings {
     /// The status that an object should have, and the clusters that it is about; `None` if there is no such object.
-    /// `observed` returns an object of an account, as of now if accounts and permissions `are_listed`.
+    /// `observed` returns an object of an account, as of now if accounts and permissions `are_listed`; `unavailable` says
+    /// which of the integrations that the object asks for this hub cannot give.
     #[must_use]
     pub fn status<'a>(
         &self,
         fleet: &Fleet,
         name: &AccessName,
         are_listed: bool,
+        unavailable: Option<&str>,
         observed: impl Fn(AccessKind, &AccountKey) -> Option<&'a FoundObject>,
         now: Timestamp,
     ) -> Option<(ClusterAccessStatus, BTreeSet<ClusterName>)> {
@@ -87,7 +89,10 @@ impl AccessSettings {
                 "The accounts or their permissions cannot be read: see the log of the controller."
                     .to_owned(),
             ),
-            Some(_) => ready(&counts, unknown, missing, not_ready.first()),
+            Some(_) => match unavailable {
+                Some(message) => ("False", "Unavailable", message.to_owned()),
+                None => ready(&counts, unknown, missing, not_ready.first()),
+            },
         };
         if !left_out.is_empty() {
             ready.2.push_str(
@@ -98,7 +103,7 @@ impl AccessSettings {
         ready.2.push_str(&placed.and_then(|it| self.placement(it, &counts)).unwrap_or_default());
         let accepted = match not_accepted {
             Some(NotAccepted { reason, message }) => ("False", reason, message),
-            None => ("True", "Accepted", "The whole object is in effect.".to_owned()),
+            None => ("True", "Accepted", "The whole object is accepted.".to_owned()),
         };
         let condition = |type_: &str, (status, reason, message): (&str, &str, String)| {
             let before =

@@ -351,8 +351,7 @@ fn status(settings: &AccessSettings, fleet: &Fleet, world: &World) -> ClusterAcc
     let observed =
         |kind: AccessKind, of: &AccountKey| found.found.get(&kind).filter(|_| *of == key());
     let now = "2026-05-01T13:00:00Z".parse().unwrap();
-    let (status, _) = settings.status(fleet, &named("team", "app"), true, observed, now).unwrap();
-    status
+    settings.status(fleet, &named("team", "app"), true, None, observed, now).unwrap().0
 }
 
 /// The status and the reason of the condition Ready, and what is missing.
@@ -420,11 +419,17 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
         ready(&settings, &doubtful(), &World::default()),
         "Unknown Unknown c1: AccountMissing"
     );
-    let (unread, _) = settings
-        .status(&granted(), &named("team", "app"), false, |_, _| None, jiff::Timestamp::UNIX_EPOCH)
-        .unwrap();
-    let ready = unread.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
-    assert_eq!((&*ready.status, &*ready.reason), ("Unknown", "Unknown"));
+    for (are_listed, unavailable, expected) in [
+        (false, Some("no Kueue"), ("Unknown", "Unknown")),
+        (true, Some("no Kueue"), ("False", "Unavailable")),
+    ] {
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let observed = |_, _: &AccountKey| None;
+        let name = named("team", "app");
+        let status = settings.status(&granted(), &name, are_listed, unavailable, observed, now);
+        let ready = &status.unwrap().0.conditions[1];
+        assert_eq!((&*ready.status, &*ready.reason), expected);
+    }
 }
 
 #[test]
