@@ -2,7 +2,7 @@
 //!
 //! A consumer whose grant is in doubt keeps what the existing objects give it, and gets nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels::MANAGED_BY;
 use hub_api::names::AccountName;
@@ -70,17 +70,26 @@ impl Given {
     }
 }
 
-/// Whether an object with permissions contains every binding of a consumer.
+/// Whether an object with permissions contains exactly the bindings of a consumer, with its users.
 pub(super) fn has_part(consumer: &Consumer, kind: AccessKind, object: &ObservedObject) -> bool {
-    let bound: BTreeSet<(&str, &str)> = parts(kind, object).filter_map(binding).collect();
     let prefixes = if kind == AccessKind::ClusterPermission { IN_PERMISSION } else { IN_WORK };
-    let mut wanted = Permissions::new(&consumer.account);
-    wanted.add(consumer);
-    object.spec.is_some()
-        && wanted
-            .bindings
-            .iter()
-            .all(|it| bound.contains(&(&*it.full_name(prefixes), it.namespace.unwrap_or_default())))
+    let own = format!("{}{}:", prefixes[1], own_name(consumer));
+    let is_its = |name: &str| !consumer.is_own() || name.starts_with(&own);
+    let users =
+        |part: &Value| if consumer.is_own() { part["subjects"].clone() } else { Value::Null };
+    let bound = parts(kind, object).filter_map(|part| Some((binding(part)?, users(part))));
+    let bound: BTreeMap<_, _> = bound.filter(|((name, _), _)| is_its(name)).collect();
+    let mut permissions = Permissions::new(&consumer.account);
+    permissions.add(consumer);
+    let names: Vec<_> = permissions.bindings.iter().map(|it| it.full_name(prefixes)).collect();
+    let wanted = names.iter().zip(&permissions.bindings).map(|(name, it)| {
+        let users = it.users.as_deref().map(subjects).unwrap_or_default();
+        ((name.as_str(), it.namespace.unwrap_or_default()), users)
+    });
+    let mut given = Given::default();
+    given.add(kind, object);
+    let users = &permissions.users;
+    object.spec.is_some() && bound == wanted.collect() && users.is_subset(&given.impersonated)
 }
 
 /// The bindings and the roles in an object with permissions.

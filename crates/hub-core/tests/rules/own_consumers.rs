@@ -219,6 +219,33 @@ fn an_application_that_is_no_longer_granted_or_declared_loses_its_part_in_one_wr
 }
 
 #[test]
+fn an_application_lacks_its_part_until_that_has_its_own_users_and_roles_alone() {
+    let kueue = &declared()[0];
+    let less = json!([{ "clusterRole": "view" }]);
+    for (change, expected) in [
+        (json!({}), "PermissionsNotApplied"),
+        (json!({ "serviceAccountNames": ["other"] }), "PermissionsMissing"),
+        (json!({ "permissions": less }), "PermissionsMissing"),
+        (json!({ "permissions": [], "serviceAccountNames": ["other"] }), "PermissionsMissing"),
+    ] {
+        for kind in [WORK, PERMISSION] {
+            let mut world = World::default();
+            world.settle_at(&settings_with(kind.gvk().2), &both(), &key());
+            world.edit(ACCOUNT, &json!({ "status": { "tokenSecretRef": { "name": "x" } } }));
+            let declared = json!([with(kueue.clone(), &change), declared()[1]]);
+            let permissions = Some(kind.gvk().2.parse().unwrap());
+            let settings = AccessSettings { permissions, ..settings_of(&declared) };
+            world.observed(&settings);
+            let name = AccessName { namespace: "kueue-system".into(), name: "app".to_owned() };
+            let observed = |kind: AccessKind, _: &AccountKey| world.found.get(&kind);
+            let now = jiff::Timestamp::UNIX_EPOCH;
+            let status = settings.status(&both(), &name, true, None, observed, now).unwrap().0;
+            assert_eq!(status.not_ready[0].reason, expected, "{change}");
+        }
+    }
+}
+
+#[test]
 fn the_account_and_all_permissions_end_with_the_last_grant() {
     let refused = || grants(Grant::Refused, Grant::Refused);
     for (settings, fleet) in [(settings(), refused()), (settings_of(&json!([])), both())] {
