@@ -75,8 +75,10 @@ pub struct ClusterAccessSpec {
     pub service_account_names: Vec<String>,
     /// The account on each cluster, for the identity Copy. Defaults to the name of this object.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 200), extend("x-kubernetes-validations" = [
+    #[schemars(length(max = 253), extend("x-kubernetes-validations" = [
         rule(dns!(subdomain "self"), "The managedServiceAccountName must consist of lower-case letters, digits, '-' and '.'."),
+        // The name of a copy has at most 253, and begins with that of the cluster, of at most 63, and '-'.
+        rule("self.size() <= 189", "The managedServiceAccountName has at most 189 characters."),
     ]))]
     pub managed_service_account_name: Option<String>,
     /// How the tokens are issued, for the identity Copy.

@@ -72,8 +72,8 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
 
 /// `metav1.LabelSelector`, and what makes one valid: but for the keys of `matchLabels`, whose check would cost too much.
 pub(crate) fn valid_label_selector(_: &mut SchemaGenerator) -> Schema {
-    const KEY: &str =
-        "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
+    const KEY: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?\
+                       [A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
     const VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
     let value =
         "A value of a selector must be a valid label value: letters, digits, '-', '_' and '.'.";
@@ -93,7 +93,7 @@ pub(crate) fn valid_label_selector(_: &mut SchemaGenerator) -> Schema {
                             "type": "string",
                             "maxLength": 317,
                             "x-kubernetes-validations": [rule(
-                                &format!("self.matches('{KEY}')"),
+                                &format!("self.matches('{KEY}') && self.indexOf('/') <= 253"),
                                 "A key of a selector must be a valid label key, such as environment or example.com/tier.",
                             )],
                         },

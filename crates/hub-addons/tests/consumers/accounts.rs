@@ -151,6 +151,7 @@ async fn the_schema_rejects_what_could_not_be_used_with_a_sentence() {
             "must be the name of a ServiceAccount of this namespace.",
         ),
         (json!({ "managedServiceAccountName": "A" }), "must consist of lower-case letters"),
+        (json!({ "managedServiceAccountName": "a".repeat(190) }), "has at most 189 characters."),
         (
             json!({ "identity": "Own", "managedServiceAccountName": "x" }),
             "Only an application with the identity Copy",
@@ -183,6 +184,15 @@ async fn the_schema_rejects_what_could_not_be_used_with_a_sentence() {
         ),
         (selecting(&json!({ "operator": "In", "values": ["a b"] })), "must be a valid label value"),
         (selecting(&json!({ "operator": "Exists", "key": "a b" })), "must be a valid label key"),
+        (selecting(&json!({ "operator": "Exists", "key": "a..b/x" })), "must be a valid label key"),
+        (
+            selecting(&json!({ "operator": "Exists", "key": "x".repeat(64) })),
+            "must be a valid label key",
+        ),
+        (
+            selecting(&json!({ "operator": "Exists", "key": format!("{}/x", "a".repeat(254)) })),
+            "must be a valid label key",
+        ),
         (
             json!({ "clusters": { "selector": { "matchLabels": { "a": "b c" } } } }),
             "must be a valid label value",
@@ -215,9 +225,11 @@ async fn the_schema_rejects_what_could_not_be_used_with_a_sentence() {
         assert!(error.contains(words), "{patch}: {error}");
     }
     let usable = json!({
+        "managedServiceAccountName": "a".repeat(189),
         "rotation": { "validity": "0h10m" }, "argoCD": { "command": "/x" }, "permissions": [{ "clusterRole": "system:a" }],
         "clusters": { "placementRef": { "name": "a.b" }, "selector": { "matchLabels": { "a.b/c": "" }, "matchExpressions": [
             { "key": "a.b/c_d", "operator": "NotIn", "values": ["", "E.f"] }, { "key": "g", "operator": "DoesNotExist" },
+            { "key": format!("{}/{}", "a".repeat(253), "x".repeat(63)), "operator": "Exists" },
         ] } },
     });
     ocm::cluster_access(TEAM, "usable", &extended(&valid, &usable)).create(&hub.ocm).await.unwrap();
