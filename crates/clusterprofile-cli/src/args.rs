@@ -382,8 +382,8 @@ pub struct RequestArgs {
     #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
     pub namespace: Option<String>,
 
-    /// ServiceAccount of the application; can be repeated
-    #[arg(long, value_name = "NAME", required = true, value_parser = service_account)]
+    /// ServiceAccount of the application; can be repeated. By default the one with the name of the ClusterAccess
+    #[arg(long, value_name = "NAME", value_parser = service_account)]
     pub service_account: Vec<String>,
 
     /// ClusterRole that the application has on each cluster, or in these namespaces of it; can be repeated

@@ -65,7 +65,9 @@ pub(crate) fn wanted(args: &RequestArgs, namespace: &str) -> Result<ClusterAcces
         *known = if known.is_empty() || new.is_empty() { BTreeSet::new() } else { &*known | &new };
     }
     let owned = |names: &BTreeSet<&str>| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let accounts = args.service_account.iter().map(String::as_str).collect();
+    let name = args.name.as_deref().unwrap_or(namespace);
+    let accounts: BTreeSet<_> = args.service_account.iter().map(String::as_str).collect();
+    let accounts = if accounts.is_empty() { [name].into() } else { accounts };
     let configs: BTreeSet<_> = args.multi_kueue.iter().collect();
     let configs =
         configs.into_iter().map(|name| MultiKueueConfig { name: name.clone(), selector: None });
@@ -106,7 +108,7 @@ pub(crate) fn wanted(args: &RequestArgs, namespace: &str) -> Result<ClusterAcces
         );
         return Err(CommandError::Arguments(most));
     }
-    let mut access = ClusterAccess::new(args.name.as_deref().unwrap_or(namespace), spec);
+    let mut access = ClusterAccess::new(name, spec);
     access.metadata.namespace = Some(namespace.to_owned());
     Ok(access)
 }
@@ -150,10 +152,12 @@ mod tests {
             "permissions": [{ "clusterRole": "e" }, { "clusterRole": "system:a", "namespaces": ["x", "y", "z"] }],
         });
         assert_eq!(all, Ok(expected));
+        for (arguments, account) in [("app", "app"), ("--cluster-role=view", "team")] {
+            assert_eq!(spec(arguments).unwrap()["serviceAccountNames"], json!([account]));
+        }
         let many =
             (0..17).map(|index| format!(" --cluster-role=r{index}")).collect::<Vec<_>>().concat();
         for (arguments, expected) in [
-            ("app".to_owned(), ErrorKind::MissingRequiredArgument),
             ("X_ --service-account=a".to_owned(), ErrorKind::ValueValidation),
             (format!("{} --service-account=a", "a".repeat(64)), ErrorKind::ValueValidation),
             ("--service-account=A".to_owned(), ErrorKind::ValueValidation),
