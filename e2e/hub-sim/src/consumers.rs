@@ -7,7 +7,7 @@ use hub_core::protected::ProtectedNamespaces;
 use serde_json::{Value, json};
 
 use crate::hub::{HOME, api_version, path};
-use crate::model::{Request, Server};
+use crate::model::{Request, Server, is_terminating};
 use crate::oracle::granted;
 
 /// What a ClusterAccess asks for.
@@ -235,7 +235,8 @@ pub fn declared(server: &Server) -> Vec<Consumer> {
         let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
         Some(([text("creationTimestamp"), text("namespace"), text("name")], *VARIANTS.get(index)?))
     };
-    let mut objects: Vec<_> = server.objects_of(ACCESSES).filter_map(read).collect();
+    let objects = server.objects_of(ACCESSES).filter(|object| !is_terminating(object));
+    let mut objects: Vec<_> = objects.filter_map(read).collect();
     objects.sort_by(|one, other| one.0.cmp(&other.0));
     let mut found: Vec<Consumer> = Vec::new();
     for (_, consumer) in objects {

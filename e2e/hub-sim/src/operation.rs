@@ -67,6 +67,8 @@ pub enum Operation {
     Object(Index, Index, Index, ObjectTenant),
     /// A team applies or deletes the ClusterAccess of a variant.
     Access(Index, bool),
+    /// Somebody holds the ClusterAccess of a variant by a finalizer, or no longer.
+    HoldAccess(Index, bool),
     /// The Placement of a namespace decides for the clusters with these bits.
     Decide(Index, u8),
     /// The kind of permissions changes, and every process starts again.
@@ -295,6 +297,7 @@ impl Others {
                 self.agents();
             }
             O::Access(variant, is_applied) => self.access(variant, is_applied),
+            O::HoldAccess(variant, is_held) => self.hold_access(variant, is_held),
             O::Decide(namespace, clusters) => self.decide(at(&NAMESPACES, namespace), clusters),
             O::Install(cluster, namespace) => self.install(at(&CLUSTERS, cluster), namespace),
             O::Object(cluster, account, kind, what) => {

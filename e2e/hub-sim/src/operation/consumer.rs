@@ -48,6 +48,14 @@ impl Others {
         self.tenant.patch(ACCESSES, namespace, name, &object);
     }
 
+    /// Sets or removes a finalizer of the ClusterAccess of a variant, which gives nothing while it holds the deletion.
+    pub(super) fn hold_access(&self, variant: Index, is_held: bool) {
+        let (namespace, name, _) = consumers::object(usize::from(variant) % VARIANTS.len());
+        let finalizers = is_held.then_some(["example.com/hold"]);
+        let patch = json!({ "metadata": { "finalizers": finalizers } });
+        self.tenant.patch(ACCESSES, namespace, name, &patch);
+    }
+
     /// The Placement of a namespace decides for the clusters with these bits, or its decision is deleted.
     pub(super) fn decide(&self, namespace: &str, clusters: u8) {
         const NAME: &str = "gpus-decision-1";
