@@ -1,4 +1,5 @@
-//! Reports on a ManagedServiceAccount why copies of its token are missing: a condition, and an Event.
+//! Reports on a ManagedServiceAccount why copies of its token are missing: a condition, and an Event. On one that consumer
+//! access maintains, the condition also reports that none is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,8 +101,10 @@ impl Objects for ConditionWriter {
                 recipients.entry(key.clone()).or_insert_with(|| Recipients::of(index, fleet, key));
             let report = report(index, key, tally.troubles(key), recipients);
             let shown = account.state.as_ref().ok();
+            // What was never planned may be a copy for an earlier account.
+            let is_copied = tally.troubles(key).is_some() && index.is_copied(key);
             let wanted = shown.map(|shown| {
-                conditions(&shown.conditions(), report.as_ref(), self.store.host.now())
+                conditions(&shown.conditions(), report.as_ref(), is_copied, self.store.host.now())
             });
             let version = account.version.clone();
             if let Some(report) = report.as_ref().filter(|_| wanted != Some(None))

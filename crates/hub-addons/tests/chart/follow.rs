@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::consumers::{allowed, declare, refused};
 use crate::support::chart::{Attempt, install, start_all, user};
-use crate::support::credentials::{copied, narrow, token};
+use crate::support::credentials::{condition, content, copied, narrow, token};
 use crate::support::shown::sees;
 use crate::support::world::{self, get, merge};
 use crate::support::{Hub, SOON};
@@ -113,6 +113,13 @@ async fn a_role_names_what_is_granted_as_it_changes() {
     names(&hub, &["c1-app"]).await;
     copied(&hub.ocm, "team", &token("c1", "app")).await;
     copied(&hub.ocm, "team", &token("c1", "other")).await;
+    // Only what consumer access maintains costs a write to say that it is copied.
+    narrow(&hub.ocm, &token("c1", "app"), Some("team")).await;
+    eventually("the account of the application says so", SOON, async || {
+        condition(&hub.ocm, &token("c1", "app")).await["status"] == "True"
+    })
+    .await;
+    content(&hub.ocm, &token("c1", "other")).await;
     let client = hub.service_account("team", "app").await.unwrap().client().await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client, "team");
     let may =

@@ -61,11 +61,11 @@ impl Applied {
     }
 }
 
-/// The message of a condition that is false.
-pub(crate) fn failure(object: &Value, kind: &str) -> Option<String> {
+/// Whether a condition is true; if it is false, its message. `None` if there is none.
+pub(crate) fn reported(object: &Value, kind: &str) -> Option<Result<(), String>> {
     let condition = condition(&object["status"]["conditions"], kind)?;
-    (condition["status"] == "False")
-        .then(|| shortened(condition["message"].as_str().unwrap_or_default()))
+    let message = || shortened(condition["message"].as_str().unwrap_or_default());
+    Some(if condition["status"] == "True" { Ok(()) } else { Err(message()) })
 }
 
 /// Every binding of a ClusterPermission.

@@ -27,9 +27,9 @@ pub struct ObservedObject {
     pub(super) spec: Option<Map<String, Value>>,
     /// What its status reports.
     pub(super) applied: Applied,
-    /// Of an account: whether its token is reported, and why copies of it are missing.
+    /// Of an account: whether its token is reported, and whether the syncer reports that it is copied, or why not.
     pub(super) has_token: bool,
-    pub(super) copy_missing: Option<String>,
+    pub(super) copied: Option<Result<(), String>>,
 }
 
 impl ObservedObject {
@@ -49,7 +49,7 @@ impl ObservedObject {
             applied: data.map(read).unwrap_or_default(),
             has_token: data
                 .is_some_and(|data| data["status"]["tokenSecretRef"]["name"].is_string()),
-            copy_missing: data.and_then(|data| applied::failure(data, CONDITION_SYNCED)),
+            copied: data.and_then(|data| applied::reported(data, CONDITION_SYNCED)),
         }
     }
 

@@ -57,7 +57,7 @@ pub(super) struct Given {
 impl Given {
     /// Reads an object with permissions of ours.
     pub(super) fn add(&mut self, kind: AccessKind, object: &ObservedObject) {
-        for part in parts(kind, object) {
+        for part in object.spec.iter().flat_map(|spec| parts(kind, spec)) {
             if let Some((name, namespace)) = binding(part)
                 && let Some(name) =
                     [IN_WORK[1], IN_PERMISSION[1]].iter().find_map(|own| name.strip_prefix(own))
@@ -72,30 +72,36 @@ impl Given {
 
 /// Whether an object with permissions contains exactly the bindings of a consumer, with its users.
 pub(super) fn has_part(consumer: &Consumer, kind: AccessKind, object: &ObservedObject) -> bool {
-    let prefixes = if kind == AccessKind::ClusterPermission { IN_PERMISSION } else { IN_WORK };
-    let own = format!("{}{}:", prefixes[1], own_name(consumer));
-    let is_its = |name: &str| !consumer.is_own() || name.starts_with(&own);
-    let users =
-        |part: &Value| if consumer.is_own() { part["subjects"].clone() } else { Value::Null };
-    let bound = parts(kind, object).filter_map(|part| Some((binding(part)?, users(part))));
-    let bound: BTreeMap<_, _> = bound.filter(|((name, _), _)| is_its(name)).collect();
-    let mut permissions = Permissions::new(&consumer.account);
-    permissions.add(consumer);
-    let names: Vec<_> = permissions.bindings.iter().map(|it| it.full_name(prefixes)).collect();
-    let wanted = names.iter().zip(&permissions.bindings).map(|(name, it)| {
-        let users = it.users.as_deref().map(subjects).unwrap_or_default();
-        ((name.as_str(), it.namespace.unwrap_or_default()), users)
-    });
     let mut given = Given::default();
     given.add(kind, object);
-    let users = &permissions.users;
-    object.spec.is_some() && bound == wanted.collect() && users.is_subset(&given.impersonated)
+    let mut wanted = Permissions::new(&consumer.account);
+    wanted.add(consumer);
+    let spec = match kind {
+        AccessKind::ClusterPermission => wanted.cluster_permission(),
+        AccessKind::Account | AccessKind::ManifestWork => wanted.manifest_work(""),
+    };
+    object.spec.as_ref().is_some_and(|found| {
+        part_of(consumer, kind, found) == part_of(consumer, kind, &spec)
+            && wanted.users.is_subset(&given.impersonated)
+    })
+}
+
+/// The bindings of a consumer in a spec; of an own identity, by the beginning of their names, and with their users.
+fn part_of<'a>(
+    consumer: &Consumer,
+    kind: AccessKind,
+    spec: &'a Map<String, Value>,
+) -> BTreeMap<(&'a str, &'a str), Option<&'a Value>> {
+    let own = [IN_WORK[1], IN_PERMISSION[1]].map(|own| format!("{own}{}:", own_name(consumer)));
+    let is_its = |name: &str| !consumer.is_own() || own.iter().any(|own| name.starts_with(own));
+    let users = |part: &'a Value| part.get("subjects").filter(|_| consumer.is_own());
+    let bindings = parts(kind, spec).filter_map(|part| Some((binding(part)?, users(part))));
+    bindings.filter(|((name, _), _)| is_its(name)).collect()
 }
 
 /// The bindings and the roles in an object with permissions.
-fn parts(kind: AccessKind, object: &ObservedObject) -> impl Iterator<Item = &Value> {
-    let field =
-        |field| object.spec.as_ref().and_then(|spec| spec.get(field)).unwrap_or(&Value::Null);
+fn parts(kind: AccessKind, spec: &Map<String, Value>) -> impl Iterator<Item = &Value> {
+    let field = |field| spec.get(field).unwrap_or(&Value::Null);
     let (lists, role) = if kind == AccessKind::ClusterPermission {
         (["clusterRoleBindings", "roleBindings"].map(field), field("clusterRole"))
     } else {

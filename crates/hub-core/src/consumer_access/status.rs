@@ -212,8 +212,13 @@ impl AccessSettings {
                 Owned::Ours(_) => {}
             }
         }
-        let copy = account.copy_missing.as_ref().filter(|_| !consumer.is_own());
-        copy.map(|why| {
+        let why = match &account.copied {
+            _ if consumer.is_own() => None,
+            Some(Ok(())) => None,
+            Some(Err(why)) => Some(why.as_str()),
+            None => Some("no credential syncer reports a copy"),
+        };
+        why.map(|why| {
             (
                 "CopyMissing",
                 format!("The token of the ManagedServiceAccount {key} is not copied: {why}."),

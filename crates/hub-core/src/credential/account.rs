@@ -14,7 +14,8 @@ use crate::consumer_access::COMPONENT;
 use crate::version::Version;
 
 /// The condition of a ManagedServiceAccount that reports why copies of its token are missing. If none is missing, the
-/// condition is absent: it would cost a write for every account of a hub.
+/// condition is absent, since it would cost a write for every account of a hub, except for an account that consumer
+/// access maintains: that the copy exists is a part of what a ClusterAccess reports.
 pub const CONDITION_SYNCED: &str = "SyncedToClusterProfiles";
 
 /// The maximum length of the annotation [`labels::SYNC_TO_NAMESPACES`], in bytes: some 250 of the longest names. Anyone

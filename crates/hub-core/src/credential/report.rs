@@ -199,18 +199,25 @@ pub(crate) fn listed<'a>(namespaces: impl ExactSizeIterator<Item = &'a Namespace
     if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
 }
 
-/// The conditions of an account with ours set or removed, or `None` if nothing differs. Entries of others are
-/// preserved.
+/// The conditions of an account with ours set or removed, or `None` if nothing differs. Without a problem, ours says
+/// only of an account that asks for it that it `is_copied`. Entries of others are preserved.
 #[must_use]
-pub fn conditions(shown: &[Value], report: Option<&Report>, now: Timestamp) -> Option<Vec<Value>> {
+pub fn conditions(
+    shown: &[Value],
+    report: Option<&Report>,
+    is_copied: bool,
+    now: Timestamp,
+) -> Option<Vec<Value>> {
+    let wanted = match report {
+        Some(report) => Some(("False", report.reason, &*report.message)),
+        None => is_copied.then_some(("True", State::Synced.reason(), "every copy exists")),
+    };
     let is_ours = |entry: &&Value| entry["type"] == CONDITION_SYNCED;
     let ours: Vec<&Value> = shown.iter().filter(is_ours).collect();
-    let same = match (&*ours, report) {
+    let same = match (&*ours, wanted) {
         ([], None) => true,
-        ([entry], Some(report)) => {
-            entry["status"] == "False"
-                && entry["reason"] == report.reason
-                && entry["message"] == report.message
+        ([entry], Some((status, reason, message))) => {
+            entry["status"] == status && entry["reason"] == reason && entry["message"] == message
         }
         _ => false,
     };
@@ -218,15 +225,15 @@ pub fn conditions(shown: &[Value], report: Option<&Report>, now: Timestamp) -> O
         return None;
     }
     let mut list: Vec<Value> = shown.iter().filter(|entry| !is_ours(entry)).cloned().collect();
-    if let Some(report) = report {
-        // The status was False before, or there was no condition: a new reason is not a transition.
-        let since = ours.iter().find(|entry| entry["status"] == "False");
+    if let Some((status, reason, message)) = wanted {
+        // A new reason is not a transition.
+        let since = ours.iter().find(|entry| entry["status"] == status);
         let since = since.and_then(|entry| entry["lastTransitionTime"].as_str()).map(str::to_owned);
         list.push(json!({
             "type": CONDITION_SYNCED,
-            "status": "False",
-            "reason": report.reason,
-            "message": report.message,
+            "status": status,
+            "reason": reason,
+            "message": message,
             "lastTransitionTime": since.unwrap_or_else(|| to_the_second(now)),
         }));
     }

@@ -232,7 +232,9 @@ impl Pair<'_> {
             let mut words = message.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
             words.any(|word| word == key.namespace.as_str())
         };
-        if let Some((status, reason, message)) = condition(CONDITION_SYNCED)
+        let synced = condition(CONDITION_SYNCED);
+        let shown = synced.as_ref().map_or("none", |(status, ..)| status).to_owned();
+        if let Some((status, reason, message)) = synced
             && status == "False"
             && names_namespace(&message)
         {
@@ -252,7 +254,7 @@ impl Pair<'_> {
             });
             findings.ok(|| {
                 about(Step::Credential, Code::Credential(State::Synced), object())
-                    .field(format!("status.conditions[{CONDITION_SYNCED}]"), "none")
+                    .field(format!("status.conditions[{CONDITION_SYNCED}]"), shown)
                     .message("the credential syncer reports no missing copy")
             });
             self.consumer_steps(&copy_key, name, findings);

@@ -368,7 +368,7 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
     let settings = settings();
     let token = json!({ "status": { "tokenSecretRef": { "name": "app" } } });
     let applied = |status: &str| json!({ "status": { "conditions": [{ "type": "Applied", "status": status, "message": "no" }] } });
-    let withheld = json!({ "status": { "conditions": [{ "type": "SyncedToClusterProfiles", "status": "False", "message": "no profile" }] } });
+    let copied = |status: &str| json!({ "status": { "conditions": [{ "type": "SyncedToClusterProfiles", "status": status, "message": "no profile" }] } });
     let (account, work) = (AccessKind::Account, AccessKind::ManifestWork);
     let mut world = World::default();
     assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: AccountMissing");
@@ -386,6 +386,8 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
     );
     assert!(status(&settings, &granted(), &world).not_ready[0].message.ends_with(": no."));
     world.edit(work, &applied("True"));
+    assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: CopyMissing");
+    world.edit(account, &copied("True"));
     assert_eq!(ready(&settings, &granted(), &world), "True Ready");
     let more = with(declared()[0].clone(), &json!({ "permissions": [{ "clusterRole": "admin" }] }));
     let elsewhere =
@@ -395,7 +397,7 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
         let before = ready(&settings_of(&json!([changed])), &granted(), &world);
         assert_eq!(before, "False ClustersNotReady c1: PermissionsMissing");
     }
-    world.edit(account, &withheld);
+    world.edit(account, &copied("False"));
     assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: CopyMissing");
     for (kind, reason) in [(account, "AccountConflict"), (work, "PermissionsConflict")] {
         let mut world = settled();

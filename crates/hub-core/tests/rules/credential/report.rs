@@ -216,7 +216,8 @@ fn ours(conditions: &[Value]) -> Vec<&Value> {
 
 #[test]
 fn a_problem_becomes_one_condition_after_those_of_others() {
-    let list = conditions(&others(), Some(&trouble("NoToken", "team: none")), now()).unwrap();
+    let report = trouble("NoToken", "team: none");
+    let list = conditions(&others(), Some(&report), true, now()).unwrap();
     assert_eq!(list[..others().len()], others());
     assert_eq!(
         list[others().len()..],
@@ -255,8 +256,9 @@ fn the_conditions_of_others_stay_byte_for_byte_and_a_second_write_never_follows(
         for at in 0..=others().len() {
             let mut shown = others();
             shown.splice(at..at, before.iter().cloned());
-            for report in &reports {
-                let Some(list) = conditions(&shown, report.as_ref(), now()) else {
+            for (report, is_copied) in reports.iter().flat_map(|it| [(it, false), (it, true)]) {
+                let Some(list) = conditions(&shown, report.as_ref(), is_copied, now()) else {
+                    assert!(report.is_some() || !is_copied, "{shown:?}");
                     let right = report.as_ref().map(|report| {
                         json!({
                             "type": CONDITION_SYNCED, "status": "False", "reason": report.reason,
@@ -272,8 +274,11 @@ fn the_conditions_of_others_stay_byte_for_byte_and_a_second_write_never_follows(
                     .cloned()
                     .collect();
                 assert_eq!(not_ours, others());
-                assert_eq!(ours(&list).len(), usize::from(report.is_some()));
-                assert_eq!(conditions(&list, report.as_ref(), now()), None, "{list:?}");
+                let status: Vec<_> = ours(&list).iter().map(|it| it["status"].clone()).collect();
+                let right = if report.is_some() { "False" } else { "True" };
+                assert_eq!(status, vec![right; usize::from(report.is_some() || is_copied)]);
+                let again = conditions(&list, report.as_ref(), is_copied, now());
+                assert_eq!(again, None, "{list:?}");
             }
         }
     }
@@ -283,7 +288,8 @@ fn the_conditions_of_others_stay_byte_for_byte_and_a_second_write_never_follows(
 fn a_new_reason_is_no_transition_and_a_new_status_is() {
     let entry = |status: &str| json!({ "type": CONDITION_SYNCED, "status": status, "reason": "NoToken", "message": "x", "lastTransitionTime": NOON });
     let time = |status: &str| {
-        let list = conditions(&[entry(status)], Some(&trouble("NoProfile", "y")), now()).unwrap();
+        let report = trouble("NoProfile", "y");
+        let list = conditions(&[entry(status)], Some(&report), false, now()).unwrap();
         assert_eq!(list[0]["reason"], "NoProfile");
         list[0]["lastTransitionTime"].clone()
     };
