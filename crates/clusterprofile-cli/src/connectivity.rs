@@ -28,6 +28,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use kube::api::ListParams;
 use object_names::visible;
+use proxy_environment::ProxyVariables;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -154,10 +155,16 @@ async fn walk(
         .await?;
     let stream = way
         .go("TCP", async {
-            let stream =
-                TcpStream::connect(&*addresses).await.map_err(|error| error.to_string())?;
+            let with_proxy = |text: String| match ProxyVariables::of_process().proxy_for(&host, port) {
+                Some(_) => format!(
+                    "{text}; an application with this HTTPS_PROXY connects through the proxy, unless NO_PROXY has {host}"
+                ),
+                None => text,
+            };
+            let stream = TcpStream::connect(&*addresses).await;
+            let stream = stream.map_err(|error| with_proxy(error.to_string()))?;
             let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
-            Ok((stream, peer))
+            Ok((stream, with_proxy(peer)))
         })
         .await?;
     let stream = way.go("TLS", handshake(stanza, &host, stream)).await?;

@@ -44,12 +44,12 @@ pub enum ConnectError {
     #[error("cannot use the kubeconfig {path}: {source}")]
     Kubeconfig { path: String, source: ConfigError },
     /// The Pod's ServiceAccount cannot be used.
-    #[error("cannot use the Pod's ServiceAccount: {0}")]
-    InCluster(#[source] kube::config::InClusterError),
+    #[error(transparent)]
+    InCluster(ConfigError),
     /// There is neither a Pod's ServiceAccount nor a kubeconfig.
     #[error(
-        "cannot find the hub: not in a Pod, and neither $KUBECONFIG nor ~/.kube/config can be used ({0}); \
-         set --kubeconfig to use another file"
+        "cannot find the hub: not in a Pod with a ServiceAccount token, and neither $KUBECONFIG nor ~/.kube/config can be \
+         used ({0}); set --kubeconfig to use another file"
     )]
     Nothing(#[source] ConfigError),
     /// The configuration is not valid for a client.
@@ -65,8 +65,8 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
             |source| ConnectError::Kubeconfig { path: path.display().to_string(), source };
         let file = hub_config::read(Some(path)).map_err(unusable)?;
         hub_config::config(file, &options).await.map_err(unusable)?
-    } else if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-        Config::incluster().map_err(ConnectError::InCluster)?
+    } else if let Some(config) = hub_config::in_cluster() {
+        config.map_err(ConnectError::InCluster)?
     } else {
         let file = hub_config::read(None).map_err(ConnectError::Nothing)?;
         hub_config::config(file, &options).await.map_err(ConnectError::Nothing)?

@@ -1,4 +1,5 @@
-//! Where the hub is and how it is reached, as kubectl reads it from kubeconfig files and the environment.
+//! Where the hub is and how it is reached, as kubectl reads it from kubeconfig files and the environment, or the Pod's
+//! ServiceAccount.
 //!
 //! kube reads them as well. This crate adds what it does differently from client-go: files of `KUBECONFIG` that do not
 //! exist, an empty current context, values of another type, fields that contradict each other, token files, credentials
@@ -15,17 +16,22 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::AUTHORIZATION;
-use http::uri::Scheme;
+use http::uri::{InvalidUri, Scheme};
 use http::{HeaderValue, Request, Uri};
 use jiff::Timestamp;
 use kube::Config;
-use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{
+    AuthInfo, Cluster, Context, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError,
+};
 use percent_encoding::percent_decode_str;
 use proxy_environment::ProxyVariables;
 use secrecy::ExposeSecret as _;
 use tower::util::MapRequestLayer;
 
 pub use crate::proxy::{Connector, connector};
+
+/// What Kubernetes mounts of a Pod's ServiceAccount.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Why the hub is not known.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +44,12 @@ pub enum ConfigError {
     Type { file: PathBuf, why: String },
     #[error("none of these files exists: {0}")]
     NoFile(String),
+    /// The Pod's ServiceAccount cannot be used.
+    #[error("cannot use the Pod's ServiceAccount: {0}")]
+    InCluster(#[from] InClusterError),
+    /// The environment does not name a proxy, to which the hub is no exception.
+    #[error("HTTPS_PROXY cannot be used: {0}; NO_PROXY excepts hosts from it")]
+    Proxy(InvalidUri),
     /// Fields contradict each other, or one is not valid.
     #[error("the cluster {cluster} {what}")]
     Cluster { cluster: String, what: &'static str },
@@ -57,6 +69,40 @@ pub enum ConfigError {
     ExpiredIdToken(Timestamp),
 }
 
+impl ConfigError {
+    /// Whether there is no configuration at all, where kubectl uses [`in_cluster`].
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        matches!(self, Self::NoFile(_) | Self::Kubeconfig(KubeconfigError::CurrentContextNotSet))
+    }
+}
+
+/// The configuration of the Pod's ServiceAccount, if this process has one: with its token, and an address for it.
+#[must_use]
+pub fn in_cluster() -> Option<Result<Config, ConfigError>> {
+    is_in_cluster().then(|| {
+        let mut config = Config::incluster()?;
+        config.proxy_url = proxy_of_environment(&config.cluster_url)?;
+        Ok(config)
+    })
+}
+
+/// The namespace for commands of kubectl in a Pod, where the context of a kubeconfig sets none.
+#[must_use]
+pub fn pod_namespace() -> Option<String> {
+    let variable = env::var("POD_NAMESPACE").ok().filter(|namespace| !namespace.is_empty());
+    let file = || fs::read_to_string(format!("{SERVICE_ACCOUNT}/namespace")).ok();
+    let namespace = is_in_cluster().then(|| variable.or_else(file)).flatten()?;
+    Some(namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty())
+}
+
+fn is_in_cluster() -> bool {
+    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    is_set("KUBERNETES_SERVICE_HOST")
+        && is_set("KUBERNETES_SERVICE_PORT")
+        && Path::new(SERVICE_ACCOUNT).join("token").is_file()
+}
+
 /// Reads a file, else those of `KUBECONFIG`, else `~/.kube/config`.
 pub fn read(file: Option<&Path>) -> Result<Kubeconfig, ConfigError> {
     if let Some(file) = file {
@@ -65,8 +111,7 @@ pub fn read(file: Option<&Path>) -> Result<Kubeconfig, ConfigError> {
     let files = default_files();
     let mut merged = None;
     for file in files.iter().filter(|file| file.exists()) {
-        let mut next = read_file(file)?;
-        next.current_context = next.current_context.filter(|context| !context.is_empty());
+        let next = read_file(file)?;
         merged = Some(match merged {
             None => next,
             Some(before) => Kubeconfig::merge(before, next)?,
@@ -80,7 +125,8 @@ pub fn read(file: Option<&Path>) -> Result<Kubeconfig, ConfigError> {
 
 /// kube reads `"true"` as `true`, and 7 as `"7"`; JSON keeps the types apart.
 fn read_file(file: &Path) -> Result<Kubeconfig, ConfigError> {
-    let config = Kubeconfig::read_from(file)?;
+    let mut config = Kubeconfig::read_from(file)?;
+    config.current_context.take_if(|context| context.is_empty());
     // A pipe can be read only once.
     let text =
         if file.is_file() { fs::read_to_string(file).unwrap_or_default() } else { String::new() };
@@ -107,6 +153,14 @@ pub fn default_files() -> Vec<PathBuf> {
     env::home_dir().map(|home| home.join(".kube").join("config")).into_iter().collect()
 }
 
+/// The chosen or the current context, or an empty one.
+#[must_use]
+pub fn context(file: &Kubeconfig, options: &KubeConfigOptions) -> Context {
+    let name = options.context.as_ref().or(file.current_context.as_ref());
+    let entry = file.contexts.iter().find(|entry| Some(&entry.name) == name);
+    entry.and_then(|entry| entry.context.clone()).unwrap_or_default()
+}
+
 /// The configuration of a client, whose connections are made by a [`connector`].
 pub async fn config(
     mut file: Kubeconfig,
@@ -117,9 +171,7 @@ pub async fn config(
     if (kind, version) != ("Config", "v1") {
         return Err(ConfigError::NotAConfig { kind: kind.to_owned(), version: version.to_owned() });
     }
-    let context = options.context.as_ref().or(file.current_context.as_ref());
-    let context = file.contexts.iter().find(|entry| Some(&entry.name) == context);
-    let context = context.and_then(|entry| entry.context.clone()).unwrap_or_default();
+    let context = context(&file, options);
     let user = options.user.clone().or(context.user).filter(|user| !user.is_empty());
     if let Some(user) = user {
         let entry = file.auth_infos.iter_mut().find(|entry| entry.name == user);
@@ -156,10 +208,10 @@ pub async fn config(
         // For kube, which would send a line break at the end of the file; see `token_of_file`.
         config.auth_info.token = Some(token.into());
     }
-    let proxy = given(&cluster.proxy_url).map(str::to_owned);
-    let proxy = proxy.or_else(|| proxy_of_environment(&config.cluster_url));
-    let proxy = proxy.map(|url| with_lower_scheme(&url).parse()).transpose();
-    config.proxy_url = proxy.map_err(KubeconfigError::ParseProxyUrl)?;
+    config.proxy_url = match given(&cluster.proxy_url) {
+        Some(url) => Some(with_lower_scheme(url).parse().map_err(KubeconfigError::ParseProxyUrl)?),
+        None => proxy_of_environment(&config.cluster_url)?,
+    };
     Ok(config)
 }
 
@@ -191,10 +243,13 @@ fn with_lower_scheme(url: &str) -> String {
     }
 }
 
-fn proxy_of_environment(hub: &Uri) -> Option<String> {
-    let host =
-        hub.host().filter(|_| hub.scheme() == Some(&Scheme::HTTPS))?.trim_matches(['[', ']']);
-    ProxyVariables::of_process().proxy_for(host, hub.port_u16().unwrap_or(443)).map(str::to_owned)
+fn proxy_of_environment(hub: &Uri) -> Result<Option<Uri>, ConfigError> {
+    let Some(host) = hub.host().filter(|_| hub.scheme() == Some(&Scheme::HTTPS)) else {
+        return Ok(None);
+    };
+    let (variables, port) = (ProxyVariables::of_process(), hub.port_u16().unwrap_or(443));
+    let proxy = variables.proxy_for(host.trim_matches(['[', ']']), port);
+    proxy.map(|url| with_lower_scheme(url).parse()).transpose().map_err(ConfigError::Proxy)
 }
 
 /// Sends the token that the user's token file then contains with each request, where [`config`] has found one.

@@ -54,7 +54,7 @@ struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of kubectl")]
 struct HubArgs {
-    /// The kubeconfig of the hub; by default $KUBECONFIG, else ~/.kube/config
+    /// The kubeconfig of the hub; by default $KUBECONFIG, else ~/.kube/config, else the Pod's ServiceAccount
     #[arg(long, global = true, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
@@ -184,9 +184,30 @@ async fn hub(args: &HubArgs) -> Result<Hub, String> {
         Some(path) => format!("cannot use the kubeconfig {}: {error}", path.display()),
         None => format!("no hub to talk to: {error}; --kubeconfig names a kubeconfig"),
     };
-    let file = hub_config::read(args.kubeconfig.as_deref()).map_err(failed)?;
-    let is_other_context = args.context.is_some() && args.context != file.current_context;
-    let mut config = hub_config::config(file, &options).await.map_err(failed)?;
+    let file = hub_config::read(args.kubeconfig.as_deref());
+    let current = file.as_ref().ok().and_then(|file| file.current_context.clone());
+    let context = file.as_ref().map(|file| hub_config::context(file, &options)).unwrap_or_default();
+    let of_files = match file {
+        Ok(file) => hub_config::config(file, &options).await,
+        Err(error) => Err(error),
+    };
+    let is_chosen = |flags: &[&Option<String>]| flags.iter().any(|flag| flag.is_some());
+    let of_pod = match &of_files {
+        Err(error)
+            if error.is_none()
+                && !is_chosen(&[&args.context, &args.hub_cluster, &args.hub_user]) =>
+        {
+            hub_config::in_cluster()
+        }
+        _ => None,
+    };
+    let is_of_pod = of_pod.is_some();
+    let mut config = of_pod.unwrap_or(of_files).map_err(failed)?;
+    if context.namespace.is_none_or(|namespace| namespace.is_empty())
+        && let Some(namespace) = hub_config::pod_namespace()
+    {
+        config.default_namespace = namespace;
+    }
     if !args.request_timeout.is_zero() {
         let timeout = Some(args.request_timeout);
         config.connect_timeout = timeout;
@@ -202,9 +223,10 @@ async fn hub(args: &HubArgs) -> Result<Hub, String> {
     let client = client(&config);
     let client = client
         .map_err(|error| format!("cannot set up a client for the hub: {}", describe(&error)))?;
-    let mut hub = Hub::new(client, args.kubeconfig.clone().or_else(default_kubeconfig));
-    hub.differs_from_kubeconfig = is_other_context
-        || [&args.hub_cluster, &args.hub_user, &args.as_user].into_iter().any(Option::is_some);
+    let kubeconfig = args.kubeconfig.clone().or_else(default_kubeconfig).filter(|_| !is_of_pod);
+    let mut hub = Hub::new(client, kubeconfig);
+    hub.differs_from_kubeconfig = args.context.is_some() && args.context != current
+        || is_chosen(&[&args.hub_cluster, &args.hub_user, &args.as_user]);
     Ok(hub)
 }
 

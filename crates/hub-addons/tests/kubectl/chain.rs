@@ -179,7 +179,9 @@ async fn every_hop_to_a_cluster_is_tested_and_the_first_that_fails_is_named() {
     let application = stage.bound_application("tried", &CLUSTERS).await;
     application.reaches("one").await;
     let hub = &stage.chain.hub;
-    let kubectl = kubectl(hub, &hub.kubeconfig_for("admin").unwrap());
+    // The hub and its clusters have loopback addresses, for which no proxy is used.
+    let kubectl = kubectl(hub, &hub.kubeconfig_for("admin").unwrap())
+        .env("HTTPS_PROXY", "http://127.0.0.1:1");
     let creds = format!("--plugin={}", cp_creds().display());
     let of_application = format!("--hub-kubeconfig={}", application.access.kubeconfig().display());
     let test = async |target: &str, account: &str| {
@@ -248,7 +250,7 @@ async fn every_hop_to_a_cluster_is_tested_and_the_first_that_fails_is_named() {
     for (name, server, expected) in [
         ("one", server, "TLS"),
         ("two", json!("https://no-such-host.invalid/two"), "name resolution"),
-        ("three", json!("https://127.0.0.1:1/three"), "TCP"),
+        ("three", json!("https://0.0.0.0:1/three"), "TCP"),
     ] {
         let profile = world::profile_of("karmada", "forged", name);
         profile.create(&stage.ocm).await.unwrap();
@@ -258,5 +260,9 @@ async fn every_hop_to_a_cluster_is_tested_and_the_first_that_fails_is_named() {
         let (hop, detail) = last(&format!("forged/{name}"), application.account()).await;
         assert_eq!(hop, expected, "{detail}");
         assert!(hop != "TLS" || detail.contains("no published trust anchor verifies"), "{detail}");
+        assert!(
+            hop != "TCP" || detail.ends_with("through the proxy, unless NO_PROXY has 0.0.0.0"),
+            "{detail}"
+        );
     }
 }

@@ -46,8 +46,8 @@ struct World {
     seen: Seen,
 }
 
-async fn head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
-    let mut head = Vec::new();
+async fn head(stream: &mut (impl AsyncRead + Unpin), begun: &[u8]) -> Option<String> {
+    let mut head = begun.to_vec();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
     }
@@ -66,7 +66,7 @@ async fn refuse(stream: TcpStream, tls: TlsAcceptor, seen: Seen) -> Option<()> {
 }
 
 async fn respond(mut stream: impl AsyncRead + AsyncWrite + Unpin, seen: Seen) -> Option<()> {
-    let head = head(&mut stream).await?.to_ascii_lowercase();
+    let head = head(&mut stream, &[]).await?.to_ascii_lowercase();
     let is_identity =
         |line: &&str| line.starts_with("authorization:") || line.starts_with("impersonate-");
     let mut identity: Vec<_> = head.lines().filter(is_identity).collect();
@@ -81,14 +81,27 @@ async fn respond(mut stream: impl AsyncRead + AsyncWrite + Unpin, seen: Seen) ->
     stream.shutdown().await.ok()
 }
 
-/// Both kinds of proxy, by the first byte. Whatever host is asked for, it connects to the hub.
-async fn pass(mut stream: TcpStream, hub: SocketAddr, seen: Seen) -> Option<()> {
+/// Every kind of proxy, by the first byte. Whatever host is asked for, it connects to the hub.
+async fn pass(stream: TcpStream, tls: TlsAcceptor, hub: SocketAddr, seen: Seen) -> Option<()> {
     let mut first = [0];
     stream.peek(&mut first).await.ok()?;
+    if first == [22] {
+        tunnel(tls.accept(stream).await.ok()?, "https", hub, seen).await
+    } else {
+        tunnel(stream, "http", hub, seen).await
+    }
+}
+
+async fn tunnel(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    scheme: &str,
+    hub: SocketAddr,
+    seen: Seen,
+) -> Option<()> {
+    let mut first = [0];
+    stream.read_exact(&mut first).await.ok()?;
     if first == [5] {
-        let mut greeting = [0; 2];
-        stream.read_exact(&mut greeting).await.ok()?;
-        let mut methods = vec![0; greeting[1].into()];
+        let mut methods = vec![0; stream.read_u8().await.ok()?.into()];
         stream.read_exact(&mut methods).await.ok()?;
         let mut with = String::new();
         if methods.contains(&2) {
@@ -114,14 +127,14 @@ async fn pass(mut stream: TcpStream, hub: SocketAddr, seen: Seen) -> Option<()> 
         seen.add(format!("socks5 to {host}{with}"));
         stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.ok()?;
     } else {
-        let head = head(&mut stream).await?;
+        let head = head(&mut stream, &first).await?;
         let host = head.split([' ', ':']).nth(1)?;
         let with = head
             .to_ascii_lowercase()
             .lines()
             .find(|line| line.starts_with("proxy-auth"))
             .map(str::to_owned);
-        seen.add(format!("http proxy to {host} {}", with.unwrap_or_default()));
+        seen.add(format!("{scheme} proxy to {host} {}", with.unwrap_or_default()));
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.ok()?;
     }
     let mut there = TcpStream::connect(hub).await.ok()?;
@@ -140,10 +153,10 @@ impl World {
         let tls = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let hub = listener.local_addr().unwrap();
-        let of_hub = seen.clone();
+        let (of_hub, tls_of_hub) = (seen.clone(), tls.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(refuse(stream, tls.clone(), of_hub.clone()));
+                tokio::spawn(refuse(stream, tls_of_hub.clone(), of_hub.clone()));
             }
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -151,7 +164,7 @@ impl World {
         let of_proxy = seen.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(pass(stream, hub, of_proxy.clone()));
+                tokio::spawn(pass(stream, tls.clone(), hub, of_proxy.clone()));
             }
         });
         Self { hub, proxy, ca: STANDARD.encode(issued.cert.pem()), seen }
@@ -182,8 +195,11 @@ impl World {
         arguments: &[&str],
     ) -> (String, Option<Output>) {
         self.seen.0.send_replace(Vec::new());
-        let mut command = Command::new(program);
-        command.args(arguments).env_clear().current_dir(directory);
+        let mut command = Command::new(if case.is_in_pod { "unshare" } else { "env" });
+        if case.is_in_pod {
+            command.args(["--user", "--map-root-user", "--mount", "sh", "-c", POD]);
+        }
+        command.arg(program).args(arguments).env_clear().current_dir(directory);
         command.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", directory);
         command.env(
             "KUBERNETES_EXEC_INFO",
@@ -216,6 +232,7 @@ impl World {
 
     fn with_proxy(&self, text: &str) -> String {
         text.replace("PROXY", &self.proxy.to_string())
+            .replace("{port}", &self.hub.port().to_string())
     }
 }
 
@@ -227,13 +244,28 @@ struct Case {
     cluster: Value,
     user: Value,
     env: Vec<(&'static str, &'static str)>,
+    /// Whether the programs run where `serviceaccount` is the ServiceAccount of a Pod.
+    is_in_pod: bool,
+    /// How ours reach the hub, or what they report, if they do not follow kubectl.
+    ours: Option<&'static str>,
     /// What `cp-creds` reports, if it does not reach the hub as kubectl does.
     plugin_reports: Option<&'static str>,
 }
 
+/// Runs a program in a mount namespace of its own, with the ServiceAccount of a Pod.
+const POD: &str = "mount -t tmpfs tmpfs /var/run && mkdir -p /var/run/secrets/kubernetes.io && \
+    cp -r serviceaccount /var/run/secrets/kubernetes.io && exec \"$0\" \"$@\"";
+
 fn case(name: &'static str, host: &'static str) -> Case {
     let env = vec![("KUBECONFIG", "config")];
-    Case { name, host, cluster: json!({}), user: json!({}), env, plugin_reports: None }
+    let (cluster, user) = (json!({}), json!({}));
+    Case { name, host, cluster, user, env, is_in_pod: false, ours: None, plugin_reports: None }
+}
+
+/// In a Pod, with this address of the hub, and without a kubeconfig.
+fn pod(name: &'static str, host: &'static str) -> Case {
+    let case = case(name, host).env("KUBECONFIG", "gone").env("KUBERNETES_SERVICE_HOST", host);
+    Case { is_in_pod: true, ..case.env("KUBERNETES_SERVICE_PORT", "{port}") }
 }
 
 impl Case {
@@ -250,6 +282,10 @@ impl Case {
         self.env.retain(|(other, _)| *other != name);
         self.env.push((name, value));
         self
+    }
+
+    fn ours(self, words: &'static str) -> Self {
+        Self { ours: Some(words), ..self }
     }
 
     fn plugin_reports(self, words: &'static str) -> Self {
@@ -270,10 +306,7 @@ fn oidc(expires: i64) -> Value {
     } } })
 }
 
-/// `0.0.0.0` leads to this machine, and is no loopback address, for which a proxy of the environment is not used.
-/// `hub.invalid` is known to the proxy only.
-fn cases() -> Vec<Case> {
-    let via = |name, host| case(name, host).env("HTTPS_PROXY", "http://PROXY");
+fn configurations() -> Vec<Case> {
     vec![
         case("one file", "127.0.0.1"),
         case("missing and empty files are skipped", "127.0.0.1").env("KUBECONFIG", "gone:empty::/dev/null:config"),
@@ -333,7 +366,22 @@ fn cases() -> Vec<Case> {
             .plugin_reports("runs no other"),
         case("an ID token", "127.0.0.1").user(oidc(4_102_444_800)).plugin_reports("runs no other"),
         case("an expired ID token", "127.0.0.1").user(oidc(1_000_000_000)).plugin_reports("runs no other"),
+        pod("in a Pod", "127.0.0.1"),
+        pod("in a Pod with a kubeconfig without a context", "127.0.0.1").env("KUBECONFIG", "empty:unset"),
+        pod("in a Pod without the variable of the port", "127.0.0.1")
+            .env("KUBERNETES_SERVICE_PORT", "").plugin_reports("no kubeconfig at gone"),
+        case("no authority", "127.0.0.1")
+            .cluster(json!({ "certificate-authority-data": null })).plugin_reports("does not use system roots"),
+    ]
+}
+
+/// `0.0.0.0` leads to this machine, and is no loopback address, for which a proxy of the environment is not used.
+/// `hub.invalid` is known to the proxy only.
+fn proxies() -> Vec<Case> {
+    let via = |name, host| case(name, host).env("HTTPS_PROXY", "http://PROXY");
+    vec![
         via("HTTPS_PROXY", "hub.invalid"),
+        pod("in a Pod with HTTPS_PROXY", "hub.invalid").env("HTTPS_PROXY", "http://PROXY"),
         case("https_proxy", "hub.invalid").env("https_proxy", "http://PROXY"),
         via("capital letters win", "hub.invalid").env("https_proxy", "http://127.0.0.1:1"),
         via("without a scheme", "hub.invalid").env("HTTPS_PROXY", "PROXY"),
@@ -348,21 +396,50 @@ fn cases() -> Vec<Case> {
         via("no_proxy with everything", "0.0.0.0").env("no_proxy", "*"),
         via("NO_PROXY with the proxy", "hub.invalid").env("NO_PROXY", "127.0.0.1"),
         via("NO_PROXY with another port", "hub.invalid").env("NO_PROXY", "hub.invalid:1"),
-        via("NO_PROXY with the host", "hub.invalid").env("NO_PROXY", ".invalid").plugin_reports("resolve"),
+        via("NO_PROXY with the host", "hub.invalid")
+            .env("NO_PROXY", ".invalid")
+            .plugin_reports("resolve"),
         via("NO_PROXY with the domain's subdomains", "hub.invalid").env("NO_PROXY", ".hub.invalid"),
         case("proxy-url with http", "hub.invalid").cluster(json!({ "proxy-url": "http://PROXY" })),
-        case("proxy-url with socks5", "hub.invalid").cluster(json!({ "proxy-url": "socks5://PROXY" })),
-        case("proxy-url to a loopback address", "127.0.0.1").cluster(json!({ "proxy-url": "http://PROXY" })),
+        case("proxy-url with socks5", "hub.invalid")
+            .cluster(json!({ "proxy-url": "socks5://PROXY" })),
+        case("proxy-url to a loopback address", "127.0.0.1")
+            .cluster(json!({ "proxy-url": "http://PROXY" })),
         case("proxy-url and NO_PROXY", "0.0.0.0")
-            .cluster(json!({ "proxy-url": "http://PROXY" })).env("NO_PROXY", "*"),
+            .cluster(json!({ "proxy-url": "http://PROXY" }))
+            .env("NO_PROXY", "*"),
         via("proxy-url and HTTPS_PROXY", "hub.invalid")
             .env("HTTPS_PROXY", "http://127.0.0.1:1")
             .cluster(json!({ "proxy-url": "http://PROXY" })),
-        case("proxy-url with credentials", "hub.invalid").cluster(json!({ "proxy-url": "http://jane:p%40ss@PROXY" })),
-        case("proxy-url with socks5 and credentials", "hub.invalid").cluster(json!({ "proxy-url": "socks5://jane:p%40ss@PROXY" })),
-        case("a proxy-url without a scheme", "127.0.0.1").cluster(json!({ "proxy-url": "PROXY" })).plugin_reports("proxy-url"),
-        case("a proxy-url of an unknown kind", "127.0.0.1").cluster(json!({ "proxy-url": "ftp://PROXY" })).plugin_reports("proxy-url"),
-        via("a proxy that does not respond", "hub.invalid").env("HTTPS_PROXY", "http://127.0.0.1:1").plugin_reports("through the proxy http://127.0.0.1:1"),
+        case("proxy-url with credentials", "hub.invalid")
+            .cluster(json!({ "proxy-url": "http://jane:p%40ss@PROXY" })),
+        case("proxy-url with socks5 and credentials", "hub.invalid")
+            .cluster(json!({ "proxy-url": "socks5://jane:p%40ss@PROXY" })),
+        case("a proxy-url without a scheme", "127.0.0.1")
+            .cluster(json!({ "proxy-url": "PROXY" }))
+            .plugin_reports("proxy-url"),
+        case("a proxy-url of an unknown kind", "127.0.0.1")
+            .cluster(json!({ "proxy-url": "ftp://PROXY" }))
+            .plugin_reports("proxy-url"),
+        via("an https proxy", "hub.invalid")
+            .env("HTTPS_PROXY", "https://PROXY")
+            .plugin_reports("http:// or socks5://"),
+        case("proxy-url with https", "hub.invalid")
+            .cluster(json!({ "proxy-url": "https://PROXY" }))
+            .plugin_reports("http:// or socks5://"),
+        // Go takes a value that is not valid for none, and connects directly.
+        via("white space", "0.0.0.0")
+            .env("HTTPS_PROXY", " http://PROXY\n")
+            .ours("http proxy to 0.0.0.0"),
+        via("an invalid proxy", "0.0.0.0")
+            .env("HTTPS_PROXY", "http://a b")
+            .ours("HTTPS_PROXY cannot be used"),
+        via("an invalid proxy and a loopback address", "127.0.0.1")
+            .env("HTTPS_PROXY", "http://a b"),
+        via("an invalid proxy and localhost", "localhost").env("HTTPS_PROXY", "http://a b"),
+        via("a proxy that does not respond", "hub.invalid")
+            .env("HTTPS_PROXY", "http://127.0.0.1:1")
+            .plugin_reports("through the proxy http://127.0.0.1:1"),
     ]
 }
 
@@ -384,7 +461,11 @@ fn write(world: &World, case: &Case, directory: &Path) {
     file("empty", "");
     file("broken", "{");
     file("token", "token-of-token-file\n");
-    file("ca.crt", &String::from_utf8(STANDARD.decode(&world.ca).unwrap()).unwrap());
+    let ca = String::from_utf8(STANDARD.decode(&world.ca).unwrap()).unwrap();
+    file("ca.crt", &ca);
+    file("serviceaccount/ca.crt", &ca);
+    file("serviceaccount/token", "token-of-pod");
+    file("serviceaccount/namespace", "of-pod");
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": { "token": "token-of-exec" },
     });
@@ -401,11 +482,13 @@ async fn every_program_reaches_the_hub_as_kubectl_does_or_reports_why_not() {
     let hub_addons = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
     let world = World::start().await;
     let mut wrong = Vec::new();
-    for case in cases() {
+    for case in configurations().into_iter().chain(proxies()) {
         let directory = tempfile::tempdir().unwrap();
         write(&world, &case, directory.path());
+        // With a timeout, kubectl does not use the Pod's ServiceAccount.
         let raw = ["get", "--raw", "/version", "--request-timeout=20s"];
-        let (expected, kubectl) = world.reached(&case, directory.path(), &kubectl, &raw).await;
+        let raw = if case.is_in_pod { &raw[..3] } else { &raw };
+        let (expected, kubectl) = world.reached(&case, directory.path(), &kubectl, raw).await;
         let run = [
             "run",
             "--kubeconfig=config",
@@ -429,9 +512,10 @@ async fn every_program_reaches_the_hub_as_kubectl_does_or_reports_why_not() {
                 .map(|output| String::from_utf8_lossy(&output.stderr))
                 .unwrap_or_default();
             let is_success = output.as_ref().is_none_or(|output| output.status.success());
-            let right = match reported {
-                Some(words) => got.is_empty() && text.contains(words),
-                None => got == expected && !(got.is_empty() && is_success),
+            let right = match (reported, case.ours) {
+                (Some(words), _) => got.is_empty() && text.contains(words),
+                (_, Some(words)) => got.contains(words) || got.is_empty() && text.contains(words),
+                (None, None) => got == expected && !(got.is_empty() && is_success),
             };
             if !right {
                 let name = program.file_name().unwrap().display();
@@ -439,7 +523,7 @@ async fn every_program_reaches_the_hub_as_kubectl_does_or_reports_why_not() {
                 wrong.push(format!(
                     "{}: {name}: {got:?}, expected {:?}\n  {text}\n  kubectl: {expected:?} {theirs:?}",
                     case.name,
-                    reported.unwrap_or(&expected),
+                    reported.or(case.ours).unwrap_or(&expected),
                 ));
             }
             if case.name == "an expired ID token" && index < 2 {
