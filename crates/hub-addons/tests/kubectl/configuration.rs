@@ -1,8 +1,9 @@
 //! Kubeconfig files and proxies: `kubectl clusterprofile` and `hub-addons` reach the hub as kubectl does, with the same
 //! identity, and so does `cp-creds` where it does not report why it does not.
 
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -197,7 +198,7 @@ impl World {
         self.seen.0.send_replace(Vec::new());
         let mut command = Command::new(if case.is_in_pod { "unshare" } else { "env" });
         if case.is_in_pod {
-            command.args(["--user", "--map-root-user", "--mount", "sh", "-c", POD]);
+            command.args(NAMESPACES).args(["sh", "-c", POD]);
         }
         command.arg(program).args(arguments).env_clear().current_dir(directory);
         command.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", directory);
@@ -251,6 +252,8 @@ struct Case {
     /// What `cp-creds` reports, if it does not reach the hub as kubectl does.
     plugin_reports: Option<&'static str>,
 }
+
+const NAMESPACES: [&str; 3] = ["--user", "--map-root-user", "--mount"];
 
 /// Runs a program in a mount namespace of its own, with the ServiceAccount of a Pod.
 const POD: &str = "mount -t tmpfs tmpfs /var/run && mkdir -p /var/run/secrets/kubernetes.io && \
@@ -453,6 +456,7 @@ fn write(world: &World, case: &Case, directory: &Path) {
     let config = world.with_proxy(&config).replace("SERVER", &world.hub.to_string());
     file("config", &config);
     file(".kube/config", &config);
+    file("plain", &config.replace(r#""namespace":"team","#, ""));
     file("nobody", &config.replace(r#""user":"us""#, r#""user":"eve""#));
     file("pod", &config.replace(r#""kind":"Config""#, r#""kind":"Pod""#));
     file("v9", &config.replace(r#""apiVersion":"v1""#, r#""apiVersion":"v9""#));
@@ -474,15 +478,64 @@ fn write(world: &World, case: &Case, directory: &Path) {
     std::fs::set_permissions(directory.join("exec"), permissions).unwrap();
 }
 
-#[tokio::test]
-async fn every_program_reaches_the_hub_as_kubectl_does_or_reports_why_not() {
+async fn has_namespaces() -> bool {
+    let tried = Command::new("unshare").args(NAMESPACES).arg("true").output().await;
+    let has = tried.is_ok_and(|output| output.status.success());
+    if !has {
+        let _ = writeln!(io::stderr(), "SKIPPED, the ServiceAccount of a Pod: unshare fails");
+    }
+    has
+}
+
+async fn kubectl() -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/control-plane.sh");
     let programs = Command::new(script).stderr(Stdio::inherit()).output().await.unwrap();
-    let kubectl = Path::new(String::from_utf8(programs.stdout).unwrap().trim()).join("kubectl");
+    Path::new(String::from_utf8(programs.stdout).unwrap().trim()).join("kubectl")
+}
+
+#[tokio::test]
+async fn in_a_pod_the_namespace_is_that_of_kubectl() {
+    if !has_namespaces().await {
+        return;
+    }
+    let (world, kubectl) = (World::start().await, kubectl().await);
+    for (case, expected) in [
+        (pod("no kubeconfig", "127.0.0.1"), "of-pod"),
+        (pod("the variable", "127.0.0.1").env("POD_NAMESPACE", "of-variable"), "of-variable"),
+        (pod("a context", "127.0.0.1").env("KUBECONFIG", "config"), "team"),
+        (pod("a context without a namespace", "127.0.0.1").env("KUBECONFIG", "plain"), "of-pod"),
+        (
+            case("no Pod", "127.0.0.1")
+                .env("KUBECONFIG", "plain")
+                .env("POD_NAMESPACE", "of-variable"),
+            "default",
+        ),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        write(&world, &case, directory.path());
+        let create = ["create", "token", "app", "-v=6"];
+        let (_, theirs) = world.reached(&case, directory.path(), &kubectl, &create).await;
+        let theirs = String::from_utf8(theirs.unwrap().stderr).unwrap();
+        assert!(theirs.contains(&format!("/namespaces/{expected}/")), "{}: {theirs}", case.name);
+        let request = ["request", "--service-account=app", "--dry-run=client", "--output=yaml"];
+        let (_, ours) =
+            world.reached(&case, directory.path(), kubectl_clusterprofile(), &request).await;
+        let ours = String::from_utf8(ours.unwrap().stdout).unwrap();
+        assert!(ours.contains(&format!("namespace: {expected}\n")), "{}: {ours}", case.name);
+    }
+}
+
+#[tokio::test]
+async fn every_program_reaches_the_hub_as_kubectl_does_or_reports_why_not() {
+    let kubectl = kubectl().await;
     let hub_addons = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
     let world = World::start().await;
     let mut wrong = Vec::new();
+    let has_namespaces = has_namespaces().await;
     for case in configurations().into_iter().chain(proxies()) {
+        if case.is_in_pod && !has_namespaces {
+            continue;
+        }
         let directory = tempfile::tempdir().unwrap();
         write(&world, &case, directory.path());
         // With a timeout, kubectl does not use the Pod's ServiceAccount.

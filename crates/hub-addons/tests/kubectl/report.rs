@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use local_hub::{LocalHub, ocm};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -78,9 +80,17 @@ async fn a_report_of_ten_thousand_cells_is_whole() {
     assert!(shown.trim_end().ends_with("</html>"));
 }
 
+/// Clicks on the first cell with a problem, and puts into the title whether its reason was shown before and after.
+const CLICK: &str = "<script>
+    const cell = document.querySelector('details.problem'), reason = cell.querySelector('li')
+    const before = reason.checkVisibility()
+    cell.querySelector('summary').click()
+    document.title = `${before}, then ${reason.checkVisibility()}`
+</script></body>";
+
 /// With `RECORD=1`, the picture in the documents is written again.
 #[tokio::test]
-async fn a_report_shows_every_grant_requests_nothing_and_has_no_markup_of_others() {
+async fn a_report_shows_every_grant_and_expiry_requests_nothing_and_has_no_markup_of_others() {
     if !has_browser().await {
         return;
     }
@@ -98,9 +108,19 @@ async fn a_report_shows_every_grant_requests_nothing_and_has_no_markup_of_others
         ocm::ManagedCluster::named("berlin").in_set("prod").into(),
         ocm::ManagedCluster::named("oslo").in_set("prod").into(),
         ocm::ManagedCluster::named("paris").into(),
-        world::profile_of("open-cluster-management", "team", "oslo"),
     ];
     world::create(&hub.ocm, objects).await;
+    let expired = "2026-01-02T03:04:05Z";
+    let token = ocm::ServiceAccountToken::of("oslo", "app").expires(expired.parse().unwrap());
+    token.create(&hub.ocm).await.unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut authority = rcgen::CertificateParams::default();
+    authority.not_after = rcgen::date_time_ymd(2191, 6, 7);
+    let authority = STANDARD.encode(authority.self_signed(&key).unwrap().pem());
+    let cluster = json!({ "server": "https://hub/oslo", "certificate-authority-data": authority });
+    let provider = json!([{ "name": "open-cluster-management", "cluster": cluster }]);
+    let ours = world::profile_of("open-cluster-management", "team", "oslo");
+    ours.status("accessProviders", provider).create(&hub.ocm).await.unwrap();
     // Text of users who may write profiles, or Leases.
     let markup = format!("<img src=http://{address}/x><script>document.title='x'</script>");
     let theirs = world::profile_of("other", "lab", "berlin")
@@ -121,12 +141,19 @@ async fn a_report_shows_every_grant_requests_nothing_and_has_no_markup_of_others
         "Clusters: paris",
         "ManagedClusterSets: spare",
         "&lt;img src=http://127.0.0.1",
+        &format!("<td>oslo/app</td><td class=\"problem\">{expired}</td>"),
+        "<td class=\"ok\">2191-06-07T00:00:00Z</td><td>in 1 ClusterProfiles</td>",
     ] {
         assert!(shown.contains(expected), "{expected} is not in {shown}");
     }
     assert!(!shown.contains("<img") && !shown.contains("<script"), "{shown}");
     let connection = futures::poll!(std::pin::pin!(listener.accept()));
     assert!(connection.is_pending(), "the page has requested something");
+    // The policy of the page allows no script.
+    let clicked = report.replace("default-src 'none'; ", "").replace("</body>", CLICK);
+    std::fs::write(&page, clicked).unwrap();
+    let shown = browser(&page, "--dump-dom").await;
+    assert!(shown.contains("<title>false, then true</title>"), "{shown}");
     if std::env::var_os("RECORD").is_some() {
         let escaped = markup.replace('<', "&lt;").replace('>', "&gt;");
         let opened = report.replace(&escaped, "somebody");
