@@ -25,7 +25,7 @@ pub(crate) async fn complete(
         return Ok(());
     }
     let Some(copies) = copies(hub, Some(&target.namespace)).await? else {
-        return Err(CommandError::Arguments(format!(
+        return Err(CommandError::Refused(format!(
             "you are not allowed to list Secrets in namespace {}: name the account with --account",
             target.namespace
         )));
@@ -76,10 +76,10 @@ fn only(target: &Target, copies: &[Copied]) -> Result<String, CommandError> {
     let accounts: BTreeSet<&str> = accounts_of(copies, target.cluster.as_deref()).collect();
     match &*Vec::from_iter(accounts) {
         [name] => Ok((*name).to_owned()),
-        [] => Err(CommandError::NotFound(format!(
+        [] => Err(CommandError::Refused(format!(
             "there is no copy of a token for {target}; to find out why: kubectl clusterprofile explain {target}"
         ))),
-        names => Err(CommandError::Arguments(format!(
+        names => Err(CommandError::Refused(format!(
             "{target} has tokens of several accounts: choose one with --account ({})",
             names.join(", ")
         ))),

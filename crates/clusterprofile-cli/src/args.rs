@@ -119,7 +119,7 @@ impl PlaceArgs {
     /// The namespace, which is by default that of the context, and the cluster.
     pub(crate) fn target(&self, default: &str) -> Result<Target, CommandError> {
         let place = parse_place(&self.names, self.namespace.as_deref());
-        let (namespace, cluster) = place.map_err(CommandError::Arguments)?;
+        let (namespace, cluster) = place.map_err(CommandError::Refused)?;
         Ok(Target { namespace: namespace.unwrap_or_else(|| default.to_owned()), cluster })
     }
 }
@@ -363,7 +363,7 @@ pub struct RoleArg {
 
 /// The format of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RequestOutput {
+pub enum ObjectOutput {
     /// For programs.
     Json,
     /// For programs and people.
@@ -416,7 +416,7 @@ pub struct RequestArgs {
 
     /// Print the object in this format
     #[arg(long, short, value_enum)]
-    pub output: Option<RequestOutput>,
+    pub output: Option<ObjectOutput>,
 }
 
 /// The format of a report.
@@ -612,8 +612,8 @@ pub struct KubeconfigArgs {
     pub port_forward: bool,
 
     /// The output format
-    #[arg(long, short, value_enum, default_value_t = Output::Yaml)]
-    pub output: Output,
+    #[arg(long, short, value_enum, default_value_t = ObjectOutput::Yaml)]
+    pub output: ObjectOutput,
 }
 
 /// A namespace, and optionally a cluster.

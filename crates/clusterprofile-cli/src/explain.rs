@@ -29,7 +29,7 @@ pub async fn explain(
     args: ExplainArgs,
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
-    let question = question(&args).map_err(CommandError::Arguments)?;
+    let question = question(&args).map_err(CommandError::Refused)?;
     let mut observed = Reading::new(hub, &question).observe(args.setup).await?;
     if args.check_server {
         check_servers(&mut observed).await;

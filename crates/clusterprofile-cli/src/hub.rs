@@ -63,7 +63,7 @@ impl Hub {
         if chosen.is_none() && self.differs_from_kubeconfig {
             let message = "the exec plugin uses the current context of a kubeconfig, and not --context, --cluster, \
                            --user and --as: name a kubeconfig for it with --hub-kubeconfig";
-            return Err(CommandError::Arguments(message.to_owned()));
+            return Err(CommandError::Refused(message.to_owned()));
         }
         Ok(chosen.or(self.kubeconfig.as_ref()).cloned())
     }

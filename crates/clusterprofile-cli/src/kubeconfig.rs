@@ -14,7 +14,7 @@ use kube::api::{DynamicObject, ListParams};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::args::{KubeconfigArgs, Output, Target, absolute};
+use crate::args::{KubeconfigArgs, ObjectOutput, Target, absolute};
 use crate::hub::{Hub, HubError};
 use crate::{CommandError, Conclusion, output, requests};
 
@@ -28,12 +28,12 @@ pub async fn kubeconfig(
     let mut forwards = BTreeSet::new();
     for (_, cluster) in entries.iter_mut().filter(|_| args.port_forward) {
         forwards.insert(forward(cluster).ok_or_else(|| {
-            CommandError::NotFound(format!("{:?} is not a Service on the hub", cluster.server))
+            CommandError::Refused(format!("{:?} is not a Service on the hub", cluster.server))
         })?);
     }
     let hub_kubeconfig = hub.kubeconfig_for_plugin(args.reach.hub_kubeconfig.as_ref())?;
     let config = config(hub_kubeconfig, args, &entries);
-    if args.output == Output::Json {
+    if args.output == ObjectOutput::Json {
         output::pretty_json(&config, out)?;
     } else {
         for forward in forwards {
@@ -74,7 +74,7 @@ pub(crate) async fn providers(
         })
         .collect();
     if entries.is_empty() {
-        return Err(CommandError::NotFound(format!(
+        return Err(CommandError::Refused(format!(
             "no ClusterProfile of {target} has the access provider {provider:?}; \
              to find out why: kubectl clusterprofile explain {target}"
         )));

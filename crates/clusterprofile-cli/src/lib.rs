@@ -60,15 +60,9 @@ pub enum CommandError {
     /// The hub cannot be reached, or refuses a request that the command depends on.
     #[error(transparent)]
     Hub(#[from] HubError),
-    /// The arguments contradict each other.
+    /// The arguments contradict each other or name what does not exist, or a test in a Pod has no result.
     #[error("{0}")]
-    Arguments(String),
-    /// An object in the arguments does not exist.
-    #[error("{0}")]
-    NotFound(String),
-    /// A test in a Pod has no result. The text says why; it is only printed, never matched.
-    #[error("{0}")]
-    Pod(String),
+    Refused(String),
     /// The result cannot be printed.
     #[error("cannot print: {0}")]
     Print(#[from] io::Error),
@@ -104,7 +98,7 @@ pub async fn test(mut args: args::TestArgs, hub: &Hub) -> Result<Conclusion, Com
     args.target = args.place.target(&hub.namespace)?;
     if args.target.cluster.is_none() {
         let namespace = &args.target.namespace;
-        return Err(CommandError::Arguments(format!(
+        return Err(CommandError::Refused(format!(
             "expected NAMESPACE/CLUSTER, got {namespace:?}"
         )));
     }

@@ -10,7 +10,7 @@ use hub_api::cluster_access::{
 use kube::Api;
 use kube::api::PostParams;
 
-use crate::args::{DryRun, Identity, RequestArgs, RequestOutput};
+use crate::args::{DryRun, Identity, ObjectOutput, RequestArgs};
 use crate::hub::{Hub, HubError};
 use crate::output::{pretty_json, yaml};
 use crate::{CommandError, Conclusion};
@@ -40,8 +40,8 @@ pub(crate) fn print(
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
     match args.output {
-        Some(RequestOutput::Json) => pretty_json(access, out)?,
-        Some(RequestOutput::Yaml) => yaml(access, out)?,
+        Some(ObjectOutput::Json) => pretty_json(access, out)?,
+        Some(ObjectOutput::Yaml) => yaml(access, out)?,
         None => {
             let name = access.metadata.name.as_deref().unwrap_or_default();
             let done = match args.dry_run {
@@ -106,7 +106,7 @@ pub(crate) fn wanted(args: &RequestArgs, namespace: &str) -> Result<ClusterAcces
             "at most {MOST} of each are possible, and {} namespaces of a ClusterRole",
             4 * MOST
         );
-        return Err(CommandError::Arguments(most));
+        return Err(CommandError::Refused(most));
     }
     let mut access = ClusterAccess::new(name, spec);
     access.metadata.namespace = Some(namespace.to_owned());

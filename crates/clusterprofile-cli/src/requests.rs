@@ -77,7 +77,7 @@ pub async fn profile_version(client: &Client) -> Result<Option<ProfileVersion>, 
 /// The version of ClusterProfile that the hub serves, for commands that need one.
 pub(crate) async fn served_version(client: &Client) -> Result<ProfileVersion, CommandError> {
     let missing = "the hub does not serve ClusterProfiles: `hub-addons crds` prints the CustomResourceDefinition";
-    profile_version(client).await?.ok_or_else(|| CommandError::NotFound(missing.to_owned()))
+    profile_version(client).await?.ok_or_else(|| CommandError::Refused(missing.to_owned()))
 }
 
 /// Gets an object. It is absent if the hub does not serve its kind, and unknown if the user does not have permission to

@@ -268,25 +268,11 @@ fn a_call_that_is_wrong_makes_no_request() {
         (plugin().arg("--cluster-name="), "cluster name is empty"),
         (plugin().env("KUBERNETES_EXEC_INFO", &named("../../x")), "not a valid DNS name"),
         (plugin().env("KUBERNETES_EXEC_INFO", &named("a\nb")), "not a valid DNS name"),
-        (
-            plugin().env("KUBERNETES_EXEC_INFO", &named("")),
-            "clusterName of KUBERNETES_EXEC_INFO is empty",
-        ),
-        (
-            plugin().env("KUBERNETES_EXEC_INFO", &exec_info("v1", &json!(null))),
-            "has no clusterName",
-        ),
-        (
-            plugin().env("KUBERNETES_EXEC_INFO", &exec_info("v2", &json!(null))),
-            "requests apiVersion",
-        ),
         (plugin().env("KUBERNETES_EXEC_INFO", "{"), "not a valid ExecCredential"),
         (
             plugin().without_env("KUBERNETES_EXEC_INFO"),
             "set KUBERNETES_EXEC_INFO or --cluster-name",
         ),
-        (plugin().without_env("KUBECONFIG"), "no kubeconfig at"),
-        (plugin().arg("--timeout=0"), "--timeout"),
         (plugin().arg("--bogus"), "see cp-creds --help"),
         (Plugin::bare().arg("install"), "install needs one directory"),
         (Plugin::bare().arg("install").arg("/does/not/exist"), "not a directory"),
@@ -318,10 +304,7 @@ fn a_kubeconfig_that_cannot_be_followed_makes_no_request() {
     let key_in_place_of_pem = json!({"client-certificate-data": STANDARD.encode(OWN_TOKEN),
         "client-key-data": STANDARD.encode(format!("-----BEGIN {OWN_TOKEN}\n"))});
     for (kubeconfig, words) in [
-        (user(json!({"exec": {"command": "cp-creds"}})), "has exec"),
-        (user(json!({"auth-provider": {"name": "gcp"}})), "has auth-provider"),
         (user(json!({"username": "a", "password": OWN_TOKEN})), "has username"),
-        (user(json!({"token": OWN_TOKEN, "as": "admin"})), "has as"),
         (
             user(json!({"token": format!("{OWN_TOKEN} x")})),
             "token of user \"consumer\" is not a valid bearer token",
@@ -331,16 +314,11 @@ fn a_kubeconfig_that_cannot_be_followed_makes_no_request() {
         (user(json!({"client-certificate-data": "%"})), "not valid base64"),
         (user(json!({"client-certificate-data": "eA=="})), "only one of"),
         (user(key_in_place_of_pem), "not a certificate in PEM"),
-        (cluster("server", json!("http://127.0.0.1:1")), "must begin with https://"),
         (cluster("server", json!(format!("https://u:{OWN_TOKEN}@h"))), "without user"),
-        (cluster("proxy-url", json!("https://proxy")), "must begin with http:// or socks5://"),
-        (cluster("insecure-skip-tls-verify", json!(true)), "has both"),
         (cluster("certificate-authority-data", json!("eA==")), "contains no certificate"),
-        (cluster("certificate-authority-data", json!("")), "no certificate-authority"),
         (top("current-context", json!("")), "current-context is not set"),
         (top("current-context", json!("x")), "there is no context \"x\""),
         (top("clusters", json!(null)), "there is no cluster \"hub\""),
-        (top("users", json!([])), "there is no user \"consumer\""),
         (json!(OWN_TOKEN), "is not a valid kubeconfig"),
     ] {
         let line = Plugin::with(&kubeconfig).fails();

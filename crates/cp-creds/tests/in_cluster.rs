@@ -5,7 +5,6 @@
 mod support;
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 
 use cp_creds::cli::{Arguments, DEFAULT_TIMEOUT, Source};
@@ -67,31 +66,6 @@ fn a_pod_needs_no_configuration() {
         head.contains("/namespaces/ns/") && head.contains(&format!("Bearer {OWN_TOKEN}\r\n")),
         "{head}"
     );
-}
-
-#[test]
-fn a_pod_follows_the_proxy_of_its_environment() {
-    // No loopback address, and all the same this machine.
-    const HOST: &str = "0.0.0.0";
-    let hub = Hub::start(HOST, false, |stream| stream.write_all(&found()).unwrap());
-    let root = pod(&hub);
-    let with = |proxy: &str, no_proxy: &str| {
-        let proxies =
-            ProxyVariables { https_proxy: Some(proxy.to_owned()), no_proxy: no_proxy.to_owned() };
-        Environment {
-            service_host: Some(HOST.to_owned()),
-            proxies,
-            ..environment(&hub, root.path())
-        }
-    };
-    let line = refused(with("http://127.0.0.1:1", ""));
-    assert!(
-        line.contains("through the proxy http://127.0.0.1:1: cannot connect to 127.0.0.1:1"),
-        "{line}"
-    );
-    let line = refused(with("https://jane:secret@proxy", ""));
-    assert!(line.contains("HTTPS_PROXY cannot be used") && !line.contains("secret"), "{line}");
-    assert!(answer(with("http://127.0.0.1:1", "0.0.0.0/8")).is_ok());
 }
 
 #[test]

@@ -17,6 +17,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 use clusterprofile_cli::args;
 use clusterprofile_cli::{CommandError, Hub, describe};
+use hub_config::ConfigError;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -191,16 +192,11 @@ async fn hub(args: &HubArgs) -> Result<Hub, String> {
         Ok(file) => hub_config::config(file, &options).await,
         Err(error) => Err(error),
     };
-    let is_chosen = |flags: &[&Option<String>]| flags.iter().any(|flag| flag.is_some());
-    let of_pod = match &of_files {
-        Err(error)
-            if error.is_none()
-                && !is_chosen(&[&args.context, &args.hub_cluster, &args.hub_user]) =>
-        {
-            hub_config::in_cluster()
-        }
-        _ => None,
-    };
+    let is_set = |flags: &[&Option<String>]| flags.iter().any(|flag| flag.is_some());
+    let is_chosen = is_set(&[&args.context, &args.hub_cluster, &args.hub_user]);
+    // With --as or --request-timeout, kubectl would connect to localhost:8080.
+    let is_none = of_files.as_ref().is_err_and(ConfigError::is_none) && !is_chosen;
+    let of_pod = is_none.then(hub_config::in_cluster).flatten();
     let is_of_pod = of_pod.is_some();
     let mut config = of_pod.unwrap_or(of_files).map_err(failed)?;
     if context.namespace.is_none_or(|namespace| namespace.is_empty())
@@ -226,7 +222,7 @@ async fn hub(args: &HubArgs) -> Result<Hub, String> {
     let kubeconfig = args.kubeconfig.clone().or_else(default_kubeconfig).filter(|_| !is_of_pod);
     let mut hub = Hub::new(client, kubeconfig);
     hub.differs_from_kubeconfig = args.context.is_some() && args.context != current
-        || is_chosen(&[&args.hub_cluster, &args.hub_user, &args.as_user]);
+        || is_set(&[&args.hub_cluster, &args.hub_user, &args.as_user]);
     Ok(hub)
 }
 
@@ -262,8 +258,6 @@ fn default_kubeconfig() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use clusterprofile_cli::args::Command as OnHub;
-
     use super::*;
 
     /// Reads arguments that are separated by spaces; `''` is an empty one.
@@ -313,16 +307,6 @@ mod tests {
     }
 
     #[test]
-    fn the_other_options_of_kubectl_have_the_same_meaning_before_and_after_the_command() {
-        let options = "--kubeconfig=file --context=a --cluster=b --user=c --request-timeout=5s";
-        let before = read(&format!("{options} list")).unwrap().hub;
-        let after = read(&format!("list {options}")).unwrap().hub;
-        assert_eq!(format!("{before:?}"), format!("{after:?}"));
-        assert_eq!(before.request_timeout, Duration::from_secs(5));
-        assert_eq!((before.context.as_deref(), before.hub_user.as_deref()), (Some("a"), Some("c")));
-    }
-
-    #[test]
     fn a_request_timeout_of_zero_in_any_unit_is_none_and_a_negative_one_is_invalid() {
         for (text, expected) in [
             ("0", Some(Duration::ZERO)),
@@ -337,52 +321,6 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(request_timeout(text).ok(), expected, "{text:?}");
-        }
-    }
-
-    /// The namespaces of a command by its options.
-    fn namespaces(command: OnHub) -> Vec<String> {
-        let place = match command {
-            OnHub::List(args) => args.place,
-            OnHub::Explain(args) => return args.namespace,
-            OnHub::Report(args) => return args.namespace,
-            OnHub::Request(args) => return args.namespace.into_iter().collect(),
-            OnHub::Test(args) => args.place,
-            OnHub::Kubeconfig(args) => args.place,
-        };
-        place.namespace.into_iter().collect()
-    }
-
-    #[test]
-    fn the_namespace_has_one_meaning_before_and_after_every_command() {
-        for command in ["list", "explain", "test", "kubeconfig"] {
-            for (before, after) in [
-                ("-n x", ""),
-                ("", " -n x"),
-                ("-n x", " -n x"),
-                ("-n x", " berlin"),
-                ("", " -n x berlin"),
-                ("-n x", " x/berlin"),
-                ("-n x", " x berlin"),
-            ] {
-                let arguments = format!("{before} {command}{after}");
-                let Command::Hub(read) = read(arguments.trim()).unwrap().command else {
-                    unreachable!()
-                };
-                assert_eq!(namespaces(*read), ["x"], "{arguments}");
-            }
-            for after in ["-n y", "y/berlin", "y berlin"] {
-                let error = read(&format!("-n x {command} {after}")).unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{command} {after}: {error}");
-            }
-        }
-        let Command::Hub(command) = read("explain -n x -n y").unwrap().command else {
-            unreachable!()
-        };
-        assert_eq!(namespaces(*command), ["x", "y"]);
-        for arguments in ["-n x list -A", "-n x explain -n x -n y"] {
-            let error = read(arguments).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{arguments}: {error}");
         }
     }
 

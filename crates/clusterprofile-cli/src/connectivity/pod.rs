@@ -55,7 +55,7 @@ pub(super) async fn run(
     stanza: &Cluster,
 ) -> Result<Vec<Hop>, CommandError> {
     if let Some(path) = args.reach.own_token.as_deref().filter(|path| !is_projectable(path)) {
-        return Err(CommandError::Pod(format!(
+        return Err(CommandError::Refused(format!(
             "the Pod cannot have its token at {}: state an absolute path in a directory with --own-token, such as \
              /var/run/secrets/hub-addons/token",
             path.display()
@@ -78,7 +78,7 @@ pub(super) async fn run(
     );
     // Before the Pod exists, so that no signal leaves it behind.
     let interruption = interruption()
-        .map_err(|error| CommandError::Pod(format!("cannot handle signals: {error}")))?;
+        .map_err(|error| CommandError::Refused(format!("cannot handle signals: {error}")))?;
     let pods = hub.api::<Pod>(&(), Some(namespace));
     // Known before the Pod exists: a Pod whose creation gets no response is deleted as well.
     let name = format!("clusterprofile-test-{:08x}", fastrand::u32(..));
@@ -86,7 +86,7 @@ pub(super) async fn run(
     let planned = planned(args, stanza, &name, &image, &service_account);
     let result = tokio::select! {
         result = create_and_wait(&pods, &planned, &shown, args.pod.timeout) => result,
-        () = interruption => Err(CommandError::Pod(format!("interrupted; the Pod {shown} is deleted"))),
+        () = interruption => Err(CommandError::Refused(format!("interrupted; the Pod {shown} is deleted"))),
     };
     if let Err(CommandError::Hub(HubError {
         verb: "create", source: kube::Error::Api(status), ..
@@ -99,7 +99,7 @@ pub(super) async fn run(
     let message = result?;
     serde_json::from_str::<Hops>(&message).map(|result| result.hops).map_err(|_| {
         let last = message.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
-        CommandError::Pod(format!("the Pod {shown} ended without a result: {last}"))
+        CommandError::Refused(format!("the Pod {shown} ended without a result: {last}"))
     })
 }
 
@@ -112,7 +112,7 @@ async fn create_and_wait(
 ) -> Result<String, CommandError> {
     let timeout = |state: &str| {
         let seconds = limit.as_secs();
-        CommandError::Pod(format!("the Pod {shown} has not ended within {seconds} s: {state}"))
+        CommandError::Refused(format!("the Pod {shown} has not ended within {seconds} s: {state}"))
     };
     let created = pods.create(&PostParams::default(), planned).await;
     created.map_err(|source| failed("create", shown, source))?;
@@ -125,7 +125,9 @@ async fn create_and_wait(
         match progress(&pod.map_err(|source| failed("get", shown, source))?.status) {
             Progress::Ended(message) => return Ok(message),
             Progress::Stuck(why) => {
-                return Err(CommandError::Pod(format!("the Pod {shown} does not start: {why}")));
+                return Err(CommandError::Refused(format!(
+                    "the Pod {shown} does not start: {why}"
+                )));
             }
             Progress::Waiting(state) if begun.elapsed() >= limit => return Err(timeout(&state)),
             Progress::Waiting(_) => tokio::time::sleep(INTERVAL).await,
@@ -139,7 +141,7 @@ async fn delete(pods: &Api<Pod>, name: &str, shown: &str) -> Result<(), CommandE
         Ok(Ok(_)) => Ok(()),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(()),
         Ok(Err(source)) => Err(failed("delete", shown, source).into()),
-        Err(_) => Err(CommandError::Pod(format!(
+        Err(_) => Err(CommandError::Refused(format!(
             "the hub does not respond, and the Pod {shown} may not be deleted"
         ))),
     }
@@ -152,7 +154,8 @@ fn failed(verb: &'static str, shown: &str, source: kube::Error) -> HubError {
 /// The image of the hub's only release: the Pod has the permissions of the application, so a Deployment of a tenant
 /// must not decide what it runs.
 async fn image(hub: &Hub) -> Result<String, CommandError> {
-    let unknown = |why: String| CommandError::Pod(format!("{why}: state the image with --image"));
+    let unknown =
+        |why: String| CommandError::Refused(format!("{why}: state the image with --image"));
     let params = ListParams::default().labels(RELEASE);
     let Some(namespaces) = release_namespaces(hub).await? else {
         return Err(unknown(
@@ -187,7 +190,7 @@ fn only(values: BTreeSet<String>, what: &str) -> Result<String, String> {
 /// The ServiceAccount of the namespace that may read the copy, if it is the only one.
 async fn service_account(hub: &Hub, args: &TestArgs) -> Result<String, CommandError> {
     let unknown = |why: &str| {
-        CommandError::Pod(format!(
+        CommandError::Refused(format!(
             "{why}: state the ServiceAccount of the application with --service-account"
         ))
     };

@@ -92,9 +92,6 @@ async fn the_options_of_kubectl_are_honoured_before_and_after_the_command() {
     let other = format!("--kubeconfig={}", other.display());
     ends(&kubectl, &[&other, "--namespace=team"], list, 0, "berlin").await;
     ends(&kubectl, &["--context=silent", "--request-timeout=1s"], list, 2, "cannot").await;
-    ends(&kubectl, &["--context=right", "--request-timeout=0"], list, 0, "berlin").await;
-    ends(&kubectl, &["--context=right", "--request-timeout=0s"], list, 0, "berlin").await;
-    ends(&kubectl, &["--context=right", "--request-timeout=30"], list, 0, "berlin").await;
     ends(&kubectl, &["--request-timeout=soon"], list, 2, "expected a duration").await;
 }
 
@@ -124,6 +121,7 @@ async fn the_namespace_is_an_option_of_every_command_and_contradicts_none() {
     )
     .await;
     ends(&kubectl, &["-n", "other"], &["list", "team/berlin"], 2, "choose one").await;
+    ends(&kubectl, team, &["list", "-A"], 2, "--all-namespaces").await;
     ends(&kubectl, team, &["explain", "--managed-cluster=berlin"], 1, "team/berlin").await;
     ends(&kubectl, team, &["explain", "berlin"], 1, "team/berlin").await;
     ends(&kubectl, team, &["explain", "other/berlin"], 2, "choose one").await;
