@@ -172,7 +172,7 @@ fn problems(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> i
     )
 }
 
-fn counted(number: usize, what: &str) -> String {
+pub(crate) fn counted(number: usize, what: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{number} {what}{ending}")
 }

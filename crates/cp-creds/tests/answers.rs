@@ -110,16 +110,6 @@ fn a_body_may_come_in_chunks_or_end_with_the_connection() {
 }
 
 #[test]
-fn a_body_in_pieces_is_put_together() {
-    let hub = Hub::behaving(|stream| {
-        for piece in found().chunks(7) {
-            stream.write_all(piece).and_then(|()| stream.flush()).unwrap();
-        }
-    });
-    assert_eq!(Plugin::with(&hub.kubeconfig()).answers()["status"], status());
-}
-
-#[test]
 fn a_client_certificate_is_shown_to_a_hub_that_asks() {
     let hub = Hub::start("127.0.0.1", true, |stream| stream.write_all(&found()).unwrap());
     let (certificate, key) = support::certificate(&hub.authority, "consumer");
@@ -144,40 +134,6 @@ fn a_self_signed_server_is_accepted_unless_it_is_an_authority() {
             status()
         );
     }
-}
-
-#[test]
-fn a_kubeconfig_as_kubectl_writes_it_is_read() {
-    let hub = Hub::answering(found());
-    let plugin = Plugin::with(&hub.kubeconfig());
-    plugin.write("ca.crt", &hub.authority.pem());
-    plugin.write("token", "qZ7x-from-a-file\n");
-    let text = format!(
-        "apiVersion: v1
-clusters:
-- cluster:
-    certificate-authority: ca.crt
-    server: https://127.0.0.1:{}
-  name: hub
-contexts:
-- context:
-    cluster: hub
-    namespace: ns
-    user: consumer
-  name: consumer@hub
-current-context: consumer@hub
-kind: Config
-preferences: {{}}
-users:
-- name: consumer
-  user:
-    tokenFile: token
-",
-        hub.port
-    );
-    plugin.write("config", &text);
-    assert_eq!(plugin.answers()["status"], status());
-    assert!(hub.heads()[0].contains("\r\nAuthorization: Bearer qZ7x-from-a-file\r\n"));
 }
 
 #[test]

@@ -142,7 +142,7 @@ async fn a_report_shows_every_grant_and_expiry_requests_nothing_and_has_no_marku
         "ManagedClusterSets: spare",
         "&lt;img src=http://127.0.0.1",
         &format!("<td>oslo/app</td><td class=\"problem\">{expired}</td>"),
-        "<td class=\"ok\">2191-06-07T00:00:00Z</td><td>in 1 ClusterProfiles</td>",
+        "<td class=\"ok\">2191-06-07T00:00:00Z</td><td>in 1 ClusterProfile</td>",
     ] {
         assert!(shown.contains(expected), "{expected} is not in {shown}");
     }
