@@ -246,7 +246,6 @@ mod tests {
     #[test]
     fn a_secret_without_a_usable_token_is_refused() {
         let encoded = |bytes: &[u8]| json!({"token": STANDARD.encode(bytes)});
-        let not_printable = SecretError::NotAToken(InvalidToken::NotPrintable);
         for (data, error) in [
             (json!(null), SecretError::NoToken),
             (json!({}), SecretError::NoToken),
@@ -254,9 +253,6 @@ mod tests {
             (json!({"Token": "eA=="}), SecretError::NoToken),
             (json!({"token": ""}), SecretError::NotAToken(InvalidToken::Empty)),
             (json!({"token": "%"}), SecretError::NotBase64),
-            (encoded(b"\xff\xfe"), not_printable.clone()),
-            (encoded(b"a b"), not_printable.clone()),
-            (encoded(b"a\r\nX: y"), not_printable),
             (encoded(token(1_800_000_000).as_bytes()), SecretError::Expired(NOW)),
         ] {
             let mut copy = secret("a-b");

@@ -273,40 +273,6 @@ mod tests {
     }
 
     #[test]
-    fn the_options_of_impersonation_before_and_after_the_command_are_combined() {
-        for (arguments, user, groups, uid) in [
-            ("list", None, &[][..], None),
-            ("--as u list", Some("u"), &[], None),
-            ("--as u list --as-group g", Some("u"), &["g"], None),
-            ("--as-group g list --as u", Some("u"), &["g"], None),
-            ("--as u --as-group a list --as-group b", Some("u"), &["a", "b"], None),
-            (
-                "--as-group a --as-group b explain --as-group c --as u",
-                Some("u"),
-                &["a", "b", "c"],
-                None,
-            ),
-            ("--as u list --as-uid 1", Some("u"), &[], Some("1")),
-            ("--as-uid 1 list --as u --as-group=g", Some("u"), &["g"], Some("1")),
-            ("kubeconfig team --account app --as u --as-group g", Some("u"), &["g"], None),
-        ] {
-            let hub = read(arguments).unwrap().hub;
-            assert_eq!(
-                (hub.as_user.as_deref(), &*hub.as_group, hub.as_uid.as_deref()),
-                (user, &*groups.iter().map(ToString::to_string).collect::<Vec<_>>(), uid),
-                "{arguments}"
-            );
-        }
-        for arguments in
-            ["--as-group g list", "list --as-group g", "--as-uid 1 list", "list --as-uid 1"]
-        {
-            let error = read(arguments).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::MissingRequiredArgument, "{arguments}: {error}");
-            assert!(error.to_string().contains("--as <USER>"), "{error}");
-        }
-    }
-
-    #[test]
     fn a_request_timeout_of_zero_in_any_unit_is_none_and_a_negative_one_is_invalid() {
         for (text, expected) in [
             ("0", Some(Duration::ZERO)),

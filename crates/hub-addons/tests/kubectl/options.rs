@@ -86,6 +86,7 @@ async fn the_options_of_kubectl_are_honoured_before_and_after_the_command() {
     let masters = ["--context=right", "--as=nobody", "--as-group=dev", "--as-group=system:masters"];
     ends(&kubectl, &masters, list, 0, "berlin").await;
     ends(&kubectl, &["--as-group=dev"], list, 2, "--as <USER>").await;
+    ends(&kubectl, &["--as-uid=1"], list, 2, "--as <USER>").await;
     let between = ["--as-group=dev", "list", "--as-group=system:masters"];
     ends(&kubectl, &["--context=right", "--as=nobody"], &between, 0, "berlin").await;
     let other = hub.kubeconfig_for("admin").unwrap();
