@@ -6,7 +6,7 @@
 use hub_api::crds;
 use hub_runtime::write::error::summary;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 
 use crate::cli::CrdsArgs;
@@ -28,7 +28,8 @@ pub async fn crds(args: &CrdsArgs) -> Result<String, Failure> {
 }
 
 async fn create_missing(client: Client, crd: &CustomResourceDefinition) -> Result<String, Failure> {
-    let (api, name) = (Api::<CustomResourceDefinition>::all(client), crd.name_any());
+    let kind = ApiResource::erase::<CustomResourceDefinition>(&());
+    let (api, name) = (Api::<DynamicObject>::all_with(client, &kind), crd.name_any());
     let failed = |verb: &str, error: &kube::Error| {
         format!("cannot {verb} the CustomResourceDefinition {name}: {}", summary(error))
     };

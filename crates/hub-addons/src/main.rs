@@ -20,8 +20,9 @@ use std::process::{self, ExitCode};
 use clap::Parser as _;
 use clap::error::ErrorKind;
 use tracing::error;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::{LevelFilter, ParseError};
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::cli::{Cli, Command, HostArgs, InClusterTestArgs, LogFormat};
 
@@ -111,26 +112,29 @@ fn init_log(args: &HostArgs) {
     let filter = filter(&args.log_level).unwrap_or_else(|error| {
         clap::Error::raw(ErrorKind::InvalidValue, format!("invalid --log-level: {error}\n")).exit()
     });
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let log = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(io::stderr);
     match args.log_format {
-        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => {
+            log.with_ansi(io::stderr().is_terminal()).finish().with(filter).init();
+        }
+        LogFormat::Json => log.json().flatten_event(true).finish().with(filter).init(),
     }
 }
 
 /// The filter for a level or for directives.
-fn filter(level: &str) -> Result<EnvFilter, ParseError> {
+fn filter(level: &str) -> Result<Targets, ParseError> {
     // At every level: kube-client logs the whole of a response that it cannot decode as a warning, and that may be a
     // Secret. h2's HPACK logs headers, and one of these is a token.
     const SILENT: &str = "kube_client::client=error,h2::hpack=error";
     // A bare level applies to our crates; libraries log from warnings upwards. kube-runtime's warnings are about
     // watches, one for every attempt, and we log those ourselves.
     match level.parse::<LevelFilter>() {
-        Ok(_) => EnvFilter::try_new(format!(
+        Ok(_) => format!(
             "{level},kube=warn,kube_client=warn,kube_runtime=error,h2=warn,hyper=warn,hyper_util=warn,rustls=warn,tonic=warn,tower=warn,{SILENT}"
-        )),
+        )
+        .parse(),
         // Errors are always logged; a later bare level takes precedence.
-        Err(_) => EnvFilter::try_new(format!("error,{level},{SILENT}")),
+        Err(_) => format!("error,{level},{SILENT}").parse(),
     }
 }
 
@@ -189,9 +193,9 @@ mod tests {
         ] {
             let written = Written::default();
             let writer = written.clone();
-            let log = tracing_subscriber::fmt().with_env_filter(filter(level).unwrap());
+            let log = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE);
             tracing::subscriber::with_default(
-                log.with_writer(move || writer.clone()).finish(),
+                log.with_writer(move || writer.clone()).finish().with(filter(level).unwrap()),
                 || {
                     tracing::warn!(target: "kube_client::client", "sEcReT");
                     tracing::trace!(target: "h2::hpack::decoder", "sEcReT");

@@ -43,7 +43,7 @@ use tokio::sync::Semaphore;
 use self::decode::Decode;
 use self::endpoint::{CollectionPath, Extent, WatchEndpoint};
 use self::follow::Follower;
-use self::history::History;
+use self::history::{Decoding, History};
 use self::page_size::PageSize;
 use self::seen_history::{Era, SeenHistory};
 use self::trouble::{Logged, Trouble};
@@ -272,8 +272,7 @@ impl<K: 'static> Watch<K> {
                 labels,
                 page: PageSize::new(page),
             },
-            decode,
-            history: History::new(sink),
+            history: History::new(Box::new(Decoding { decode, sink })),
             trouble: Trouble::new(self.resource, sync.metrics.clone(), Arc::clone(&lists.logged)),
             sync,
             lists,

@@ -25,7 +25,7 @@ use futures::stream::BoxStream;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, info};
 
-use super::decode::{self, Decode};
+use super::decode;
 use super::endpoint::{EventType, RawEvent, WatchEndpoint};
 use super::error::{Malformed, WatchError};
 use super::history::History;
@@ -81,10 +81,9 @@ impl Position {
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own, and none excludes another"
 )]
-pub(super) struct Follower<K> {
+pub(super) struct Follower {
     pub(super) endpoint: WatchEndpoint,
-    pub(super) decode: Decode<K>,
-    pub(super) history: History<K>,
+    pub(super) history: History,
     pub(super) trouble: Trouble,
     pub(super) sync: SyncState,
     pub(super) lists: Lists,
@@ -107,7 +106,7 @@ pub(super) struct Follower<K> {
     pub(super) era: Era,
 }
 
-impl<K: 'static> Follower<K> {
+impl Follower {
     /// Lists and watches forever.
     pub(super) async fn follow(mut self) {
         let mut position = Position::Unknown;
@@ -231,15 +230,12 @@ impl<K: 'static> Follower<K> {
         // The semaphore is never closed.
         let _permit = if is_late { lists.permits.acquire().await.ok() } else { None };
         self.era = lists.seen.era();
-        let Self { endpoint, decode, history, .. } = self;
+        let Self { endpoint, history, .. } = self;
         history.begin_list();
         let mut token = None;
         loop {
-            let show = |item: &[u8]| {
-                history.apply(decode(item)?);
-                Ok(())
-            };
             let is_first = token.is_none();
+            let show = |item: &[u8]| history.apply(item);
             let list = endpoint.page(token, show).await.inspect_err(|error| {
                 if error.is_cut_short() {
                     endpoint.page.shrink();
@@ -338,8 +334,8 @@ impl<K: 'static> Follower<K> {
     fn take(&mut self, event: &RawEvent) -> Result<String, WatchError> {
         let text = event.object.get().as_bytes();
         match event.kind {
-            EventType::Added | EventType::Modified => self.history.apply((self.decode)(text)?),
-            EventType::Deleted => self.history.delete(&(self.decode)(text)?.0),
+            EventType::Added | EventType::Modified => self.history.apply(text)?,
+            EventType::Deleted => self.history.delete(text)?,
             EventType::Bookmark => {}
             EventType::Error => {
                 let status = serde_json::from_slice(text)

@@ -1,14 +1,81 @@
 //! Turns lists and watches into one sequence of applies and deletes.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::decode::Decoded;
+use super::decode::Decode;
+use super::error::Malformed;
 use super::{ObjectKey, Sink};
+
+/// A sink that decodes the objects itself, so that the loop of a watch is compiled once and not for each kind.
+pub(super) trait Undecoded: Send {
+    /// Passes on the object in a text, and returns its key.
+    fn apply(&mut self, text: &[u8]) -> Result<ObjectKey, Malformed>;
+    /// The key of the object in a text.
+    fn key(&self, text: &[u8]) -> Result<ObjectKey, Malformed>;
+    /// See [`Sink::delete`].
+    fn delete(&mut self, key: &ObjectKey);
+    /// See [`Sink::listed`] and [`Sink::none_listed`].
+    fn listed(&mut self, is_empty: bool);
+    /// See [`Sink::unread`].
+    fn unread(&mut self);
+    /// See [`Sink::failing`].
+    fn failing(&mut self, since: Option<Duration>);
+    /// See [`Sink::refused`].
+    fn refused(&mut self);
+    /// See [`Sink::not_served`].
+    fn not_served(&mut self) -> bool;
+}
+
+/// A sink, and how the objects of its kind are decoded.
+pub(super) struct Decoding<K> {
+    pub(super) decode: Decode<K>,
+    pub(super) sink: Box<dyn Sink<K>>,
+}
+
+impl<K: 'static> Undecoded for Decoding<K> {
+    fn apply(&mut self, text: &[u8]) -> Result<ObjectKey, Malformed> {
+        let (key, object) = (self.decode)(text)?;
+        self.sink.apply(&key, object);
+        Ok(key)
+    }
+
+    fn key(&self, text: &[u8]) -> Result<ObjectKey, Malformed> {
+        Ok((self.decode)(text)?.0)
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.sink.delete(key);
+    }
+
+    fn listed(&mut self, is_empty: bool) {
+        self.sink.listed();
+        if is_empty {
+            self.sink.none_listed();
+        }
+    }
+
+    fn unread(&mut self) {
+        self.sink.unread();
+    }
+
+    fn failing(&mut self, since: Option<Duration>) {
+        self.sink.failing(since);
+    }
+
+    fn refused(&mut self) {
+        self.sink.refused();
+    }
+
+    fn not_served(&mut self) -> bool {
+        self.sink.not_served()
+    }
+}
 
 /// The objects that a watch has passed to its sink. An object missing from a complete list is deleted; an incomplete
 /// list deletes nothing.
-pub(super) struct History<K> {
-    pub(super) sink: Box<dyn Sink<K>>,
+pub(super) struct History {
+    pub(super) sink: Box<dyn Undecoded>,
     /// The known objects, each with the number of the list that last showed it, or of the last list before its latest
     /// event: after a complete list, those with an earlier number are deleted.
     known: BTreeMap<ObjectKey, u32>,
@@ -16,8 +83,8 @@ pub(super) struct History<K> {
     list: u32,
 }
 
-impl<K: 'static> History<K> {
-    pub(super) fn new(sink: Box<dyn Sink<K>>) -> Self {
+impl History {
+    pub(super) fn new(sink: Box<dyn Undecoded>) -> Self {
         Self { sink, known: BTreeMap::new(), list: 0 }
     }
 
@@ -29,29 +96,26 @@ impl<K: 'static> History<K> {
     /// The list is complete.
     pub(super) fn end_list(&mut self) {
         let Self { sink, known, list } = self;
-        let (there, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(known).into_iter().partition(|(_, seen)| seen == list);
-        for key in gone.keys() {
-            sink.delete(key);
+        for (key, _) in known.extract_if(.., |_, seen| seen != list) {
+            sink.delete(&key);
         }
         // Built at once, a map has no gaps.
-        *known = there.into_iter().collect();
-        sink.listed();
-        if known.is_empty() {
-            sink.none_listed();
-        }
+        *known = std::mem::take(known).into_iter().collect();
+        sink.listed(known.is_empty());
     }
 
     /// An item of a list, or an event, shows an object.
-    pub(super) fn apply(&mut self, (key, object): Decoded<K>) {
-        self.sink.apply(&key, object);
-        self.known.insert(key, self.list);
+    pub(super) fn apply(&mut self, text: &[u8]) -> Result<(), Malformed> {
+        self.known.insert(self.sink.apply(text)?, self.list);
+        Ok(())
     }
 
     /// An event shows that an object was deleted.
-    pub(super) fn delete(&mut self, key: &ObjectKey) {
-        self.known.remove(key);
-        self.sink.delete(key);
+    pub(super) fn delete(&mut self, text: &[u8]) -> Result<(), Malformed> {
+        let key = self.sink.key(text)?;
+        self.known.remove(&key);
+        self.sink.delete(&key);
+        Ok(())
     }
 }
 
@@ -92,26 +156,27 @@ mod tests {
         Delete(&'static str),
     }
 
+    fn history_in(recorder: &Recorder) -> History {
+        History::new(Box::new(Decoding { decode: whole, sink: Box::new(recorder.clone()) }))
+    }
+
     fn history_of(steps: &[Step]) -> Vec<String> {
         let recorder = Recorder::default();
-        let mut history = History::new(Box::new(recorder.clone()));
-        let object = |name: &str| -> Decoded<ConfigMap> {
-            let text = format!(r#"{{"metadata":{{"namespace":"ns","name":"{name}"}}}}"#);
-            whole(text.as_bytes()).unwrap()
-        };
+        let mut history = history_in(&recorder);
+        let object = |name: &str| format!(r#"{{"metadata":{{"namespace":"ns","name":"{name}"}}}}"#);
         for step in steps {
             match step {
                 Step::List(names) | Step::BrokenList(names) => {
                     history.begin_list();
                     for name in *names {
-                        history.apply(object(name));
+                        history.apply(object(name).as_bytes()).unwrap();
                     }
                     if matches!(step, Step::List(_)) {
                         history.end_list();
                     }
                 }
-                Step::Apply(name) => history.apply(object(name)),
-                Step::Delete(name) => history.delete(&object(name).0),
+                Step::Apply(name) => history.apply(object(name).as_bytes()).unwrap(),
+                Step::Delete(name) => history.delete(object(name).as_bytes()).unwrap(),
             }
         }
         recorder.0.lock().split_off(0)
@@ -161,10 +226,10 @@ mod tests {
     #[test]
     fn an_object_of_the_wrong_shape_is_there_and_unreadable() {
         let recorder = Recorder::default();
-        let mut history = History::new(Box::new(recorder.clone()));
+        let mut history = history_in(&recorder);
         history.begin_list();
         let text = br#"{"metadata":{"namespace":"ns","name":"a"},"data":7}"#;
-        history.apply(whole(text).unwrap());
+        history.apply(text).unwrap();
         history.end_list();
         assert_eq!(*recorder.0.lock(), ["apply ns/a unreadable", "listed"]);
     }

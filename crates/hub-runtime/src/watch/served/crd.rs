@@ -2,22 +2,25 @@
 
 use hub_api::cluster_profile::{CRD, ServedVersions};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject};
 
 use super::ServedVersion;
 use crate::watch::{ObjectKey, Sink, Unreadable, Watch};
 
-pub(crate) fn watch() -> Watch<CustomResourceDefinition> {
-    Watch::all("customresourcedefinitions").named(CRD).optional()
+pub(crate) fn watch() -> Watch<DynamicObject> {
+    let kind = ApiResource::erase::<CustomResourceDefinition>(&());
+    Watch::dynamic("customresourcedefinitions", &kind, None).named(CRD).optional()
 }
 
 /// The sink of the watch.
 pub(crate) struct Versions(pub(crate) ServedVersion);
 
-impl Sink<CustomResourceDefinition> for Versions {
-    fn apply(&mut self, _: &ObjectKey, object: Result<CustomResourceDefinition, Unreadable>) {
+impl Sink<DynamicObject> for Versions {
+    fn apply(&mut self, _: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
         let Ok(crd) = object else { return };
-        let served = crd.spec.versions.iter().filter(|version| version.served);
-        let served: Vec<&str> = served.map(|version| version.name.as_str()).collect();
+        let versions = crd.data["spec"]["versions"].as_array().into_iter().flatten();
+        let served = versions.filter(|version| version["served"] == true);
+        let served: Vec<&str> = served.filter_map(|version| version["name"].as_str()).collect();
         if let Some(versions) = ServedVersions::read(&served) {
             self.0.set(versions);
         }
