@@ -123,22 +123,43 @@ pub fn read(file: Option<&Path>) -> Result<Kubeconfig, ConfigError> {
     })
 }
 
-/// kube reads `"true"` as `true`, and 7 as `"7"`; JSON keeps the types apart.
+/// By way of JSON, which keeps the types apart: kube reads `"true"` as `true`, and 7 as `"7"`.
 fn read_file(file: &Path) -> Result<Kubeconfig, ConfigError> {
-    let mut config = Kubeconfig::read_from(file)?;
-    config.current_context.take_if(|context| context.is_empty());
-    // A pipe can be read only once.
-    let text =
-        if file.is_file() { fs::read_to_string(file).unwrap_or_default() } else { String::new() };
-    let documents = serde_saphyr::from_multiple::<serde_json::Value>(&text).unwrap_or_default();
+    let text = fs::read_to_string(file)
+        .map_err(|error| KubeconfigError::ReadConfig(error, file.to_owned()))?;
+    let documents = serde_saphyr::from_multiple::<serde_json::Value>(&text)
+        .map_err(|error| KubeconfigError::Parse(Box::new(error)))?;
+    let mut merged = Kubeconfig::default();
     for document in documents {
-        serde_json::from_value::<Kubeconfig>(document).map_err(|error| {
+        let mut config: Kubeconfig = serde_json::from_value(document).map_err(|error| {
             // What is before that may quote a credential.
             let why = error.to_string().rsplit(", ").next().unwrap_or_default().to_owned();
             ConfigError::Type { file: file.to_owned(), why }
         })?;
+        config.current_context.take_if(|context| context.is_empty());
+        make_absolute(&mut config, file.parent().unwrap_or(Path::new("")));
+        merged = merged.merge(config)?;
     }
-    Ok(config)
+    Ok(merged)
+}
+
+/// Resolves paths that are relative to the directory of a file. A plugin without a slash is in one of `PATH`.
+fn make_absolute(config: &mut Kubeconfig, directory: &Path) {
+    let clusters = config.clusters.iter_mut().filter_map(|entry| entry.cluster.as_mut());
+    let users = config.auth_infos.iter_mut().filter_map(|entry| entry.auth_info.as_mut());
+    let of_users = users.flat_map(|user| {
+        let plugin = user.exec.as_mut().map(|exec| &mut exec.command);
+        let plugin = plugin.filter(|it| it.as_ref().is_some_and(|it| it.contains('/')));
+        [&mut user.client_certificate, &mut user.client_key, &mut user.token_file]
+            .into_iter()
+            .chain(plugin)
+    });
+    let paths = clusters.map(|cluster| &mut cluster.certificate_authority).chain(of_users);
+    for path in paths.flatten().filter(|path| !path.is_empty()) {
+        if let Some(absolute) = directory.join(&*path).to_str() {
+            absolute.clone_into(path);
+        }
+    }
 }
 
 /// The files that kubectl reads if none is named.

@@ -17,6 +17,7 @@ use hub_api::cluster_profile::{AccessProvider, Cluster, NamedExtension};
 use hub_api::labels;
 use hub_api::managed_cluster::ClientConfig;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey, is_dns_subdomain};
+use hub_api::text::Text;
 use k8s_openapi::ByteString;
 use serde_json::json;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
@@ -256,14 +257,14 @@ pub fn published_anchors(observed: &ObservedProfile, provider: &str) -> Option<T
 /// Reads the trust anchors of many profiles, which publish few different texts: each text is parsed once.
 #[derive(Debug, Default)]
 pub struct AnchorReader {
-    parsed: HashMap<Vec<u8>, Option<TrustBundle>>,
+    parsed: HashMap<Text, Option<TrustBundle>>,
     /// The text in each status that was read, by provider and by the address of the status, which is held: a cluster has
     /// the same status in every namespace.
     texts: HashMap<(String, Vec<usize>), ReadStatus>,
 }
 
 /// A status, and what it publishes.
-type ReadStatus = (StatusText, Option<Vec<u8>>);
+type ReadStatus = (StatusText, Option<Text>);
 
 impl AnchorReader {
     /// The trust anchors that a profile publishes for a provider, if they can be read.
@@ -273,12 +274,15 @@ impl AnchorReader {
         provider: &str,
     ) -> Option<&TrustBundle> {
         let status = observed.shared_status()?;
-        let read =
-            || Some(observed.access_provider(provider)?.cluster?.certificate_authority_data?.0);
+        let read = || {
+            let data = observed.access_provider(provider)?.cluster?.certificate_authority_data?;
+            String::from_utf8(data.0).ok().map(Text::from)
+        };
         let texts = self.texts.entry((provider.to_owned(), status.address()));
         let text = texts.or_insert_with(|| (status.clone(), read())).1.as_ref()?;
         if !self.parsed.contains_key(text) {
-            self.parsed.insert(text.clone(), TrustBundle::from_published(text).ok());
+            let bundle = TrustBundle::from_published(text.as_bytes()).ok();
+            self.parsed.insert(text.clone(), bundle);
         }
         self.parsed[text].as_ref()
     }
@@ -398,9 +402,9 @@ struct Anchors {
     /// these are too large together.
     together: Option<Result<TrustBundle, TrustError>>,
     /// Anchors that profiles published at startup and the source lacked: replaced while no provisioner ran. Each is
-    /// kept for its own profile only, so that an anchor added to one profile never reaches another.
-    inherited: BTreeMap<ProfileKey, BTreeSet<TrustAnchor>>,
-    /// The anchors of `inherited`, which end together.
+    /// kept for its own profile only, so that an anchor added to one profile never reaches another. Most have the same.
+    inherited: BTreeMap<ProfileKey, Arc<BTreeSet<TrustAnchor>>>,
+    /// Those of `inherited` whose overlap has not ended. They end together.
     left: Retiring,
     next: u64,
 }
@@ -428,6 +432,7 @@ impl Anchors {
             None => self.together.as_ref()?.as_ref().ok().map(|joined| Arc::clone(joined.pem())),
             Some(inherited) => {
                 let retiring = self.retiring.values().flat_map(|retiring| &retiring.anchors);
+                let inherited = inherited.intersection(&self.left.anchors);
                 let joined = current.with(retiring.chain(inherited));
                 joined.ok().map(|joined| Arc::clone(joined.pem()))
             }
@@ -589,8 +594,11 @@ impl AccessIndex {
         let any = !replaced.is_empty();
         if any {
             self.checks.restart();
-            self.anchors.left.anchors.extend(replaced.iter().cloned());
-            self.anchors.inherited.insert(key.clone(), replaced);
+            let Anchors { inherited, left, .. } = &mut self.anchors;
+            left.anchors.extend(replaced.iter().cloned());
+            let same = inherited.last_key_value().map(|(_, last)| last);
+            let same = same.filter(|last| ***last == replaced).cloned();
+            inherited.insert(key.clone(), same.unwrap_or_else(|| Arc::new(replaced)));
         }
         any
     }
@@ -612,10 +620,7 @@ impl AccessIndex {
     pub fn end_inherited(&mut self) -> OverlapEnd {
         let anchors = &mut self.anchors;
         let end = anchors.left.end();
-        for inherited in anchors.inherited.values_mut() {
-            inherited.retain(|anchor| anchors.left.anchors.contains(anchor));
-        }
-        anchors.inherited.retain(|_, inherited| !inherited.is_empty());
+        anchors.inherited.retain(|_, inherited| !inherited.is_disjoint(&anchors.left.anchors));
         end
     }
 
