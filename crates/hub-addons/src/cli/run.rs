@@ -153,7 +153,7 @@ pub struct HostArgs {
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
-    /// Log level: error, warn, info, debug, trace, or directives such as hub_runtime=debug
+    /// Log level: error, warn, info, debug, or directives such as hub_runtime=debug
     #[arg(long, default_value = "info")]
     pub log_level: String,
 }

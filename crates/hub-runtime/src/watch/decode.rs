@@ -148,6 +148,11 @@ fn entries(text: &[u8]) -> Option<Vec<ManagedFieldsEntry>> {
     serde_json::from_slice::<Vec<Entry>>(text).ok()?.into_iter().map(entry).collect()
 }
 
+/// The key of an object.
+pub(super) fn key(text: &[u8]) -> Result<ObjectKey, Malformed> {
+    Ok(ObjectKey::of(&Parts::of(text)?.metadata()?.0))
+}
+
 /// The resourceVersion of an object.
 pub(super) fn version(text: &[u8]) -> Result<String, Malformed> {
     let object = serde_json::from_slice::<Envelope>(text).ok();

@@ -3,27 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::decode::Decode;
+use super::decode::{self, Decode};
 use super::error::Malformed;
 use super::{ObjectKey, Sink};
 
-/// A sink that decodes the objects itself, so that the loop of a watch is compiled once and not for each kind.
+/// A [`Sink`] that decodes the objects itself, so that the loop of a watch is compiled once and not for each kind.
 pub(super) trait Undecoded: Send {
     /// Passes on the object in a text, and returns its key.
     fn apply(&mut self, text: &[u8]) -> Result<ObjectKey, Malformed>;
-    /// The key of the object in a text.
-    fn key(&self, text: &[u8]) -> Result<ObjectKey, Malformed>;
-    /// See [`Sink::delete`].
     fn delete(&mut self, key: &ObjectKey);
-    /// See [`Sink::listed`] and [`Sink::none_listed`].
     fn listed(&mut self, is_empty: bool);
-    /// See [`Sink::unread`].
     fn unread(&mut self);
-    /// See [`Sink::failing`].
     fn failing(&mut self, since: Option<Duration>);
-    /// See [`Sink::refused`].
     fn refused(&mut self);
-    /// See [`Sink::not_served`].
     fn not_served(&mut self) -> bool;
 }
 
@@ -38,10 +30,6 @@ impl<K: 'static> Undecoded for Decoding<K> {
         let (key, object) = (self.decode)(text)?;
         self.sink.apply(&key, object);
         Ok(key)
-    }
-
-    fn key(&self, text: &[u8]) -> Result<ObjectKey, Malformed> {
-        Ok((self.decode)(text)?.0)
     }
 
     fn delete(&mut self, key: &ObjectKey) {
@@ -112,7 +100,7 @@ impl History {
 
     /// An event shows that an object was deleted.
     pub(super) fn delete(&mut self, text: &[u8]) -> Result<(), Malformed> {
-        let key = self.sink.key(text)?;
+        let key = decode::key(text)?;
         self.known.remove(&key);
         self.sink.delete(&key);
         Ok(())
