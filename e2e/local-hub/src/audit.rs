@@ -24,11 +24,9 @@ const PATIENCE: Duration = Duration::from_mins(2);
 const PARAMETER: &str = "local-hub-mark";
 
 /// The state of a hub's audit log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Journal {
     file: PathBuf,
-    /// Where the requests of this hub begin.
-    start: u64,
     marks: AtomicU64,
     /// The position after the last mark that was found. The next mark is not before it.
     position: AtomicU64,
@@ -36,12 +34,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     pub(crate) fn new(file: PathBuf) -> Self {
-        Self::since(file, Mark(0))
-    }
-
-    /// A journal that begins at a mark of an earlier one.
-    pub(crate) fn since(file: PathBuf, Mark(start): Mark) -> Self {
-        Self { file, start, marks: AtomicU64::new(0), position: AtomicU64::new(start) }
+        Self { file, marks: AtomicU64::new(0), position: AtomicU64::new(0) }
     }
 
     fn read_from(&self, position: u64) -> Result<Vec<u8>, HubError> {
@@ -105,7 +98,7 @@ impl<'hub> AuditLog<'hub> {
 
     /// All requests since the hub was started.
     pub async fn requests(&self) -> Result<Requests, HubError> {
-        self.since(&Mark(self.journal.start)).await
+        self.since(&Mark(0)).await
     }
 
     /// The requests between a mark and now.

@@ -12,7 +12,6 @@ use crate::capacity::{self, HubPlace};
 use crate::certificates::Certificates;
 use crate::crds::{CrdSet, Flavour};
 use crate::eventually::{Outcome, try_eventually};
-use crate::reuse::{self, Configuration, Initial};
 use crate::supervisor::{Program, Supervised};
 use crate::template::Template;
 use crate::users::{self, Users};
@@ -37,7 +36,6 @@ pub struct HubBuilder {
     without_controller_manager: bool,
     workloads: bool,
     directory: Option<PathBuf>,
-    reused: bool,
 }
 
 impl HubBuilder {
@@ -83,16 +81,6 @@ impl HubBuilder {
         self
     }
 
-    /// Takes a hub whose test has ended, if there is one with the same configuration, and keeps this one for the next
-    /// test: an API server needs two seconds of CPU time to start. It has the data of a new hub, a log without earlier
-    /// requests, and an empty directory; tokens, address and authority are those of the other one.
-    ///
-    /// No effect on a hub with controllers or with its own directory.
-    pub fn reused(mut self) -> Self {
-        self.reused = true;
-        self
-    }
-
     /// Starts the hub, and returns when it is ready.
     ///
     /// Waits if [too many](crate#limits) hubs run in this process. A test that needs several must start them together,
@@ -103,13 +91,6 @@ impl HubBuilder {
     }
 
     async fn start_in(self, bin: &Path, place: HubPlace) -> Result<LocalHub, HubError> {
-        let configuration = self.interchangeable();
-        if let Some(configuration) = &configuration
-            && let Some(kept) = reuse::take(configuration).await
-        {
-            return Ok(LocalHub::again(kept, bin, place));
-        }
-
         let _starting = capacity::start().await;
         let users = Users::new(&self.users)?;
         let directory = own_directory(self.directory)?;
@@ -169,25 +150,7 @@ impl HubBuilder {
             Some(start_controllers(&directory, &program, &harness).await?)
         };
         let programs = (api_server, controller_manager, etcd);
-        let mut hub = LocalHub::new(access, directory, bin, self.flavour, programs, place);
-        if let Some(configuration) = configuration {
-            let initial = Initial::of(hub.directory()).await?;
-            hub.keep_as(configuration, initial);
-        }
-        Ok(hub)
-    }
-
-    /// What another hub must have to be used instead of a new one; `None` if it must be a new one.
-    fn interchangeable(&self) -> Option<Configuration> {
-        let reused = self.reused
-            && self.without_controller_manager
-            && !self.workloads
-            && self.directory.is_none();
-        reused.then(|| Configuration {
-            flavour: self.flavour,
-            crds: self.crds.clone(),
-            users: self.users.clone(),
-        })
+        Ok(LocalHub::new(access, directory, bin, self.flavour, programs, place))
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::sync::Mutex;
@@ -13,7 +11,6 @@ use crate::audit::{AuditLog, Journal};
 use crate::builder::{self, HubBuilder};
 use crate::capacity::HubPlace;
 use crate::cluster::Cluster;
-use crate::reuse::{self, Configuration, Initial, KeptHub};
 use crate::supervisor::Supervised;
 use crate::{Flavour, HubError, crds, programs, random};
 
@@ -26,11 +23,6 @@ pub struct LocalHub {
     cluster: Cluster,
     flavour: Flavour,
     journal: Journal,
-    /// If the hub is kept for the next test.
-    reuse: Option<(Configuration, Initial)>,
-    /// Whether its API server or etcd was stopped.
-    stopped: AtomicBool,
-    tenancy: Arc<()>,
     // Dropped in this order: clients before servers, and the place when nothing runs any more.
     controller_manager: Mutex<Option<Supervised>>,
     api_server: Mutex<Option<Supervised>>,
@@ -70,40 +62,11 @@ impl LocalHub {
             journal: Journal::new(directory.join(programs::AUDIT_LOG)),
             cluster: Cluster::new(access, directory, bin),
             flavour,
-            reuse: None,
-            stopped: AtomicBool::new(false),
-            tenancy: Arc::new(()),
             controller_manager: Mutex::new(controller_manager),
             api_server: Mutex::new(Some(api_server)),
             etcd: Mutex::new(Some(etcd)),
             place: Mutex::new(Some(place)),
         }
-    }
-
-    /// A hub that was reset.
-    pub(crate) fn again(kept: KeptHub, bin: &Path, place: HubPlace) -> Self {
-        let programs = (kept.api_server, None, kept.etcd);
-        let mut hub = Self::new(
-            kept.access,
-            kept.directory,
-            bin,
-            kept.configuration.flavour,
-            programs,
-            place,
-        );
-        hub.journal = kept.journal;
-        hub.keep_as(kept.configuration, kept.initial);
-        hub
-    }
-
-    /// Keeps the hub for the next test when it is dropped.
-    pub(crate) fn keep_as(&mut self, configuration: Configuration, initial: Initial) {
-        self.reuse = Some((configuration, initial));
-    }
-
-    /// What everything that runs beside the hub holds.
-    pub(crate) fn tenancy(&self) -> Arc<()> {
-        Arc::clone(&self.tenancy)
     }
 
     /// The socket on which etcd serves its clients, without TLS.
@@ -147,7 +110,6 @@ impl LocalHub {
 
     /// Kills the API server: connections break, new ones are refused. No effect if it is not running.
     pub async fn stop_api_server(&self) -> Result<(), HubError> {
-        self.stopped.store(true, Ordering::Relaxed);
         match self.api_server.lock().await.take() {
             Some(running) => running.stop().await,
             None => Ok(()),
@@ -168,7 +130,6 @@ impl LocalHub {
 
     /// Copies the hub's data, as a crash of etcd would leave it.
     pub async fn snapshot(&self) -> Result<Snapshot, HubError> {
-        self.stopped.store(true, Ordering::Relaxed);
         let etcd = self.etcd.lock().await;
         let etcd =
             etcd.as_ref().ok_or_else(|| HubError::Failed("etcd is not running".to_owned()))?;
@@ -202,27 +163,6 @@ impl Deref for LocalHub {
 
     fn deref(&self) -> &Cluster {
         &self.cluster
-    }
-}
-
-impl Drop for LocalHub {
-    fn drop(&mut self) {
-        let Some((configuration, initial)) = self.reuse.take() else { return };
-        if *self.stopped.get_mut() || std::thread::panicking() {
-            return;
-        }
-        let programs = (self.api_server.get_mut().take(), self.etcd.get_mut().take());
-        let (Some(api_server), Some(etcd)) = programs else { return };
-        reuse::keep(KeptHub {
-            configuration,
-            initial,
-            access: self.cluster.access.clone(),
-            directory: std::mem::take(&mut self.cluster.directory),
-            journal: std::mem::take(&mut self.journal),
-            tenancy: std::mem::take(&mut self.tenancy),
-            api_server,
-            etcd,
-        });
     }
 }
 

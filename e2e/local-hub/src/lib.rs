@@ -90,7 +90,7 @@
 //!   before a [`Mark`] are in front of it in the audit log.
 //! - **Hubs are isolated.** Each has its own data, authority, credentials, directory and port. Its data begins as a copy
 //!   of what the first hub of the process with the same CRDs had when it was ready, so objects that Kubernetes creates
-//!   at a start have the same uid on all of them. A [reused](HubBuilder::reused) hub is reset to that.
+//!   at a start have the same uid on all of them.
 //!
 //! # Limits
 //!
@@ -106,7 +106,6 @@ mod certificates;
 mod cluster;
 pub mod crds;
 mod error;
-mod etcd;
 mod eventually;
 pub mod field;
 mod grants;
@@ -118,7 +117,6 @@ mod ports;
 mod programs;
 mod random;
 mod requests;
-mod reuse;
 mod running;
 mod service;
 mod service_accounts;

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::supervisor::{Program, Supervised};
 use crate::{HubError, LocalHub};
@@ -12,7 +11,6 @@ use crate::{HubError, LocalHub};
 pub struct Running {
     supervised: Supervised,
     log: PathBuf,
-    _tenancy: Arc<()>,
 }
 
 impl LocalHub {
@@ -40,7 +38,7 @@ impl LocalHub {
             return Err(HubError::io(format!("remove {}", log.display()), source));
         }
         let supervised = Supervised::start(self.directory(), &program).await?;
-        Ok(Running { supervised, log, _tenancy: self.tenancy() })
+        Ok(Running { supervised, log })
     }
 }
 

@@ -67,7 +67,7 @@ impl std::ops::Deref for Hub {
 impl Hub {
     /// A hub on which the program has these permissions.
     pub async fn start(builder: HubBuilder, rules: Vec<PolicyRule>) -> Self {
-        Self::with_rights(field::prepare(builder.reused()).start().await.unwrap(), rules).await
+        Self::with_rights(field::prepare(builder).start().await.unwrap(), rules).await
     }
 
     /// A running hub on which the program gets these permissions.

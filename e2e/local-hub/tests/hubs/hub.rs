@@ -16,7 +16,7 @@ fn small() -> HubBuilder {
     LocalHub::builder().crds(CrdSet::None).without_controller_manager()
 }
 
-pub fn may(verbs: &[&str], resource: &str) -> PolicyRule {
+fn may(verbs: &[&str], resource: &str) -> PolicyRule {
     PolicyRule {
         api_groups: Some(vec![String::new()]),
         resources: Some(vec![resource.to_owned()]),

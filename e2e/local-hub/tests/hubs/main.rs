@@ -5,4 +5,3 @@
 mod hub;
 mod leftovers;
 mod pods;
-mod reuse;
