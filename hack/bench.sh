@@ -6,8 +6,8 @@
 # usage: hack/bench.sh [--debug] [OPTION]...
 #
 #   --debug   programs without optimization: for counts, not for time and memory
-#   OPTION    of hub-bench: --clusters N, --namespaces B, --accounts M, --scenarios LIST, --output json, and others that
-#             hack/bench.sh --debug --help lists
+#   OPTION    of hub-bench: --clusters N, --namespaces B, --accounts M, --scenarios LIST, and others that hack/bench.sh
+#             --debug --help lists
 #
 # To measure other controllers on the same hub, for example only a projector:
 #

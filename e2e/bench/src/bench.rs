@@ -1,6 +1,5 @@
 //! A hub with a fleet and running controllers, and the measurement of one scenario.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,7 +10,6 @@ use local_hub::{ADMIN, LocalHub, Mark, Requests, TimedOut, try_eventually};
 use crate::controllers::{Controllers, Group, Settings, of_controllers};
 use crate::counts::{Counter, Counts, by_verb};
 use crate::error::BenchError;
-use crate::etcd::Etcd;
 use crate::fleet::Fleet;
 use crate::limit::{ALL_WORKERS, Bound, Limit};
 use crate::measurement::{Measurement, cpu_since};
@@ -66,7 +64,6 @@ pub struct Start {
     time: Instant,
     changes: usize,
     traffic: Traffic,
-    etcd: Etcd,
     usage: Vec<(u32, Usage)>,
 }
 
@@ -112,7 +109,6 @@ impl Bench {
             time: Instant::now(),
             changes: self.view.read(|shown| shown.changes),
             traffic: self.relay.traffic(),
-            etcd: self.etcd().await?,
             usage: self.usage()?,
         })
     }
@@ -143,7 +139,6 @@ impl Bench {
             connections: self.relay.take_most_connections(),
             // A request that takes longer than a second leaves its worker to another one.
             connections_limit: self.watches + 2 * ALL_WORKERS + usage.len(),
-            etcd: self.etcd().await?.since(start.etcd),
             cpu_seconds: cpu_since(&start.usage, &usage),
             usage: Usage::sum(usage.into_iter().map(|(_, usage)| usage)),
             seconds,
@@ -248,10 +243,6 @@ impl Bench {
         self.running.as_ref().map_or_else(|| Ok(Vec::new()), Group::usage)
     }
 
-    async fn etcd(&self) -> Result<Etcd, BenchError> {
-        Etcd::read(&self.hub.etcd_socket()).await.map_err(BenchError::io("read etcd's counters"))
-    }
-
     fn not_converged(&self, scenario: &str, timed_out: TimedOut) -> BenchError {
         let logs = self.running.as_ref().map(Group::logs).unwrap_or_default();
         BenchError::NotConverged { scenario: scenario.to_owned(), timed_out, logs }
@@ -264,20 +255,4 @@ fn address(hub: &LocalHub) -> Result<SocketAddr, BenchError> {
     address
         .parse()
         .map_err(|error| BenchError::io(format!("use {url}"))(std::io::Error::other(error)))
-}
-
-/// The machine, for the report.
-pub fn machine() -> BTreeMap<&'static str, String> {
-    let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
-    let cpu = read("/proc/cpuinfo");
-    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let memory = read("/proc/meminfo");
-    let total = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or_default();
-    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-    BTreeMap::from([
-        ("cpu", model.map(|(_, model)| model.to_owned()).unwrap_or_default()),
-        ("cpus", cpus.to_string()),
-        ("memory", total.trim().to_owned()),
-        ("kernel", read("/proc/sys/kernel/osrelease").trim().to_owned()),
-    ])
 }

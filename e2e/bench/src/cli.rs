@@ -98,19 +98,6 @@ pub struct Cli {
     /// How long the controllers may take for each scenario, in seconds
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
     timeout: u64,
-
-    /// Format of the output
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub output: Format,
-}
-
-/// The format of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Tables in Markdown.
-    Table,
-    /// One JSON object.
-    Json,
 }
 
 impl Cli {

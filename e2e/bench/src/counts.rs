@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use local_hub::{AuditRequest, Requests};
-use serde::Serialize;
 
 /// A counted kind of request. The first eight are writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counter {
     /// ClusterProfiles created.
     ProfileCreates,
@@ -81,7 +79,7 @@ impl Counter {
 }
 
 /// The value of each counter; one that is missing is 0.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(BTreeMap<Counter, usize>);
 
 impl Counts {

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
-
 use crate::counts::{Counter, Counts};
 
 /// The workers of the profiles, and of the copies.
@@ -14,8 +12,7 @@ const WORKERS: usize = 16;
 pub const ALL_WORKERS: usize = 2 * WORKERS + 4;
 
 /// What a counter may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// This number.
     Exactly(usize),
@@ -48,7 +45,7 @@ impl fmt::Display for Bound {
 }
 
 /// The bound of every counter; one that is not named must be 0.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limit(BTreeMap<Counter, Bound>);
 
 impl Limit {

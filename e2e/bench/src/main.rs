@@ -1,7 +1,7 @@
 //! `hub-bench`: counts what controllers cost a hub, and compares it with the least that the API allows.
 //!
 //! It starts a hub, creates a fleet, runs controllers through scenarios, and reads the requests from the API server's
-//! audit log, bytes from a relay, transactions from etcd, and memory and CPU time from /proc.
+//! audit log, bytes from a relay, and memory and CPU time from /proc.
 
 mod authority;
 mod bench;
@@ -9,7 +9,6 @@ mod cli;
 mod controllers;
 mod counts;
 mod error;
-mod etcd;
 mod fleet;
 mod limit;
 mod measurement;
@@ -28,13 +27,12 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::bench::{Bench, Options, machine};
-use crate::cli::{Cli, Format};
-use crate::controllers::Settings;
+use crate::bench::{Bench, Options};
+use crate::cli::Cli;
 use crate::error::BenchError;
 use crate::measurement::Measurement;
 use crate::progress::say;
-use crate::report::Subject;
+use crate::size::Size;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -55,13 +53,12 @@ async fn run(cli: &Cli) -> Result<bool, BenchError> {
     let (mut runs, mut outcome) = (Vec::new(), Ok(()));
     for size in all.size.varied(&cli.vary) {
         let options = Options { size, ..all.clone() };
-        let commands = options.controllers.commands(Settings::default());
         let mut measurements = Vec::new();
         outcome = match Bench::prepare(options).await {
             Ok(mut bench) => scenario::run(&mut bench, &cli.scenarios(), &mut measurements).await,
             Err(error) => Err(error),
         };
-        runs.push((Subject { size, commands, machine: machine() }, measurements));
+        runs.push((size, measurements));
         if outcome.is_err() {
             break;
         }
@@ -79,14 +76,11 @@ async fn run(cli: &Cli) -> Result<bool, BenchError> {
 }
 
 #[allow(clippy::print_stdout, reason = "the result for the user")]
-fn publish(cli: &Cli, runs: &[(Subject, Vec<Measurement>)]) {
-    if cli.output == Format::Table && !cli.vary.is_empty() {
+fn publish(cli: &Cli, runs: &[(Size, Vec<Measurement>)]) {
+    if !cli.vary.is_empty() {
         return print!("{}", report::varied(runs));
     }
-    for (subject, measurements) in runs {
-        match cli.output {
-            Format::Table => print!("{}", report::text(subject, measurements)),
-            Format::Json => println!("{:#}", report::json(subject, measurements)),
-        }
+    for (size, measurements) in runs {
+        print!("{}", report::text(*size, measurements));
     }
 }

@@ -2,17 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use crate::counts::Counts;
-use crate::etcd::Etcd;
 use crate::limit::Limit;
 use crate::neighbour::Latency;
 use crate::process::Usage;
 use crate::relay::Traffic;
 
 /// What a scenario cost.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Measurement {
     /// Its name.
     pub scenario: String,
@@ -28,8 +25,6 @@ pub struct Measurement {
     pub connections: usize,
     /// The largest number that the controllers need: one for each watch, two for each worker, and one for everything else.
     pub connections_limit: usize,
-    /// What etcd did, for all clients.
-    pub etcd: Etcd,
     /// The controllers' CPU time.
     pub cpu_seconds: f64,
     /// The memory and CPU time of all controllers since their start.

@@ -12,7 +12,6 @@ use kube::Api;
 use local_hub::ocm::Object;
 use local_hub::{LocalHub, OCM};
 use parking_lot::Mutex;
-use serde::Serialize;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -27,7 +26,7 @@ const READ: &str = NAME;
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long its requests took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Latency {
     /// How many were successful, or had no response yet.
     pub requests: usize,

@@ -1,13 +1,11 @@
 //! The memory and CPU time of a process, from /proc.
 
-use serde::Serialize;
-
 /// Clock ticks per second in /proc: `USER_HZ`, which is 100 on every architecture of Linux that this project builds
 /// for.
 const TICKS: f64 = 100.0;
 
 /// What a process uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// The largest resident memory since its start, in KiB.
     pub peak_kib: u64,

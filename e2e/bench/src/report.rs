@@ -1,46 +1,13 @@
-//! The report: tables for people, JSON for programs.
+//! The report: tables.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-
-use serde_json::{Value, json};
 
 use crate::counts::Counter;
 use crate::measurement::Measurement;
 use crate::size::Size;
 
-/// What was measured.
-pub struct Subject {
-    /// The size of the fleet.
-    pub size: Size,
-    /// The commands of the controllers.
-    pub commands: Vec<String>,
-    pub machine: BTreeMap<&'static str, String>,
-}
-
-/// The whole report as JSON.
-pub fn json(subject: &Subject, measurements: &[Measurement]) -> Value {
-    let scenarios: Vec<Value> = measurements
-        .iter()
-        .map(|measurement| {
-            let mut value = json!(measurement);
-            value["writes"] = json!(measurement.counts.writes());
-            value["limitWrites"] = json!(measurement.limit.writes());
-            value["deviations"] = json!(measurement.deviations());
-            value
-        })
-        .collect();
-    json!({
-        "size": subject.size,
-        "commands": subject.commands,
-        "machine": subject.machine,
-        "scenarios": scenarios,
-    })
-}
-
 /// The whole report as tables in Markdown.
-pub fn text(subject: &Subject, measurements: &[Measurement]) -> String {
-    let size = subject.size;
+pub fn text(size: Size, measurements: &[Measurement]) -> String {
     let mut text = format!(
         "{} clusters in {} namespaces with {} accounts and {} claims each: {} profiles\n\n",
         size.clusters,
@@ -65,7 +32,7 @@ pub fn text(subject: &Subject, measurements: &[Measurement]) -> String {
 
 /// One row for each size: what a write of the cold start, a restart, a change that profiles do not show, and the loss of
 /// a cluster cost.
-pub fn varied(runs: &[(Subject, Vec<Measurement>)]) -> String {
+pub fn varied(runs: &[(Size, Vec<Measurement>)]) -> String {
     let heading = [
         "clusters",
         "namespaces",
@@ -83,7 +50,7 @@ pub fn varied(runs: &[(Subject, Vec<Measurement>)]) -> String {
         "MiB after",
     ];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    for (Subject { size, .. }, measurements) in runs {
+    for (size, measurements) in runs {
         let Size { clusters, namespaces, accounts, ungranted, claims, sets } = *size;
         let numbers =
             [clusters, namespaces, accounts, ungranted, claims, sets, size.profiles() * accounts];
@@ -116,7 +83,7 @@ pub fn deviations(measurements: &[Measurement]) -> Vec<String> {
     measurements.iter().flat_map(of).collect()
 }
 
-const COSTS: [&str; 18] = [
+const COSTS: [&str; 17] = [
     "scenario",
     "writes",
     "limit",
@@ -127,7 +94,6 @@ const COSTS: [&str; 18] = [
     "KiB sent",
     "KiB received",
     "connections",
-    "etcd transactions",
     "CPU s",
     "peak MiB",
     "resident MiB",
@@ -151,7 +117,6 @@ fn cost(measurement: &Measurement) -> Vec<String> {
         (measurement.traffic.sent >> 10).to_string(),
         (measurement.traffic.received >> 10).to_string(),
         measurement.connections.to_string(),
-        measurement.etcd.transactions.to_string(),
         format!("{:.2}", measurement.cpu_seconds),
         mib(usage.peak_kib),
         mib(usage.resident_kib),
@@ -191,87 +156,4 @@ fn table(rows: &[Vec<String>]) -> String {
         }
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::counts::Counts;
-    use crate::etcd::Etcd;
-    use crate::limit::Limit;
-    use crate::neighbour::Latency;
-    use crate::process::Usage;
-    use crate::relay::Traffic;
-
-    fn results() -> Vec<Measurement> {
-        let measurement = Measurement {
-            scenario: "CA change".to_owned(),
-            counts: Counts::default(),
-            limit: Limit::nothing().exactly(Counter::StatusWrites, 10),
-            requests: BTreeMap::from([("list secrets".to_owned(), 2)]),
-            traffic: Traffic { sent: 4096, received: 1024 },
-            connections: 3,
-            connections_limit: 4,
-            etcd: Etcd { transactions: 9, puts: 0, deletes: 0 },
-            cpu_seconds: 0.5,
-            usage: Usage { peak_kib: 1536, resident_kib: 1024, cpu_seconds: 1.0 },
-            seconds: 2.0,
-            seconds_to_next: 2.5,
-            neighbour: Latency::default(),
-        };
-        vec![measurement]
-    }
-
-    fn subject() -> Subject {
-        let size =
-            Size { clusters: 2, namespaces: 5, accounts: 1, ungranted: 0, claims: 4, sets: 1 };
-        Subject { size, commands: vec!["hub-addons run".to_owned()], machine: BTreeMap::new() }
-    }
-
-    #[test]
-    fn columns_are_aligned() {
-        let rows = [["a", "bb"], ["ccc", "d"]].map(|row| row.map(str::to_owned).to_vec());
-        assert_eq!(table(&rows), "| a   | bb |\n|-----|----|\n| ccc | d  |\n");
-    }
-
-    #[test]
-    fn the_table_has_the_cost_next_to_the_limit() {
-        let text = text(&subject(), &results());
-        let row = text.lines().find(|line| line.starts_with("| CA change")).unwrap();
-        let cells: Vec<&str> =
-            row.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
-        let wanted = [
-            "CA change",
-            "0",
-            "exactly 10",
-            "0",
-            "0",
-            "0",
-            "0",
-            "4",
-            "1",
-            "3",
-            "9",
-            "0.50",
-            "1.5",
-            "1.0",
-            "2.0",
-            "2.5",
-            "0.0",
-            "0.0",
-        ];
-        assert_eq!(cells, wanted);
-        assert!(text.contains("2 list secrets"), "{text}");
-    }
-
-    #[test]
-    fn a_deviation_names_its_scenario() {
-        assert_eq!(
-            deviations(&results()),
-            ["CA change: expected exactly 10 writes of profile status, got 0"]
-        );
-        let json = json(&subject(), &results());
-        assert_eq!(json["scenarios"][0]["deviations"].as_array().map(Vec::len), Some(1));
-        assert_eq!(json["scenarios"][0]["limitWrites"]["exactly"], 10);
-    }
 }

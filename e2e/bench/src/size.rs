@@ -1,10 +1,9 @@
 //! The size of a fleet.
 
 use clap::ValueEnum;
-use serde::Serialize;
 
 /// How many objects a fleet has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// N: clusters in the set.
     pub clusters: usize,

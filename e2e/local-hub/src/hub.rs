@@ -69,12 +69,6 @@ impl LocalHub {
         }
     }
 
-    /// The socket on which etcd serves its clients, without TLS.
-    #[must_use]
-    pub fn etcd_socket(&self) -> PathBuf {
-        self.directory().join(programs::ETCD_CLIENTS)
-    }
-
     /// The audit log of the API server.
     #[must_use]
     pub fn audit(&self) -> AuditLog<'_> {
