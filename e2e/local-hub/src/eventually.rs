@@ -15,15 +15,6 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// returned), or a `Result` of one of these or of `()`: see [`Outcome`]. An error is not final; the last one is in the
 /// message.
 ///
-/// ```no_run
-/// # use std::time::Duration;
-/// # use k8s_openapi::api::core::v1::ConfigMap;
-/// # async fn example(maps: kube::Api<ConfigMap>) {
-/// let found: ConfigMap =
-///     local_hub::eventually("the map is there", Duration::from_secs(5), async || maps.get_opt("map").await).await;
-/// # }
-/// ```
-///
 /// # Panics
 ///
 /// After `within`, with `what`, the last outcome, and the caller's location.

@@ -17,19 +17,6 @@ use crate::{Cluster, HubError, random};
 const APART: &str = r#"exec "$@" >"$0""#;
 
 /// Configuration of kubectl.
-///
-/// ```no_run
-/// # use std::time::Duration;
-/// # async fn example(hub: local_hub::LocalHub) -> Result<(), Box<dyn std::error::Error>> {
-/// let consumer = hub.service_account("team", "app").await?;
-/// let kubectl = hub.kubectl_with(consumer.kubeconfig())?.env("NAMESPACE", "team");
-/// let output = kubectl.run(&["get", "clusterprofiles"]).await?;
-///
-/// let mut watch = kubectl.start(&["get", "clusterprofiles", "--watch", "-o", "name"]).await?;
-/// watch.line("the profile of cluster one", Duration::from_secs(30), |line| line.ends_with("/one")).await?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone)]
 pub struct Kubectl {
     program: PathBuf,

@@ -1,8 +1,9 @@
 //! Real hubs on this machine, which start in seconds and end with their owner.
 //!
 //! A [`LocalHub`] is an etcd, a kube-apiserver and a kube-controller-manager, without containers and without nodes;
-//! [`Pods`] adds a node. With Open Cluster Management's CRDs it is a hub, without them a managed cluster. No
-//! controller of Open Cluster Management runs; [`ocm`] creates its objects and writes their statuses.
+//! [`Pods`] adds a node with a real kubelet and containerd. With Open Cluster Management's CRDs it is a hub, without
+//! them a managed cluster. No controller of Open Cluster Management runs; [`ocm`] creates its objects and writes their
+//! statuses.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -39,48 +40,6 @@
 //! - [`UserServer`] forwards requests to the managed clusters' API servers, like cluster-proxy's user server.
 //! - [`ServiceAccountAccess`] is an application on the hub, with its own token.
 //! - [`Kubectl`] is what it runs.
-//!
-//! ```no_run
-//! use std::time::Duration;
-//!
-//! use local_hub::{Agent, CrdSet, LocalHub, OCM, ServingAuthority, UserServer, agent, ocm};
-//!
-//! # async fn example(may_read: k8s_openapi::api::rbac::v1::PolicyRule) -> Result<(), Box<dyn std::error::Error>> {
-//! let [hub, one] =
-//!     LocalHub::start_many([LocalHub::builder(), LocalHub::builder().crds(CrdSet::None)]).await?;
-//! let ocm = hub.client_as(OCM).await?;
-//! ocm::namespace("one").create(&ocm).await?;
-//! ocm::managed_service_account("one", "my-app").label(ocm::SYNC_LABEL, "true").create(&ocm).await?;
-//! Agent::between("one", &hub, &one).await?.report("my-app", Duration::from_hours(1)).await?;
-//! one.grant_service_account(agent::NAMESPACE, "my-app", vec![may_read.clone()]).await?;
-//!
-//! let authority = ServingAuthority::new("user-server")?;
-//! let serving = authority.issue(["127.0.0.1"])?;
-//! let proxy = UserServer::start(&serving, "127.0.0.1:0".parse()?, [("one", one.upstream()?)])?;
-//! println!("{} behind {}", proxy.url_of("one"), authority.ca_pem());
-//!
-//! let consumer = hub.service_account("team", "my-app").await?;
-//! consumer.grant_in_namespace(vec![may_read]).await?;
-//! hub.kubectl_with(consumer.kubeconfig())?.run(&["get", "secrets"]).await?;
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! # Pods
-//!
-//! To run programs as they are installed, [`Pods`] adds a node with a real kubelet and containerd.
-//!
-//! ```no_run
-//! use local_hub::{LocalHub, Pods};
-//!
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let hub = LocalHub::builder().workloads().start().await?;
-//! let pods = Pods::on(&hub)?.image("registry.example.com/app:1", "app.oci.tar").start().await?;
-//! hub.kubectl(&["create", "deployment", "app", "--image=registry.example.com/app:1"]).await?;
-//! hub.kubectl(&["wait", "--for=condition=Available", "deployment/app"]).await?;
-//! # Ok(())
-//! # }
-//! ```
 //!
 //! # Guarantees
 //!

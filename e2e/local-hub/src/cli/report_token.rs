@@ -14,27 +14,7 @@ use super::say;
 /// open-cluster-management-agent-addon and the ServiceAccount MSA in it if they do
 /// not exist, and requests a token for it. On the hub, it writes the token and the
 /// cluster's authority into the Secret MSA in namespace CLUSTER, and the status of
-/// the ManagedServiceAccount, which must exist:
-///
-///     kubectl apply -f - <<'EOF'
-///     apiVersion: authentication.open-cluster-management.io/v1beta1
-///     kind: ManagedServiceAccount
-///     metadata:
-///       name: my-app
-///       namespace: one
-///       labels:
-///         authentication.open-cluster-management.io/sync-to-clusterprofile: "true"
-///     spec:
-///       rotation: {}
-///     EOF
-///     local-hub report-token --hub "$dir/hub/admin.kubeconfig" \
-///         --managed "$dir/one/admin.kubeconfig" --cluster one --msa my-app
-///
-/// The permissions of the ServiceAccount are granted on the managed cluster:
-///
-///     kubectl --kubeconfig "$dir/one/admin.kubeconfig" create clusterrolebinding \
-///         my-app --clusterrole view \
-///         --serviceaccount open-cluster-management-agent-addon:my-app
+/// the ManagedServiceAccount, which must exist.
 ///
 /// Each call reports a new token. The old one stays valid until it expires or its
 /// ServiceAccount is deleted. The token is not printed.

@@ -41,17 +41,7 @@ const KEY: &str = "tls.key";
 ///     export USER_SERVER_KEY='DIR/tls.key'
 ///     ready url=https://127.0.0.1:PORT ca=DIR/ca.crt
 ///
-/// and the ready file contains the exports. It is removed when the server ends. A
-/// bash script starts a server that ends when the script does, waits for that file
-/// and sources it:
-///
-///     exec 4> >(exec local-hub user-server --serving-dir "$dir/proxy" \
-///         --cluster one="$dir/one/admin.kubeconfig" \
-///         --ready-file "$dir/proxy-ready" --until-stdin-closes)
-///     until [ -e "$dir/proxy-ready" ]; do kill -0 $! || exit 1; sleep 0.1; done
-///     . "$dir/proxy-ready"
-///     kubectl --server "$USER_SERVER_URL/one" \
-///         --certificate-authority "$USER_SERVER_CA" --token "$token" get pods
+/// and the ready file contains the exports. It is removed when the server ends.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Options {

@@ -75,15 +75,6 @@ pub fn unsigned_token(subject: &str, expires: Timestamp) -> String {
 }
 
 /// A ManagedServiceAccount whose agent has reported a token, without an agent or a cluster.
-///
-/// ```no_run
-/// # async fn example(admin: kube::Client) -> Result<(), local_hub::HubError> {
-/// use local_hub::ocm::ServiceAccountToken;
-///
-/// let uid = ServiceAccountToken::of("cluster-0000", "my-app").synced().create(&admin).await?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct ServiceAccountToken {
     account: Object,
