@@ -202,18 +202,6 @@ async fn open_requests_end_five_minutes_after_a_kind_that_grants_rest_on_has_bec
 }
 
 #[tokio::test(start_paused = true)]
-async fn open_requests_stay_if_the_kind_can_be_read_again_before_the_five_minutes_have_passed() {
-    let (stage, admission, request) = open_request().await;
-    stage.perform([O::Unread(0, FailureMode::Denied)]);
-    sleep(5 * MINUTE).await;
-    stage.perform([O::Reread]);
-    sleep(MINUTE).await;
-    assert!(ask(&admission).is_ok());
-    sleep(10 * MINUTE).await;
-    assert!(!request.cut.is_cancelled());
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_entry_is_withdrawn_when_the_crd_of_its_configuration_is_removed_whether_or_not_a_process_runs()
  {
     for runs in [true, false] {

@@ -14,7 +14,7 @@ use crate::support::credentials::{copied, copy, withdrawn};
 use crate::support::kueue::{install_kueue, multi_kueue_cluster, multi_kueue_config};
 use crate::support::placement::{decision, decisions, install_placement_decisions};
 use crate::support::world::{self, get, merge, told};
-use crate::support::{Hub, SOON};
+use crate::support::{Hub, SOON, stop_all};
 
 pub(crate) const ENABLED: [&str; 3] = [
     // Whoever plays Open Cluster Management here also edits what the policies protect.
@@ -139,9 +139,7 @@ async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_othe
     }
 
     // Neither an upgrade nor a restart writes anything.
-    for process in running {
-        process.stop().await;
-    }
+    stop_all(running).await;
     install(&hub, &ENABLED).await;
     let mark = hub.audit().mark().await.unwrap();
     let running = start_all(&hub, &["profiles", "credentials", COMPONENT]).await;
@@ -183,9 +181,7 @@ async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_othe
     assert!(refused.is_empty(), "{refused}");
     let secrets = hub.audit().requests().await.unwrap().of_user(&user(COMPONENT));
     assert_eq!(secrets.count(|request| request.resource == "secrets"), 0);
-    for process in running {
-        process.stop().await;
-    }
+    stop_all(running).await;
 }
 
 #[tokio::test]
@@ -420,21 +416,6 @@ async fn consumer_access_is_held_to_accounts_where_the_addon_of_the_cluster_show
     subject("bare", "agents").await;
 }
 
-/// The CRD of OpenShift that shows the ID of the hub.
-fn cluster_versions() -> Value {
-    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    json!({
-        "metadata": { "name": "clusterversions.config.openshift.io" },
-        "spec": {
-            "group": "config.openshift.io", "scope": "Cluster",
-            "names": { "kind": "ClusterVersion", "plural": "clusterversions" },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema },
-            }],
-        },
-    })
-}
-
 #[tokio::test]
 async fn consumer_access_is_held_to_give_nothing_on_the_hub_itself_whatever_its_name_is() {
     use Attempt::Create;
@@ -455,8 +436,8 @@ async fn consumer_access_is_held_to_give_nothing_on_the_hub_itself_whatever_its_
         cluster.create(&hub.ocm).await.unwrap();
     }
     // OpenShift's ID of the hub, which the chart reads.
-    hub.install_crd(&serde_json::from_value(cluster_versions()).unwrap()).await.unwrap();
     let gvk = ("config.openshift.io", "v1", "ClusterVersion");
+    world::install_open_crd(&hub, gvk, "Cluster").await;
     let version = Object::new(gvk, "clusterversions", None, "version");
     version.field("spec", json!({ "clusterID": "the-hub" })).create(&hub.ocm).await.unwrap();
     install(&hub, &ENABLED).await;

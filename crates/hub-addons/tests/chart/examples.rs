@@ -11,7 +11,7 @@ use crate::support::credentials::{copied, name_of};
 use crate::support::examples::{CLUSTERS, directory, documents};
 use crate::support::kueue::install_kueue;
 use crate::support::shown::sees;
-use crate::support::{Hub, SOON, world};
+use crate::support::{Hub, SOON, stop_all, world};
 use cp_creds::cli::{self, Arguments, Command, Source};
 use hub_core::access::DEFAULT_PROVIDER;
 use k8s_openapi::api::core::v1::Secret;
@@ -255,8 +255,6 @@ async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
                 "{user} may read only those"
             );
         }
-        for process in running {
-            process.stop().await;
-        }
+        stop_all(running).await;
     }
 }

@@ -12,7 +12,7 @@ use crate::support::chart::{Attempt, install, start_all, user};
 use crate::support::credentials::{condition, content, copied, narrow, token};
 use crate::support::shown::sees;
 use crate::support::world::{self, get, merge};
-use crate::support::{Hub, SOON};
+use crate::support::{Hub, SOON, stop_all};
 
 const ENABLED: &str = "consumerAccess.enabled=true";
 
@@ -154,9 +154,7 @@ async fn a_role_names_what_is_granted_as_it_changes() {
 
     // Neither an upgrade nor a restart writes the Role.
     let before = version(&hub).await;
-    for process in running {
-        process.stop().await;
-    }
+    stop_all(running).await;
     install(&hub, &[ENABLED]).await;
     let mark = hub.audit().mark().await.unwrap();
     let running = start_all(&hub, &["profiles", "credentials"]).await;
@@ -173,9 +171,7 @@ async fn a_role_names_what_is_granted_as_it_changes() {
     world::delete(&hub.ocm, &ocm::bound("team", "s")).await;
     names(&hub, &[]).await;
     eventually("the application reads nothing", SOON, async || may("c1-app").await.is_err()).await;
-    for process in running {
-        process.stop().await;
-    }
+    stop_all(running).await;
 }
 
 #[tokio::test]
@@ -296,9 +292,7 @@ async fn a_copy_of_an_account_whose_name_ends_like_that_of_the_application_is_no
         copied(&hub.ocm, "team", &token("c", account)).await;
     }
     names(&hub, &["c-kueue"]).await;
-    for process in running {
-        process.stop().await;
-    }
+    stop_all(running).await;
     crate::support::credentials::secret("team", "db-kueue").create(&hub.ocm).await.unwrap();
     let patch = |copies| Attempt::Patch(role(), json!({ "rules": rules_of(copies) }));
     let words = "a Secret that is not a copy of its ManagedServiceAccount";

@@ -83,21 +83,6 @@ fn component((namespace, kind, name, container): (&str, &'static str, &str, &str
     Object::new(("apps", "v1", kind), &plural, Some(namespace), name).field("spec", spec)
 }
 
-/// Kueue's kind that names a MultiKueueConfig.
-fn admission_checks() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": "admissionchecks.kueue.x-k8s.io" },
-        "spec": {
-            "group": "kueue.x-k8s.io", "scope": "Cluster",
-            "names": { "kind": "AdmissionCheck", "plural": "admissionchecks" },
-            "versions": [{ "name": "v1beta2", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-            } } }],
-        },
-    })
-}
-
 /// What a reader has before the first step: two clusters, and the applications.
 async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
@@ -115,7 +100,8 @@ async fn hub() -> Hub {
         ManagedCluster::named(cluster).create(&hub.ocm).await.unwrap();
     }
     install_kueue(&hub).await;
-    hub.install_crd(&serde_json::from_value(admission_checks()).unwrap()).await.unwrap();
+    let admission_checks = ("kueue.x-k8s.io", "v1beta2", "AdmissionCheck");
+    world::install_open_crd(&hub, admission_checks, "Cluster").await;
     hub
 }
 

@@ -17,30 +17,10 @@ use crate::support::command::{Ended, hub_addons};
 use crate::support::proxy::{self, Authority, NAME, TEAM};
 use crate::support::shown::{profile, provider, sees};
 use crate::support::world::{self, get, merge};
-use crate::support::{Hub, SOON};
+use crate::support::{Hub, SOON, stop_all};
 
 const CRD: &str = "clusterprofiles.multicluster.x-k8s.io";
 const OPENSHIFT: &str = "--api-versions=security.openshift.io/v1";
-
-#[tokio::test]
-async fn a_parent_chart_sets_the_registry_for_all_of_its_charts() {
-    let global = "--set=image.registry=,global.imageRegistry=mirror.example,global.imagePullSecrets[0].name=pull";
-    for (more, image, secret) in [
-        ("--set=global.other=1", "mirror.example/hub-addons", "pull"),
-        (
-            "--set=image.registry=own.example,imagePullSecrets[0].name=own",
-            "own.example/hub-addons",
-            "own",
-        ),
-    ] {
-        for pod in pods(&render(&[global, more]).await) {
-            for container in with_containers(pod).into_iter().skip(1) {
-                assert!(container["image"].as_str().unwrap().starts_with(image), "{container}");
-            }
-            assert_eq!(pod["imagePullSecrets"], json!([{ "name": secret }]));
-        }
-    }
-}
 
 #[tokio::test]
 async fn the_network_policy_permits_dns_where_hubs_have_it() {
@@ -393,9 +373,7 @@ async fn what_is_rendered_without_a_hub_creates_the_crd_where_there_is_none() {
     let running = start_all(&hub, &["profiles", "credentials"]).await;
     bind_a_cluster(&hub).await;
     sees(&hub.ocm, TEAM, &["c1"]).await;
-    for process in running {
-        process.stop().await;
-    }
+    stop_all(running).await;
 }
 
 #[tokio::test]
@@ -417,9 +395,7 @@ async fn what_is_rendered_without_a_hub_leaves_a_crd_that_is_there_alone() {
     let running = start_all(&hub, &["profiles", "credentials"]).await;
     bind_a_cluster(&hub).await;
     sees(&hub.ocm, TEAM, &["c1"]).await;
-    for process in running {
-        process.stop().await;
-    }
+    stop_all(running).await;
 
     // Whatever RBAC would let it do.
     in_force(&hub, &["profiles"]).await;
@@ -469,8 +445,6 @@ async fn what_needs_the_proxys_namespace_waits_until_it_is_there() {
             !provider(profile, NAME).is_null()
         })
         .await;
-        for process in running {
-            process.stop().await;
-        }
+        stop_all(running).await;
     }
 }

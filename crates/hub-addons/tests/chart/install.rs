@@ -11,11 +11,9 @@ use crate::support::credentials::{copied, token};
 use crate::support::proxy::configuration;
 use crate::support::shown::sees;
 use crate::support::world::{self, get, merge};
-use crate::support::{Hub, SOON};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Pod, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use crate::support::{Hub, SOON, stop_all};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, DynamicObject, ListParams};
 use kube::discovery::{Discovery, verbs};
 use local_hub::ocm::ManagedCluster;
 use local_hub::ocm::{self, Object};
@@ -177,9 +175,7 @@ async fn what_is_not_the_charts_stays_when_it_changes_and_when_it_goes() {
     let running = start_all(&hub, &["profiles", "credentials"]).await;
     sees(&hub.ocm, "team", &["c1"]).await;
     copied(&hub.ocm, "team", &app).await;
-    for process in running {
-        process.stop().await;
-    }
+    stop_all(running).await;
 
     let secrets: Api<Secret> = Api::all(hub.ocm.clone());
     let users = async || {
@@ -231,35 +227,9 @@ async fn permissions_that_were_granted_are_deleted_with_the_release() {
             get(&hub.ocm, &binding).await.is_some()
         })
         .await;
-        for process in running {
-            process.stop().await;
-        }
+        stop_all(running).await;
         uninstall(&hub).await;
         world::gone(&hub.ocm, &binding).await;
-    }
-}
-
-#[tokio::test]
-async fn pods_are_taken_where_pod_security_is_restricted() {
-    let hub = hub().await;
-    let restricted =
-        ocm::namespace(NAMESPACE).label("pod-security.kubernetes.io/enforce", "restricted");
-    restricted.create(&hub.ocm).await.unwrap();
-    install(&hub, &[PROXY, "consumerAccess.enabled=true"]).await;
-    let deployments: Api<Deployment> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
-    let pods: Api<Pod> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
-    let deployments = deployments.list(&ListParams::default()).await.unwrap().items;
-    assert_eq!(deployments.len(), 3);
-    for deployment in deployments {
-        let template = deployment.spec.unwrap().template;
-        let metadata = ObjectMeta { name: deployment.metadata.name, ..template.metadata.unwrap() };
-        let mut pod = Pod { metadata, spec: template.spec, ..Pod::default() };
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        pods.create(&dry_run, &pod).await.unwrap();
-        // Without it, the Pod would be refused.
-        pod.spec.as_mut().unwrap().containers[0].security_context = None;
-        let refusal = pods.create(&dry_run, &pod).await.unwrap_err().to_string();
-        assert!(refusal.contains("violates PodSecurity"), "{refusal}");
     }
 }
 
@@ -283,19 +253,6 @@ fn deployment(namespace: &str, name: &str, argument: &str) -> Object {
     let template = json!({ "metadata": { "labels": labels }, "spec": pod });
     Object::new(("apps", "v1", "Deployment"), "deployments", Some(namespace), name)
         .field("spec", json!({ "selector": { "matchLabels": labels }, "template": template }))
-}
-
-/// A CRD of OCM's addons without a schema.
-fn addon_definition(plural: &str, kind: &str) -> Value {
-    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let version = json!({ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
-    json!({
-        "metadata": { "name": format!("{plural}.addon.open-cluster-management.io") },
-        "spec": {
-            "group": "addon.open-cluster-management.io", "scope": "Cluster",
-            "names": { "kind": kind, "plural": plural }, "versions": [version],
-        },
-    })
 }
 
 #[tokio::test]
@@ -362,9 +319,8 @@ async fn notes_warn_of_problems_on_the_hub() {
     let notes = install(&hub, &[PROXY]).await;
     assert!(!notes.contains("WARNING"), "{notes}");
     // Helm's annotation of the addon shows where it is installed, and so does the configuration of cluster-proxy.
-    let addons = addon_definition("clustermanagementaddons", "ClusterManagementAddOn");
-    hub.install_crd(&serde_json::from_value(addons).unwrap()).await.unwrap();
     let gvk = ("addon.open-cluster-management.io", "v1alpha1", "ClusterManagementAddOn");
+    world::install_open_crd(&hub, gvk, "Cluster").await;
     let addon = Object::new(gvk, "clustermanagementaddons", None, "managed-serviceaccount")
         .annotation("meta.helm.sh/release-namespace", "second");
     addon.create(&hub.ocm).await.unwrap();
@@ -417,20 +373,8 @@ async fn notes_warn_of_problems_on_the_hub() {
     }
 
     // The same with the operator's configuration.
-    let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
-    let names = json!({
-        "kind": "ClusterManager", "listKind": "ClusterManagerList", "plural": "clustermanagers",
-        "singular": "clustermanager",
-    });
-    let definition = json!({
-        "metadata": { "name": "clustermanagers.operator.open-cluster-management.io" },
-        "spec": {
-            "group": "operator.open-cluster-management.io", "scope": "Cluster", "names": names,
-            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": schema }],
-        },
-    });
-    hub.install_crd(&serde_json::from_value(definition).unwrap()).await.unwrap();
     let gvk = ("operator.open-cluster-management.io", "v1", "ClusterManager");
+    world::install_open_crd(&hub, gvk, "Cluster").await;
     let gates = json!({ "featureGates": [{ "feature": "ClusterProfile", "mode": "Enable" }] });
     let manager = Object::new(gvk, "clustermanagers", None, "cluster-manager")
         .field("spec", json!({ "registrationConfiguration": gates }));

@@ -59,6 +59,12 @@ async fn judged(hub: &Hub, cases: Vec<Case>) {
     }
 }
 
+/// The same in the name of one user.
+async fn judged_as(hub: &Hub, who: &'static str, cases: Vec<(Attempt, Option<&'static str>)>) {
+    let cases = cases.into_iter().map(|(attempt, expected)| (who, attempt, expected));
+    judged(hub, cases.collect()).await;
+}
+
 const ONLY_OWN_KEYS: Option<&str> =
     Some("must not set labels and annotations that are not its own");
 
@@ -154,9 +160,10 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
     // As a cluster manager published them before.
     let registration = hub.client_like(REGISTRATION, MASTERS).await.unwrap();
     merge_status(&registration, &ours, &json!({ "credentialProviders": [lure, foreign] })).await;
-    judged(
+    judged_as(
         &hub,
-        [
+        "profiles",
+        vec![
             (Create(credentials::profile("default", "c2")), None),
             (Create(credentials::profile("default", "c2").label("region", "eu")), None),
             (Create(profile_of("somebody", "default", "c2")), is_ours),
@@ -204,10 +211,7 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
             (deprecated(&[&lure, &foreign, &more]), only_removes),
             (deprecated(&[&lure]), only_removes),
             (PatchStatus(ours.clone(), json!({ "credentialProviders": null })), only_removes),
-        ]
-        .into_iter()
-        .map(|(attempt, expected)| ("profiles", attempt, expected))
-        .collect(),
+        ],
     )
     .await;
     // Ours by its spec alone is not to be deleted.
@@ -252,7 +256,7 @@ async fn a_process_that_writes_a_part_of_profiles_is_held_to_it() {
     large["cluster"]["certificate-authority-data"] = json!("QUFB".repeat(64 * 1024 / 3));
     let only_status = Some("this component may only write the status of profiles");
     let only_entries = Some("in the status, this component may only write accessProviders");
-    let cases = [
+    let cases = vec![
         (PatchStatus(ours.clone(), json!({ "accessProviders": [large, foreign] })), None),
         (PatchStatus(ours.clone(), version), only_entries),
         (PatchStatus(ours.clone(), json!({ "conditions": null })), only_entries),
@@ -260,11 +264,7 @@ async fn a_process_that_writes_a_part_of_profiles_is_held_to_it() {
         (Patch(ours.clone(), labels(&json!({ "a": "b" }))), only_status),
         (Delete(ours), only_status),
     ];
-    judged(
-        &hub,
-        cases.into_iter().map(|(attempt, expected)| ("profiles", attempt, expected)).collect(),
-    )
-    .await;
+    judged_as(&hub, "profiles", cases).await;
 }
 
 /// A Secret as the syncer creates it for an account of cluster `c1`, with edited metadata.
@@ -346,9 +346,10 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
         |it: &mut Value| it["annotations"]["kubernetes.io/service-account.name"] = json!("default");
     let namespace =
         json!({ "apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "1" });
-    judged(
+    judged_as(
         &hub,
-        [
+        "credentials",
+        vec![
             (Create(fresh(&|_| {})), None),
             (Create(long(format!("c1-{}-0123456789", "b".repeat(49)))), None),
             (Create(long(format!("c2-{}-0123456789", "b".repeat(49)))), is_recorded),
@@ -411,10 +412,7 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
             (Patch(account.clone(), labels(&json!({ ocm::SYNC_LABEL: null }))), only_status),
             (Create(ocm::managed_service_account("c1", "b")), only_status),
             (Delete(account), only_status),
-        ]
-        .into_iter()
-        .map(|(attempt, expected)| ("credentials", attempt, expected))
-        .collect(),
+        ],
     )
     .await;
 }
@@ -473,9 +471,10 @@ async fn credential_rights_are_held_to_two_roles_and_one_subject() {
     let ruled = |rule: Value| Patch(tokens_role.clone(), json!({ "rules": [rule] }));
     let by = |resources: &[&str], verbs: &[&str], names: &[&str]| json!({ "apiGroups": [""], "resources": resources, "verbs": verbs, "resourceNames": names });
     let good = by(&["secrets"], &["list", "watch"], &["app"]);
-    judged(
+    judged_as(
         &hub,
-        [
+        "profiles",
+        vec![
             (Create(right.clone()), None),
             (Create(labelled(role_binding("default", "another"))), by_name),
             (Create(role_binding("default", &copies)), is_labelled),
@@ -523,10 +522,7 @@ async fn credential_rights_are_held_to_two_roles_and_one_subject() {
             (Patch(cluster_role(&copies), json!({ "rules": null })), no_other),
             (Create(cluster_role("another")), no_other),
             (Delete(tokens_role.clone()), no_other),
-        ]
-        .into_iter()
-        .map(|(attempt, expected)| ("profiles", attempt, expected))
-        .collect(),
+        ],
     )
     .await;
 }

@@ -47,10 +47,18 @@ async fn a_chart_switches_this_one_by_a_condition_and_hands_its_globals_to_it() 
         ];
         let own = rendered(helm, &chart(), &own).await.unwrap();
         let registry = "global.imageRegistry=registry.example";
-        for pull in ["global.imagePullSecrets[0].name=pull", "global.imagePullSecrets={pull}"] {
-            let below = rendered(helm, parent.path(), &[&on[..], &[registry, pull]].concat())
-                .await
-                .unwrap();
+        let of_the_chart = [
+            "global.imageRegistry=other.example",
+            "global.imagePullSecrets={other}",
+            "hub-addons.image.registry=registry.example",
+            "hub-addons.imagePullSecrets[0].name=pull",
+        ];
+        for given in [
+            &[registry, "global.imagePullSecrets[0].name=pull"][..],
+            &[registry, "global.imagePullSecrets={pull}"],
+            &of_the_chart,
+        ] {
+            let below = rendered(helm, parent.path(), &[&on[..], given].concat()).await.unwrap();
             assert_eq!(below, own);
         }
 

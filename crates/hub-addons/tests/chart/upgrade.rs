@@ -15,7 +15,7 @@ use crate::support::command::Ended;
 use crate::support::credentials::{copied, copy, profile, token};
 use crate::support::shown::sees;
 use crate::support::world::{self, get};
-use crate::support::{Hub, rights};
+use crate::support::{Hub, rights, stop_all};
 
 const HOME: &str = "open-cluster-management-addon";
 
@@ -67,9 +67,7 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         }
         sees(&hub.ocm, "team", &["c1"]).await;
         copied(&hub.ocm, "team", &app).await;
-        for process in running {
-            process.stop().await;
-        }
+        stop_all(running).await;
 
         let role = ("rbac.authorization.k8s.io", "v1", "ClusterRole");
         let tokens = Object::new(role, "clusterroles", None, "hub-addons-credentials-tokens");
@@ -111,9 +109,7 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         other.create(&hub.ocm).await.unwrap();
         copied(&hub.ocm, "team", &other).await;
         assert_eq!(versions().await, before.1);
-        for process in running {
-            process.stop().await;
-        }
+        stop_all(running).await;
         let values = ["get", "values", RELEASE, "--namespace", NAMESPACE, "--output=json"];
         let values = run(program, Some(&hub.hub), &values).await.stdout;
         let values: Value = serde_json::from_str(&values).unwrap();

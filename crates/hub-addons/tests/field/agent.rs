@@ -56,7 +56,7 @@ impl Field {
     }
 
     /// Starts the agent.
-    async fn agent(&self, gates: &str) -> Running {
+    async fn agent(&self) -> Running {
         let [hub, cluster] =
             [&self.hub.hub, &self.cluster].map(|hub| hub.kubeconfig_for(UPSTREAM).unwrap());
         let environment = [
@@ -70,7 +70,6 @@ impl Field {
             "--metrics-bind-address=0",
             "--health-probe-bind-address=0",
             &format!("--spoke-kubeconfig={}", cluster.display()),
-            &format!("--feature-gates={gates}"),
         ];
         let program = field::program("managed-serviceaccount").await;
         field::run(&self.cluster, "agent", &program, &environment, &arguments).await
@@ -151,7 +150,7 @@ fn copy_of(account: &Object) -> Object {
 #[tokio::test]
 async fn what_the_agent_reports_and_rotates_is_copied_and_what_it_removes_is_removed() {
     let field = Field::start().await;
-    let _agent = field.agent("").await;
+    let _agent = field.agent().await;
     let account = field.account("app").await;
     let first = field.copied(&account, None).await;
 
@@ -185,30 +184,4 @@ async fn what_the_agent_reports_and_rotates_is_copied_and_what_it_removes_is_rem
     gone(&field.at_cluster, &Field::service_account(&account)).await;
     gone(&field.hub.ocm, &secret(CLUSTER, "app")).await;
     field.refused(&last).await;
-}
-
-#[tokio::test]
-async fn an_account_that_is_deleted_and_recreated_has_a_copy_of_its_own_token() {
-    let field = Field::start().await;
-    let _agent = field.agent("").await;
-    let account = field.account("app").await;
-    let first = field.copied(&account, None).await;
-    for _ in 0..3 {
-        // At once, before the Secret of the first one is garbage-collected.
-        delete(&field.hub.ocm, &account).await;
-        field.account("app").await;
-        field.copied(&account, Some(&first)).await;
-    }
-}
-
-#[tokio::test]
-async fn an_ephemeral_account_takes_its_copy_with_it() {
-    let field = Field::start().await;
-    let _agent = field.agent("EphemeralIdentity=true").await;
-    let account = field.account("app").await;
-    field.copied(&account, None).await;
-    merge(&field.hub.ocm, &account, &json!({ "spec": { "ttlSecondsAfterCreation": 1 } })).await;
-    gone(&field.hub.ocm, &account).await;
-    gone(&field.hub.ocm, &copy_of(&account)).await;
-    gone(&field.at_cluster, &Field::service_account(&account)).await;
 }

@@ -17,12 +17,7 @@ use crate::support::plugin::cp_creds;
 use crate::support::proxy::NAME;
 use crate::support::shown::{profile, provider, sees};
 use crate::support::world::{create, delete, get, gone, merge, merge_status};
-use crate::support::{Addons, WHOLE_FLEET, examples, field, go_program, rights};
-
-/// The user of the process that writes cluster Secrets.
-const WRITER: &str = "projector";
-const GATE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
-                    ClusterProfileCredSyncer=false,ClusterProfileConsumers=true";
+use crate::support::{WHOLE_FLEET, examples, field, go_program};
 
 /// The ConfigMap with the providers file that the guide has for Argo CD before 3.5.
 fn of_the_guide() -> Value {
@@ -116,21 +111,10 @@ async fn permit(access: &ServiceAccountAccess<'_>) {
 async fn kubeconfig(stage: &Stage, application: &Application, secret: Object) -> (Value, PathBuf) {
     let server = secret.parse().unwrap().data["stringData"]["server"].as_str().unwrap().to_owned();
     create(&stage.ocm, [secret.clone()]).await;
-    let made = made_of(stage, application, &server, secret.name()).await;
-    delete(&stage.ocm, &secret).await;
-    made
-}
-
-/// The kubeconfig that Argo CD's code makes of the Secret of this server, and its file.
-async fn made_of(
-    stage: &Stage,
-    application: &Application,
-    server: &str,
-    name: &str,
-) -> (Value, PathBuf) {
-    let file = stage.chain.hub.directory().join(format!("{}-{name}", application.namespace()));
+    let file =
+        stage.chain.hub.directory().join(format!("{}-{}", application.namespace(), secret.name()));
     let output = Command::new(field::program("argocd").await)
-        .args(["admin", "cluster", "kubeconfig", server])
+        .args(["admin", "cluster", "kubeconfig", &server])
         .arg(&file)
         .args(["--namespace", application.namespace()])
         .env("ARGOCD_BINARY_NAME", "argocd")
@@ -141,6 +125,7 @@ async fn made_of(
         .await
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    delete(&stage.ocm, &secret).await;
     (serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap(), file)
 }
 
@@ -174,50 +159,6 @@ async fn argo_cd_reads_the_secrets_of_the_guide_and_passes_the_cluster_where_it_
     silent["provideClusterInfo"] = json!(false);
     let kubectl = made(silent).await;
     fails(&kubectl, &["get", "namespaces"], "KUBERNETES_EXEC_INFO has no spec.cluster").await;
-}
-
-#[tokio::test]
-async fn argo_cd_reads_the_secret_that_consumer_access_writes_and_reaches_the_cluster() {
-    let stage = in_one_process().await;
-    let application = stage.bound_application("argocd-own", &CLUSTERS).await;
-    permit(&application.access).await;
-    let hub = &stage.chain.hub;
-    hub.grant(
-        WRITER,
-        [rights::consumer_access(&[application.account()]), rights::argo_cd()].concat(),
-    )
-    .await
-    .unwrap();
-    let spec = json!({
-        "identity": "Copy", "serviceAccountNames": ["argocd"], "managedServiceAccountName": application.account(),
-        "argoCD": { "command": cp_creds() },
-    });
-    create(&stage.ocm, [ocm::cluster_access(application.namespace(), "argocd", &spec)]).await;
-    let arguments = [GATE, "--leader-elect=false"];
-    let _process = Addons::launch(hub, "argocd-own", WRITER, &arguments).await;
-    let name = "hub-addons-cluster-one";
-    let secret = Object::new(("", "v1", "Secret"), "secrets", Some(application.namespace()), name);
-    eventually("the cluster has its Secret", WHOLE_FLEET, async || {
-        get(&stage.ocm, &secret).await.is_some()
-    })
-    .await;
-
-    let published = shown(&stage, &application, "one").await;
-    let server = provider(&published, NAME)["cluster"]["server"].as_str().unwrap().to_owned();
-    let (mut content, file) = made_of(&stage, &application, &server, name).await;
-    let exec = &mut content["users"][0]["user"]["exec"];
-    assert_eq!(exec["command"], json!(cp_creds()));
-    // As in a Pod of that namespace.
-    let environment = [
-        ("KUBECONFIG", application.access.kubeconfig().display().to_string()),
-        ("KUBERNETES_SERVICE_HOST", String::new()),
-    ];
-    exec["env"] = environment
-        .map(|(name, value)| json!({ "name": name, "value": value }))
-        .into_iter()
-        .collect();
-    fs::write(&file, content.to_string()).unwrap();
-    lists(&hub.kubectl_with(&file).unwrap(), "one").await;
 }
 
 /// The namespace of Argo CD, and the name of its account on the clusters.

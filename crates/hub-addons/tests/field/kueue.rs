@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
 use local_hub::ocm::{self, Object};
 use local_hub::{LocalHub, Running, agent, eventually};
@@ -15,7 +14,7 @@ use crate::support::field::{self, UPSTREAM};
 use crate::support::kueue::multi_kueue_cluster;
 use crate::support::proxy::NAME;
 use crate::support::shown::sees;
-use crate::support::world::{create, delete, get, gone, merge_status};
+use crate::support::world::{create, delete, get, gone, install_open_crd, merge_status};
 use crate::support::{Addons, WHOLE_FLEET, examples};
 
 pub const KUEUE: &str = "kueue-system";
@@ -79,8 +78,8 @@ async fn install_at(hub: &LocalHub, more: &Value) {
 pub async fn install(stage: &Stage) {
     for cluster in CLUSTERS.map(|name| stage.cluster(name)) {
         install_at(cluster, &json!({})).await;
-        for (group, version, kind) in INTEGRATIONS {
-            cluster.install_crd(&bare_crd(group, version, kind)).await.unwrap();
+        for gvk in INTEGRATIONS {
+            install_open_crd(cluster, gvk, "Namespaced").await;
         }
     }
     let checks =
@@ -91,24 +90,6 @@ pub async fn install(stage: &Stage) {
     let name = check["metadata"]["name"].as_str().unwrap();
     let object = kueue_object("AdmissionCheck", "admissionchecks", None, name);
     create(&stage.ocm, [object.field("spec", check["spec"].clone())]).await;
-}
-
-/// A CRD that accepts everything.
-fn bare_crd(group: &str, version: &str, kind: &str) -> CustomResourceDefinition {
-    let plural = format!("{}s", kind.to_lowercase());
-    serde_json::from_value(json!({
-        "metadata": { "name": format!("{plural}.{group}") },
-        "spec": {
-            "group": group,
-            "names": { "kind": kind, "listKind": format!("{kind}List"), "plural": plural },
-            "scope": "Namespaced",
-            "versions": [{
-                "name": version, "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
-            }],
-        },
-    }))
-    .unwrap()
 }
 
 /// Starts consumer access, which has Kueue use the clusters of an application. The application's account is not its own.

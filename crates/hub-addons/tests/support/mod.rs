@@ -278,6 +278,13 @@ impl Addons {
     }
 }
 
+/// Stops programs gracefully, one after the other.
+pub async fn stop_all(running: Vec<Addons>) {
+    for addons in running {
+        addons.stop().await;
+    }
+}
+
 /// A GET without an HTTP library: responses are short, and the server closes the connection after them.
 async fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();

@@ -4,29 +4,16 @@ use local_hub::LocalHub;
 use local_hub::ocm::Object;
 use serde_json::{Value, json};
 
+use super::world::install_open_crd;
+
 const OCM: (&str, &str, &str) =
     ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
 const SIG: &str = "multicluster.x-k8s.io";
 
 /// Installs both kinds, SIG Multicluster's in this version.
 pub async fn install_placement_decisions(hub: &LocalHub, sig_version: &str) {
-    for (group, version, kind) in [OCM, (SIG, sig_version, OCM.2)] {
-        let crd = json!({
-            "metadata": {
-                "name": format!("placementdecisions.{group}"),
-                "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" },
-            },
-            "spec": {
-                "group": group, "scope": "Namespaced",
-                "names": { "kind": kind, "plural": "placementdecisions" },
-                "versions": [{
-                    "name": version, "served": true, "storage": true,
-                    "subresources": if group == OCM.0 { json!({ "status": {} }) } else { Value::Null },
-                    "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
-                }],
-            },
-        });
-        hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
+    for gvk in [OCM, (SIG, sig_version, OCM.2)] {
+        install_open_crd(hub, gvk, "Namespaced").await;
     }
 }
 

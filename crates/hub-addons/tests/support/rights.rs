@@ -180,12 +180,6 @@ pub fn cluster_permissions(accounts: &[&str]) -> Vec<PolicyRule> {
     ]
 }
 
-/// For the controller of the accounts of consumers, where one asks for cluster Secrets of Argo CD.
-pub fn argo_cd() -> Vec<PolicyRule> {
-    let secrets = rule("", &["secrets"], &["create", "delete", "list", "patch", "watch"]);
-    vec![secrets, rule("multicluster.x-k8s.io", &["clusterprofiles"], &["list", "watch"])]
-}
-
 /// For the controller of the accounts of consumers, where one declares a MultiKueueConfig.
 pub fn kueue() -> Vec<PolicyRule> {
     let kinds = ["multikueueclusters", "multikueueconfigs"];

@@ -3,10 +3,12 @@
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, Resource as _, ResourceExt as _};
-use local_hub::{eventually, ocm};
+use local_hub::{LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 
 use super::SOON;
+
+type Gvk<'a> = (&'a str, &'a str, &'a str);
 
 /// A finalizer that no controller in a test removes.
 pub const HOLD: &str = "example.com/hold";
@@ -16,6 +18,23 @@ pub async fn create<const N: usize>(client: &Client, objects: [ocm::Object; N]) 
     for object in objects {
         object.create(client).await.unwrap();
     }
+}
+
+/// Installs a CRD that accepts everything: its group, version and kind, and its scope.
+pub async fn install_open_crd(hub: &LocalHub, (group, version, kind): Gvk<'_>, scope: &str) {
+    let plural = format!("{}s", kind.to_lowercase());
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let crd = json!({
+        "metadata": { "name": format!("{plural}.{group}") },
+        "spec": {
+            "group": group, "scope": scope, "names": { "kind": kind, "plural": plural },
+            "versions": [{
+                "name": version, "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": schema },
+            }],
+        },
+    });
+    hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
 }
 
 /// Creates a namespace if it does not exist.

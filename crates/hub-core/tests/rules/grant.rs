@@ -248,28 +248,6 @@ fn several_bindings_make_a_union_with_each_cluster_once() {
 }
 
 #[test]
-fn clusters_that_swap_sets_swap_namespaces() {
-    let mut fleet = fleet([
-        member("c1", "red"),
-        member("c2", "blue"),
-        exclusive("red"),
-        exclusive("blue"),
-        binding("reds", "red"),
-        binding("blues", "blue"),
-    ]);
-    assert_eq!(
-        (granted_to(&fleet, "reds"), granted_to(&fleet, "blues")),
-        (vec!["c1".into()], vec!["c2".into()])
-    );
-    arrive(&mut fleet, &member("c1", "blue"));
-    arrive(&mut fleet, &member("c2", "red"));
-    assert_eq!(
-        (granted_to(&fleet, "reds"), granted_to(&fleet, "blues")),
-        (vec!["c2".into()], vec!["c1".into()])
-    );
-}
-
-#[test]
 fn a_set_that_cannot_be_used_or_read_leaves_the_grant_unknown() {
     let unknown_type = set("prod", &json!({ "selectorType": "ClusterClaims" }));
     for (set, reason) in [

@@ -466,19 +466,6 @@ fn a_copy_moves_to_a_profile_with_a_new_uid() {
 }
 
 #[test]
-fn a_recreated_profile_gets_its_copy_back() {
-    let mut world = World::settled_scene();
-    world.leave(&profile("team", "c1"));
-    world.settle();
-    assert!(world.secrets.is_empty());
-    world
-        .arrive(&with(profile("team", "c1"), &json!({ "metadata": { "uid": "uid-of-the-next" } })));
-    world.settle();
-    let secret = world.secret(&scene_key());
-    assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "uid-of-the-next");
-}
-
-#[test]
 fn a_recreated_account_gets_a_copy_of_its_own_token() {
     let mut world = World::settled_scene();
     world.arrive(&with(account("c1", "kueue"), &metadata(&json!({ "uid": "another" }))));
