@@ -199,6 +199,10 @@ pub async fn config(
         let entry = entry.ok_or_else(|| ConfigError::NoUser(user.clone()))?;
         if let Some(info) = &mut entry.auth_info {
             drop_empty(info);
+            info.client_certificate_data.iter_mut().for_each(join_lines);
+            if let Some(key) = &mut info.client_key_data {
+                *key = key.expose_secret().replace(['\r', '\n'], "").into();
+            }
             check_user(info).map_err(|what| ConfigError::User { user, what })?;
         }
     }
@@ -210,6 +214,7 @@ pub async fn config(
     if let Some(entry) = entry {
         // Otherwise kube parses the variable, also where it does not concern the hub. Replaced below.
         entry.proxy_url = Some("http://proxy".to_owned());
+        entry.certificate_authority_data.iter_mut().for_each(join_lines);
     }
 
     let mut config = Config::from_custom_kubeconfig(file, options).await?;
@@ -285,9 +290,7 @@ pub fn token_of_file<B>(
     };
     let file = file.clone();
     Some(MapRequestLayer::new(move |mut request: Request<B>| {
-        let header =
-            token_in(&file).and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
-        if let Some(mut header) = header {
+        if let Some(mut header) = token_in(&file).as_deref().and_then(bearer) {
             header.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, header);
         }
@@ -298,7 +301,16 @@ pub fn token_of_file<B>(
 /// The token in a file, if there is one.
 fn token_in(file: &str) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
-    Some(text.trim().to_owned()).filter(|token| !token.is_empty())
+    Some(text.trim().to_owned()).filter(|token| !token.is_empty() && bearer(token).is_some())
+}
+
+fn bearer(token: &str) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("Bearer {token}")).ok()
+}
+
+/// Base64 in several lines, as client-go accepts it.
+fn join_lines(data: &mut String) {
+    data.retain(|character| !matches!(character, '\r' | '\n'));
 }
 
 /// Drops empty fields of a user, which kube would send.
@@ -352,6 +364,11 @@ fn check_user(user: &AuthInfo) -> Result<(), &'static str> {
     let has_token = user.token.is_some() || user.token_file.is_some();
     if has_token && (user.username.is_some() || user.password.is_some()) {
         return Err("has both a token and a password: only one is allowed");
+    }
+    if user.token.as_ref().is_some_and(|token| bearer(token.expose_secret()).is_none()) {
+        return Err(
+            "has a token with a character that no header may contain, such as a line break",
+        );
     }
     let both = (user.client_certificate.is_some() && user.client_certificate_data.is_some())
         || (user.client_key.is_some() && user.client_key_data.is_some());

@@ -326,6 +326,9 @@ fn configurations() -> Vec<Case> {
         case("empty fields of a user", "127.0.0.1").user(json!({
             "username": "", "password": "", "tokenFile": "", "client-certificate": "", "as": "", "as-groups": [],
         })),
+        case("a token with a line break", "127.0.0.1")
+            .user(json!({ "token": "secret\n" })).plugin_reports("token"),
+        case("an authority in several lines", "127.0.0.1").env("KUBECONFIG", "wrapped"),
         case("a token and a password", "127.0.0.1")
             .user(json!({ "username": "jane", "password": "p" })).plugin_reports("username"),
         case("groups without a user to act as", "127.0.0.1")
@@ -456,6 +459,7 @@ fn write(world: &World, case: &Case, directory: &Path) {
     let config = world.with_proxy(&config).replace("SERVER", &world.hub.to_string());
     file("config", &config);
     file(".kube/config", &config);
+    file("wrapped", &config.replace(&world.ca, &world.ca.replace('M', "M\\r\\n")));
     file("plain", &config.replace(r#""namespace":"team","#, ""));
     file("nobody", &config.replace(r#""user":"us""#, r#""user":"eve""#));
     file("pod", &config.replace(r#""kind":"Config""#, r#""kind":"Pod""#));
