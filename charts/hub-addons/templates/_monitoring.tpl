@@ -35,7 +35,7 @@ and the values of the monitor.
 {{- $monitor := index . 1 -}}
 port: metrics
 path: /metrics
-{{- with $monitor.authorization.credentials }}
+{{- with ($monitor.authorization | default dict).credentials }}
 authorization:
   credentials:
     name: "{{ .name }}"
@@ -44,7 +44,7 @@ authorization:
 {{- with $root.Values.metrics.secure }}
 {{- if .enabled }}
 scheme: https
-{{- if not $monitor.authorization.credentials }}
+{{- if not ($monitor.authorization | default dict).credentials }}
 # Prometheus' own token, which the hub reviews.
 bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
 {{- end }}

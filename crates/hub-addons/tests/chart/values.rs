@@ -250,25 +250,26 @@ fn a_value_that_an_earlier_version_lacks_is_missed_by_the_schema() {
     assert!(text.contains("--reset-then-reuse-values in place of --reuse-values"), "{text}");
 }
 
-/// The required keys of a section. Lists can be left out, and so can what people set to null.
+/// The required keys of a section. What is empty can be left out, and so can what people set to null:
+/// parts of Pods, and labels.
 fn required(values: &Value, schema: &Value) -> Value {
-    const NULLABLE: [&str; 4] =
-        ["containerSecurityContext", "global", "podDisruptionBudget", "podSecurityContext"];
+    const NULLABLE: [&str; 3] = ["containerSecurityContext", "global", "podSecurityContext"];
+    let is_empty = |value: &Value| value.is_null() || *value == json!([]) || *value == json!({});
     let (mut keys, mut sections) = (Vec::new(), serde_json::Map::new());
+    let fields = values.as_object().unwrap().iter();
     let fields =
-        values.as_object().unwrap().iter().filter(|(key, _)| !NULLABLE.contains(&key.as_str()));
+        fields.filter(|(key, value)| !NULLABLE.contains(&key.as_str()) && !is_empty(value));
     for (key, value) in fields.collect::<BTreeMap<_, _>>() {
         let described = &schema["properties"][key];
-        if let Some(fields) = value.as_object() {
+        if described["properties"].is_object() {
             let section = required(value, described);
-            let is_named = section["required"] != json!([]);
-            if described["properties"].is_object() && !fields.is_empty() && is_named {
-                keys.push(key);
+            if section["required"] != json!([]) {
                 sections.insert(key.clone(), section);
             }
-        } else if !value.is_array() && !value.is_null() {
-            keys.push(key);
+        } else if value.is_object() {
+            continue;
         }
+        keys.push(key);
     }
     let mut section = json!({ "required": keys });
     if !sections.is_empty() {
