@@ -103,7 +103,10 @@ impl Objects for ConditionWriter {
             let shown = account.state.as_ref().ok();
             // What was never planned may be a copy for an earlier account.
             let is_copied = tally.troubles(key).is_some() && index.is_copied(key);
-            let wanted = shown.map(|shown| {
+            // What was shown stays until a copy without a problem has been planned and shown.
+            let is_pending =
+                report.is_none() && account.is_maintained && account.opts_in && !is_copied;
+            let wanted = shown.filter(|_| !is_pending).map(|shown| {
                 conditions(&shown.conditions(), report.as_ref(), is_copied, self.store.host.now())
             });
             let version = account.version.clone();

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use hub_api::names::SecretKey;
 use hub_api::secret::Secret;
-use hub_core::credential::account::Account;
 use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy, Patch};
 use hub_core::credential::index::{CreatedCopy, CredentialIndex, Refused};
 use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
@@ -113,9 +112,7 @@ impl Objects for CopyWriter {
             state.memory.end_of_abandoned(key);
             state.index.set_refused(key, None);
             // Its report was planned before the copy existed.
-            if let Some(account) = plan.synced().filter(|account| state.index.is_copied(account))
-                && !state.index.account(account).is_some_and(Account::has_our_condition)
-            {
+            if let Some(account) = plan.synced().filter(|account| state.index.is_copied(account)) {
                 self.store.accounts.add(account.clone());
             }
             state.memory.source_settled(key)

@@ -120,6 +120,13 @@ async fn a_role_names_what_is_granted_as_it_changes() {
     })
     .await;
     content(&hub.ocm, &token("c1", "other")).await;
+    let account = ocm::managed_service_account("c1", "app");
+    let before = get(&hub.ocm, &account).await.unwrap();
+    stop_all(running).await;
+    let running = start_all(&hub, &["profiles", "credentials"]).await;
+    token("c1", "later").create(&hub.ocm).await.unwrap();
+    copied(&hub.ocm, "team", &token("c1", "later")).await;
+    assert_eq!(get(&hub.ocm, &account).await.unwrap(), before, "a restart writes nothing");
     let client = hub.service_account("team", "app").await.unwrap().client().await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client, "team");
     let may =
