@@ -230,7 +230,8 @@ pub async fn config(
         config.auth_info = AuthInfo::default();
     }
     authenticate_by_url(&mut config)?;
-    if let Some(token) = config.auth_info.token_file.as_deref().and_then(token_in) {
+    let token = config.auth_info.token_file.as_deref().and_then(token_in);
+    if let Some(token) = token.filter(|token| bearer(token).is_some()) {
         // For kube, which would send a line break at the end of the file; see `token_of_file`.
         config.auth_info.token = Some(token.into());
     }
@@ -301,7 +302,7 @@ pub fn token_of_file<B>(
 /// The token in a file, if there is one.
 fn token_in(file: &str) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
-    Some(text.trim().to_owned()).filter(|token| !token.is_empty() && bearer(token).is_some())
+    Some(text.trim().to_owned()).filter(|token| !token.is_empty())
 }
 
 fn bearer(token: &str) -> Option<HeaderValue> {

@@ -67,7 +67,7 @@ pub enum Operation {
     Object(Index, Index, Index, ObjectTenant),
     /// A team applies or deletes the ClusterAccess of a variant.
     Access(Index, bool),
-    /// Somebody holds the ClusterAccess of a variant by a finalizer, or no longer.
+    /// Somebody sets or removes a finalizer on the ClusterAccess of a variant.
     HoldAccess(Index, bool),
     /// The Placement of a namespace decides for the clusters with these bits.
     Decide(Index, u8),
