@@ -41,19 +41,19 @@ mod permissions;
 mod plan;
 mod status;
 
-pub use argo_cd::{
-    CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_in_secret, cluster_of_secret,
-    cluster_secret_name,
-};
+pub use argo_cd::{CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_in_secret};
 pub use concerned::KnownAccounts;
 pub use consumers::{
     AccessName, AccessRules, Changed, Consumer, Consumers, DecisionKind, DeclaredAccess,
     NotAccepted, PlacementName,
 };
 pub use desired::{
-    AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, PermissionKind,
+    AccessAction, AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION,
+    IntegrationPlan, PermissionKind,
 };
-pub use kind::{AccessKey, AccessKind, permissions_name};
-pub use kueue::{KUEUE_API, MAX_CLUSTERS};
+pub use kind::{
+    AccessKey, AccessKind, KUEUE_API, cluster_of_secret, cluster_secret_name, permissions_name,
+};
+pub use kueue::MAX_CLUSTERS;
 pub use observed::{FoundObject, ObservedAccess, ObservedObject};
-pub use plan::{AccessAction, AccessPlan, IntegrationPlan};
+pub use plan::AccessPlan;

@@ -24,7 +24,6 @@
 
 pub mod access;
 pub mod action;
-mod candidates;
 pub mod claim_allow_list;
 pub mod concerned;
 pub mod consumer_access;

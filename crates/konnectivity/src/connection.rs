@@ -22,16 +22,15 @@ use rustls::pki_types::ServerName;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
-use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 use tower::{ServiceExt as _, service_fn};
 
-use crate::dialer::DialError;
+use crate::error::DialError;
 use crate::packet::{CloseDial, CloseRequest, DialRequest, METHOD, Packet, Payload};
-use crate::tunnel::{Budget, OUTGOING, PACKET, Tunnel};
+use crate::tunnel::{Budget, Carrier, OUTGOING, PACKET, Tunnel};
 
 /// Timeout of a connection to the proxy server, with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,13 +51,6 @@ const SEND_BUFFER: usize = 64 << 10;
 const ERROR_LENGTH: usize = 200;
 /// Maximum of bytes in one message, which stays in memory until it is complete: twice as many as agents send.
 const MESSAGE: usize = 2 * PACKET;
-
-/// What a connection is to those who use it: their dialer and its tunnels. Without them, it ends.
-#[derive(Default)]
-pub(crate) struct Carrier {
-    /// Cancelled when the connection is in doubt.
-    pub(crate) doubt: CancellationToken,
-}
 
 /// A connection to the proxy server.
 pub(crate) struct Connection {

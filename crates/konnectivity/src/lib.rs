@@ -14,11 +14,13 @@
 mod connection;
 mod credentials;
 mod dialer;
+mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod packet;
 mod tunnel;
 
 pub use self::credentials::{Credentials, CredentialsError};
-pub use self::dialer::{DialError, Dialer};
+pub use self::dialer::Dialer;
+pub use self::error::DialError;
 pub use self::tunnel::{BUFFER_LIMIT, Budget, Tunnel};

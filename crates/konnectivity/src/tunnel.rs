@@ -15,7 +15,6 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, PollSender};
 use tonic::Streaming;
 
-use crate::connection::Carrier;
 use crate::packet::{Data, Packet, Payload};
 
 /// How many bytes may wait to be read in a [`Budget`] by default.
@@ -29,6 +28,13 @@ pub(crate) const PACKET: usize = 64 << 10;
 const TURN: usize = 64 << 10;
 /// How long the proxy server may take to confirm that a tunnel has ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a connection is to those who use it: their dialer and its tunnels. Without them, it ends.
+#[derive(Default)]
+pub(crate) struct Carrier {
+    /// Cancelled when the connection is in doubt.
+    pub(crate) doubt: CancellationToken,
+}
 
 /// How many bytes may wait to be read, in the tunnels that share it: at most its limit. The protocol cannot ask
 /// the other side to wait: a tunnel for whose data there is no room ends with an error, since otherwise its agent would

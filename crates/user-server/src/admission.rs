@@ -16,8 +16,8 @@ use hub_runtime::host::tasks::Tasks;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-use crate::connections::Ends;
 use crate::sessions::{Session, Sessions};
+use crate::streams::Ends;
 
 /// How long requests stay open while something that they rest on cannot be read, after the minute in which it counts as
 /// read. Meanwhile none is admitted.

@@ -10,9 +10,8 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::clusters::Streaming;
-use crate::connections::{Ends, ends};
 use crate::sessions::{Held, Part, Session};
+use crate::streams::{Ends, STREAM_WINDOW, Streaming, ends};
 
 /// Why a body ends before it is complete.
 #[derive(Debug, thiserror::Error)]
@@ -33,19 +32,19 @@ type Polled = Poll<Option<Result<Frame<Part>, BodyError>>>;
 pub(crate) struct Received {
     body: Incoming,
     session: Arc<Session>,
-    window: u64,
     behind: Option<Held>,
 }
 
 impl Received {
-    fn new(body: Incoming, session: Arc<Session>, window: u32) -> Self {
-        let mut received = Self { body, session, window: window.into(), behind: None };
+    fn new(body: Incoming, session: Arc<Session>) -> Self {
+        let mut received = Self { body, session, behind: None };
         received.count_behind();
         received
     }
 
     fn count_behind(&mut self) {
-        let length = self.body.size_hint().upper().unwrap_or(self.window).min(self.window);
+        let window = u64::from(STREAM_WINDOW);
+        let length = self.body.size_hint().upper().unwrap_or(window).min(window);
         let is_open = !self.body.is_end_stream();
         self.behind =
             is_open.then(|| self.session.hold(usize::try_from(length).unwrap_or_default()));
@@ -92,8 +91,8 @@ pub(crate) struct UploadEnd {
 }
 
 impl Upload {
-    pub(crate) fn new(body: Incoming, session: Arc<Session>, window: u32) -> (Self, UploadEnd) {
-        let received = Some(Received::new(body, Arc::clone(&session), window));
+    pub(crate) fn new(body: Incoming, session: Arc<Session>) -> (Self, UploadEnd) {
+        let received = Some(Received::new(body, Arc::clone(&session)));
         let uploading = Arc::new(Mutex::new(Uploading { received, task: None }));
         let ended = session.cut.child_token();
         let end = UploadEnd { uploading: Arc::clone(&uploading), ended: ended.clone() };
@@ -177,11 +176,10 @@ impl ResponseBody {
     pub(crate) fn of_cluster(
         body: Incoming,
         session: Arc<Session>,
-        window: u32,
         head: Held,
         until_end: impl Send + Sync + 'static,
     ) -> Self {
-        let received = Received::new(body, session, window);
+        let received = Received::new(body, session);
         Self::Cluster { received, head: Some(head), _held: Box::new(until_end) }
     }
 }

@@ -6,7 +6,6 @@
 //! has a connection of its own. Each connection is one tunnel, and TLS in it is verified by the CA of the account.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,8 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::accounts::Account;
 use crate::body::Upload;
-use crate::connections::{self, Streams};
 use crate::metrics::{Counted, UserServerMetrics};
+use crate::streams::{self, STREAM_WINDOW, Streaming, Streams, Unanswered};
 
 /// The name of an API server in its certificate, which it has on every cluster.
 const API_SERVER: &str = "kubernetes.default.svc";
@@ -37,9 +36,6 @@ const PORT: u16 = 443;
 /// Open streams of one connection: a server should allow at least as many (RFC 9113, section 6.5.2), and more might
 /// have to wait.
 const STREAMS: usize = 100;
-/// What a cluster may send in one stream, and in one connection, before it is read: streams that are not read leave room
-/// for the others.
-pub(crate) const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 100 * STREAM_WINDOW;
 /// What a client may send in one stream before it is written to the tunnel, whatever window the cluster has opened.
 const SEND_BUFFER: usize = 32 << 10;
@@ -65,9 +61,6 @@ const IDLE_TIMEOUT_OF_MANY: Duration = Duration::from_secs(10);
 const MANY: i64 = 1000;
 /// How long no connection is tried after one has failed: the requests that wait for it fail with it.
 const FAILED_FOR: Duration = Duration::from_secs(1);
-/// How many requests may be given up in a row before a connection ends that has responded to none of them meanwhile: what
-/// it was to send of them stays in it.
-const GIVEN_UP: usize = 32;
 
 /// The connections to all clusters.
 pub(crate) struct Clusters {
@@ -104,15 +97,6 @@ struct Connection {
     used: Instant,
 }
 
-/// What the open streams of a connection share.
-#[derive(Default)]
-pub(crate) struct Streaming {
-    /// Ends the connection, and everything on it.
-    end: CancellationToken,
-    /// The requests that were given up since it last responded.
-    given_up: AtomicUsize,
-}
-
 /// One stream of a connection.
 pub(crate) struct Slot {
     pub(crate) sender: http2::SendRequest<Upload>,
@@ -120,31 +104,10 @@ pub(crate) struct Slot {
     pub(crate) stream: Arc<Streaming>,
 }
 
-/// A request without a response. It is given up when this is dropped.
-pub(crate) struct Unanswered(Option<Arc<Streaming>>);
-
 impl Slot {
     /// A request is sent in the stream.
     pub(crate) fn sent(&self) -> Unanswered {
-        Unanswered(Some(Arc::clone(&self.stream)))
-    }
-}
-
-impl Unanswered {
-    pub(crate) fn answered(mut self) {
-        if let Some(streaming) = self.0.take() {
-            streaming.given_up.store(0, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        if let Some(streaming) = self.0.take()
-            && streaming.given_up.fetch_add(1, Ordering::Relaxed) >= GIVEN_UP
-        {
-            streaming.end.cancel();
-        }
+        Unanswered::new(&self.stream)
     }
 }
 
@@ -306,7 +269,7 @@ impl Clusters {
             http1::Builder::new().max_buf_size(HEAD).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| error.to_string())?;
         let counted = Counted::new(&self.metrics.tunnels);
-        tokio::spawn(connections::run(CancellationToken::new(), async move {
+        tokio::spawn(streams::run(CancellationToken::new(), async move {
             let _ = connection.with_upgrades().await;
             drop(counted);
         }));
@@ -360,7 +323,7 @@ where
     let (name, tunnels, end) = (name.clone(), tunnels.clone(), streams.end.clone());
     let (streams, (opened, opening)) = (Arc::downgrade(streams), oneshot::channel());
     // Not within the request that opens it: everything of the connection is spawned in this task, and ends with it.
-    tokio::spawn(connections::run(end.clone(), async move {
+    tokio::spawn(streams::run(end.clone(), async move {
         let (opening, connection) = handshake
             .await
             .map_or_else(|error| (Err(error), None), |(sender, it)| (Ok(sender), Some(it)));

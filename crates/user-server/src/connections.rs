@@ -6,11 +6,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hyper::rt::Executor;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, yield_now};
-use tokio_util::sync::CancellationToken;
 
 use crate::body::ResponseBody;
 
@@ -18,17 +16,6 @@ use crate::body::ResponseBody;
 const PEER_SHARE: usize = 4;
 /// How many texts of ours may wait to be read on one connection.
 const TEXTS: usize = 8;
-
-tokio::task_local! {
-    static ENDS: Ends;
-}
-
-/// What ends the stream of HTTP/2 in which a request came, and its connection; with HTTP/1.1 they are the same.
-#[derive(Clone, Default)]
-pub(crate) struct Ends {
-    pub(crate) stream: CancellationToken,
-    pub(crate) connection: CancellationToken,
-}
 
 /// Who connects: an address, or the network of an IPv6 address, which has 2^64 of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,46 +29,6 @@ impl From<IpAddr> for Peer {
             }
             address @ IpAddr::V4(_) => address,
         })
-    }
-}
-
-/// Runs a connection until it ends or this token is cancelled, as from within ([`ends`]): its bodies are dropped even if a
-/// peer that reads nothing keeps hyper from polling them.
-pub(crate) fn run(
-    end: CancellationToken,
-    work: impl Future<Output = ()>,
-) -> impl Future<Output = ()> {
-    run_with(Ends { stream: end.clone(), connection: end }, work)
-}
-
-fn run_with(ends: Ends, work: impl Future<Output = ()>) -> impl Future<Output = ()> {
-    let (work, end) = (Box::pin(work), ends.stream.clone());
-    ENDS.scope(ends, async move {
-        tokio::select! {
-            biased;
-            // First, so that a refusal that can be sent is sent.
-            () = work => {}
-            () = end.cancelled() => {}
-        }
-    })
-}
-
-/// What ends that in which this is called.
-pub(crate) fn ends() -> Ends {
-    ENDS.try_with(Clone::clone).unwrap_or_default()
-}
-
-/// Spawns the streams of connections with HTTP/2, those of clients and those to clusters: each ends with its connection.
-#[derive(Clone)]
-pub(crate) struct Streams;
-
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
-    fn execute(&self, stream: F) {
-        let of_stream = |of: &Ends| Ends {
-            stream: of.connection.child_token(),
-            connection: of.connection.clone(),
-        };
-        tokio::spawn(run_with(ENDS.try_with(of_stream).unwrap_or_default(), stream));
     }
 }
 

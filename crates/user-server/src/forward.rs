@@ -25,12 +25,12 @@ use crate::access_log::AccessLog;
 use crate::accounts::{Account, Accounts};
 use crate::admission::Admission;
 use crate::body::{ResponseBody, Upload, UploadEnd};
-use crate::clusters::{self, Clusters};
-use crate::connections::{Connection, OpenRequest, ends};
+use crate::clusters::Clusters;
+use crate::connections::{Connection, OpenRequest};
 use crate::metrics::{Counted, Hop, StreamKind, UserServerMetrics};
 use crate::review::Reviews;
-use crate::serve;
 use crate::sessions::Session;
+use crate::streams::{STREAM_WINDOW, ends};
 
 /// How long a cluster may take for the head of a response. An API server takes at most a minute, and the head of a
 /// watch arrives at once; a Service that it proxies may take longer.
@@ -150,8 +150,7 @@ impl Entry {
         known.route = Some(route.clone());
         let token = entry::bearer_token(request.headers())?;
         let begun = Instant::now();
-        let body =
-            request.body().size_hint().upper().unwrap_or(u64::MAX).min(serve::STREAM_WINDOW.into());
+        let body = request.body().size_hint().upper().unwrap_or(u64::MAX).min(STREAM_WINDOW.into());
         let bytes = size(request.headers()) + usize::try_from(body).unwrap_or_default();
         let caller = {
             let mut review = pin!(self.reviews.caller(token, connection.peer, bytes));
@@ -176,7 +175,7 @@ impl Entry {
         headers.insert(AUTHORIZATION, account.authorization.clone());
         impersonate(&mut headers, &caller)?;
         let (parts, body) = request.into_parts();
-        let (upload, upload_end) = Upload::new(body, Arc::clone(&session), serve::STREAM_WINDOW);
+        let (upload, upload_end) = Upload::new(body, Arc::clone(&session));
         let open = Open {
             session,
             metrics: self.metrics.clone(),
@@ -308,8 +307,7 @@ fn pass_on(
     let (parts, body) = response.into_parts();
     let (session, headers) = (Arc::clone(&open.session), entry::response_headers(&parts.headers));
     let head = session.hold(size(&headers));
-    let body =
-        ResponseBody::of_cluster(body, session, clusters::STREAM_WINDOW, head, (open, until_end));
+    let body = ResponseBody::of_cluster(body, session, head, (open, until_end));
     respond(parts.status, headers, body)
 }
 

@@ -36,6 +36,7 @@ mod review;
 mod serve;
 mod sessions;
 mod settings;
+mod streams;
 
 pub use admission::Admission;
 pub use authority::{Authority, AuthoritySettings};

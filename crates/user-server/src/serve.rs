@@ -19,9 +19,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clusters::TLS_BUFFER;
-use crate::connections::{self, Connection, Connections, Streams};
+use crate::connections::{Connection, Connections};
 use crate::forward::Entry;
 use crate::metrics::Counted;
+use crate::streams::{self, STREAM_WINDOW, Streams};
 
 /// How many connections may wait to be accepted: as many as the system allows. Without room, a client tries again after a
 /// second.
@@ -37,9 +38,6 @@ const KEEPALIVE_PROBES: u32 = 2;
 const STREAMS: u32 = 100;
 /// The headers of a request, with its target.
 const HEADERS: u32 = 16 << 10;
-/// What a client may send in one stream before its cluster reads it. The window of the connection has room for all
-/// streams, so those that are not read leave room for the others.
-pub(crate) const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
 const SEND_BUFFER: usize = 32 << 10;
 /// What the kernel may hold of a connection for us and for its client, of which it takes twice as much memory.
@@ -83,7 +81,7 @@ pub(crate) async fn serve(
                         let Ok(connection) = connection.await else { return };
                         let _counted = Counted::new(&entry.metrics.connections);
                         let conversation = converse(connected, entry, connection, closing);
-                        connections::run(CancellationToken::new(), conversation).await;
+                        streams::run(CancellationToken::new(), conversation).await;
                     });
                     let _ = sender.send(connections.add(peer.ip().into(), task.abort_handle()));
                 }

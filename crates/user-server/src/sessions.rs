@@ -17,7 +17,7 @@ use hub_core::entry::Refusal;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::connections::Ends;
+use crate::streams::Ends;
 
 /// How many bytes may wait to be sent: those of 64 bodies of one namespace whose window is full; and what may be left of
 /// requests that had to end for them.

@@ -20,10 +20,9 @@ use hub_api::names::{ClusterName, ProfileKey};
 use serde_json::{Value, json};
 
 use super::consumers::Consumer;
-use super::desired::{AccessSettings, Desired};
+use super::desired::{AccessAction, AccessSettings, Desired, IntegrationPlan};
 use super::kind::AccessKey;
 use super::observed::{FoundObject, ObservedObject};
-use super::plan::{AccessAction, IntegrationPlan};
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
@@ -39,9 +38,6 @@ pub const PROFILE_LABELS: &str = "hub-addons/profile-labels";
 const DEFAULT_COMMAND: &str = "/plugins/cp-creds";
 /// Where the guides mount the projected token.
 const DEFAULT_OWN_TOKEN: &str = "/var/run/secrets/hub-addons/token";
-
-/// The prefix of the name of a Secret, followed by the name of the cluster.
-const PREFIX: &str = "hub-addons-cluster-";
 
 /// The API version of the plugin in Argo CD's configuration: `cp-creds` prints the version that is requested, and Argo
 /// CD supports v1, too.
@@ -71,18 +67,6 @@ impl PublishedCluster {
             labels: labels.collect(),
         })
     }
-}
-
-/// The name of the Secret of a cluster.
-#[must_use]
-pub fn cluster_secret_name(cluster: &ClusterName) -> String {
-    format!("{PREFIX}{cluster}")
-}
-
-/// The cluster whose Secret has this name.
-#[must_use]
-pub fn cluster_of_secret(name: &str) -> Option<ClusterName> {
-    name.strip_prefix(PREFIX).map(ClusterName::from)
 }
 
 impl AccessSettings {

@@ -9,12 +9,12 @@ use strum::{EnumString, VariantNames};
 
 use super::consumers::{Consumer, Consumers};
 use super::kind::{AccessKey, AccessKind};
-use super::permissions::Permissions;
+use crate::action::Action;
 use crate::credential::account::can_have_copies;
+use crate::finding::Finding;
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
 use crate::protected::ProtectedNamespaces;
-use crate::version::Uid;
 
 /// The label that distinguishes our objects from others of the same manager.
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "consumer-access");
@@ -32,9 +32,6 @@ const DEFAULT_VALIDITY: &str = "8640h0m0s";
 /// The validity of the tokens of the user server. They may act as every application, so it is short; the agent renews a
 /// token long before its end.
 const USER_SERVER_VALIDITY: &str = "24h0m0s";
-
-pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
-pub(super) const AUTHENTICATION: &str = "authentication.open-cluster-management.io";
 
 /// Which consumers get access, and what identifies it.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,17 +113,6 @@ impl AccessSettings {
     /// The grant of what no known object asks for: one that is not known yet may.
     pub(super) fn undeclared_grant(&self) -> Grant {
         if self.consumers.is_complete() { Grant::Refused } else { Grant::Unknown }
-    }
-
-    /// Whether an object should exist, as far as that is the grant of one cluster.
-    #[must_use]
-    pub fn grant_of(&self, fleet: &Fleet, key: &AccessKey) -> Grant {
-        match key {
-            AccessKey::Access(_, account) => self.grant(fleet, account),
-            AccessKey::MultiKueueCluster(cluster) => self.kueue_grant(fleet, cluster),
-            AccessKey::ClusterSecret(profile) => self.argo_cd_grant(fleet, profile),
-            AccessKey::ClusterAccess(_) | AccessKey::MultiKueueConfig(_) => Grant::Granted,
-        }
     }
 
     /// The kind of object that gives permissions: a ManifestWork unless another one is configured.
@@ -224,33 +210,6 @@ impl AccessSettings {
         Desired { labels, annotations, owners: Value::Null, spec }
     }
 
-    /// An object of this kind with these permissions, owned by their account so that it is garbage-collected with it;
-    /// `None` if it is a ManifestWork and the namespace of the account is unknown.
-    pub(super) fn permissions(
-        &self,
-        kind: AccessKind,
-        permissions: &Permissions<'_>,
-        account_uid: &Uid,
-        account_namespace: Option<&str>,
-    ) -> Option<Desired> {
-        let owner = json!({
-            "apiVersion": format!("{AUTHENTICATION}/v1beta1"), "kind": "ManagedServiceAccount",
-            "name": permissions.account.as_str(), "uid": account_uid,
-        });
-        let spec = match kind {
-            AccessKind::ClusterPermission => permissions.cluster_permission(),
-            AccessKind::Account | AccessKind::ManifestWork => {
-                permissions.manifest_work(account_namespace?)
-            }
-        };
-        Some(Desired {
-            labels: self.labels(),
-            annotations: BTreeMap::new(),
-            owners: json!([owner]),
-            spec,
-        })
-    }
-
     pub(super) fn labels(&self) -> BTreeMap<String, Value> {
         self.marks().into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
     }
@@ -292,4 +251,14 @@ impl Desired {
     pub(super) fn metadata(&self) -> Value {
         json!({ "labels": self.labels, "annotations": self.annotations, "ownerReferences": self.owners })
     }
+}
+
+/// A write to one of the objects.
+pub type AccessAction = Action<Value, Value>;
+
+/// The next write to an object by which an application finds its clusters, and what people should know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IntegrationPlan {
+    pub action: AccessAction,
+    pub findings: Vec<Finding>,
 }

@@ -5,15 +5,31 @@ use std::fmt;
 use hub_api::cluster_access::CLUSTER_ACCESSES;
 use hub_api::names::{AccountKey, AccountName, ClusterName, ProfileKey};
 
-use super::argo_cd::cluster_secret_name;
 use super::consumers::AccessName;
-use super::kueue::KUEUE_API;
+
+/// The API of Kueue's objects.
+pub const KUEUE_API: (&str, &str) = ("kueue.x-k8s.io", "v1beta2");
+
+/// The prefix of the names of Argo CD's Secrets, followed by the name of the cluster.
+const CLUSTER_SECRET_PREFIX: &str = "hub-addons-cluster-";
 
 /// The name of the object with the permissions of an account. It depends on the account alone, so that the permissions
 /// of the process can be limited to it.
 #[must_use]
 pub fn permissions_name(account: &AccountName) -> String {
     format!("hub-addons-consumer-{account}")
+}
+
+/// The name of Argo CD's Secret of a cluster.
+#[must_use]
+pub fn cluster_secret_name(cluster: &ClusterName) -> String {
+    format!("{CLUSTER_SECRET_PREFIX}{cluster}")
+}
+
+/// The cluster whose Secret has this name.
+#[must_use]
+pub fn cluster_of_secret(name: &str) -> Option<ClusterName> {
+    name.strip_prefix(CLUSTER_SECRET_PREFIX).map(ClusterName::from)
 }
 
 /// The objects of the access to a cluster.

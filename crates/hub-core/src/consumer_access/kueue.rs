@@ -15,10 +15,9 @@ use hub_api::names::ClusterName;
 use serde_json::{Map, Value, json};
 
 use super::consumers::Consumer;
-use super::desired::{AccessSettings, Desired};
+use super::desired::{AccessAction, AccessSettings, Desired, IntegrationPlan};
 use super::kind::AccessKey;
 use super::observed::{FoundObject, ObservedObject};
-use super::plan::{AccessAction, IntegrationPlan};
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
@@ -29,9 +28,6 @@ pub const MAX_CLUSTERS: usize = 20;
 
 /// The most clusters that a finding names.
 const MOST_NAMED: usize = 10;
-
-/// The API of Kueue's objects.
-pub const KUEUE_API: (&str, &str) = ("kueue.x-k8s.io", "v1beta2");
 
 impl AccessSettings {
     /// The declared MultiKueueConfigs.

@@ -9,10 +9,14 @@ use hub_api::names::AccountName;
 use serde_json::{Map, Value, json};
 
 use super::consumers::Consumer;
-use super::desired::{AUTHENTICATION, RBAC};
+use super::desired::{AccessSettings, Desired};
 use super::kind::AccessKind;
 use super::observed::ObservedObject;
 use crate::own_identity;
+use crate::version::Uid;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const AUTHENTICATION: &str = "authentication.open-cluster-management.io";
 
 /// The prefixes of the names of bindings: of accounts, and of own identities, whose consumers can have the names of
 /// accounts.
@@ -28,6 +32,35 @@ pub(super) struct Permissions<'a> {
     /// The users and the groups that the account may impersonate.
     users: BTreeSet<String>,
     groups: BTreeSet<String>,
+}
+
+impl AccessSettings {
+    /// An object of this kind with these permissions, owned by their account so that it is garbage-collected with it;
+    /// `None` if it is a ManifestWork and the namespace of the account is unknown.
+    pub(super) fn permissions(
+        &self,
+        kind: AccessKind,
+        permissions: &Permissions<'_>,
+        account_uid: &Uid,
+        account_namespace: Option<&str>,
+    ) -> Option<Desired> {
+        let owner = json!({
+            "apiVersion": format!("{AUTHENTICATION}/v1beta1"), "kind": "ManagedServiceAccount",
+            "name": permissions.account.as_str(), "uid": account_uid,
+        });
+        let spec = match kind {
+            AccessKind::ClusterPermission => permissions.cluster_permission(),
+            AccessKind::Account | AccessKind::ManifestWork => {
+                permissions.manifest_work(account_namespace?)
+            }
+        };
+        Some(Desired {
+            labels: self.labels(),
+            annotations: BTreeMap::new(),
+            owners: json!([owner]),
+            spec,
+        })
+    }
 }
 
 /// A ClusterRole that is bound to a consumer.

@@ -7,18 +7,14 @@ use hub_api::names::{AccountKey, is_dns_label};
 use serde_json::{Map, Value, json};
 
 use super::consumers::Consumer;
-use super::desired::{AccessSettings, Desired};
-use super::kind::AccessKind;
+use super::desired::{AccessAction, AccessSettings, Desired};
+use super::kind::{AccessKey, AccessKind};
 use super::observed::{ObservedAccess, ObservedObject, Owned};
 use super::permissions::{Given, Permissions};
-use crate::action::Action;
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
 use crate::version::Uid;
-
-/// A write to one of the objects.
-pub type AccessAction = Action<Value, Value>;
 
 /// The next write, and what people should know.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,13 +22,6 @@ pub struct AccessPlan {
     /// The write, with the kind of the object.
     pub write: Option<(AccessKind, AccessAction)>,
     pub findings: Notes,
-}
-
-/// The next write to an object by which an application finds its clusters, and what people should know.
-#[derive(Debug, Clone, PartialEq)]
-pub struct IntegrationPlan {
-    pub action: AccessAction,
-    pub findings: Vec<Finding>,
 }
 
 type Write = (AccessKind, AccessAction);
@@ -64,6 +53,17 @@ impl AccessSettings {
             }
         }
         AccessPlan { write, findings }
+    }
+
+    /// Whether an object should exist, as far as that is the grant of one cluster.
+    #[must_use]
+    pub fn grant_of(&self, fleet: &Fleet, key: &AccessKey) -> Grant {
+        match key {
+            AccessKey::Access(_, account) => self.grant(fleet, account),
+            AccessKey::MultiKueueCluster(cluster) => self.kueue_grant(fleet, cluster),
+            AccessKey::ClusterSecret(profile) => self.argo_cd_grant(fleet, profile),
+            AccessKey::ClusterAccess(_) | AccessKey::MultiKueueConfig(_) => Grant::Granted,
+        }
     }
 
     /// The writes that end an access: the account first, and then its permissions.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{ClusterName, ClusterSetName, Namespace};
 
-use crate::fleet::{ObservedCluster, ObservedClusterSet};
+use super::objects::{ObservedCluster, ObservedClusterSet};
 use crate::nested;
 use crate::selector::ClusterSelector;
 

@@ -1,0 +1,197 @@
+//! The fields of clusters, sets of clusters and bindings that decisions read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hub_api::managed_cluster::{
+    CONDITION_AVAILABLE, CONDITION_JOINED, ClientConfig, ManagedCluster, ManagedClusterClaim,
+    ManagedClusterSpec, ManagedClusterStatus,
+};
+use hub_api::managed_cluster_set::ManagedClusterSet;
+use hub_api::managed_cluster_set_binding::{CONDITION_BOUND, ManagedClusterSetBinding};
+use hub_api::names::ClusterSetName;
+use hub_api::{Unreadable, labels};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::Value;
+
+use crate::finding::{Finding, Reason};
+use crate::selector::ClusterSelector;
+use crate::version::Uid;
+
+/// The fields of a ManagedCluster that decisions read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObservedCluster {
+    pub uid: Option<Uid>,
+    pub labels: BTreeMap<String, String>,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// `spec.hubAcceptsClient`, if it can be read.
+    pub accepted: Option<bool>,
+    /// The rest of the object, or why it cannot be read.
+    pub state: Result<ClusterState, String>,
+}
+
+/// What a ManagedCluster reports.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ClusterState {
+    /// `status.version.kubernetes`, absent when empty.
+    pub kubernetes_version: Option<String>,
+    /// `status.clusterClaims`, in their order.
+    pub claims: Box<[ManagedClusterClaim]>,
+    /// `ManagedClusterConditionAvailable`.
+    pub available: Option<Condition>,
+    /// `ManagedClusterJoined`.
+    pub joined: Option<Condition>,
+    /// `spec.managedClusterClientConfigs`: the cluster's own API servers.
+    pub endpoints: Arc<[ClientConfig]>,
+}
+
+impl ClusterState {
+    fn read(spec: ManagedClusterSpec, status: ManagedClusterStatus) -> Self {
+        let condition = |kind: &str| {
+            status.conditions.iter().find(|condition| condition.type_ == kind).cloned()
+        };
+        Self {
+            available: condition(CONDITION_AVAILABLE),
+            joined: condition(CONDITION_JOINED),
+            kubernetes_version: status
+                .version
+                .and_then(|version| version.kubernetes)
+                .filter(|version| !version.is_empty()),
+            claims: status.cluster_claims.into(),
+            endpoints: spec.managed_cluster_client_configs.into(),
+        }
+    }
+}
+
+impl ObservedCluster {
+    #[must_use]
+    pub fn read(cluster: Result<ManagedCluster, Unreadable>) -> Self {
+        let (metadata, accepted, state) = match cluster {
+            Ok(ManagedCluster { metadata, spec, status }) => {
+                let accepted = Some(spec.hub_accepts_client);
+                (metadata, accepted, Ok(ClusterState::read(spec, status.unwrap_or_default())))
+            }
+            Err(Unreadable { metadata, spec, error }) => {
+                let accepted = spec.and_then(|spec| match &spec["hubAcceptsClient"] {
+                    Value::Null => Some(false),
+                    value => value.as_bool(),
+                });
+                (*metadata, accepted, Err(error))
+            }
+        };
+        Self {
+            uid: metadata.uid.as_deref().map(Uid::from),
+            labels: metadata.labels.unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            created: metadata.creation_timestamp.map(|time| time.0),
+            accepted,
+            state,
+        }
+    }
+
+    pub(super) fn has_claim(&self, name: &str, value: &str) -> bool {
+        let claims = self.state.iter().flat_map(|state| &state.claims);
+        claims.into_iter().any(|claim| claim.name == name && claim.value == value)
+    }
+
+    /// The exclusive set that the cluster's label names, if any.
+    pub(crate) fn exclusive_set(&self) -> Option<&str> {
+        self.labels
+            .get(labels::EXCLUSIVE_CLUSTER_SET)
+            .map(String::as_str)
+            .filter(|set| !set.is_empty())
+    }
+}
+
+/// The fields of a ManagedClusterSet that decisions read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedClusterSet {
+    pub uid: Option<Uid>,
+    /// The clusters that it selects, or the finding if this is unknown.
+    pub selector: Result<ClusterSelector, Finding>,
+}
+
+impl ObservedClusterSet {
+    #[must_use]
+    pub fn read(set: Result<ManagedClusterSet, Unreadable>) -> Self {
+        let set = match set {
+            Ok(set) => set,
+            Err(Unreadable { metadata, error, .. }) => {
+                return Self {
+                    uid: metadata.uid.as_deref().map(Uid::from),
+                    selector: Err(Finding::unreadable(&error)),
+                };
+            }
+        };
+        let selector = ClusterSelector::parse(&set.spec.cluster_selector).map_err(|error| {
+            Finding::new(
+                Reason::InvalidSelector,
+                format!(
+                    "{error}; existing profiles of this set are kept, none is added or removed"
+                ),
+            )
+        });
+        Self { uid: set.metadata.uid.as_deref().map(Uid::from), selector }
+    }
+
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        self.selector.as_ref().err().cloned().into_iter().collect()
+    }
+}
+
+/// The fields of a ManagedClusterSetBinding that decisions read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedBinding {
+    pub uid: Option<Uid>,
+    /// What it binds, or why this cannot be read.
+    pub terms: Result<BindingTerms, String>,
+}
+
+/// What a ManagedClusterSetBinding binds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BindingTerms {
+    /// `spec.clusterSet`.
+    pub cluster_set: ClusterSetName,
+    /// Whether its condition [`CONDITION_BOUND`] is True.
+    pub bound: bool,
+}
+
+impl ObservedBinding {
+    #[must_use]
+    pub fn read(binding: Result<ManagedClusterSetBinding, Unreadable>) -> Self {
+        let binding = match binding {
+            Ok(binding) => binding,
+            Err(Unreadable { metadata, error, .. }) => {
+                return Self { uid: metadata.uid.as_deref().map(Uid::from), terms: Err(error) };
+            }
+        };
+        let mut conditions = binding.status.iter().flat_map(|status| &status.conditions);
+        let bound = conditions
+            .any(|condition| condition.type_ == CONDITION_BOUND && condition.status == "True");
+        let cluster_set = ClusterSetName::new(binding.spec.cluster_set);
+        Self {
+            uid: binding.metadata.uid.as_deref().map(Uid::from),
+            terms: Ok(BindingTerms { cluster_set, bound }),
+        }
+    }
+
+    #[must_use]
+    pub fn findings(&self, name: &ClusterSetName) -> Vec<Finding> {
+        match &self.terms {
+            Ok(terms) if terms.cluster_set != *name => vec![Finding::new(
+                Reason::BindingNameMismatch,
+                format!(
+                    "grants nothing: spec.clusterSet is {:?}, and a binding must have the name of its set",
+                    terms.cluster_set.as_str()
+                ),
+            )],
+            Ok(_) => Vec::new(),
+            Err(error) => vec![Finding::unreadable(error)],
+        }
+    }
+}
