@@ -18,6 +18,8 @@ pub const CLUSTER_ACCESSES: &str = "clusteraccesses";
 pub const ACCEPTED: &str = "Accepted";
 /// The condition that shows whether the application reaches every selected cluster.
 pub const READY: &str = "Ready";
+/// The reason of this condition if nothing but what the status lists is missing.
+pub const CLUSTERS_NOT_READY: &str = "ClustersNotReady";
 
 /// The most clusters that a status lists as not ready.
 pub const MOST_NOT_READY: usize = 20;

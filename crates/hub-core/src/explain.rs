@@ -33,8 +33,9 @@ pub mod observed;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use hub_api::cluster_access::{ACCEPTED, Clusters, READY};
+use hub_api::cluster_access::{ACCEPTED, CLUSTERS_NOT_READY, Clusters, READY};
 use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
 use strum::{EnumMessage, VariantArray};
 
@@ -477,8 +478,25 @@ impl Pair<'_> {
                     .add(step(Code::AccessNotReady).field("status.notReady", value).fix_by_get());
             } else if let Some((field, value)) = self.leaves_out(&access.spec.clusters) {
                 findings.add(step(Code::AccessNotSelected).field(field, value));
-            } else if condition(READY).is_some_and(|ready| ready.status == "True") {
-                findings.add(step(Code::AccessReady).field("status.conditions[Ready]", "True"));
+            } else if grant::decide(&self.hub.fleet, self.key) != Grant::Refused {
+                // The first clusters that are not ready are listed, by name.
+                let last = status.not_ready.last().filter(|_| status.more_not_ready.is_some());
+                let is_of_others =
+                    last.is_none_or(|last| self.key.cluster.as_str() < &*last.cluster);
+                let ready = condition(READY);
+                let lacks_nothing = |it: &Condition| {
+                    it.status == "True" || (it.reason == CLUSTERS_NOT_READY && is_of_others)
+                };
+                let step = match ready {
+                    Some(ready) if lacks_nothing(ready) => step(Code::AccessReady),
+                    Some(ready) if ready.status == "Unknown" => {
+                        step(Code::AccessNotReady).marked(Status::Unknown).fix_by_get()
+                    }
+                    _ => step(Code::AccessNotReady).fix_by_get(),
+                };
+                let value = ready.map(|it| format!("{}: {}", it.reason, it.message));
+                let value = value.unwrap_or_else(|| "none: does consumer access run?".to_owned());
+                findings.add(step.field("status.conditions[Ready]", value));
             }
         }
     }
@@ -488,6 +506,9 @@ impl Pair<'_> {
         let cluster = self.hub.fleet.cluster(&self.key.cluster)?;
         if grant::decide(&self.hub.fleet, self.key) != Grant::Granted {
             return None;
+        }
+        if self.hub.fleet.is_hub(&self.key.cluster) {
+            return Some(("spec.clusters", "never the hub itself".to_owned()));
         }
         let selector =
             clusters.selector.as_ref().and_then(|labels| ClusterSelector::of_labels(labels).ok());

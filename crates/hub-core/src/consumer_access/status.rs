@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use hub_api::cluster_access::{
-    ACCEPTED, ClusterAccessStatus, ClusterCounts, MOST_NOT_READY, NotReady, READY,
+    ACCEPTED, CLUSTERS_NOT_READY, ClusterAccessStatus, ClusterCounts, MOST_NOT_READY, NotReady,
+    READY,
 };
 use hub_api::names::{AccountKey, ClusterName};
 use jiff::Timestamp;
@@ -252,7 +253,7 @@ fn ready(
             let selected = counts.selected;
             let message =
                 format!("{missing} of {selected} clusters are not ready. {cluster}: {message}");
-            ("False", "ClustersNotReady", message)
+            ("False", CLUSTERS_NOT_READY, message)
         }
         None => ("True", "Ready", format!("{} clusters are ready.", counts.selected)),
     }

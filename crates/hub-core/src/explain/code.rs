@@ -23,9 +23,9 @@ pub enum Code {
     /// You do not have permission to read an object of the step, or the hub does not serve its kind.
     #[strum(message = "you are not allowed to read it, or the hub does not serve it")]
     NotReadable,
-    #[strum(message = "the application reaches every cluster that the object selects")]
+    #[strum(message = "the object reports nothing that is missing on the cluster")]
     AccessReady,
-    #[strum(message = "the application does not reach the cluster yet")]
+    #[strum(message = "the object does not report that the application reaches the cluster")]
     AccessNotReady,
     #[strum(message = "the object, or a part of it, is not accepted")]
     AccessNotAccepted,

@@ -139,7 +139,18 @@ fn what_is_explained_of_a_cluster_begins_with_the_object_that_asks_for_the_acces
     let in_order = json!({ "conditions": [condition("Accepted", "True", "Accepted"), condition("Ready", "True", "Ready")] });
     let by_labels = json!({ "selector": { "matchLabels": { "env": "prod" } } });
     let by_placement = |name: &str| json!({ "placementRef": { "name": name } });
+    let ready = |status: &str, reason: &str| json!({ "conditions": [condition("Accepted", "True", "Accepted"), condition("Ready", status, reason)] });
+    let others = |last: &str, more: Option<u8>| {
+        let last = json!([{ "cluster": last, "reason": "TokenMissing", "message": "no token" }]);
+        with(ready("False", "ClustersNotReady"), &json!({ "notReady": last, "moreNotReady": more }))
+    };
     for (clusters, status, expected) in [
+        (json!({}), others("b", None), ("AccessReady", Status::Ok)),
+        (json!({}), others("c2", Some(1)), ("AccessReady", Status::Ok)),
+        (json!({}), others("b", Some(1)), ("AccessNotReady", Status::Problem)),
+        (json!({}), ready("False", "Unavailable"), ("AccessNotReady", Status::Problem)),
+        (json!({}), ready("Unknown", "Unknown"), ("AccessNotReady", Status::Unknown)),
+        (json!({}), json!({}), ("AccessNotReady", Status::Problem)),
         (by_labels, in_order.clone(), ("AccessNotSelected", Status::Info)),
         (by_placement("elsewhere"), in_order.clone(), ("AccessNotSelected", Status::Info)),
         (by_placement("here"), in_order.clone(), ("AccessReady", Status::Ok)),
