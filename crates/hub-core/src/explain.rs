@@ -355,7 +355,7 @@ pub fn explain(hub: &Observed, question: &Question) -> Explanation {
     }
     orphans::permissions_without_account(hub, question, &mut findings);
     // The pending writes show which controllers should run.
-    let needed = controllers::needed(&findings.list);
+    let needed = controllers::needed(hub, &findings.list);
     let steps = std::mem::take(&mut findings.list);
     controllers::steps(hub, &needed, &mut findings);
     findings.list.extend(steps);

@@ -138,7 +138,8 @@ async fn the_charts_viewer_sees_everything_but_secrets_and_gets_the_same_answer(
 
     let viewer = kubectl(hub, &hub.kubeconfig_for("consumer").unwrap());
     let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "clusters": { "placementRef": { "name": "gpus" } } });
-    ocm::cluster_access("viewed", "placed", &spec).create(&hub.ocm).await.unwrap();
+    let placed = ocm::cluster_access("viewed", "placed", &spec);
+    placed.status("observedGeneration", json!(1)).create(&hub.ocm).await.unwrap();
     let ended = eventually("the viewer sees that everything is in order", SOON, async || {
         let ended = run(&viewer, &["explain", "viewed"]).await;
         if ended.code == Some(0) { Ok(Some(ended)) } else { Err(format!("{ended:?}")) }

@@ -2,23 +2,30 @@
 
 use std::collections::BTreeSet;
 
+use hub_api::cluster_access::ClusterAccess;
 use hub_api::labels;
 
 use super::observed::{
-    CONTROLLERS, Lease, LeaseState, OCM_GATES, Observed, OcmGate, PROJECTOR, PROVISIONER, SYNCER,
+    CONSUMER_ACCESS, CONTROLLERS, Lease, LeaseState, OCM_GATES, Observed, OcmGate, PROJECTOR,
+    PROVISIONER, SYNCER,
 };
 use super::{CheckResult, Code, Findings, Object, Status, Step};
 use crate::access::DEFAULT_PROVIDER;
 
 /// The controllers that have a pending write.
-pub(super) fn needed(findings: &[CheckResult]) -> BTreeSet<&'static str> {
+pub(super) fn needed(hub: &Observed, findings: &[CheckResult]) -> BTreeSet<&'static str> {
+    let is_new = |access: &ClusterAccess| {
+        let observed = access.status.as_ref().and_then(|status| status.observed_generation);
+        observed != access.metadata.generation
+    };
+    let consumer_access = hub.accesses.values().any(is_new).then_some(CONSUMER_ACCESS);
     let needed = findings.iter().filter_map(|finding| match finding.code {
         Code::NoProfile | Code::ProfileOutdated => Some(PROJECTOR),
         Code::AccessOutdated => Some(PROVISIONER),
         Code::CredentialOutdated | Code::CredentialNotWithdrawn => Some(SYNCER),
         _ => None,
     });
-    needed.collect()
+    needed.chain(consumer_access).collect()
 }
 
 /// The steps about the hub as a whole: one for each Lease. A controller without one is a problem if it has a pending
@@ -40,7 +47,9 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
         );
     }
     let mut shown: Vec<&Lease> = Vec::new();
-    for controller in CONTROLLERS {
+    // Without ClusterAccesses, consumer access need not be enabled.
+    let concerned = |it: &&str| *it != CONSUMER_ACCESS || !hub.accesses.is_empty();
+    for controller in CONTROLLERS.into_iter().filter(concerned) {
         match hub.leading(controller) {
             LeaseState::Unknown => {}
             LeaseState::NoLease => no_lease_step(controller, needed.contains(controller), findings),

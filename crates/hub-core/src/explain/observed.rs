@@ -25,8 +25,10 @@ pub(super) const PROJECTOR: &str = "profile-projector";
 pub(super) const PROVISIONER: &str = "access-provisioner";
 /// The controller that copies tokens.
 pub(super) const SYNCER: &str = "credential-syncer";
+/// The controller that gives what ClusterAccesses ask for.
+pub(super) const CONSUMER_ACCESS: &str = "consumer-access";
 /// The controllers whose Leases are read.
-pub const CONTROLLERS: [&str; 3] = [PROJECTOR, PROVISIONER, SYNCER];
+pub const CONTROLLERS: [&str; 4] = [PROJECTOR, PROVISIONER, SYNCER, CONSUMER_ACCESS];
 
 /// The state of a hub.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Applications with an identity of their own need no copy of a token, and a cluster that lets them in.
 
-use hub_core::explain::observed::AccountPermission;
-use hub_core::explain::{Object, Question, Status, Step, explain};
+use hub_core::consumer_access::AccessName;
+use hub_core::explain::observed::{AccountPermission, Lease, Observed};
+use hub_core::explain::{CheckResult, Object, Question, Status, Step, explain};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
@@ -173,7 +174,7 @@ fn what_is_explained_of_a_cluster_begins_with_the_object_that_asks_for_the_acces
         }
         for namespace in ["team", "elsewhere"] {
             let namespace = namespace.into();
-            let name = hub_core::consumer_access::AccessName { namespace, name: "app".to_owned() };
+            let name = AccessName { namespace, name: "app".to_owned() };
             let spec =
                 json!({ "identity": "Copy", "serviceAccountNames": ["app"], "clusters": clusters });
             let object = json!({ "metadata": {}, "spec": spec, "status": status });
@@ -187,5 +188,43 @@ fn what_is_explained_of_a_cluster_begins_with_the_object_that_asks_for_the_acces
         assert_eq!(step.object, Object::namespaced("ClusterAccess", "team", "app"));
         let first = findings.iter().find(|finding| finding.step != Step::Controllers).unwrap();
         assert_eq!(first.step, Step::ClusterAccess, "{findings:?}");
+    }
+}
+
+#[test]
+fn consumer_access_that_does_not_run_is_a_problem_where_an_object_waits_for_it() {
+    let access = |observed: Option<i64>| {
+        let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"] });
+        json!({ "metadata": { "generation": 2 }, "spec": spec, "status": { "observedGeneration": observed } })
+    };
+    let held = |hub: &mut Observed, by: &str| {
+        let lease = hub.leases.as_ref().unwrap()["credential-syncer"].clone();
+        let name = "hub-addons-consumer-access".to_owned();
+        let holder = Some(by.to_owned()).filter(|it| !it.is_empty());
+        let lease = Lease { name, holder, ..lease };
+        hub.leases.as_mut().unwrap().insert("consumer-access".to_owned(), lease);
+    };
+    for (access, by, expected) in [
+        (None, None, None),
+        (Some(access(Some(2))), None, Some(("ControllerNotFound", Status::Info))),
+        (Some(access(Some(1))), None, Some(("ControllerNotFound", Status::Problem))),
+        (Some(access(None)), None, Some(("ControllerNotFound", Status::Problem))),
+        (Some(access(Some(2))), Some(""), Some(("ControllerNotLeading", Status::Problem))),
+        (Some(access(Some(1))), Some("pod-2"), Some(("ControllerLeads", Status::Ok))),
+    ] {
+        let mut hub = Scene::in_order().observed();
+        if let Some(by) = by {
+            held(&mut hub, by);
+        }
+        for access in access {
+            let name = AccessName { namespace: "team".into(), name: "app".to_owned() };
+            hub.accesses.insert(name, serde_json::from_value(access).unwrap());
+        }
+        let findings = explain(&hub, &one("team", "c1")).findings;
+        let of_it = |it: &&CheckResult| {
+            it.message.contains("consumer-access") || it.value.contains("consumer-access")
+        };
+        let step = findings.iter().find(of_it);
+        assert_eq!(step.map(|it| (it.code.as_str(), it.mark)), expected, "{findings:?}");
     }
 }
