@@ -216,7 +216,7 @@ fn consumer_access_that_does_not_run_is_a_problem_where_an_object_waits_for_it()
         if let Some(by) = by {
             held(&mut hub, by);
         }
-        for access in access {
+        if let Some(access) = access {
             let name = AccessName { namespace: "team".into(), name: "app".to_owned() };
             hub.accesses.insert(name, serde_json::from_value(access).unwrap());
         }
