@@ -1,7 +1,8 @@
 //! Reads kubeconfig files.
 //!
 //! As in kubectl, `KUBECONFIG` is a list, files in it that do not exist are skipped, and the first of several entries
-//! with one name takes precedence. Paths in a file are relative to that file.
+//! with one name takes precedence. Of a file, the first document counts, and the last of equal keys. Paths in it are
+//! relative to the file.
 
 mod context;
 mod file;
@@ -10,6 +11,8 @@ use std::env;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+
+use serde_saphyr::DuplicateKeyPolicy;
 
 pub use context::ContextError;
 use file::{File, filled};
@@ -71,7 +74,9 @@ fn paths(environment: &Environment) -> Vec<PathBuf> {
 }
 
 fn parse(text: &[u8], path: &Path) -> Result<File, KubeconfigError> {
-    let file: File = serde_saphyr::from_slice(text).map_err(|error| {
+    let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    let document = serde_saphyr::read_with_options::<_, File>(&mut &*text, options).next();
+    let file = document.unwrap_or_else(|| Ok(File::default())).map_err(|error| {
         let place = error.location();
         KubeconfigError::Malformed {
             path: path.to_path_buf(),

@@ -2,8 +2,8 @@
 //! ServiceAccount.
 //!
 //! kube reads them as well. This crate adds what it does differently from client-go: files of `KUBECONFIG` that do not
-//! exist, an empty current context, values of another type, fields that contradict each other, token files, credentials
-//! in the server's URL or for an `http` server, and proxies ([`connector`]).
+//! exist, further documents, equal keys, an empty current context, values of another type, fields that contradict each
+//! other, token files, credentials in the server's URL or for an `http` server, and proxies ([`connector`]).
 
 mod proxy;
 
@@ -26,6 +26,8 @@ use kube::config::{
 use percent_encoding::percent_decode_str;
 use proxy_environment::ProxyVariables;
 use secrecy::ExposeSecret as _;
+use serde_json::Value;
+use serde_saphyr::DuplicateKeyPolicy;
 use tower::util::MapRequestLayer;
 
 pub use crate::proxy::{Connector, connector};
@@ -123,24 +125,23 @@ pub fn read(file: Option<&Path>) -> Result<Kubeconfig, ConfigError> {
     })
 }
 
-/// By way of JSON, which keeps the types apart: kube reads `"true"` as `true`, and 7 as `"7"`.
+/// The first document of a file, with the last of equal keys. By way of JSON, which keeps the types apart: kube reads
+/// `"true"` as `true`, and 7 as `"7"`.
 fn read_file(file: &Path) -> Result<Kubeconfig, ConfigError> {
-    let text = fs::read_to_string(file)
-        .map_err(|error| KubeconfigError::ReadConfig(error, file.to_owned()))?;
-    let documents = serde_saphyr::from_multiple::<serde_json::Value>(&text)
-        .map_err(|error| KubeconfigError::Parse(Box::new(error)))?;
-    let mut merged = Kubeconfig::default();
-    for document in documents {
-        let mut config: Kubeconfig = serde_json::from_value(document).map_err(|error| {
-            // What is before that may quote a credential.
-            let why = error.to_string().rsplit(", ").next().unwrap_or_default().to_owned();
-            ConfigError::Type { file: file.to_owned(), why }
-        })?;
-        config.current_context.take_if(|context| context.is_empty());
-        make_absolute(&mut config, file.parent().unwrap_or(Path::new("")));
-        merged = merged.merge(config)?;
-    }
-    Ok(merged)
+    let text =
+        fs::read(file).map_err(|error| KubeconfigError::ReadConfig(error, file.to_owned()))?;
+    let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    let document = serde_saphyr::read_with_options::<_, Value>(&mut &*text, options).next();
+    let document = document.transpose().map_err(|error| KubeconfigError::Parse(Box::new(error)))?;
+    let Some(document) = document else { return Ok(Kubeconfig::default()) };
+    let mut config: Kubeconfig = serde_json::from_value(document).map_err(|error| {
+        // What is before that may quote a credential.
+        let why = error.to_string().rsplit(", ").next().unwrap_or_default().to_owned();
+        ConfigError::Type { file: file.to_owned(), why }
+    })?;
+    config.current_context.take_if(|context| context.is_empty());
+    make_absolute(&mut config, file.parent().unwrap_or(Path::new("")));
+    Ok(config)
 }
 
 /// Resolves paths that are relative to the directory of a file. A plugin without a slash is in one of `PATH`.
@@ -397,7 +398,7 @@ fn expired_id_token(user: &AuthInfo) -> Option<Timestamp> {
     let provider = user.auth_provider.as_ref().filter(|provider| provider.name == "oidc")?;
     let claims =
         URL_SAFE_NO_PAD.decode(provider.config.get("id-token")?.split('.').nth(1)?).ok()?;
-    let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
     let expires = Timestamp::from_second(claims.get("exp")?.as_i64()?).ok()?;
     Some(expires).filter(|expires| *expires <= Timestamp::now())
 }

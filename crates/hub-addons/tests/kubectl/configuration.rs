@@ -314,6 +314,9 @@ fn configurations() -> Vec<Case> {
         case("one file", "127.0.0.1"),
         case("missing and empty files are skipped", "127.0.0.1").env("KUBECONFIG", "gone:empty::/dev/null:config"),
         case("the first value of several files applies", "127.0.0.1").env("KUBECONFIG", "other:config"),
+        case("the first of several documents", "127.0.0.1").env("KUBECONFIG", "documents"),
+        case("a second document that cannot be parsed", "127.0.0.1").env("KUBECONFIG", "half"),
+        case("the last of equal keys applies", "127.0.0.1").env("KUBECONFIG", "twice"),
         case("an empty current context is none", "127.0.0.1").env("KUBECONFIG", "unset:config"),
         case("no variable", "127.0.0.1").env("KUBECONFIG", ""),
         case("no file exists", "127.0.0.1").env("KUBECONFIG", "gone").plugin_reports("no kubeconfig at gone"),
@@ -462,6 +465,10 @@ fn write(world: &World, case: &Case, directory: &Path) {
     file("wrapped", &config.replace(&world.ca, &world.ca.replace('M', "M\\r\\n")));
     file("plain", &config.replace(r#""namespace":"team","#, ""));
     file("nobody", &config.replace(r#""user":"us""#, r#""user":"eve""#));
+    file("documents", &format!("---\n{config}\n---\n{}", config.replace("of-file", "of-second")));
+    file("half", &format!("{config}\n---\n{{"));
+    let twice = config.replace(r#""token":"#, r#""token":"first","token":"#);
+    file("twice", &twice.replace(r#""users":"#, r#""users":[],"users":"#));
     file("pod", &config.replace(r#""kind":"Config""#, r#""kind":"Pod""#));
     file("v9", &config.replace(r#""apiVersion":"v1""#, r#""apiVersion":"v9""#));
     file("unset", r#"{"apiVersion":"v1","kind":"Config","current-context":"","clusters":null}"#);
