@@ -419,6 +419,12 @@ async fn values_for_one_object_are_on_that_object_only() {
         "networkPolicy.apiServerPorts={8443}",
         "networkPolicy.apiServerCidrs={10.0.0.0/8}",
         "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus",
+        "extraEnv[0].name=HTTPS_PROXY",
+        "extraEnv[0].value=http://jane:7@proxy.example:3128/",
+        "extraEnv[1].name=https_proxy",
+        "extraEnv[1].value=socks5://proxy.example",
+        "extraEnv[2].name=HTTPS_PROXY",
+        "extraEnv[2].valueFrom.configMapKeyRef.name=proxy",
         "policies.validationActions={Warn,Audit}",
         "credentials.secretAccess=cluster",
         "credentials.protectedNamespaces={vault,kube-*}",
@@ -440,7 +446,9 @@ async fn values_for_one_object_are_on_that_object_only() {
     let to_api_server = json!({
         "ports": [{ "protocol": "TCP", "port": 8443 }], "to": [{ "ipBlock": { "cidr": "10.0.0.0/8" } }],
     });
-    assert_eq!(policy["egress"][1], to_api_server);
+    let proxy = |port: u16| json!({ "ports": [{ "protocol": "TCP", "port": port }] });
+    let egress = policy["egress"].as_array().unwrap();
+    assert_eq!(egress[1..], [to_api_server, proxy(3128), proxy(1080)]);
     for binding in of_kind(&objects, "ValidatingAdmissionPolicyBinding") {
         assert_eq!(binding["spec"]["validationActions"], json!(["Warn", "Audit"]));
     }
