@@ -37,7 +37,7 @@ async fn a_chart_switches_this_one_by_a_condition_and_hands_its_globals_to_it() 
         let off = rendered(helm, parent.path(), &["hub-addons.enabled=false"]).await;
         assert_eq!(off, Ok(BTreeSet::new()));
 
-        // `enabled` is the parent's alone, and a global wins where the chart has no value of its own.
+        // `enabled` and `tags` are the parent's alone, and a global wins where the chart has no value of its own.
         let on =
             ["hub-addons.enabled=true", "hub-addons.consumerAccess.enabled=true", "global.other=1"];
         let own = [
@@ -53,8 +53,10 @@ async fn a_chart_switches_this_one_by_a_condition_and_hands_its_globals_to_it() 
             "hub-addons.image.registry=registry.example",
             "hub-addons.imagePullSecrets[0].name=pull",
         ];
+        let unset = ["hub-addons.enabled=null", "hub-addons.tags.platform=true"];
         for given in [
             &[registry, "global.imagePullSecrets[0].name=pull"][..],
+            &[&[registry, "global.imagePullSecrets={pull}"][..], &unset].concat(),
             &[registry, "global.imagePullSecrets={pull}"],
             &of_the_chart,
         ] {
