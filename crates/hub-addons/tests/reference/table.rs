@@ -58,7 +58,10 @@ fn record(heading: &str, rows: &[Vec<String>]) {
     let head = lines[..first + 2].iter().copied();
     let written =
         head.chain(rows.iter().map(String::as_str)).chain(lines[first + count..].iter().copied());
-    std::fs::write(path(), written.collect::<Vec<_>>().join("\n") + "\n").unwrap();
+    // Other tests read the page meanwhile.
+    let next = path().with_extension("new");
+    std::fs::write(&next, written.collect::<Vec<_>>().join("\n") + "\n").unwrap();
+    std::fs::rename(next, path()).unwrap();
 }
 
 /// A name as a cell; none if it is empty.
