@@ -290,6 +290,8 @@ async fn every_query_of_the_dashboard_is_promql() {
             "{title} is not in the picture: hack/demo/dashboard.py draws it"
         );
     }
+    let versions = fs::read_to_string(chart::repository().join("hack/versions.txt")).unwrap();
+    assert!(versions.contains("\nprometheus "), "which draws it");
     let panels = rendered::panels(&dashboard);
     let records: Vec<_> = panels
         .iter()
