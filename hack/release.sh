@@ -12,7 +12,7 @@ Builds everything that a release publishes into one directory:
   oci/             an OCI layout: for each image an index over its architectures, and the chart
   charts/          the packaged chart
   cli/             kubectl-clusterprofile for each system, and its manifest for krew (hack/cli.sh)
-  SHA256SUMS       of all files
+  SHA256SUMS       of the files of a release on GitHub, which has no directories: the chart, cli/ and the SBOMs
   *.sigstore.json  signatures of SHA256SUMS and of the chart, if cosign is installed and --key or --keyless is set
 
   --output DIR     the directory, which must not exist; by default release/VERSION in cargo's target directory
@@ -71,6 +71,7 @@ for os in linux darwin windows; do
 done
 for tool in jq tar sha256sum; do command -v "$tool" >/dev/null || die "$tool is not installed"; done
 version=$(hack/version.sh) base=$(hack/version.sh --base)
+export HUB_ADDONS_VERSION=$version
 [ -n "$output" ] || output=${CARGO_TARGET_DIR:-target}/release/$version
 [ ! -e "$output" ] || die "$output exists"
 # Building the images takes long: what the other steps need is checked first.
@@ -142,8 +143,9 @@ if [ -n "$url" ]; then
     sed -i "s#https://hub-addons\.example/\(blob\|raw\)/main/#$url/\1/$at/#g; s#https://hub-addons\.example#$url#g" "$file"
   done
   # The chart does not contain what its pages refer to.
-  sed -i "s#](\.\./\.\./\([^)]*\.svg\))#]($url/raw/$at/\1)#g; s#](\.\./\.\./#]($url/blob/$at/#g" \
+  sed -i "s#](\.\./\.\./\([^)]*\.svg\))#]($url/raw/$at/\1)#g; s#](\.\./\.\./#]($url/blob/$at/#g; /^Without Helm/,\$d" \
     "$work"/hub-addons/*.md
+  sed -i "s#--values charts/#--values $url/raw/$at/charts/#" "$work/hub-addons/values-acm.yaml"
 fi
 chart_version=$(awk '$1 == "version:" { print $2 }' "$work/hub-addons/Chart.yaml")${version#"$base"}
 if [ -n "$registry" ]; then
@@ -201,8 +203,8 @@ echo '{"imageLayoutVersion":"1.0.0"}' >"$output/oci/oci-layout"
 
 # --- checksums and signatures --------------------------------------------------------------------------
 
-(cd "$output" && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs sha256sum >"$work/sums")
-mv "$work/sums" "$output/SHA256SUMS"
+(cd "$output" && find charts cli images -type f ! -name '*.oci.tar' ! -name digests | LC_ALL=C sort | xargs sha256sum |
+  sed 's#  .*/#  #' >SHA256SUMS)
 if [ -n "$key$keyless" ]; then
   for file in "$output/SHA256SUMS" "$chart"; do
     cosign sign-blob --yes ${key:+--key "$key"} --bundle "$file.sigstore.json" "$file" >/dev/null

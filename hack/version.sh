@@ -6,16 +6,18 @@
 #
 #   --base  only the version of Cargo.toml
 #
-# RELEASE_TAG replaces the tags of the commit.
+# $HUB_ADDONS_VERSION replaces it, so that what a build writes into the tree does not change the version of the rest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)
-tags=${RELEASE_TAG-$(git tag --points-at HEAD 2>/dev/null || true)}
+tags=$(git tag --points-at HEAD 2>/dev/null || true)
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null || true)
 changes() { git status --porcelain --untracked-files=all && git diff HEAD; }
 if [ "${1-}" = --base ]; then
   echo "$version"
-elif grep -qxF "v$version" <<<"$tags" && { [ -n "${RELEASE_TAG-}" ] || [ -z "$(changes)" ]; }; then
+elif [ -n "${HUB_ADDONS_VERSION-}" ]; then
+  echo "$HUB_ADDONS_VERSION"
+elif grep -qxF "v$version" <<<"$tags" && [ -z "$(changes)" ]; then
   echo "$version"
 else
   version+=-dev${commit:+.g$commit}

@@ -10,21 +10,28 @@ use serde_json::{Value, json};
 use super::tools::Tools;
 use crate::support::chart::{helm, repository, run};
 
-/// Runs a program as at the tag of a release.
 fn command(program: &str, directory: &Path, arguments: &[&str]) -> Output {
-    command_at(concat!("v", env!("CARGO_PKG_VERSION")), program, directory, arguments)
-}
-
-/// Runs a program as if the commit had this tag.
-fn command_at(tag: &str, program: &str, directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(program);
     command
         .args(arguments)
         .current_dir(directory)
-        .env("RELEASE_TAG", tag)
+        .env_remove("HUB_ADDONS_VERSION")
+        .env("HELM", helm())
         .stdin(Stdio::null())
         .output()
         .unwrap()
+}
+
+/// What a release is built from, at its tag.
+fn tagged(directory: &Path) -> PathBuf {
+    let source = directory.join("source");
+    let script = "mkdir $0 && git ls-files -z .gitignore Cargo.toml LICENSE charts hack | xargs -0 cp --parents -t $0 && \
+                  cd $0 && git init --quiet && git add . && \
+                  git -c user.name=n -c user.email=e commit --quiet --message release && git tag $1";
+    let tag = concat!("v", env!("CARGO_PKG_VERSION"));
+    let ended = command("sh", repository(), &["-c", script, source.to_str().unwrap(), tag]);
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    source
 }
 
 fn sha256(file: &Path) -> String {
@@ -78,6 +85,7 @@ fn inputs(directory: &Path, arches: &[&str]) -> (PathBuf, PathBuf) {
     for arch in arches {
         for image in ["hub-addons", "cp-creds"] {
             archive(&images, image, arch);
+            fs::write(images.join(format!("{image}-{arch}.cdx.json")), "{}").unwrap();
         }
         for (os, suffix) in [("linux", ""), ("darwin", ""), ("windows", ".exe")] {
             let platform = binaries.join(format!("{os}-{arch}"));
@@ -124,28 +132,36 @@ fn addresses_exist(release: &Path, text: &str) {
 async fn a_release_is_one_folder_that_is_whole() {
     let directory = tempfile::tempdir().unwrap();
     let (images, binaries) = inputs(directory.path(), &["amd64", "arm64"]);
-    // Built, if it is not: the script would do so within its time.
     let helm = helm();
-    let output = directory.path().join("release");
-    let (images, folder) = (images.to_str().unwrap(), output.to_str().unwrap());
-    let script = repository().join("hack/release.sh");
+    let source = tagged(directory.path());
+    let output = source.join("release");
+    let images = images.to_str().unwrap();
     let release = |more: &[&str]| {
         let binaries = ["--binaries", binaries.to_str().unwrap()];
+        // As in the workflow, the directory is in the tree, and not ignored.
         let arguments =
-            ["--images", images, "--output", folder, "--url", "https://publisher.test/"];
+            ["--images", images, "--output", "release", "--url", "https://publisher.test/"];
         let arguments = [&arguments[..], &binaries].concat();
-        command(script.to_str().unwrap(), repository(), &[&arguments, more].concat())
+        command("hack/release.sh", &source, &[&arguments, more].concat())
     };
     let ended = release(&["--registry", "registry.test/team", "--artifact-hub", "an-id"]);
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 
-    let sums = command("sha256sum", &output, &["--check", "--strict", "--quiet", "SHA256SUMS"]);
-    assert!(sums.status.success(), "{}", String::from_utf8_lossy(&sums.stdout));
-    let listed = fs::read_to_string(output.join("SHA256SUMS")).unwrap();
-    assert!(
-        listed.contains("cli/clusterprofile.yaml") && listed.contains("-windows-amd64.tar.gz"),
-        "{listed}"
+    // What the workflow uploads has no directories.
+    let workflow = fs::read_to_string(repository().join(".github/workflows/release.yml")).unwrap();
+    let upload = workflow.lines().find(|line| line.contains("gh release create")).unwrap();
+    let is_there = |word: &&str| word.starts_with("release/") && !word.contains(".sigstore.");
+    let files = upload.split(' ').filter(is_there).collect::<Vec<_>>().join(" ");
+    let uploaded = format!(
+        "mkdir uploaded && cp {files} uploaded && cd uploaded && sha256sum --check --strict SHA256SUMS"
     );
+    let sums = command("sh", &source, &["-c", &uploaded]);
+    let listed = String::from_utf8(sums.stdout).unwrap();
+    let count = fs::read_dir(source.join("uploaded")).unwrap().count();
+    assert!(sums.status.success() && listed.lines().count() + 1 == count, "{listed}");
+    for file in ["clusterprofile.yaml", "windows-amd64.tar.gz", "cp-creds-arm64.cdx.json"] {
+        assert!(listed.contains(file), "{listed}");
+    }
     let layout = output.join("oci");
     let index: Value =
         serde_json::from_slice(&fs::read(layout.join("index.json")).unwrap()).unwrap();
@@ -184,11 +200,14 @@ async fn a_release_is_one_folder_that_is_whole() {
     let [chart] = &charts[..] else { panic!("{charts:?}") };
     let text = run(helm, None, &["show", "all", chart.to_str().unwrap()]).await.stdout;
     assert!(!text.contains("hub-addons.example"), "{text}");
-    let pages = ["README", "RUNBOOK"].map(|page| format!("hub-addons/{page}.md"));
+    let pages =
+        ["README.md", "RUNBOOK.md", "values-acm.yaml"].map(|page| format!("hub-addons/{page}"));
     let extract =
         [&["-xOf", chart.to_str().unwrap()], &pages.each_ref().map(String::as_str)[..]].concat();
     let pages = String::from_utf8(command("tar", &output, &extract).stdout).unwrap();
-    assert!(!pages.contains("](../") && !pages.contains("image.tag=$VERSION"), "{pages}");
+    for absent in ["](../", "$VERSION", "$REGISTRY", "--values charts/"] {
+        assert!(!pages.contains(absent), "{absent} in {pages}");
+    }
     assert!(pages.contains(" oci://registry.test/team/charts/hub-addons --version "), "{pages}");
     let krew = fs::read_to_string(output.join("cli/clusterprofile.yaml")).unwrap();
     addresses_exist(&output, &(text + &krew + &pages));
@@ -210,17 +229,17 @@ async fn a_release_is_one_folder_that_is_whole() {
 
 #[test]
 fn a_release_of_one_architecture_has_the_programs_of_this_architecture_alone() {
-    helm();
     let directory = tempfile::tempdir().unwrap();
+    let source = tagged(directory.path());
+    fs::write(source.join("LICENSE"), "another").unwrap();
     let (images, binaries) = inputs(directory.path(), &["arm64"]);
     let output = directory.path().join("release");
-    let script = repository().join("hack/release.sh");
     let release = |arch: &str| {
         let [images, binaries, output] =
             [&images, &binaries, &output].map(|path| path.to_str().unwrap());
         let arguments =
             ["--images", images, "--binaries", binaries, "--output", output, "--arch", arch];
-        command_at("", script.to_str().unwrap(), repository(), &arguments)
+        command("hack/release.sh", &source, &arguments)
     };
     // What is missing is found before anything is written.
     let ended = release("amd64");
@@ -236,8 +255,8 @@ fn a_release_of_one_architecture_has_the_programs_of_this_architecture_alone() {
         fs::read_dir(output.join("cli")).unwrap().map(|it| it.unwrap().file_name().into_string());
     let mut archives: Vec<_> = archives.map(Result::unwrap).collect();
     archives.sort();
-    // Without a tag, everything is named after the commit.
-    let version = command_at("", "hack/version.sh", repository(), &[]).stdout;
+    // Since the tree has changed, everything is named after the commit and the changes.
+    let version = command("hack/version.sh", &source, &[]).stdout;
     let version = String::from_utf8(version).unwrap().trim_end().to_owned();
     let suffix = version.strip_prefix(concat!(env!("CARGO_PKG_VERSION"), "-dev.g")).unwrap();
     let chart = fs::read_dir(output.join("charts")).unwrap().next().unwrap().unwrap().file_name();
@@ -276,8 +295,8 @@ fn a_build_has_the_version_of_a_release_only_if_it_is_that_release() {
         assert!(command("git", directory.path(), &arguments).status.success(), "{arguments:?}");
     };
     let version = || {
-        let mut command = Command::new(path("hack/version.sh"));
-        String::from_utf8(command.env_remove("RELEASE_TAG").output().unwrap().stdout).unwrap()
+        let ended = command("hack/version.sh", directory.path(), &[]);
+        String::from_utf8(ended.stdout).unwrap()
     };
     assert_eq!(version(), "1.2.3-dev\n", "no commit is known");
     git("init --quiet");
