@@ -12,6 +12,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use proxy_environment::first_document;
 use serde_saphyr::DuplicateKeyPolicy;
 
 pub use context::ContextError;
@@ -50,7 +51,7 @@ pub fn hub(environment: &Environment) -> Result<(ApiServer, Option<String>), Kub
     let paths = paths(environment);
     let mut files = Vec::new();
     for path in &paths {
-        match fs::read(path) {
+        match fs::read_to_string(path) {
             Ok(text) => files.push((path.parent().unwrap_or(path), parse(&text, path)?)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(source) => return Err(KubeconfigError::Unreadable { path: path.clone(), source }),
@@ -73,17 +74,17 @@ fn paths(environment: &Environment) -> Vec<PathBuf> {
     }
 }
 
-fn parse(text: &[u8], path: &Path) -> Result<File, KubeconfigError> {
+fn parse(text: &str, path: &Path) -> Result<File, KubeconfigError> {
     let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
-    let document = serde_saphyr::read_with_options::<_, File>(&mut &*text, options).next();
-    let file = document.unwrap_or_else(|| Ok(File::default())).map_err(|error| {
-        let place = error.location();
-        KubeconfigError::Malformed {
-            path: path.to_path_buf(),
-            line: place.map_or(0, |place| place.line()),
-            column: place.map_or(0, |place| place.column()),
-        }
-    })?;
+    let file: File =
+        serde_saphyr::from_str_with_options(first_document(text), options).map_err(|error| {
+            let place = error.location();
+            KubeconfigError::Malformed {
+                path: path.to_path_buf(),
+                line: place.map_or(0, |place| place.line()),
+                column: place.map_or(0, |place| place.column()),
+            }
+        })?;
     let kind = filled(&file.kind).unwrap_or("Config");
     let version = filled(&file.api_version).unwrap_or("v1");
     if (kind, version) == ("Config", "v1") {

@@ -24,7 +24,7 @@ use kube::config::{
     AuthInfo, Cluster, Context, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError,
 };
 use percent_encoding::percent_decode_str;
-use proxy_environment::ProxyVariables;
+use proxy_environment::{ProxyVariables, first_document};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use serde_saphyr::DuplicateKeyPolicy;
@@ -128,11 +128,12 @@ pub fn read(file: Option<&Path>) -> Result<Kubeconfig, ConfigError> {
 /// The first document of a file, with the last of equal keys. By way of JSON, which keeps the types apart: kube reads
 /// `"true"` as `true`, and 7 as `"7"`.
 fn read_file(file: &Path) -> Result<Kubeconfig, ConfigError> {
-    let text =
-        fs::read(file).map_err(|error| KubeconfigError::ReadConfig(error, file.to_owned()))?;
+    let text = fs::read_to_string(file)
+        .map_err(|error| KubeconfigError::ReadConfig(error, file.to_owned()))?;
     let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
-    let document = serde_saphyr::read_with_options::<_, Value>(&mut &*text, options).next();
-    let document = document.transpose().map_err(|error| KubeconfigError::Parse(Box::new(error)))?;
+    let document: Option<Value> =
+        serde_saphyr::from_str_with_options(first_document(&text), options)
+            .map_err(|error| KubeconfigError::Parse(Box::new(error)))?;
     let Some(document) = document else { return Ok(Kubeconfig::default()) };
     let mut config: Kubeconfig = serde_json::from_value(document).map_err(|error| {
         // What is before that may quote a credential.

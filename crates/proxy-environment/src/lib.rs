@@ -1,5 +1,6 @@
 //! The proxy that the environment sets for an `https` server, as Go's `net/http` chooses it: `HTTPS_PROXY` and `NO_PROXY`,
-//! or the same in lower case.
+//! or the same in lower case. And what counts of a kubeconfig file, for which a parser of streams would be a fifteenth of
+//! `cp-creds`.
 
 use std::net::IpAddr;
 use std::{env, fmt};
@@ -75,9 +76,44 @@ fn is_below(host: &str, domain: &str) -> bool {
     !domain.is_empty() && host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
 }
 
+/// The first document of a YAML file, which is all that kubectl reads of a kubeconfig.
+#[must_use]
+pub fn first_document(text: &str) -> &str {
+    let mut end = 0;
+    let mut has_begun = false;
+    for line in text.split_inclusive('\n') {
+        // No scalar contains such a line.
+        let begins = |mark| {
+            line.strip_prefix(mark)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+        };
+        if begins("...") || has_begun && begins("---") {
+            break;
+        }
+        has_begun |= !(line.trim().is_empty() || line.starts_with(['#', '%']));
+        end += line.len();
+    }
+    text.get(..end).unwrap_or(text)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::is_excepted;
+    use super::{first_document, is_excepted};
+
+    #[test]
+    fn the_first_document_ends_where_another_begins() {
+        for (text, expected) in [
+            ("", ""),
+            ("a: b", "a: b"),
+            ("# c\n%YAML 1.2\n--- # d\na: b\n---\na: c\n", "# c\n%YAML 1.2\n--- # d\na: b\n"),
+            ("a: |\n  ---\n  b\n---", "a: |\n  ---\n  b\n"),
+            ("a: b\n---c: d\n", "a: b\n---c: d\n"),
+            ("a: b\r\n...\r\na: c", "a: b\r\n"),
+            ("---\n---\na: b\n", "---\n"),
+        ] {
+            assert_eq!(first_document(text), expected, "{text:?}");
+        }
+    }
 
     #[test]
     fn no_proxy_is_read_as_go_reads_it() {

@@ -315,6 +315,7 @@ fn configurations() -> Vec<Case> {
         case("missing and empty files are skipped", "127.0.0.1").env("KUBECONFIG", "gone:empty::/dev/null:config"),
         case("the first value of several files applies", "127.0.0.1").env("KUBECONFIG", "other:config"),
         case("the first of several documents", "127.0.0.1").env("KUBECONFIG", "documents"),
+        case("a first document that is empty", "127.0.0.1").env("KUBECONFIG", "void:config"),
         case("a second document that cannot be parsed", "127.0.0.1").env("KUBECONFIG", "half"),
         case("the last of equal keys applies", "127.0.0.1").env("KUBECONFIG", "twice"),
         case("an empty current context is none", "127.0.0.1").env("KUBECONFIG", "unset:config"),
@@ -466,6 +467,7 @@ fn write(world: &World, case: &Case, directory: &Path) {
     file("plain", &config.replace(r#""namespace":"team","#, ""));
     file("nobody", &config.replace(r#""user":"us""#, r#""user":"eve""#));
     file("documents", &format!("---\n{config}\n---\n{}", config.replace("of-file", "of-second")));
+    file("void", &format!("---\n---\n{}", config.replace("of-file", "of-second")));
     file("half", &format!("{config}\n---\n{{"));
     let twice = config.replace(r#""token":"#, r#""token":"first","token":"#);
     file("twice", &twice.replace(r#""users":"#, r#""users":[],"users":"#));
