@@ -4,9 +4,9 @@
     reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fmt, iter};
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
@@ -15,6 +15,7 @@ use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain, is_label_key, 
 use hub_core::access;
 use hub_core::claim_allow_list::ClaimAllowList;
 use hub_core::endpoint::ServerTemplate;
+use hub_core::label_allow_list::LabelAllowList;
 use hub_core::protected::ProtectedNamespaces;
 use hub_core::trust::CaReference;
 use jiff::SignedDuration;
@@ -213,6 +214,18 @@ pub struct SetupArgs {
     #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES")]
     pub protected_namespaces: Option<ProtectedNamespaces>,
 
+    /// Expect copies only in the namespaces that an account names
+    #[arg(long, env = "HUB_ADDONS_REQUIRE_SYNC_NAMESPACES", value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub require_sync_namespaces: Option<bool>,
+
+    /// Expect copies of tokens that were reported before their ManagedCluster was created
+    #[arg(long, env = "HUB_ADDONS_TRUST_RESTORED_TOKENS", value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub trust_restored_tokens: Option<bool>,
+
+    /// The labels of ManagedClusters that ClusterProfiles have, too, as NAME,PREFIX/*
+    #[arg(long, env = "HUB_ADDONS_PROPAGATE_LABELS", value_name = "LABELS")]
+    pub propagate_labels: Option<LabelAllowList>,
+
     /// The cluster claims that ClusterProfiles show as properties, as NAME,*SUFFIX,PREFIX*
     #[arg(long, env = "HUB_ADDONS_PROPAGATE_CLAIMS", value_name = "CLAIMS")]
     pub propagate_claims: Option<ClaimAllowList>,
@@ -235,17 +248,16 @@ impl SetupArgs {
         Setup::parse_from([""]).args
     }
 
-    /// What the arguments of the controllers set, of which the first of each flag counts. A controller does not start
-    /// with an argument that is not valid.
+    /// What the arguments of the controllers set, of which the first of each flag counts. Those of another version may not
+    /// be valid here.
     pub(crate) fn of_controllers(arguments: &[String]) -> Self {
         let command = Setup::command();
         let flags =
             command.get_arguments().filter_map(|flag| Some(format!("--{}=", flag.get_long()?)));
         let set =
             flags.filter_map(|flag| arguments.iter().find(|argument| argument.starts_with(&flag)));
-        Setup::try_parse_from(iter::once(&String::new()).chain(set))
-            .map(|it| it.args)
-            .unwrap_or_default()
+        set.filter_map(|argument| Setup::try_parse_from(["", argument]).ok())
+            .fold(Self::default(), |setup, other| setup.or(other.args))
     }
 
     /// What is set here, and otherwise what is set there.
@@ -259,6 +271,9 @@ impl SetupArgs {
                 .cluster_proxy_require_addon
                 .or(other.cluster_proxy_require_addon),
             protected_namespaces: self.protected_namespaces.or(other.protected_namespaces),
+            require_sync_namespaces: self.require_sync_namespaces.or(other.require_sync_namespaces),
+            trust_restored_tokens: self.trust_restored_tokens.or(other.trust_restored_tokens),
+            propagate_labels: self.propagate_labels.or(other.propagate_labels),
             propagate_claims: self.propagate_claims.or(other.propagate_claims),
             compute_bound: self.compute_bound.or(other.compute_bound),
         }

@@ -25,8 +25,8 @@ use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, Listed, SyncSettings};
 use hub_core::credential::source::TokenSource;
-use hub_core::explain::Question;
 use hub_core::explain::observed::{AccountPermission, CONTROLLERS, Lease, Observed, Rbac, Readers};
+use hub_core::explain::{Object, Question};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::project::ProjectionSettings;
 use hub_core::trust::{self, CaKind, CaReference, TrustBundle, TrustError};
@@ -129,7 +129,10 @@ impl<'a> Reading<'a> {
     /// Reads the objects that the question depends on. What `setup` leaves open is as the controllers run.
     pub(crate) async fn observe(&self, setup: SetupArgs) -> Result<Observed, HubError> {
         let now = self.hub.now().await?;
-        let setup = setup.or(SetupArgs::of_controllers(&release_arguments(self.hub).await?));
+        let running = release_arguments(self.hub).await?;
+        let unread =
+            running.is_none().then(|| Object::cluster_scoped("Deployment", "hub-addons-*"));
+        let setup = setup.or(SetupArgs::of_controllers(&running.unwrap_or_default()));
         let bound = if setup.compute_bound.unwrap_or(false) {
             BoundSource::Computed
         } else {
@@ -139,10 +142,14 @@ impl<'a> Reading<'a> {
         let settings = ProjectionSettings {
             manager: manager.clone(),
             propagated_claims: setup.propagate_claims.unwrap_or_default(),
-            ..ProjectionSettings::default()
+            propagated_labels: setup.propagate_labels.unwrap_or_default(),
         };
-        let protected = setup.protected_namespaces.unwrap_or_default();
-        let sync = SyncSettings { manager, protected, ..SyncSettings::default() };
+        let sync = SyncSettings {
+            manager,
+            protected: setup.protected_namespaces.unwrap_or_default(),
+            require_namespaces: setup.require_sync_namespaces.unwrap_or_default(),
+            trust_restored: setup.trust_restored_tokens.unwrap_or_default(),
+        };
         let is_static = setup.access_provider_server.is_some();
         let source = match setup.access_provider_server {
             Some(server) => AccessSource::Static(server),
@@ -155,6 +162,7 @@ impl<'a> Reading<'a> {
         let access = AccessIndex::new(provider, source, true);
         let mut hub =
             Observed::new(now, settings, Fleet::new(bound), access, CredentialIndex::new(sync));
+        hub.unread_settings = unread;
         self.fleet(&mut hub).await?;
         self.leases(&mut hub).await?;
         (hub.ocm_gates, hub.no_kube_api_proxy) = ocm::gates(self.hub).await?;

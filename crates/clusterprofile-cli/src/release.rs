@@ -38,16 +38,22 @@ pub(crate) async fn release_namespaces(hub: &Hub) -> Result<Option<BTreeSet<Stri
         .map(|deployments| deployments.into_iter().map(|(namespace, _)| namespace).collect()))
 }
 
-/// The arguments of the controllers of releases, as far as they can be read.
-pub(crate) async fn release_arguments(hub: &Hub) -> Result<Vec<String>, HubError> {
+/// The arguments of the controllers of releases; `None` without permission to get any of their Deployments.
+pub(crate) async fn release_arguments(hub: &Hub) -> Result<Option<Vec<String>>, HubError> {
+    let Some(deployments) = deployments(hub).await? else { return Ok(None) };
     let mut arguments = Vec::new();
-    for (namespace, name) in deployments(hub).await?.unwrap_or_default() {
-        if let Known::Present(found) =
-            get(&hub.api::<Deployment>(&(), Some(&namespace)), &name).await?
-        {
-            let containers = found.spec.template.spec.containers.into_iter();
-            arguments.extend(containers.flat_map(|it| [it.command, it.args]).flatten().flatten());
+    let mut is_refused = false;
+    for (namespace, name) in deployments {
+        match get(&hub.api::<Deployment>(&(), Some(&namespace)), &name).await? {
+            Known::Present(found) => {
+                let containers = found.spec.template.spec.containers.into_iter();
+                arguments
+                    .extend(containers.flat_map(|it| [it.command, it.args]).flatten().flatten());
+            }
+            // A role for viewers names the Deployments, and not all bindings have one.
+            Known::Unknown => is_refused = true,
+            Known::Absent => {}
         }
     }
-    Ok(arguments)
+    Ok(Some(arguments).filter(|arguments| !arguments.is_empty() || !is_refused))
 }

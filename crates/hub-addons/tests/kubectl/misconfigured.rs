@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::in_cluster::{binding, deployment};
 use super::plugin::{kubectl, run};
+use crate::support::credentials::token;
 use crate::support::{Hub, proxy, world};
 
 /// A hub without controllers, where `team` is granted `berlin`.
@@ -118,13 +119,21 @@ async fn the_settings_are_those_with_which_the_controllers_run_and_never_a_tenan
         .label("x-k8s.io/cluster-manager", "fleet")
         .label("open-cluster-management.io/cluster-name", "berlin");
     profile.create(&hub.ocm).await.unwrap();
-    let is_foreign = async |more: &[&str]| {
-        let ended = run(&kubectl, &[&["explain", "--output=json"][..], more].concat()).await;
-        ended.problems().contains(&"ForeignProfile".to_owned())
+    token("berlin", "app").create(&hub.ocm).await.unwrap();
+    let has = async |problem: &str, more: &[&str]| {
+        let explain = ["explain", "team/berlin", "--output=json"];
+        let ended = run(&kubectl, &[&explain, more].concat()).await;
+        ended.problems().iter().any(|it| it == problem)
     };
+    let is_foreign = async |more: &[&str]| has("ForeignProfile", more).await;
     let running = |namespace| {
-        let arguments =
-            ["run", "--feature-gates=ClusterProfile=true", "--cluster-manager-name=fleet"];
+        // One is of another version.
+        let arguments = [
+            "run",
+            "--compute-bound=perhaps",
+            "--cluster-manager-name=fleet",
+            "--require-sync-namespaces=true",
+        ];
         deployment(namespace, "hub-addons-addons", "hub-addons", &arguments)
     };
     world::create(&hub.ocm, [ocm::namespace("addons"), binding("addons"), running("team")]).await;
@@ -132,6 +141,32 @@ async fn the_settings_are_those_with_which_the_controllers_run_and_never_a_tenan
     running("addons").create(&hub.ocm).await.unwrap();
     assert!(!is_foreign(&[]).await);
     assert!(is_foreign(&["--cluster-manager-name=open-cluster-management"]).await);
+    // The account names no namespace.
+    assert!(has("NoAccount", &[]).await);
+    assert!(!has("NoAccount", &["--require-sync-namespaces=false"]).await);
+
+    // A viewer may get the Deployments alone, and not every binding of a release has one.
+    binding("other").create(&hub.ocm).await.unwrap();
+    let rule = |group: &str, resource: &str, verb: &str, name: Option<&str>| PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(vec![resource.to_owned()]),
+        verbs: vec![verb.to_owned()],
+        resource_names: name.map(|name| vec![name.to_owned()]),
+        ..PolicyRule::default()
+    };
+    let viewer = self::kubectl(&hub, &hub.kubeconfig_for("consumer").unwrap());
+    let is_unread = async || {
+        run(&viewer, &["explain", "team"]).await.stdout.contains("Deployment hub-addons-*")
+    };
+    let rbac = "rbac.authorization.k8s.io";
+    hub.grant("consumer", vec![rule(rbac, "clusterrolebindings", "list", None)]).await.unwrap();
+    assert!(is_unread().await);
+    let get = rule("apps", "deployments", "get", Some("hub-addons-addons"));
+    hub.grant("consumer", vec![get]).await.unwrap();
+    local_hub::eventually("the settings are read", crate::support::SOON, async || {
+        !is_unread().await
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -153,6 +188,8 @@ async fn with_permissions_in_one_namespace_the_rest_is_a_question_mark() {
     let ended = run(&kubectl, &["explain", "team/berlin", "--output=json"]).await;
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.problems().is_empty(), "{ended:?}");
+    let first = &ended.json()["findings"][0];
+    assert_eq!(first["object"]["kind"], "Deployment", "the settings are not known: {ended:?}");
 
     let rules = vec![
         rule("cluster.open-cluster-management.io", "managedclustersetbindings"),

@@ -163,7 +163,10 @@ pub enum Code {
                        exist on the cluster"
     )]
     PermissionsUnknown,
-    #[strum(message = "the cluster accepts applications of the namespace by their own identity")]
+    #[strum(
+        message = "the cluster accepts applications of the namespace by their own identity, if the \
+                       roles exist there, which only a test shows"
+    )]
     OwnIdentityAccepted,
     /// cluster-proxy runs with `enableKubeApiProxy: false`, as the multicluster engine does, so the user server cannot
     /// reach a cluster. Use copies of tokens.

@@ -6,8 +6,8 @@ use hub_api::cluster_access::ClusterAccess;
 use hub_api::labels;
 
 use super::observed::{
-    CONSUMER_ACCESS, CONTROLLERS, Lease, LeaseState, OCM_GATES, Observed, OcmGate, PROJECTOR,
-    PROVISIONER, SYNCER,
+    ARGUMENTS, CONSUMER_ACCESS, CONTROLLERS, Lease, LeaseState, OCM_GATES, Observed, OcmGate,
+    PROJECTOR, PROVISIONER, SYNCER,
 };
 use super::{CheckResult, Code, Findings, Object, Status, Step};
 use crate::access::DEFAULT_PROVIDER;
@@ -31,6 +31,17 @@ pub(super) fn needed(hub: &Observed, findings: &[CheckResult]) -> BTreeSet<&'sta
 /// The steps about the hub as a whole: one for each Lease. A controller without one is a problem if it has a pending
 /// write.
 pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
+    if let Some(object) = &hub.unread_settings {
+        findings.add(
+            CheckResult::new(Step::Controllers, Code::NotReadable, object.clone())
+                .field(ARGUMENTS, "")
+                .message(
+                    "the Deployments of the controllers cannot be read: settings that no flag names are taken for the \
+                     defaults",
+                )
+                .fix("kubectl auth can-i list clusterrolebindings"),
+        );
+    }
     if CONTROLLERS.into_iter().all(|it| matches!(hub.leading(it), LeaseState::NoLease)) {
         none_leads(hub, needed, findings);
         return;

@@ -37,6 +37,8 @@ pub struct Observed {
     pub now: Timestamp,
     /// The settings of profiles.
     pub settings: ProjectionSettings,
+    /// What cannot be read of the controllers, so that the settings may not be theirs.
+    pub unread_settings: Option<Object>,
     /// The namespaces in the question that do not exist.
     pub missing_namespaces: BTreeSet<Namespace>,
     /// Its clusters, sets and bindings.
@@ -93,6 +95,7 @@ impl Observed {
         Self {
             now,
             settings,
+            unread_settings: None,
             missing_namespaces: BTreeSet::new(),
             fleet,
             knows_clusters: false,
