@@ -8,8 +8,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::builder::{NonEmptyStringValueParser, Resettable};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use hub_api::cluster_profile::Cluster;
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain, is_label_key, is_label_value};
 use hub_core::access;
@@ -189,7 +189,7 @@ pub enum ListOutput {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Settings of the controllers, by default those in their Deployments")]
 pub struct SetupArgs {
-    /// Name of the cluster manager in ClusterProfiles
+    /// Name of the cluster manager in ClusterProfiles, and so of the controllers, if several are installed
     #[arg(long, env = "HUB_ADDONS_CLUSTER_MANAGER_NAME", value_name = "NAME")]
     pub cluster_manager_name: Option<ManagerName>,
 
@@ -248,16 +248,31 @@ impl SetupArgs {
         Setup::parse_from([""]).args
     }
 
-    /// What the arguments of the controllers set, of which the first of each flag counts. Those of another version may not
-    /// be valid here.
-    pub(crate) fn of_controllers(arguments: &[String]) -> Self {
-        let command = Setup::command();
-        let flags =
-            command.get_arguments().filter_map(|flag| Some(format!("--{}=", flag.get_long()?)));
-        let set =
-            flags.filter_map(|flag| arguments.iter().find(|argument| argument.starts_with(&flag)));
-        set.filter_map(|argument| Setup::try_parse_from(["", argument]).ok())
-            .fold(Self::default(), |setup, other| setup.or(other.args))
+    /// What the arguments of each Deployment set: those with this cluster manager, or with that of the first. Those of
+    /// another version may not be valid here.
+    pub(crate) fn of_controllers(
+        deployments: &[Vec<String>],
+        manager: Option<&ManagerName>,
+    ) -> Self {
+        let command = Setup::command().mut_args(|flag| flag.env(Resettable::Reset));
+        let flags: Vec<_> = command
+            .get_arguments()
+            .filter_map(|it| Some(format!("--{}=", it.get_long()?)))
+            .collect();
+        let read = |argument: &String| {
+            flags.iter().find(|flag| argument.starts_with(*flag))?;
+            let matches = command.clone().try_get_matches_from(["", argument]).ok()?;
+            Setup::from_arg_matches(&matches).ok().map(|it| it.args)
+        };
+        let of_one = |arguments: &Vec<String>| {
+            arguments.iter().filter_map(read).fold(Self::default(), Self::or)
+        };
+        let found: Vec<Self> = deployments.iter().map(of_one).collect();
+        let name = |setup: &Self| setup.cluster_manager_name.clone().unwrap_or_default();
+        let Some(manager) = manager.cloned().or(found.first().map(name)) else {
+            return Self::default();
+        };
+        found.into_iter().filter(|it| name(it) == manager).fold(Self::default(), Self::or)
     }
 
     /// What is set here, and otherwise what is set there.

@@ -132,7 +132,9 @@ impl<'a> Reading<'a> {
         let running = release_arguments(self.hub).await?;
         let unread =
             running.is_none().then(|| Object::cluster_scoped("Deployment", "hub-addons-*"));
-        let setup = setup.or(SetupArgs::of_controllers(&running.unwrap_or_default()));
+        let manager = setup.cluster_manager_name.clone();
+        let running = SetupArgs::of_controllers(&running.unwrap_or_default(), manager.as_ref());
+        let setup = setup.or(running);
         let bound = if setup.compute_bound.unwrap_or(false) {
             BoundSource::Computed
         } else {

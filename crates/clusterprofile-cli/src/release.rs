@@ -38,8 +38,8 @@ pub(crate) async fn release_namespaces(hub: &Hub) -> Result<Option<BTreeSet<Stri
         .map(|deployments| deployments.into_iter().map(|(namespace, _)| namespace).collect()))
 }
 
-/// The arguments of the controllers of releases; `None` without permission to get any of their Deployments.
-pub(crate) async fn release_arguments(hub: &Hub) -> Result<Option<Vec<String>>, HubError> {
+/// The arguments of each Deployment of releases; `None` without permission to get any of them.
+pub(crate) async fn release_arguments(hub: &Hub) -> Result<Option<Vec<Vec<String>>>, HubError> {
     let Some(deployments) = deployments(hub).await? else { return Ok(None) };
     let mut arguments = Vec::new();
     let mut is_refused = false;
@@ -47,8 +47,8 @@ pub(crate) async fn release_arguments(hub: &Hub) -> Result<Option<Vec<String>>, 
         match get(&hub.api::<Deployment>(&(), Some(&namespace)), &name).await? {
             Known::Present(found) => {
                 let containers = found.spec.template.spec.containers.into_iter();
-                arguments
-                    .extend(containers.flat_map(|it| [it.command, it.args]).flatten().flatten());
+                let all = containers.flat_map(|it| [it.command, it.args]).flatten().flatten();
+                arguments.push(all.collect());
             }
             // A role for viewers names the Deployments, and not all bindings have one.
             Known::Unknown => is_refused = true,

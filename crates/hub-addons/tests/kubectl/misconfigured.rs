@@ -136,14 +136,27 @@ async fn the_settings_are_those_with_which_the_controllers_run_and_never_a_tenan
         ];
         deployment(namespace, "hub-addons-addons", "hub-addons", &arguments)
     };
+    let default = "--cluster-manager-name=open-cluster-management";
     world::create(&hub.ocm, [ocm::namespace("addons"), binding("addons"), running("team")]).await;
     assert!(is_foreign(&[]).await);
     running("addons").create(&hub.ocm).await.unwrap();
     assert!(!is_foreign(&[]).await);
-    assert!(is_foreign(&["--cluster-manager-name=open-cluster-management"]).await);
+    assert!(is_foreign(&[default]).await);
     // The account names no namespace.
     assert!(has("NoAccount", &[]).await);
     assert!(!has("NoAccount", &["--require-sync-namespaces=false"]).await);
+
+    // Another installation, for another cluster manager.
+    let second = deployment(
+        "second",
+        "hub-addons-second",
+        "hub-addons",
+        &["run", default, "--require-sync-namespaces=true"],
+    );
+    assert!(!has("NoAccount", &[default]).await);
+    world::create(&hub.ocm, [ocm::namespace("second"), binding("second"), second]).await;
+    assert!(has("NoAccount", &[default]).await);
+    assert!(!is_foreign(&[]).await);
 
     // A viewer may get the Deployments alone, and not every binding of a release has one.
     binding("other").create(&hub.ocm).await.unwrap();
