@@ -37,14 +37,24 @@ impl WatchName {
     }
 }
 
+/// Whether the objects of a watch can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// The list is complete, so that an absent object does not exist.
+    Listed,
+    /// Lists have failed for a minute: what is known is out of date.
+    OutOfDate,
+    /// The API server refuses to list them, or does not serve their kind.
+    Unavailable,
+}
+
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) objects: BTreeMap<AccessKey, FoundObject>,
     /// The uids of objects that this process has created and no watch has shown yet.
     pub(crate) created: BTreeMap<AccessKey, Uid>,
-    /// Whether each watch can read its objects, once that is known: its list is complete, so that an absent object does
-    /// not exist, or its objects cannot be read, so that what is known of them is out of date.
-    pub(crate) read: BTreeMap<WatchName, bool>,
+    /// Whether each watch can read its objects, once that is known.
+    pub(crate) read: BTreeMap<WatchName, Reading>,
     /// The accounts with an object.
     pub(crate) known: KnownAccounts,
     /// The writes, by verb, that have been sent or are blocked: the other objects of the account do not wait for them.
@@ -80,15 +90,7 @@ impl State {
 
     /// Whether the list of this watch is complete.
     pub(crate) fn is_listed(&self, watch: &WatchName) -> bool {
-        self.read.get(watch) == Some(&true)
-    }
-
-    /// Whether the accounts, and permissions of this kind of one, can be read, once that is known.
-    pub(crate) fn is_read(&self, kind: AccessKind, account: &AccountName) -> Option<bool> {
-        let accounts = WatchName::All(AccessKind::Account.resource());
-        let [accounts, permissions] = [accounts, WatchName::Permissions(kind, account.clone())]
-            .map(|watch| self.read.get(&watch));
-        Some(*accounts? & *permissions?)
+        self.read.get(watch) == Some(&Reading::Listed)
     }
 
     /// The namespace of the addon managed-serviceaccount on a cluster.
@@ -185,14 +187,9 @@ impl State {
         ended.map(|found| found.object.version.uid)
     }
 
-    /// Forgets what a watch has shown: it has ended, or the hub does not serve the kind. Returns whether it was listed.
-    pub(crate) fn forget(&mut self, watch: &WatchName) -> bool {
+    /// Forgets the objects that a watch has shown: it has ended, or the hub does not serve the kind.
+    pub(crate) fn forget(&mut self, watch: &WatchName) {
         self.objects.retain(|key, _| WatchName::of(key) != *watch);
-        let was_listed = self.is_listed(watch);
-        if was_listed {
-            self.read.remove(watch);
-        }
-        was_listed
     }
 }
 

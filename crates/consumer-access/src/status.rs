@@ -3,18 +3,16 @@
 use std::time::Duration;
 
 use hub_api::cluster_access::ClusterAccessStatus;
+use hub_api::names::{AccountKey, ProfileKey};
 use hub_core::action::Action;
-use hub_core::consumer_access::{AccessKind, AccessName, Consumer};
+use hub_core::consumer_access::{AccessKey, AccessKind, AccessName, AccessSettings, Consumer};
 use hub_runtime::reconciler::Planned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::state::WatchName;
+use crate::state::{Reading, WatchName};
 use crate::store::Store;
 use crate::watches::kueue;
-
-const NO_KUEUE: &str = "MultiKueueClusters and MultiKueueConfigs cannot be read: does the hub serve kueue.x-k8s.io/v1beta2?";
-const NO_SECRETS: &str = "The Secrets of this namespace cannot be read: does consumerAccess.argoCDNamespaces of the chart list it?";
 
 /// The shortest time between two computations of a status: a cost of all clusters, for a change of one.
 const INTERVAL: Duration = Duration::from_secs(3);
@@ -47,21 +45,21 @@ impl Store {
         }
         let nothing = Planned::Write(Action::Nothing, Some(Vec::new()));
         let Some(object) = settings.consumers.object(name) else { return nothing };
+        let consumer = settings.consumers.get(name);
+        let reading = |key: &AccessKey| state.read.get(&WatchName::of(key)).copied();
+        let needed = consumer.map(|consumer| needed(&settings, consumer)).unwrap_or_default();
         // What has not been listed yet is not missing: every list queues the status again.
-        let is_read = match settings.consumers.get(name) {
-            Some(consumer) if settings.consumers.awaits_decisions(consumer) => None,
-            Some(consumer) => state.is_read(settings.permission_kind(), &consumer.account),
-            None => Some(true),
-        };
-        let needed = settings.consumers.get(name).map(needed).unwrap_or_default();
-        let Some(is_read) = is_read else { return Planned::Unknown };
-        if needed.iter().any(|(watch, _)| !state.read.contains_key(watch)) {
+        if consumer.is_some_and(|consumer| settings.consumers.awaits_decisions(consumer))
+            || needed.iter().any(|key| reading(key).is_none())
+        {
             return Planned::Unknown;
         }
-        let unavailable = needed.iter().find(|(watch, _)| !state.is_listed(watch)).map(|it| it.1);
+        let having = |why| Some((needed.iter().find(|key| reading(key) == Some(why))?, why));
+        let unread = having(Reading::OutOfDate).or_else(|| having(Reading::Unavailable));
+        let reason = unread.map(|(key, why)| why_not_ready(key, why));
         let observed = |kind, key: &_| state.objects.get(&AccessKind::of(kind, key));
         let Some((status, counted)) =
-            settings.status(&fleet, name, is_read, unavailable, observed, self.host.now())
+            settings.status(&fleet, name, reason, observed, self.host.now())
         else {
             return nothing;
         };
@@ -77,12 +75,36 @@ impl Store {
     }
 }
 
-/// The watches on objects that a consumer asks for, and what is said where one cannot be read.
-fn needed(consumer: &Consumer) -> Vec<(WatchName, &'static str)> {
+/// A key of each kind of objects that a consumer gets.
+fn needed(settings: &AccessSettings, consumer: &Consumer) -> Vec<AccessKey> {
+    let account = AccountKey { cluster: "".into(), account: consumer.account.clone() };
+    let kinds = [AccessKind::Account, settings.permission_kind()];
+    let secret = ProfileKey { namespace: consumer.namespace().clone(), cluster: "".into() };
     let kueue = consumer.spec.multi_kueue.iter().flat_map(|_| kueue());
-    let kueue = kueue.map(|key| (WatchName::of(&key), NO_KUEUE));
-    let secrets = WatchName::Secrets(consumer.namespace().clone());
-    kueue.chain(consumer.spec.argo_cd.iter().map(|_| (secrets.clone(), NO_SECRETS))).collect()
+    let secrets = consumer.spec.argo_cd.iter().map(|_| AccessKey::ClusterSecret(secret.clone()));
+    kinds.into_iter().map(|kind| kind.of(&account)).chain(kueue).chain(secrets).collect()
+}
+
+/// The reason and the message of the condition Ready while objects like this cannot be read.
+fn why_not_ready(key: &AccessKey, why: Reading) -> (&'static str, String) {
+    let (group, version, kind) = key.gvk();
+    match key {
+        _ if why == Reading::OutOfDate => {
+            ("Unknown", format!("{kind}s cannot be read: see the log of the controller."))
+        }
+        AccessKey::ClusterSecret(_) => (
+            "Unavailable",
+            "The Secrets of this namespace cannot be read: does consumerAccess.argoCDNamespaces of the chart list it?"
+                .to_owned(),
+        ),
+        _ => {
+            let message = format!(
+                "{kind}s cannot be read: does the hub serve {version} of the CRD {}.{group}?",
+                key.resource()
+            );
+            ("Unavailable", message)
+        }
+    }
 }
 
 /// The merge patch that makes a status like this.

@@ -24,7 +24,7 @@ use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::state::{State, WatchName, set};
+use crate::state::{Reading, State, WatchName, set};
 use crate::watches;
 
 /// The name of this loop in logs and metrics.
@@ -119,6 +119,7 @@ impl Store {
             // The first list may show what the account has left.
             if state.is_listed(&name) && held.remove(&name).is_some() {
                 state.forget(&name);
+                state.read.remove(&name);
             }
         }
     }
@@ -410,7 +411,8 @@ impl Store {
 
     /// Records that the list of a watch is complete.
     pub(crate) fn listed(self: &Arc<Self>, watch: &WatchName) {
-        let was_listed = self.state.lock().read.insert(watch.clone(), true) == Some(true);
+        let was_listed =
+            self.state.lock().read.insert(watch.clone(), Reading::Listed) == Some(Reading::Listed);
         // A repeated list need not queue more: the sink was called for each object that it shows or no longer shows.
         if was_listed || !self.host.is_working() {
             return;
@@ -428,42 +430,51 @@ impl Store {
         }
     }
 
-    /// Records that the objects of a watch cannot be read: what is known of them is out of date.
-    pub(crate) fn unread(&self, watch: &WatchName) {
-        if self.state.lock().read.insert(watch.clone(), false) == Some(false) {
+    /// Records that the objects of a watch cannot be read, and queues the statuses that depend on them.
+    fn set_unread(&self, watch: &WatchName, reading: Reading) {
+        if self.state.lock().read.insert(watch.clone(), reading) == Some(reading) {
             return;
         }
         let settings = self.settings();
         match watch {
+            WatchName::All(_) => settings.consumers.names().for_each(|name| self.mark(name)),
             WatchName::Permissions(_, account) => {
                 settings.consumers.of(account).for_each(|consumer| self.mark(&consumer.name));
             }
-            _ => settings.consumers.names().for_each(|name| self.mark(name)),
+            WatchName::Secrets(namespace) | WatchName::Profiles(namespace, _) => {
+                settings.consumers.names_in(namespace).for_each(|name| self.mark(name));
+            }
+        }
+    }
+
+    /// Records that lists of the objects of a watch have failed for a minute. Why they cannot be read may be known.
+    pub(crate) fn unread(&self, watch: &WatchName) {
+        let before = self.state.lock().read.get(watch).copied();
+        if before != Some(Reading::Unavailable) {
+            self.set_unread(watch, Reading::OutOfDate);
         }
     }
 
     /// Records that the API server refuses to list the objects of a watch. Once they are listed, a watch may continue
     /// without another list.
     pub(crate) fn refused(&self, watch: &WatchName) {
-        if !self.state.lock().read.contains_key(watch) {
-            self.unread(watch);
+        if !self.state.lock().is_listed(watch) {
+            self.set_unread(watch, Reading::Unavailable);
         }
     }
 
     /// Records that the hub does not serve the kind of a watch. ClusterPermissions need not be installed: nothing that the
     /// watch has shown exists any more. Returns whether no consumer lacks the kind.
     pub(crate) fn not_served(&self, watch: &WatchName) -> bool {
-        match watch {
-            WatchName::Permissions(AccessKind::ClusterPermission, account) => {
-                self.work.written.retain(|object| WatchName::of(object) != *watch);
-                let was_listed = self.state.lock().forget(watch);
-                if was_listed && self.host.is_working() {
-                    self.queue_account(account);
-                }
+        let was_listed = self.state.lock().is_listed(watch);
+        // A list follows in any case.
+        self.set_unread(watch, Reading::Unavailable);
+        if let WatchName::Permissions(AccessKind::ClusterPermission, account) = watch {
+            self.work.written.retain(|object| WatchName::of(object) != *watch);
+            self.state.lock().forget(watch);
+            if was_listed && self.host.is_working() {
+                self.queue_account(account);
             }
-            // A list follows in any case.
-            WatchName::All(_) => self.unread(watch),
-            _ => {}
         }
         !self.needs(watch)
     }

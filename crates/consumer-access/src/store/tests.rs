@@ -126,11 +126,15 @@ async fn a_kind_that_is_not_served_ends_the_objects_of_that_watch() {
 
 /// What is queued, without the statuses.
 async fn queued(store: &Store) -> Vec<String> {
+    queued_of(store, |key| matches!(key, AccessKey::Access(..))).await
+}
+
+async fn queued_of(store: &Store, is_asked: fn(&AccessKey) -> bool) -> Vec<String> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = {
         let seen = Arc::clone(&seen);
         move |key: AccessKey| {
-            if matches!(key, AccessKey::Access(..)) {
+            if is_asked(&key) {
                 seen.lock().push(key.to_string());
             }
             std::future::ready(Outcome::Done)
@@ -248,11 +252,64 @@ async fn an_object_for_argo_cd_is_not_ready_where_secrets_cannot_be_read() {
     let mut sink = ObjectSink::new(&store, AccessKey::ClusterSecret(secret));
     sink.refused();
     assert_eq!(ready().as_deref(), Some("Unavailable"));
+    // Why lists fail for a minute is known.
+    sink.unread();
+    assert_eq!(ready().as_deref(), Some("Unavailable"));
     sink.listed();
     assert_eq!(ready().as_deref(), Some("NoCluster"));
     // A watch may continue after a refusal, without another list.
     sink.refused();
     assert_eq!(ready().as_deref(), Some("NoCluster"));
+    sink.unread();
+    assert_eq!(ready().as_deref(), Some("Unknown"), "an outage is no lack of permission");
+    sink.refused();
+    assert_eq!(ready().as_deref(), Some("Unavailable"));
+}
+
+#[tokio::test]
+async fn an_object_is_not_ready_where_its_permissions_are_not_served_and_unknown_in_an_outage() {
+    let store = store();
+    let name = AccessName { namespace: "team".into(), name: "app".to_owned() };
+    let status = || {
+        store.state.lock().computed.clear();
+        match store.plan_status(&name, false) {
+            Planned::Write(Action::PatchStatus(_, patch), _) => Some(patch["status"].clone()),
+            _ => None,
+        }
+    };
+    let reason = |status: &Value| status["conditions"][1]["reason"].as_str().unwrap().to_owned();
+    store.listed(&watch(AccessKind::Account, "app"));
+    assert_eq!(status(), None, "permissions are not listed yet");
+    let permissions = watch(PERMISSION, "app");
+    for _ in 0..2 {
+        assert!(!store.not_served(&permissions));
+        let status = status().unwrap();
+        assert_eq!(reason(&status), "Unavailable");
+        let message = status["conditions"][1]["message"].as_str().unwrap();
+        assert!(
+            message.contains("clusterpermissions.rbac.open-cluster-management.io"),
+            "{message}"
+        );
+        store.unread(&permissions);
+    }
+    store.listed(&permissions);
+    assert_eq!(reason(&status().unwrap()), "NoCluster");
+    store.unread(&watch(AccessKind::Account, "app"));
+    assert_eq!(reason(&status().unwrap()), "Unknown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_in_a_namespace_concerns_its_objects_alone() {
+    let store = store();
+    store.host.set_working();
+    list(&store);
+    queued(&store).await;
+    let secrets = WatchName::Secrets("team".into());
+    for unread in [Store::refused, Store::unread] {
+        store.state.lock().read.remove(&secrets);
+        unread(&store, &secrets);
+        assert_eq!(queued_of(&store, |_| true).await, ["ClusterAccess team/app"]);
+    }
 }
 
 #[tokio::test]

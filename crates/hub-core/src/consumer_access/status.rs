@@ -20,15 +20,14 @@ use crate::grant::Grant;
 
 impl AccessSettings {
     /// The status that an object should have, and the clusters that it is about; `None` if there is no such object.
-    /// `observed` returns an object of an account, as of now if accounts and permissions `are_listed`; `unavailable` says
-    /// which of the integrations that the object asks for this hub cannot give.
+    /// `observed` returns an object of an account. `unread`: the reason and the message of the condition `Ready` if one of
+    /// the kinds of objects that it gets cannot be read, with the reason `Unknown` if what is known of them is out of date.
     #[must_use]
     pub fn status<'a>(
         &self,
         fleet: &Fleet,
         name: &AccessName,
-        are_listed: bool,
-        unavailable: Option<&str>,
+        unread: Option<(&'static str, String)>,
         observed: impl Fn(AccessKind, &AccountKey) -> Option<&'a FoundObject>,
         now: Timestamp,
     ) -> Option<(ClusterAccessStatus, BTreeSet<ClusterName>)> {
@@ -84,14 +83,9 @@ impl AccessSettings {
                 "NotAccepted",
                 "This object is not accepted, and gives no access.".to_owned(),
             ),
-            Some(_) if !are_listed => (
-                "Unknown",
-                "Unknown",
-                "The accounts or their permissions cannot be read: see the log of the controller."
-                    .to_owned(),
-            ),
-            Some(_) => match unavailable {
-                Some(message) => ("False", "Unavailable", message.to_owned()),
+            Some(_) => match unread {
+                Some(("Unknown", message)) => ("Unknown", "Unknown", message),
+                Some((reason, message)) => ("False", reason, message),
                 None => ready(&counts, unknown, missing, not_ready.first()),
             },
         };

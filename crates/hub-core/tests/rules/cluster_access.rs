@@ -351,7 +351,7 @@ fn status(settings: &AccessSettings, fleet: &Fleet, world: &World) -> ClusterAcc
     let observed =
         |kind: AccessKind, of: &AccountKey| found.found.get(&kind).filter(|_| *of == key());
     let now = "2026-05-01T13:00:00Z".parse().unwrap();
-    settings.status(fleet, &named("team", "app"), true, None, observed, now).unwrap().0
+    settings.status(fleet, &named("team", "app"), None, observed, now).unwrap().0
 }
 
 /// The status and the reason of the condition Ready, and what is missing.
@@ -421,16 +421,19 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
         ready(&settings, &doubtful(), &World::default()),
         "Unknown Unknown c1: AccountMissing"
     );
-    for (are_listed, unavailable, expected) in [
-        (false, Some("no Kueue"), ("Unknown", "Unknown")),
-        (true, Some("no Kueue"), ("False", "Unavailable")),
-    ] {
+    for (unread, expected) in
+        [("Unknown", ("Unknown", "Unknown")), ("Unavailable", ("False", "Unavailable"))]
+    {
         let now = jiff::Timestamp::UNIX_EPOCH;
         let observed = |_, _: &AccountKey| None;
         let name = named("team", "app");
-        let status = settings.status(&granted(), &name, are_listed, unavailable, observed, now);
+        let unread = Some((unread, "no Kueue".to_owned()));
+        let status = settings.status(&granted(), &name, unread, observed, now);
         let ready = &status.unwrap().0.conditions[1];
-        assert_eq!((&*ready.status, &*ready.reason), expected);
+        assert_eq!(
+            (&*ready.status, &*ready.reason, &*ready.message),
+            (expected.0, expected.1, "no Kueue")
+        );
     }
 }
 

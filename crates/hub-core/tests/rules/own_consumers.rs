@@ -239,7 +239,7 @@ fn an_application_lacks_its_part_until_that_has_its_own_users_and_roles_alone() 
             let name = AccessName { namespace: "kueue-system".into(), name: "app".to_owned() };
             let observed = |kind: AccessKind, _: &AccountKey| world.found.get(&kind);
             let now = jiff::Timestamp::UNIX_EPOCH;
-            let status = settings.status(&both(), &name, true, None, observed, now).unwrap().0;
+            let status = settings.status(&both(), &name, None, observed, now).unwrap().0;
             assert_eq!(status.not_ready[0].reason, expected, "{change}");
         }
     }

@@ -177,14 +177,7 @@ fn of_consumers((settings, fleet): &(AccessSettings, Fleet), touched: &Touched) 
             .names()
             .filter(|it| namespaces.is_some_and(|all| all.contains(&it.namespace)))
         {
-            drop(settings.status(
-                fleet,
-                name,
-                true,
-                None,
-                |_, _| None,
-                jiff::Timestamp::UNIX_EPOCH,
-            ));
+            drop(settings.status(fleet, name, None, |_, _| None, jiff::Timestamp::UNIX_EPOCH));
         }
     })
 }
