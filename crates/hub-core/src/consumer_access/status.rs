@@ -54,14 +54,19 @@ impl AccessSettings {
                     Grant::Unknown => {}
                 }
                 granted.insert(cluster.clone());
-                match self.grant_to(fleet, consumer, cluster) {
-                    Grant::Refused => continue,
-                    Grant::Unknown => unknown += 1,
-                    Grant::Granted => counts.selected += 1,
+                let grant = self.grant_to(fleet, consumer, cluster);
+                if grant == Grant::Refused {
+                    continue;
                 }
                 let key = cluster.account(&consumer.account);
                 let missing = self
                     .missing(consumer, &key, |kind| self.owned(&key, kind, observed(kind, &key)));
+                if grant == Grant::Granted {
+                    counts.selected += 1;
+                    counts.ready += i64::from(missing.is_none());
+                } else {
+                    unknown += 1;
+                }
                 not_ready.extend(missing.map(|(reason, message)| NotReady {
                     cluster: cluster.to_string(),
                     reason: reason.to_owned(),
@@ -75,7 +80,6 @@ impl AccessSettings {
             counts.not_granted = count(decided.filter(|cluster| !is_granted(cluster)).count());
         }
         let missing = not_ready.len();
-        counts.ready = (counts.selected + unknown - count(missing)).min(counts.selected).max(0);
         not_ready.truncate(MOST_NOT_READY);
         let mut ready = match consumer {
             None => (

@@ -389,6 +389,12 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
     assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: CopyMissing");
     world.edit(account, &copied("True"));
     assert_eq!(ready(&settings, &granted(), &world), "True Ready");
+    // A cluster in doubt does not count as ready, whatever it has.
+    let in_doubt = [member("c1", "odd"), broken("odd"), binding("team", "odd")];
+    let other = [member("c2", "prod"), exclusive("prod"), binding("team", "prod")];
+    let both = status(&settings, &fleet(in_doubt.into_iter().chain(other)), &world);
+    let counts = both.clusters.unwrap();
+    assert_eq!((counts.granted, counts.selected, counts.ready), (1, 1, 0));
     let more = with(declared()[0].clone(), &json!({ "permissions": [{ "clusterRole": "admin" }] }));
     let elsewhere =
         json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["c"] }]);
