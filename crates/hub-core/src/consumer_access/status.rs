@@ -215,7 +215,9 @@ impl AccessSettings {
             _ if consumer.is_own() => None,
             Some(Ok(())) => None,
             Some(Err(why)) => Some(why.as_str()),
-            None => Some("no credential syncer reports a copy"),
+            None => {
+                Some("no credential syncer reports a copy (is it enabled, and of this version?)")
+            }
         };
         why.map(|why| {
             (
