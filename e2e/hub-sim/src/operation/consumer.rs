@@ -27,8 +27,8 @@ impl Others {
         self.agent.patch_status(kind, cluster, name, &status);
     }
 
-    /// Applies or deletes the ClusterAccess of a variant. Somebody who may not bind what it asks for tries to have it
-    /// first, by an object of their own and by a change of the existing one.
+    /// Applies or deletes the ClusterAccess of a variant. Somebody who may not bind what it asks for tries to have more, by
+    /// an object of their own and by a change of this one.
     pub(super) fn access(&self, variant: Index, is_applied: bool) {
         let (namespace, name, object) = consumers::object(usize::from(variant) % VARIANTS.len());
         if !is_applied {
@@ -37,15 +37,11 @@ impl Others {
         let created = consumers::without_nulls(&object);
         let permissions = json!([{ "clusterRole": "cluster-admin" }]);
         let beyond = json!({ "spec": { "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions } });
-        self.unprivileged.create(ACCESSES, "ClusterAccess", namespace, "beyond", &beyond);
-        self.unprivileged.patch(
-            ACCESSES,
-            namespace,
-            name,
-            &json!({ "spec": { "permissions": permissions } }),
-        );
         self.tenant.create(ACCESSES, "ClusterAccess", namespace, name, &created);
         self.tenant.patch(ACCESSES, namespace, name, &object);
+        self.unprivileged.create(ACCESSES, "ClusterAccess", namespace, "beyond", &beyond);
+        let permissions = json!({ "spec": { "permissions": permissions } });
+        self.unprivileged.patch(ACCESSES, namespace, name, &permissions);
     }
 
     /// Sets or removes a finalizer of the ClusterAccess of a variant, which gives nothing while it holds the deletion.
