@@ -9,7 +9,6 @@ mod agent;
 mod argocd;
 mod kueue;
 mod migration;
-mod multicluster;
 mod own_identity;
 mod registration;
 mod tunnel;
