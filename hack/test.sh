@@ -20,7 +20,6 @@
 #   image        the container images: runnable, complete in their SBOMs, and reproducible
 #   attacks      the user server, as it is released, under all attacks of clients and clusters
 #   installed    the chart in Pods on nodes, with the permissions that it renders
-#   cluster      the tests in Pods on a cluster with nodes: that of HUB_ADDONS_CLUSTER, or a hub with two nodes
 #   load         35 000 profiles with as many copies, within the chart's limits of memory (the API server needs 8 GB)
 #   scripts      shellcheck, the references in the documents, and the demo from start to end
 #   deny         licences, bans, sources and advisories of dependencies
@@ -35,16 +34,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 parts=("$@")
 case ${1-} in
   '') parts=(fmt clippy unit schedules rules) ;;
-  all) parts=(fmt clippy unit robustness api chart plugin image attacks installed cluster load scripts deny) ;;
+  all) parts=(fmt clippy unit robustness api chart plugin image attacks installed load scripts deny) ;;
   -h | --help) usage; exit ;;
 esac
-# Only one part uses it.
-their_cluster=${HUB_ADDONS_CLUSTER:+$(realpath -- "$HUB_ADDONS_CLUSTER")}
-unset HUB_ADDONS_CLUSTER
-if [ -n "$their_cluster" ] && { [ ! -r "$their_cluster" ] || [ -z "${HUB_ADDONS_CLUSTER_LOAD-}" ]; }; then
-  echo "test: HUB_ADDONS_CLUSTER must be a readable kubeconfig, and HUB_ADDONS_CLUSTER_LOAD a command" >&2
-  exit 2
-fi
 work=$(mktemp -d)
 export work
 target=${CARGO_TARGET_DIR:-$PWD/target} threads=${TEST_THREADS:-10}
@@ -75,7 +67,7 @@ trap stop EXIT; trap 'exit 130' INT; trap 'exit 143' TERM
 
 # The programs that the parts need. None takes time while nothing has changed.
 check_programs() {
-  local program programs=() on_hubs=(rules api chart field installed cluster load scripts)
+  local program programs=() on_hubs=(rules api chart field installed load scripts)
   cargo fetch --locked --quiet
   ! wants "${on_hubs[@]}" || hack/control-plane.sh
   ! wants oldest || KUBERNETES_VERSION=oldest hack/control-plane.sh
@@ -87,7 +79,7 @@ check_programs() {
   ! wants field || programs+=(registration managed-serviceaccount kueue argocd cluster-proxy cluster-proxy-agent
     cluster-proxy-manager proxy-agent proxy-server)
   for program in "${programs[@]}"; do hack/go-program.sh "$program"; done
-  if wants api field installed cluster load scripts && hack/node.sh --can; then hack/node.sh; fi
+  if wants api field installed load scripts && hack/node.sh --can; then hack/node.sh; fi
 }
 
 can_build_images() { hack/image.sh --can && hack/have.sh jq jq; }
@@ -212,33 +204,6 @@ in_pods() { ! can_install || HUB_ADDONS_IMAGES=$work/images cargo_test --test po
 check_installed() { in_pods --skip memory::the_largest; }
 check_load() { in_pods memory::the_largest; }
 
-# on_hub DIRECTORY COMMAND...: runs a command beside a hub, whose variables are set.
-on_hub() (
-  mkdir "$1" && mkfifo "$1/alive"
-  "$target/debug/local-hub" up --dir "$1/hub" --no-crds --workloads --until-stdin-closes <"$1/alive" >"$1/log" 2>&1 &
-  exec 3>"$1/alive"
-  until [ -e "$1/hub/ready" ]; do kill -0 $! || { cat "$1/log"; exit 1; }; sleep 0.2; done
-  # shellcheck source=/dev/null
-  . "$1/hub/ready"
-  "${@:2}" 3>&-
-)
-
-check_cluster() {
-  if [ -z "$their_cluster" ]; then ! can_install || on_hub "$work/cluster" on_two_nodes; return; fi
-  images
-  HUB_ADDONS_IMAGES=$work/images HUB_ADDONS_CLUSTER=$their_cluster cargo_test --test pods
-}
-# Nothing that is known about the hub helps: the tests get its kubeconfig, and a command that loads images.
-on_two_nodes() {
-  local nodes=$work/nodes
-  "$target/debug/local-hub" pods --nodes 2 --ready-file "$nodes" --until-stdin-closes <"$work/cluster/alive" &
-  until [ -e "$nodes" ]; do kill -0 $! || exit 1; sleep 0.2; done
-  # shellcheck source=/dev/null
-  . "$nodes"
-  echo "for it in $PODS_CONTAINERDS; do $(hack/node.sh)/ctr --address \$it -n k8s.io images import \$1 || exit; done" >"$work/load"
-  HUB_ADDONS_CLUSTER=$KUBECONFIG HUB_ADDONS_CLUSTER_LOAD="sh $work/load" HUB_ADDONS_IMAGES=$work/images cargo_test --test pods
-}
-
 check_scripts() {
   if hack/have.sh shellcheck shellcheck; then
     shellcheck hack/*.sh hack/demo/*.sh .ci/run e2e/local-hub/src/*.sh e2e/local-hub/src/pods/*.sh
@@ -272,7 +237,7 @@ failed=()
 for part in programs "${parts[@]}"; do
   printf '\n== %s\n' "$part"
   begun=$SECONDS status=0
-  ! [[ $part =~ ^(api|chart)$ ]] || ! wants image installed cluster load || ! can_build_images || begin_images
+  ! [[ $part =~ ^(api|chart)$ ]] || ! wants image installed load || ! can_build_images || begin_images
   # A part that fails keeps no other from running. It is not run as a condition, which would switch errexit off in it, and
   # an interrupted `wait` runs the trap at once.
   (set -e; trap - EXIT; "check_$part") &
@@ -288,7 +253,6 @@ while read -r line; do skip "${line#SKIPPED, }"; done < <(grep -aoh 'SKIPPED, .*
 cat "$work/took"
 printf '%3d min %02d s  in all\n' $((SECONDS / 60)) $((SECONDS % 60))
 cat "$work/skipped"
-sed -n 's/.*ONLY ON OWN HUBS, /not tested in the part cluster: /p' "$work/log" | sort -u
 awk -v parts=${#failed[@]} -v skipped="$(wc -l <"$work/skipped")" '
   /^test result:/ { passed += $4; failed += $6; ignored += $8 }
   # A part may fail without a test that does.

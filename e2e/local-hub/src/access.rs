@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use http::Uri;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Client, Config};
 use serde_json::{Value, json};
 
 use crate::certificates::Authority;
@@ -25,8 +24,6 @@ pub(crate) struct Access {
     /// The authority as PEM.
     pub(crate) ca_pem: String,
     pub(crate) users: Users,
-    /// Who impersonates the users, on a cluster that does not know their tokens.
-    impersonator: Option<Box<AuthInfo>>,
 }
 
 impl Access {
@@ -34,21 +31,7 @@ impl Access {
     pub(crate) fn to_hub(authority: &Authority, users: Users) -> Self {
         let mut config = Config::new(Uri::from_static("https://127.0.0.1"));
         config.root_cert = Some(vec![authority.der.clone()]);
-        Self { config: Box::new(config), ca_pem: authority.pem.clone(), users, impersonator: None }
-    }
-
-    /// That of the cluster of a kubeconfig with all permissions. The authority is what its Pods trust.
-    pub(crate) async fn to_cluster(kubeconfig: &Path) -> Result<Self, HubError> {
-        let mut config = config_from(kubeconfig).await?;
-        let impersonator = Some(Box::new(std::mem::take(&mut config.auth_info)));
-        let users = Users::new(&[(users::OCM.to_owned(), vec![users::MASTERS.to_owned()])])?;
-        let mut access =
-            Self { config: Box::new(config), ca_pem: String::new(), users, impersonator };
-        let published: Api<ConfigMap> = Api::namespaced(access.harness()?, "default");
-        let published = published.get("kube-root-ca.crt").await;
-        let data = published.map_err(HubError::api("read its authority"))?.data.unwrap_or_default();
-        access.ca_pem = data.into_values().collect();
-        Ok(access)
+        Self { config: Box::new(config), ca_pem: authority.pem.clone(), users }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -90,23 +73,20 @@ impl Access {
 
     /// The same for a user that the hub was not started with. The name of a ServiceAccount determines its groups.
     pub(crate) fn harness_like(&self, name: &str, groups: &[String]) -> Result<Client, HubError> {
-        let by = match &self.impersonator {
-            Some(by) => AuthInfo::clone(by),
-            None => self.credentials(users::HARNESS)?,
+        let impersonating = AuthInfo {
+            impersonate: Some(name.to_owned()),
+            impersonate_groups: Some(groups.to_vec()).filter(|groups| !groups.is_empty()),
+            ..self.credentials(users::HARNESS)?
         };
-        connect(impatient(self.config(impersonated(by, name, groups))))
+        connect(impatient(self.config(impersonating)))
     }
 
     /// A user's credentials.
     pub(crate) fn credentials(&self, user: &str) -> Result<AuthInfo, HubError> {
-        let user = self.users.get(user)?;
-        Ok(match &self.impersonator {
-            Some(by) => impersonated(AuthInfo::clone(by), &user.name, &user.groups),
-            None => bearer(&user.token),
-        })
+        Ok(bearer(&self.users.get(user)?.token))
     }
 
-    fn config(&self, credentials: AuthInfo) -> Config {
+    pub(crate) fn config(&self, credentials: AuthInfo) -> Config {
         let mut config = Config::clone(&self.config);
         config.auth_info = credentials;
         config
@@ -159,14 +139,6 @@ impl Access {
 
 fn bearer(token: &str) -> AuthInfo {
     AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() }
-}
-
-fn impersonated(by: AuthInfo, name: &str, groups: &[String]) -> AuthInfo {
-    AuthInfo {
-        impersonate: Some(name.to_owned()),
-        impersonate_groups: Some(groups.to_vec()).filter(|groups| !groups.is_empty()),
-        ..by
-    }
 }
 
 fn write_kubeconfig(path: &Path, kubeconfig: &Value) -> Result<(), HubError> {

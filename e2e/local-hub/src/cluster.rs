@@ -11,8 +11,7 @@ use tokio::process::Command;
 
 use crate::access::{Access, kubeconfig_path};
 use crate::grants::Grantee;
-use crate::supervisor::Supervised;
-use crate::{HubError, crds, grants, programs, random, users};
+use crate::{HubError, crds, grants, users};
 
 /// A cluster, its users, and a directory of ours.
 #[derive(Debug)]
@@ -21,24 +20,11 @@ pub struct Cluster {
     pub(crate) directory: PathBuf,
     bin: PathBuf,
     grants: AtomicUsize,
-    /// Removes the directory of a cluster that is not a hub of ours, which removes its own.
-    _holder: Option<Supervised>,
 }
 
 impl Cluster {
     pub(crate) fn new(access: Access, directory: PathBuf, bin: &Path) -> Self {
-        Self { access, directory, bin: bin.to_owned(), grants: AtomicUsize::new(0), _holder: None }
-    }
-
-    /// The cluster of a kubeconfig with all permissions. Every user of a hub is impersonated, with the same permissions;
-    /// nothing is installed.
-    pub async fn of_kubeconfig(kubeconfig: &Path) -> Result<Self, HubError> {
-        let bin = programs::directory().await?;
-        let access = Access::to_cluster(kubeconfig).await?;
-        let directory = std::env::temp_dir().join(format!("local-hub-cluster-{}", random::hex()?));
-        let holder = Supervised::hold(&directory).await?;
-        access.write_kubeconfigs(&directory)?;
-        Ok(Self { _holder: Some(holder), ..Self::new(access, directory, bin) })
+        Self { access, directory, bin: bin.to_owned(), grants: AtomicUsize::new(0) }
     }
 
     /// The API server's URL. It does not change during the life of the hub.

@@ -94,7 +94,7 @@ pub use error::{HubError, LogTail};
 pub use eventually::{Outcome, TimedOut, eventually, try_eventually};
 pub use hub::{LocalHub, Snapshot};
 pub use kubectl::{Kubectl, RunningKubectl};
-pub use pods::{FollowedLogs, Pods, PodsBuilder, named_archive};
+pub use pods::{Pods, PodsBuilder};
 pub use requests::{AuditRequest, Requests};
 pub use running::Running;
 pub use service::Service;

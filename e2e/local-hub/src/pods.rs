@@ -28,7 +28,6 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use self::images::Given;
-pub use self::logs::FollowedLogs;
 use self::network::{Network, Networks, pass_on, serve_egress};
 use self::node::{Configuration, Node};
 use crate::supervisor::Supervised;
@@ -231,13 +230,6 @@ impl Pods {
         self.directory.join("logs")
     }
 
-    /// The sockets of the nodes' containerds, for images that come later.
-    #[must_use]
-    pub fn containerds(&self) -> Vec<PathBuf> {
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.values().map(Node::containerd).collect()
-    }
-
     /// The output of all runs of a container; also after its Pod is gone, whose name is unique.
     #[must_use]
     pub fn logs(&self, namespace: &str, pod: &str, container: &str) -> String {
@@ -316,14 +308,6 @@ impl Drop for Pods {
             let _ = thread.join();
         }
     }
-}
-
-/// Writes an archive into a directory with the only image of another archive under a name, for clusters that are not hubs
-/// of ours.
-pub async fn named_archive(name: &str, archive: &Path, into: &Path) -> Result<PathBuf, HubError> {
-    let file: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    images::named(name, archive, &into.join(file)).await
 }
 
 async fn address_of(pods: &Api<Pod>, pod: &str) -> std::io::Result<IpAddr> {

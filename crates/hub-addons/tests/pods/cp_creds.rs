@@ -1,12 +1,13 @@
 //! The plugin in an application's Pod: installed as in `deploy/examples`, with the token of the Pod's own
 //! ServiceAccount, which may read the copies of its tokens and nothing else, on a hub with the chart.
 
+use std::path::Path;
 use std::time::Duration;
 
+use crate::stage::Nodes;
 use crate::support::chart::{self, NAMESPACE};
 use crate::support::credentials::{copied, token};
 use crate::support::examples::{CLUSTERS, directory, documents};
-use crate::support::nodes::Nodes;
 use crate::support::pods::{IMAGE, image, plugin_image};
 use crate::support::proxy::NAME;
 use crate::support::shown::{profile, provider};
@@ -41,7 +42,8 @@ impl Example {
         let (image, plugin) = (image().await?, plugin_image().await?);
         let patch = &documents(EXAMPLE, "plugin.yaml")[0]["spec"]["template"]["spec"];
         let called = patch["initContainers"][0]["image"].as_str().unwrap();
-        let hub = Nodes::start(1, &[(IMAGE, &image), (called, &plugin)]).await?;
+        let images: [(&str, &Path); 2] = [(IMAGE, &image), (called, &plugin)];
+        let hub = Nodes::start(1, &images, |_, nodes| nodes).await;
         let client = hub.client_as("admin").await.unwrap();
         world::create(&client, [NAMESPACE, APPLICATION, UNBOUND].map(world::restricted)).await;
         for cluster in CLUSTERS {

@@ -14,7 +14,6 @@ use local_hub::{HubError, eventually};
 
 use crate::stage::{COMPONENTS, Stage};
 use crate::support::chart::{self, NAMESPACE};
-use crate::support::nodes::is_only_on_own_hubs;
 use crate::support::{SOON, shown};
 
 /// Timeout for 100 000 writes, which take five minutes on two cores that nothing else uses.
@@ -56,20 +55,16 @@ async fn within_its_limit(stage: &Stage, component: &str) {
     let pod = stage.rolled_out(component).await.remove(0);
     let status = &pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0];
     assert_eq!(status.restart_count, 0, "{component}: {status:?}");
-    if let Some((_, runner)) = stage.hub.own("the limit of memory, as the kernel shows it") {
-        let resources = pod.spec.as_ref().unwrap().containers[0].resources.as_ref().unwrap();
-        let limit = quantity(resources.limits.as_ref());
-        let process = runner.processes(NAMESPACE, &pod.name_any(), &status.name).await.unwrap()[0];
-        assert_eq!(
-            memory_of(process, ["memory.limit_in_bytes", "memory.max"]),
-            Some(limit),
-            "{component}"
-        );
-        // Version 2 has a peak since Linux 5.19.
-        if let Some(peak) = memory_of(process, ["memory.max_usage_in_bytes", "memory.peak"]) {
-            println!("{component}: at most {} MiB of {} MiB", peak >> 20, limit >> 20);
-            assert!(peak < limit, "{component} reached its limit");
-        }
+    let resources = pod.spec.as_ref().unwrap().containers[0].resources.as_ref().unwrap();
+    let limit = quantity(resources.limits.as_ref());
+    let processes = stage.hub.pods.processes(NAMESPACE, &pod.name_any(), &status.name).await;
+    let process = processes.unwrap()[0];
+    let enforced = memory_of(process, ["memory.limit_in_bytes", "memory.max"]);
+    assert_eq!(enforced, Some(limit), "{component}");
+    // Version 2 has a peak since Linux 5.19.
+    if let Some(peak) = memory_of(process, ["memory.max_usage_in_bytes", "memory.peak"]) {
+        println!("{component}: at most {} MiB of {} MiB", peak >> 20, limit >> 20);
+        assert!(peak < limit, "{component} reached its limit");
     }
 }
 
@@ -92,9 +87,6 @@ async fn thousands_of_profiles_are_kept_within_the_memory_that_the_chart_request
 /// In the part `load` of `hack/test.sh`: the API server needs minutes for 105 000 writes, and 8 GB of memory.
 #[tokio::test]
 async fn the_largest_measured_fleet_is_kept_within_the_limits_of_the_chart() {
-    if is_only_on_own_hubs("35 000 profiles and copies within the chart's limits of memory") {
-        return;
-    }
     let values = [&[ONE], &STATIC[..]].concat();
     let Some(stage) = Stage::start(1, &values).await else { return };
     let fleet = ocm::Fleet::of(3500, 10);

@@ -14,7 +14,6 @@ use serde_json::json;
 
 use crate::stage::{COMPONENTS, Stage};
 use crate::support::chart::{self, NAMESPACE, RELEASE};
-use crate::support::nodes::is_only_on_own_hubs;
 use crate::support::{SOON, shown, world};
 
 /// The number of clusters that a test begins with.
@@ -42,15 +41,12 @@ async fn is_restricted(runner: &Pods, pod: &Pod) {
 #[tokio::test]
 async fn the_replicas_of_a_controller_run_on_different_nodes_and_are_restricted() {
     let Some(stage) = Stage::start(2, &[]).await else { return };
-    let own = stage.hub.own("capabilities and seccomp, as the kernel shows them");
     for component in COMPONENTS {
         let pods = stage.rolled_out(component).await;
         let nodes: BTreeSet<_> = pods.iter().map(node_of).collect();
         assert_eq!(nodes.len(), 2, "{component}: {nodes:?}");
-        if let Some((_, runner)) = own {
-            for pod in pods {
-                is_restricted(runner, &pod).await;
-            }
+        for pod in pods {
+            is_restricted(&stage.hub.pods, &pod).await;
         }
     }
     let ended = chart::run(
@@ -63,7 +59,7 @@ async fn the_replicas_of_a_controller_run_on_different_nodes_and_are_restricted(
     assert!(ended.stdout.contains("held and renewed by"), "{}", ended.stdout);
 
     // Where the values say that they shall run.
-    let chosen = stage.hub.names().await.pop().unwrap();
+    let chosen = "node-2";
     let affinity = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0]";
     let affinity = ["key=kubernetes.io/hostname", "operator=In", &format!("values={{{chosen}}}")]
         .map(|field| format!("{affinity}.{field}"));
@@ -76,11 +72,6 @@ async fn the_replicas_of_a_controller_run_on_different_nodes_and_are_restricted(
 
 #[tokio::test]
 async fn nothing_is_written_twice_while_pods_are_replaced_or_evicted() {
-    if is_only_on_own_hubs(
-        "nothing is written twice while Pods are replaced or evicted, by the audit log",
-    ) {
-        return;
-    }
     let Some(stage) = Stage::start(2, &[]).await else { return };
     ocm::Fleet::of(START, 2).create(&stage.ocm).await.unwrap();
     let clusters =
@@ -137,9 +128,6 @@ async fn join_during(stage: &Stage, joined: usize, happens: LocalBoxFuture<'_, (
 
 #[tokio::test]
 async fn when_a_node_stops_the_lease_moves_and_nothing_is_written_twice() {
-    if is_only_on_own_hubs("when a node stops, the Lease moves and nothing is written twice") {
-        return;
-    }
     let Some(stage) = Stage::start(2, &[]).await else { return };
     let fleet = ocm::Fleet::of(START, 2);
     fleet.create(&stage.ocm).await.unwrap();
@@ -147,9 +135,8 @@ async fn when_a_node_stops_the_lease_moves_and_nothing_is_written_twice() {
         stage.shows(namespace, &fleet.clusters).await;
     }
     let leader = stage.leader("profiles", "").await;
-    let (_, runner) = stage.hub.own("a node stops").unwrap();
     let stopped = async {
-        runner.stop_node(&node_of(&leader)).await.unwrap();
+        stage.hub.pods.stop_node(&node_of(&leader)).await.unwrap();
         let follower = stage.leader("profiles", &leader.name_any()).await;
         assert_ne!(node_of(&follower), node_of(&leader));
     };

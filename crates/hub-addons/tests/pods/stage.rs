@@ -1,21 +1,54 @@
-//! The chart on a hub with nodes.
+//! A hub with nodes, and the chart on it.
+
+use std::ops::Deref;
+use std::path::Path;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
-use local_hub::{PodsBuilder, eventually};
+use local_hub::{LocalHub, Pods, PodsBuilder, eventually};
 
 use crate::support::SOON;
 use crate::support::chart::{self, NAMESPACE, RELEASE};
-use crate::support::nodes::Nodes;
 use crate::support::pods::{IMAGE, image};
 use crate::support::shown::names;
 use crate::support::world;
 
 /// The components, each a Deployment.
 pub const COMPONENTS: [&str; 2] = ["profiles", "credentials"];
+
+/// A hub with nodes for Pods, and the CRDs of a hub.
+pub struct Nodes {
+    /// In this order: the nodes must end before the hub.
+    pub pods: Box<Pods>,
+    hub: Box<LocalHub>,
+}
+
+impl Deref for Nodes {
+    type Target = LocalHub;
+
+    fn deref(&self) -> &LocalHub {
+        &self.hub
+    }
+}
+
+impl Nodes {
+    /// This many nodes with these images, and more for them.
+    pub async fn start(
+        number: u8,
+        images: &[(&str, &Path)],
+        more: impl FnOnce(&LocalHub, PodsBuilder) -> PodsBuilder,
+    ) -> Self {
+        let hub = Box::new(LocalHub::builder().workloads().start().await.unwrap());
+        let builder = Pods::on(&hub).unwrap().nodes(number);
+        let builder =
+            images.iter().fold(builder, |builder, (name, archive)| builder.image(*name, *archive));
+        let pods = Box::new(more(&hub, builder).start().await.unwrap());
+        Self { pods, hub }
+    }
+}
 
 /// A hub with nodes and the chart.
 pub struct Stage {
@@ -30,14 +63,14 @@ impl Stage {
         Self::start_with(nodes, values, |nodes| nodes).await
     }
 
-    /// The same with more for the nodes of a hub of ours.
+    /// The same with more for the nodes.
     pub async fn start_with(
         nodes: u8,
         values: &[&str],
         more: impl FnOnce(PodsBuilder) -> PodsBuilder,
     ) -> Option<Self> {
         let image = image().await?;
-        let hub = Nodes::start_with(nodes, &[(IMAGE, &image)], |_, nodes| more(nodes)).await?;
+        let hub = Nodes::start(nodes, &[(IMAGE, &image)], |_, nodes| more(nodes)).await;
         let (admin, ocm) =
             (hub.client_as("admin").await.unwrap(), hub.client_as("ocm").await.unwrap());
         world::create(&admin, [world::restricted(NAMESPACE)]).await;
@@ -125,9 +158,7 @@ impl Stage {
 
     /// Fails unless each profile was created once, and its status written once.
     pub async fn each_was_written_once(&self, profiles: usize) {
-        let what = format!("each of {profiles} profiles is written once, by the audit log");
-        let Some((hub, _)) = self.hub.own(&what) else { return };
-        let requests = hub.audit().requests().await.unwrap().of_user(&chart::user("profiles"));
+        let requests = self.hub.audit().requests().await.unwrap().of_user(&chart::user("profiles"));
         let writes = requests.writes().matching(|request| request.resource == "clusterprofiles");
         let written =
             |verb: &str| writes.count(|request| request.verb == verb && request.code < 300);

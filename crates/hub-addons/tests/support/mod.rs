@@ -15,7 +15,6 @@ pub mod go_program;
 pub mod guides;
 pub mod inventory;
 pub mod kueue;
-pub mod nodes;
 pub mod placement;
 pub mod plugin;
 pub mod pods;

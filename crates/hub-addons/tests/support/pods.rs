@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use local_hub::Pods;
 use tokio::sync::OnceCell;
 
+use super::building;
 use super::chart::repository;
-use super::{building, nodes};
 
 /// The name of the image with both programs.
 pub const IMAGE: &str = "registry.example.com/hub-addons:test";
@@ -48,7 +48,7 @@ pub fn can_enforce_policies() -> bool {
     missing.is_none()
 }
 
-pub(super) fn skipped(what: &str, missing: &str) {
+fn skipped(what: &str, missing: &str) {
     // Not with `eprintln!`: the test harness captures the output of passing tests.
     let _ = writeln!(io::stderr(), "SKIPPED, {what}: {missing}");
 }
@@ -58,8 +58,9 @@ pub(super) fn skipped(what: &str, missing: &str) {
 async fn archive(image: &str) -> Option<PathBuf> {
     static FOLDER: OnceCell<Option<PathBuf>> = OnceCell::const_new();
     let folder = || async {
-        let can = nodes::theirs().is_some() || can_run("hub-addons in pods").await;
-        can.then(|| std::env::var_os("HUB_ADDONS_IMAGES").map_or_else(build, PathBuf::from))
+        can_run("hub-addons in pods")
+            .await
+            .then(|| std::env::var_os("HUB_ADDONS_IMAGES").map_or_else(build, PathBuf::from))
     };
     let folder = FOLDER.get_or_init(folder).await.as_ref()?;
     let archive = folder.join(format!("{image}-{}.oci.tar", architecture()));

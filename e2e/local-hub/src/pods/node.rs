@@ -287,11 +287,6 @@ impl Node {
         self.directory.join("pod-logs")
     }
 
-    /// The socket of its containerd.
-    pub(crate) fn containerd(&self) -> PathBuf {
-        self.directory.join("containerd.sock")
-    }
-
     /// Kills everything in it.
     pub(crate) async fn stop(self) -> Result<(), HubError> {
         self.running.stop().await
