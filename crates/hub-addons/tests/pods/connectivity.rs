@@ -87,7 +87,7 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
     let with_server = |hub: &LocalHub, nodes: PodsBuilder| {
         let serving = authority.issue([USER_SERVER]).unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
-        let started = UserServer::start(&serving, any, [("one", hub.upstream().unwrap())]).unwrap();
+        let started = UserServer::start(&serving, any, [("one", hub.upstream())]).unwrap();
         nodes.service("user-server.example", 9092, server.insert(started).address())
     };
     let hub = Nodes::start(1, &[(IMAGE, &image)], with_server).await;

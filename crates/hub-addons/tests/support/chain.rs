@@ -134,7 +134,7 @@ pub async fn start_hubs(builders: [HubBuilder; 3]) -> (LocalHub, [LocalHub; 2]) 
 }
 
 fn ways(clusters: &[LocalHub; 2]) -> [(&'static str, local_hub::Upstream); 2] {
-    let [one, two] = clusters.each_ref().map(|cluster| cluster.upstream().unwrap());
+    let [one, two] = clusters.each_ref().map(LocalHub::upstream);
     [(CLUSTERS[0], one), (CLUSTERS[1], two)]
 }
 
