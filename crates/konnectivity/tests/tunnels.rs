@@ -18,14 +18,15 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use konnectivity::packet::{CloseResponse, Data, DialResponse, Packet, Payload};
 use konnectivity::{BUFFER_LIMIT, Budget, Credentials, DialError, Dialer, Tunnel};
+use local_hub::Relay;
 use prost::Message as _;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::PrivatePkcs8KeyDer;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
@@ -326,45 +327,16 @@ async fn new_credentials_are_for_later_dials_and_a_lost_connection_is_replaced()
     assert!(before.read_u8().await.is_err(), "the proxy server is gone");
 }
 
-/// Passes connections on to a proxy server, until they are frozen: as if its node had failed and another one had taken
-/// over, they deliver nothing, and new ones do.
-struct Relay {
-    address: SocketAddr,
-    frozen: watch::Sender<()>,
-    task: JoinHandle<()>,
-}
-
-impl Relay {
-    async fn before(proxy: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, frozen) = (listener.local_addr().unwrap(), watch::Sender::new(()));
-        let freeze = frozen.clone();
-        let task = tokio::spawn(async move {
-            let mut connections = tokio::task::JoinSet::new();
-            while let Ok((mut client, _)) = listener.accept().await {
-                let mut freeze = freeze.subscribe();
-                connections.spawn(async move {
-                    let mut server = TcpStream::connect(proxy).await.unwrap();
-                    tokio::select! {
-                        _ = copy_bidirectional(&mut client, &mut server) => {}
-                        Ok(()) = freeze.changed() => std::future::pending().await,
-                    }
-                });
-            }
-        });
-        Self { address, frozen, task }
-    }
-}
-
 #[tokio::test]
 async fn dials_leave_a_proxy_server_that_is_frozen_and_its_tunnels_end() {
     let proxy = Proxy::start().await;
-    let relay = Relay::before(proxy.address).await;
-    let dialer = Dialer::new("127.0.0.1", relay.address.port());
+    // When its node fails and another one takes over, open connections deliver nothing, and new ones do.
+    let relay = Relay::before(proxy.address).await.unwrap();
+    let dialer = Dialer::new("127.0.0.1", relay.address().port());
     dialer.set_credentials(proxy.credentials.clone());
     let mut open = dialer.dial("echo:443", &Budget::default()).await.unwrap();
     let doubt = open.doubt();
-    relay.frozen.send_replace(());
+    relay.freeze();
     // These have begun on the frozen connection, and none fails or waits for another.
     let dials = (0..20).map(async |_| {
         let tunnel = dialer.dial("echo:443", &Budget::default()).await.unwrap();
@@ -374,7 +346,6 @@ async fn dials_leave_a_proxy_server_that_is_frozen_and_its_tunnels_end() {
     assert!(doubt.is_cancelled());
     assert_eq!(proxy.connections.load(Ordering::SeqCst), 2);
     assert!(open.read_u8().await.is_err(), "it ends although nothing is closed");
-    relay.task.abort();
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ mod account_agent;
 mod addon;
 mod cluster_proxy;
 mod deployments;
-mod relay;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

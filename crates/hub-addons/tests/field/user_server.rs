@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use hostile::Cluster;
 use local_hub::field::HOME;
-use local_hub::{LocalHub, Running, ServingAuthority, eventually, ocm};
+use local_hub::{LocalHub, Relay, Running, ServingAuthority, eventually, ocm};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::io::AsyncReadExt as _;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -108,9 +106,9 @@ impl Stage {
                 }
             });
         }
-        let relay = Relay::before(SocketAddr::from(([127, 0, 0, 1], clients))).await;
+        let relay = Relay::before(SocketAddr::from(([127, 0, 0, 1], clients))).await.unwrap();
         let (server, address) =
-            start(&hub, access.kubeconfig(), &certificates, relay.address, more).await;
+            start(&hub, access.kubeconfig(), &certificates, relay.address(), more).await;
         Self {
             server,
             _proxy: proxy,
@@ -158,41 +156,12 @@ async fn secret(hub: &Hub, namespace: &str, name: &str, data: &Value) {
     secret.field("stringData", data.clone()).create(&hub.ocm).await.unwrap();
 }
 
-/// Leads to the proxy server. What is open can be frozen, as if the node of the proxy server had failed and another replica
-/// had taken over: nothing is closed, and new connections work.
-struct Relay {
-    address: SocketAddr,
-    frozen: watch::Sender<()>,
-    _task: JoinSet<()>,
-}
-
-impl Relay {
-    async fn before(proxy: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, frozen) = (listener.local_addr().unwrap(), watch::Sender::new(()));
-        let (freeze, mut task) = (frozen.clone(), JoinSet::new());
-        task.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((mut client, _)) = listener.accept().await {
-                let mut freeze = freeze.subscribe();
-                connections.spawn(async move {
-                    let Ok(mut server) = TcpStream::connect(proxy).await else { return };
-                    tokio::select! {
-                        _ = copy_bidirectional(&mut client, &mut server) => {}
-                        Ok(()) = freeze.changed() => std::future::pending().await,
-                    }
-                });
-            }
-        });
-        Self { address, frozen, _task: task }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_succeed_again_soon_after_the_proxy_server_has_frozen() {
     let stage = Box::pin(Stage::start(false, &[])).await;
     stage.reaches(CLUSTERS[0]).await;
-    stage.relay.frozen.send_replace(());
+    // As if the node of the proxy server had failed and another replica had taken over.
+    stage.relay.freeze();
     stage.reaches(CLUSTERS[0]).await;
 }
 

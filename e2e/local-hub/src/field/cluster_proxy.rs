@@ -2,7 +2,6 @@
 //! that the manager deploys, and the user server; on each cluster, the Pod of the proxy agent, the addon agent and the
 //! service proxy.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -14,13 +13,12 @@ use serde_json::json;
 use tokio::process::Command;
 
 use super::deployments::{restart, running};
-use super::relay::Relay;
 use super::{
     HUB, PATIENCE, STREAMS, Site, account_agent, image, install_crds, output_of, program,
     reference, source,
 };
 use crate::ocm::Object;
-use crate::{HubError, Pods, Service, try_eventually};
+use crate::{HubError, Pods, Relay, Service, try_eventually};
 
 /// The namespace of cluster-proxy on a hub.
 pub const HOME: &str = "open-cluster-management-addon";
@@ -44,8 +42,6 @@ pub struct ClusterProxy {
     proxy_server: Relay,
     agents: Relay,
     user_server: Relay,
-    /// Where the agent of each cluster reaches its API server.
-    api_servers: BTreeMap<String, Relay>,
     /// The images of the programs on clusters.
     agent_image: PathBuf,
     account_agent_image: PathBuf,
@@ -115,7 +111,6 @@ impl ClusterProxy {
             proxy_server,
             agents,
             user_server,
-            api_servers: BTreeMap::new(),
             agent_image,
             account_agent_image,
         })
@@ -210,13 +205,6 @@ impl ClusterProxy {
         self.runs().await
     }
 
-    /// Has the agent of a cluster reach its API server at another address, with its next connections.
-    pub fn lead_to_api_server(&self, cluster: &str, address: SocketAddr) -> Result<(), HubError> {
-        let relay = self.api_servers.get(cluster);
-        relay.ok_or_else(|| HubError::Failed(format!("no Pods of {cluster}")))?.lead_to(address);
-        Ok(())
-    }
-
     /// Replaces the Pod of the proxy server, and leads connections to the new one.
     pub async fn restart_proxy_server(&self) -> Result<(), HubError> {
         restart(&self.hub.client, HOME, PROXY_SERVER, &self.pods).await?;
@@ -242,12 +230,8 @@ impl ClusterProxy {
 
     /// Runs the Pods of the cluster with this name, which reach the proxy server and the hub, and by the name of the
     /// cluster its API server: cluster-proxy's chart deploys a Service of type `ExternalName` for that.
-    pub async fn on_cluster(&mut self, name: &str, cluster: &Path) -> Result<Pods, HubError> {
+    pub async fn on_cluster(&self, name: &str, cluster: &Path) -> Result<Pods, HubError> {
         let cluster = Site::at(cluster).await?;
-        let api_server = Relay::listen().await?;
-        api_server.lead_to(cluster.address().await?);
-        let address = api_server.address();
-        self.api_servers.insert(name.to_owned(), api_server);
         Pods::on_kubeconfig(&cluster.kubeconfig())
             .await?
             .image(reference("proxy-agent"), &self.agent_image)
@@ -256,7 +240,7 @@ impl ClusterProxy {
             .service(ENTRYPOINT, 8091, self.agents.address())
             .service(HUB.0, HUB.1, self.hub.address().await?)
             // The Service that leads agents to their API server, in place of the answer that the cluster would give.
-            .service(format!("{name}.{AGENTS}.svc.cluster.local"), 443, address)
+            .service(format!("{name}.{AGENTS}.svc.cluster.local"), 443, cluster.address().await?)
             .start()
             .await
     }

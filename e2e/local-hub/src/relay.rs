@@ -1,0 +1,82 @@
+//! An address in front of a server, whose connections can be led elsewhere and frozen.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::HubError;
+
+/// One address. Dropping it ends its connections.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    target: Arc<Mutex<Option<SocketAddr>>>,
+    frozen: watch::Sender<()>,
+    _accepting: JoinSet<()>,
+}
+
+impl Relay {
+    /// Listens, and closes all connections until it leads to somewhere.
+    pub async fn listen() -> Result<Self, HubError> {
+        let failed = |source| HubError::io("listen for a relay", source);
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (target, frozen) = (Arc::<Mutex<_>>::default(), watch::Sender::new(()));
+        let (current, freezes) = (Arc::clone(&target), frozen.clone());
+        let mut accepting = JoinSet::new();
+        accepting.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let target = *current.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut frozen = freezes.subscribe();
+                connections.spawn(async move {
+                    let mut passing = Box::pin(pass_on(client, target));
+                    tokio::select! {
+                        // An error means that one side is gone, which the other notices.
+                        _ = &mut passing => {}
+                        Ok(()) = frozen.changed() => std::future::pending().await,
+                    }
+                });
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Ok(Self { address, target, frozen, _accepting: accepting })
+    }
+
+    /// Listens, and leads to a server.
+    pub async fn before(target: SocketAddr) -> Result<Self, HubError> {
+        let relay = Self::listen().await?;
+        relay.lead_to(target);
+        Ok(relay)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where new connections lead.
+    pub fn lead_to(&self, target: SocketAddr) {
+        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(target);
+    }
+
+    /// Freezes what is open, as connections to a stopped process are: the kernel acknowledges what they carry, and no
+    /// process reads it. New connections work.
+    pub fn freeze(&self) {
+        self.frozen.send_replace(());
+    }
+}
+
+async fn pass_on(mut client: TcpStream, target: Option<SocketAddr>) -> std::io::Result<()> {
+    let Some(target) = target else { return Ok(()) };
+    let mut server = TcpStream::connect(target).await?;
+    for side in [&client, &server] {
+        side.set_nodelay(true)?;
+    }
+    copy_bidirectional(&mut client, &mut server).await.map(drop)
+}
