@@ -18,13 +18,7 @@ fn rules(resource: &str, name: &str) -> Vec<PolicyRule> {
     let mut rules = rights::provisioner();
     rules.retain(|rule| rule.resource_names.is_none());
     rules.push(rights::served_versions());
-    rules.push(PolicyRule {
-        api_groups: Some(vec![String::new()]),
-        resources: Some(vec![resource.to_owned()]),
-        resource_names: Some(vec![name.to_owned()]),
-        verbs: vec!["list".to_owned(), "watch".to_owned()],
-        ..PolicyRule::default()
-    });
+    rules.push(rights::rule(&format!("list,watch {resource} named {name}")));
     rules
 }
 

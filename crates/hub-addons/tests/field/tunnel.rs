@@ -48,7 +48,7 @@ impl Tunnel {
         let (hub, clusters) = chain::start_hubs([hub, cluster(), cluster()]).await;
         let hub = Hub::with_rights(hub, [rights::both(), rights::syncer()].concat()).await;
         field::install_ocm(&hub).await;
-        let mut proxy = ClusterProxy::install(hub.directory(), []).await.unwrap();
+        let proxy = ClusterProxy::install(hub.directory(), []).await.unwrap();
         let service = proxy.service().await.unwrap();
         let stage = chain::with_cluster_proxy(hub, clusters, service, &["--ca-overlap=1h"]).await;
         proxy.runs().await.unwrap();

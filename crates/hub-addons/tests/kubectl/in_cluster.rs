@@ -1,7 +1,6 @@
 //! `test --in-cluster` where no node runs Pods: what it reports, and that no Pod stays. `pods` runs them.
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use local_hub::ocm::Object;
@@ -9,6 +8,7 @@ use local_hub::{LocalHub, eventually, ocm};
 use serde_json::json;
 
 use super::plugin::{kubectl, run};
+use crate::support::rights::rule;
 use crate::support::{Hub, SOON, world};
 
 const TEST: [&str; 4] = ["test", "team/one", "--account=kueue", "--in-cluster"];
@@ -23,17 +23,6 @@ async fn hub() -> Hub {
         json!({ "name": "open-cluster-management", "cluster": { "server": "https://proxy/one" } });
     world::merge_status(&hub.ocm, &profile, &json!({ "accessProviders": [provider] })).await;
     hub
-}
-
-fn rule(group: &str, resource: &str, verb: &str, names: &[&str]) -> PolicyRule {
-    PolicyRule {
-        api_groups: Some(vec![group.to_owned()]),
-        resources: Some(vec![resource.to_owned()]),
-        verbs: vec![verb.to_owned()],
-        resource_names: (!names.is_empty())
-            .then(|| names.iter().map(ToString::to_string).collect()),
-        ..PolicyRule::default()
-    }
 }
 
 async fn pods(client: &Client) -> Vec<String> {
@@ -60,7 +49,7 @@ async fn a_test_in_a_pod_says_what_it_lacks() {
     fails(&admin, &["--image=i"], none).await;
     for name in ["app", "second"] {
         let account = hub.service_account("team", name).await.unwrap();
-        account.grant_in_namespace(vec![rule("", "secrets", "get", &["one-kueue"])]).await.unwrap();
+        account.grant_in_namespace(vec![rule("get secrets named one-kueue")]).await.unwrap();
     }
     fails(&admin, &["--image=i"], "several may read the Secret one-kueue: app, second").await;
     fails(&admin, &["--image=i", "--service-account=gone"], "cannot create the Pod team/").await;
@@ -69,9 +58,7 @@ async fn a_test_in_a_pod_says_what_it_lacks() {
 
     // A user who sees the profile and may not create Pods.
     let user = hub.service_account("team", "user").await.unwrap();
-    user.grant_in_namespace(vec![rule("multicluster.x-k8s.io", "clusterprofiles", "get", &[])])
-        .await
-        .unwrap();
+    user.grant_in_namespace(vec![rule("get clusterprofiles.multicluster.x-k8s.io")]).await.unwrap();
     let user = kubectl(&hub, user.kubeconfig());
     eventually("the permission is in force", SOON, async || {
         let ended =

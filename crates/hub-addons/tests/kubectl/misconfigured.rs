@@ -1,13 +1,13 @@
 //! The output for a hub with problems.
 
 use jiff::Timestamp;
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::{CrdSet, LocalHub, ocm};
 use serde_json::{Value, json};
 
 use super::in_cluster::{binding, deployment};
 use super::plugin::{kubectl, run};
 use crate::support::credentials::token;
+use crate::support::rights::rule;
 use crate::support::{Hub, proxy, world};
 
 /// A hub without controllers, where `team` is granted `berlin`.
@@ -190,12 +190,6 @@ async fn with_permissions_in_one_namespace_the_rest_is_a_question_mark() {
         .label("open-cluster-management.io/cluster-name", "berlin");
     profile.create(&hub.ocm).await.unwrap();
     let account = hub.service_account("team", "viewer").await.unwrap();
-    let rule = |group: &str, resource: &str| PolicyRule {
-        api_groups: Some(vec![group.to_owned()]),
-        resources: Some(vec![resource.to_owned()]),
-        verbs: vec!["list".to_owned()],
-        ..PolicyRule::default()
-    };
     let kubectl = kubectl(&hub, account.kubeconfig());
     // With no permissions at all.
     let ended = run(&kubectl, &["explain", "team/berlin", "--output=json"]).await;
@@ -205,8 +199,8 @@ async fn with_permissions_in_one_namespace_the_rest_is_a_question_mark() {
     assert_eq!(first["object"]["kind"], "Deployment", "the settings are not known: {ended:?}");
 
     let rules = vec![
-        rule("cluster.open-cluster-management.io", "managedclustersetbindings"),
-        rule("multicluster.x-k8s.io", "clusterprofiles"),
+        rule("list managedclustersetbindings.cluster.open-cluster-management.io"),
+        rule("list clusterprofiles.multicluster.x-k8s.io"),
     ];
     account.grant_in_namespace(rules).await.unwrap();
     let marks =

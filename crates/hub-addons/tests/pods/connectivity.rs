@@ -5,7 +5,6 @@ use std::process::{Output, Stdio};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::{Api, ListParams};
 use local_hub::{Cluster, LocalHub, PodsBuilder, ServingAuthority, UserServer, eventually, ocm};
 use serde_json::{Value, json};
@@ -13,6 +12,7 @@ use serde_json::{Value, json};
 use crate::stage::Nodes;
 use crate::support::credentials::{OF_ACCOUNT, OF_CLUSTER, SYNCED_FROM};
 use crate::support::pods::{IMAGE, image};
+use crate::support::rights::rule;
 use crate::support::world;
 
 const NAMESPACE: &str = "trial";
@@ -131,13 +131,7 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
         .await
         .unwrap();
     let application = hub.service_account(NAMESPACE, "application").await.unwrap();
-    let reads = PolicyRule {
-        api_groups: Some(vec![String::new()]),
-        resources: Some(vec!["secrets".to_owned()]),
-        resource_names: Some(vec![COPY.to_owned()]),
-        verbs: vec!["get".to_owned()],
-        ..PolicyRule::default()
-    };
+    let reads = rule(&format!("get secrets named {COPY}"));
     application.grant_in_namespace(vec![reads]).await.unwrap();
 
     let output = test(&hub, &[]).await;

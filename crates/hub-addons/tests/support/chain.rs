@@ -147,12 +147,7 @@ fn selecting(name: &str, clusters: &[&str]) -> ocm::Object {
 
 /// Permissions for one resource of the core group.
 pub fn may(verbs: &[&str], resource: &str) -> PolicyRule {
-    PolicyRule {
-        api_groups: Some(vec![String::new()]),
-        resources: Some(vec![resource.to_owned()]),
-        verbs: verbs.iter().map(ToString::to_string).collect(),
-        ..PolicyRule::default()
-    }
+    rights::rule(&format!("{} {resource}", verbs.join(",")))
 }
 
 impl Stage {
@@ -251,8 +246,8 @@ impl Stage {
             ocm: self.ocm.clone(),
             access,
         };
-        let copies = Some(application.copies().to_vec());
-        let right = PolicyRule { resource_names: copies, ..may(&["get"], "secrets") };
+        let copies = application.copies().join(",");
+        let right = rights::rule(&format!("get secrets named {copies}"));
         application.access.grant_in_namespace(vec![right]).await.unwrap();
         application
     }
@@ -342,10 +337,7 @@ impl Application {
     /// An application with the same ServiceAccount and this plugin on cluster-inventory-api's library, which may also list
     /// the profiles of its namespace.
     pub async fn by_library(&self, exec: &Value) -> InventoryClient {
-        let right = PolicyRule {
-            api_groups: Some(vec!["multicluster.x-k8s.io".to_owned()]),
-            ..may(&["list"], "clusterprofiles")
-        };
+        let right = rights::rule("list clusterprofiles.multicluster.x-k8s.io");
         self.access.grant_in_namespace(vec![right]).await.unwrap();
         let directory = self.chain.hub.directory();
         InventoryClient::start(directory, self.access.kubeconfig(), self.namespace(), exec)
