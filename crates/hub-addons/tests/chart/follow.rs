@@ -1,16 +1,13 @@
-//! The Role of an application: it names exactly the copies that its namespace is granted, loses names when grants end, and is
-//! bound to the ServiceAccounts of its ClusterAccess alone.
+//! The Role of an application: it names copies of its account alone, and is bound to the ServiceAccounts of its
+//! ClusterAccess alone. Which copies those are is in `rules/consumer_role`.
 
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
 use local_hub::ocm::{self, ManagedCluster, Object, ServiceAccountToken};
 use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::consumers::{allowed, declare, refused};
 use crate::support::chart::{Attempt, install, start_all, user};
-use crate::support::credentials::{condition, content, copied, narrow, token};
-use crate::support::shown::sees;
+use crate::support::credentials::{copied, token};
 use crate::support::world::{self, get, merge};
 use crate::support::{Hub, SOON, stop_all};
 
@@ -60,10 +57,6 @@ fn rules_of(copies: &[&str]) -> Value {
     if copies.is_empty() { json!([]) } else { json!([rule]) }
 }
 
-async fn version(hub: &Hub) -> Value {
-    get(&hub.ocm, &role()).await.unwrap()["metadata"]["resourceVersion"].clone()
-}
-
 /// Waits until the Role names these Secrets and grants nothing else.
 async fn names(hub: &Hub, copies: &[&str]) {
     let wanted = rules_of(copies);
@@ -95,90 +88,6 @@ fn maintained(cluster: &str, account: &str) -> ServiceAccountToken {
     labels.into_iter().fold(token(cluster, account), |token, (key, value)| {
         token.label(&format!("app.kubernetes.io/{key}"), value)
     })
-}
-
-/// A cluster of the set with a token of the account.
-async fn joins(hub: &Hub, cluster: &str) {
-    ManagedCluster::named(cluster).in_set("s").create(&hub.ocm).await.unwrap();
-    maintained(cluster, "app").create(&hub.ocm).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_role_names_what_is_granted_as_it_changes() {
-    let hub = hub(&[]).await;
-    let running = start_all(&hub, &["profiles", "credentials"]).await;
-    joins(&hub, "c1").await;
-    token("c1", "other").create(&hub.ocm).await.unwrap();
-    ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
-    names(&hub, &["c1-app"]).await;
-    copied(&hub.ocm, "team", &token("c1", "app")).await;
-    copied(&hub.ocm, "team", &token("c1", "other")).await;
-    // Only what consumer access maintains costs a write to say that it is copied.
-    narrow(&hub.ocm, &token("c1", "app"), Some("team")).await;
-    eventually("the account of the application says so", SOON, async || {
-        condition(&hub.ocm, &token("c1", "app")).await["status"] == "True"
-    })
-    .await;
-    content(&hub.ocm, &token("c1", "other")).await;
-    let account = ocm::managed_service_account("c1", "app");
-    let before = get(&hub.ocm, &account).await.unwrap();
-    stop_all(running).await;
-    let running = start_all(&hub, &["profiles", "credentials"]).await;
-    token("c1", "later").create(&hub.ocm).await.unwrap();
-    copied(&hub.ocm, "team", &token("c1", "later")).await;
-    assert_eq!(get(&hub.ocm, &account).await.unwrap(), before, "a restart writes nothing");
-    let client = hub.service_account("team", "app").await.unwrap().client().await.unwrap();
-    let secrets: Api<Secret> = Api::namespaced(client, "team");
-    let may =
-        async |name: &str| secrets.get(name).await.map(drop).map_err(|error| error.to_string());
-    eventually("the application reads its copy", SOON, async || may("c1-app").await).await;
-    assert!(may("c1-other").await.is_err());
-
-    // A cluster joins; its account limits its namespaces, and ends the limit.
-    joins(&hub, "c2").await;
-    names(&hub, &["c1-app", "c2-app"]).await;
-    narrow(&hub.ocm, &token("c2", "app"), Some("elsewhere")).await;
-    names(&hub, &["c1-app"]).await;
-    narrow(&hub.ocm, &token("c2", "app"), None).await;
-    names(&hub, &["c1-app", "c2-app"]).await;
-
-    // A change by hand is undone.
-    merge(&hub.ocm, &role(), &json!({ "rules": rules_of(&["c1-app", "signing-key"]) })).await;
-    names(&hub, &["c1-app", "c2-app"]).await;
-
-    // The object lists another ServiceAccount.
-    let more = json!({ "spec": { "serviceAccountNames": ["app", "second"] } });
-    merge(&hub.ocm, &application(&json!({})), &more).await;
-    eventually("both ServiceAccounts are bound", SOON, async || {
-        let subjects = get(&hub.ocm, &binding()).await.unwrap()["subjects"].clone();
-        if subjects.as_array().is_some_and(|list| list.len() == 2) {
-            Ok(())
-        } else {
-            Err(subjects.to_string())
-        }
-    })
-    .await;
-
-    // Neither an upgrade nor a restart writes the Role.
-    let before = version(&hub).await;
-    stop_all(running).await;
-    install(&hub, &[ENABLED]).await;
-    let mark = hub.audit().mark().await.unwrap();
-    let running = start_all(&hub, &["profiles", "credentials"]).await;
-    ManagedCluster::named("c3").in_set("s").create(&hub.ocm).await.unwrap();
-    sees(&hub.ocm, "team", &["c1", "c2", "c3"]).await;
-    let requests = hub.audit().since(&mark).await.unwrap().of_user(&user("profiles"));
-    assert!(
-        requests.writes().matching(|request| request.resource == "roles").is_empty(),
-        "{requests}"
-    );
-    assert_eq!(version(&hub).await, before);
-
-    // The grant ends.
-    world::delete(&hub.ocm, &ocm::bound("team", "s")).await;
-    names(&hub, &[]).await;
-    eventually("the application reads nothing", SOON, async || may("c1-app").await.is_err()).await;
-    stop_all(running).await;
 }
 
 #[tokio::test]

@@ -3,14 +3,12 @@
 //!
 //! `charts/hub-addons/tests/rendered.txt` and `deploy` contain the recorded renderings; `hack/render.sh` updates them.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::support::chart::{NAMESPACE, RELEASE, chart, of_kind, render, rendered, repository};
 use crate::support::command::hub_addons;
 use crate::support::examples::documents;
-use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use hub_api::crds::{self, Flavour};
 use serde_json::{Value, json};
 
@@ -184,118 +182,6 @@ fn the_crds_of_the_chart_are_those_of_the_program() {
     }
     let crd = serde_saphyr::to_string(&crds::cluster_access()).unwrap();
     recorded(&chart().join("files/clusteraccess.yaml"), &crd);
-}
-
-/// Every combination of values that affects permissions.
-fn combinations() -> Vec<Vec<String>> {
-    let switches = [
-        "featureGates.clusterProfile",
-        "featureGates.clusterProfileAccessProvider",
-        "featureGates.clusterProfileCredSyncer",
-        "featureGates.clusterProfileDirectAccessProvider",
-    ];
-    let all = (0..1 << switches.len()).flat_map(|bits: u32| {
-        ["granted", "cluster"].map(|access| {
-            let set = |(i, name): (usize, &&str)| format!("{name}={}", bits >> i & 1 == 1);
-            let mut values: Vec<String> = switches.iter().enumerate().map(set).collect();
-            values.push(format!("credentials.secretAccess={access}"));
-            values
-        })
-    });
-    // Without a gate there is nothing to run; without the syncer it is one which Secrets it may touch.
-    let is_on = |values: &[String], gate: usize| values[gate].ends_with("true");
-    let sensible = |values: &Vec<String>| {
-        (0..4).any(|gate| is_on(values, gate))
-            && (is_on(values, 2) || values[4].ends_with("granted"))
-    };
-    all.filter(sensible).collect()
-}
-
-#[tokio::test]
-async fn rights_are_as_narrow_as_they_can_be_whatever_is_on() {
-    let judged = stream::iter(combinations()).map(|values| async move {
-        let values: Vec<&str> = values.iter().map(String::as_str).collect();
-        rights_are_narrow(&values, &render(&values).await);
-        Ok::<_, ()>(())
-    });
-    let count =
-        judged.buffer_unordered(4).try_fold(0, |count, ()| async move { Ok(count + 1) }).await;
-    assert_eq!(count, Ok(23));
-}
-
-fn rights_are_narrow(values: &[&str], objects: &[Value]) {
-    let is = |value: &str| values.contains(&value);
-    let (syncs, everywhere) =
-        (is("featureGates.clusterProfileCredSyncer=true"), is("credentials.secretAccess=cluster"));
-    let titles: BTreeSet<String> = objects.iter().map(title).collect();
-    assert_eq!(titles.len(), objects.len(), "{values:?}: an object is there twice");
-
-    let accounts: BTreeSet<&str> =
-        of_kind(objects, "ServiceAccount").into_iter().map(name).collect();
-    let deployments = of_kind(objects, "Deployment");
-    let run_as: BTreeSet<&str> =
-        deployments.iter().map(|it| pod(it)["serviceAccountName"].as_str().unwrap()).collect();
-    assert_eq!(accounts, run_as, "{values:?}");
-    assert_eq!(run_as.len(), deployments.len(), "{values:?}: two Deployments share an account");
-
-    for role in of_kind(objects, "ClusterRole").into_iter().chain(of_kind(objects, "Role")) {
-        for rule in rules(role) {
-            let all = ["verbs", "resources", "apiGroups", "resourceNames"]
-                .map(|field| words(&rule[field]));
-            assert!(
-                !all.iter().flatten().any(|word| word.contains('*')),
-                "{values:?}: {} {rule}",
-                title(role)
-            );
-            let [verbs, resources, _, names] = all;
-            // Secrets: by name, or where a RoleBinding says, or everywhere where that was chosen.
-            if resources.contains(&"secrets") && names.is_empty() {
-                let expected = if everywhere {
-                    "hub-addons-credentials"
-                } else {
-                    "hub-addons-credentials-copies"
-                };
-                assert!(syncs && name(role) == expected, "{values:?}: {} {rule}", title(role));
-            }
-            // What would let a process give itself more.
-            let escalating = ["bind", "escalate", "impersonate"];
-            if verbs.iter().any(|verb| escalating.contains(verb)) {
-                assert!(
-                    syncs && !everywhere && names.len() == 1,
-                    "{values:?}: {} {rule}",
-                    title(role)
-                );
-                assert!(
-                    !name(role).ends_with("-credentials"),
-                    "{values:?}: the syncer gives itself rights"
-                );
-            }
-        }
-    }
-    // What may touch Secrets everywhere it is bound is bound nowhere by the chart.
-    for binding in
-        of_kind(objects, "ClusterRoleBinding").into_iter().chain(of_kind(objects, "RoleBinding"))
-    {
-        assert_ne!(binding["roleRef"]["name"], "hub-addons-credentials-copies");
-        for subject in binding["subjects"].as_array().unwrap() {
-            assert!(
-                accounts.contains(subject["name"].as_str().unwrap()),
-                "{values:?}: {}",
-                title(binding)
-            );
-        }
-    }
-    let of_credentials = titles.iter().any(|title| title.contains("credential"));
-    assert_eq!(of_credentials, syncs, "{values:?}: {titles:?}");
-    let pinned: BTreeSet<&str> =
-        of_kind(objects, "ValidatingAdmissionPolicy").into_iter().map(name).collect();
-    let bound: BTreeSet<&str> =
-        of_kind(objects, "ValidatingAdmissionPolicyBinding").into_iter().map(name).collect();
-    assert_eq!(pinned, bound);
-    for account in accounts {
-        let is_pinned = pinned.iter().any(|policy| policy.starts_with(account));
-        assert!(is_pinned, "{values:?}: nothing says what {account} may write");
-    }
 }
 
 #[tokio::test]
