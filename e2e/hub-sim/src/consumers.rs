@@ -151,12 +151,6 @@ const VARIANT: &str = "variant";
 const PLACEMENT: (&str, &str) = ("cluster.open-cluster-management.io/placement", "gpus");
 
 impl Consumer {
-    /// The user that its ServiceAccount is on a cluster.
-    #[must_use]
-    pub fn user(&self) -> String {
-        format!("cluster:hub:system:serviceaccount:{}:app", self.namespace)
-    }
-
     /// Whether its Placement, if it has one, has decided for a cluster.
     fn selects(&self, server: &Server, cluster: &str) -> bool {
         let decisions = server.objects_of(DECISIONS).filter(|it| {

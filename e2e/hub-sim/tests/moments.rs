@@ -140,22 +140,6 @@ async fn the_role_for_copies_is_bound_again_as_soon_as_it_exists_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cluster_permissions_that_cannot_be_listed_are_reported_and_delay_accounts_for_them() {
-    let stage = Stage::with_consumers();
-    stage.world.lock().monitor.permissions = Permissions::ClusterPermission;
-    stage.world.lock().network.forbidden.push(("GET", "clusterpermissions"));
-    stage.start(Gates { consumers: true, ..Gates::ALL });
-    sleep(2 * MINUTE).await;
-    assert_eq!(stage.told("KindUnreadable"), 1);
-    assert!(!stage.exists("managedserviceaccounts", "a-b", "b-c"));
-    stage.perform([O::Permit]);
-    sleep(10 * MINUTE).await;
-    stage.perform([O::Agents]);
-    sleep(MINUTE).await;
-    stage.assert_right();
-}
-
-#[tokio::test(start_paused = true)]
 async fn cluster_permissions_that_the_hub_does_not_serve_are_reported_only_if_they_are_configured()
 {
     for (kind, told) in [(Permissions::ClusterPermission, 1), (Permissions::Work, 0)] {
@@ -225,31 +209,6 @@ async fn an_entry_is_withdrawn_when_the_crd_of_its_configuration_is_removed_whet
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_account_ends_with_its_grant_although_its_manifestworks_cannot_be_listed() {
-    let stage = Stage::with_consumers();
-    let gates = Gates { consumers: true, ..Gates::NONE };
-    let first = stage.start(gates);
-    sleep(10 * SECOND).await;
-    assert!(stage.exists("managedserviceaccounts", "a", "c"));
-    stage.world.kill(first);
-    stage.world.lock().network.forbidden.push(("GET", "manifestworks"));
-    stage.start(gates);
-    sleep(50 * SECOND).await;
-    assert_eq!(stage.told("KindUnreadable"), 0);
-    sleep(30 * SECOND).await;
-    assert_eq!(stage.told("KindUnreadable"), 1);
-    stage.perform([O::Unbind(0, 0)]);
-    sleep(10 * SECOND).await;
-    assert!(!stage.exists("managedserviceaccounts", "a", "c"));
-    stage.perform([O::Bind(0, 0)]);
-    sleep(10 * SECOND).await;
-    assert!(!stage.exists("managedserviceaccounts", "a", "c"), "its permissions may exist already");
-    stage.perform([O::Permit]);
-    sleep(10 * SECOND).await;
-    assert!(stage.exists("managedserviceaccounts", "a", "c"));
-}
-
 /// A copy that a syncer with limited permissions has written, in a process of its own, as the chart installs it.
 async fn a_copy_with_limited_permissions() -> (Stage, ProcessId) {
     let stage =
@@ -262,48 +221,6 @@ async fn a_copy_with_limited_permissions() -> (Stage, ProcessId) {
     sleep(10 * SECOND).await;
     assert!(stage.exists("secrets", "team", "a-c"));
     (stage, syncer)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_permission_stays_until_the_copy_is_gone_whatever_fails_before() {
-    for (method, restarts) in [("DELETE", false), ("GET", true)] {
-        let (stage, syncer) = a_copy_with_limited_permissions().await;
-        stage.world.lock().network.forbidden.push((method, "secrets"));
-        // A finalizer keeps the profile, so that the copy is not garbage-collected.
-        stage.perform([O::Profile(0, 0, ProfileTenant::Hold)]);
-        if restarts {
-            stage.world.kill(syncer);
-            stage.start(Gates::CREDENTIALS);
-            sleep(20 * SECOND).await;
-        }
-        stage.perform([O::Unbind(0, 0)]);
-        sleep(15 * MINUTE).await;
-        assert!(
-            stage.exists("secrets", "team", "a-c")
-                && stage.exists("rolebindings", "team", COPIES_ROLE)
-        );
-        stage.perform([O::Permit]);
-        sleep(20 * SECOND).await;
-        assert!(!stage.exists("secrets", "team", "a-c"), "{method}");
-        assert!(stage.exists("rolebindings", "team", COPIES_ROLE), "{method}");
-        sleep(6 * MINUTE).await;
-        assert!(!stage.exists("rolebindings", "team", COPIES_ROLE), "{method}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_permission_is_withdrawn_although_no_namespace_is_bound_any_more_when_the_syncer_starts()
-{
-    let stage =
-        Stage::with(Setting { means: Means { granted: true, leases: true }, ..Setting::PLAIN });
-    stage.start(Gates::PROFILES);
-    sleep(10 * SECOND).await;
-    assert!(stage.exists("rolebindings", "team", COPIES_ROLE));
-    stage.perform([O::Unbind(0, 0), O::Unbind(1, 1)]);
-    sleep(10 * SECOND).await;
-    stage.start(Gates::CREDENTIALS);
-    sleep(10 * MINUTE).await;
-    assert!(!stage.exists("rolebindings", "team", COPIES_ROLE));
 }
 
 #[tokio::test(start_paused = true)]

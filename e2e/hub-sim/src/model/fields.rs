@@ -137,30 +137,3 @@ fn leaves<'a>(value: &'a Value, path: &mut Path, visit: &mut impl FnMut(Path, &'
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn write(before: Option<&Value>, after: Value, manager: &str, time: &str) -> Value {
-        let mut after = after;
-        update(before, &mut after, &Writer { manager, api_version: "v1", status: false, time });
-        after["metadata"]["managedFields"].clone()
-    }
-
-    #[test]
-    fn a_field_belongs_to_the_client_that_changed_it_last() {
-        let secret = |token: &str, fields: Value| json!({ "metadata": { "name": "x", "labels": { "a.b/c": "d" }, "managedFields": fields }, "data": { "token": token } });
-        let first = secret("one", Value::Null);
-        let fields = write(None, first.clone(), "first", "1");
-        let labels = json!({ "f:labels": { "f:a.b/c": {} } });
-        assert_eq!(
-            fields[0]["fieldsV1"],
-            json!({ "f:metadata": labels, "f:data": { "f:token": {} } })
-        );
-        let fields = write(Some(&first), secret("two", fields), "second", "2");
-        assert_eq!(fields[0]["fieldsV1"], json!({ "f:metadata": labels }));
-        assert_eq!(fields[1]["fieldsV1"], json!({ "f:data": { "f:token": {} } }));
-        assert_eq!((&fields[0]["time"], &fields[1]["time"]), (&json!("1"), &json!("2")));
-    }
-}

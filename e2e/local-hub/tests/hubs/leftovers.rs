@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -55,7 +54,7 @@ struct Holder {
 }
 
 impl Holder {
-    fn start(configure: impl FnOnce(&mut Command)) -> Self {
+    fn start() -> Self {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("a hub's");
         let mut command = Command::new(env!("CARGO_BIN_EXE_local-hub"));
@@ -64,7 +63,6 @@ impl Holder {
             .arg(&directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        configure(&mut command);
         Self { process: command.spawn().unwrap(), directory, _parent: parent }
     }
 
@@ -117,7 +115,7 @@ async fn a_start_that_is_given_up_leaves_nothing() {
 
 #[tokio::test]
 async fn a_killed_owner_leaves_nothing() {
-    let mut holder = Holder::start(|_| {});
+    let mut holder = Holder::start();
     holder.wait_until_ready();
     // Even if it is stopped.
     holder.signal("STOP");
@@ -131,7 +129,7 @@ async fn a_killed_owner_leaves_nothing() {
 #[tokio::test]
 async fn the_binary_ends_cleanly_when_told_to() {
     for how in ["TERM", "stdin"] {
-        let mut holder = Holder::start(|_| {});
+        let mut holder = Holder::start();
         holder.wait_until_ready();
         match how {
             "stdin" => drop(holder.process.stdin.take()),
@@ -140,51 +138,6 @@ async fn the_binary_ends_cleanly_when_told_to() {
         assert!(holder.process.wait().unwrap().success(), "{how}");
         assert_nothing_in(&holder.directory);
     }
-}
-
-/// A directory of programs for `KUBEBUILDER_ASSETS`, in which kube-apiserver is a script. `$real` is the real one.
-async fn programs_with_api_server(script: &str) -> tempfile::TempDir {
-    let hub = small().start().await.unwrap();
-    let programs = tempfile::tempdir().unwrap();
-    for name in ["etcd", "kube-controller-manager", "kubectl"] {
-        std::os::unix::fs::symlink(hub.bin_dir().join(name), programs.path().join(name)).unwrap();
-    }
-    let api_server = programs.path().join("kube-apiserver");
-    let real = hub.bin_dir().join("kube-apiserver");
-    std::fs::write(&api_server, format!("#!/bin/sh\nreal='{}'\n{script}\n", real.display()))
-        .unwrap();
-    std::fs::set_permissions(&api_server, std::fs::Permissions::from_mode(0o755)).unwrap();
-    programs
-}
-
-#[tokio::test]
-async fn an_api_server_that_dies_is_an_error_with_its_last_words() {
-    let programs = programs_with_api_server("echo 'no thank you' >&2; exit 3").await;
-    let mut holder = Holder::start(|command| {
-        command.env("KUBEBUILDER_ASSETS", programs.path()).stderr(Stdio::piped());
-    });
-    let directory = holder.directory.clone();
-    // So that it has only one reason to end.
-    let _stdin = holder.process.stdin.take();
-    let output = holder.process.wait_with_output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
-    assert!(stderr.contains("kube-apiserver ended, with exit status 3"), "{stderr}");
-    assert!(stderr.contains("no thank you"), "{stderr}");
-    assert_nothing_in(&directory);
-}
-
-#[tokio::test]
-async fn a_port_that_is_in_use_is_replaced_by_another() {
-    let once = "[ -e tried ] || { touch tried; echo 'listen: address already in use'; exit 1; }; exec $real \"$@\"";
-    let programs = programs_with_api_server(once).await;
-    let mut holder = Holder::start(|command| {
-        command.env("KUBEBUILDER_ASSETS", programs.path());
-    });
-    holder.wait_until_ready();
-    assert!(holder.directory.join("tried").exists());
-    holder.signal("TERM");
-    assert!(holder.process.wait().unwrap().success());
 }
 
 #[tokio::test]
