@@ -40,20 +40,9 @@ fn lease_of(controller: &str, holder: &str, renewed: &str) -> ocm::Object {
 #[tokio::test]
 async fn ocms_own_gate_beside_ours_is_found() {
     let hub = hub().await;
-    let crd = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": "clustermanagers.operator.open-cluster-management.io" },
-        "spec": {
-            "group": "operator.open-cluster-management.io", "scope": "Cluster",
-            "names": { "kind": "ClusterManager", "plural": "clustermanagers" },
-            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-            } } }],
-        },
-    });
-    hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
-    let gates = json!({ "featureGates": [{ "feature": "ClusterProfile", "mode": "Enable" }] });
     let gvk = ("operator.open-cluster-management.io", "v1", "ClusterManager");
+    world::install_open_crd(&hub, gvk, "Cluster").await;
+    let gates = json!({ "featureGates": [{ "feature": "ClusterProfile", "mode": "Enable" }] });
     ocm::Object::new(gvk, "clustermanagers", None, "cluster-manager")
         .field("spec", json!({ "registrationConfiguration": gates }))
         .create(&hub.ocm)
@@ -160,21 +149,14 @@ async fn the_settings_are_those_with_which_the_controllers_run_and_never_a_tenan
 
     // A viewer may get the Deployments alone, and not every binding of a release has one.
     binding("other").create(&hub.ocm).await.unwrap();
-    let rule = |group: &str, resource: &str, verb: &str, name: Option<&str>| PolicyRule {
-        api_groups: Some(vec![group.to_owned()]),
-        resources: Some(vec![resource.to_owned()]),
-        verbs: vec![verb.to_owned()],
-        resource_names: name.map(|name| vec![name.to_owned()]),
-        ..PolicyRule::default()
-    };
     let viewer = self::kubectl(&hub, &hub.kubeconfig_for("consumer").unwrap());
     let is_unread = async || {
         run(&viewer, &["explain", "team"]).await.stdout.contains("Deployment hub-addons-*")
     };
-    let rbac = "rbac.authorization.k8s.io";
-    hub.grant("consumer", vec![rule(rbac, "clusterrolebindings", "list", None)]).await.unwrap();
+    let list = rule("list clusterrolebindings.rbac.authorization.k8s.io");
+    hub.grant("consumer", vec![list]).await.unwrap();
     assert!(is_unread().await);
-    let get = rule("apps", "deployments", "get", Some("hub-addons-addons"));
+    let get = rule("get deployments.apps named hub-addons-addons");
     hub.grant("consumer", vec![get]).await.unwrap();
     local_hub::eventually("the settings are read", crate::support::SOON, async || {
         !is_unread().await

@@ -50,7 +50,8 @@ pub fn helm3() -> &'static Path {
     HELM.get_or_init(|| program("hack/go-program.sh", &["helm3"]))
 }
 
-fn program(script: &str, arguments: &[&str]) -> PathBuf {
+/// The path of a program that a script builds.
+pub fn program(script: &str, arguments: &[&str]) -> PathBuf {
     let script = repository().join(script);
     let output = Command::new(&script)
         .args(arguments)
