@@ -402,9 +402,12 @@ struct Anchors {
     /// these are too large together.
     together: Option<Result<TrustBundle, TrustError>>,
     /// Anchors that profiles published at startup and the source lacked: replaced while no provisioner ran. Each is
-    /// kept for its own profile only, so that an anchor added to one profile never reaches another. Most have the same.
+    /// kept for its own profile only, so that an anchor added to one profile never reaches another.
     inherited: BTreeMap<ProfileKey, Arc<BTreeSet<TrustAnchor>>>,
-    /// Those of `inherited` whose overlap has not ended. They end together.
+    /// The PEM text of the current anchors and those that they replaced, with each set in `inherited`, unless these are
+    /// too large together. Most profiles have the same set.
+    joined: BTreeMap<Arc<BTreeSet<TrustAnchor>>, Option<Arc<str>>>,
+    /// All of `inherited`. Their overlap ends together.
     left: Retiring,
     next: u64,
 }
@@ -414,6 +417,30 @@ impl Anchors {
     fn join(&mut self) {
         let retiring = self.retiring.values().flat_map(|retiring| &retiring.anchors);
         self.together = self.current.as_ref().map(|current| current.with(retiring));
+        let sets: BTreeSet<_> = self.inherited.values().cloned().collect();
+        self.joined =
+            sets.into_iter().map(|set| (Arc::clone(&set), self.join_with(&set))).collect();
+    }
+
+    /// The PEM text of the current anchors, those that they replaced, and inherited ones.
+    fn join_with(&self, inherited: &BTreeSet<TrustAnchor>) -> Option<Arc<str>> {
+        let retiring = self.retiring.values().flat_map(|retiring| &retiring.anchors);
+        let joined = self.current.as_ref()?.with(retiring.chain(inherited)).ok()?;
+        Some(Arc::clone(joined.pem()))
+    }
+
+    /// Records what a profile has inherited.
+    fn inherit(&mut self, key: &ProfileKey, inherited: BTreeSet<TrustAnchor>) {
+        self.left.anchors.extend(inherited.iter().cloned());
+        let set = match self.joined.get_key_value(&inherited) {
+            Some((set, _)) => Arc::clone(set),
+            None => {
+                let set = Arc::new(inherited);
+                self.joined.insert(Arc::clone(&set), self.join_with(&set));
+                set
+            }
+        };
+        self.inherited.insert(key.clone(), set);
     }
 
     /// Ends every overlap, since the server was seen with a certificate of the current anchors.
@@ -430,12 +457,7 @@ impl Anchors {
         let current = self.current.as_ref().filter(|_| self.readable)?;
         let joined = match self.inherited.get(key) {
             None => self.together.as_ref()?.as_ref().ok().map(|joined| Arc::clone(joined.pem())),
-            Some(inherited) => {
-                let retiring = self.retiring.values().flat_map(|retiring| &retiring.anchors);
-                let inherited = inherited.intersection(&self.left.anchors);
-                let joined = current.with(retiring.chain(inherited));
-                joined.ok().map(|joined| Arc::clone(joined.pem()))
-            }
+            Some(inherited) => self.joined.get(inherited)?.clone(),
         };
         Some(joined.unwrap_or_else(|| Arc::clone(current.pem())))
     }
@@ -594,11 +616,7 @@ impl AccessIndex {
         let any = !replaced.is_empty();
         if any {
             self.checks.restart();
-            let Anchors { inherited, left, .. } = &mut self.anchors;
-            left.anchors.extend(replaced.iter().cloned());
-            let same = inherited.last_key_value().map(|(_, last)| last);
-            let same = same.filter(|last| ***last == replaced).cloned();
-            inherited.insert(key.clone(), same.unwrap_or_else(|| Arc::new(replaced)));
+            self.anchors.inherit(key, replaced);
         }
         any
     }
@@ -620,7 +638,14 @@ impl AccessIndex {
     pub fn end_inherited(&mut self) -> OverlapEnd {
         let anchors = &mut self.anchors;
         let end = anchors.left.end();
-        anchors.inherited.retain(|_, inherited| !inherited.is_disjoint(&anchors.left.anchors));
+        anchors.joined.clear();
+        for (key, inherited) in std::mem::take(&mut anchors.inherited) {
+            let left: BTreeSet<_> =
+                inherited.intersection(&anchors.left.anchors).cloned().collect();
+            if !left.is_empty() {
+                anchors.inherit(&key, left);
+            }
+        }
         end
     }
 
