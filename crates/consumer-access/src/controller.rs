@@ -45,7 +45,9 @@ impl Controller for ConsumerAccess {
     }
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        self.0.fleet_changed(fleet, touched);
+        if self.0.is_concerned(fleet, touched) {
+            self.0.fleet_changed(fleet, touched);
+        }
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
 use hub_core::access::Known;
 use hub_core::consumer_access::{
-    AccessKey, AccessKind, AccessName, AccessSettings, FoundObject, KnownAccounts, ObservedObject,
-    PublishedCluster,
+    AccessKey, AccessKind, AccessName, AccessSettings, FoundObject, Integrations, KnownAccounts,
+    ObservedObject, PublishedCluster,
 };
 use hub_core::version::{Uid, Version};
 use tokio::time::Instant;
@@ -70,6 +70,8 @@ pub(crate) struct State {
     pub(crate) computed: BTreeMap<AccessName, Instant>,
     /// The ClusterAccesses whose status counts a cluster.
     pub(crate) counting: BTreeMap<ClusterName, BTreeSet<AccessName>>,
+    /// A digest of each cluster since its last change. A change of a binding or a set clears this.
+    pub(crate) digests: BTreeMap<ClusterName, u64>,
 }
 
 impl State {
@@ -78,10 +80,45 @@ impl State {
         self.objects.get(key).is_some_and(|found| found.is_ours)
     }
 
+    /// Whether the object of this key exists and belongs to another owner.
+    pub(crate) fn is_foreign(&self, settings: &AccessSettings, key: &AccessKey) -> bool {
+        self.objects.get(key).is_some_and(|found| !settings.is_ours(found))
+    }
+
     /// The objects of ours by which applications find their clusters.
     pub(crate) fn integrations(&self) -> impl Iterator<Item = &AccessKey> {
         let first = AccessKey::MultiKueueCluster("".into());
         self.objects.range(first..).filter(|(_, found)| found.is_ours).map(|(key, _)| key)
+    }
+
+    /// Some of them.
+    pub(crate) fn integrations_of(
+        &self,
+        settings: &AccessSettings,
+        of: Integrations<'_>,
+    ) -> Vec<AccessKey> {
+        let secret = |namespace: &Namespace, cluster: &ClusterName| {
+            AccessKey::ClusterSecret(cluster.in_namespace(namespace))
+        };
+        match of {
+            Integrations::Of(cluster) => {
+                let namespaces = settings.consumers.argo_cd_namespaces();
+                let mut keys: Vec<_> = namespaces.map(|it| secret(it, cluster)).collect();
+                keys.push(AccessKey::MultiKueueCluster(cluster.clone()));
+                keys.retain(|key| self.is_ours(key));
+                keys
+            }
+            Integrations::In(namespace) => {
+                let secrets = self.objects.range(secret(namespace, &"".into())..);
+                let secrets =
+                    secrets.take_while(|(key, _)| key.namespace() == Some(namespace.as_str()));
+                secrets.filter(|(_, found)| found.is_ours).map(|(key, _)| key.clone()).collect()
+            }
+            Integrations::Kueue => {
+                let of_kueue = self.integrations().take_while(|key| key.namespace().is_none());
+                of_kueue.cloned().collect()
+            }
+        }
     }
 
     pub(crate) fn version(&self, key: &AccessKey) -> Option<Version> {

@@ -10,7 +10,8 @@ use hub_api::cluster_access::CLUSTER_ACCESSES;
 use hub_api::names::{AccountKey, AccountName, ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::consumer_access::{
     AccessKey, AccessKind, AccessName, AccessSettings, Changed, Consumers, DecisionKind,
-    ObservedObject, PlacementName, PublishedCluster, cluster_secret_name,
+    Integrations, KnownAccounts, ObservedObject, PlacementName, PublishedCluster,
+    cluster_secret_name, digest,
 };
 use hub_core::finding::{Finding, Subject};
 use hub_core::fleet::{Fleet, Touched};
@@ -243,12 +244,39 @@ impl Store {
     /// Queues an account on every cluster.
     fn queue_account(&self, account: &AccountName) {
         let (fleet, settings) = (self.fleet.read(), self.settings());
-        let namespaces =
-            settings.consumers.of(account).map(|consumer| consumer.namespace().clone());
-        self.fleet_changed(&fleet, &Touched::Namespaces(namespaces.collect()));
+        let users = settings.consumers.of(account);
+        let users: Changed =
+            users.map(|user| (user.name.clone(), [account.clone()].into())).collect();
+        let keys = settings.concerned_by(&fleet, &users, &KnownAccounts::default());
+        for key in keys {
+            self.queue_if_needed(&fleet, &key);
+        }
         let known = self.state.lock().known.of(account);
         for key in known {
             self.queue_access(&fleet, &key, None);
+        }
+        for name in users.keys() {
+            self.mark(name);
+        }
+    }
+
+    /// Whether a change of the fleet is one of what plans read of it.
+    pub(crate) fn is_concerned(&self, fleet: &Fleet, touched: &Touched) -> bool {
+        let digests = &mut self.state.lock().digests;
+        match touched {
+            Touched::Nothing => false,
+            Touched::Namespaces(_) => {
+                digests.clear();
+                true
+            }
+            Touched::Cluster(cluster) if fleet.cluster(cluster).is_none() => {
+                digests.remove(cluster);
+                true
+            }
+            Touched::Cluster(cluster) => {
+                let after = digest(fleet, cluster);
+                digests.insert(cluster.clone(), after) != Some(after)
+            }
         }
     }
 
@@ -265,35 +293,19 @@ impl Store {
     /// Queues the objects by which applications find their clusters that a change of the fleet affects.
     fn queue_integrations(&self, fleet: &Fleet, touched: &Touched) {
         let settings = self.settings();
-        let existing = |cluster: Option<&ClusterName>| match cluster {
-            None => self.state.lock().integrations().cloned().collect(),
-            Some(cluster) => self.integrations_of(&settings, cluster),
-        };
+        let existing = |of: Integrations<'_>| self.state.lock().integrations_of(&settings, of);
         for key in settings.integrations_concerned(fleet, touched, existing) {
             self.queue(fleet, key);
         }
     }
 
-    /// The objects of ours by which applications find a cluster.
-    fn integrations_of(&self, settings: &AccessSettings, cluster: &ClusterName) -> Vec<AccessKey> {
-        let secret =
-            |namespace: &Namespace| AccessKey::ClusterSecret(cluster.in_namespace(namespace));
-        let mut keys: Vec<_> = settings.consumers.argo_cd_namespaces().map(secret).collect();
-        keys.push(AccessKey::MultiKueueCluster(cluster.clone()));
-        let state = self.state.lock();
-        keys.retain(|key| state.is_ours(key));
-        keys
-    }
-
     /// Queues the objects by which the applications in these namespaces find their clusters. The namespace of Kueue may
     /// have been another one, and what exists may have to end.
     fn queue_integrations_in(&self, fleet: &Fleet, namespaces: BTreeSet<Namespace>) {
-        let is_concerned = |key: &&AccessKey| match key {
-            AccessKey::ClusterSecret(key) => namespaces.contains(&key.namespace),
-            _ => true,
-        };
+        let settings = self.settings();
+        let of = namespaces.iter().map(Integrations::In).chain([Integrations::Kueue]);
         let existing: Vec<_> =
-            self.state.lock().integrations().filter(is_concerned).cloned().collect();
+            of.flat_map(|of| self.state.lock().integrations_of(&settings, of)).collect();
         for key in existing {
             self.queue(fleet, key);
         }
@@ -379,12 +391,6 @@ impl Store {
         let fleet = self.fleet.read();
         if let AccessKey::Access(_, account) = key {
             return self.queue_access(&fleet, account, None);
-        }
-        if matches!(key, AccessKey::MultiKueueCluster(_)) {
-            let configs: Vec<_> = self.settings().multi_kueue_configs().collect();
-            for config in configs {
-                self.queue(&fleet, config);
-            }
         }
         self.queue(&fleet, key.clone());
     }
@@ -511,21 +517,43 @@ impl Store {
     pub(crate) fn show(self: &Arc<Self>, key: &AccessKey, object: ObservedObject) {
         let is_declared = self.is_declared(key);
         let settings = self.settings();
-        let is_ours = self.state.lock().show(&settings, key, object, is_declared);
+        let mut state = self.state.lock();
+        let was_foreign = state.is_foreign(&settings, key);
+        let is_ours = state.show(&settings, key, object, is_declared);
+        let is_foreign = state.is_foreign(&settings, key);
+        drop(state);
         self.seen(key, is_declared, is_ours);
+        self.owner_changed(key, was_foreign, is_foreign);
+    }
+
+    /// Queues the MultiKueueConfigs if a MultiKueueCluster passes to another owner, or from one: they do not list it then.
+    fn owner_changed(&self, key: &AccessKey, was_foreign: bool, is_foreign: bool) {
+        if !matches!(key, AccessKey::MultiKueueCluster(_))
+            || was_foreign == is_foreign
+            || !self.host.is_working()
+        {
+            return;
+        }
+        let fleet = self.fleet.read();
+        let configs: Vec<_> = self.settings().multi_kueue_configs().collect();
+        for config in configs {
+            self.queue(&fleet, config);
+        }
     }
 
     /// Records that a watch shows the end of an object.
     pub(crate) fn ended(self: &Arc<Self>, key: &AccessKey) {
         let is_declared = self.is_declared(key);
+        let settings = self.settings();
         let mut state = self.state.lock();
-        let is_ours = state.is_ours(key);
+        let (is_ours, was_foreign) = (state.is_ours(key), state.is_foreign(&settings, key));
         let ended = state.ended(key, is_declared);
         drop(state);
         if let Some(uid) = ended {
             self.work.written.ended(key, &uid);
         }
         self.seen(key, is_declared, is_ours);
+        self.owner_changed(key, was_foreign, false);
     }
 
     /// Whether an object has the name of one of a declared account.

@@ -42,7 +42,7 @@ mod plan;
 mod status;
 
 pub use argo_cd::{CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_in_secret};
-pub use concerned::KnownAccounts;
+pub use concerned::{Integrations, KnownAccounts, digest};
 pub use consumers::{
     AccessName, AccessRules, Changed, Consumer, Consumers, DecisionKind, DeclaredAccess,
     NotAccepted, PlacementName,

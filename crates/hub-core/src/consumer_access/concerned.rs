@@ -2,6 +2,7 @@
 //! the consumers in the namespaces that can be granted a cluster, and the clusters that can be granted to a namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 
@@ -9,7 +10,7 @@ use super::consumers::{AccessName, Changed, Consumer};
 use super::desired::AccessSettings;
 use super::kind::AccessKey;
 use crate::fleet::{Fleet, Touched};
-use crate::nested;
+use crate::{grant, nested};
 
 /// The accounts that have an object or a finding, by cluster and by name.
 #[derive(Debug, Default)]
@@ -45,6 +46,27 @@ impl KnownAccounts {
         let on = self.on.iter();
         on.flat_map(|(cluster, accounts)| accounts.iter().map(|account| cluster.account(account)))
     }
+}
+
+/// Objects of ours by which applications find their clusters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Integrations<'a> {
+    /// For this cluster.
+    Of(&'a ClusterName),
+    /// The cluster Secrets in this namespace.
+    In(&'a Namespace),
+    /// Those of Kueue.
+    Kueue,
+}
+
+/// A digest of what plans read of a cluster. A change that leaves it as it is, such as that of a version, concerns
+/// nothing.
+#[must_use]
+pub fn digest(fleet: &Fleet, cluster: &ClusterName) -> u64 {
+    let mut digest = DefaultHasher::new();
+    fleet.cluster(cluster).map(|observed| &observed.labels).hash(&mut digest);
+    (fleet.is_hub(cluster), grant::digest(fleet, cluster)).hash(&mut digest);
+    digest.finish()
 }
 
 impl AccessSettings {
@@ -105,14 +127,13 @@ impl AccessSettings {
         keys
     }
 
-    /// The objects of integrations that a change of the fleet may affect. `existing` returns those of ours: of a cluster,
-    /// or all.
+    /// The objects of integrations that a change of the fleet may affect. `existing` returns those of ours.
     #[must_use]
     pub fn integrations_concerned(
         &self,
         fleet: &Fleet,
         touched: &Touched,
-        existing: impl Fn(Option<&ClusterName>) -> Vec<AccessKey>,
+        existing: impl Fn(Integrations<'_>) -> Vec<AccessKey>,
     ) -> BTreeSet<AccessKey> {
         let secret = |namespace: &Namespace, cluster: &ClusterName| {
             AccessKey::ClusterSecret(cluster.in_namespace(namespace))
@@ -120,22 +141,18 @@ impl AccessSettings {
         let mut keys = BTreeSet::new();
         let kueue = self.consumers.multi_kueue().next().map(Consumer::namespace);
         if let Some(namespace) = kueue.filter(|namespace| touches_all(touched, namespace)) {
-            keys.extend(existing(None).into_iter().filter(|key| key.namespace().is_none()));
+            keys.extend(existing(Integrations::Kueue));
             keys.extend(fleet.candidates_in(namespace).cloned().map(AccessKey::MultiKueueCluster));
             keys.extend(self.multi_kueue_configs());
         }
         for namespace in
             self.consumers.argo_cd_namespaces().filter(|namespace| touches_all(touched, namespace))
         {
-            keys.extend(
-                existing(None)
-                    .into_iter()
-                    .filter(|key| key.namespace() == Some(namespace.as_str())),
-            );
+            keys.extend(existing(Integrations::In(namespace)));
             keys.extend(fleet.candidates_in(namespace).map(|cluster| secret(namespace, cluster)));
         }
         if let Touched::Cluster(cluster) = touched {
-            keys.extend(existing(Some(cluster)));
+            keys.extend(existing(Integrations::Of(cluster)));
             if kueue.is_some() {
                 keys.insert(AccessKey::MultiKueueCluster(cluster.clone()));
                 keys.extend(self.multi_kueue_configs());

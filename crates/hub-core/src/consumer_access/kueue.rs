@@ -11,6 +11,8 @@
 //!   nominates clusters in this order, and runs the workloads of a cluster that leaves the list elsewhere.
 //! - Both objects are ours by the rule of [`FoundObject`], and only while they have our marks.
 
+use std::collections::BTreeSet;
+
 use hub_api::names::ClusterName;
 use serde_json::{Map, Value, json};
 
@@ -107,7 +109,8 @@ impl AccessSettings {
 
     /// Whether an object by which applications find their clusters is ours. It must also have our marks: the admission
     /// policies, which know no history, recognize it by these.
-    pub(super) fn is_ours(&self, found: &FoundObject) -> bool {
+    #[must_use]
+    pub fn is_ours(&self, found: &FoundObject) -> bool {
         found.is_ours && found.object.is_marked(self)
     }
 
@@ -168,8 +171,11 @@ impl AccessSettings {
                 (Grant::Refused, _) => false,
             }
         };
+        let before = listed.into_iter().flatten().filter_map(Value::as_str).map(ClusterName::from);
+        let candidates = fleet.candidates_in(consumer.namespace()).cloned();
+        let candidates: BTreeSet<_> = candidates.chain(before).collect();
         let mut names: Vec<String> =
-            fleet.cluster_names().filter(|name| is_wanted(name)).map(ToString::to_string).collect();
+            candidates.iter().filter(|name| is_wanted(name)).map(ToString::to_string).collect();
         names.sort_by_cached_key(|name| (position(name).unwrap_or(usize::MAX), name.clone()));
         names
     }

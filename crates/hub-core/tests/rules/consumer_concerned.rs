@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use hub_api::names::{AccountKey, ClusterName};
-use hub_core::consumer_access::{AccessKey, AccessSettings, KnownAccounts};
+use hub_api::names::AccountKey;
+use hub_core::consumer_access::{AccessKey, AccessSettings, Integrations, KnownAccounts};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
 use proptest::prelude::*;
@@ -69,9 +69,9 @@ fn a_namespace_concerns_the_accounts_of_its_consumer_on_every_cluster_that_is_or
 
 /// The objects of Kueue that a change concerns where those of `gone` and of an earlier list exist.
 fn of_kueue(settings: &AccessSettings, touched: &Touched) -> Vec<String> {
-    let existing = |cluster: Option<&ClusterName>| match cluster {
-        Some(_) => Vec::new(),
-        None => vec![
+    let existing = |of: Integrations<'_>| match of {
+        Integrations::Of(_) | Integrations::In(_) => Vec::new(),
+        Integrations::Kueue => vec![
             AccessKey::MultiKueueCluster("gone".into()),
             AccessKey::MultiKueueConfig("earlier".to_owned()),
         ],

@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 
 use hub_api::labels::SYNC_TO_NAMESPACES;
 use hub_api::names::AccountKey;
+use hub_core::access::Known;
 use hub_core::concerned::concerned;
-use hub_core::consumer_access::{AccessSettings, KnownAccounts, ObservedAccess};
+use hub_core::consumer_access::{AccessKey, AccessSettings, KnownAccounts, ObservedAccess, digest};
+use hub_core::consumer_role::{AskingAccount, AskingAccounts, ConsumerRole};
+use hub_core::credential::account::Scope;
 use hub_core::credential::report::{Recipients, report};
 use hub_core::credential::tally::Tally;
 use hub_core::effort::{self, Effort};
@@ -17,7 +20,7 @@ use serde_json::{Value, json};
 use crate::concerned::Profiles;
 use crate::support::consumer_access::settings_of;
 use crate::support::credential::{World, account, secret_key, token};
-use crate::support::{binding, by_labels, cluster, fleet, with};
+use crate::support::{binding, by_labels, cluster, fleet, settings_of_permissions, with};
 
 /// The numbers of objects of a hub: of clusters, namespaces, sets, and accounts of each cluster.
 type Shape = [usize; 4];
@@ -154,19 +157,42 @@ fn each_profile_is_decided_once_however_many_sets_select_its_cluster_and_refuse_
     }
 }
 
-/// A hub with so many clusters and namespaces, of which each has so many objects that select clusters by their labels.
+/// A hub with so many clusters and namespaces, of which each has so many objects that select clusters by their labels. The
+/// first has cluster Secrets of Argo CD, and that of the first namespace a MultiKueueConfig.
 fn with_objects([clusters, namespaces, each]: [usize; 3]) -> (AccessSettings, Fleet) {
     let names = (0..namespaces)
         .flat_map(|it| (0..each).map(move |each| (format!("n{it}"), format!("n{it}-{each}"))));
     let access = names.map(|(namespace, name)| {
-        json!({ "namespace": namespace, "name": name, "clusters": { "selector": { "matchLabels": { "in-0": "" } } } })
+        let (mut argo_cd, mut kueue) = (Value::Null, Value::Null);
+        if name.ends_with("-0") {
+            argo_cd = json!({});
+        }
+        if name == "n0-0" {
+            kueue = json!({ "configs": [{ "name": "multikueue" }] });
+        }
+        json!({
+            "namespace": namespace, "name": name, "argoCD": argo_cd, "multiKueue": kueue,
+            "clusters": { "selector": { "matchLabels": { "in-0": "" } } },
+        })
     });
     (settings_of(&access.collect()), fleet(objects([clusters, namespaces, 1, 0])))
 }
 
-/// What a change costs consumer access: the accounts that it concerns, their plans, and the statuses.
+/// What a change costs consumer access and the permissions of the syncer: the accounts that it concerns, and their plans;
+/// for namespaces also the statuses, the Roles, and the objects of Kueue and Argo CD.
 fn of_consumers((settings, fleet): &(AccessSettings, Fleet), touched: &Touched) -> Effort {
+    let mut asking = AskingAccounts::new();
+    for (consumer, cluster) in
+        settings.consumers.iter().flat_map(|it| fleet.cluster_names().map(move |of| (it, of)))
+    {
+        let scope = Scope::EveryGrantedNamespace;
+        let account = AskingAccount { scope, is_maintained: true };
+        asking.insert(cluster.account(&consumer.account), account);
+    }
     counted(|| {
+        if let Touched::Cluster(cluster) = touched {
+            let _ = digest(fleet, cluster);
+        }
         for key in settings.concerned(fleet, touched, &KnownAccounts::default()) {
             drop(settings.plan(fleet, &key, &ObservedAccess::default()));
         }
@@ -178,6 +204,20 @@ fn of_consumers((settings, fleet): &(AccessSettings, Fleet), touched: &Touched) 
             .filter(|it| namespaces.is_some_and(|all| all.contains(&it.namespace)))
         {
             drop(settings.status(fleet, name, None, |_, _| None, jiff::Timestamp::UNIX_EPOCH));
+            for role in ConsumerRole::both(name) {
+                let (settings, consumers) = (settings_of_permissions(), &settings.consumers);
+                let plan = role.plan(&settings, fleet, consumers, Some(&asking), &Known::Absent);
+                assert!(plan.is_ok());
+            }
+        }
+        let Some(_) = namespaces else { return };
+        for key in settings.integrations_concerned(fleet, touched, |_| Vec::new()) {
+            drop(match &key {
+                AccessKey::ClusterSecret(key) => {
+                    settings.plan_cluster_secret(fleet, key, None, None, None)
+                }
+                key => settings.plan_kueue(fleet, key, |_| None),
+            });
         }
     })
 }
