@@ -6,6 +6,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::access::Known;
@@ -40,6 +41,10 @@ pub(crate) const BINDINGS: &str = "rolebindings";
 pub(crate) const CLUSTER_ROLES: &str = "clusterroles";
 pub(crate) const ROLES: &str = "roles";
 
+/// The shortest time between two plans of the names in a role: a cost of all accounts, for a change of one. What must not
+/// be named any longer does not wait.
+const INTERVAL: Duration = Duration::from_secs(3);
+
 /// A key of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RightsKey {
@@ -49,6 +54,17 @@ pub(crate) enum RightsKey {
     Copies(Namespace),
     /// An application's permission for the copies that its namespace is granted.
     Consumer(ConsumerRole),
+}
+
+impl RightsKey {
+    /// Whether its plan costs all accounts of a hub, or all of an application.
+    fn names_accounts(&self) -> bool {
+        match self {
+            Self::Tokens => true,
+            Self::Copies(_) => false,
+            Self::Consumer(role) => role.kind == RoleKind::Role,
+        }
+    }
 }
 
 impl hub_runtime::queue::Key for RightsKey {
@@ -99,6 +115,9 @@ pub(crate) struct RightsState {
     /// The kinds of these whose list is complete.
     listed_roles: BTreeSet<RoleKind>,
     needs: Needs,
+    /// When the names in a role were last planned, and the roles whose next plan does not wait.
+    planned: BTreeMap<RightsKey, Instant>,
+    urgent: BTreeSet<RightsKey>,
     /// The syncer's Lease, and the time of its last observation.
     lease: ObservedLease,
     lease_shown: Option<Instant>,
@@ -151,7 +170,34 @@ impl Store {
 
     /// Queues a permission before all other work: there are few of them, and credentials wait for them.
     fn add(&self, key: RightsKey) {
+        if key.names_accounts() {
+            self.state.lock().urgent.insert(key.clone());
+        }
+        self.add_later(key);
+    }
+
+    /// The same for one whose plan can wait until the next time.
+    fn add_later(&self, key: RightsKey) {
         self.work.add_with(key, Priority::End);
+    }
+
+    /// How long the plan of a permission has to wait.
+    pub(crate) fn wait(&self, key: &RightsKey) -> Option<Duration> {
+        let (now, mut state) = (Instant::now(), self.state.lock());
+        let since = state.planned.get(key).map(|before| now - *before);
+        let wait = since.and_then(|since| INTERVAL.checked_sub(since)).filter(|it| !it.is_zero());
+        if wait.is_some() && !state.urgent.contains(key) {
+            return wait;
+        }
+        if key.names_accounts() {
+            state.planned.insert(key.clone(), now);
+        }
+        None
+    }
+
+    /// Records that a permission is as planned, or is written.
+    pub(crate) fn planned(&self, key: &RightsKey) {
+        self.state.lock().urgent.remove(key);
     }
 
     fn add_all(&self, keys: impl IntoIterator<Item = RightsKey>) {
@@ -177,10 +223,34 @@ impl Store {
         self.queue_roles(names);
     }
 
-    /// Queues the Roles that may name the copy of an account.
-    fn queue_roles_of(&self, account: &AccountKey) {
-        let names = consumer_role::concerned(&self.state.lock().consumers, account);
-        self.queue_roles(names);
+    /// Queues the Roles that may name the copy of an account. That of the account may be able to wait; those of others must
+    /// not name its copy.
+    fn queue_roles_of(&self, account: &AccountKey, can_wait: bool) {
+        let state = self.state.lock();
+        let names = consumer_role::concerned(&state.consumers, account);
+        let of_account = |name: &AccessName| {
+            state.consumers.get(name).is_some_and(|consumer| consumer.account == account.account)
+        };
+        let (later, at_once): (Vec<_>, Vec<_>) =
+            names.into_iter().partition(|name| can_wait && of_account(name));
+        drop(state);
+        self.queue_roles(at_once);
+        for role in later.iter().flat_map(ConsumerRole::both) {
+            self.add_later(RightsKey::Consumer(role));
+        }
+    }
+
+    /// Queues the role for tokens after a change of accounts, which can wait if it has all of these names.
+    fn queue_tokens<'a>(&self, accounts: impl IntoIterator<Item = &'a AccountKey>) {
+        let state = self.state.lock();
+        let rules = state.tokens_role.present().map(|role| &role.rules);
+        let named = rules.into_iter().flatten().flat_map(|rule| rule.resource_names.iter());
+        let is_named = |account: &AccountKey| {
+            named.clone().flatten().any(|name| *name == *account.account.as_str())
+        };
+        let can_wait = accounts.into_iter().all(is_named);
+        drop(state);
+        if can_wait { self.add_later(RightsKey::Tokens) } else { self.add(RightsKey::Tokens) }
     }
 
     /// Records a change of ClusterAccesses.
@@ -207,12 +277,14 @@ impl Store {
             self.ended(&key);
         }
         let mut state = self.state.lock();
-        match observed {
-            Some(observed) => state.consumer_roles.insert(role.clone(), observed),
-            None => state.consumer_roles.remove(role),
-        };
+        if let Some(observed) = observed {
+            state.consumer_roles.insert(role.clone(), observed);
+        } else {
+            state.consumer_roles.remove(role);
+            state.planned.remove(&key);
+        }
         drop(state);
-        self.add(key);
+        self.add_later(key);
     }
 
     /// Records whether all Roles, or all RoleBindings, of ClusterAccesses are known.
@@ -251,9 +323,9 @@ impl Store {
         let is_moved = state.grant_changed(fleet, cluster);
         drop(state);
         if is_moved && !accounts.is_empty() {
-            self.add(RightsKey::Tokens);
+            self.queue_tokens(&accounts);
             for account in &accounts {
-                self.queue_roles_of(account);
+                self.queue_roles_of(account, true);
             }
         }
         // The namespace of a cluster is protected while the cluster exists.
@@ -265,18 +337,19 @@ impl Store {
     pub(crate) fn add_account(&self, account: &AccountKey, asking: AskingAccount) {
         let before = self.state.lock().accounts.insert(account.clone(), asking.clone());
         if before.is_none() {
-            self.add(RightsKey::Tokens);
+            self.queue_tokens([account]);
         }
+        let can_wait = before.is_none() && asking.is_maintained;
         if before != Some(asking) {
-            self.queue_roles_of(account);
+            self.queue_roles_of(account, can_wait);
         }
     }
 
     /// Records that an account no longer opts in, or is gone.
     pub(crate) fn remove_account(&self, account: &AccountKey) {
         self.state.lock().accounts.remove(account);
-        self.add(RightsKey::Tokens);
-        self.queue_roles_of(account);
+        self.add_later(RightsKey::Tokens);
+        self.queue_roles_of(account, true);
     }
 
     /// Records whether the accounts are known.
@@ -316,7 +389,7 @@ impl Store {
             self.ended(&RightsKey::Tokens);
         }
         self.state.lock().tokens_role = role;
-        self.add(RightsKey::Tokens);
+        self.add_later(RightsKey::Tokens);
     }
 
     /// Records the uid of the role for copies, which owns RoleBindings: with another one, all of them are replaced.
