@@ -432,14 +432,12 @@ impl Anchors {
     /// Records what a profile has inherited.
     fn inherit(&mut self, key: &ProfileKey, inherited: BTreeSet<TrustAnchor>) {
         self.left.anchors.extend(inherited.iter().cloned());
-        let set = match self.joined.get_key_value(&inherited) {
-            Some((set, _)) => Arc::clone(set),
-            None => {
-                let set = Arc::new(inherited);
-                self.joined.insert(Arc::clone(&set), self.join_with(&set));
-                set
-            }
-        };
+        let known = self.joined.get_key_value(&inherited).map(|(set, _)| Arc::clone(set));
+        let set = known.unwrap_or_else(|| {
+            let set = Arc::new(inherited);
+            self.joined.insert(Arc::clone(&set), self.join_with(&set));
+            set
+        });
         self.inherited.insert(key.clone(), set);
     }
 
