@@ -20,6 +20,9 @@ use crate::act::Act;
 use crate::client::Client;
 use crate::{World, attacks, eventually, token};
 
+/// What the chart requests for the program, in KiB, without a quarter for what the kernel holds of connections.
+pub const MEMORY: u64 = 96 << 10;
+
 const HONEST: &str = "honest";
 const HOSTILE: &str = "hostile";
 /// A namespace whose application reaches hostile clusters.
@@ -140,6 +143,46 @@ pub async fn run(program: &Path, period: Duration) -> Report {
     attackers.shutdown_background();
     drop(child);
     report
+}
+
+/// Sessions of the program, each a watch on a connection of its own.
+pub struct Sessions {
+    program: Child,
+    watches: Vec<Incoming>,
+    _world: World,
+}
+
+impl Sessions {
+    /// The namespaces that share them, each with fewer than the program allows one.
+    const NAMESPACES: usize = 10;
+
+    /// Starts the program and opens as many.
+    pub async fn open(program: &Path, count: usize) -> Self {
+        let world = World::start(&["one", "two"]).await;
+        let namespaces: Vec<_> = (0..Self::NAMESPACES).map(|it| format!("open-{it}")).collect();
+        namespaces.iter().map(String::as_str).chain([HONEST]).for_each(|it| world.hub.bind(it));
+        let (program, server) = start(program, &world).await;
+        let client = world.client(server, ADDRESS);
+        let mut watches = Vec::new();
+        for namespace in namespaces.iter().cycle().take(count) {
+            let mut connection = client.http1().await.unwrap();
+            let request = Client::request("/one/watch", &token(namespace, 0), None);
+            let response = connection.send_request(request).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+            let mut watch = response.into_body();
+            watch.frame().await.unwrap().unwrap();
+            watches.push(watch);
+        }
+        Self { program, watches, _world: world }
+    }
+
+    /// Fails unless all are open; returns the memory of the program, in KiB.
+    pub async fn memory(&mut self) -> u64 {
+        for watch in &mut self.watches {
+            assert!(timeout(Duration::ZERO, watch.frame()).await.is_err(), "a session has ended");
+        }
+        memory(self.program.id().unwrap())
+    }
 }
 
 /// One round: new connections, a token that the program has not seen, and both clusters.

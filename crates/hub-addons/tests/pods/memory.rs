@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
+use hostile::run::{MEMORY, Sessions};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ListParams;
@@ -84,11 +85,14 @@ async fn thousands_of_profiles_are_kept_within_the_memory_that_the_chart_request
     stage.each_was_written_once(500 * 6).await;
 }
 
-/// In the part `load` of `hack/test.sh`: the API server needs minutes for 105 000 writes, and 8 GB of memory.
+/// In the part `load` of `hack/test.sh`: the API server needs minutes for 105 000 writes, and 8 GB of memory. Beside it, a
+/// user server keeps its sessions open.
 #[tokio::test]
 async fn the_largest_measured_fleet_is_kept_within_the_limits_of_the_chart() {
     let values = [&[ONE], &STATIC[..]].concat();
     let Some(stage) = Stage::start(1, &values).await else { return };
+    let user_server = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
+    let mut sessions = Sessions::open(user_server, 1000).await;
     let fleet = ocm::Fleet::of(3500, 10);
     fleet.create(&stage.ocm).await.unwrap();
     futures::stream::iter(&fleet.clusters)
@@ -100,6 +104,10 @@ async fn the_largest_measured_fleet_is_kept_within_the_limits_of_the_chart() {
         .await
         .unwrap();
     complete(&stage, &fleet).await;
+    let memory = sessions.memory().await;
+    println!("1000 sessions of the user server: {} MiB", memory >> 10);
+    assert!(memory < MEMORY);
+    drop(sessions);
     for component in COMPONENTS {
         within_its_limit(&stage, component).await;
     }
