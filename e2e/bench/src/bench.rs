@@ -1,23 +1,23 @@
 //! A hub with a fleet and running controllers, and the measurement of one scenario.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use local_hub::field::install_crds_in;
 use local_hub::{ADMIN, LocalHub, Mark, Requests, TimedOut, try_eventually};
+use tokio::task::JoinSet;
 
+use crate::agents;
 use crate::controllers::{Controllers, Group, Settings, of_controllers};
 use crate::counts::{Counter, Counts, by_verb};
 use crate::error::BenchError;
 use crate::fleet::Fleet;
-use crate::limit::{ALL_WORKERS, Bound, Limit};
+use crate::limit::{Bound, Limit};
 use crate::measurement::{Measurement, cpu_since};
 use crate::model::Part;
 use crate::neighbour::Neighbour;
 use crate::process::Usage;
 use crate::progress::say;
-use crate::relay::{Relay, Traffic};
 use crate::size::Size;
 use crate::view::View;
 
@@ -50,11 +50,9 @@ pub struct Bench {
     /// What is measured.
     pub options: Options,
     running: Option<Group>,
-    /// The watches that the controllers have opened in one scenario, at most.
-    watches: usize,
+    _agents: JoinSet<()>,
     view: View,
     neighbour: Neighbour,
-    relay: Relay,
     hub: LocalHub,
 }
 
@@ -63,7 +61,6 @@ pub struct Start {
     mark: Mark,
     time: Instant,
     changes: usize,
-    traffic: Traffic,
     usage: Vec<(u32, Usage)>,
 }
 
@@ -79,15 +76,22 @@ impl Bench {
         Group::allow(&hub, options.controllers.commands(Settings::default()).len()).await?;
         let fleet = Fleet::create(admin.clone(), options.size, options.without.clone()).await?;
         let view = View::start(&admin).await?;
-        let relay = Relay::start(address(&hub)?).await.map_err(BenchError::io("start a relay"))?;
         let neighbour = Neighbour::start(&hub).await?;
-        Ok(Self { fleet, options, running: None, watches: 0, view, neighbour, relay, hub })
+        Ok(Self {
+            fleet,
+            options,
+            running: None,
+            _agents: agents::start(&admin),
+            view,
+            neighbour,
+            hub,
+        })
     }
 
     /// Starts the controllers.
     pub async fn start(&mut self, settings: Settings) -> Result<(), BenchError> {
         let commands = self.options.controllers.commands(settings);
-        self.running = Some(Group::start(&self.hub, self.relay.address(), &commands).await?);
+        self.running = Some(Group::start(&self.hub, &commands).await?);
         Ok(())
     }
 
@@ -102,13 +106,11 @@ impl Bench {
     /// Begins a measurement.
     pub async fn begin(&self, scenario: &str) -> Result<Start, BenchError> {
         say(&format!("scenario: {scenario}"));
-        self.relay.take_most_connections();
         self.neighbour.take();
         Ok(Start {
             mark: self.hub.audit().mark().await?,
             time: Instant::now(),
             changes: self.view.read(|shown| shown.changes),
-            traffic: self.relay.traffic(),
             usage: self.usage()?,
         })
     }
@@ -129,16 +131,11 @@ impl Bench {
             return Err(BenchError::WatchInterrupted(scenario.to_owned()));
         }
         let usage = self.usage()?;
-        self.watches = self.watches.max(requests.count(|request| request.verb == "watch"));
         let measurement = Measurement {
             scenario: scenario.to_owned(),
             counts: Counts::of(&requests).with_changes(&requests, changes - start.changes),
             limit: self.with_reports_and_permissions(limit),
             requests: by_verb(&requests),
-            traffic: self.relay.traffic().since(start.traffic),
-            connections: self.relay.take_most_connections(),
-            // A request that takes longer than a second leaves its worker to another one.
-            connections_limit: self.watches + 2 * ALL_WORKERS + usage.len(),
             cpu_seconds: cpu_since(&start.usage, &usage),
             usage: Usage::sum(usage.into_iter().map(|(_, usage)| usage)),
             seconds,
@@ -247,12 +244,4 @@ impl Bench {
         let logs = self.running.as_ref().map(Group::logs).unwrap_or_default();
         BenchError::NotConverged { scenario: scenario.to_owned(), timed_out, logs }
     }
-}
-
-fn address(hub: &LocalHub) -> Result<SocketAddr, BenchError> {
-    let url = hub.url();
-    let address = url.trim_start_matches("https://");
-    address
-        .parse()
-        .map_err(|error| BenchError::io(format!("use {url}"))(std::io::Error::other(error)))
 }

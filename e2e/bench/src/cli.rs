@@ -50,6 +50,12 @@ pub struct Cli {
     #[arg(long, default_value_t = 1, value_parser = at_least::<1>)]
     sets: usize,
 
+    /// K: consumers, which are ClusterAccesses with an account and permissions on every cluster
+    ///
+    /// With --vary, or with scenarios that change no grant.
+    #[arg(long, default_value_t = 0, conflicts_with_all = ["run", "split"])]
+    consumers: usize,
+
     /// Double each of these three times, one at a time, and print what a write, a restart and an event cost
     #[arg(
         long,
@@ -116,7 +122,9 @@ impl Cli {
                 Some(program) => std::path::absolute(program)?,
                 None => std::env::current_exe()?.with_file_name("hub-addons"),
             };
-            Controllers::Own { program, split: self.split, granted: self.granted }
+            let granted = self.granted || self.consumers > 0;
+            let consumers = self.consumers > 0;
+            Controllers::Own { program, split: self.split, granted, consumers }
         } else {
             Controllers::Given(self.run.clone())
         };
@@ -128,6 +136,7 @@ impl Cli {
                 ungranted: self.ungranted,
                 claims: self.claims,
                 sets: self.sets,
+                consumers: self.consumers,
             },
             controllers,
             without: self.without.clone(),

@@ -1,6 +1,5 @@
 //! The controllers that are measured.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,6 +42,8 @@ pub enum Controllers {
         split: bool,
         /// Whether the syncer has its permissions by namespace.
         granted: bool,
+        /// Whether ClusterAccesses have an effect.
+        consumers: bool,
     },
     /// Any other programs, one command for each.
     Given(Vec<String>),
@@ -76,7 +77,7 @@ impl Controllers {
 
     /// The commands, with `{kubeconfig}` in place of the path.
     pub fn commands(&self, settings: Settings) -> Vec<String> {
-        let Self::Own { program, split, granted } = self else {
+        let Self::Own { program, split, granted, consumers } = self else {
             let Self::Given(commands) = self else { return Vec::new() };
             return commands.clone();
         };
@@ -93,7 +94,8 @@ impl Controllers {
             }
             let account = NAMES[usize::from(*split)];
             format!(
-                "{common},ClusterProfileCredRights={profiles} --credential-rights-subject={HOME}/{account}"
+                "{common},ClusterProfileCredRights={profiles},ClusterProfileConsumers={consumers} \
+                 --credential-rights-subject={HOME}/{account} --cluster-access={consumers} --allowed-cluster-roles=view"
             )
         };
         match (split, settings.syncer) {
@@ -118,16 +120,13 @@ impl Group {
         Ok(())
     }
 
-    /// Starts programs that reach the hub through a relay.
-    pub async fn start(
-        hub: &LocalHub,
-        relay: SocketAddr,
-        commands: &[String],
-    ) -> Result<Self, BenchError> {
+    /// Starts programs.
+    pub async fn start(hub: &LocalHub, commands: &[String]) -> Result<Self, BenchError> {
         let mut running = Vec::new();
         for (name, command) in NAMES.into_iter().zip(commands) {
-            let kubeconfig = kubeconfig_through(hub, name, relay).await?;
-            let command = command.replace("{kubeconfig}", &kubeconfig.display().to_string());
+            let account = hub.service_account(HOME, name).await?;
+            let kubeconfig = account.kubeconfig().display().to_string();
+            let command = command.replace("{kubeconfig}", &kubeconfig);
             let mut words = command.split_whitespace();
             let program = words.next().ok_or_else(|| BenchError::Program {
                 command: command.clone(),
@@ -181,22 +180,6 @@ pub fn of_controllers(requests: &Requests) -> Requests {
     })
 }
 
-/// The kubeconfig of a ServiceAccount that reaches the hub through a relay.
-pub async fn kubeconfig_through(
-    hub: &LocalHub,
-    name: &str,
-    relay: SocketAddr,
-) -> Result<PathBuf, BenchError> {
-    let account = hub.service_account(HOME, name).await?;
-    let read = std::fs::read_to_string(account.kubeconfig());
-    let direct = read.map_err(BenchError::io("read a kubeconfig"))?;
-    // In the hub's directory, which only this user can read.
-    let path = hub.directory().join(format!("{name}-through-relay.kubeconfig"));
-    let through = direct.replace(&hub.url(), &format!("https://{relay}"));
-    std::fs::write(&path, through).map_err(BenchError::io("write a kubeconfig"))?;
-    Ok(path)
-}
-
 /// Every permission.
 pub fn everything() -> Vec<PolicyRule> {
     let any = || Some(vec!["*".to_owned()]);
@@ -220,7 +203,10 @@ mod tests {
 
     #[test]
     fn the_settings_of_a_scenario_become_flags_of_our_own_programs_only() {
-        let own = |split| Controllers::Own { program: "hub-addons".into(), split, granted: false };
+        let own = |split| {
+            let program = "hub-addons".into();
+            Controllers::Own { program, split, granted: false, consumers: false }
+        };
         let whole = own(false).commands(Settings::default());
         assert_eq!(whole.len(), 1);
         assert!(whole[0].starts_with("hub-addons run --kubeconfig={kubeconfig}"), "{whole:?}");
@@ -230,12 +216,13 @@ mod tests {
         assert!(split.iter().all(|command| command.contains("--ca-overlap=1s")), "{split:?}");
         let off = own(true).commands(Settings { syncer: false, ..Settings::default() });
         assert!(off.len() == 1 && off[0].ends_with("ClusterProfileCredSyncer=false"), "{off:?}");
-        let granted = Controllers::Own { program: "hub-addons".into(), split: true, granted: true };
+        let program = "hub-addons".into();
+        let granted = Controllers::Own { program, split: true, granted: true, consumers: false };
         let granted = granted.commands(Settings::default());
         assert!(granted[0].contains("ClusterProfileCredRights=true"), "{granted:?}");
         assert!(granted[1].contains("ClusterProfileCredRights=false"), "{granted:?}");
         assert!(
-            granted.iter().all(|it| it.ends_with("-subject=bench/controllers-1")),
+            granted.iter().all(|it| it.contains("-subject=bench/controllers-1")),
             "{granted:?}"
         );
         let given = Controllers::Given(vec!["peer --kubeconfig {kubeconfig}".to_owned()]);

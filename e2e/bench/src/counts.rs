@@ -157,8 +157,8 @@ fn failure(request: &AuditRequest) -> Option<Counter> {
     match request.code {
         409 => Some(Counter::Conflicts),
         429 => Some(Counter::Throttled),
-        // Deleted by the namespace controller or the garbage collector in between.
-        404 if request.verb == "delete" => None,
+        // Deleted by the namespace controller or the garbage collector in between; a kind that this hub does not serve.
+        404 if ["delete", "list"].contains(&request.verb.as_str()) => None,
         400.. => Some(Counter::Failures),
         _ => None,
     }

@@ -87,6 +87,12 @@ impl Fleet {
         for namespace in &namespaces {
             fleet.bind(namespace, SET).await?;
         }
+        for number in 0..size.consumers {
+            let (name, namespace) =
+                (format!("consumer-{number:03}"), &namespaces[number % namespaces.len()]);
+            ocm::cluster_access(namespace, &name, &asked()).create(&client).await?;
+            fleet.model.consumers.insert(name, namespace.clone());
+        }
         fleet.bind(OTHER, OTHER).await?;
         fleet.bind(SENTINEL, SENTINEL).await?;
         // The sentinel is not in the model: nothing about it is counted.
@@ -329,7 +335,7 @@ fn accounts(count: usize) -> impl Iterator<Item = String> {
 }
 
 /// A token that only the benchmark knows, as long as a real one.
-fn token(cluster: &str, account: &str, change: usize) -> String {
+pub fn token(cluster: &str, account: &str, change: usize) -> String {
     format!("{cluster}.{account}.{change}.{}", "x".repeat(900))
 }
 
@@ -360,6 +366,12 @@ fn lease(cluster: &str) -> Object {
 fn cluster_role(name: &str) -> Object {
     Object::new(("rbac.authorization.k8s.io", "v1", "ClusterRole"), "clusterroles", None, name)
         .field("rules", json!([]))
+}
+
+/// What a consumer asks for.
+fn asked() -> Value {
+    let permissions = json!([{ "clusterRole": "view" }]);
+    json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions })
 }
 
 fn proxy_configuration() -> Object {
@@ -400,7 +412,11 @@ async fn merge(client: &Client, object: &Object, patch: &Value) -> Result<(), Be
     patched.map(drop).map_err(BenchError::api(format!("change {object}")))
 }
 
-async fn merge_status(client: &Client, object: &Object, patch: &Value) -> Result<(), BenchError> {
+pub async fn merge_status(
+    client: &Client,
+    object: &Object,
+    patch: &Value,
+) -> Result<(), BenchError> {
     let patched = object
         .api(client)
         .patch_status(object.name(), &PatchParams::default(), &Patch::Merge(patch))

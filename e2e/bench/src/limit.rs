@@ -8,9 +8,6 @@ use crate::counts::{Counter, Counts};
 /// The workers of the profiles, and of the copies.
 const WORKERS: usize = 16;
 
-/// The workers of the controllers that are measured: also four for the conditions of accounts.
-pub const ALL_WORKERS: usize = 2 * WORKERS + 4;
-
 /// What a counter may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {

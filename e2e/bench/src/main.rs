@@ -1,8 +1,9 @@
 //! `hub-bench`: counts what controllers cost a hub, and compares it with the least that the API allows.
 //!
 //! It starts a hub, creates a fleet, runs controllers through scenarios, and reads the requests from the API server's
-//! audit log, bytes from a relay, and memory and CPU time from /proc.
+//! audit log, and memory and CPU time from /proc.
 
+mod agents;
 mod authority;
 mod bench;
 mod cli;
@@ -17,7 +18,6 @@ mod neighbour;
 mod place;
 mod process;
 mod progress;
-mod relay;
 mod report;
 mod scenario;
 mod size;

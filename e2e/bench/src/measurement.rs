@@ -6,7 +6,6 @@ use crate::counts::Counts;
 use crate::limit::Limit;
 use crate::neighbour::Latency;
 use crate::process::Usage;
-use crate::relay::Traffic;
 
 /// What a scenario cost.
 #[derive(Clone, Debug)]
@@ -19,12 +18,6 @@ pub struct Measurement {
     pub limit: Limit,
     /// The controllers' requests by verb and resource, with Leases and Events.
     pub requests: BTreeMap<String, usize>,
-    /// The controllers' bytes.
-    pub traffic: Traffic,
-    /// The largest number of the controllers' connections at the same time.
-    pub connections: usize,
-    /// The largest number that the controllers need: one for each watch, two for each worker, and one for everything else.
-    pub connections_limit: usize,
     /// The controllers' CPU time.
     pub cpu_seconds: f64,
     /// The memory and CPU time of all controllers since their start.
@@ -40,10 +33,7 @@ pub struct Measurement {
 impl Measurement {
     /// One line for each count that is not the limit.
     pub fn deviations(&self) -> Vec<String> {
-        let (limit, connections) = (self.connections_limit, self.connections);
-        let connections = (connections > limit)
-            .then(|| format!("expected at most {limit} connections, got {connections}"));
-        self.limit.deviations(&self.counts).into_iter().chain(connections).collect()
+        self.limit.deviations(&self.counts)
     }
 }
 

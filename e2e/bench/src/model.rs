@@ -33,6 +33,8 @@ pub struct Model {
     pub clusters: BTreeMap<String, Member>,
     /// The bound set of each namespace.
     pub bindings: BTreeMap<String, String>,
+    /// The namespace of each ClusterAccess, by its name, which is also that of its account.
+    pub consumers: BTreeMap<String, String>,
     /// The trust anchors that profiles publish, each as a hash.
     pub anchors: BTreeSet<u64>,
     /// What the controllers do not do.
@@ -69,6 +71,12 @@ impl Model {
                         Some(_) => {}
                     }
                 }
+            }
+        }
+        for (name, namespace) in &self.consumers {
+            copies += self.clusters.len();
+            if !shown.ready.contains(&(namespace.clone(), name.clone())) {
+                return Some(format!("the ClusterAccess {namespace}/{name} is not ready"));
             }
         }
         let has_no_more = |shown, wanted, what| {

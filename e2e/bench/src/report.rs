@@ -40,6 +40,7 @@ pub fn varied(runs: &[(Size, Vec<Measurement>)]) -> String {
         "ungranted",
         "claims",
         "sets",
+        "consumers",
         "copies",
         "ms per write",
         "restart s",
@@ -51,9 +52,9 @@ pub fn varied(runs: &[(Size, Vec<Measurement>)]) -> String {
     ];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for (size, measurements) in runs {
-        let Size { clusters, namespaces, accounts, ungranted, claims, sets } = *size;
-        let numbers =
-            [clusters, namespaces, accounts, ungranted, claims, sets, size.profiles() * accounts];
+        let Size { clusters, namespaces, accounts, ungranted, claims, sets, consumers } = *size;
+        let copies = size.profiles() * accounts + size.consumer_accounts();
+        let numbers = [clusters, namespaces, accounts, ungranted, claims, sets, consumers, copies];
         let mut row: Vec<String> = numbers.iter().map(usize::to_string).collect();
         if let [cold, restart, heartbeats, losses] = &measurements[..] {
             let each =
@@ -83,7 +84,7 @@ pub fn deviations(measurements: &[Measurement]) -> Vec<String> {
     measurements.iter().flat_map(of).collect()
 }
 
-const COSTS: [&str; 17] = [
+const COSTS: [&str; 14] = [
     "scenario",
     "writes",
     "limit",
@@ -91,9 +92,6 @@ const COSTS: [&str; 17] = [
     "409",
     "429",
     "no-op",
-    "KiB sent",
-    "KiB received",
-    "connections",
     "CPU s",
     "peak MiB",
     "resident MiB",
@@ -114,9 +112,6 @@ fn cost(measurement: &Measurement) -> Vec<String> {
         count(Counter::Conflicts),
         count(Counter::Throttled),
         count(Counter::NoOpWrites),
-        (measurement.traffic.sent >> 10).to_string(),
-        (measurement.traffic.received >> 10).to_string(),
-        measurement.connections.to_string(),
         format!("{:.2}", measurement.cpu_seconds),
         mib(usage.peak_kib),
         mib(usage.resident_kib),

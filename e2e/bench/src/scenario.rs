@@ -285,7 +285,13 @@ mod limits {
     }
 
     pub fn cold_start(bench: &Bench) -> Limit {
-        appear(bench, bench.options.size.profiles())
+        let size = bench.options.size;
+        let (copies, consumers) = (size.profiles() * accounts(bench), size.consumer_accounts());
+        let limit =
+            appear(bench, size.profiles()).exactly(Counter::CopyCreates, copies + consumers);
+        // An account, its permissions and its condition; the permissions for copies and the status of each consumer, some
+        // seconds apart.
+        if consumers == 0 { limit } else { limit.at_most(Counter::OtherWrites, 4 * consumers) }
     }
 
     pub fn appear(bench: &Bench, profiles: usize) -> Limit {

@@ -17,6 +17,8 @@ pub struct Size {
     pub claims: usize,
     /// Sets that select the clusters; all are bound in every namespace.
     pub sets: usize,
+    /// K: ClusterAccesses, each with an account on every cluster; the namespaces share them.
+    pub consumers: usize,
 }
 
 /// What can be doubled.
@@ -28,6 +30,7 @@ pub enum Dimension {
     Ungranted,
     Claims,
     Sets,
+    Consumers,
 }
 
 impl Size {
@@ -44,6 +47,7 @@ impl Size {
                     Dimension::Ungranted => &mut size.ungranted,
                     Dimension::Claims => &mut size.claims,
                     Dimension::Sets => &mut size.sets,
+                    Dimension::Consumers => &mut size.consumers,
                 } *= factor;
                 sizes.push(size);
             }
@@ -54,6 +58,11 @@ impl Size {
     /// P: a profile for every cluster in every namespace.
     pub fn profiles(self) -> usize {
         self.clusters * self.namespaces
+    }
+
+    /// The accounts of consumers, on all clusters.
+    pub fn consumer_accounts(self) -> usize {
+        self.consumers * self.clusters
     }
 
     /// How many clusters change one by one.

@@ -49,6 +49,8 @@ pub struct Shown {
     pub profiles: BTreeMap<Place, ShownProfile>,
     /// The hashes of the tokens in copies, except the sentinel's.
     pub copies: BTreeMap<Place, u64>,
+    /// The ClusterAccesses that are ready.
+    pub ready: BTreeSet<Place>,
     /// The version in the sentinel's profile.
     pub sentinel_version: String,
     /// The hash of the token in the sentinel's copy.
@@ -66,9 +68,9 @@ impl Shown {
     }
 }
 
-const WATCHES: usize = 2;
+const WATCHES: usize = 3;
 
-/// A view that is kept up to date by two watches.
+/// A view that is kept up to date by watches.
 #[derive(Debug)]
 pub struct View {
     shown: Arc<Mutex<Shown>>,
@@ -81,18 +83,29 @@ impl View {
         let shown = Arc::new(Mutex::new(Shown::default()));
         let profiles = profile("", "").api(client);
         let copies: Api<Secret> = Api::all(client.clone());
+        let gvk = ("access.open-cluster-management.io", "v1alpha1", "ClusterAccess");
+        let consumers = ocm::Object::new(gvk, "clusteraccesses", None, "").api(client);
         let watches = [
             tokio::spawn(follow(
                 profiles,
                 watcher::Config::default(),
                 Arc::clone(&shown),
+                true,
                 note_profile,
             )),
             tokio::spawn(follow(
                 copies,
                 watcher::Config::default().labels(SYNCED_FROM),
                 Arc::clone(&shown),
+                true,
                 note_copy,
+            )),
+            tokio::spawn(follow(
+                consumers,
+                watcher::Config::default(),
+                Arc::clone(&shown),
+                false,
+                note_consumer,
             )),
         ];
         let view = Self { shown, watches };
@@ -145,6 +158,7 @@ async fn follow<K>(
     api: Api<K>,
     config: watcher::Config,
     shown: Arc<Mutex<Shown>>,
+    is_counted: bool,
     note: fn(&mut Shown, Place, Option<&K>),
 ) where
     K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
@@ -156,7 +170,7 @@ async fn follow<K>(
         match event {
             Ok(Event::Apply(object)) => {
                 let place = place(&object);
-                shown.changes += usize::from(place.0 != SENTINEL);
+                shown.changes += usize::from(is_counted && place.0 != SENTINEL);
                 note(&mut shown, place, Some(&object));
             }
             Ok(Event::InitApply(object)) => note(&mut shown, place(&object), Some(&object)),
@@ -196,6 +210,16 @@ fn note_copy(shown: &mut Shown, place: Place, object: Option<&Secret>) {
             Some(token) => shown.copies.insert(place, token),
             None => shown.copies.remove(&place),
         };
+    }
+}
+
+fn note_consumer(shown: &mut Shown, place: Place, object: Option<&DynamicObject>) {
+    let conditions = object.and_then(|object| object.data["status"]["conditions"].as_array());
+    let is_ready = |it: &Value| it["type"] == "Ready" && it["status"] == "True";
+    if conditions.is_some_and(|conditions| conditions.iter().any(is_ready)) {
+        shown.ready.insert(place);
+    } else {
+        shown.ready.remove(&place);
     }
 }
 
