@@ -1,12 +1,13 @@
 //! What the watches have shown, and what our own writes have changed meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
 use hub_core::access::Known;
 use hub_core::consumer_access::{
-    AccessKey, AccessKind, AccessName, AccessSettings, FoundObject, Integrations, KnownAccounts,
-    ObservedObject, PublishedCluster,
+    AccessKey, AccessKind, AccessName, AccessSettings, Content, FoundObject, Integrations,
+    KnownAccounts, ObservedObject, PublishedCluster,
 };
 use hub_core::version::{Uid, Version};
 use tokio::time::Instant;
@@ -48,9 +49,23 @@ pub(crate) enum Reading {
     Unavailable,
 }
 
+/// What is still to be queued of everything: a portion at a time, so that nothing else waits for long.
+#[derive(Default)]
+pub(crate) struct Backlog {
+    /// The objects whose accounts are not queued.
+    pub(crate) names: BTreeSet<AccessName>,
+    /// The clusters whose existing accounts are not queued.
+    pub(crate) clusters: BTreeSet<ClusterName>,
+    /// The objects by which applications find their clusters that are not queued.
+    pub(crate) integrations: Vec<AccessKey>,
+}
+
 #[derive(Default)]
 pub(crate) struct State {
+    pub(crate) backlog: Backlog,
     pub(crate) objects: BTreeMap<AccessKey, FoundObject>,
+    /// What the last object of each kind and account contained: most are the same on all clusters.
+    contents: BTreeMap<(AccessKind, AccountName), Arc<Content>>,
     /// The uids of objects that this process has created and no watch has shown yet.
     pub(crate) created: BTreeMap<AccessKey, Uid>,
     /// Whether each watch can read its objects, once that is known.
@@ -163,6 +178,11 @@ impl State {
             self.known.insert(account);
         } else {
             self.known.remove(account);
+            if !self.known.contains(&account.account) {
+                for kind in AccessKind::ALL {
+                    self.contents.remove(&(kind, account.account.clone()));
+                }
+            }
         }
     }
 
@@ -181,6 +201,10 @@ impl State {
         }
         if !found.is_ours && !is_declared {
             found.object.forget_content();
+        }
+        if let AccessKey::Access(kind, account) = key {
+            let last = self.contents.entry((*kind, account.account.clone())).or_default();
+            found.object.share_content(last);
         }
         let is_ours = found.is_ours;
         self.objects.insert(key.clone(), found);

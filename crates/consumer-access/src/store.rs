@@ -24,12 +24,17 @@ use hub_runtime::host::{HeldWatch, Host, Watches};
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use tokio::sync::Notify;
+use tokio::task::yield_now;
 
-use crate::state::{Reading, State, WatchName, set};
+use crate::state::{Backlog, Reading, State, WatchName, set};
 use crate::watches;
 
 /// The name of this loop in logs and metrics.
 pub(crate) const CONTROLLER: &str = "consumer-access";
+
+/// How many keys of the backlog are queued at once.
+const AT_ONCE: usize = 1000;
 
 /// The controller's state: its watches fill it, and its writes are planned from it. Its locks are taken in the order of
 /// the fields, and held shortly.
@@ -46,6 +51,7 @@ pub(crate) struct Store {
     held: Mutex<BTreeMap<WatchName, HeldWatch>>,
     pub(crate) state: Mutex<State>,
     watches: OnceLock<Watches>,
+    has_backlog: Notify,
 }
 
 impl Store {
@@ -70,6 +76,7 @@ impl Store {
             held: Mutex::default(),
             state: Mutex::default(),
             watches: OnceLock::new(),
+            has_backlog: Notify::new(),
             host,
         })
     }
@@ -98,6 +105,7 @@ impl Store {
 
     /// Starts the watches, and those that ClusterAccesses need as they come.
     pub(crate) fn watch(self: &Arc<Self>, watches: &Watches) {
+        self.host.tasks.spawn("the queue of consumer access", Arc::clone(self).queue_backlog());
         let _ = self.watches.set(watches.clone());
         watches::watch(self, watches);
     }
@@ -221,24 +229,70 @@ impl Store {
         self.mark_touched(&fleet, &in_namespace);
     }
 
-    /// Queues every object that exists or should exist.
+    /// Makes [`Self::queue_backlog`] queue every object that exists or should exist.
     pub(crate) fn queue_everything(&self) {
-        let (fleet, settings) = (self.fleet.read(), self.settings());
-        let (known, existing) = {
-            let state = self.state.lock();
-            (
-                state.known.keys().collect::<Vec<_>>(),
-                state.integrations().cloned().collect::<Vec<_>>(),
-            )
+        let names = self.settings().consumers.names().cloned().collect();
+        let mut state = self.state.lock();
+        state.backlog = Backlog {
+            names,
+            clusters: state.known.clusters().cloned().collect(),
+            integrations: state.integrations().cloned().collect(),
         };
-        for key in known {
-            self.queue_access(&fleet, &key, None);
+        drop(state);
+        self.has_backlog.notify_one();
+    }
+
+    /// Queues the backlog, for as long as the process runs.
+    async fn queue_backlog(self: Arc<Self>) {
+        loop {
+            self.has_backlog.notified().await;
+            while self.queue_portion() {
+                yield_now().await;
+            }
         }
-        for key in existing {
-            self.queue(&fleet, key);
+    }
+
+    /// Queues a portion of the backlog: what exists on a cluster, objects by which applications find their clusters, or
+    /// what a ClusterAccess asks for. Returns whether there was any.
+    fn queue_portion(&self) -> bool {
+        let fleet = self.fleet.read();
+        let mut state = self.state.lock();
+        if let Some(cluster) = state.backlog.clusters.pop_first() {
+            let known = state.known.on(&cluster);
+            drop(state);
+            for key in known {
+                self.queue_access(&fleet, &key, None);
+            }
+            return true;
         }
-        let namespaces = settings.consumers.names().map(|name| name.namespace.clone());
-        self.fleet_changed(&fleet, &Touched::Namespaces(namespaces.collect()));
+        let left = state.backlog.integrations.len().saturating_sub(AT_ONCE);
+        let integrations = state.backlog.integrations.split_off(left);
+        if !integrations.is_empty() {
+            drop(state);
+            for key in integrations {
+                self.queue(&fleet, key);
+            }
+            return true;
+        }
+        let Some(name) = state.backlog.names.pop_first() else { return false };
+        let is_last_in_namespace =
+            state.backlog.names.first().is_none_or(|next| next.namespace != name.namespace);
+        drop(state);
+        let account = self.settings().consumers.get(&name).map(|it| it.account.clone());
+        self.queue_users(&fleet, &[(name.clone(), account.into_iter().collect())].into());
+        self.mark(&name);
+        if is_last_in_namespace {
+            self.queue_integrations(&fleet, &Touched::Namespaces([name.namespace].into()));
+        }
+        true
+    }
+
+    /// Queues accounts on the clusters that can be granted to the objects that use them.
+    fn queue_users(&self, fleet: &Fleet, users: &Changed) {
+        let keys = self.settings().concerned_by(fleet, users, &KnownAccounts::default());
+        for key in keys {
+            self.queue_if_needed(fleet, &key);
+        }
     }
 
     /// Queues an account on every cluster.
@@ -247,10 +301,7 @@ impl Store {
         let users = settings.consumers.of(account);
         let users: Changed =
             users.map(|user| (user.name.clone(), [account.clone()].into())).collect();
-        let keys = settings.concerned_by(&fleet, &users, &KnownAccounts::default());
-        for key in keys {
-            self.queue_if_needed(&fleet, &key);
-        }
+        self.queue_users(&fleet, &users);
         let known = self.state.lock().known.of(account);
         for key in known {
             self.queue_access(&fleet, &key, None);

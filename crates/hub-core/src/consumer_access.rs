@@ -55,5 +55,5 @@ pub use kind::{
     AccessKey, AccessKind, KUEUE_API, cluster_of_secret, cluster_secret_name, permissions_name,
 };
 pub use kueue::MAX_CLUSTERS;
-pub use observed::{FoundObject, ObservedAccess, ObservedObject};
+pub use observed::{Content, FoundObject, ObservedAccess, ObservedObject};
 pub use plan::AccessPlan;

@@ -130,6 +130,7 @@ async fn queued(store: &Store) -> Vec<String> {
 }
 
 async fn queued_of(store: &Store, is_asked: fn(&AccessKey) -> bool) -> Vec<String> {
+    while store.queue_portion() {}
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = {
         let seen = Arc::clone(&seen);

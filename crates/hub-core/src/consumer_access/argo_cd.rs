@@ -142,7 +142,7 @@ impl AccessSettings {
             published.labels.iter().filter(|(key, _)| !labels.contains_key(*key)).collect();
         let keys: Vec<&str> = copied.iter().map(|(key, _)| key.as_str()).collect();
         labels.extend(copied.iter().map(|(key, value)| ((*key).clone(), value.as_str().into())));
-        let before = before.and_then(|object| object.annotations.get(PROFILE_LABELS));
+        let before = before.and_then(|object| object.content.annotations.get(PROFILE_LABELS));
         for ended in
             before.into_iter().flat_map(|keys| keys.split(',')).filter(|key| !key.is_empty())
         {
@@ -216,7 +216,7 @@ fn has(object: &ObservedObject, desired: &Desired) -> bool {
     let json =
         |text: &Value| serde_json::from_slice::<Value>(&STANDARD.decode(text.as_str()?).ok()?).ok();
     let has_field = |(key, wanted): (&String, &Value)| {
-        let found = object.spec.as_ref().and_then(|data| data.get(key));
+        let found = object.content.spec.as_ref().and_then(|data| data.get(key));
         found == Some(wanted)
             || key == "config" && found.and_then(json).is_some_and(|it| Some(it) == json(wanted))
     };

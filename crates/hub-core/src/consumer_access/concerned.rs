@@ -41,10 +41,15 @@ impl KnownAccounts {
         self.of.get(account).into_iter().flatten().map(|cluster| cluster.account(account)).collect()
     }
 
-    /// Every account.
-    pub fn keys(&self) -> impl Iterator<Item = AccountKey> {
-        let on = self.on.iter();
-        on.flat_map(|(cluster, accounts)| accounts.iter().map(|account| cluster.account(account)))
+    /// The clusters with an account.
+    pub fn clusters(&self) -> impl Iterator<Item = &ClusterName> {
+        self.on.keys()
+    }
+
+    /// Every account on a cluster.
+    #[must_use]
+    pub fn on(&self, cluster: &ClusterName) -> Vec<AccountKey> {
+        self.on.get(cluster).into_iter().flatten().map(|account| cluster.account(account)).collect()
     }
 }
 

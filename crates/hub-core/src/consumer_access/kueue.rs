@@ -188,7 +188,7 @@ fn is_selected(fleet: &Fleet, selector: &ClusterSelector, cluster: &ClusterName)
 
 /// The list of a MultiKueueConfig, if it can be read.
 fn clusters_of(config: &ObservedObject) -> Option<&Vec<Value>> {
-    config.spec.as_ref()?.get("clusters")?.as_array()
+    config.content.spec.as_ref()?.get("clusters")?.as_array()
 }
 
 /// The finding on a MultiKueueConfig that cannot list every cluster.
@@ -208,7 +208,7 @@ fn full(left_out: &[String]) -> Finding {
 /// Whether an object has these fields. Other fields of a MultiKueueConfig belong to Kueue's users, and other fields of
 /// a source to later versions of Kueue.
 fn has(object: &ObservedObject, desired: &Map<String, Value>) -> bool {
-    let Some(spec) = &object.spec else { return false };
+    let Some(spec) = &object.content.spec else { return false };
     desired.iter().all(|(field, value)| match (field.as_str(), spec.get(field)) {
         ("clusterSource", Some(source)) => {
             source["clusterProfileRef"]["name"] == value["clusterProfileRef"]["name"]

@@ -1,6 +1,7 @@
 //! The objects of the access of a consumer on a cluster, as they are on the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hub_api::labels;
 use hub_api::names::{AccountKey, Namespace};
@@ -20,16 +21,23 @@ use crate::version::{Uid, Version};
 pub struct ObservedObject {
     pub version: Version,
     pub is_deleting: bool,
-    pub(super) labels: BTreeMap<String, String>,
-    pub(super) annotations: BTreeMap<String, String>,
-    pub(super) owners: Value,
-    /// The spec, or the data of a Secret; `None` if it cannot be read.
-    pub(super) spec: Option<Map<String, Value>>,
+    pub(super) content: Arc<Content>,
+    /// `metadata.ownerReferences` as JSON, null if there are none.
+    owners: Box<str>,
     /// What its status reports.
     pub(super) applied: Applied,
     /// Of an account: whether its token is reported, and whether the syncer reports that it is copied, or why not.
     pub(super) has_token: bool,
     pub(super) copied: Option<Result<(), String>>,
+}
+
+/// What the objects of an account have in common on most clusters.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Content {
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    /// The spec, or the data of a Secret; `None` if it cannot be read.
+    pub(super) spec: Option<Map<String, Value>>,
 }
 
 impl ObservedObject {
@@ -39,17 +47,30 @@ impl ObservedObject {
         let name = metadata.name.as_deref().unwrap_or_default();
         let read = |data| Applied::read(name, metadata.generation, data);
         let owners = metadata.owner_references.as_ref().filter(|owners| !owners.is_empty());
+        let owners = owners.and_then(|owners| serde_json::to_value(owners).ok());
+        let content = Content {
+            labels: metadata.labels.clone().unwrap_or_default(),
+            annotations: metadata.annotations.clone().unwrap_or_default(),
+            spec: data.map(|data| data["spec"].as_object().cloned().unwrap_or_default()),
+        };
         Self {
             version: Version::of(metadata),
             is_deleting: metadata.deletion_timestamp.is_some(),
-            labels: metadata.labels.clone().unwrap_or_default(),
-            annotations: metadata.annotations.clone().unwrap_or_default(),
-            owners: owners.and_then(|owners| serde_json::to_value(owners).ok()).unwrap_or_default(),
-            spec: data.map(|data| data["spec"].as_object().cloned().unwrap_or_default()),
+            content: Arc::new(content),
+            owners: owners.unwrap_or_default().to_string().into(),
             applied: data.map(read).unwrap_or_default(),
             has_token: data
                 .is_some_and(|data| data["status"]["tokenSecretRef"]["name"].is_string()),
             copied: data.and_then(|data| applied::reported(data, CONDITION_SYNCED)),
+        }
+    }
+
+    /// Holds its content once with another object of the account, if they have the same.
+    pub fn share_content(&mut self, last: &mut Arc<Content>) {
+        if *last == self.content {
+            self.content = Arc::clone(last);
+        } else {
+            *last = Arc::clone(&self.content);
         }
     }
 
@@ -66,21 +87,21 @@ impl ObservedObject {
         settings
             .marks()
             .iter()
-            .all(|(key, value)| self.labels.get(*key).is_some_and(|it| it == value))
+            .all(|(key, value)| self.content.labels.get(*key).is_some_and(|it| it == value))
     }
 
     pub(super) fn has(&self, desired: &Desired) -> bool {
         self.has_metadata(desired)
-            && self.spec.as_ref().is_some_and(|spec| has_spec(spec, &desired.spec))
+            && self.content.spec.as_ref().is_some_and(|spec| has_spec(spec, &desired.spec))
     }
 
     pub(super) fn has_metadata(&self, desired: &Desired) -> bool {
         let contains = |all: &BTreeMap<String, String>, wanted: &BTreeMap<String, Value>| {
             wanted.iter().all(|(key, value)| all.get(key).map(String::as_str) == value.as_str())
         };
-        contains(&self.labels, &desired.labels)
-            && contains(&self.annotations, &desired.annotations)
-            && self.owners == desired.owners
+        contains(&self.content.labels, &desired.labels)
+            && contains(&self.content.annotations, &desired.annotations)
+            && *self.owners == *desired.owners.to_string()
     }
 }
 
@@ -155,7 +176,7 @@ impl ObservedAccess {
             Known::Present(namespace) => Some(namespace.as_str()),
             Known::Absent => Some(DEFAULT_ACCOUNT_NAMESPACE),
             Known::Unknown => {
-                let work = self.object(AccessKind::ManifestWork)?.spec.as_ref()?;
+                let work = self.object(AccessKind::ManifestWork)?.content.spec.as_ref()?;
                 let manifests = work.get("workload")?["manifests"].as_array()?;
                 manifests.iter().find_map(|manifest| manifest["subjects"][0]["namespace"].as_str())
             }
@@ -197,6 +218,7 @@ impl AccessSettings {
     fn may_change(&self, key: &AccountKey, kind: AccessKind, object: &ObservedObject) -> bool {
         let is_recognized = |consumer: &Consumer| match kind {
             AccessKind::Account if !consumer.is_own() => object
+                .content
                 .annotations
                 .get(labels::SYNC_TO_NAMESPACES)
                 .is_some_and(|namespaces| namespaces == consumer.namespace().as_str()),

@@ -90,7 +90,7 @@ pub(super) struct Given {
 impl Given {
     /// Reads an object with permissions of ours.
     pub(super) fn add(&mut self, kind: AccessKind, object: &ObservedObject) {
-        for part in object.spec.iter().flat_map(|spec| parts(kind, spec)) {
+        for part in object.content.spec.iter().flat_map(|spec| parts(kind, spec)) {
             if let Some((name, namespace)) = binding(part)
                 && let Some(name) =
                     [IN_WORK[1], IN_PERMISSION[1]].iter().find_map(|own| name.strip_prefix(own))
@@ -113,7 +113,7 @@ pub(super) fn has_part(consumer: &Consumer, kind: AccessKind, object: &ObservedO
         AccessKind::ClusterPermission => wanted.cluster_permission(),
         AccessKind::Account | AccessKind::ManifestWork => wanted.manifest_work(""),
     };
-    object.spec.as_ref().is_some_and(|found| {
+    object.content.spec.as_ref().is_some_and(|found| {
         part_of(consumer, kind, found) == part_of(consumer, kind, &spec)
             && wanted.users.is_subset(&given.impersonated)
     })

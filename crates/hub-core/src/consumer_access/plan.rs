@@ -46,7 +46,7 @@ impl AccessSettings {
         for kind in AccessKind::ALL {
             let is_unreadable = matches!(
                 observed.ours(self, key, kind),
-                Owned::Ours(object) if object.spec.is_none() && !object.is_deleting
+                Owned::Ours(object) if object.content.spec.is_none() && !object.is_deleting
             );
             if is_unreadable && write.is_none() {
                 findings.entry(kind).or_default().push(Finding::unreadable("its spec"));
@@ -191,7 +191,7 @@ impl AccessSettings {
         for kind in AccessKind::PERMISSIONS {
             if let Owned::Ours(object) = observed.ours(self, key, kind) {
                 given.add(kind, object);
-                is_readable &= object.spec.is_some();
+                is_readable &= object.content.spec.is_some();
             }
         }
         let mut permissions = Permissions::new(&key.account);
@@ -271,7 +271,7 @@ impl AccessSettings {
 
 /// Whether an account was made for an application of another namespace, to which its token was copied.
 fn was_anothers(account: &ObservedObject, consumer: &Consumer) -> bool {
-    let copied_to = account.annotations.get(labels::SYNC_TO_NAMESPACES);
+    let copied_to = account.content.annotations.get(labels::SYNC_TO_NAMESPACES);
     copied_to.is_some_and(|namespace| {
         is_dns_label(namespace) && namespace != consumer.namespace().as_str()
     })
@@ -290,7 +290,7 @@ fn step(
             Some((kind, AccessAction::Create(desired.object(&kind.of(key)))))
         }
         // A patch cannot remove fields that cannot be read: the object is deleted and recreated, if it may be created.
-        Owned::Ours(object) if !object.is_deleting && object.spec.is_none() => {
+        Owned::Ours(object) if !object.is_deleting && object.content.spec.is_none() => {
             may_create.then(|| (kind, AccessAction::Delete(object.version.clone())))
         }
         Owned::Ours(object) if !object.is_deleting && !object.has(desired) => {
@@ -303,12 +303,17 @@ fn step(
 /// The merge patch that makes an object as desired.
 fn patch(object: &ObservedObject, desired: &Desired) -> Value {
     // A merge patch replaces lists, but merges objects, so fields that must be absent are set to null.
-    let surplus = object.spec.iter().flatten().map(|(field, _)| (field.clone(), Value::Null));
+    let surplus =
+        object.content.spec.iter().flatten().map(|(field, _)| (field.clone(), Value::Null));
     let mut spec: Map<String, Value> = surplus.collect();
     for (field, value) in &desired.spec {
         let mut value = value.clone();
-        let before =
-            object.spec.as_ref().and_then(|spec| spec.get(field)).and_then(Value::as_object);
+        let before = object
+            .content
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.get(field))
+            .and_then(Value::as_object);
         if let Some(fields) = value.as_object_mut() {
             for (name, _) in before.into_iter().flatten() {
                 fields.entry(name).or_insert(Value::Null);
