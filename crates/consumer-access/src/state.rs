@@ -58,6 +58,8 @@ pub(crate) struct Backlog {
     pub(crate) clusters: BTreeSet<ClusterName>,
     /// The objects by which applications find their clusters that are not queued.
     pub(crate) integrations: Vec<AccessKey>,
+    /// The clusters whose digest is not known.
+    pub(crate) digests: Vec<ClusterName>,
 }
 
 #[derive(Default)]

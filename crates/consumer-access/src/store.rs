@@ -35,6 +35,8 @@ pub(crate) const CONTROLLER: &str = "consumer-access";
 
 /// How many keys of the backlog are queued at once.
 const AT_ONCE: usize = 1000;
+/// How many clusters, each with a decision for every namespace.
+const CLUSTERS_AT_ONCE: usize = 50;
 
 /// The controller's state: its watches fill it, and its writes are planned from it. Its locks are taken in the order of
 /// the fields, and held shortly.
@@ -232,9 +234,11 @@ impl Store {
     /// Makes [`Self::queue_backlog`] queue every object that exists or should exist.
     pub(crate) fn queue_everything(&self) {
         let names = self.settings().consumers.names().cloned().collect();
+        let digests = self.fleet.read().cluster_names().cloned().collect();
         let mut state = self.state.lock();
         state.backlog = Backlog {
             names,
+            digests,
             clusters: state.known.clusters().cloned().collect(),
             integrations: state.integrations().cloned().collect(),
         };
@@ -253,7 +257,8 @@ impl Store {
     }
 
     /// Queues a portion of the backlog: what exists on a cluster, objects by which applications find their clusters, or
-    /// what a ClusterAccess asks for. Returns whether there was any.
+    /// what a ClusterAccess asks for; then what the next change of a cluster is compared with. Returns whether there was
+    /// any.
     fn queue_portion(&self) -> bool {
         let fleet = self.fleet.read();
         let mut state = self.state.lock();
@@ -274,7 +279,16 @@ impl Store {
             }
             return true;
         }
-        let Some(name) = state.backlog.names.pop_first() else { return false };
+        let Some(name) = state.backlog.names.pop_first() else {
+            let left = state.backlog.digests.len().saturating_sub(CLUSTERS_AT_ONCE);
+            let clusters = state.backlog.digests.split_off(left);
+            let is_any = !clusters.is_empty();
+            for cluster in clusters.into_iter().filter(|it| fleet.cluster(it).is_some()) {
+                let digest = digest(&fleet, &cluster);
+                state.digests.entry(cluster).or_insert(digest);
+            }
+            return is_any;
+        };
         let is_last_in_namespace =
             state.backlog.names.first().is_none_or(|next| next.namespace != name.namespace);
         drop(state);
