@@ -126,7 +126,12 @@ pub(crate) fn watch_decisions(
     let api = ApiResource::from_gvk_with_plural(&gvk, "placementdecisions");
     let (namespace, name) = placement;
     let watch = Watch::dynamic(resource, &api, Some(namespace.as_str()));
-    let sink = DecisionSink { store: Arc::clone(store), kind, placement: placement.clone() };
+    let sink = DecisionSink {
+        store: Arc::clone(store),
+        kind,
+        placement: placement.clone(),
+        is_listed: false,
+    };
     watches.watch_while_held(watch.labelled(format!("{label}={name}")).late(), sink)
 }
 
@@ -317,6 +322,7 @@ struct DecisionSink {
     store: Arc<Store>,
     kind: DecisionKind,
     placement: PlacementName,
+    is_listed: bool,
 }
 
 impl DecisionSink {
@@ -329,7 +335,8 @@ impl DecisionSink {
         }
     }
 
-    fn set_listed(&self, listed: Known<()>) {
+    fn set_listed(&mut self, listed: Known<()>) {
+        self.is_listed = listed.present().is_some();
         if self
             .store
             .change(|consumers| consumers.set_decisions(&self.placement, self.kind, listed))
@@ -379,8 +386,11 @@ impl Sink<DynamicObject> for DecisionSink {
         self.set_listed(if is_read { Known::Present(()) } else { Known::Unknown });
     }
 
+    // Once they are listed, a watch may continue without another list.
     fn refused(&mut self) {
-        self.set_listed(Known::Unknown);
+        if !self.is_listed {
+            self.set_listed(Known::Unknown);
+        }
     }
 
     fn not_served(&mut self) -> bool {

@@ -134,6 +134,8 @@ pub fn is_anywhere(fleet: &Fleet, cluster: &ClusterName) -> bool {
 pub fn digest(fleet: &Fleet, cluster: &ClusterName) -> u64 {
     let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
     let mut digest = DefaultHasher::new();
+    // They refuse what is in doubt, too, in namespaces that are no candidates.
+    fleet.cluster(cluster).map(|it| (it.deleting, it.accepted)).hash(&mut digest);
     for namespace in candidates {
         let key = cluster.in_namespace(namespace);
         (namespace, decide(fleet, &key)).hash(&mut digest);

@@ -54,11 +54,7 @@ impl ProtectedNamespaces {
             return Some(Protection::Named);
         }
         let cluster = fleet.cluster(&namespace.as_str().into())?;
-        let has_joined = match &cluster.state {
-            Ok(state) => state.joined.as_ref().is_some_and(|joined| joined.status == "True"),
-            Err(_) => true,
-        };
-        has_joined.then_some(Protection::ClusterNamespace)
+        cluster.may_have_joined().then_some(Protection::ClusterNamespace)
     }
 }
 

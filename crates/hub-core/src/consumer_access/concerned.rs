@@ -69,7 +69,8 @@ pub enum Integrations<'a> {
 #[must_use]
 pub fn digest(fleet: &Fleet, cluster: &ClusterName) -> u64 {
     let mut digest = DefaultHasher::new();
-    fleet.cluster(cluster).map(|observed| &observed.labels).hash(&mut digest);
+    let observed = fleet.cluster(cluster).map(|it| (&it.labels, it.may_have_joined()));
+    observed.hash(&mut digest);
     (fleet.is_hub(cluster), grant::digest(fleet, cluster)).hash(&mut digest);
     digest.finish()
 }

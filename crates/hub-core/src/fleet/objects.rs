@@ -93,6 +93,12 @@ impl ObservedCluster {
         }
     }
 
+    /// Whether it has joined, or may have since its state cannot be read.
+    pub(crate) fn may_have_joined(&self) -> bool {
+        let state = self.state.as_ref();
+        state.map_or(true, |state| state.joined.as_ref().is_some_and(|it| it.status == "True"))
+    }
+
     pub(super) fn has_claim(&self, name: &str, value: &str) -> bool {
         let claims = self.state.iter().flat_map(|state| &state.claims);
         claims.into_iter().any(|claim| claim.name == name && claim.value == value)
