@@ -115,9 +115,11 @@ pub(crate) struct RightsState {
     /// The kinds of these whose list is complete.
     listed_roles: BTreeSet<RoleKind>,
     needs: Needs,
-    /// When the names in a role were last planned, and the roles whose next plan does not wait.
+    /// When the names in a role were last planned.
     planned: BTreeMap<RightsKey, Instant>,
+    /// The roles whose next plan does not wait, and those whose plan is not written yet.
     urgent: BTreeSet<RightsKey>,
+    trying: BTreeSet<RightsKey>,
     /// The syncer's Lease, and the time of its last observation.
     lease: ObservedLease,
     lease_shown: Option<Instant>,
@@ -184,20 +186,29 @@ impl Store {
     /// How long the plan of a permission has to wait.
     pub(crate) fn wait(&self, key: &RightsKey) -> Option<Duration> {
         let (now, mut state) = (Instant::now(), self.state.lock());
+        if state.urgent.remove(key) {
+            state.trying.insert(key.clone());
+        }
         let since = state.planned.get(key).map(|before| now - *before);
         let wait = since.and_then(|since| INTERVAL.checked_sub(since)).filter(|it| !it.is_zero());
-        if wait.is_some() && !state.urgent.contains(key) {
+        if wait.is_some() && !state.trying.contains(key) {
             return wait;
         }
-        if key.names_accounts() {
+        let is_used = match key {
+            RightsKey::Consumer(role) => state.consumers.object(&role.access).is_some(),
+            RightsKey::Tokens | RightsKey::Copies(_) => true,
+        };
+        if key.names_accounts() && is_used {
             state.planned.insert(key.clone(), now);
+        } else {
+            state.planned.remove(key);
         }
         None
     }
 
     /// Records that a permission is as planned, or is written.
     pub(crate) fn planned(&self, key: &RightsKey) {
-        self.state.lock().urgent.remove(key);
+        self.state.lock().trying.remove(key);
     }
 
     fn add_all(&self, keys: impl IntoIterator<Item = RightsKey>) {
@@ -240,15 +251,12 @@ impl Store {
         }
     }
 
-    /// Queues the role for tokens after a change of accounts, which can wait if it has all of these names.
-    fn queue_tokens<'a>(&self, accounts: impl IntoIterator<Item = &'a AccountKey>) {
+    /// Queues the role for tokens for a new account, which can wait if the role has its name.
+    fn queue_tokens(&self, account: &AccountKey) {
         let state = self.state.lock();
-        let rules = state.tokens_role.present().map(|role| &role.rules);
-        let named = rules.into_iter().flatten().flat_map(|rule| rule.resource_names.iter());
-        let is_named = |account: &AccountKey| {
-            named.clone().flatten().any(|name| *name == *account.account.as_str())
-        };
-        let can_wait = accounts.into_iter().all(is_named);
+        let rules = state.tokens_role.present().into_iter().flat_map(|role| &role.rules);
+        let mut named = rules.flat_map(|rule| rule.resource_names.iter().flatten());
+        let can_wait = named.any(|name| *name == *account.account.as_str());
         drop(state);
         if can_wait { self.add_later(RightsKey::Tokens) } else { self.add(RightsKey::Tokens) }
     }
@@ -323,9 +331,9 @@ impl Store {
         let is_moved = state.grant_changed(fleet, cluster);
         drop(state);
         if is_moved && !accounts.is_empty() {
-            self.queue_tokens(&accounts);
+            self.add(RightsKey::Tokens);
             for account in &accounts {
-                self.queue_roles_of(account, true);
+                self.queue_roles_of(account, false);
             }
         }
         // The namespace of a cluster is protected while the cluster exists.
@@ -337,7 +345,7 @@ impl Store {
     pub(crate) fn add_account(&self, account: &AccountKey, asking: AskingAccount) {
         let before = self.state.lock().accounts.insert(account.clone(), asking.clone());
         if before.is_none() {
-            self.queue_tokens([account]);
+            self.queue_tokens(account);
         }
         let can_wait = before.is_none() && asking.is_maintained;
         if before != Some(asking) {
@@ -348,8 +356,8 @@ impl Store {
     /// Records that an account no longer opts in, or is gone.
     pub(crate) fn remove_account(&self, account: &AccountKey) {
         self.state.lock().accounts.remove(account);
-        self.add_later(RightsKey::Tokens);
-        self.queue_roles_of(account, true);
+        self.add(RightsKey::Tokens);
+        self.queue_roles_of(account, false);
     }
 
     /// Records whether the accounts are known.
