@@ -8,11 +8,10 @@ mod context;
 mod file;
 
 use std::env;
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use proxy_environment::first_document;
+use proxy_environment::{first_document, read_text, repeated};
 use serde_saphyr::DuplicateKeyPolicy;
 
 pub use context::ContextError;
@@ -37,6 +36,9 @@ pub enum KubeconfigError {
     /// credential.
     #[error("{path} is not a valid kubeconfig: line {line}, column {column}")]
     Malformed { path: PathBuf, line: u64, column: u64 },
+    /// A file has two entries of one name, as kubectl refuses it, too.
+    #[error("{path} has two clusters, users or contexts with the name {name}")]
+    RepeatedName { path: PathBuf, name: String },
     /// A file contains an object of another kind.
     #[error("{path} is not a kubeconfig: it is {kind} {version}, expected Config v1")]
     NotAConfig { path: PathBuf, kind: String, version: String },
@@ -51,7 +53,7 @@ pub fn hub(environment: &Environment) -> Result<(ApiServer, Option<String>), Kub
     let paths = paths(environment);
     let mut files = Vec::new();
     for path in &paths {
-        match fs::read_to_string(path) {
+        match read_text(path) {
             Ok(text) => files.push((path.parent().unwrap_or(path), parse(&text, path)?)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(source) => return Err(KubeconfigError::Unreadable { path: path.clone(), source }),
@@ -87,9 +89,17 @@ fn parse(text: &str, path: &Path) -> Result<File, KubeconfigError> {
         })?;
     let kind = filled(&file.kind).unwrap_or("Config");
     let version = filled(&file.api_version).unwrap_or("v1");
+    let path = path.to_path_buf();
+    let names = [
+        repeated(file.clusters.iter().flatten().map(|it| &*it.name.0)),
+        repeated(file.users.iter().flatten().map(|it| &*it.name.0)),
+        repeated(file.contexts.iter().flatten().map(|it| &*it.name.0)),
+    ];
+    if let Some(name) = names.into_iter().flatten().next() {
+        return Err(KubeconfigError::RepeatedName { path, name: excerpt(name) });
+    }
     if (kind, version) == ("Config", "v1") {
         return Ok(file);
     }
-    let path = path.to_path_buf();
     Err(KubeconfigError::NotAConfig { path, kind: excerpt(kind), version: excerpt(version) })
 }

@@ -10,6 +10,7 @@ mod proxy;
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::mem;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,7 @@ use kube::config::{
     AuthInfo, Cluster, Context, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError,
 };
 use percent_encoding::percent_decode_str;
-use proxy_environment::{ProxyVariables, first_document};
+use proxy_environment::{ProxyVariables, first_document, read_text, repeated};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use serde_saphyr::DuplicateKeyPolicy;
@@ -44,6 +45,9 @@ pub enum ConfigError {
     /// A value is not of its type.
     #[error("{} is not a valid kubeconfig: {why}", .file.display())]
     Type { file: PathBuf, why: String },
+    /// kubectl refuses it, too.
+    #[error("{} has two clusters, users or contexts with the name {name}", .file.display())]
+    RepeatedName { file: PathBuf, name: String },
     #[error("none of these files exists: {0}")]
     NoFile(String),
     /// The Pod's ServiceAccount cannot be used.
@@ -112,8 +116,15 @@ pub fn read(file: Option<&Path>) -> Result<Kubeconfig, ConfigError> {
     }
     let files = default_files();
     let mut merged = None;
-    for file in files.iter().filter(|file| file.exists()) {
-        let next = read_file(file)?;
+    for file in &files {
+        let next = match read_file(file) {
+            Err(ConfigError::Kubeconfig(KubeconfigError::ReadConfig(error, _)))
+                if error.kind() == ErrorKind::NotFound =>
+            {
+                continue;
+            }
+            next => next?,
+        };
         merged = Some(match merged {
             None => next,
             Some(before) => Kubeconfig::merge(before, next)?,
@@ -128,8 +139,8 @@ pub fn read(file: Option<&Path>) -> Result<Kubeconfig, ConfigError> {
 /// The first document of a file, with the last of equal keys. By way of JSON, which keeps the types apart: kube reads
 /// `"true"` as `true`, and 7 as `"7"`.
 fn read_file(file: &Path) -> Result<Kubeconfig, ConfigError> {
-    let text = fs::read_to_string(file)
-        .map_err(|error| KubeconfigError::ReadConfig(error, file.to_owned()))?;
+    let text =
+        read_text(file).map_err(|error| KubeconfigError::ReadConfig(error, file.to_owned()))?;
     let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
     let document: Option<Value> =
         serde_saphyr::from_str_with_options(first_document(&text), options)
@@ -140,6 +151,14 @@ fn read_file(file: &Path) -> Result<Kubeconfig, ConfigError> {
         let why = error.to_string().rsplit(", ").next().unwrap_or_default().to_owned();
         ConfigError::Type { file: file.to_owned(), why }
     })?;
+    let names = [
+        repeated(config.clusters.iter().map(|it| &*it.name)),
+        repeated(config.auth_infos.iter().map(|it| &*it.name)),
+        repeated(config.contexts.iter().map(|it| &*it.name)),
+    ];
+    if let Some(name) = names.into_iter().flatten().next() {
+        return Err(ConfigError::RepeatedName { file: file.to_owned(), name: name.to_owned() });
+    }
     config.current_context.take_if(|context| context.is_empty());
     make_absolute(&mut config, file.parent().unwrap_or(Path::new("")));
     Ok(config)

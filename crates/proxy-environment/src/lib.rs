@@ -2,8 +2,11 @@
 //! or the same in lower case. And what counts of a kubeconfig file, for which a parser of streams would be a fifteenth of
 //! `cp-creds`.
 
+use std::collections::HashSet;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
-use std::{env, fmt};
+use std::path::Path;
+use std::{env, fmt, fs};
 
 use ipnet::IpNet;
 
@@ -74,6 +77,29 @@ fn is_excepted(no_proxy: &str, host: &str, port: u16) -> bool {
 
 fn is_below(host: &str, domain: &str) -> bool {
     !domain.is_empty() && host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
+}
+
+/// The text of a kubeconfig file, which may be in UTF-16 with a byte order mark, as Windows PowerShell 5 writes it.
+pub fn read_text(file: &Path) -> io::Result<String> {
+    let bytes = fs::read(file)?;
+    let decoded = match bytes.as_slice() {
+        [0xff, 0xfe, units @ ..] => utf16(units, u16::from_le_bytes),
+        [0xfe, 0xff, units @ ..] => utf16(units, u16::from_be_bytes),
+        _ => String::from_utf8(bytes).ok(),
+    };
+    decoded.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "its text is not valid Unicode"))
+}
+
+fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Option<String> {
+    let (units, rest) = bytes.as_chunks();
+    let units: Vec<u16> = units.iter().map(|bytes| unit(*bytes)).collect();
+    String::from_utf16(&units).ok().filter(|_| rest.is_empty())
+}
+
+/// A name that occurs twice: kubectl refuses a file with two clusters, users or contexts of one name.
+pub fn repeated<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let mut seen = HashSet::new();
+    names.into_iter().find(|name| !seen.insert(*name))
 }
 
 /// The first document of a YAML file, which is all that kubectl reads of a kubeconfig.

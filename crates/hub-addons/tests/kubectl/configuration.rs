@@ -318,6 +318,10 @@ fn configurations() -> Vec<Case> {
         case("a first document that is empty", "127.0.0.1").env("KUBECONFIG", "void:config"),
         case("a second document that cannot be parsed", "127.0.0.1").env("KUBECONFIG", "half"),
         case("the last of equal keys applies", "127.0.0.1").env("KUBECONFIG", "twice"),
+        case("UTF-16 of little endian", "127.0.0.1").env("KUBECONFIG", "le"),
+        case("UTF-16 of big endian", "127.0.0.1").env("KUBECONFIG", "be"),
+        case("two users of one name", "127.0.0.1").env("KUBECONFIG", "double"),
+        case("a file that cannot be looked at", "127.0.0.1").env("KUBECONFIG", "config/x:config"),
         case("an empty current context is none", "127.0.0.1").env("KUBECONFIG", "unset:config"),
         case("no variable", "127.0.0.1").env("KUBECONFIG", ""),
         case("no file exists", "127.0.0.1").env("KUBECONFIG", "gone").plugin_reports("no kubeconfig at gone"),
@@ -471,6 +475,16 @@ fn write(world: &World, case: &Case, directory: &Path) {
     file("half", &format!("{config}\n---\n{{"));
     let twice = config.replace(r#""token":"#, r#""token":"first","token":"#);
     file("twice", &twice.replace(r#""users":"#, r#""users":[],"users":"#));
+    file(
+        "double",
+        &config.replace(r#""users":["#, r#""users":[{"name":"us","user":{"token":"a"}},"#),
+    );
+    for (name, bytes) in [("le", u16::to_le_bytes as fn(u16) -> [u8; 2]), ("be", u16::to_be_bytes)]
+    {
+        let text: Vec<u8> =
+            "\u{feff}".encode_utf16().chain(config.encode_utf16()).flat_map(bytes).collect();
+        std::fs::write(directory.join(name), text).unwrap();
+    }
     file("pod", &config.replace(r#""kind":"Config""#, r#""kind":"Pod""#));
     file("v9", &config.replace(r#""apiVersion":"v1""#, r#""apiVersion":"v9""#));
     file("unset", r#"{"apiVersion":"v1","kind":"Config","current-context":"","clusters":null}"#);
