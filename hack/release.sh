@@ -150,7 +150,8 @@ fi
 chart_version=$(awk '$1 == "version:" { print $2 }' "$work/hub-addons/Chart.yaml")${version#"$base"}
 if [ -n "$registry" ]; then
   # The pages install from the source. This chart names its image by digest, and refuses a tag beside it.
-  sed -i "/^export REGISTRY=.*hack/d; s#image\.registry=\$REGISTRY,##; s#image\.tag=\$VERSION#image.tag=#
+  sed -i "/^export REGISTRY=.*hack/d; /install.md sets the variables/,+1d
+    s#^\[Push\]([^)]*) the new images, upgrade#Upgrade#; s#^Reused values include.*the new one\. ##; s#image\.registry=\$REGISTRY,##; s#image\.tag=\$VERSION#image.tag=#
     s# charts/hub-addons --namespace# oci://$registry/charts/hub-addons --version $chart_version --namespace#" \
     "$work"/hub-addons/*.md "$work/hub-addons/values-acm.yaml"
   sed -i "s#hub-addons\.example/\(hub-addons\|cp-creds\):.*#$registry/\1:$version#" "$work/hub-addons/Chart.yaml"

@@ -157,17 +157,13 @@ fn problems(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> i
         writeln!(out, "      {}", fact(first))?;
         fix(first, out)?;
     }
-    writeln!(out, "{}", summary(explanation))
-}
-
-/// How many clusters are in order.
-pub(crate) fn summary(explanation: &Explanation) -> String {
     let summary = &explanation.summary;
     let unknown = match summary.unknown {
         0 => String::new(),
         unknown => format!(", {unknown} with steps that cannot be read"),
     };
-    format!(
+    writeln!(
+        out,
         "{} in {}: {} in order, {} with problems{unknown}",
         counted(summary.pairs, "cluster"),
         counted(summary.namespaces, "namespace"),

@@ -48,7 +48,9 @@ pub(crate) async fn release_arguments(hub: &Hub) -> Result<Option<Vec<Vec<String
             Known::Present(found) => {
                 let containers = found.spec.template.spec.containers.into_iter();
                 let all = containers.flat_map(|it| [it.command, it.args]).flatten().flatten();
-                arguments.push(all.collect());
+                let all: Vec<String> = all.collect();
+                // The user server has few of the flags.
+                arguments.extend(Some(all).filter(|it| it.iter().any(|it| it == "run")));
             }
             // A role for viewers names the Deployments, and not all bindings have one.
             Known::Unknown => is_refused = true,

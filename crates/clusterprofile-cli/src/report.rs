@@ -18,7 +18,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use object_names::visible;
 
 use crate::args::{ReportArgs, SetupArgs};
-use crate::explain::{counted, summary};
+use crate::explain::counted;
 use crate::hub::Hub;
 use crate::read::Reading;
 use crate::{CommandError, Conclusion};
@@ -58,6 +58,7 @@ fn page(hub: &Observed, explanation: &Explanation) -> Markup {
             _ => {}
         }
     }
+    let summary = &explanation.summary;
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -71,8 +72,9 @@ fn page(hub: &Observed, explanation: &Explanation) -> Markup {
             body {
                 h1 { "Who reaches which cluster" }
                 p {
-                    (format!("{:.0}", hub.now)) ": " (summary(explanation))
-                    ". A click on a cell shows the reason."
+                    (format!("{:.0}", hub.now)) ": " (summary.pairs) " grants of clusters to "
+                    (counted(summary.namespaces, "namespace")) "; " (summary.ok) " in order, " (summary.problem)
+                    " with problems, " (summary.unknown) " with steps that cannot be read. A click on a cell shows the reason."
                 }
                 @if !others.is_empty() {
                     h2 { "The hub and its namespaces" }

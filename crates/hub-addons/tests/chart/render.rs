@@ -311,6 +311,10 @@ async fn values_for_one_object_are_on_that_object_only() {
         "extraEnv[1].value=socks5://proxy.example",
         "extraEnv[2].name=HTTPS_PROXY",
         "extraEnv[2].valueFrom.configMapKeyRef.name=proxy",
+        "extraEnv[3].name=HTTPS_PROXY",
+        "extraEnv[3].value=https://10.0.0.1/path",
+        "extraEnv[4].name=HTTPS_PROXY",
+        "extraEnv[4].value=proxy.example:8081/?x",
         "policies.validationActions={Warn,Audit}",
         "credentials.secretAccess=cluster",
         "credentials.protectedNamespaces={vault,kube-*}",
@@ -334,7 +338,9 @@ async fn values_for_one_object_are_on_that_object_only() {
     });
     let proxy = |port: u16| json!({ "ports": [{ "protocol": "TCP", "port": port }] });
     let egress = policy["egress"].as_array().unwrap();
-    assert_eq!(egress[1..], [to_api_server, proxy(3128), proxy(1080)]);
+    let proxies = [3128, 1080, 443, 8081].map(proxy);
+    assert_eq!(egress[1], to_api_server);
+    assert_eq!(egress[2..], proxies);
     for binding in of_kind(&objects, "ValidatingAdmissionPolicyBinding") {
         assert_eq!(binding["spec"]["validationActions"], json!(["Warn", "Audit"]));
     }
