@@ -126,12 +126,7 @@ pub(crate) fn watch_decisions(
     let api = ApiResource::from_gvk_with_plural(&gvk, "placementdecisions");
     let (namespace, name) = placement;
     let watch = Watch::dynamic(resource, &api, Some(namespace.as_str()));
-    let sink = DecisionSink {
-        store: Arc::clone(store),
-        kind,
-        placement: placement.clone(),
-        is_listed: false,
-    };
+    let sink = DecisionSink::new(store, kind, placement);
     watches.watch_while_held(watch.labelled(format!("{label}={name}")).late(), sink)
 }
 
@@ -318,7 +313,7 @@ impl Sink<DynamicObject> for PublishedSink {
 }
 
 /// Receives the decisions of a Placement.
-struct DecisionSink {
+pub(crate) struct DecisionSink {
     store: Arc<Store>,
     kind: DecisionKind,
     placement: PlacementName,
@@ -326,6 +321,10 @@ struct DecisionSink {
 }
 
 impl DecisionSink {
+    pub(crate) fn new(store: &Arc<Store>, kind: DecisionKind, placement: &PlacementName) -> Self {
+        Self { store: Arc::clone(store), kind, placement: placement.clone(), is_listed: false }
+    }
+
     fn set(&self, key: &ObjectKey, clusters: Option<BTreeSet<ClusterName>>) {
         let slice = (self.kind, &*key.name);
         let changed =

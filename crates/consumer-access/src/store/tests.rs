@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, AccessRules, Consumers, PermissionKind};
 use hub_core::protected::ProtectedNamespaces;
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::ConsumerAccess;
-use crate::watches::{ObjectSink, kueue};
+use crate::watches::{DecisionSink, ObjectSink, kueue};
 
 /// Two objects, one of them for Kueue.
 fn declared() -> Value {
@@ -265,6 +266,24 @@ async fn an_object_for_argo_cd_is_not_ready_where_secrets_cannot_be_read() {
     assert_eq!(ready().as_deref(), Some("Unknown"), "an outage is no lack of permission");
     sink.refused();
     assert_eq!(ready().as_deref(), Some("Unavailable"));
+}
+
+#[tokio::test]
+async fn decisions_that_were_listed_stay_known_through_a_refusal() {
+    let (store, placement) = (store(), ("team".into(), "gpus".to_owned()));
+    let was_known = || {
+        let listed = Known::Present(());
+        !store.change(|consumers| consumers.set_decisions(&placement, DecisionKind::Ocm, listed))
+    };
+    let mut sink = DecisionSink::new(&store, DecisionKind::Ocm, &placement);
+    sink.refused();
+    assert!(!was_known());
+    sink.set_read(true);
+    // A watch may continue after it, without another list.
+    sink.refused();
+    assert!(was_known());
+    sink.set_read(false);
+    assert!(!was_known(), "an outage");
 }
 
 #[tokio::test]

@@ -118,7 +118,9 @@ async fn values_that_contradict_each_other_are_explained() {
     let (roles, argo_cd) =
         ("consumerAccess.allowedClusterRoles={view}", "consumerAccess.argoCDNamespaces={argocd}");
     let (roles, argo_cd) = (and(roles), and(argo_cd));
-    let cases: [(&[&str], &str); 23] = [
+    let reserved = and("consumerAccess.reservedAccounts={agent}");
+    let cases: [(&[&str], &str); 24] = [
+        (&reserved, "nothing reserves an account"),
         (&["policies.enabled=false"], "credential rights needs policies.enabled"),
         (&["policies.validationActions={Warn,Audit}"], "credential rights needs policies.enabled"),
         (&["consumerAccess.enabled=true", "policies.enabled=false"], "needs policies.enabled"),
