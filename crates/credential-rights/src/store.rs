@@ -6,7 +6,6 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::access::Known;
@@ -41,10 +40,6 @@ pub(crate) const BINDINGS: &str = "rolebindings";
 pub(crate) const CLUSTER_ROLES: &str = "clusterroles";
 pub(crate) const ROLES: &str = "roles";
 
-/// The shortest time between two plans of the names in a role: a cost of all accounts, for a change of one. What must not
-/// be named any longer does not wait.
-const INTERVAL: Duration = Duration::from_secs(3);
-
 /// A key of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RightsKey {
@@ -54,17 +49,6 @@ pub(crate) enum RightsKey {
     Copies(Namespace),
     /// An application's permission for the copies that its namespace is granted.
     Consumer(ConsumerRole),
-}
-
-impl RightsKey {
-    /// Whether its plan costs all accounts of a hub, or all of an application.
-    fn names_accounts(&self) -> bool {
-        match self {
-            Self::Tokens => true,
-            Self::Copies(_) => false,
-            Self::Consumer(role) => role.kind == RoleKind::Role,
-        }
-    }
 }
 
 impl hub_runtime::queue::Key for RightsKey {
@@ -115,11 +99,6 @@ pub(crate) struct RightsState {
     /// The kinds of these whose list is complete.
     listed_roles: BTreeSet<RoleKind>,
     needs: Needs,
-    /// When the names in a role were last planned.
-    planned: BTreeMap<RightsKey, Instant>,
-    /// The roles whose next plan does not wait, and those whose plan is not written yet.
-    urgent: BTreeSet<RightsKey>,
-    trying: BTreeSet<RightsKey>,
     /// The syncer's Lease, and the time of its last observation.
     lease: ObservedLease,
     lease_shown: Option<Instant>,
@@ -172,43 +151,7 @@ impl Store {
 
     /// Queues a permission before all other work: there are few of them, and credentials wait for them.
     fn add(&self, key: RightsKey) {
-        if key.names_accounts() {
-            self.state.lock().urgent.insert(key.clone());
-        }
-        self.add_later(key);
-    }
-
-    /// The same for one whose plan can wait until the next time.
-    fn add_later(&self, key: RightsKey) {
         self.work.add_with(key, Priority::End);
-    }
-
-    /// How long the plan of a permission has to wait.
-    pub(crate) fn wait(&self, key: &RightsKey) -> Option<Duration> {
-        let (now, mut state) = (Instant::now(), self.state.lock());
-        if state.urgent.remove(key) {
-            state.trying.insert(key.clone());
-        }
-        let since = state.planned.get(key).map(|before| now - *before);
-        let wait = since.and_then(|since| INTERVAL.checked_sub(since)).filter(|it| !it.is_zero());
-        if wait.is_some() && !state.trying.contains(key) {
-            return wait;
-        }
-        let is_used = match key {
-            RightsKey::Consumer(role) => state.consumers.object(&role.access).is_some(),
-            RightsKey::Tokens | RightsKey::Copies(_) => true,
-        };
-        if key.names_accounts() && is_used {
-            state.planned.insert(key.clone(), now);
-        } else {
-            state.planned.remove(key);
-        }
-        None
-    }
-
-    /// Records that a permission is as planned, or is written.
-    pub(crate) fn planned(&self, key: &RightsKey) {
-        self.state.lock().trying.remove(key);
     }
 
     fn add_all(&self, keys: impl IntoIterator<Item = RightsKey>) {
@@ -234,31 +177,10 @@ impl Store {
         self.queue_roles(names);
     }
 
-    /// Queues the Roles that may name the copy of an account. That of the account may be able to wait; those of others must
-    /// not name its copy.
-    fn queue_roles_of(&self, account: &AccountKey, can_wait: bool) {
-        let state = self.state.lock();
-        let names = consumer_role::concerned(&state.consumers, account);
-        let of_account = |name: &AccessName| {
-            state.consumers.get(name).is_some_and(|consumer| consumer.account == account.account)
-        };
-        let (later, at_once): (Vec<_>, Vec<_>) =
-            names.into_iter().partition(|name| can_wait && of_account(name));
-        drop(state);
-        self.queue_roles(at_once);
-        for role in later.iter().flat_map(ConsumerRole::both) {
-            self.add_later(RightsKey::Consumer(role));
-        }
-    }
-
-    /// Queues the role for tokens for a new account, which can wait if the role has its name.
-    fn queue_tokens(&self, account: &AccountKey) {
-        let state = self.state.lock();
-        let rules = state.tokens_role.present().into_iter().flat_map(|role| &role.rules);
-        let mut named = rules.flat_map(|rule| rule.resource_names.iter().flatten());
-        let can_wait = named.any(|name| *name == *account.account.as_str());
-        drop(state);
-        if can_wait { self.add_later(RightsKey::Tokens) } else { self.add(RightsKey::Tokens) }
+    /// Queues the Roles that may name the copy of an account.
+    fn queue_roles_of(&self, account: &AccountKey) {
+        let names = consumer_role::concerned(&self.state.lock().consumers, account);
+        self.queue_roles(names);
     }
 
     /// Records a change of ClusterAccesses.
@@ -285,14 +207,12 @@ impl Store {
             self.ended(&key);
         }
         let mut state = self.state.lock();
-        if let Some(observed) = observed {
-            state.consumer_roles.insert(role.clone(), observed);
-        } else {
-            state.consumer_roles.remove(role);
-            state.planned.remove(&key);
-        }
+        match observed {
+            Some(observed) => state.consumer_roles.insert(role.clone(), observed),
+            None => state.consumer_roles.remove(role),
+        };
         drop(state);
-        self.add_later(key);
+        self.add(key);
     }
 
     /// Records whether all Roles, or all RoleBindings, of ClusterAccesses are known.
@@ -333,7 +253,7 @@ impl Store {
         if is_moved && !accounts.is_empty() {
             self.add(RightsKey::Tokens);
             for account in &accounts {
-                self.queue_roles_of(account, false);
+                self.queue_roles_of(account);
             }
         }
         // The namespace of a cluster is protected while the cluster exists.
@@ -345,11 +265,10 @@ impl Store {
     pub(crate) fn add_account(&self, account: &AccountKey, asking: AskingAccount) {
         let before = self.state.lock().accounts.insert(account.clone(), asking.clone());
         if before.is_none() {
-            self.queue_tokens(account);
+            self.add(RightsKey::Tokens);
         }
-        let can_wait = before.is_none() && asking.is_maintained;
         if before != Some(asking) {
-            self.queue_roles_of(account, can_wait);
+            self.queue_roles_of(account);
         }
     }
 
@@ -357,7 +276,7 @@ impl Store {
     pub(crate) fn remove_account(&self, account: &AccountKey) {
         self.state.lock().accounts.remove(account);
         self.add(RightsKey::Tokens);
-        self.queue_roles_of(account, false);
+        self.queue_roles_of(account);
     }
 
     /// Records whether the accounts are known.
@@ -397,7 +316,7 @@ impl Store {
             self.ended(&RightsKey::Tokens);
         }
         self.state.lock().tokens_role = role;
-        self.add_later(RightsKey::Tokens);
+        self.add(RightsKey::Tokens);
     }
 
     /// Records the uid of the role for copies, which owns RoleBindings: with another one, all of them are replaced.

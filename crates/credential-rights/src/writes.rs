@@ -13,7 +13,6 @@ use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{Objects, Planned, Read};
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::execute::Target;
-use hub_runtime::written::Left;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -114,21 +113,13 @@ impl Objects for Store {
     }
 
     fn plan(&self, key: &RightsKey, read: Option<&Read>) -> Planned<Self> {
-        if let Some(wait) = self.wait(key).filter(|_| read.is_none()) {
-            return Planned::Wait(wait);
-        }
         match self.plan_next(key, read) {
             Ok(action) => Planned::Write(action, None),
             Err(why) => Planned::Write(Action::Nothing, Some(why)),
         }
     }
 
-    fn wrote(&self, key: &RightsKey, _: &Option<NoPlan>, _: &str, _: &Left) {
-        self.planned(key);
-    }
-
     fn settled(&self, key: &RightsKey, why: Option<NoPlan>) -> Outcome {
-        self.planned(key);
         match why {
             None => self.report(key, None),
             Some(NoPlan::Finding(finding)) => self.report(key, Some(finding)),
