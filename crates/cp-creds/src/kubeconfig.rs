@@ -91,11 +91,11 @@ fn parse(text: &str, path: &Path) -> Result<File, KubeconfigError> {
     let version = filled(&file.api_version).unwrap_or("v1");
     let path = path.to_path_buf();
     let names = [
-        repeated(file.clusters.iter().flatten().map(|it| &*it.name.0)),
-        repeated(file.users.iter().flatten().map(|it| &*it.name.0)),
-        repeated(file.contexts.iter().flatten().map(|it| &*it.name.0)),
+        file.clusters.iter().flatten().map(|it| &*it.name.0).collect(),
+        file.users.iter().flatten().map(|it| &*it.name.0).collect(),
+        file.contexts.iter().flatten().map(|it| &*it.name.0).collect(),
     ];
-    if let Some(name) = names.into_iter().flatten().next() {
+    if let Some(name) = repeated(names) {
         return Err(KubeconfigError::RepeatedName { path, name: excerpt(name) });
     }
     if (kind, version) == ("Config", "v1") {

@@ -152,11 +152,11 @@ fn read_file(file: &Path) -> Result<Kubeconfig, ConfigError> {
         ConfigError::Type { file: file.to_owned(), why }
     })?;
     let names = [
-        repeated(config.clusters.iter().map(|it| &*it.name)),
-        repeated(config.auth_infos.iter().map(|it| &*it.name)),
-        repeated(config.contexts.iter().map(|it| &*it.name)),
+        config.clusters.iter().map(|it| &*it.name).collect(),
+        config.auth_infos.iter().map(|it| &*it.name).collect(),
+        config.contexts.iter().map(|it| &*it.name).collect(),
     ];
-    if let Some(name) = names.into_iter().flatten().next() {
+    if let Some(name) = repeated(names) {
         return Err(ConfigError::RepeatedName { file: file.to_owned(), name: name.to_owned() });
     }
     config.current_context.take_if(|context| context.is_empty());

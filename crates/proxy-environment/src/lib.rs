@@ -96,10 +96,14 @@ fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Option<String> {
     String::from_utf16(&units).ok().filter(|_| rest.is_empty())
 }
 
-/// A name that occurs twice: kubectl refuses a file with two clusters, users or contexts of one name.
-pub fn repeated<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let mut seen = HashSet::new();
-    names.into_iter().find(|name| !seen.insert(*name))
+/// A name that occurs twice in one of the lists of a kubeconfig file, its clusters, users and contexts: kubectl refuses it.
+#[must_use]
+pub fn repeated<'a>(lists: [Vec<&'a str>; 3]) -> Option<&'a str> {
+    let repeated = |names: Vec<&'a str>| {
+        let mut seen = HashSet::new();
+        names.into_iter().find(|name| !seen.insert(*name))
+    };
+    lists.into_iter().find_map(repeated)
 }
 
 /// The first document of a YAML file, which is all that kubectl reads of a kubeconfig.
