@@ -270,8 +270,7 @@ impl Store {
             }
             return true;
         }
-        let left = state.backlog.integrations.len().saturating_sub(AT_ONCE);
-        let integrations = state.backlog.integrations.split_off(left);
+        let integrations = last(&mut state.backlog.integrations, AT_ONCE);
         if !integrations.is_empty() {
             drop(state);
             for key in integrations {
@@ -279,26 +278,25 @@ impl Store {
             }
             return true;
         }
-        let Some(name) = state.backlog.names.pop_first() else {
-            let left = state.backlog.digests.len().saturating_sub(CLUSTERS_AT_ONCE);
-            let clusters = state.backlog.digests.split_off(left);
-            let is_any = !clusters.is_empty();
-            for cluster in clusters.into_iter().filter(|it| fleet.cluster(it).is_some()) {
-                let digest = digest(&fleet, &cluster);
-                state.digests.entry(cluster).or_insert(digest);
+        if let Some(name) = state.backlog.names.pop_first() {
+            let is_last_in_namespace =
+                state.backlog.names.first().is_none_or(|next| next.namespace != name.namespace);
+            drop(state);
+            let account = self.settings().consumers.get(&name).map(|it| it.account.clone());
+            self.queue_users(&fleet, &[(name.clone(), account.into_iter().collect())].into());
+            self.mark(&name);
+            if is_last_in_namespace {
+                self.queue_integrations(&fleet, &Touched::Namespaces([name.namespace].into()));
             }
-            return is_any;
-        };
-        let is_last_in_namespace =
-            state.backlog.names.first().is_none_or(|next| next.namespace != name.namespace);
-        drop(state);
-        let account = self.settings().consumers.get(&name).map(|it| it.account.clone());
-        self.queue_users(&fleet, &[(name.clone(), account.into_iter().collect())].into());
-        self.mark(&name);
-        if is_last_in_namespace {
-            self.queue_integrations(&fleet, &Touched::Namespaces([name.namespace].into()));
+            return true;
         }
-        true
+        let clusters = last(&mut state.backlog.digests, CLUSTERS_AT_ONCE);
+        let is_any = !clusters.is_empty();
+        for cluster in clusters.into_iter().filter(|it| fleet.cluster(it).is_some()) {
+            let digest = digest(&fleet, &cluster);
+            state.digests.entry(cluster).or_insert(digest);
+        }
+        is_any
     }
 
     /// Queues accounts on the clusters that can be granted to the objects that use them.
@@ -665,4 +663,9 @@ impl Store {
             }
         }
     }
+}
+
+/// Takes as many from the end of a list.
+fn last<T>(list: &mut Vec<T>, count: usize) -> Vec<T> {
+    list.split_off(list.len().saturating_sub(count))
 }
