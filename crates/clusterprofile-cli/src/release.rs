@@ -50,7 +50,9 @@ pub(crate) async fn release_arguments(hub: &Hub) -> Result<Option<Vec<Vec<String
                 let all = containers.flat_map(|it| [it.command, it.args]).flatten().flatten();
                 let all: Vec<String> = all.collect();
                 // The user server has few of the flags.
-                arguments.extend(Some(all).filter(|it| it.iter().any(|it| it == "run")));
+                if all.iter().any(|argument| argument == "run") {
+                    arguments.push(all);
+                }
             }
             // A role for viewers names the Deployments, and not all bindings have one.
             Known::Unknown => is_refused = true,

@@ -27,8 +27,8 @@ impl Others {
         self.agent.patch_status(kind, cluster, name, &status);
     }
 
-    /// Applies or deletes the ClusterAccess of a variant. Somebody who may not bind what it asks for tries to have more, by
-    /// an object of their own and by a change of this one.
+    /// Applies or deletes the ClusterAccess of a variant. A user without the permission to bind its ClusterRoles also tries
+    /// to create an object, and to change this one.
     pub(super) fn access(&self, variant: Index, is_applied: bool) {
         let (namespace, name, object) = consumers::object(usize::from(variant) % VARIANTS.len());
         if !is_applied {
