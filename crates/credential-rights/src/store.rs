@@ -6,13 +6,14 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, Changed, Consumers};
 use hub_core::consumer_role::{
-    self, AskingAccount, AskingAccounts, ConsumerRole, ObservedConsumerRole, RoleKind,
+    self, AskingAccount, AskingAccounts, ConsumerRole, NameChange, ObservedConsumerRole, RoleKind,
 };
 use hub_core::finding::Finding;
 use hub_core::fleet::Fleet;
@@ -22,7 +23,7 @@ use hub_core::priority::Priority;
 use hub_core::rights::{
     Cleared, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings, names_in,
 };
-use hub_core::token_names::token_names;
+use hub_core::token_names::{MAX_OF_A_CLUSTER, token_names};
 use hub_core::version::Version;
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
@@ -39,6 +40,9 @@ pub(crate) const CONTROLLER: &str = "credential-rights";
 pub(crate) const BINDINGS: &str = "rolebindings";
 pub(crate) const CLUSTER_ROLES: &str = "clusterroles";
 pub(crate) const ROLES: &str = "roles";
+
+/// The shortest time between two writes that only add names to a Role: each write has all its names.
+const WIDENING: Duration = Duration::from_secs(1);
 
 /// A key of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,6 +102,8 @@ pub(crate) struct RightsState {
     consumer_roles: BTreeMap<ConsumerRole, ObservedConsumerRole>,
     /// The kinds of these whose list is complete.
     listed_roles: BTreeSet<RoleKind>,
+    /// When a Role was last written.
+    written: BTreeMap<ConsumerRole, Instant>,
     needs: Needs,
     /// The syncer's Lease, and the time of its last observation.
     lease: ObservedLease,
@@ -115,6 +121,13 @@ impl RightsState {
         let first = AccountKey { cluster: cluster.clone(), account: "".into() };
         let accounts = self.accounts.range(first..).map(|(account, _)| account);
         accounts.take_while(move |account| account.cluster == *cluster)
+    }
+
+    /// Whether the role for tokens names an account, and so few that a further account of this name changes nothing.
+    fn names_token(&self, account: &AccountKey) -> bool {
+        let rules = self.tokens_role.present().map_or(&[][..], |role| &role.rules);
+        let names = names_in(rules);
+        names.contains(account.account.as_str()) && names.len() < MAX_OF_A_CLUSTER
     }
 
     /// Records to which namespaces a cluster is granted, if its accounts opt in; returns whether that may have changed.
@@ -177,10 +190,23 @@ impl Store {
         self.queue_roles(names);
     }
 
-    /// Queues the Roles that may name the copy of an account.
-    fn queue_roles_of(&self, account: &AccountKey) {
-        let names = consumer_role::concerned(&self.state.lock().consumers, account);
-        self.queue_roles(names);
+    /// Queues the Roles that have to change for an account.
+    fn queue_roles_of(&self, fleet: &Fleet, account: &AccountKey) {
+        let state = self.state.lock();
+        let RightsState { consumers, accounts, consumer_roles, .. } = &*state;
+        let settings = &self.settings;
+        let changes =
+            consumer_role::changes(settings, fleet, consumers, accounts, consumer_roles, account);
+        for (access, change) in changes {
+            let role = ConsumerRole { kind: RoleKind::Role, access: access.clone() };
+            match change {
+                NameChange::Remove => self.add(RightsKey::Consumer(role)),
+                // Together with those that follow.
+                NameChange::Add => {
+                    self.work.add_within(RightsKey::Consumer(role), Priority::End, WIDENING);
+                }
+            }
+        }
     }
 
     /// Records a change of ClusterAccesses.
@@ -207,10 +233,12 @@ impl Store {
             self.ended(&key);
         }
         let mut state = self.state.lock();
-        match observed {
-            Some(observed) => state.consumer_roles.insert(role.clone(), observed),
-            None => state.consumer_roles.remove(role),
-        };
+        if let Some(observed) = observed {
+            state.consumer_roles.insert(role.clone(), observed);
+        } else {
+            state.consumer_roles.remove(role);
+            state.written.remove(role);
+        }
         drop(state);
         self.add(key);
     }
@@ -246,15 +274,14 @@ impl Store {
     pub(crate) fn cluster_changed(&self, fleet: &Fleet, cluster: &ClusterName) {
         let mut state = self.state.lock();
         let accounts: Vec<_> = state.accounts_on(cluster).cloned().collect();
-        // The names are computed from every account of the hub, a Role from every cluster of its account, and a cluster
-        // changes often.
+        // The names are computed from every account of the hub, and a cluster changes often.
         let is_moved = state.grant_changed(fleet, cluster);
         drop(state);
         if is_moved && !accounts.is_empty() {
             self.add(RightsKey::Tokens);
-            for account in &accounts {
-                self.queue_roles_of(account);
-            }
+        }
+        for account in &accounts {
+            self.queue_roles_of(fleet, account);
         }
         // The namespace of a cluster is protected while the cluster exists.
         self.add(RightsKey::Copies(cluster.as_str().into()));
@@ -263,20 +290,25 @@ impl Store {
 
     /// Records an account that opts in.
     pub(crate) fn add_account(&self, account: &AccountKey, asking: AskingAccount) {
-        let before = self.state.lock().accounts.insert(account.clone(), asking.clone());
-        if before.is_none() {
+        let fleet = self.fleet.read();
+        let mut state = self.state.lock();
+        let before = state.accounts.insert(account.clone(), asking.clone());
+        let is_named = state.names_token(account);
+        drop(state);
+        if before.is_none() && !is_named {
             self.add(RightsKey::Tokens);
         }
         if before != Some(asking) {
-            self.queue_roles_of(account);
+            self.queue_roles_of(&fleet, account);
         }
     }
 
     /// Records that an account no longer opts in, or is gone.
     pub(crate) fn remove_account(&self, account: &AccountKey) {
+        let fleet = self.fleet.read();
         self.state.lock().accounts.remove(account);
         self.add(RightsKey::Tokens);
-        self.queue_roles_of(account);
+        self.queue_roles_of(&fleet, account);
     }
 
     /// Records whether the accounts are known.
@@ -340,6 +372,19 @@ impl Store {
         };
         let accounts = state.all_accounts.then_some(&state.accounts);
         role.plan(&self.settings, &fleet, &state.consumers, accounts, read.unwrap_or(&shown))
+    }
+
+    /// How long a patch of a Role has to wait, if it only adds names.
+    pub(crate) fn wait(&self, role: &ConsumerRole, patch: &Value) -> Option<Duration> {
+        let state = self.state.lock();
+        let left = WIDENING.checked_sub(state.written.get(role)?.elapsed())?;
+        let is_widened = state.consumer_roles.get(role)?.is_widened_by(patch);
+        (is_widened && !left.is_zero()).then_some(left)
+    }
+
+    /// Records that a Role was written.
+    pub(crate) fn wrote_role(&self, role: &ConsumerRole) {
+        self.state.lock().written.insert(role.clone(), Instant::now());
     }
 
     /// The version of the object of this key.

@@ -13,6 +13,7 @@ use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{Objects, Planned, Read};
 use hub_runtime::write::error::{Category, WriteError};
 use hub_runtime::write::execute::Target;
+use hub_runtime::written::Left;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -113,10 +114,16 @@ impl Objects for Store {
     }
 
     fn plan(&self, key: &RightsKey, read: Option<&Read>) -> Planned<Self> {
-        match self.plan_next(key, read) {
-            Ok(action) => Planned::Write(action, None),
-            Err(why) => Planned::Write(Action::Nothing, Some(why)),
+        let action = match self.plan_next(key, read) {
+            Ok(action) => action,
+            Err(why) => return Planned::Write(Action::Nothing, Some(why)),
+        };
+        if let (RightsKey::Consumer(role), Action::Patch(_, patch)) = (key, &action)
+            && let Some(wait) = self.wait(role, patch)
+        {
+            return Planned::Wait(wait);
         }
+        Planned::Write(action, None)
     }
 
     fn settled(&self, key: &RightsKey, why: Option<NoPlan>) -> Outcome {
@@ -130,6 +137,12 @@ impl Objects for Store {
             }
         }
         Outcome::Done
+    }
+
+    fn wrote(&self, key: &RightsKey, _: &Option<NoPlan>, _: &str, _: &Left) {
+        if let RightsKey::Consumer(role) = key {
+            self.wrote_role(role);
+        }
     }
 
     fn failed(&self, key: &RightsKey, _: &Option<NoPlan>, error: &WriteError) -> Option<Outcome> {

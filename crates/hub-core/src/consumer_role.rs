@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use hub_api::labels::{self, MANAGED_BY};
-use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
+use hub_api::names::{AccountKey, ClusterName, Namespace};
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
@@ -108,6 +108,21 @@ impl ObservedConsumerRole {
             rules,
             subjects,
         }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> {
+        self.rules.iter().flat_map(|rule| rule.resource_names.iter().flatten())
+    }
+
+    /// Whether a patch of this Role only adds names.
+    #[must_use]
+    pub fn is_widened_by(&self, patch: &Value) -> bool {
+        let names = patch["rules"][0]["resourceNames"].as_array();
+        let after: BTreeSet<_> = names.into_iter().flatten().filter_map(Value::as_str).collect();
+        let is_as_written = self.rules == secret_rules(&["get"], self.names().cloned().collect());
+        is_as_written
+            && !self.rules.is_empty()
+            && self.names().all(|name| after.contains(name.as_str()))
     }
 }
 
@@ -269,26 +284,40 @@ fn rules(
     let mut names = Vec::new();
     for cluster in clusters {
         let key = AccountKey { cluster, account: consumer.account.clone() };
-        let Some(asking) = accounts.get(&key).filter(|asking| asking.is_maintained) else {
-            continue;
-        };
         let name = key.copy_name();
-        let mut grant = is_granted(settings, fleet, namespace, &key, &asking.scope);
-        for other in accounts_of_copy(&name).filter(|other| *other != key) {
-            let Some(asking) = accounts.get(&other) else { continue };
-            grant = match is_granted(settings, fleet, namespace, &other, &asking.scope) {
-                Grant::Granted => Grant::Refused,
-                Grant::Unknown => grant.min(Grant::Unknown),
-                Grant::Refused => grant,
-            };
-        }
-        let is_kept = grant != Grant::Refused && before.contains(name.as_str());
-        if is_kept || is_known && grant == Grant::Granted {
+        let is_named = before.contains(name.as_str());
+        if is_name_wanted(settings, fleet, consumer, is_known, accounts, &key, is_named) {
             names.push(name);
         }
     }
     names.sort();
     secret_rules(&["get"], names)
+}
+
+/// Whether a Role should name the copy of an account of its application, which it names so far or not.
+fn is_name_wanted(
+    settings: &PermissionSettings,
+    fleet: &Fleet,
+    consumer: &Consumer,
+    is_known: bool,
+    accounts: &AskingAccounts,
+    key: &AccountKey,
+    is_named: bool,
+) -> bool {
+    let Some(asking) = accounts.get(key).filter(|asking| asking.is_maintained) else {
+        return false;
+    };
+    let namespace = consumer.namespace();
+    let mut grant = is_granted(settings, fleet, namespace, key, &asking.scope);
+    for other in accounts_of_copy(&key.copy_name()).filter(|other| other != key) {
+        let Some(asking) = accounts.get(&other) else { continue };
+        grant = match is_granted(settings, fleet, namespace, &other, &asking.scope) {
+            Grant::Granted => Grant::Refused,
+            Grant::Unknown => grant.min(Grant::Unknown),
+            Grant::Refused => grant,
+        };
+    }
+    is_named && grant != Grant::Refused || is_known && grant == Grant::Granted
 }
 
 /// Whether a namespace may get the copy of an account that opts in to copies.
@@ -311,15 +340,42 @@ fn is_granted(
     grant::decide(fleet, &key.cluster.in_namespace(namespace))
 }
 
-/// The ClusterAccesses whose Roles an account concerns: those of accounts whose copies can have the name of its copy.
+/// What a change of an account, or of its cluster, changes in a Role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NameChange {
+    Remove,
+    Add,
+}
+
+/// The ClusterAccesses whose Roles, as they are shown, have to change for an account: those of accounts whose copies can
+/// have the name of its copy. Costs one decision for each.
 #[must_use]
-pub fn concerned(consumers: &Consumers, key: &AccountKey) -> BTreeSet<AccessName> {
-    let accounts = accounts_of_copy(&key.copy_name())
-        .map(|key| key.account)
-        .collect::<BTreeSet<AccountName>>();
-    accounts
-        .iter()
-        .flat_map(|account| consumers.of(account))
-        .map(|consumer| consumer.name.clone())
-        .collect()
+pub fn changes<'a>(
+    settings: &PermissionSettings,
+    fleet: &Fleet,
+    consumers: &'a Consumers,
+    accounts: &AskingAccounts,
+    shown: &BTreeMap<ConsumerRole, ObservedConsumerRole>,
+    account: &AccountKey,
+) -> Vec<(&'a AccessName, NameChange)> {
+    let copy = account.copy_name();
+    let mut changes = Vec::new();
+    for key in accounts_of_copy(&copy) {
+        for consumer in consumers.of(&key.account).filter(|consumer| !consumer.is_own()) {
+            let access = &consumer.name;
+            let role = ConsumerRole { kind: RoleKind::Role, access: access.clone() };
+            // A Role that is not shown is planned when it is.
+            let Some(role) = shown.get(&role) else { continue };
+            let is_named = role.names().any(|name| *name == copy);
+            let is_known = consumers.is_read();
+            let is_wanted =
+                is_name_wanted(settings, fleet, consumer, is_known, accounts, &key, is_named);
+            match (is_named, is_wanted) {
+                (true, false) => changes.push((access, NameChange::Remove)),
+                (false, true) => changes.push((access, NameChange::Add)),
+                (true, true) | (false, false) => {}
+            }
+        }
+    }
+    changes
 }

@@ -119,6 +119,28 @@ impl<K: Key> Queue<K> {
         }
     }
 
+    /// Queues a key after this delay, unless it is queued, or waits for an earlier time. One that a worker holds is queued
+    /// again when the worker has finished it.
+    pub fn add_within(&self, key: K, priority: Priority, delay: Duration) {
+        let mut state = self.state.lock();
+        let due = Instant::now() + delay;
+        if state.running.contains_key(&key) {
+            state.add(key, priority);
+        } else if !state.ready.places.contains_key(&key) {
+            let before = state.due.get(&key).copied();
+            let at = before.and_then(|(at, _)| at);
+            if at.is_some_and(|at| at <= due) {
+                return;
+            }
+            if let Some(at) = at {
+                state.waiting.remove(&(at, key.clone()));
+            }
+            state.wait(key, due, before.map_or(priority, |(_, before)| before.min(priority)));
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+
     /// Waits until a key that a worker holds is queued again.
     pub async fn queued_again(&self, key: &K) {
         loop {
@@ -425,6 +447,27 @@ mod tests {
         assert_eq!(begin.elapsed(), Duration::ZERO);
         queue.finish("a", Outcome::Done);
         assert_eq!(queue.depth(), 0, "the planned retry is cancelled");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_may_wait_waits_no_longer_than_it_was_first_to() {
+        let queue = Queue::new(8);
+        let secs = Duration::from_secs;
+        queue.add("refused", Priority::End);
+        let key = queue.next().await.unwrap();
+        queue.finish(key, Outcome::RetryAfter(secs(60)));
+        queue.add_within("refused", Priority::End, secs(2));
+        queue.add_within("new", Priority::Start, secs(1));
+        tokio::time::advance(secs(1)).await;
+        queue.add_within("new", Priority::Start, secs(1));
+        queue.add_within("refused", Priority::End, secs(2));
+        let begin = Instant::now();
+        assert_eq!((queue.next().await, begin.elapsed()), (Some("new"), secs(0)));
+        assert_eq!((queue.next().await, begin.elapsed()), (Some("refused"), secs(1)));
+        queue.add_within("new", Priority::Start, secs(1));
+        queue.finish("new", Outcome::Done);
+        assert_eq!(queue.next().await, Some("new"), "it was with a worker");
+        assert_eq!(queue.depth(), 2, "neither waits any longer");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,21 +1,27 @@
 //! A consumer's Role that follows the grant names the copies that its namespace is granted, and no others.
 
+use std::collections::BTreeSet;
+
 use hub_api::names::AccountKey;
 use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, Consumers};
 use hub_core::consumer_role::{
-    AskingAccount, AskingAccounts as Accounts, CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole,
-    RoleKind,
+    self, AskingAccount, AskingAccounts as Accounts, CONSUMER_LABELS, ConsumerRole, NameChange,
+    ObservedConsumerRole, RoleKind,
 };
 use hub_core::credential::account::Scope;
 use hub_core::finding::Reason;
-use hub_core::fleet::Fleet;
+use hub_core::fleet::{Fleet, Touched};
 use hub_core::rights::PermissionSettings;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
 use serde_json::{Value, json};
 
+use crate::support::arbitrary::hub_and_steps;
 use crate::support::consumer_access::consumers_of;
 use crate::support::{
     binding, broken, exclusive, fleet, member, settings_of_permissions as settings,
@@ -45,20 +51,24 @@ fn asking_for(account: &str) -> Consumers {
     }]))
 }
 
-fn owner() -> Value {
+fn owner(namespace: &str) -> Value {
     json!({
         "apiVersion": "access.open-cluster-management.io/v1alpha1", "kind": "ClusterAccess", "name": "reader",
-        "uid": "uid of team/reader",
+        "uid": format!("uid of {namespace}/reader"),
     })
 }
 
 fn role(rules: &[PolicyRule]) -> Role {
+    role_in("team", rules)
+}
+
+fn role_in(namespace: &str, rules: &[PolicyRule]) -> Role {
     let labels = CONSUMER_LABELS.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let metadata = ObjectMeta {
         uid: Some("u1".to_owned()),
         resource_version: Some("7".to_owned()),
         labels: Some(labels.into()),
-        owner_references: serde_json::from_value(json!([owner()])).unwrap(),
+        owner_references: serde_json::from_value(json!([owner(namespace)])).unwrap(),
         ..ObjectMeta::default()
     };
     Role { metadata, rules: Some(rules.to_vec()) }
@@ -76,15 +86,20 @@ fn rules_with(
     accounts: &Accounts,
     observed: &[PolicyRule],
 ) -> Vec<PolicyRule> {
+    rules_of(&role_of(RoleKind::Role), settings, consumers, fleet, accounts, observed)
+}
+
+fn rules_of(
+    of: &ConsumerRole,
+    settings: &PermissionSettings,
+    consumers: &Consumers,
+    fleet: &Fleet,
+    accounts: &Accounts,
+    observed: &[PolicyRule],
+) -> Vec<PolicyRule> {
     let plan = |rules: &[PolicyRule]| {
-        let observed: ObservedConsumerRole = role(rules).into();
-        role_of(RoleKind::Role).plan(
-            settings,
-            fleet,
-            consumers,
-            Some(accounts),
-            &Known::Present(observed),
-        )
+        let observed: ObservedConsumerRole = role_in(of.access.namespace.as_str(), rules).into();
+        of.plan(settings, fleet, consumers, Some(accounts), &Known::Present(observed))
     };
     let after = match plan(observed) {
         Ok(Action::Patch(version, patch)) => {
@@ -271,7 +286,7 @@ fn a_role_of_another_owner_is_reported_and_left_alone_and_one_that_is_missing_is
         panic!("no Role")
     };
     assert_eq!(created["metadata"]["name"], "hub-addons-cluster-access-reader");
-    assert_eq!(created["metadata"]["ownerReferences"], json!([owner()]));
+    assert_eq!(created["metadata"]["ownerReferences"], json!([owner("team")]));
     assert_eq!(created["rules"][0]["resourceNames"], json!(["c1-app"]));
     let Ok(Action::Create(created)) = plan(RoleKind::RoleBinding, Known::Absent) else {
         panic!("no RoleBinding")
@@ -313,5 +328,51 @@ fn an_object_without_copies_gets_no_role_and_an_earlier_one_names_nothing() {
             (plan(RoleKind::Role), plan(RoleKind::RoleBinding)),
             (Ok(Action::Nothing), Ok(Action::Nothing))
         );
+    }
+}
+
+proptest! {
+    /// After a change of the sets or the bindings of its namespace, a Role is planned as a whole.
+    #[test]
+    fn a_role_changes_with_a_cluster_or_an_account_just_as_a_whole_plan_says(
+        (hub, steps) in hub_and_steps(),
+        toggled in vec((select(&["a", "a-b", "b"][..]), select(&["app", "b-app"][..])), 30),
+    ) {
+        let consumers = consumers_of(&json!([{
+            "namespace": "blues", "name": "reader", "managedServiceAccountName": "app",
+        }]));
+        let (mut fleet, mut accounts, mut shown) = (Fleet::new(hub.bound), Accounts::new(), vec![]);
+        let access = AccessName { namespace: "blues".into(), name: "reader".to_owned() };
+        let reader = ConsumerRole { kind: RoleKind::Role, access: access.clone() };
+        let steps = steps.iter().zip(toggled);
+        for (step, (cluster, account)) in steps.flat_map(|(step, it)| [(Some(step), it), (None, it)]) {
+            let concerned: Vec<_> = if let Some(step) = step {
+                let touched = step.take(&mut fleet);
+                let is_whole = matches!(touched, Touched::Namespaces(_));
+                let accounts = accounts.keys().cloned();
+                let on = |key: &AccountKey| touched == Touched::Cluster(key.cluster.clone());
+                accounts.filter(|key| is_whole || on(key)).collect()
+            } else {
+                let key = AccountKey { cluster: cluster.into(), account: account.into() };
+                if accounts.remove(&key).is_none() {
+                    let scope = Scope::read(None);
+                    accounts.insert(key.clone(), AskingAccount { scope, is_maintained: true });
+                }
+                vec![key]
+            };
+            let observed: ObservedConsumerRole = role_in("blues", &shown).into();
+            let roles = [(reader.clone(), observed)].into();
+            let changes = |key| {
+                consumer_role::changes(&settings(), &fleet, &consumers, &accounts, &roles, key)
+            };
+            let found: BTreeSet<_> = concerned.iter().flat_map(changes).collect();
+            let planned = rules_of(&reader, &settings(), &consumers, &fleet, &accounts, &shown);
+            let [before, after]: [BTreeSet<_>; 2] =
+                [&shown, &planned].map(|rules| names(rules).into_iter().collect());
+            let removes = (!before.is_subset(&after)).then_some((&access, NameChange::Remove));
+            let adds = (!after.is_subset(&before)).then_some((&access, NameChange::Add));
+            prop_assert_eq!(found, removes.into_iter().chain(adds).collect());
+            shown = planned;
+        }
     }
 }

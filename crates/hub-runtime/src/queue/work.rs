@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hub_core::priority::Priority;
 use parking_lot::Mutex;
@@ -86,6 +87,12 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
 
     pub fn add_with(&self, key: K, priority: Priority) {
         self.queue.add(key, priority);
+        self.measure();
+    }
+
+    /// Queues a key after this time, unless it is queued earlier.
+    pub fn add_within(&self, key: K, priority: Priority, delay: Duration) {
+        self.queue.add_within(key, priority, delay);
         self.measure();
     }
 
@@ -321,7 +328,6 @@ fn operation<K: Key>(key: &K, resource: &'static str, verb: &'static str) -> Ope
 mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use hub_api::names::ProfileKey;
     use jiff::Timestamp;
