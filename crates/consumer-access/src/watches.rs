@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hub_api::cluster_access::{CLUSTER_ACCESSES, ClusterAccess};
 use hub_api::cluster_profile::ProfileVersion;
@@ -25,12 +26,16 @@ use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::state::WatchName;
 use crate::store::Store;
 
 /// The name of the addon that creates accounts on clusters.
 const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
+
+/// How long a cluster that a PlacementDecision has lost may be on its way to another one.
+const LEAVING: Duration = Duration::from_secs(5);
 
 /// A key of each of Kueue's kinds.
 pub(crate) fn kueue() -> [AccessKey; 2] {
@@ -326,12 +331,22 @@ impl DecisionSink {
     }
 
     fn set(&self, key: &ObjectKey, clusters: Option<BTreeSet<ClusterName>>) {
-        let slice = (self.kind, &*key.name);
-        let changed =
-            self.store.change(|consumers| consumers.set_decision(&self.placement, slice, clusters));
-        if changed.is_some() {
-            self.store.decided(&self.placement, changed);
+        let (slice, now) = ((self.kind, &*key.name), self.store.host.now());
+        let changed = self
+            .store
+            .change(|consumers| consumers.set_decision(&self.placement, slice, clusters, now));
+        if changed.is_none() {
+            return;
         }
+        self.store.decided(&self.placement, changed);
+        let (store, placement) = (Arc::clone(&self.store), self.placement.clone());
+        self.store.host.tasks.spawn_once("the end of decisions", async move {
+            sleep(LEAVING).await;
+            let lost = store.change(|consumers| consumers.settle_decisions(&placement, now));
+            if !lost.is_empty() {
+                store.decided(&placement, Some(lost));
+            }
+        });
     }
 
     fn set_listed(&mut self, listed: Known<()>) {

@@ -69,7 +69,7 @@ pub enum Operation {
     Access(Index, bool),
     /// Somebody sets or removes a finalizer on the ClusterAccess of a variant.
     HoldAccess(Index, bool),
-    /// The Placement of a namespace decides for the clusters with these bits.
+    /// The Placement of a namespace decides for the clusters with the lowest bits, in one of two decisions.
     Decide(Index, u8),
     /// The kind of permissions changes, and every process starts again.
     Declare(Index),

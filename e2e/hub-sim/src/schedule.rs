@@ -185,6 +185,8 @@ const REST: Duration = Duration::from_secs(150);
 const LONG_REST: Duration = Duration::from_mins(12);
 /// How long a token may stay in a namespace without a grant while there are no faults.
 const REVOCATION: Duration = Duration::from_secs(3);
+/// How long a cluster may be on its way between two decisions of a Placement.
+const LEAVING: Duration = Duration::from_secs(5);
 /// One in this many schedules has declared consumers: it takes longer than others.
 const CONSUMERS: u64 = 5;
 /// One in this many schedules has failures that concern one verb, kind and namespace, and last for minutes.
@@ -462,7 +464,9 @@ impl<'a> Run<'a> {
             self.misplaced.retain(|place, _| misplaced.contains(place));
             for place in misplaced {
                 let since = *self.misplaced.entry(place.clone()).or_insert(now);
-                if now.saturating_sub(since) > REVOCATION {
+                let is_decision = place.ends_with("without a decision");
+                let most = if is_decision { LEAVING + REVOCATION } else { REVOCATION };
+                if now.saturating_sub(since) > most {
                     self.outcome
                         .violations
                         .push(format!("what ended with a grant is not removed: {place}"));

@@ -108,6 +108,32 @@ fn a_credential_that_is_stripped_before_its_create_is_acknowledged_is_replaced()
 }
 
 #[test]
+fn a_cluster_that_moves_between_two_decisions_keeps_its_account() {
+    for (pause, deleted) in [(4000, None), (9000, Some(&1))] {
+        let operations = [
+            (O::CreateSet(0), 0),
+            (O::Bind(1, 0), 0),
+            (O::CreateCluster(0), 0),
+            (O::MoveCluster(0, Some(0)), 0),
+            (O::Decide(1, 0b0001), 0),
+            (O::Access(3, true), 0),
+            (O::Start(0), 5000),
+            (O::Decide(1, 0), pause),
+            (O::Decide(1, 0b1001), 9000),
+        ];
+        let schedule = Schedule {
+            seed: 1,
+            setting: Setting { consumers: true, ..Setting::PLAIN },
+            operations: operations.to_vec(),
+        };
+        let outcome = schedule.run(&Hubs::default());
+        assert_eq!(outcome.violations, [""; 0]);
+        assert!(outcome.counts.contains_key("consumers: accounts created"));
+        assert_eq!(outcome.counts.get("consumers: accounts deleted"), deleted, "{pause}");
+    }
+}
+
+#[test]
 fn a_process_that_loses_its_lease_in_an_outage_starts_again_and_converges() {
     // Random schedules rarely last as long as a Lease.
     let operations = [

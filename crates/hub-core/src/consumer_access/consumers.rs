@@ -6,6 +6,8 @@
 //!   older one has it; the last two only if it has its account. Kueue reads the profiles of one namespace: that of the
 //!   oldest such object that asks for a MultiKueueConfig.
 //! - An object whose selector cannot be used, or whose Placement cannot be read, is in doubt: it keeps what it has.
+//!   So is a cluster that the Placement's decisions have just lost: Open Cluster Management moves one between two
+//!   PlacementDecisions by two writes, and the first is that of the one that loses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -120,6 +122,8 @@ impl DecisionKind {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Decisions {
     slices: BTreeMap<(DecisionKind, String), BTreeSet<ClusterName>>,
+    /// The clusters that no slice has any more, and since when, until [`Consumers::settle_decisions`].
+    leaving: BTreeMap<ClusterName, Timestamp>,
     /// Whether each kind is listed: absent if the hub does not serve it.
     kinds: BTreeMap<DecisionKind, Known<()>>,
 }
@@ -139,6 +143,10 @@ impl Decisions {
     /// Whether there is no PlacementDecision. Open Cluster Management creates one without clusters, too.
     pub(super) fn are_missing(&self) -> bool {
         self.slices.is_empty()
+    }
+
+    fn have(&self, cluster: &ClusterName) -> bool {
+        self.slices.values().any(|slice| slice.contains(cluster))
     }
 
     /// The clusters that the Placement has decided for.
@@ -414,14 +422,16 @@ impl Consumers {
             return Some(true);
         }
         let decisions = self.decisions(consumer).filter(|decisions| decisions.are_read())?;
-        Some(decisions.slices.values().any(|slice| slice.contains(cluster)))
+        (!decisions.leaving.contains_key(cluster)).then(|| decisions.have(cluster))
     }
 
-    /// Whether the decisions of the Placement of a consumer were neither read nor found to be unreadable yet.
+    /// Whether the decisions of the Placement of a consumer were neither read nor found to be unreadable yet, or a cluster
+    /// may be moving between two of them.
     #[must_use]
     pub fn awaits_decisions(&self, consumer: &Consumer) -> bool {
+        let is_awaited = |it: &Decisions| it.are_awaited() || !it.leaving.is_empty();
         consumer.spec.clusters.placement_ref.is_some()
-            && self.decisions(consumer).is_none_or(Decisions::are_awaited)
+            && self.decisions(consumer).is_none_or(is_awaited)
     }
 
     /// The decisions of the Placement of a consumer.
@@ -430,22 +440,42 @@ impl Consumers {
     }
 
     /// Records the clusters in one PlacementDecision of a Placement, or that it is gone. Returns those that it adds or
-    /// removes; `None` if it is as before.
+    /// removes; `None` if it is as before. Those that no other one has are in doubt from `now` on.
     pub fn set_decision(
         &mut self,
         placement: &PlacementName,
         (kind, slice): (DecisionKind, &str),
         clusters: Option<BTreeSet<ClusterName>>,
+        now: Timestamp,
     ) -> Option<BTreeSet<ClusterName>> {
-        let slices = &mut self.decisions.entry(placement.clone()).or_default().slices;
+        let decisions = self.decisions.entry(placement.clone()).or_default();
         let slice = (kind, slice.to_owned());
         let before = match clusters.clone() {
-            Some(clusters) => slices.insert(slice, clusters),
-            None => slices.remove(&slice),
+            Some(clusters) => decisions.slices.insert(slice, clusters),
+            None => decisions.slices.remove(&slice),
         };
         let is_same = before == clusters;
         let (before, after) = (before.unwrap_or_default(), clusters.unwrap_or_default());
-        (!is_same).then(|| before.symmetric_difference(&after).cloned().collect())
+        let changed: BTreeSet<_> = before.symmetric_difference(&after).cloned().collect();
+        for cluster in &changed {
+            if decisions.have(cluster) {
+                decisions.leaving.remove(cluster);
+            } else {
+                decisions.leaving.insert(cluster.clone(), now);
+            }
+        }
+        (!is_same).then_some(changed)
+    }
+
+    /// Ends the doubt about the clusters that the decisions of a Placement have lost until `lost`. Returns them.
+    pub fn settle_decisions(
+        &mut self,
+        placement: &PlacementName,
+        lost: Timestamp,
+    ) -> BTreeSet<ClusterName> {
+        let decisions = self.decisions.get_mut(placement).into_iter();
+        let leaving = decisions.flat_map(|it| it.leaving.extract_if(.., |_, since| *since <= lost));
+        leaving.map(|(cluster, _)| cluster).collect()
     }
 
     /// Records whether the decisions of a Placement in one kind are listed: absent if the hub does not serve the kind.

@@ -11,6 +11,7 @@ use hub_core::consumer_access::{
 };
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::support::consumer_access::{
@@ -292,6 +293,10 @@ fn a_selector_narrows_what_the_binding_grants_and_one_that_is_not_valid_keeps_it
     assert_eq!(reason(&odd.consumers, "team", "app"), Some("InvalidSelector"));
 }
 
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
 #[test]
 fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read() {
     let mut settings = selecting(&json!({ "placementRef": { "name": "gpus" } }));
@@ -311,21 +316,39 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
     assert_eq!(decided, Grant::Refused, "it has decided for no cluster");
     let clusters =
         |names: &[&str]| names.iter().map(|name| ClusterName::from(*name)).collect::<BTreeSet<_>>();
-    let decide = |settings: &mut AccessSettings, slice: &str, names: &[&str]| {
-        settings.consumers.set_decision(
-            &placement,
-            (DecisionKind::Ocm, slice),
-            Some(clusters(names)),
-        )
+    let decide = |settings: &mut AccessSettings, slice: &str, names: &[&str], second: i64| {
+        let (slice, names) = ((DecisionKind::Ocm, slice), Some(clusters(names)));
+        settings.consumers.set_decision(&placement, slice, names, at(second))
     };
-    assert_eq!(decide(&mut settings, "gpus-1", &["c1", "other"]), Some(clusters(&["c1", "other"])));
+    let both = decide(&mut settings, "gpus-1", &["c1", "other"], 0);
+    assert_eq!(both, Some(clusters(&["c1", "other"])));
     assert_eq!(settings.grant(&granted(), &key()), Grant::Granted);
     assert_eq!(settings.grant(&refused(), &key()), Grant::Refused, "a decision grants nothing");
-    // A decision moves to another slice.
-    assert_eq!(decide(&mut settings, "gpus-2", &["c1"]), Some(clusters(&["c1"])));
-    assert_eq!(decide(&mut settings, "gpus-1", &["other"]), Some(clusters(&["c1"])));
-    assert_eq!(settings.grant(&granted(), &key()), Grant::Granted);
-    assert_eq!(decide(&mut settings, "gpus-2", &[]), Some(clusters(&["c1"])));
+    // A decision moves to another slice, which may have it before or after the first one has lost it.
+    for (slice, names, second, expected) in [
+        ("gpus-2", &["c1"][..], 1, Grant::Granted),
+        ("gpus-1", &["other"], 2, Grant::Granted),
+        ("gpus-2", &[], 3, Grant::Unknown),
+        ("gpus-1", &["c1", "other"], 4, Grant::Granted),
+        ("gpus-1", &["other"], 5, Grant::Unknown),
+    ] {
+        assert_eq!(decide(&mut settings, slice, names, second), Some(clusters(&["c1"])));
+        assert_eq!(settings.grant(&granted(), &key()), expected, "at {second}");
+        assert_eq!(settings.grant(&refused(), &key()), Grant::Refused, "the grant has ended");
+    }
+    // An earlier doubt ends without this one, and another Placement applies at once.
+    assert_eq!(settings.consumers.settle_decisions(&placement, at(3)), clusters(&[]));
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown);
+    let (mut elsewhere, cpus) = (settings.clone(), ("team".into(), "cpus".to_owned()));
+    let (name, object) = access(&json!({
+        "namespace": "team", "name": "app", "clusters": { "placementRef": { "name": cpus.1 } },
+    }));
+    elsewhere.consumers.apply(&name, Ok(object));
+    for kind in DecisionKind::ALL {
+        elsewhere.consumers.set_decisions(&cpus, kind, Known::Present(()));
+    }
+    assert_eq!(elsewhere.grant(&granted(), &key()), Grant::Refused);
+    assert_eq!(settings.consumers.settle_decisions(&placement, at(5)), clusters(&["c1"]));
     assert_eq!(settings.grant(&granted(), &key()), Grant::Refused);
     // A hub serves one kind or both; a decision of either counts.
     for of_ocm in [Known::Present(()), Known::Absent] {
@@ -334,6 +357,7 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
             &placement,
             (DecisionKind::SigV1alpha2, "gpus-1"),
             Some(clusters(&["c1"])),
+            at(6),
         );
         assert_eq!(know(&mut settings, of_ocm.clone(), Known::Present(())), Grant::Granted);
         assert_eq!(know(&mut settings, of_ocm, Known::Unknown), Grant::Unknown);
@@ -455,6 +479,7 @@ fn a_status_says_that_the_hub_itself_is_left_out() {
         &placement,
         (DecisionKind::Ocm, "gpus-1"),
         Some(["hub".into()].into()),
+        at(0),
     );
     for (binds, says) in [("team", true), ("other", false)] {
         let fleet = fleet([hub.clone(), exclusive("prod"), binding(binds, "prod")]);
@@ -486,11 +511,9 @@ fn a_status_names_the_placement_that_has_decided_for_no_granted_cluster() {
     ] {
         settings.consumers.set_decisions(&placement, DecisionKind::Ocm, listed);
         let decided = decided.map(|names| names.into_iter().map(ClusterName::from).collect());
-        assert!(
-            settings.consumers.set_decision(&placement, slice, decided.clone()).is_some()
-                || decided.is_none()
-        );
-        assert_eq!(settings.consumers.set_decision(&placement, slice, decided), None);
+        let mut set = || settings.consumers.set_decision(&placement, slice, decided.clone(), at(0));
+        assert!(set().is_some() || decided.is_none());
+        assert_eq!(set(), None);
         let status = status(&settings, &granted(), &World::default());
         let message = &status.conditions[1].message;
         assert!(message.contains("the Placement gpus") && message.contains(says), "{message}");
@@ -520,7 +543,8 @@ fn a_status_counts_clusters_and_keeps_the_time_of_a_condition() {
     }
     let decided =
         names.iter().map(String::as_str).chain(["elsewhere"]).map(ClusterName::from).collect();
-    settings.consumers.set_decision(&placement, (DecisionKind::Ocm, "gpus-1"), Some(decided));
+    let slice = (DecisionKind::Ocm, "gpus-1");
+    settings.consumers.set_decision(&placement, slice, Some(decided), at(0));
     let status = status(&settings, &fleet, &World::default());
     let counts = status.clusters.clone().unwrap();
     assert_eq!((counts.granted, counts.selected, counts.ready, counts.not_granted), (30, 25, 0, 1));

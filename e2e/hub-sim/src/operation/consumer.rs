@@ -52,19 +52,19 @@ impl Others {
         self.tenant.patch(ACCESSES, namespace, name, &patch);
     }
 
-    /// The Placement of a namespace decides for the clusters with these bits, or its decision is deleted.
+    /// One of the two decisions of the Placement of a namespace contains the clusters with these bits, or is deleted.
     pub(super) fn decide(&self, namespace: &str, clusters: u8) {
-        const NAME: &str = "gpus-decision-1";
-        if clusters == 0 {
-            return self.ocm.delete(DECISIONS, namespace, NAME);
+        let name = at(&["gpus-decision-1", "gpus-decision-2"], clusters / 8);
+        if clusters.is_multiple_of(8) {
+            return self.ocm.delete(DECISIONS, namespace, name);
         }
         let decided = CLUSTERS.iter().enumerate().filter(|(bit, _)| clusters >> bit & 1 == 1);
         let decisions: Vec<_> =
             decided.map(|(_, name)| json!({ "clusterName": name, "reason": "" })).collect();
         let labels = json!({ "cluster.open-cluster-management.io/placement": "gpus" });
         let object = json!({ "metadata": { "labels": labels }, "spec": {} });
-        self.ocm.create(DECISIONS, "PlacementDecision", namespace, NAME, &object);
-        self.ocm.patch_status(DECISIONS, namespace, NAME, &json!({ "decisions": decisions }));
+        self.ocm.create(DECISIONS, "PlacementDecision", namespace, name, &object);
+        self.ocm.patch_status(DECISIONS, namespace, name, &json!({ "decisions": decisions }));
     }
 
     pub(super) fn object(&self, cluster: &str, account: &str, kind: Index, what: ObjectTenant) {

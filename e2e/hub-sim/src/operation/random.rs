@@ -74,7 +74,7 @@ const CONSUMERS: &[Draw] = &[
     (4, |rng| O::Install(cluster(rng), (rng.u8(..4) > 0).then(|| rng.u8(..2)))),
     (10, |rng| O::Access(rng.u8(..8), rng.u8(..3) > 0)),
     (3, |rng| O::HoldAccess(rng.u8(..8), rng.bool())),
-    (6, |rng| O::Decide(rng.u8(..2), rng.u8(..8))),
+    (6, |rng| O::Decide(rng.u8(..2), rng.u8(..16))),
     (24, |rng| O::Object(cluster(rng), rng.u8(..2), rng.u8(..5), object_tenant(rng))),
 ];
 

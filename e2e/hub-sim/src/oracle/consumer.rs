@@ -125,12 +125,13 @@ pub(super) fn without_grant(server: &Server, monitor: &Monitor) -> Vec<String> {
         CLUSTERS.into_iter().flat_map(|cluster| ALL_ACCOUNTS.map(|it| (cluster, it)))
     {
         let consumers: Vec<_> = declared.iter().filter(|it| it.account == name).collect();
-        let granted = granted_to_any(server, &consumers, cluster);
         let account = owned(server, monitor, ACCOUNTS, cluster, name);
-        if granted == Some(false)
+        if granted_to_any(server, &consumers, cluster) == Some(false)
             && matches!(account, Owned::Ours(account) if !is_terminating(account))
         {
-            found.push(format!("account {cluster}/{name} exists without a grant"));
+            let is_bound = |it: &&Consumer| granted(server, it.namespace, cluster) != Some(false);
+            let lacks = if consumers.iter().any(is_bound) { "decision" } else { "grant" };
+            found.push(format!("account {cluster}/{name} exists without a {lacks}"));
         }
     }
     found
