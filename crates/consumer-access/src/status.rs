@@ -5,7 +5,9 @@ use std::time::Duration;
 use hub_api::cluster_access::ClusterAccessStatus;
 use hub_api::names::{AccountKey, ProfileKey};
 use hub_core::action::Action;
-use hub_core::consumer_access::{AccessKey, AccessKind, AccessName, AccessSettings, Consumer};
+use hub_core::consumer_access::{
+    AccessKey, AccessKind, AccessName, AccessSettings, Consumer, Unread,
+};
 use hub_runtime::reconciler::Planned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -48,7 +50,7 @@ impl Store {
         let consumer = settings.consumers.get(name);
         let reading = |key: &AccessKey| state.read.get(&WatchName::of(key)).copied();
         let needed = consumer.map(|consumer| needed(&settings, consumer)).unwrap_or_default();
-        // What has not been listed yet is not missing: every list queues the status again.
+        // What has not been listed yet is not missing, nor is what may be moving: the status is queued again.
         if consumer.is_some_and(|consumer| settings.consumers.awaits_decisions(consumer))
             || needed.iter().any(|key| reading(key).is_none())
         {
@@ -56,10 +58,18 @@ impl Store {
         }
         let having = |why| Some((needed.iter().find(|key| reading(key) == Some(why))?, why));
         let unread = having(Reading::OutOfDate).or_else(|| having(Reading::Unavailable));
-        let reason = unread.map(|(key, why)| why_not_ready(key, why));
+        let is_unlisted = |key: &AccessKey| reading(key) != Some(Reading::Listed);
+        let kinds = needed.iter().filter(|key| is_unlisted(key)).filter_map(|key| match key {
+            AccessKey::Access(kind, _) => Some(*kind),
+            _ => None,
+        });
+        let unread = unread.map(|(key, why)| {
+            let (reason, message) = why_not_ready(key, why);
+            Unread { reason, message, kinds: kinds.collect() }
+        });
         let observed = |kind, key: &_| state.objects.get(&AccessKind::of(kind, key));
         let Some((status, counted)) =
-            settings.status(&fleet, name, reason, observed, self.host.now())
+            settings.status(&fleet, name, unread, observed, self.host.now())
         else {
             return nothing;
         };

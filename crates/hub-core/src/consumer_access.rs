@@ -57,3 +57,4 @@ pub use kind::{
 pub use kueue::MAX_CLUSTERS;
 pub use observed::{Content, FoundObject, ObservedAccess, ObservedObject};
 pub use plan::AccessPlan;
+pub use status::Unread;

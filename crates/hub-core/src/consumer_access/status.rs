@@ -18,16 +18,24 @@ use super::permissions::has_part;
 use crate::fleet::Fleet;
 use crate::grant::Grant;
 
+/// Why objects that a ClusterAccess gets cannot be read.
+pub struct Unread {
+    /// The reason of the condition `Ready`: `Unknown` if what is known of them is out of date.
+    pub reason: &'static str,
+    pub message: String,
+    /// The kinds of its objects on clusters that are not listed: one that is not known may exist.
+    pub kinds: Vec<AccessKind>,
+}
+
 impl AccessSettings {
     /// The status that an object should have, and the clusters that it is about; `None` if there is no such object.
-    /// `observed` returns an object of an account. `unread`: the reason and the message of the condition `Ready` if one of
-    /// the kinds of objects that it gets cannot be read, with the reason `Unknown` if what is known of them is out of date.
+    /// `observed` returns an object of an account.
     #[must_use]
     pub fn status<'a>(
         &self,
         fleet: &Fleet,
         name: &AccessName,
-        unread: Option<(&'static str, String)>,
+        unread: Option<Unread>,
         observed: impl Fn(AccessKind, &AccountKey) -> Option<&'a FoundObject>,
         now: Timestamp,
     ) -> Option<(ClusterAccessStatus, BTreeSet<ClusterName>)> {
@@ -59,8 +67,10 @@ impl AccessSettings {
                     continue;
                 }
                 let key = cluster.account(&consumer.account);
-                let missing = self
-                    .missing(consumer, &key, |kind| self.owned(&key, kind, observed(kind, &key)));
+                let is_unread =
+                    |kind| unread.as_ref().is_some_and(|unread| unread.kinds.contains(&kind));
+                let observed = |kind| self.owned(&key, kind, observed(kind, &key));
+                let missing = self.missing(consumer, &key, is_unread, observed);
                 if grant == Grant::Granted {
                     counts.selected += 1;
                     counts.ready += i64::from(missing.is_none());
@@ -88,8 +98,8 @@ impl AccessSettings {
                 "This object is not accepted, and gives no access.".to_owned(),
             ),
             Some(_) => match unread {
-                Some(("Unknown", message)) => ("Unknown", "Unknown", message),
-                Some((reason, message)) => ("False", reason, message),
+                Some(Unread { reason: "Unknown", message, .. }) => ("Unknown", "Unknown", message),
+                Some(Unread { reason, message, .. }) => ("False", reason, message),
                 None => ready(&counts, unknown, missing, not_ready.first()),
             },
         };
@@ -155,10 +165,18 @@ impl AccessSettings {
         &self,
         consumer: &Consumer,
         key: &AccountKey,
+        is_unread: impl Fn(AccessKind) -> bool,
         observed: impl Fn(AccessKind) -> Owned<'a>,
     ) -> Option<(&'static str, String)> {
+        let unknown = |what: &str| {
+            let message = format!("Whether the {what} exists is not known: it cannot be listed.");
+            Some(("Unknown", message))
+        };
         let account = match observed(AccessKind::Account) {
             Owned::Ours(account) => account,
+            Owned::Absent if is_unread(AccessKind::Account) => {
+                return unknown(&format!("ManagedServiceAccount {key}"));
+            }
             Owned::Absent => {
                 return Some((
                     "AccountMissing",
@@ -188,6 +206,7 @@ impl AccessSettings {
             let kind = self.permission_kind();
             let what = format!("{} {}/{}", kind.gvk().2, key.cluster, kind.name(key));
             match observed(kind) {
+                Owned::Absent if is_unread(kind) => return unknown(&what),
                 Owned::Absent => {
                     return Some(("PermissionsMissing", format!("The {what} does not exist.")));
                 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use hub_api::cluster_access::ClusterAccessStatus;
+use hub_api::cluster_access::{ClusterAccessStatus, NotReady};
 use hub_api::names::{AccountKey, ClusterName};
 use hub_core::access::Known;
 use hub_core::consumer_access::{
     AccessKey, AccessKind, AccessName, AccessRules, AccessSettings, Consumer, Consumers,
-    DecisionKind,
+    DecisionKind, Unread,
 };
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
@@ -370,12 +370,21 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
 
 /// The status of the object with these objects of its account.
 fn status(settings: &AccessSettings, fleet: &Fleet, world: &World) -> ClusterAccessStatus {
+    status_of(settings, fleet, world, None)
+}
+
+fn status_of(
+    settings: &AccessSettings,
+    fleet: &Fleet,
+    world: &World,
+    unread: Option<Unread>,
+) -> ClusterAccessStatus {
     let mut found = world.clone();
     found.observed(settings);
     let observed =
         |kind: AccessKind, of: &AccountKey| found.found.get(&kind).filter(|_| *of == key());
     let now = "2026-05-01T13:00:00Z".parse().unwrap();
-    settings.status(fleet, &named("team", "app"), None, observed, now).unwrap().0
+    settings.status(fleet, &named("team", "app"), unread, observed, now).unwrap().0
 }
 
 /// The status and the reason of the condition Ready, and what is missing.
@@ -413,6 +422,9 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
     assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: CopyMissing");
     world.edit(account, &copied("True"));
     assert_eq!(ready(&settings, &granted(), &world), "True Ready");
+    let mut without_work = world.clone();
+    without_work.objects.remove(&work);
+    without_work.found.remove(&work);
     // A cluster in doubt does not count as ready, whatever it has.
     let in_doubt = [member("c1", "odd"), broken("odd"), binding("team", "odd")];
     let other = [member("c2", "prod"), exclusive("prod"), binding("team", "prod")];
@@ -451,18 +463,24 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
         ready(&settings, &doubtful(), &World::default()),
         "Unknown Unknown c1: AccountMissing"
     );
-    for (unread, expected) in
-        [("Unknown", ("Unknown", "Unknown")), ("Unavailable", ("False", "Unavailable"))]
-    {
-        let now = jiff::Timestamp::UNIX_EPOCH;
-        let observed = |_, _: &AccountKey| None;
-        let name = named("team", "app");
-        let unread = Some((unread, "no Kueue".to_owned()));
-        let status = settings.status(&granted(), &name, unread, observed, now);
-        let ready = &status.unwrap().0.conditions[1];
+    let unknown = |kinds: &[AccessKind]| (kinds.to_vec(), ("Unknown", "Unknown"), "Unknown");
+    for (world, (kinds, expected, missing)) in [
+        (World::default(), unknown(&[account, work])),
+        (World::default(), (vec![], ("False", "Unavailable"), "AccountMissing")),
+        (World::default(), (vec![work], ("False", "Unavailable"), "AccountMissing")),
+        (without_work, unknown(&[work])),
+    ] {
+        let unread = Unread { reason: expected.1, message: "no Kueue".to_owned(), kinds };
+        let status = status_of(&settings, &granted(), &world, Some(unread));
+        let ready = &status.conditions[1];
         assert_eq!(
             (&*ready.status, &*ready.reason, &*ready.message),
             (expected.0, expected.1, "no Kueue")
+        );
+        let NotReady { reason, message, .. } = &status.not_ready[0];
+        assert_eq!(
+            (&**reason, message.contains("does not exist")),
+            (missing, missing != "Unknown")
         );
     }
 }
