@@ -193,11 +193,16 @@ async fn what_is_no_longer_declared_is_withdrawn_and_nothing_disables_the_withdr
     equipped(&hub, "c1").await;
     queued(&hub, "c1").await;
     let disabled = ["consumerAccess.enabled=false"];
-    let ended = run(helm(), Some(&hub), &install_arguments(&disabled)).await;
-    let words = "there are ClusterAccess objects (team/app): delete them first";
-    assert!(ended.code != Some(0) && ended.stderr.contains(words), "{}", ended.stderr);
-
+    let refuses = async |words: &str| {
+        let ended = run(helm(), Some(&hub), &install_arguments(&disabled)).await;
+        assert!(ended.code != Some(0) && ended.stderr.contains(words), "{}", ended.stderr);
+    };
+    refuses("the ClusterAccess team/app exists: delete every ClusterAccess first").await;
+    process.stop().await;
     world::delete(&hub.ocm, &declared()).await;
+    refuses("the ManagedServiceAccount c1/app exists").await;
+
+    let process = start(&hub, COMPONENT).await;
     world::gone(&hub.ocm, &account("c1", "app")).await;
     world::gone(&hub.ocm, &work("c1", "app")).await;
     world::gone(&hub.ocm, &multi_kueue_cluster("c1")).await;
