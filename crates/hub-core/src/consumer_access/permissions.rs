@@ -92,8 +92,7 @@ impl Given {
     pub(super) fn add(&mut self, kind: AccessKind, object: &ObservedObject) {
         for part in object.content.spec.iter().flat_map(|spec| parts(kind, spec)) {
             if let Some((name, namespace)) = binding(part)
-                && let Some(name) =
-                    [IN_WORK[1], IN_PERMISSION[1]].iter().find_map(|own| name.strip_prefix(own))
+                && let Some(name) = own_binding(name)
             {
                 self.bindings.insert((name.to_owned(), namespace.to_owned()));
             }
@@ -125,11 +124,26 @@ fn part_of<'a>(
     kind: AccessKind,
     spec: &'a Map<String, Value>,
 ) -> BTreeMap<(&'a str, &'a str), Option<&'a Value>> {
-    let own = [IN_WORK[1], IN_PERMISSION[1]].map(|own| format!("{own}{}:", own_name(consumer)));
-    let is_its = |name: &str| !consumer.is_own() || own.iter().any(|own| name.starts_with(own));
+    let is_its =
+        |name: &str| !consumer.is_own() || own_binding(name).is_some_and(|it| is_of(consumer, it));
     let users = |part: &'a Value| part.get("subjects").filter(|_| consumer.is_own());
     let bindings = parts(kind, spec).filter_map(|part| Some((binding(part)?, users(part))));
     bindings.filter(|((name, _), _)| is_its(name)).collect()
+}
+
+/// Whether a consumer needs the binding or the role with this name: all but the bindings of other own identities.
+pub(super) fn needs(consumer: &Consumer, name: &str) -> bool {
+    own_binding(name).is_none_or(|name| is_of(consumer, name))
+}
+
+/// What follows the prefix in the name of a binding of an own identity.
+fn own_binding(name: &str) -> Option<&str> {
+    [IN_WORK[1], IN_PERMISSION[1]].iter().find_map(|own| name.strip_prefix(own))
+}
+
+/// Whether a binding is named after a consumer with an identity of its own.
+fn is_of(consumer: &Consumer, name: &str) -> bool {
+    name.strip_prefix(&own_name(consumer)).is_some_and(|role| role.starts_with(':'))
 }
 
 /// The bindings and the roles in an object with permissions.

@@ -245,7 +245,7 @@ impl AccessSettings {
                 };
                 Some(Finding::new(reason, message))
             }
-            Owned::Ours(object) => object.applied.failure.as_ref().map(|message| {
+            Owned::Ours(object) => object.applied.of(|_| true).err().flatten().map(|message| {
                 let message = format!(
                     "the cluster has not applied the permissions of {}: {message}",
                     key.account

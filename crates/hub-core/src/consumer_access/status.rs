@@ -14,7 +14,7 @@ use super::consumers::{AccessName, Consumer, Decisions, NotAccepted};
 use super::desired::AccessSettings;
 use super::kind::AccessKind;
 use super::observed::{FoundObject, Owned};
-use super::permissions::has_part;
+use super::permissions::{has_part, needs};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
 
@@ -219,15 +219,13 @@ impl AccessSettings {
                         format!("The {what} does not contain every permission that is asked for.");
                     return Some(("PermissionsMissing", message));
                 }
-                Owned::Ours(object) if !object.applied.is_applied => {
-                    let why = object.applied.failure.as_ref().map(|why| format!(": {why}"));
-                    let message = format!(
-                        "The cluster has not applied the {what}{}.",
-                        why.unwrap_or_default()
-                    );
-                    return Some(("PermissionsNotApplied", message));
+                Owned::Ours(object) => {
+                    if let Err(why) = object.applied.of(|(name, _)| needs(consumer, name)) {
+                        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+                        let message = format!("The cluster has not applied the {what}{why}.");
+                        return Some(("PermissionsNotApplied", message));
+                    }
                 }
-                Owned::Ours(_) => {}
             }
         }
         let why = match &account.copied {

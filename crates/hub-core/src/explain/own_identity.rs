@@ -29,14 +29,17 @@ impl Pair<'_> {
             return Some(finding.field(ARGUMENTS, NO_KUBE_API_PROXY).fix_by_get());
         }
         let names: BTreeSet<_> = ours.iter().filter_map(name_of).collect();
-        if let Some(permission) = not_applied(&ours) {
-            let finding = step(Code::PermissionsNotApplied, permission.object.clone());
-            return Some(finding.field("status.conditions", "not applied").fix_by_get());
-        }
         // The account that may act as them has its permission in the same object.
         let of_user_server = of_cluster
             .iter()
-            .find(|it| it.object == first.object && it.service_account().is_none());
+            .filter(|it| it.service_account().is_none())
+            .filter(|it| ours.iter().any(|own| own.object == it.object))
+            .max_by_key(|it| it.is_applied);
+        let needed: Vec<_> = ours.iter().chain(of_user_server).copied().collect();
+        if let Some(permission) = not_applied(&needed) {
+            let finding = step(Code::PermissionsNotApplied, permission.object.clone());
+            return Some(finding.field("status.conditions", "not applied").fix_by_get());
+        }
         if let Some(permission) = of_user_server {
             let account = AccountName::from(permission.account.as_str());
             let key = AccountKey { cluster: key.cluster.clone(), account };

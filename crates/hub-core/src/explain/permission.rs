@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Code, Findings, Object, Pair, Step};
 use crate::consumer_access::COMPONENT;
-use crate::consumer_access::applied::{Applied, bindings};
+use crate::consumer_access::applied::{Applied, bindings, id};
 use crate::own_identity;
 
 /// The readers of Secrets in a namespace.
@@ -183,13 +183,7 @@ impl AccountPermission {
                 let accounts =
                     subjects.filter(|it| it["kind"] == "ServiceAccount" || is_hub_user(it));
                 accounts.map(|account| {
-                    Self::new(
-                        "ManifestWork",
-                        work,
-                        account,
-                        binding,
-                        &binding["metadata"]["namespace"],
-                    )
+                    Self::new("ManifestWork", work, account, binding, &binding["metadata"])
                 })
             })
             .collect()
@@ -206,35 +200,33 @@ impl AccountPermission {
                     kinds.iter().any(|kind| it["kind"] == *kind) || is_hub_user(it)
                 });
                 accounts.map(|account| {
-                    Self::new(
-                        "ClusterPermission",
-                        permission,
-                        account,
-                        binding,
-                        &binding["namespace"],
-                    )
+                    Self::new("ClusterPermission", permission, account, binding, binding)
                 })
             })
             .collect()
     }
 
+    /// `named` contains the name and the namespace of the binding.
     fn new(
         kind: &'static str,
         object: &Value,
         account: &Value,
         binding: &Value,
-        namespace: &Value,
+        named: &Value,
     ) -> Self {
         let metadata = &object["metadata"];
         let name = text(&metadata["name"]);
         let applied = Applied::read(&name, metadata["generation"].as_i64(), object);
+        // A binding without a role binds that of its ClusterPermission, which has the name of the object.
+        let role_name = binding["roleRef"].is_null().then_some((&*name, ""));
+        let applied = applied.of(|part| part == id(&name, named) || Some(part) == role_name);
         Self {
             object: Object::namespaced(kind, text(&metadata["namespace"]), name),
             account: text(&account["name"]),
             role: role(&binding["roleRef"]),
-            namespace: namespace.as_str().map(str::to_owned),
-            is_applied: applied.is_applied,
-            has_failed: applied.failure.is_some(),
+            namespace: named["namespace"].as_str().map(str::to_owned),
+            is_applied: applied.is_ok(),
+            has_failed: matches!(applied, Err(Some(_))),
             is_maintained: is_maintained(object),
         }
     }

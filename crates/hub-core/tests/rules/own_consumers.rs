@@ -3,6 +3,7 @@
 
 use hub_api::names::AccountKey;
 use hub_core::consumer_access::{AccessKind, AccessName, AccessSettings};
+use hub_core::explain::observed::AccountPermission;
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
@@ -235,13 +236,110 @@ fn an_application_lacks_its_part_until_that_has_its_own_users_and_roles_alone() 
             let declared = json!([with(kueue.clone(), &change), declared()[1]]);
             let permissions = Some(kind.gvk().2.parse().unwrap());
             let settings = AccessSettings { permissions, ..settings_of(&declared) };
-            world.observed(&settings);
-            let name = AccessName { namespace: "kueue-system".into(), name: "app".to_owned() };
-            let observed = |kind: AccessKind, _: &AccountKey| world.found.get(&kind);
-            let now = jiff::Timestamp::UNIX_EPOCH;
-            let status = settings.status(&both(), &name, None, observed, now).unwrap().0;
-            assert_eq!(status.not_ready[0].reason, expected, "{change}");
+            let lacking = lacking(&settings, &mut world, "kueue-system");
+            assert_eq!(lacking.unwrap().0, expected, "{change}");
         }
+    }
+}
+
+/// Why the application of a namespace is not ready: the reason and the message.
+fn lacking(
+    settings: &AccessSettings,
+    world: &mut World,
+    namespace: &str,
+) -> Option<(String, String)> {
+    world.observed(settings);
+    let name = AccessName { namespace: namespace.into(), name: "app".to_owned() };
+    let observed = |kind: AccessKind, _: &AccountKey| world.found.get(&kind);
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    let status = settings.status(&both(), &name, None, observed, now).unwrap().0;
+    status.not_ready.into_iter().next().map(|it| (it.reason, it.message))
+}
+
+/// The status, about the generation 2, of an object of which the cluster has not applied the parts whose names contain
+/// `failed`, and reports nothing about those whose names contain `unreported`.
+fn partly_applied(kind: AccessKind, object: &Value, failed: &str, unreported: &str) -> Value {
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| {
+        json!([{
+            "type": kind, "status": status, "reason": reason, "message": message, "observedGeneration": 2,
+        }])
+    };
+    let spec = &object["spec"];
+    let lists = ["clusterRoleBindings", "roleBindings"].map(|field| &spec[field]);
+    let lists = lists.into_iter().chain([&spec["workload"]["manifests"]]);
+    let parts = lists.flat_map(|list| list.as_array().into_iter().flatten());
+    let parts = parts.chain(["clusterRole", "clusterRoleBinding"].map(|field| &spec[field]));
+    let reports = parts.filter_map(|part| {
+        let metadata = part.get("metadata").unwrap_or(part);
+        let name = metadata["name"].as_str().unwrap_or("hub-addons-consumer-user-server");
+        let status = if name.contains(failed) { "False" } else { "True" };
+        let meta =
+            json!({ "kind": part["kind"], "name": name, "namespace": metadata["namespace"] });
+        let applied = condition("Applied", status, "R", &format!("no {name}"));
+        let report = with(meta.clone(), &json!({ "resourceMeta": meta, "conditions": applied }));
+        (!name.contains(unreported)).then_some(report)
+    });
+    let reports: Value = reports.collect();
+    let lists = ["manifests", "clusterRoles", "clusterRoleBindings", "roleBindings"];
+    let lists: Value = lists.map(|list| (list.to_owned(), reports.clone())).into_iter().collect();
+    let whole = if kind == WORK { "Applied" } else { "AppliedRBACManifestWork" };
+    let conditions = condition(whole, "False", "AppliedManifestWorkFailed", "Failed to apply");
+    json!({ "status": { "conditions": conditions, "resourceStatus": lists } })
+}
+
+#[test]
+fn an_application_is_ready_when_the_cluster_has_applied_its_own_part_and_the_impersonation() {
+    for (failed, unreported, generation, kueue, argo_cd) in [
+        ("none", "none", 2, true, true),
+        (":argocd:app:", "none", 2, true, false),
+        (":kueue-system:app:edit", "none", 2, false, true),
+        ("none", ":kueue-system:app:edit", 2, false, true),
+        ("-impersonation:", "none", 2, false, false),
+        ("none", "-impersonation:", 2, false, false),
+        (":argocd:app:", "none", 3, false, false),
+    ] {
+        for kind in [WORK, PERMISSION] {
+            let settings = settings_with(kind.gvk().2);
+            let mut world = World::default();
+            world.settle_at(&settings, &both(), &key());
+            world.edit(ACCOUNT, &json!({ "status": { "tokenSecretRef": { "name": "x" } } }));
+            world.edit(kind, &partly_applied(kind, &world.objects[&kind], failed, unreported));
+            world.edit(kind, &json!({ "metadata": { "generation": generation } }));
+            let object = &world.objects[&kind];
+            let explained = match kind {
+                PERMISSION => AccountPermission::of_cluster_permission(object),
+                _ => AccountPermission::of_manifest_work(object),
+            };
+            for (namespace, is_ready) in [("kueue-system", kueue), ("argocd", argo_cd)] {
+                let what = format!("{kind:?} of {namespace} without {failed}, {unreported}");
+                let needed = explained.iter().filter(|it| {
+                    it.account == "user-server" || it.account.contains(&format!(":{namespace}:"))
+                });
+                assert_eq!(needed.into_iter().all(|it| it.is_applied), is_ready, "{what}");
+                let lacking = lacking(&settings, &mut world, namespace);
+                let reason = lacking.as_ref().map(|(reason, _)| reason.as_str());
+                assert_eq!(reason, (!is_ready).then_some("PermissionsNotApplied"), "{what}");
+                // The message about another application is not shown.
+                let names_its_binding =
+                    lacking.is_some_and(|(_, message)| message.contains("no hub-addons-own"));
+                let is_reported = failed.contains(namespace) && generation == 2;
+                assert_eq!(names_its_binding, is_reported, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_user_server_may_impersonate_once_the_cluster_has_the_role_of_a_cluster_permission() {
+    let settings = settings_with("ClusterPermission");
+    let mut world = World::default();
+    world.settle_at(&settings, &both(), &key());
+    world.edit(ACCOUNT, &json!({ "status": { "tokenSecretRef": { "name": "x" } } }));
+    let role = "hub-addons-consumer-user-server";
+    for (failed, is_ready) in [("none", true), (role, false)] {
+        let status = partly_applied(PERMISSION, &world.objects[&PERMISSION], failed, "none");
+        world.edit(PERMISSION, &status);
+        assert_eq!(lacking(&settings, &mut world, "argocd").is_none(), is_ready);
     }
 }
 

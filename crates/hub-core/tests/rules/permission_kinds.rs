@@ -240,7 +240,7 @@ fn a_cluster_permission_is_applied_when_its_status_lists_each_binding_as_applied
         let mut world = settled_by(&settings);
         world.edit(PERMISSION, &status);
         let explained = AccountPermission::of_cluster_permission(&world.objects[&PERMISSION]);
-        assert!(explained.iter().all(|it| it.is_applied == is_applied), "{status}");
+        assert_eq!(explained.iter().all(|it| it.is_applied), is_applied, "{status}");
     }
 }
 

@@ -68,6 +68,14 @@ fn an_application_with_its_own_identity_needs_no_account_and_what_lets_it_in() {
             }),
             problem("PermissionsNotApplied"),
         ),
+        // The account of the user server may not act as them yet.
+        (
+            scene().observing(|hub| {
+                let mut permissions = hub.permissions.values_mut().flatten();
+                permissions.find(|it| it.account == "user-server").unwrap().is_applied = false;
+            }),
+            problem("PermissionsNotApplied"),
+        ),
         (
             scene().with("ManagedServiceAccount", &json!({ "status": null })),
             problem("UserServerHasNoToken"),
