@@ -284,8 +284,10 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_cluster_per
         in_jobs["namespace"] = json!("jobs");
         let mut spec = json!({
             "clusterRole": { "rules": rules("users", &users) },
-            "clusterRoleBinding": { "name": format!("hub-addons-permission-impersonation:{SERVER}"), "subject": server },
-            "clusterRoleBindings": [binding("view")],
+            "clusterRoleBindings": [
+                binding("view"),
+                { "name": format!("hub-addons-permission-impersonation:{SERVER}"), "subject": server },
+            ],
             "roleBindings": [in_jobs],
         });
         edit(&mut spec);
@@ -296,10 +298,13 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_cluster_per
         (of(|it| it["clusterRole"]["rules"][0]["resourceNames"] = json!([])), impersonates),
         (of(|it| it["clusterRole"]["rules"][0]["verbs"] = json!(["*"])), impersonates),
         (of(|it| it["clusterRole"]["labels"] = aggregated()), "must contain nothing but bindings"),
-        (of(|it| it["clusterRoleBinding"]["subject"]["name"] = json!("other")), acts),
-        (of(|it| it["clusterRoleBinding"]["subject"] = user_of("team", "manager")), acts),
-        (of(|it| it["clusterRoleBinding"]["subject"]["namespace"] = json!("default")), acts),
-        (of(|it| it["clusterRoleBinding"]["roleRef"] = role_ref("cluster-admin")), acts),
+        (of(|it| it["clusterRoleBindings"][1]["subject"]["name"] = json!("other")), acts),
+        (of(|it| it["clusterRoleBindings"][1]["subject"] = user_of("team", "manager")), acts),
+        (of(|it| it["clusterRoleBindings"][1]["subject"]["namespace"] = json!("default")), acts),
+        (of(|it| it["clusterRoleBindings"][1]["roleRef"] = role_ref("cluster-admin")), binds),
+        (of(|it| it["clusterRoleBindings"][1]["roleRef"] = role_ref("view")), binds),
+        (of(|it| it["roleBindings"][0]["roleRef"] = Value::Null), binds),
+        (of(|it| it["clusterRoleBinding"] = it["clusterRoleBindings"][1].clone()), "nothing but"),
         (of(|it| it["clusterRoleBindings"][0]["roleRef"]["name"] = json!("cluster-admin")), binds),
         (
             of(|it| it["clusterRoleBindings"][0]["subjects"][0] = user_of("kube-system", "eve")),

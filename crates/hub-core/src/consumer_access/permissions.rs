@@ -269,6 +269,12 @@ impl<'a> Permissions<'a> {
             "apiGroup": AUTHENTICATION, "kind": "ManagedServiceAccount", "name": self.account.as_str(),
         });
         let mut spec = Map::new();
+        let mut push = |field: &str, binding: Value| {
+            let list = spec.entry(field).or_insert_with(|| json!([]));
+            if let Some(list) = list.as_array_mut() {
+                list.push(binding);
+            }
+        };
         for binding in &self.bindings {
             let mut object = json!({ "name": binding.full_name(IN_PERMISSION), "roleRef": role_ref(binding.role) });
             match &binding.users {
@@ -282,18 +288,14 @@ impl<'a> Permissions<'a> {
                 }
                 None => "clusterRoleBindings",
             };
-            let list = spec.entry(field).or_insert_with(|| json!([]));
-            if let Some(list) = list.as_array_mut() {
-                list.push(object);
-            }
+            push(field, object);
         }
         if let Some(rules) = self.impersonation() {
             let name = format!("hub-addons-permission-impersonation:{}", self.account);
+            // Without a roleRef, it binds the ClusterRole of the ClusterPermission. cluster-permission ignores
+            // clusterRoleBinding beside this list.
+            push("clusterRoleBindings", json!({ "name": name, "subject": account }));
             spec.insert("clusterRole".to_owned(), json!({ "rules": rules }));
-            spec.insert(
-                "clusterRoleBinding".to_owned(),
-                json!({ "name": name, "subject": account }),
-            );
         }
         spec
     }
