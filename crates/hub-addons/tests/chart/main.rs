@@ -10,6 +10,7 @@ mod attackers;
 mod authors;
 mod cluster_permissions;
 mod consumers;
+mod deployer;
 mod examples;
 mod follow;
 mod guide_commands;

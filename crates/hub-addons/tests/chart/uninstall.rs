@@ -17,8 +17,8 @@ use crate::support::{Hub, SOON};
 const HOOK: &str = "hub-addons-uninstall";
 const ENABLED: &str = "consumerAccess.enabled=true";
 
-/// Runs `helm uninstall` and the container of its Job.
-async fn uninstall(hub: &Hub) -> (Ended, Ended) {
+/// Runs `helm uninstall` with more arguments, and the container of its Job.
+pub async fn uninstall(hub: &Hub, more: &[&str]) -> (Ended, Ended) {
     let jobs: Api<Job> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
     let before = jobs.get_opt(HOOK).await.unwrap().and_then(|job| job.metadata.uid);
     let node = async {
@@ -46,6 +46,7 @@ async fn uninstall(hub: &Hub) -> (Ended, Ended) {
         ended
     };
     let arguments = ["uninstall", RELEASE, "--namespace", NAMESPACE, "--timeout=60s"];
+    let arguments = [&arguments[..], more].concat();
     tokio::join!(run(helm(), Some(&hub.hub), &arguments), node)
 }
 
@@ -72,7 +73,7 @@ async fn an_uninstallation_stops_while_applications_have_access_to_clusters() {
     let declared = ocm::cluster_access("team", "app", &spec);
     declare(&hub, declared.clone()).await;
 
-    let (helm, command) = uninstall(&hub).await;
+    let (helm, command) = uninstall(&hub, &[]).await;
     assert_eq!((helm.code == Some(0), command.code), (false, Some(1)), "{}", command.stdout);
     for left in ["1 are left (team/app): delete every ClusterAccess", "1 are left (c1/app)"] {
         assert!(command.stdout.contains(left), "{}", command.stdout);
@@ -86,10 +87,10 @@ async fn an_uninstallation_stops_while_applications_have_access_to_clusters() {
     assert!(get(&hub.ocm, &deployment).await.is_some(), "the controller that withdraws still runs");
 
     world::delete(&hub.ocm, &left).await;
-    let (helm, command) = uninstall(&hub).await;
+    let (helm, command) = uninstall(&hub, &[]).await;
     assert_eq!((helm.code == Some(0), command.code), (false, Some(1)), "{}", command.stdout);
     world::delete(&hub.ocm, &declared).await;
-    let (helm, command) = uninstall(&hub).await;
+    let (helm, command) = uninstall(&hub, &[]).await;
     assert_eq!((helm.code, command.code), (Some(0), Some(0)), "{}{}", helm.stderr, command.stdout);
     assert!(get(&hub.ocm, &deployment).await.is_none());
     let role =
