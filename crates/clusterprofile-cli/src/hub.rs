@@ -1,6 +1,5 @@
 //! The hub that the commands read.
 
-use std::error::Error as _;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -84,25 +83,14 @@ impl Hub {
 /// An error of the client in one line.
 #[must_use]
 pub fn describe(error: &kube::Error) -> String {
-    let mut text = match error {
+    let text = match error {
         kube::Error::Api(status) if status.code == 401 => {
             return "the hub rejects the credentials of the kubeconfig, which may have expired: log in again"
                 .to_owned();
         }
         kube::Error::Api(status) if !status.message.is_empty() => return visible(&status.message),
         kube::Error::Api(status) => return format!("{} ({})", status.reason, status.code),
-        error => error.to_string(),
+        error => server_check::explained(error),
     };
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    if let Some(limit) = server_check::limit(error) {
-        text = format!("{text}; {limit}");
-    }
     visible(&text)
 }

@@ -89,15 +89,27 @@ const LIMIT: &str = "certificates with a key on the curve P-521, and ECDSA signa
 const AUTHORITY: &str =
     "the server presents a certificate of a CA as its own: make one with basicConstraints=CA:FALSE";
 
-/// The text of an error. If it can be due to a signature algorithm that the TLS library lacks, it says so.
+/// An error and its causes, each once (some errors quote their source, some do not). If it can be due to a signature
+/// algorithm that the TLS library lacks, it says so.
 #[must_use]
 pub fn explained(error: &(dyn Error + 'static)) -> String {
-    limit(error).map_or_else(|| error.to_string(), |limit| format!("{error}; {limit}"))
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    match limit(error) {
+        Some(limit) => format!("{text}; {limit}"),
+        None => text,
+    }
 }
 
 /// The limit of the TLS library that an error or one of its causes can be due to.
-#[must_use]
-pub fn limit(error: &(dyn Error + 'static)) -> Option<&'static str> {
+fn limit(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let mut next = Some(error);
     while let Some(cause) = next {
         // The source of an io::Error is that of the error in it.
@@ -242,6 +254,8 @@ fn is_unknown_issuer(error: &rustls::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::{fmt, io};
+
     use hub_core::endpoint::ServerAddress;
     use hub_core::trust::TrustBundle;
     use tokio::io::AsyncWriteExt as _;
@@ -314,6 +328,28 @@ mod tests {
                 "{why}: {seen:?}"
             );
         }
+    }
+
+    #[test]
+    fn an_error_names_its_causes_once_and_the_limit_that_one_of_them_shows() {
+        #[derive(Debug)]
+        struct Failed(&'static str, io::Error);
+        impl fmt::Display for Failed {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.0)
+            }
+        }
+        impl Error for Failed {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                Some(&self.1)
+            }
+        }
+        let alert = rustls::Error::AlertReceived(AlertDescription::HandshakeFailure);
+        let cause = alert.to_string();
+        let error = Failed("cannot connect", io::Error::other(alert));
+        assert_eq!(explained(&error), format!("cannot connect: {cause}; {LIMIT}"));
+        let error = Failed("cannot connect: no route", io::Error::other("no route"));
+        assert_eq!(explained(&error), "cannot connect: no route");
     }
 
     #[tokio::test]

@@ -1,6 +1,5 @@
 //! Failures of requests to the API server, by category.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use kube::core::Status;
@@ -217,28 +216,14 @@ pub fn retry_after(error: &kube::Error) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds.into()))
 }
 
-/// An error on one line: the API server's message if there is one, else the error and its causes, each once (some
-/// errors quote their source, some do not).
+/// An error on one line: the API server's message if there is one, else the error and its causes.
 #[must_use]
 pub fn summary(error: &kube::Error) -> String {
-    let mut text = match error {
+    let text = match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("{} ({})", status.reason, status.code),
-        error => error.to_string(),
+        error => server_check::explained(error),
     };
-    let mut source = if matches!(error, kube::Error::Api(_)) { None } else { error.source() };
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    if let Some(limit) = server_check::limit(error) {
-        text.push_str("; ");
-        text.push_str(limit);
-    }
     object_names::visible(&text)
 }
 
