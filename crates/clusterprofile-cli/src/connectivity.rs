@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use client_config::ProxyVariables;
 use http::{Method, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hub_api::cluster_access::ClusterAccess;
@@ -28,7 +29,6 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use kube::api::ListParams;
 use object_names::visible;
-use proxy_environment::ProxyVariables;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;

@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use proxy_environment::ProxyVariables;
+use client_config::ProxyVariables;
 
 use crate::exec_info;
 

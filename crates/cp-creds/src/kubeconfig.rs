@@ -11,7 +11,7 @@ use std::env;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use proxy_environment::{first_document, read_text, repeated};
+use client_config::{first_document, read_text, repeated};
 use serde_saphyr::DuplicateKeyPolicy;
 
 pub use context::ContextError;

@@ -7,10 +7,10 @@ mod support;
 use std::fs;
 use std::path::Path;
 
+use client_config::ProxyVariables;
 use cp_creds::cli::{Arguments, DEFAULT_TIMEOUT, Source};
 use cp_creds::environment::Environment;
 use cp_creds::{Error, credential, in_one_line};
-use proxy_environment::ProxyVariables;
 use serde_json::{Value, json};
 use support::{Hub, OWN_TOKEN, exec_info, found};
 use tempfile::TempDir;

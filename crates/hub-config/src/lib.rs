@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use client_config::{ProxyVariables, first_document, read_text, repeated};
 use http::header::AUTHORIZATION;
 use http::uri::{InvalidUri, Scheme};
 use http::{HeaderValue, Request, Uri};
@@ -25,7 +26,6 @@ use kube::config::{
     AuthInfo, Cluster, Context, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError,
 };
 use percent_encoding::percent_decode_str;
-use proxy_environment::{ProxyVariables, first_document, read_text, repeated};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use serde_saphyr::DuplicateKeyPolicy;

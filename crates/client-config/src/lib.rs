@@ -1,6 +1,6 @@
-//! The proxy that the environment sets for an `https` server, as Go's `net/http` chooses it: `HTTPS_PROXY` and `NO_PROXY`,
-//! or the same in lower case. And what counts of a kubeconfig file, for which a parser of streams would be a fifteenth of
-//! `cp-creds`.
+//! Rules by which kubectl configures its client, for programs that share no parser: what counts of a kubeconfig file (a
+//! parser of streams would be a fifteenth of `cp-creds`), and the proxy that the environment sets for an `https` server,
+//! as Go's `net/http` chooses it: `HTTPS_PROXY` and `NO_PROXY`, or the same in lower case.
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
