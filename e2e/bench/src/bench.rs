@@ -15,7 +15,6 @@ use crate::fleet::Fleet;
 use crate::limit::{Bound, Limit};
 use crate::measurement::{Measurement, cpu_since};
 use crate::model::Part;
-use crate::neighbour::Neighbour;
 use crate::process::Usage;
 use crate::progress::say;
 use crate::size::Size;
@@ -52,7 +51,6 @@ pub struct Bench {
     running: Option<Group>,
     _agents: JoinSet<()>,
     view: View,
-    neighbour: Neighbour,
     hub: LocalHub,
 }
 
@@ -76,16 +74,7 @@ impl Bench {
         Group::allow(&hub, options.controllers.commands(Settings::default()).len()).await?;
         let fleet = Fleet::create(admin.clone(), options.size, options.without.clone()).await?;
         let view = View::start(&admin).await?;
-        let neighbour = Neighbour::start(&hub).await?;
-        Ok(Self {
-            fleet,
-            options,
-            running: None,
-            _agents: agents::start(&admin),
-            view,
-            neighbour,
-            hub,
-        })
+        Ok(Self { fleet, options, running: None, _agents: agents::start(&admin), view, hub })
     }
 
     /// Starts the controllers.
@@ -106,7 +95,6 @@ impl Bench {
     /// Begins a measurement.
     pub async fn begin(&self, scenario: &str) -> Result<Start, BenchError> {
         say(&format!("scenario: {scenario}"));
-        self.neighbour.take();
         Ok(Start {
             mark: self.hub.audit().mark().await?,
             time: Instant::now(),
@@ -124,7 +112,6 @@ impl Bench {
     ) -> Result<Measurement, BenchError> {
         self.converge(scenario).await?;
         let seconds = start.time.elapsed().as_secs_f64();
-        let neighbour = self.neighbour.take();
         let (requests, next) = self.settle(scenario, &start.mark).await?;
         let (changes, is_complete) = self.view.read(|shown| (shown.changes, shown.is_complete()));
         if !is_complete {
@@ -140,7 +127,6 @@ impl Bench {
             usage: Usage::sum(usage.into_iter().map(|(_, usage)| usage)),
             seconds,
             seconds_to_next: (next - start.time).as_secs_f64(),
-            neighbour,
         };
         for line in measurement.deviations() {
             say(&format!("{scenario}: {line}"));

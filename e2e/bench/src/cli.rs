@@ -13,7 +13,7 @@ use crate::bench::Options;
 use crate::controllers::Controllers;
 use crate::model::Part;
 use crate::scenario::Scenario;
-use crate::size::{Dimension, Size};
+use crate::size::Size;
 
 /// Count what controllers cost a hub, and compare it with the least that the API allows
 ///
@@ -52,19 +52,9 @@ pub struct Cli {
 
     /// K: consumers, which are ClusterAccesses with an account and permissions on every cluster
     ///
-    /// With --vary, or with scenarios that change no grant.
+    /// With scenarios that change no grant.
     #[arg(long, default_value_t = 0, conflicts_with_all = ["run", "split"])]
     consumers: usize,
-
-    /// Double each of these three times, one at a time, and print what a write, a restart and an event cost
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        value_name = "LIST",
-        conflicts_with = "scenarios"
-    )]
-    pub vary: Vec<Dimension>,
 
     /// What happens after the cold start; by default everything
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
@@ -109,9 +99,6 @@ pub struct Cli {
 impl Cli {
     /// What happens after the cold start.
     pub fn scenarios(&self) -> Vec<Scenario> {
-        if !self.vary.is_empty() {
-            return vec![Scenario::Restart, Scenario::Heartbeats, Scenario::Losses];
-        }
         self.scenarios.clone().unwrap_or_else(|| Scenario::value_variants().to_vec())
     }
 
@@ -165,18 +152,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn by_default_every_scenario_runs_with_our_own_controllers() {
-        let cli = Cli::try_parse_from(["hub-bench"]).unwrap();
-        assert_eq!(cli.scenarios().len(), Scenario::value_variants().len());
-        assert!(cli.options().unwrap().controllers.are_own());
-        let peer =
-            ["hub-bench", "--run=peer --kubeconfig={kubeconfig}", "--without=access,credentials"];
-        let options = Cli::try_parse_from(peer).unwrap().options().unwrap();
-        assert!(!options.controllers.are_own());
-        assert_eq!(options.without, [Part::Access, Part::Credentials]);
     }
 
     #[test]

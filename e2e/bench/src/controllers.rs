@@ -196,36 +196,3 @@ pub fn everything() -> Vec<PolicyRule> {
     };
     vec![rule, urls]
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_settings_of_a_scenario_become_flags_of_our_own_programs_only() {
-        let own = |split| {
-            let program = "hub-addons".into();
-            Controllers::Own { program, split, granted: false, consumers: false }
-        };
-        let whole = own(false).commands(Settings::default());
-        assert_eq!(whole.len(), 1);
-        assert!(whole[0].starts_with("hub-addons run --kubeconfig={kubeconfig}"), "{whole:?}");
-        assert!(whole[0].ends_with("ClusterProfileCredSyncer=true"), "{whole:?}");
-        let split = own(true).commands(Settings { overlap: "1s", ..Settings::default() });
-        assert_eq!(split.len(), 2);
-        assert!(split.iter().all(|command| command.contains("--ca-overlap=1s")), "{split:?}");
-        let off = own(true).commands(Settings { syncer: false, ..Settings::default() });
-        assert!(off.len() == 1 && off[0].ends_with("ClusterProfileCredSyncer=false"), "{off:?}");
-        let program = "hub-addons".into();
-        let granted = Controllers::Own { program, split: true, granted: true, consumers: false };
-        let granted = granted.commands(Settings::default());
-        assert!(granted[0].contains("ClusterProfileCredRights=true"), "{granted:?}");
-        assert!(granted[1].contains("ClusterProfileCredRights=false"), "{granted:?}");
-        assert!(
-            granted.iter().all(|it| it.contains("-subject=bench/controllers-1")),
-            "{granted:?}"
-        );
-        let given = Controllers::Given(vec!["peer --kubeconfig {kubeconfig}".to_owned()]);
-        assert_eq!(given.commands(Settings::default()), ["peer --kubeconfig {kubeconfig}"]);
-    }
-}

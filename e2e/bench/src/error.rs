@@ -24,9 +24,6 @@ pub enum BenchError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// A certificate cannot be issued.
-    #[error("cannot issue a certificate: {0}")]
-    Certificate(#[from] rcgen::Error),
     /// The controllers do not converge.
     #[error("{scenario}: {timed_out}; the end of the controllers' logs:\n{logs}")]
     NotConverged {

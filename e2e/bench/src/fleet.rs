@@ -6,10 +6,10 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::ByteString;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use local_hub::ServingAuthority;
 use local_hub::ocm::{self, ManagedCluster, Object, SET_LABEL, ServiceAccountToken};
 use serde_json::{Value, json};
 
-use crate::authority::Authority;
 use crate::error::BenchError;
 use crate::model::{Member, Model, Part};
 use crate::place::{SENTINEL, SENTINEL_CLUSTER};
@@ -38,7 +38,7 @@ pub struct Fleet {
     pub model: Model,
     size: Size,
     client: Client,
-    authority: Authority,
+    authority: ServingAuthority,
     /// How often something has been changed: each change differs from all earlier ones.
     changes: usize,
 }
@@ -50,8 +50,9 @@ impl Fleet {
         size: Size,
         without: Vec<Part>,
     ) -> Result<Self, BenchError> {
-        let authority = Authority::new("first")?;
-        let model = Model { anchors: certificates(&authority.pem()), without, ..Model::default() };
+        let authority = ServingAuthority::new("first")?;
+        let model =
+            Model { anchors: certificates(&authority.ca_pem()), without, ..Model::default() };
         let mut fleet = Self { model, size, client, authority, changes: 0 };
         let client = fleet.client.clone();
         ocm::create_all(&client, [PROXY, SENTINEL, OTHER].map(ocm::namespace)).await?;
@@ -64,7 +65,7 @@ impl Fleet {
         let selector = json!({ "matchLabels": { SET_LABEL: SET } });
         let more = fleet.more_sets().map(|name| ocm::selecting_cluster_set(&name, &selector));
         ocm::create_all(&client, more.collect::<Vec<_>>()).await?;
-        serving(&fleet.authority.chain()?).create(&client).await?;
+        serving(&fleet.authority)?.create(&client).await?;
         proxy_configuration().create(&client).await?;
 
         let names: Vec<String> =
@@ -233,20 +234,20 @@ impl Fleet {
 
     /// Replaces the proxy's serving certificate by a new one of the same authority.
     pub async fn renew_leaf(&self) -> Result<(), BenchError> {
-        Ok(serving(&self.authority.chain()?).update(&self.client).await?)
+        Ok(serving(&self.authority)?.update(&self.client).await?)
     }
 
     /// Replaces the proxy's authority. Until [`end_overlap`](Self::end_overlap), profiles publish both.
     pub async fn replace_authority(&mut self) -> Result<(), BenchError> {
-        self.authority = Authority::new("next")?;
+        self.authority = ServingAuthority::new("next")?;
         self.renew_leaf().await?;
-        self.model.anchors.extend(certificates(&self.authority.pem()));
+        self.model.anchors.extend(certificates(&self.authority.ca_pem()));
         Ok(())
     }
 
     /// From now on, profiles publish the current authority only.
     pub fn end_overlap(&mut self) {
-        self.model.anchors = certificates(&self.authority.pem());
+        self.model.anchors = certificates(&self.authority.ca_pem());
     }
 
     /// Reports new tokens of all accounts of clusters.
@@ -384,10 +385,13 @@ fn proxy_configuration() -> Object {
     Object::new(gvk, "managedproxyconfigurations", None, "cluster-proxy").field("spec", spec)
 }
 
-fn serving(chain: &str) -> Object {
-    Object::new(("", "v1", "Secret"), "secrets", Some(PROXY), "cluster-proxy-user-serving-cert")
+/// The Secret with a new serving certificate, followed by its authority's, as the addon writes them.
+fn serving(authority: &ServingAuthority) -> Result<Object, BenchError> {
+    let certificate = authority.issue(["proxy.example"])?;
+    let gvk = ("", "v1", "Secret");
+    Ok(Object::new(gvk, "secrets", Some(PROXY), "cluster-proxy-user-serving-cert")
         .field("type", json!("Opaque"))
-        .field("stringData", json!({ "tls.crt": chain }))
+        .field("stringData", json!({ "tls.crt": certificate.tls_crt() })))
 }
 
 /// As an agent does: the Secret, then the status.

@@ -4,7 +4,6 @@
 //! audit log, and memory and CPU time from /proc.
 
 mod agents;
-mod authority;
 mod bench;
 mod cli;
 mod controllers;
@@ -14,7 +13,6 @@ mod fleet;
 mod limit;
 mod measurement;
 mod model;
-mod neighbour;
 mod place;
 mod process;
 mod progress;
@@ -27,12 +25,10 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::bench::{Bench, Options};
+use crate::bench::Bench;
 use crate::cli::Cli;
 use crate::error::BenchError;
-use crate::measurement::Measurement;
 use crate::progress::say;
-use crate::size::Size;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -48,27 +44,19 @@ async fn main() -> ExitCode {
 
 /// Runs the benchmark; returns whether every count is its limit.
 async fn run(cli: &Cli) -> Result<bool, BenchError> {
-    let all = cli.options().map_err(BenchError::io("find hub-addons"))?;
-    let fails = all.controllers.are_own();
-    let (mut runs, mut outcome) = (Vec::new(), Ok(()));
-    for size in all.size.varied(&cli.vary) {
-        let options = Options { size, ..all.clone() };
-        let mut measurements = Vec::new();
-        outcome = match Bench::prepare(options).await {
-            Ok(mut bench) => scenario::run(&mut bench, &cli.scenarios(), &mut measurements).await,
-            Err(error) => Err(error),
-        };
-        runs.push((size, measurements));
-        if outcome.is_err() {
-            break;
-        }
-    }
+    let options = cli.options().map_err(BenchError::io("find hub-addons"))?;
+    let (size, fails) = (options.size, options.controllers.are_own());
+    let mut measurements = Vec::new();
+    let outcome = match Bench::prepare(options).await {
+        Ok(mut bench) => scenario::run(&mut bench, &cli.scenarios(), &mut measurements).await,
+        Err(error) => Err(error),
+    };
     // After an error, what was measured before it: a large fleet takes long.
-    runs.retain(|(_, measurements)| !measurements.is_empty());
-    publish(cli, &runs);
+    if !measurements.is_empty() {
+        publish(&report::text(size, &measurements));
+    }
     outcome?;
-    let deviations: Vec<String> =
-        runs.iter().flat_map(|(_, measurements)| report::deviations(measurements)).collect();
+    let deviations = report::deviations(&measurements);
     for line in &deviations {
         say(&format!("not the limit: {line}"));
     }
@@ -76,11 +64,6 @@ async fn run(cli: &Cli) -> Result<bool, BenchError> {
 }
 
 #[allow(clippy::print_stdout, reason = "the result for the user")]
-fn publish(cli: &Cli, runs: &[(Size, Vec<Measurement>)]) {
-    if !cli.vary.is_empty() {
-        return print!("{}", report::varied(runs));
-    }
-    for (size, measurements) in runs {
-        print!("{}", report::text(*size, measurements));
-    }
+fn publish(report: &str) {
+    print!("{report}");
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::counts::Counts;
 use crate::limit::Limit;
-use crate::neighbour::Latency;
 use crate::process::Usage;
 
 /// What a scenario cost.
@@ -26,8 +25,6 @@ pub struct Measurement {
     pub seconds: f64,
     /// The time from the first change until the hub showed a change that was made after all of them.
     pub seconds_to_next: f64,
-    /// How long the requests of another client took.
-    pub neighbour: Latency,
 }
 
 impl Measurement {

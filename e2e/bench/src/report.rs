@@ -30,51 +30,6 @@ pub fn text(size: Size, measurements: &[Measurement]) -> String {
     text
 }
 
-/// One row for each size: what a write of the cold start, a restart, a change that profiles do not show, and the loss of
-/// a cluster cost.
-pub fn varied(runs: &[(Size, Vec<Measurement>)]) -> String {
-    let heading = [
-        "clusters",
-        "namespaces",
-        "accounts",
-        "ungranted",
-        "claims",
-        "sets",
-        "consumers",
-        "copies",
-        "ms per write",
-        "restart s",
-        "ms per heartbeat",
-        "ms per loss",
-        "writes per loss",
-        "MiB cold",
-        "MiB after",
-    ];
-    let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    for (size, measurements) in runs {
-        let Size { clusters, namespaces, accounts, ungranted, claims, sets, consumers } = *size;
-        let copies = size.profiles() * accounts + size.consumer_accounts();
-        let numbers = [clusters, namespaces, accounts, ungranted, claims, sets, consumers, copies];
-        let mut row: Vec<String> = numbers.iter().map(usize::to_string).collect();
-        if let [cold, restart, heartbeats, losses] = &measurements[..] {
-            let each =
-                |of: &Measurement, count| format!("{:.2}", 1000.0 / ratio(count, of.cpu_seconds));
-            row.extend([
-                each(cold, cold.counts.writes()),
-                format!("{:.2}", restart.cpu_seconds),
-                each(heartbeats, clusters + ungranted),
-                each(losses, size.one_by_one()),
-                namespaces.to_string(),
-                mib(cold.usage.peak_kib),
-                mib(losses.usage.peak_kib),
-            ]);
-        }
-        row.resize(heading.len(), String::new());
-        rows.push(row);
-    }
-    table(&rows)
-}
-
 /// One line for each count that is not the limit.
 pub fn deviations(measurements: &[Measurement]) -> Vec<String> {
     let of = |measurement: &Measurement| {
@@ -84,7 +39,7 @@ pub fn deviations(measurements: &[Measurement]) -> Vec<String> {
     measurements.iter().flat_map(of).collect()
 }
 
-const COSTS: [&str; 14] = [
+const COSTS: [&str; 12] = [
     "scenario",
     "writes",
     "limit",
@@ -97,8 +52,6 @@ const COSTS: [&str; 14] = [
     "resident MiB",
     "s",
     "s to next",
-    "p50 ms of others",
-    "p99 ms of others",
 ];
 
 fn cost(measurement: &Measurement) -> Vec<String> {
@@ -117,14 +70,7 @@ fn cost(measurement: &Measurement) -> Vec<String> {
         mib(usage.resident_kib),
         format!("{:.1}", measurement.seconds),
         format!("{:.1}", measurement.seconds_to_next),
-        format!("{:.1}", measurement.neighbour.p50_ms),
-        format!("{:.1}", measurement.neighbour.p99_ms),
     ]
-}
-
-#[allow(clippy::cast_precision_loss, reason = "numbers of writes are far below 2^52")]
-fn ratio(count: usize, of: f64) -> f64 {
-    count as f64 / of
 }
 
 fn mib(kib: u64) -> String {

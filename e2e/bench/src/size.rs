@@ -1,7 +1,5 @@
 //! The size of a fleet.
 
-use clap::ValueEnum;
-
 /// How many objects a fleet has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
@@ -21,40 +19,7 @@ pub struct Size {
     pub consumers: usize,
 }
 
-/// What can be doubled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Dimension {
-    Clusters,
-    Namespaces,
-    Accounts,
-    Ungranted,
-    Claims,
-    Sets,
-    Consumers,
-}
-
 impl Size {
-    /// This size, and those where one dimension is two, four and eight times as large.
-    pub fn varied(self, dimensions: &[Dimension]) -> Vec<Self> {
-        let mut sizes = vec![self];
-        for dimension in dimensions {
-            for factor in [2, 4, 8] {
-                let mut size = self;
-                *match dimension {
-                    Dimension::Clusters => &mut size.clusters,
-                    Dimension::Namespaces => &mut size.namespaces,
-                    Dimension::Accounts => &mut size.accounts,
-                    Dimension::Ungranted => &mut size.ungranted,
-                    Dimension::Claims => &mut size.claims,
-                    Dimension::Sets => &mut size.sets,
-                    Dimension::Consumers => &mut size.consumers,
-                } *= factor;
-                sizes.push(size);
-            }
-        }
-        sizes
-    }
-
     /// P: a profile for every cluster in every namespace.
     pub fn profiles(self) -> usize {
         self.clusters * self.namespaces
