@@ -7,7 +7,7 @@ use hub_core::protected::ProtectedNamespaces;
 use serde_json::{Value, json};
 
 use crate::hub::{HOME, api_version, path};
-use crate::model::{Request, Server, is_terminating};
+use crate::model::{Request, Server, is_terminating, without_nulls};
 use crate::oracle::granted;
 
 /// What a ClusterAccess asks for.
@@ -171,22 +171,6 @@ impl Consumer {
         } else {
             Some(false)
         }
-    }
-}
-
-/// The object without the nulls by which a patch removes fields.
-#[must_use]
-pub fn without_nulls(object: &Value) -> Value {
-    match object {
-        Value::Object(fields) => {
-            let present = fields.iter().filter(|(_, value)| !value.is_null());
-            present
-                .map(|(key, value)| (key.clone(), without_nulls(value)))
-                .collect::<serde_json::Map<_, _>>()
-                .into()
-        }
-        Value::Array(items) => items.iter().map(without_nulls).collect(),
-        other => other.clone(),
     }
 }
 

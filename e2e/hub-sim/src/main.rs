@@ -13,15 +13,13 @@ use hub_sim::monitor::Counts;
 use hub_sim::schedule::{Hubs, Outcome, Schedule};
 use hub_sim::shrink;
 use mimalloc::MiMalloc;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The number of failures after which a run ends.
 const FAILURES: usize = 5;
-/// How often the progress of a long run is printed.
-const PROGRESS: Duration = Duration::from_secs(30);
 /// The number of schedules from which on every operation and fault must have occurred.
 const ENOUGH: u64 = 5_000;
 
@@ -55,14 +53,6 @@ impl Total {
             eprintln!("seed {seed} failed: {}", outcome.violations.join("\n  "));
             self.failures.push((seed, outcome.violations));
         }
-    }
-
-    fn print_progress(&self, count: u64, took: Duration) {
-        let (done, failed) = (self.schedules, self.failures.len());
-        let left = (count - done) * took.as_secs() / done.max(1);
-        eprintln!(
-            "{done} of {count} schedules after {took:.0?}, about {left}s left, {failed} failed"
-        );
     }
 
     fn print(&self, took: Duration) {
@@ -107,9 +97,8 @@ fn main() -> ExitCode {
     }
     let (next, total, begin) =
         (AtomicU64::new(first), Mutex::new(Total::default()), Instant::now());
-    let done = (Mutex::new(false), Condvar::new());
     std::thread::scope(|scope| {
-        let threads = (0..options["--threads"].max(1)).map(|_| {
+        for _ in 0..options["--threads"].max(1) {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -120,24 +109,8 @@ fn main() -> ExitCode {
                     let outcome = catch_unwind(AssertUnwindSafe(|| schedule.run(&hubs))).ok();
                     total.lock().add(seed, outcome);
                 }
-            })
-        });
-        let threads: Vec<_> = threads.collect();
-        scope.spawn(|| {
-            let (is_done, changed) = &done;
-            let mut is_done = is_done.lock();
-            while !*is_done {
-                if changed.wait_for(&mut is_done, PROGRESS).timed_out() {
-                    total.lock().print_progress(count, begin.elapsed());
-                }
-            }
-        });
-        for thread in threads {
-            // What a schedule panics with is caught.
-            let _ = thread.join();
+            });
         }
-        *done.0.lock() = true;
-        done.1.notify_one();
     });
     let total = total.into_inner();
     total.print(begin.elapsed());

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 pub use kind::{Kind, Serving};
 pub use meta::{is_terminating, name_of, uid_of, version_of};
-pub use read::merge_patch;
+pub use read::{merge_patch, without_nulls};
 pub use selector::Selector;
 pub use status::Failure;
 pub use watch::{Shape, WatchStart, Watching};

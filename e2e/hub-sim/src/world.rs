@@ -10,7 +10,6 @@ use std::time::Duration;
 use fastrand::Rng;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -566,14 +565,5 @@ impl State {
         let committed = point.committed;
         process.crash = None;
         Some(committed)
-    }
-}
-
-/// The object in a response, if it has one.
-#[must_use]
-pub fn object(answer: Answer) -> Option<Value> {
-    match answer {
-        Answer::Object(_, object) => Some(object),
-        _ => None,
     }
 }

@@ -85,30 +85,6 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// An error of decoding, which the server returns before any other check.
-pub(super) fn undecodable(object: &Value) -> Option<String> {
-    let metadata = &object["metadata"];
-    let all_text = |map: &Value| {
-        map.is_null()
-            || map
-                .as_object()
-                .is_some_and(|map| map.values().all(|value| value.is_string() || value.is_null()))
-    };
-    for field in ["labels", "annotations"] {
-        if !all_text(&metadata[field]) {
-            return Some(format!(
-                "json: cannot unmarshal into Go struct field ObjectMeta.metadata.{field} of type string"
-            ));
-        }
-    }
-    if !(metadata["finalizers"].is_null() || metadata["finalizers"].is_array()) {
-        return Some(
-            "json: cannot unmarshal into Go struct field ObjectMeta.metadata.finalizers".to_owned(),
-        );
-    }
-    None
-}
-
 /// The errors in the metadata of an object that replaces another.
 pub(super) fn validate(object: &Value, before: Option<&Value>) -> Causes {
     let mut causes = Causes::new();
@@ -127,29 +103,12 @@ pub(super) fn validate(object: &Value, before: Option<&Value>) -> Causes {
             wrong("labels", "Invalid value");
         }
     }
-    for (key, _) in metadata["annotations"].as_object().into_iter().flatten() {
-        if !object_names::is_label_key(&key.to_lowercase()) {
-            wrong("annotations", "Invalid value");
-        }
-    }
-    for finalizer in metadata["finalizers"].as_array().into_iter().flatten() {
-        if !finalizer.as_str().is_some_and(object_names::is_label_key) {
-            wrong("finalizers", "Invalid value");
-        }
-    }
     for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().is_none_or(str::is_empty) {
                 wrong(&format!("ownerReferences.{field}"), "Invalid value: must not be empty");
             }
         }
-    }
-    let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
-    if owners.filter(|owner| owner["controller"] == true).count() > 1 {
-        wrong(
-            "ownerReferences",
-            "Invalid value: Only one reference can have Controller set to true",
-        );
     }
     if let Some(before) = before {
         let added = |finalizer: &&Value| {

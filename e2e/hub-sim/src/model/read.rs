@@ -28,7 +28,9 @@ pub fn merge_patch(document: &mut Value, patch: &Value) {
     }
 }
 
-fn without_nulls(value: &Value) -> Value {
+/// A value without the nulls by which a patch removes fields.
+#[must_use]
+pub fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let fields = fields.iter().filter(|(_, value)| !value.is_null());

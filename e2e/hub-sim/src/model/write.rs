@@ -92,9 +92,6 @@ impl Server {
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
-        if let Some(why) = meta::undecodable(&object) {
-            return Err(Failure::bad_request(why));
-        }
         if kind.plural == "secrets" {
             complete_secret(&mut object.clone()).map_err(Failure::bad_request)?;
         }
@@ -190,9 +187,6 @@ impl Server {
         }
         let mut object = Value::clone(&before);
         merge_patch(&mut object, &patch);
-        if let Some(why) = meta::undecodable(&object) {
-            return Err(Failure::bad_request(why));
-        }
         self.update(target, request, &before, object)
     }
 

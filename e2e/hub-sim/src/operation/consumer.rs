@@ -11,7 +11,7 @@ use crate::consumers::{
     MARKS, VARIANTS, WORKS, place,
 };
 use crate::hub::{CLUSTERS, condition};
-use crate::model::{is_terminating, uid_of};
+use crate::model::{is_terminating, uid_of, without_nulls};
 use crate::oracle::is_of_an_earlier;
 
 /// Where agents of managed-serviceaccount are installed.
@@ -34,7 +34,7 @@ impl Others {
         if !is_applied {
             return self.tenant.delete(ACCESSES, namespace, name);
         }
-        let created = consumers::without_nulls(&object);
+        let created = without_nulls(&object);
         let permissions = json!([{ "clusterRole": "cluster-admin" }]);
         let beyond = json!({ "spec": { "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions } });
         self.tenant.create(ACCESSES, "ClusterAccess", namespace, name, &created);
