@@ -56,6 +56,9 @@ pub struct Monitor {
     pub is_account_refused: bool,
     /// The plurals whose CRD was removed, whether or not it has returned.
     pub removed_crds: BTreeSet<&'static str>,
+    /// Whether every process has started on the final state: the condition of an account goes until its copies have been
+    /// planned, and returns.
+    pub is_restarted: bool,
     /// Writes that changed something, except Events and Leases.
     pub writes: u64,
     /// A line for each request, in order. Two runs with the same seed have the same lines.
@@ -69,7 +72,7 @@ pub(crate) const GRANTS: [&str; 3] =
     ["managedclusters", "managedclustersets", "managedclustersetbindings"];
 
 /// The names of objects in the rules of a role.
-fn names_in_rules(role: Option<&Value>) -> BTreeSet<&str> {
+pub(crate) fn names_in_rules(role: Option<&Value>) -> BTreeSet<&str> {
     let rules = role.into_iter().flat_map(|role| role["rules"].as_array().into_iter().flatten());
     rules
         .flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten())
@@ -116,15 +119,6 @@ impl Monitor {
         if delays_end && request.path.contains("/managedserviceaccounts") && !is_stale(failure) {
             self.is_account_refused = true;
         }
-    }
-
-    /// Takes over what still counts when all processes of another world are replaced by new ones.
-    pub fn take_over(&mut self, before: &Self) {
-        self.abandoned = before.made.keys().cloned().collect();
-        self.made.clone_from(&before.made);
-        (self.has_consumers, self.permissions) = (before.has_consumers, before.permissions);
-        self.disputed.clone_from(&before.disputed);
-        self.permission_deleted.clone_from(&before.permission_deleted);
     }
 
     /// Records that a process has ended.
@@ -188,6 +182,7 @@ impl Monitor {
             let is_condition = is_condition(&request.path);
             let is_contested = self.two_leaders
                 && (request.path.contains("rolebindings") || is_condition)
+                || self.is_restarted && is_condition
                 || !self.disputed.is_empty() && is_consumers(&request.path);
             self.writes += u64::from(!is_contested);
             let plural = server.kinds[change.key.kind].plural.as_str();

@@ -1,8 +1,9 @@
 //! The outputs that the hub should have, computed from the inputs alone. This is a second implementation of the rules,
-//! which shares no code with the first, so that an error in `hub-core` does not repeat here.
+//! which shares no code with the first, so that an error in `hub-core` does not repeat here. It states the contents of
+//! profiles and copies, the conditions of accounts, and who has which permission; everything else must be what a fresh
+//! start would write.
 
 mod consumer;
-mod outputs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-pub use self::outputs::outputs;
 use crate::certificates::{ONE, TWO};
 use crate::hub::{
     ACCOUNTS, ASK_LABEL, CLUSTER_NAME_LABEL, CLUSTERS, CONDITION_SYNCED, COPIES_ROLE, COPY_LABEL,
@@ -19,7 +19,7 @@ use crate::hub::{
     TOKEN_LABEL, TOKENS_ROLE, gives_copies,
 };
 use crate::model::{Server, Serving, is_terminating, uid_of};
-use crate::monitor::{Monitor, is_dressed_up};
+use crate::monitor::{Monitor, is_dressed_up, names_in_rules};
 
 /// Whether a namespace may see a cluster; `None` if a selector cannot be read.
 #[must_use]
@@ -132,27 +132,23 @@ fn check_profile(server: &Server, namespace: &str, cluster: &str) -> Result<(), 
     }
     let source =
         server.object("managedclusters", "", cluster).ok_or("its cluster does not exist")?;
-    expect(&profile["metadata"]["labels"][MANAGER_LABEL], &json!(MANAGER), "manager label")?;
-    expect(&profile["metadata"]["labels"][CLUSTER_NAME_LABEL], &json!(cluster), "cluster label")?;
-    expect(
-        &profile["metadata"]["labels"][SET_LABEL],
-        &source["metadata"]["labels"][EXCLUSIVE_LABEL],
-        "set label",
-    )?;
-    expect(&profile["spec"]["displayName"], &json!(cluster), "displayName")?;
-    expect(
-        &profile["status"]["version"]["kubernetes"],
-        &source["status"]["version"]["kubernetes"],
-        "version",
-    )?;
-    for (ours, theirs) in [
-        ("ControlPlaneHealthy", "ManagedClusterConditionAvailable"),
-        ("Joined", "ManagedClusterJoined"),
-    ] {
-        let wanted = condition(source, theirs);
-        let wanted = if wanted.is_null() { json!("Unknown") } else { wanted["status"].clone() };
-        expect(&condition(profile, ours)["status"], &wanted, ours)?;
-    }
+    let label = |label: &str| &profile["metadata"]["labels"][label];
+    let shown = json!({
+        "labels": [label(MANAGER_LABEL), label(CLUSTER_NAME_LABEL), label(SET_LABEL)],
+        "displayName": profile["spec"]["displayName"],
+        "version": profile["status"]["version"]["kubernetes"],
+        "healthy": condition(profile, "ControlPlaneHealthy")["status"],
+        "joined": condition(profile, "Joined")["status"],
+    });
+    let status_of = |kind| condition(source, kind)["status"].as_str().unwrap_or("Unknown");
+    let wanted = json!({
+        "labels": [MANAGER, cluster, source["metadata"]["labels"][EXCLUSIVE_LABEL]],
+        "displayName": cluster,
+        "version": source["status"]["version"]["kubernetes"],
+        "healthy": status_of("ManagedClusterConditionAvailable"),
+        "joined": status_of("ManagedClusterJoined"),
+    });
+    expect(&shown, &wanted, "contents")?;
     let properties = profile["status"]["properties"].as_array().into_iter().flatten();
     let properties: BTreeMap<_, _> = properties
         .filter_map(|property| Some((property["name"].as_str()?, property["value"].as_str()?)))
@@ -420,15 +416,6 @@ pub fn unreported(server: &Server, monitor: &Monitor, namespace: &str) -> Vec<St
     found
 }
 
-/// Whether an object of ours is one that no process can recognize.
-pub(crate) fn is_lost(server: &Server, monitor: &Monitor, plural: &str, object: &Value) -> bool {
-    match plural {
-        "clusterprofiles" => false,
-        "secrets" => is_lost_copy(monitor, object),
-        _ => consumer::is_lost(server, monitor, plural, object),
-    }
-}
-
 /// Whether a Secret is a copy that a tenant has stripped of its label and whose creator has ended: no watch shows it,
 /// and no process knows its uid. The chart's policy prevents this.
 fn is_lost_copy(monitor: &Monitor, secret: &Value) -> bool {
@@ -500,13 +487,7 @@ fn check_tokens_role(server: &Server) -> Result<(), String> {
         .filter_map(|account| account["metadata"]["name"].as_str())
         .collect();
     let role = server.object("clusterroles", "", TOKENS_ROLE).ok_or("is missing")?;
-    let named: BTreeSet<&str> = role["rules"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten())
-        .filter_map(Value::as_str)
-        .collect();
+    let named = names_in_rules(Some(role));
     if named == asking { Ok(()) } else { Err(format!("expected {asking:?}, got {named:?}")) }
 }
 

@@ -1,7 +1,6 @@
 //! What consumers should have on the clusters that their namespaces are granted.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,12 +9,12 @@ use serde_json::{Value, json};
 
 use super::{accounts_of, asks, expect, granted, is_open, is_serving_ended};
 use crate::consumers::{
-    ACCESSES, ACCOUNTS, ALL_ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, ROLE,
-    VALIDITY, WORKS, declared, permissions_name,
+    ACCOUNTS, ALL_ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, ROLE, WORKS, declared,
+    permissions_name,
 };
-use crate::hub::{ASK_LABEL, CLUSTERS, MANAGER, MANAGER_LABEL, SCOPE_ANNOTATION};
+use crate::hub::{ASK_LABEL, CLUSTERS, SCOPE_ANNOTATION};
 use crate::model::{Server, is_terminating, uid_of};
-use crate::monitor::{Monitor, is_marked};
+use crate::monitor::{Monitor, is_marked, names_in_rules};
 
 /// Where the agent creates the ServiceAccounts of ManagedServiceAccounts on a cluster, unless its addon shows another
 /// namespace.
@@ -87,12 +86,6 @@ pub(super) fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
             if let Err(why) = check_access(server, monitor, cluster, account, &consumers) {
                 wrong.push(format!("access of {account} to {cluster}: {why}"));
             }
-        }
-    }
-    for object in server.objects_of(ACCESSES).filter(|_| monitor.disputed.is_empty()) {
-        if let Err(why) = check_status(server, monitor, object, &declared) {
-            wrong
-                .push(format!("status of the ClusterAccess {}: {why}", object["metadata"]["name"]));
         }
     }
     if let Err(why) = check_kueue(server, monitor, &declared) {
@@ -181,25 +174,13 @@ fn check_access(
     }
 }
 
+/// The copies of the token of an account stay in the namespace of the consumer, and nobody copies that of an own identity.
 fn check_account(account: &Value, consumer: &Consumer) -> Result<(), String> {
     let metadata = &account["metadata"];
-    expect(&is_marked(account).into(), &true.into(), "labels of our objects")?;
-    if consumer.own {
-        expect(&metadata["labels"][ASK_LABEL], &Value::Null, "label")?;
-        expect(&metadata["annotations"][SCOPE_ANNOTATION], &Value::Null, "annotation")?;
-    } else {
-        expect(&metadata["labels"][ASK_LABEL], &json!("true"), "label")?;
-        expect(
-            &metadata["annotations"][SCOPE_ANNOTATION],
-            &json!(consumer.namespace),
-            "annotation",
-        )?;
-    }
-    expect(
-        &account["spec"],
-        &json!({ "rotation": { "enabled": true, "validity": VALIDITY } }),
-        "spec",
-    )
+    let (label, scope) =
+        if consumer.own { (None, None) } else { (Some("true"), Some(consumer.namespace)) };
+    expect(&metadata["labels"][ASK_LABEL], &json!(label), "label")?;
+    expect(&metadata["annotations"][SCOPE_ANNOTATION], &json!(scope), "annotation")
 }
 
 fn check_permissions(
@@ -212,9 +193,9 @@ fn check_permissions(
     let (plural, name) = (monitor.permissions.plural(), permissions_name(consumer.account));
     let agents = agent_namespace(server, cluster);
     let check = |plural: &str, object: &Value| {
-        expect(&is_marked(object).into(), &true.into(), "labels of permissions")?;
         expect(&object["metadata"]["ownerReferences"][0]["uid"], &uid_of(account).into(), "owner")?;
-        // A property of `rules/own_consumers` says what those of own identities contain, and a fresh start compares it.
+        // A property of `rules/own_consumers` says what those of own identities contain, and a fresh start shows what is
+        // stale.
         if consumer.own {
             return Ok(());
         }
@@ -286,58 +267,11 @@ fn bound(
     lists.into_iter().flat_map(|list| list.as_array().into_iter().flatten()).map(read).collect()
 }
 
-/// A status counts the clusters that are granted and selected, and each of them that is ready has an account with a token.
-fn check_status(
-    server: &Server,
-    monitor: &Monitor,
-    object: &Value,
-    declared: &[Consumer],
-) -> Result<(), String> {
-    let (metadata, status) = (&object["metadata"], &object["status"]);
-    let is_it =
-        |it: &&Consumer| metadata["namespace"] == it.namespace && metadata["name"] == it.account;
-    if is_terminating(object)
-        || !is_open(server, metadata["namespace"].as_str().unwrap_or_default())
-    {
-        return Ok(());
-    }
-    expect(&status["observedGeneration"], &metadata["generation"], "observedGeneration")?;
-    let Some(consumer) = declared.iter().find(is_it) else {
-        return expect(
-            &status["clusters"],
-            &Value::Null,
-            "clusters of an object that gives nothing",
-        );
-    };
-    let grants = CLUSTERS.map(|cluster| (cluster, consumer.granted(server, cluster)));
-    if grants.iter().any(|(_, granted)| granted.is_none()) {
-        return Ok(());
-    }
-    let selected: Vec<_> =
-        grants.into_iter().filter(|(_, granted)| *granted == Some(true)).collect();
-    expect(&status["clusters"]["selected"], &json!(selected.len()), "selected clusters")?;
-    let lacking = status["notReady"].as_array().into_iter().flatten();
-    let lacking: BTreeSet<_> = lacking.filter_map(|it| it["cluster"].as_str()).collect();
-    for (cluster, _) in selected.into_iter().filter(|(cluster, _)| !lacking.contains(cluster)) {
-        let account = owned(server, monitor, ACCOUNTS, cluster, consumer.account);
-        let is_ready = matches!(account, Owned::Ours(it) if it["status"]["tokenSecretRef"]["name"].is_string());
-        if !is_ready {
-            return Err(format!("{cluster} is ready without a token: {status}"));
-        }
-    }
-    Ok(())
-}
-
-/// The Role lists the copies of the consumer's account. If the namespace is granted a copy of the same name of another
-/// account, it is not listed.
+/// The Role lists no copy that the consumer's account does not get, and none of the same name of another account.
 fn check_role(server: &Server, consumer: &Consumer) -> Result<(), String> {
     let namespace = consumer.namespace;
-    if !is_open(server, namespace) {
-        return Ok(());
-    }
-    let nothing = std::sync::Arc::new(Value::Null);
     let name = format!("{ROLE}{}", consumer.account);
-    let role = server.object("roles", namespace, &name).unwrap_or(&nothing);
+    let role = server.object("roles", namespace, &name).filter(|_| is_open(server, namespace));
     let gets = |cluster: &str, name: &str| {
         let account = server.object(ACCOUNTS, cluster, name);
         // An account of another owner is not that of the consumer.
@@ -352,56 +286,29 @@ fn check_role(server: &Server, consumer: &Consumer) -> Result<(), String> {
             Some(false)
         }
     };
-    let named = role["rules"].as_array().into_iter().flatten();
-    let named = named.flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten());
-    let named: BTreeSet<&str> = named.filter_map(Value::as_str).collect();
-    for cluster in CLUSTERS {
-        let name = format!("{cluster}-{}", consumer.account);
-        let all = accounts_of(&name).map(|(cluster, account)| (account, gets(cluster, account)));
-        let (own, rivals): (Vec<_>, Vec<_>) =
-            all.partition(|(account, _)| *account == consumer.account);
-        let is_wanted = match (own[0].1, rivals.first().and_then(|(_, gets)| *gets)) {
-            (Some(own), Some(rival)) => own && !rival,
-            (Some(own), None) if rivals.is_empty() => own,
-            _ => continue,
-        };
-        if named.contains(name.as_str()) != is_wanted {
-            return Err(format!("expected {name} to be listed: {is_wanted}, got {named:?}"));
+    for listed in names_in_rules(role.map(|role| &**role)) {
+        let is_refused =
+            |(cluster, account)| gets(cluster, account) == Some(account != consumer.account);
+        let is_own = accounts_of(listed).any(|(_, account)| account == consumer.account);
+        if !is_own || accounts_of(listed).any(is_refused) {
+            return Err(format!("{listed} is listed without a grant"));
         }
     }
     Ok(())
 }
 
-/// Each granted cluster that a MultiKueueConfig selects has a MultiKueueCluster, and each MultiKueueConfig lists those that
-/// it selects and that no other owner has created.
+/// A cluster that is granted and that a MultiKueueConfig selects has a MultiKueueCluster, and no other cluster has one.
 fn check_kueue(server: &Server, monitor: &Monitor, declared: &[Consumer]) -> Result<(), String> {
-    let mut wanted = BTreeSet::new();
-    // Whether a process knows a MultiKueueCluster that was marked again as its own is open, and so is whether it lists it.
-    let is_open = |cluster: &str| {
-        let found = server.object(KUEUE_CLUSTERS, "", cluster);
-        found.is_some_and(|object| monitor.disputed.contains(uid_of(object)))
-    };
     for cluster in CLUSTERS {
-        let found = owned(server, monitor, KUEUE_CLUSTERS, "", cluster);
-        let grants =
+        let selecting =
             declared.iter().filter(|it| it.kueue.iter().any(|list| list.selects(server, cluster)));
-        let grants: Vec<_> = grants.map(|it| it.granted(server, cluster)).collect();
+        let grants: Vec<_> = selecting.map(|it| it.granted(server, cluster)).collect();
         if grants.contains(&None) {
             return Ok(());
         }
-        match (grants.contains(&Some(true)), found) {
+        match (grants.contains(&Some(true)), owned(server, monitor, KUEUE_CLUSTERS, "", cluster)) {
             (true, Owned::Absent) if !is_serving_ended(server, KUEUE_CLUSTERS) => {
                 return Err(format!("the MultiKueueCluster {cluster} is missing"));
-            }
-            (true, Owned::Ours(object)) => {
-                wanted.insert(cluster);
-                if !is_terminating(object) {
-                    let found = &object["spec"]["clusterSource"]["clusterProfileRef"]["name"];
-                    expect(found, &cluster.into(), "profile of a MultiKueueCluster")?;
-                }
-            }
-            (true, Owned::Absent) => {
-                wanted.insert(cluster);
             }
             (false, Owned::Ours(object)) if !is_terminating(object) => {
                 return Err(format!("the MultiKueueCluster {cluster} exists without a grant"));
@@ -409,37 +316,10 @@ fn check_kueue(server: &Server, monitor: &Monitor, declared: &[Consumer]) -> Res
             _ => {}
         }
     }
-    let mut seen = BTreeSet::new();
-    for (consumer, list) in
-        declared.iter().flat_map(|it| it.kueue.iter().map(move |list| (it, list)))
-    {
-        // Of two objects that ask for one list, the older one has it.
-        if !seen.insert(list.name) {
-            continue;
-        }
-        let is_wanted = |cluster: &&str| {
-            list.selects(server, cluster) && consumer.granted(server, cluster) == Some(true)
-        };
-        let wanted: BTreeSet<&str> = wanted.iter().copied().filter(is_wanted).collect();
-        match owned(server, monitor, KUEUE_CONFIGS, "", list.name) {
-            Owned::Absent if !wanted.is_empty() => {
-                return Err(format!("the MultiKueueConfig {} is missing", list.name));
-            }
-            Owned::Ours(config) if !is_terminating(config) => {
-                let listed = config["spec"]["clusters"].as_array().into_iter().flatten();
-                let listed: BTreeSet<&str> =
-                    listed.filter_map(Value::as_str).filter(|name| !is_open(name)).collect();
-                if listed != wanted {
-                    return Err(format!("expected {wanted:?}, got {config}"));
-                }
-            }
-            _ => {}
-        }
-    }
     Ok(())
 }
 
-/// A granted cluster has the Secret of Argo CD that its profile describes, and it contains no token.
+/// A cluster Secret of Argo CD exists only where a grant exists, and contains no token.
 fn check_cluster_secret(
     server: &Server,
     monitor: &Monitor,
@@ -447,91 +327,16 @@ fn check_cluster_secret(
     cluster: &str,
 ) -> Result<(), String> {
     let name = cluster_secret_name(&cluster.into());
-    let found = owned(server, monitor, "secrets", consumer.namespace, &name);
-    let published = published(server, consumer.namespace, cluster);
-    match (consumer.granted(server, cluster), found, published) {
-        (Some(true), Owned::Absent, Some(_)) => Err("is missing".to_owned()),
-        (Some(true), Owned::Ours(secret), Some((url, anchors))) if !is_terminating(secret) => {
-            expect(&text(secret, "server").into(), &url.into(), "server")?;
-            expect(&text(secret, "name").into(), &cluster.into(), "name")?;
-            let config: Value = serde_json::from_str(&text(secret, "config")).unwrap_or_default();
-            expect(&config["tlsClientConfig"]["caData"], &anchors.into(), "trust anchors")?;
-            expect(&config["bearerToken"], &Value::Null, "token")
-        }
-        (Some(false), Owned::Ours(secret), _) if !is_terminating(secret) => {
-            Err("exists without a grant".to_owned())
-        }
-        _ => Ok(()),
+    let Owned::Ours(secret) = owned(server, monitor, "secrets", consumer.namespace, &name) else {
+        return Ok(());
+    };
+    if is_terminating(secret) {
+        return Ok(());
     }
-}
-
-/// The server and the trust anchors that the profile of a cluster publishes.
-fn published(server: &Server, namespace: &str, cluster: &str) -> Option<(String, String)> {
-    let profile = server.object("clusterprofiles", namespace, cluster)?;
-    if profile["spec"]["clusterManager"]["name"] != MANAGER
-        || profile["metadata"]["labels"][MANAGER_LABEL] != MANAGER
-    {
-        return None;
+    if consumer.granted(server, cluster) == Some(false) {
+        return Err("exists without a grant".to_owned());
     }
-    let mut entries = profile["status"]["accessProviders"].as_array()?.iter();
-    let stanza = &entries.find(|entry| entry["name"] == MANAGER)?["cluster"];
-    Some((
-        stanza["server"].as_str()?.to_owned(),
-        stanza["certificate-authority-data"].as_str()?.to_owned(),
-    ))
-}
-
-/// A field of a Secret.
-fn text(secret: &Value, key: &str) -> String {
-    let decoded =
-        STANDARD.decode(secret["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
-    String::from_utf8_lossy(&decoded).into_owned()
-}
-
-/// The outputs of consumer access, without what differs between any two runs.
-pub(super) fn outputs(server: &Server, monitor: &Monitor, outputs: &mut BTreeMap<String, Value>) {
-    let declared = declared(server);
-    for consumer in declared.iter().filter(|_| monitor.has_consumers) {
-        for cluster in CLUSTERS {
-            if consumer.granted(server, cluster) != Some(true) {
-                continue;
-            }
-            let sharers = declared.iter().filter(|it| it.account == consumer.account);
-            if sharers.map(|it| it.granted(server, cluster)).any(|granted| granted.is_none()) {
-                // What is there depends on what was there.
-                continue;
-            }
-            let name = permissions_name(consumer.account);
-            let Owned::Ours(account) = owned(server, monitor, ACCOUNTS, cluster, consumer.account)
-            else {
-                continue;
-            };
-            if is_terminating(account) {
-                continue;
-            }
-            outputs
-                .insert(format!("account {cluster}/{}", consumer.account), account["spec"].clone());
-            let plural = monitor.permissions.plural();
-            // Permissions that a finalizer keeps end with their account.
-            if let Owned::Ours(object) = owned(server, monitor, plural, cluster, &name)
-                && !is_terminating(object)
-                && !object["metadata"]["finalizers"].is_array()
-            {
-                outputs.insert(format!("{plural} {cluster}/{name}"), object["spec"].clone());
-            }
-        }
-    }
-    let is_ours =
-        |object: &&Arc<Value>| monitor.made.contains_key(uid_of(object)) && is_marked(object);
-    for object in server.objects_of(KUEUE_CLUSTERS).filter(is_ours).filter(|it| !is_terminating(it))
-    {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let is_wanted = |consumer: &Consumer| {
-            consumer.granted(server, name) == Some(true)
-                && consumer.kueue.iter().any(|list| list.selects(server, name))
-        };
-        if declared.iter().any(is_wanted) {
-            outputs.insert(format!("MultiKueueCluster {name}"), object["spec"].clone());
-        }
-    }
+    let config = STANDARD.decode(secret["data"]["config"].as_str().unwrap_or_default());
+    let config: Value = serde_json::from_slice(&config.unwrap_or_default()).unwrap_or_default();
+    expect(&config["bearerToken"], &Value::Null, "token")
 }
