@@ -7,7 +7,7 @@
 )]
 
 use hub_sim::operation::{ObjectTenant, Operation as O, ProfileTenant};
-use hub_sim::schedule::{Hubs, Schedule, Setting};
+use hub_sim::schedule::{Hubs, Schedule, Setting, furnished};
 
 /// What happens after the process has started on a hub with two clusters.
 struct Scenario {
@@ -66,27 +66,8 @@ fn scenarios() -> impl Iterator<Item = Scenario> {
 }
 
 fn schedule(scenario: &Scenario, crash: Option<O>) -> Schedule {
-    let mut operations = vec![
-        (O::CreateSet(0), 0),
-        (O::CreateSet(1), 0),
-        (O::Configure(Some(0)), 0),
-        (O::Serve(0, Some(0)), 0),
-        (O::Bind(0, 0), 0),
-        (O::Bind(1, 1), 0),
-    ];
-    for cluster in 0..2 {
-        let made = [
-            O::CreateCluster(cluster),
-            O::MoveCluster(cluster, Some(cluster)),
-            O::Addon(cluster, true),
-        ];
-        operations.extend(made.map(|operation| (operation, 0)));
-        // The processes create the accounts of consumers.
-        if !scenario.setting.consumers {
-            let made = [O::CreateAccount(cluster, cluster), O::Report(cluster, cluster, 0)];
-            operations.extend(made.map(|operation| (operation, 0)));
-        }
-    }
+    let hub = furnished(2, scenario.setting.consumers).into_iter();
+    let mut operations: Vec<_> = hub.map(|operation| (operation, 0)).collect();
     operations.extend(scenario.before.iter().map(|operation| (*operation, 0)));
     operations.push((O::Start(0), 0));
     operations.extend(crash.map(|crash| (crash, 0)));
