@@ -1,4 +1,4 @@
-//! The command line of `kubectl clusterprofile`; `hub-addons test`, in the Pod of a test, has the arguments of `test`.
+//! The command line of `kubectl clusterprofile`.
 #![allow(
     clippy::doc_markdown,
     reason = "these comments are the text of --help, which shows backticks as they are"
@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use clap::builder::{NonEmptyStringValueParser, Resettable};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-use hub_api::cluster_profile::Cluster;
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain, is_label_key, is_label_value};
 use hub_core::access;
 use hub_core::claim_allow_list::ClaimAllowList;
@@ -506,7 +505,7 @@ pub struct ReachArgs {
     pub access_provider_name: Option<String>,
 
     /// The exec plugin
-    #[arg(long, value_name = "COMMAND", default_value = TestArgs::PLUGIN)]
+    #[arg(long, value_name = "COMMAND", default_value = "cp-creds")]
     pub plugin: String,
 
     /// Kubeconfig of the hub for the exec plugin; by default the one that this command uses
@@ -557,58 +556,9 @@ pub struct TestArgs {
     #[command(flatten)]
     pub reach: ReachArgs,
 
-    /// Run in a Pod in the namespace, where the endpoint is usually a Service; the Pod is deleted at the end. With
-    /// --own-token, the Pod has a token of the ServiceAccount in that file
-    #[arg(long)]
-    pub in_cluster: bool,
-
-    /// The Pod
-    #[command(flatten)]
-    pub pod: PodArgs,
-
-    /// In the Pod: what the profile publishes
-    #[arg(long, hide = true, value_name = "CLUSTER", conflicts_with = "in_cluster", value_parser = stanza)]
-    pub in_pod: Option<Cluster>,
-
     /// The output format
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Output,
-}
-
-impl TestArgs {
-    /// The default of `--plugin`.
-    pub const PLUGIN: &str = "cp-creds";
-}
-
-/// The Pod of `test --in-cluster`.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "With --in-cluster")]
-#[group(skip)]
-pub struct PodArgs {
-    /// ServiceAccount of the application; by default the only one in the namespace that may read the copy of the token.
-    /// Required with --own-token
-    #[arg(long, value_name = "NAME", requires = "in_cluster", value_parser = service_account)]
-    pub service_account: Option<String>,
-
-    /// Image with hub-addons and cp-creds; by default that of the Deployments with the label
-    /// app.kubernetes.io/name=hub-addons
-    #[arg(long, value_name = "IMAGE", requires = "in_cluster", value_parser = NonEmptyStringValueParser::new())]
-    pub image: Option<String>,
-
-    /// How long the Pod may take, as 2m or 90s
-    #[arg(long, value_name = "DURATION", default_value = "2m", requires = "in_cluster", value_parser = limit)]
-    pub timeout: Duration,
-}
-
-/// A cluster stanza as JSON.
-fn stanza(text: &str) -> Result<Cluster, serde_json::Error> {
-    serde_json::from_str(text)
-}
-
-/// A positive duration on the command line.
-fn limit(text: &str) -> Result<Duration, String> {
-    let limit = duration(text)?;
-    if limit.is_zero() { Err("must be positive".to_owned()) } else { Ok(limit) }
 }
 
 /// A duration on the command line, such as `90s`, `2m` or `0s`.

@@ -4,8 +4,6 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#input-and-output-formats>) and requests the
 //! cluster's version from the published endpoint. The token is sent to that endpoint only.
 
-mod pod;
-
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
@@ -29,7 +27,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use kube::api::ListParams;
 use object_names::visible;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -50,21 +48,14 @@ const RULES_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesrevie
 const EXEC_VERSION: &str = "client.authentication.k8s.io/v1";
 
 /// A step of the connection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Serialize)]
 struct Hop {
     #[serde(rename = "hop")]
-    name: String,
+    name: &'static str,
     mark: Status,
     milliseconds: u64,
     /// The result, or the error.
     detail: String,
-}
-
-/// The output for programs.
-#[derive(Debug, Deserialize)]
-struct Hops {
-    hops: Vec<Hop>,
 }
 
 /// The hops up to now.
@@ -89,7 +80,7 @@ impl Way {
             Ok((value, detail)) => (Status::Ok, detail, Ok(value)),
             Err(detail) => (Status::Problem, detail, Err(Ends)),
         };
-        self.0.push(Hop { name: hop.to_owned(), mark, milliseconds, detail });
+        self.0.push(Hop { name: hop, mark, milliseconds, detail });
         result
     }
 }
@@ -100,32 +91,18 @@ pub async fn test(
     args: &TestArgs,
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
-    let stanza = match &args.in_pod {
-        Some(stanza) => stanza.clone(),
-        // `providers` returns at least one, or an error.
-        None => {
-            kubeconfig::providers(hub, &args.target, args.reach.provider()).await?.swap_remove(0).1
-        }
-    };
-    let hops = if args.in_cluster {
-        pod::run(hub, args, &stanza).await?
-    } else {
-        let hub_kubeconfig = hub.kubeconfig_for_plugin(args.reach.hub_kubeconfig.as_ref())?;
-        let mut way = Way::default();
-        // The last hop shows whether it failed.
-        let _ = walk(hub, hub_kubeconfig.as_deref(), args, &stanza, &mut way).await;
-        way.0
-    };
-    if args.in_pod.is_some() {
-        std::fs::write(pod::MESSAGE_FILE, pod::message(&hops).to_string())?;
-    }
-    print(&hops, args, out)?;
-    let is_problem = hops.iter().any(|hop| hop.mark == Status::Problem);
-    Ok(if is_problem { Conclusion::Problem } else { Conclusion::Fine })
+    let providers = kubeconfig::providers(hub, &args.target, args.reach.provider()).await?;
+    // There is at least one.
+    let [(_, stanza), ..] = &*providers else { return Ok(Conclusion::Problem) };
+    let hub_kubeconfig = hub.kubeconfig_for_plugin(args.reach.hub_kubeconfig.as_ref())?;
+    let mut way = Way::default();
+    let walked = walk(hub, hub_kubeconfig.as_deref(), args, stanza, &mut way).await;
+    print(&way.0, args, out)?;
+    Ok(if walked.is_err() { Conclusion::Problem } else { Conclusion::Fine })
 }
 
-/// Where the ClusterAccesses of a namespace ask for permissions: in these namespaces, and in any other. In a Pod, the
-/// application cannot list them.
+/// Where the ClusterAccesses of a namespace ask for permissions: in these namespaces, and in any other. An application
+/// cannot list them.
 async fn namespaces(hub: &Hub, namespace: &str) -> BTreeSet<String> {
     let listed = hub.api::<ClusterAccess>(&(), Some(namespace)).list(&ListParams::default()).await;
     let permissions = listed.into_iter().flatten().flat_map(|access| access.spec.permissions);
@@ -411,11 +388,11 @@ fn print(hops: &[Hop], args: &TestArgs, out: &mut impl Write) -> Result<(), Comm
     Ok(())
 }
 
-/// A line for a terminal. The cluster, the plugin and the Pod choose the text of the details, so it is made visible.
+/// A line for a terminal. The cluster and the plugin choose the text of the details, so it is made visible.
 fn row(hop: &Hop) -> Vec<String> {
     vec![
         shown(hop.mark),
-        visible(&hop.name),
+        hop.name.to_owned(),
         format!("{} ms", hop.milliseconds),
         visible(&hop.detail),
     ]
@@ -433,7 +410,7 @@ mod tests {
     fn what_a_cluster_says_does_nothing_to_the_terminal() {
         let body = json!({ "gitVersion": "v1\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\nauthentication" });
         let ((), detail) = answer(StatusCode::OK, body).version().unwrap();
-        let hop = Hop { name: "response".to_owned(), mark: Status::Ok, milliseconds: 1, detail };
+        let hop = Hop { name: "response", mark: Status::Ok, milliseconds: 1, detail };
         assert_eq!(
             row(&hop)[3],
             "Kubernetes v1\u{fffd}]0;x\u{fffd}\u{fffd}31m\u{fffd} authentication"

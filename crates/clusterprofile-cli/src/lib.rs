@@ -1,9 +1,8 @@
 //! The commands of `kubectl clusterprofile`: they show which clusters a namespace can see, why it cannot see or reach a
 //! cluster, and how to reach it.
 //!
-//! The commands read the hub and write nothing, except `request`, which creates a ClusterAccess, and `test --in-cluster`,
-//! which creates a Pod and deletes it. They use the decisions of the controllers ([`hub_core::explain`]), and never print
-//! a token.
+//! The commands read the hub and write nothing, except `request`, which creates a ClusterAccess. They use the decisions of
+//! the controllers ([`hub_core::explain`]), and never print a token.
 
 mod account;
 pub mod args;
@@ -60,7 +59,7 @@ pub enum CommandError {
     /// The hub cannot be reached, or refuses a request that the command depends on.
     #[error(transparent)]
     Hub(#[from] HubError),
-    /// The arguments contradict each other or name what does not exist, or a test in a Pod has no result.
+    /// The arguments contradict each other or name what does not exist.
     #[error("{0}")]
     Refused(String),
     /// The result cannot be printed.
@@ -77,7 +76,17 @@ pub async fn run(command: args::Command, hub: &Hub) -> Result<Conclusion, Comman
         args::Command::Explain(args) => explain(hub, args, out).await?,
         args::Command::Request(args) => request(hub, &args, out).await?,
         args::Command::Report(args) => report(hub, &args, out).await?,
-        args::Command::Test(args) => return test(args, hub).await,
+        args::Command::Test(mut args) => {
+            args.target = args.place.target(&hub.namespace)?;
+            if args.target.cluster.is_none() {
+                let namespace = &args.target.namespace;
+                return Err(CommandError::Refused(format!(
+                    "expected NAMESPACE/CLUSTER, got {namespace:?}"
+                )));
+            }
+            account::complete(hub, &args.target, &mut args.reach).await?;
+            connectivity::test(hub, &args, out).await?
+        }
         args::Command::Kubeconfig(mut args) => {
             args.target = args.place.target(&hub.namespace)?;
             account::complete(hub, &args.target, &mut args.reach).await?;
@@ -91,20 +100,4 @@ pub async fn run(command: args::Command, hub: &Hub) -> Result<Conclusion, Comman
 /// Prints the object of a `request` with `--dry-run=client`, of which no hub learns.
 pub fn preview(args: &args::RequestArgs, namespace: &str) -> Result<Conclusion, CommandError> {
     request::print(args, &request::wanted(args, namespace)?, &mut io::stdout())
-}
-
-/// Carries out `test` and prints its result. A program that calls only this contains no other command.
-pub async fn test(mut args: args::TestArgs, hub: &Hub) -> Result<Conclusion, CommandError> {
-    args.target = args.place.target(&hub.namespace)?;
-    if args.target.cluster.is_none() {
-        let namespace = &args.target.namespace;
-        return Err(CommandError::Refused(format!(
-            "expected NAMESPACE/CLUSTER, got {namespace:?}"
-        )));
-    }
-    account::complete(hub, &args.target, &mut args.reach).await?;
-    let out = &mut anstream::AutoStream::auto(io::stdout());
-    let conclusion = connectivity::test(hub, &args, out).await?;
-    out.flush()?;
-    Ok(conclusion)
 }

@@ -506,7 +506,7 @@ async fn named(
 }
 
 /// Who may read Secrets in each of these namespaces.
-pub(crate) async fn readers(
+async fn readers(
     hub: &Hub,
     namespaces: BTreeSet<Namespace>,
 ) -> Result<BTreeMap<Namespace, Readers>, HubError> {

@@ -13,7 +13,7 @@ use crate::hub::{Hub, HubError};
 use crate::requests::{get, list};
 
 /// The label of the objects of a release.
-pub(crate) const RELEASE: &str = "app.kubernetes.io/part-of=hub-addons";
+const RELEASE: &str = "app.kubernetes.io/part-of=hub-addons";
 
 /// The Deployments that releases may have, as namespaces and names: those of the ClusterRoleBindings and their subjects.
 /// `None` without permission to list ClusterRoleBindings.

@@ -50,9 +50,6 @@ pub enum Command {
     ///
     /// Exit status: 0 if what is expected works, 1 if not.
     Check(Box<CheckArgs>),
-    /// Reach a cluster from a Pod, for kubectl clusterprofile test --in-cluster
-    #[command(hide = true)]
-    Test(Box<InClusterTestArgs>),
     /// Withdraw the entries of access providers that no controller writes any more
     ///
     /// If an access provider is renamed or its feature gate is disabled, its entries stay in the ClusterProfiles of
@@ -65,18 +62,6 @@ pub enum Command {
     Crds(CrdsArgs),
     /// Print the version
     Version,
-}
-
-/// The hidden command of the Pod of `kubectl clusterprofile test --in-cluster`.
-#[derive(Debug, Args)]
-pub struct InClusterTestArgs {
-    /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
-    #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-
-    /// Its own arguments
-    #[command(flatten)]
-    pub test: clusterprofile_cli::args::TestArgs,
 }
 
 /// The expectations.

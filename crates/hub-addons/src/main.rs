@@ -24,7 +24,7 @@ use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::cli::{Cli, Command, HostArgs, InClusterTestArgs, LogFormat};
+use crate::cli::{Cli, Command, HostArgs, LogFormat};
 
 /// The version, which `hack/version.sh` sets for what is released or run in Pods.
 pub const VERSION: &str = match option_env!("HUB_ADDONS_VERSION") {
@@ -59,10 +59,6 @@ async fn main() -> ExitCode {
             }
             Err(error) => fail(&error),
         },
-        Command::Test(args) => match test(*args).await {
-            Ok(code) => code,
-            Err(error) => fail(&error),
-        },
         Command::Crds(args) => printed(crds::crds(&args).await),
         Command::Cleanup(args) => printed(cleanup::cleanup(&args).await),
         Command::Version => print(format!("hub-addons {VERSION}\n").as_bytes()),
@@ -84,17 +80,6 @@ fn trim_variables() {
         // It returns only if that fails: then clap reports the value.
         let _ = process::Command::new(program).args(env::args_os().skip(1)).envs(variables).exec();
     }
-}
-
-/// Runs the test in its Pod.
-async fn test(args: InClusterTestArgs) -> Result<ExitCode, Failure> {
-    let mut config = connect::config(args.kubeconfig.as_deref()).await?;
-    // Retries as kubectl does, since a person waits, after a response such as "storage is (re)initializing".
-    config.default_retry = true;
-    let client = connect::client(config, args.kubeconfig.as_deref()).await?;
-    let hub = clusterprofile_cli::Hub::new(client, args.kubeconfig);
-    let outcome = clusterprofile_cli::test(args.test, &hub).await?;
-    Ok(ExitCode::from(outcome.exit_status()))
 }
 
 /// The exit code of a command that runs until a signal.

@@ -101,15 +101,12 @@ async fn the_commands_of_the_guide_lead_to_a_cluster_and_away_from_it() {
     assert!(!output.status.success() && error.contains(LOST), "{error}");
 }
 
-/// The beginnings of commands that other tests run: `chart::krew`, `pods::connectivity`, `misconfigured` and
-/// `field::own_identity`; and of those that build this program.
-const ELSEWHERE: [&str; 6] = [
+/// The beginnings of commands that other tests run: `chart::krew` and `field::own_identity`; and of those that build this program.
+const ELSEWHERE: [&str; 4] = [
     "kubectl krew install",
     "cargo install",
-    "kubectl clusterprofile test page/one --account page-account --in-cluster",
     "kubectl --namespace page create token page-controller-manager --audience hub-addons",
     "kubectl clusterprofile test page/one --own-token token",
-    "kubectl clusterprofile test page/one --in-cluster --service-account page-controller-manager",
 ];
 
 #[tokio::test]

@@ -10,7 +10,6 @@ mod support;
 mod chain;
 mod configuration;
 mod guide;
-mod in_cluster;
 mod json;
 mod misconfigured;
 mod options;

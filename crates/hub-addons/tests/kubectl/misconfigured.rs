@@ -4,7 +4,6 @@ use jiff::Timestamp;
 use local_hub::{CrdSet, LocalHub, ocm};
 use serde_json::{Value, json};
 
-use super::in_cluster::{binding, deployment};
 use super::plugin::{kubectl, run};
 use crate::support::credentials::token;
 use crate::support::rights::rule;
@@ -35,6 +34,31 @@ fn lease_of(controller: &str, holder: &str, renewed: &str) -> ocm::Object {
     let gvk = ("coordination.k8s.io", "v1", "Lease");
     ocm::Object::new(gvk, "leases", Some("team"), &format!("hub-addons-{controller}"))
         .field("spec", spec)
+}
+
+/// A Deployment with a label of the release.
+fn deployment(namespace: &str, name: &str, image: &str, arguments: &[&str]) -> ocm::Object {
+    let labels = json!({ "app.kubernetes.io/name": "hub-addons", "app.kubernetes.io/part-of": "hub-addons" });
+    let template = json!({
+        "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "main", "image": image, "args": arguments }] },
+    });
+    ocm::Object::new(("apps", "v1", "Deployment"), "deployments", Some(namespace), name)
+        .label("app.kubernetes.io/name", "hub-addons")
+        .label("app.kubernetes.io/part-of", "hub-addons")
+        .field("spec", json!({ "selector": { "matchLabels": labels }, "template": template }))
+}
+
+/// What shows the namespace of a release: tenants cannot create it.
+fn binding(namespace: &str) -> ocm::Object {
+    let role =
+        json!({ "kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io" });
+    let subject =
+        json!({ "kind": "ServiceAccount", "namespace": namespace, "name": "hub-addons-profiles" });
+    let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
+    ocm::Object::new(gvk, "clusterrolebindings", None, &format!("hub-addons-{namespace}"))
+        .label("app.kubernetes.io/part-of", "hub-addons")
+        .field("roleRef", role)
+        .field("subjects", json!([subject]))
 }
 
 #[tokio::test]

@@ -5,7 +5,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod connectivity;
 mod cp_creds;
 mod memory;
 mod network_policies;

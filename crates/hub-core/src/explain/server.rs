@@ -27,7 +27,7 @@ impl Pair<'_> {
             _ => step
                 .field(field, address)
                 .message(format!("the published server {}: {detail}", state.text()))
-                .fix(format!("kubectl clusterprofile test {} --in-cluster", self.key)),
+                .fix(format!("kubectl clusterprofile test {}", self.key)),
         })
     }
 }
