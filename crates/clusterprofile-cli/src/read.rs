@@ -25,14 +25,13 @@ use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, Listed, SyncSettings};
 use hub_core::credential::source::TokenSource;
-use hub_core::explain::observed::{AccountPermission, CONTROLLERS, Lease, Observed, Rbac, Readers};
+use hub_core::explain::observed::{AccountPermission, CONTROLLERS, Lease, Observed};
 use hub_core::explain::{Object, Question};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::project::ProjectionSettings;
 use hub_core::trust::{self, CaKind, CaReference, TrustBundle, TrustError};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace as NamespaceObject, Secret as SecretObject};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{DynamicObject, ListParams};
 use kube::core::{DeserializeGuard, NamespaceScope};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -450,14 +449,6 @@ impl<'a> Reading<'a> {
     }
 
     async fn permissions(&self, hub: &mut Observed) -> Result<(), HubError> {
-        let namespaces = self.named().unwrap_or_else(|| {
-            hub.fleet
-                .namespaces()
-                .chain(hub.profiles.keys().map(|key| &key.namespace))
-                .cloned()
-                .collect()
-        });
-        hub.readers = readers(self.hub, namespaces).await?;
         // Only for the named clusters, since ManifestWorks are many and large.
         for cluster in &self.question.clusters {
             let mut permissions = Vec::new();
@@ -503,37 +494,6 @@ async fn named(
         }
     }
     Ok(objects)
-}
-
-/// Who may read Secrets in each of these namespaces.
-async fn readers(
-    hub: &Hub,
-    namespaces: BTreeSet<Namespace>,
-) -> Result<BTreeMap<Namespace, Readers>, HubError> {
-    let params = ListParams::default();
-    let (cluster_roles, cluster_role_bindings) = (
-        Api::<ClusterRole>::all(hub.client.clone()),
-        Api::<ClusterRoleBinding>::all(hub.client.clone()),
-    );
-    let (cluster_roles, cluster_role_bindings) =
-        futures::try_join!(list(&cluster_roles, &params), list(&cluster_role_bindings, &params))?;
-    let mut readers = BTreeMap::new();
-    for namespace in namespaces {
-        let place = Some(namespace.as_str());
-        let (roles, role_bindings) =
-            (hub.api::<Role>(&(), place), hub.api::<RoleBinding>(&(), place));
-        let (roles, role_bindings) =
-            futures::try_join!(list(&roles, &params), list(&role_bindings, &params))?;
-        let rbac = Rbac {
-            roles: roles.as_deref(),
-            role_bindings: role_bindings.as_deref(),
-            cluster_roles: cluster_roles.as_deref(),
-            cluster_role_bindings: cluster_role_bindings.as_deref(),
-        };
-        let of_namespace = Readers::of(&namespace, &rbac);
-        readers.insert(namespace, of_namespace);
-    }
-    Ok(readers)
 }
 
 fn secret_key(secret: &Secret) -> SecretKey {

@@ -11,7 +11,6 @@
 //! | [`Step::Server`] | [`PublishedServer::judge`](crate::access::PublishedServer::judge) |
 //! | [`Step::OwnIdentity`] | permissions of the application and of the user server's account, and the access provider of its own name |
 //! | [`Step::Account`], [`Step::Token`], [`Step::Credential`] | [`crate::credential::plan`] |
-//! | [`Step::ConsumerPermission`] | the hub's Roles and bindings |
 //! | [`Step::AccountPermission`] | ManifestWorks and ClusterPermissions in the cluster's namespace |
 //!
 //! A step depends on a fact (object, field, value). The first step that fails names the command that fixes it; later
@@ -84,10 +83,8 @@ pub enum Step {
     Account,
     /// The agent has reported a usable token.
     Token,
-    /// The copy of the token is up to date.
+    /// The copy of the token is up to date. `kubectl auth can-i` shows whether a ServiceAccount may read it.
     Credential,
-    /// A ServiceAccount of the namespace may read the copy.
-    ConsumerPermission,
     /// The account has permissions on the cluster.
     AccountPermission,
 }
@@ -111,7 +108,6 @@ impl Step {
             Self::Account => "account",
             Self::Token => "token",
             Self::Credential => "credential",
-            Self::ConsumerPermission => "consumer permission",
             Self::AccountPermission => "account permission",
         }
     }

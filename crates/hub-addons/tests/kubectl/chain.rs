@@ -31,16 +31,9 @@ async fn where_an_application_reaches_its_clusters_everything_is_in_order() {
         .iter()
         .map(|finding| (finding["step"].as_str().unwrap(), finding["mark"].as_str().unwrap()))
         .collect();
-    for step in [
-        "Binding",
-        "ClusterSet",
-        "Profile",
-        "AccessProvider",
-        "Account",
-        "Token",
-        "Credential",
-        "ConsumerPermission",
-    ] {
+    for step in
+        ["Binding", "ClusterSet", "Profile", "AccessProvider", "Account", "Token", "Credential"]
+    {
         assert!(marks.contains(&(step, "ok")), "{step}: {marks:?}");
     }
     // No ManifestWork grants the account permissions.

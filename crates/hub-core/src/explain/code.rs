@@ -136,10 +136,6 @@ pub enum Code {
     Reported(String),
     #[strum(message = "the token has expired: the agent does not report a new one")]
     TokenExpired,
-    #[strum(message = "a ServiceAccount of the namespace may read the copy")]
-    ConsumerMayRead,
-    #[strum(message = "no ServiceAccount of the namespace may read the copy")]
-    NobodyMayRead,
     /// A ManifestWork or ClusterPermission with the account's permissions is applied on the cluster.
     #[strum(
         message = "the account has permissions on the cluster, if the roles exist there, which only \
@@ -250,7 +246,6 @@ impl Code {
             | Self::AccountAsks
             | Self::TokenReported
             | Self::Credential(State::Synced)
-            | Self::ConsumerMayRead
             | Self::PermissionsApplied
             | Self::OwnIdentityAccepted => Status::Ok,
             // Only what depends on an object that cannot be read, or on the cluster itself, is unknown.

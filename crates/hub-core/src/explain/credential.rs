@@ -48,7 +48,7 @@ fn is_meant(state: State) -> bool {
 }
 
 impl Pair<'_> {
-    /// The steps from the accounts of the cluster to the permissions of the consumer.
+    /// The steps from the accounts of the cluster to their permissions.
     /// If there are applications with an identity of their own, a missing account is no problem: they need none.
     pub(super) fn credential_steps(&self, has_own_identity: bool, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
@@ -144,7 +144,7 @@ impl Pair<'_> {
                     self.finding(Step::Credential, Code::Credential(State::Synced), object);
                 finding.of_account(account).field("data.token", "set")
             });
-            self.consumer_steps(copy_key, account, findings);
+            self.permission_step(account, findings);
         }
         if !found {
             let object = Object::namespaced(ACCOUNT, &key.cluster, "*");
@@ -204,8 +204,14 @@ impl Pair<'_> {
             findings.ok(|| {
                 about(Step::Credential, Code::Credential(state), copy())
                     .field("data.token", "that of the account")
+                    .fix(format!(
+                        "kubectl auth can-i get secret/{copy} --namespace {namespace} \
+                         --as system:serviceaccount:{namespace}:SERVICEACCOUNT",
+                        copy = copy_key.name,
+                        namespace = copy_key.namespace
+                    ))
             });
-            self.consumer_steps(&copy_key, name, findings);
+            self.permission_step(name, findings);
             return;
         }
         let object = match step {
@@ -257,7 +263,7 @@ impl Pair<'_> {
                     .field(format!("status.conditions[{CONDITION_SYNCED}]"), shown)
                     .message("the credential syncer reports no missing copy")
             });
-            self.consumer_steps(&copy_key, name, findings);
+            self.permission_step(name, findings);
             return;
         }
         let secret = match state {

@@ -17,7 +17,7 @@ use crate::member_id::{FIELD_MANAGER, MemberIds};
 use crate::profile::ObservedProfile;
 use crate::project::ProjectionSettings;
 
-pub use super::permission::{AccountPermission, Rbac, Readers};
+pub use super::permission::AccountPermission;
 
 /// The controller that writes ClusterProfiles.
 pub(super) const PROJECTOR: &str = "profile-projector";
@@ -69,8 +69,6 @@ pub struct Observed {
     pub ocm_gates: BTreeMap<&'static str, Vec<(Object, &'static str)>>,
     /// The Deployment of cluster-proxy whose agents do not connect under the names of their clusters.
     pub no_kube_api_proxy: Option<Object>,
-    /// The readers of Secrets, by namespace.
-    pub readers: BTreeMap<Namespace, Readers>,
     /// The objects that grant permissions on a cluster to its accounts.
     pub permissions: BTreeMap<ClusterName, Vec<AccountPermission>>,
     /// The named clusters whose ManifestWorks or ClusterPermissions may not be listed: `permissions` has those that the
@@ -112,7 +110,6 @@ impl Observed {
             leases: None,
             ocm_gates: BTreeMap::new(),
             no_kube_api_proxy: None,
-            readers: BTreeMap::new(),
             permissions: BTreeMap::new(),
             permissions_not_listed: BTreeSet::new(),
             accesses: BTreeMap::new(),

@@ -1,154 +1,14 @@
-//! Whether the application may read the copy, and which permissions the account has on its cluster, from what the hub
-//! shows: RBAC of the namespace, and ManifestWorks and ClusterPermissions of the cluster.
-
-use std::collections::BTreeSet;
+//! Which permissions the account has on its cluster, from what the hub shows: ManifestWorks and ClusterPermissions of the
+//! cluster.
 
 use hub_api::labels::MANAGED_BY;
-use hub_api::names::{AccountName, Namespace, SecretKey};
-use k8s_openapi::api::rbac::v1::{
-    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
-};
+use hub_api::names::AccountName;
 use serde_json::Value;
 
 use super::{Code, Findings, Object, Pair, Step};
 use crate::consumer_access::COMPONENT;
 use crate::consumer_access::applied::{Applied, bindings, id};
 use crate::own_identity;
-
-/// The readers of Secrets in a namespace.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Readers {
-    permissions: Vec<Permission>,
-    /// Whether every Role and binding that can grant a permission was read.
-    pub is_complete: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Permission {
-    subject: String,
-    /// The binding that grants it.
-    binding: Object,
-    /// The names of the Secrets; `None` for all.
-    names: Option<BTreeSet<String>>,
-}
-
-/// The objects that grant permissions in a namespace; `None` if they cannot be read.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Rbac<'a> {
-    /// The Roles of the namespace.
-    pub roles: Option<&'a [Role]>,
-    /// The RoleBindings of the namespace.
-    pub role_bindings: Option<&'a [RoleBinding]>,
-    pub cluster_roles: Option<&'a [ClusterRole]>,
-    pub cluster_role_bindings: Option<&'a [ClusterRoleBinding]>,
-}
-
-impl Readers {
-    /// The ServiceAccounts of the namespace that may get Secrets in it: applications read profiles and copies in their
-    /// own namespace.
-    #[must_use]
-    pub fn of(namespace: &Namespace, rbac: &Rbac<'_>) -> Self {
-        let rules = |role: &RoleRef| {
-            let is_it = |name: &Option<String>| name.as_ref() == Some(&role.name);
-            let rules = if role.kind == "Role" {
-                let role = rbac.roles?.iter().find(|it| is_it(&it.metadata.name));
-                role.and_then(|it| it.rules.as_ref())
-            } else {
-                let role = rbac.cluster_roles?.iter().find(|it| is_it(&it.metadata.name));
-                role.and_then(|it| it.rules.as_ref())
-            };
-            Some(rules.into_iter().flatten())
-        };
-        let of_namespace = rbac.role_bindings.unwrap_or_default().iter().map(|binding| {
-            let name = binding.metadata.name.clone().unwrap_or_default();
-            (
-                Object::namespaced("RoleBinding", namespace, name),
-                &binding.role_ref,
-                &binding.subjects,
-            )
-        });
-        let of_cluster = rbac.cluster_role_bindings.unwrap_or_default().iter().map(|binding| {
-            let name = binding.metadata.name.clone().unwrap_or_default();
-            (
-                Object::cluster_scoped("ClusterRoleBinding", name),
-                &binding.role_ref,
-                &binding.subjects,
-            )
-        });
-        let mut readers = Self {
-            permissions: Vec::new(),
-            is_complete: rbac.role_bindings.is_some() && rbac.cluster_role_bindings.is_some(),
-        };
-        for (binding, role, subjects) in of_namespace.chain(of_cluster) {
-            let subjects: Vec<_> = subjects
-                .iter()
-                .flatten()
-                .filter_map(|subject| in_namespace(namespace, subject))
-                .collect();
-            if subjects.is_empty() {
-                continue;
-            }
-            let Some(rules) = rules(role) else {
-                readers.is_complete = false;
-                continue;
-            };
-            for names in rules.filter(|rule| gets_secrets(rule)).map(names) {
-                readers.permissions.extend(subjects.iter().map(|subject| Permission {
-                    subject: subject.clone(),
-                    binding: binding.clone(),
-                    names: names.clone(),
-                }));
-            }
-        }
-        readers
-    }
-
-    /// The names of the ServiceAccounts that may get a Secret, without those that may as part of a group.
-    #[must_use]
-    pub fn service_accounts(&self, secret: &str) -> Vec<&str> {
-        let accounts = self.permissions_for(secret).filter_map(|permission| {
-            let account = permission.subject.strip_prefix("ServiceAccount ")?;
-            account.split_once('/').map(|(_, name)| name)
-        });
-        accounts.collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
-    fn permissions_for(&self, secret: &str) -> impl Iterator<Item = &Permission> {
-        let permissions = self.permissions.iter();
-        permissions.filter(move |it| it.names.as_ref().is_none_or(|names| names.contains(secret)))
-    }
-}
-
-/// The ServiceAccounts of the namespace that a subject includes, if any.
-fn in_namespace(namespace: &Namespace, subject: &Subject) -> Option<String> {
-    let group = format!("system:serviceaccounts:{namespace}");
-    match subject.kind.as_str() {
-        "ServiceAccount" if subject.namespace.as_deref() == Some(namespace.as_str()) => {
-            Some(format!("ServiceAccount {namespace}/{}", subject.name))
-        }
-        "Group"
-            if [group.as_str(), "system:serviceaccounts", "system:authenticated"]
-                .contains(&subject.name.as_str()) =>
-        {
-            Some(format!("Group {}", subject.name))
-        }
-        _ => None,
-    }
-}
-
-fn gets_secrets(rule: &PolicyRule) -> bool {
-    let has = |list: &Option<Vec<String>>, wanted: &str| {
-        list.iter().flatten().any(|entry| entry == wanted || entry == "*")
-    };
-    has(&rule.api_groups, "")
-        && has(&rule.resources, "secrets")
-        && rule.verbs.iter().any(|verb| verb == "get" || verb == "*")
-}
-
-fn names(rule: &PolicyRule) -> Option<BTreeSet<String>> {
-    let names = rule.resource_names.as_ref().filter(|names| !names.is_empty())?;
-    Some(names.iter().cloned().collect())
-}
 
 /// An object on the hub that grants an account permissions on its cluster, or the user of an application with an
 /// identity of its own.
@@ -261,37 +121,8 @@ fn is_maintained(object: &Value) -> bool {
 }
 
 impl Pair<'_> {
-    /// Whether the application may read the copy, and which permissions the account has on the cluster.
-    pub(super) fn consumer_steps(
-        &self,
-        copy_key: &SecretKey,
-        account: &AccountName,
-        findings: &mut Findings,
-    ) {
-        let SecretKey { namespace, name } = copy_key;
-        let step =
-            |code, object| self.finding(Step::ConsumerPermission, code, object).of_account(account);
-        if let Some(readers) = self.hub.readers.get(namespace) {
-            match readers.permissions_for(name).next() {
-                Some(permission) => findings.ok(|| {
-                    step(Code::ConsumerMayRead, permission.binding.clone())
-                        .field("subjects", permission.subject.as_str())
-                }),
-                None if !readers.is_complete => {
-                    let bindings = Object::namespaced("RoleBinding", namespace, "*");
-                    findings.add(step(Code::NotReadable, bindings).fix_by_can_list("rolebindings"));
-                }
-                None => findings.add(
-                    step(Code::NobodyMayRead, Object::namespaced("Secret", namespace, name))
-                        .field("get", "no ServiceAccount")
-                        .fix(format!(
-                            "kubectl create role {name} --namespace {namespace} --verb=get --resource=secrets \
-                             --resource-name={name} && kubectl create rolebinding {name} --namespace {namespace} \
-                             --role={name} --serviceaccount={namespace}:SERVICEACCOUNT"
-                        )),
-                ),
-            }
-        }
+    /// Which permissions the account has on the cluster.
+    pub(super) fn permission_step(&self, account: &AccountName, findings: &mut Findings) {
         let Some(permissions) = self.hub.permissions.get(&self.key.cluster) else { return };
         let step =
             |code, object| self.finding(Step::AccountPermission, code, object).of_account(account);

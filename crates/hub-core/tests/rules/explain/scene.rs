@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hub_api::names::Namespace;
 use hub_core::access::{AccessIndex, AccessSource, Known};
-use hub_core::explain::observed::{AccountPermission, Lease, OCM_GATES, Observed, Rbac, Readers};
+use hub_core::explain::observed::{AccountPermission, Lease, OCM_GATES, Observed};
 use hub_core::explain::{Explanation, Question, Status, Step, explain};
 use hub_core::fleet::Fleet;
 use hub_core::project::{self, ProjectionSettings};
@@ -111,7 +111,6 @@ impl Scene {
         hub.ocm_gates = OCM_GATES.map(|ocm| (ocm.controller, Vec::new())).into();
         let metadata = serde_json::from_value(profile["metadata"].clone()).unwrap();
         hub.apply_profile(pair, &metadata, &profile);
-        hub.readers.insert("team".into(), readers("c1-kueue"));
         let work = work("kueue", "True");
         hub.permissions.insert("c1".into(), AccountPermission::of_manifest_work(&work));
         for edit in &self.edits {
@@ -172,26 +171,6 @@ pub fn lease(holder: Option<&str>, renewed: &str) -> Lease {
         seconds: 15,
         unreadable: None,
     }
-}
-
-/// A Role and a RoleBinding that let the application read one Secret.
-pub fn readers(secret: &str) -> Readers {
-    let role = json!({ "metadata": { "name": "reads" }, "rules": [
-        { "apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get"] },
-    ] });
-    let binding = json!({
-        "metadata": { "name": "reads" },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reads" },
-        "subjects": [{ "kind": "ServiceAccount", "namespace": "team", "name": "app" }],
-    });
-    let (roles, bindings) = ([parse(role)], [parse(binding)]);
-    let rbac = Rbac {
-        roles: Some(&roles),
-        role_bindings: Some(&bindings),
-        cluster_roles: Some(&[]),
-        cluster_role_bindings: Some(&[]),
-    };
-    Readers::of(&"team".into(), &rbac)
 }
 
 pub fn parse<T: serde::de::DeserializeOwned>(value: Value) -> T {

@@ -4,11 +4,11 @@ use hub_api::labels;
 use hub_api::names::AccountName;
 use hub_core::credential::index::{CredentialIndex, Listed};
 use hub_core::explain::Question;
-use hub_core::explain::observed::{AccountPermission, Observed, Rbac, Readers};
+use hub_core::explain::observed::{AccountPermission, Observed};
 use serde_json::{Value, json};
 
 use super::{Recorded, namespace, pair, thrice};
-use crate::explain::scene::{Scene, lease, now, one, parse, readers, work};
+use crate::explain::scene::{Scene, lease, now, one, parse, work};
 use crate::support::credential::{account, account_key, observe, secret_key, stranger, token};
 use crate::support::{NOON, binding, condition, key, member, unreadable};
 
@@ -103,16 +103,6 @@ fn foreign(hub: &mut Observed) {
     hub.credentials.apply_copy(&key, observe(&stranger("team", "c1-kueue")));
 }
 
-fn unreadable_bindings(hub: &mut Observed) {
-    let nothing = Rbac {
-        roles: Some(&[]),
-        role_bindings: None,
-        cluster_roles: Some(&[]),
-        cluster_role_bindings: Some(&[]),
-    };
-    hub.readers.insert("team".into(), Readers::of(&"team".into(), &nothing));
-}
-
 #[allow(clippy::too_many_lines, reason = "a list of scenes")]
 pub fn scenes() -> Vec<Recorded> {
     let in_order = Scene::in_order;
@@ -130,11 +120,6 @@ pub fn scenes() -> Vec<Recorded> {
             Scene::in_order().with("ManagedServiceAccount", &for_others())
         }),
         thrice("no token", || Scene::in_order().without("Secret")),
-        thrice("nobody may read the copy", || {
-            Scene::in_order().observing(|hub| {
-                hub.readers.insert("team".into(), readers("another"));
-            })
-        }),
         thrice("the accounts cannot be read", || {
             Scene::in_order().observing(|hub| rebuilt(hub, false, true, true))
         }),
@@ -182,11 +167,6 @@ pub fn scenes() -> Vec<Recorded> {
             "the accounts cannot be read, and the copy is of another account",
             in_order().observing(|hub| rebuilt(hub, false, false, true)),
             of("other"),
-        ),
-        (
-            "the readers are not known",
-            in_order().observing(|hub| hub.readers.clear()),
-            one("team", "c1"),
         ),
         (
             "the permissions are not known",
@@ -295,7 +275,6 @@ pub fn pairs() -> Vec<(&'static str, Scene)> {
                 .observing(|hub| rebuilt(hub, false, false, true))
                 .observing(|hub| hub.knows_clusters = false),
         ),
-        ("the RoleBindings cannot be read", in_order().observing(unreadable_bindings)),
         (
             "the permissions are not applied",
             in_order().observing(|hub| {
