@@ -20,7 +20,9 @@ use hub_api::secret::Secret;
 use hub_core::access::{
     AccessIndex, AccessSource, CLUSTER_PROXY, DEFAULT_PROVIDER, Known, serving_certificate,
 };
-use hub_core::consumer_access::{AccessKind, AccessName, PlacementName, permissions_name};
+use hub_core::consumer_access::{
+    AccessKind, AccessName, DecisionKind, PlacementName, permissions_name,
+};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, Listed, SyncSettings};
@@ -193,17 +195,22 @@ impl<'a> Reading<'a> {
             Some((name.namespace.clone(), placement.name.clone()))
         });
         for (namespace, name) in placements.collect::<BTreeSet<PlacementName>>() {
-            let decisions = ("cluster.open-cluster-management.io", "v1beta1", "PlacementDecision");
-            let api = self.hub.api::<DynamicObject>(&kind(decisions), Some(namespace.as_str()));
-            let label = format!("cluster.open-cluster-management.io/placement={name}");
-            let Some(slices) = list(&api, &ListParams::default().labels(&label)).await? else {
-                continue;
-            };
-            let decisions =
-                slices.iter().filter_map(|slice| slice.data["status"]["decisions"].as_array());
-            let clusters =
-                decisions.flatten().filter_map(|decision| decision["clusterName"].as_str());
-            hub.decisions.insert((namespace, name), clusters.map(ClusterName::from).collect());
+            let mut decided = Some(BTreeSet::new());
+            for decisions in DecisionKind::ALL {
+                let api =
+                    self.hub.api::<DynamicObject>(&kind(decisions.gvk()), Some(namespace.as_str()));
+                let params = ListParams::default().labels(&decisions.selector(&name));
+                let objects = list(&api, &params).await?;
+                decided = decided.zip(objects).map(|(decided, objects)| {
+                    let clusters = objects
+                        .iter()
+                        .flat_map(|object| decisions.clusters(namespace.as_str(), &object.data));
+                    decided.into_iter().chain(clusters).collect()
+                });
+            }
+            if let Some(clusters) = decided {
+                hub.decisions.insert((namespace, name), clusters);
+            }
         }
         Ok(())
     }

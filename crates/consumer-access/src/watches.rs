@@ -25,7 +25,7 @@ use hub_core::profile::ObservedProfile;
 use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 
 use crate::state::WatchName;
@@ -113,26 +113,18 @@ pub(crate) fn watch_decisions(
     kind: DecisionKind,
     placement: &PlacementName,
 ) -> HeldWatch {
-    const SIG: (&str, &str) = ("multicluster.x-k8s.io", "multicluster.x-k8s.io/placement-key");
-    let (resource, (group, version), label) = match kind {
-        DecisionKind::Ocm => (
-            "placementdecisions",
-            ("cluster.open-cluster-management.io", "v1beta1"),
-            "cluster.open-cluster-management.io/placement",
-        ),
-        DecisionKind::SigV1alpha1 => {
-            ("placementdecisions (SIG v1alpha1)", (SIG.0, "v1alpha1"), SIG.1)
-        }
-        DecisionKind::SigV1alpha2 => {
-            ("placementdecisions (SIG v1alpha2)", (SIG.0, "v1alpha2"), SIG.1)
-        }
+    let resource = match kind {
+        DecisionKind::Ocm => "placementdecisions",
+        DecisionKind::SigV1alpha1 => "placementdecisions (SIG v1alpha1)",
+        DecisionKind::SigV1alpha2 => "placementdecisions (SIG v1alpha2)",
     };
-    let gvk = GroupVersionKind::gvk(group, version, "PlacementDecision");
+    let (group, version, name) = kind.gvk();
+    let gvk = GroupVersionKind::gvk(group, version, name);
     let api = ApiResource::from_gvk_with_plural(&gvk, "placementdecisions");
     let (namespace, name) = placement;
     let watch = Watch::dynamic(resource, &api, Some(namespace.as_str()));
     let sink = DecisionSink::new(store, kind, placement);
-    watches.watch_while_held(watch.labelled(format!("{label}={name}")).late(), sink)
+    watches.watch_while_held(watch.labelled(kind.selector(name)).late(), sink)
 }
 
 fn of_kind(example: &AccessKey, namespace: Option<&Namespace>) -> Watch<DynamicObject> {
@@ -360,36 +352,11 @@ impl DecisionSink {
     }
 }
 
-/// The name of the cluster of a decision. That of SIG Multicluster is about a ClusterProfile, which has the name of its
-/// cluster.
-fn decided_cluster<'a>(
-    kind: DecisionKind,
-    namespace: &str,
-    decision: &'a Value,
-) -> Option<&'a str> {
-    let name = match kind {
-        DecisionKind::Ocm => &decision["clusterName"],
-        DecisionKind::SigV1alpha1 | DecisionKind::SigV1alpha2 => {
-            let profile = &decision["clusterProfileRef"];
-            let of = profile["namespace"].as_str().unwrap_or_default();
-            if of.is_empty() || of == namespace { &profile["name"] } else { &Value::Null }
-        }
-    };
-    name.as_str().filter(|name| !name.is_empty())
-}
-
 impl Sink<DynamicObject> for DecisionSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
         // The last readable decisions stay in use.
         let Ok(object) = object else { return };
-        let decisions = match self.kind {
-            DecisionKind::Ocm => &object.data["status"]["decisions"],
-            DecisionKind::SigV1alpha1 | DecisionKind::SigV1alpha2 => &object.data["decisions"],
-        };
-        let decisions = decisions.as_array().into_iter().flatten();
-        let names =
-            decisions.filter_map(|decision| decided_cluster(self.kind, &key.namespace, decision));
-        self.set(key, Some(names.map(ClusterName::from).collect()));
+        self.set(key, Some(self.kind.clusters(&key.namespace, &object.data)));
     }
 
     fn delete(&mut self, key: &ObjectKey) {

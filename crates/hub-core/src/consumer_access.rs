@@ -33,6 +33,7 @@ pub(crate) mod applied;
 mod argo_cd;
 mod concerned;
 mod consumers;
+mod decision;
 mod desired;
 mod kind;
 mod kueue;
@@ -44,9 +45,10 @@ mod status;
 pub use argo_cd::{CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_in_secret};
 pub use concerned::{Integrations, KnownAccounts, digest};
 pub use consumers::{
-    AccessName, AccessRules, Changed, Consumer, Consumers, DecisionKind, DeclaredAccess,
-    NotAccepted, PlacementName,
+    AccessName, AccessRules, Changed, Consumer, Consumers, DeclaredAccess, NotAccepted,
+    PlacementName,
 };
+pub use decision::DecisionKind;
 pub use desired::{
     AccessAction, AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION,
     IntegrationPlan, PermissionKind,

@@ -20,6 +20,7 @@ use hub_api::names::{AccountName, ClusterName, Namespace};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+use super::decision::DecisionKind;
 use crate::access::Known;
 use crate::nested;
 use crate::own_identity;
@@ -101,21 +102,6 @@ enum Claim {
     Kueue,
     MultiKueueConfig(String),
     ClusterSecrets(Namespace),
-}
-
-/// The kinds of objects with decisions of Placements. Where the hub serves both, a decision of either counts: Open Cluster
-/// Management copies its own to those of SIG Multicluster, which other schedulers can write, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DecisionKind {
-    /// `cluster.open-cluster-management.io/v1beta1`.
-    Ocm,
-    /// `multicluster.x-k8s.io`, in each version that a hub may serve: one that serves several shows each object in all.
-    SigV1alpha1,
-    SigV1alpha2,
-}
-
-impl DecisionKind {
-    pub const ALL: [Self; 3] = [Self::Ocm, Self::SigV1alpha1, Self::SigV1alpha2];
 }
 
 /// The decisions of a Placement: the clusters in each PlacementDecision.

@@ -30,7 +30,7 @@ pub enum Code {
     #[strum(message = "the object, or a part of it, is not accepted")]
     AccessNotAccepted,
     /// The cluster is granted, and the object does not select it: its labels do not match the selector, or no
-    /// PlacementDecision of Open Cluster Management for the Placement contains it.
+    /// PlacementDecision for the Placement contains it.
     #[strum(message = "the object does not select the cluster")]
     AccessNotSelected,
     #[strum(message = "a process holds the Lease")]

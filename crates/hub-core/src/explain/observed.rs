@@ -75,7 +75,7 @@ pub struct Observed {
     /// user may get by name.
     pub permissions_not_listed: BTreeSet<ClusterName>,
     pub accesses: BTreeMap<AccessName, ClusterAccess>,
-    /// The clusters that the Placements of these have decided for, where Open Cluster Management's decisions can be read.
+    /// The clusters that the Placements of these have decided for, where the decisions of every kind can be read.
     pub decisions: BTreeMap<PlacementName, BTreeSet<ClusterName>>,
     /// The finalizers of objects that are being deleted.
     pub held: BTreeMap<Object, Vec<String>>,
