@@ -21,15 +21,16 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::CommandError;
+use crate::hub::Hub;
 
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List the clusters that namespaces can see
     List(ListArgs),
-    /// Create a ClusterAccess, which asks for access to the clusters that are granted to a namespace
+    /// Print a ClusterAccess, which asks for access to the clusters that are granted to a namespace
     ///
-    /// With --dry-run=client and an output format, prints what to commit.
+    /// Commit it, or pipe it into `kubectl apply -f -`. No hub is needed.
     Request(RequestArgs),
     /// Print why a namespace cannot see or reach a cluster
     ///
@@ -57,51 +58,6 @@ pub enum Command {
     Kubeconfig(KubeconfigArgs),
 }
 
-impl Command {
-    /// Applies a `--namespace` that comes before the command.
-    ///
-    /// # Errors
-    ///
-    /// The command names another namespace.
-    pub fn in_namespace(&mut self, namespace: &str) -> Result<(), String> {
-        let place = match self {
-            Self::List(args) if args.all_namespaces => {
-                return Err(contradiction("--all-namespaces", namespace));
-            }
-            Self::List(args) => &mut args.place,
-            Self::Test(args) => &mut args.place,
-            Self::Kubeconfig(args) => &mut args.place,
-            Self::Request(args) => {
-                if let Some(other) = args.namespace.as_ref().filter(|named| *named != namespace) {
-                    return Err(contradiction(other, namespace));
-                }
-                args.namespace = Some(namespace.to_owned());
-                return Ok(());
-            }
-            Self::Report(args) => {
-                args.namespace = vec![namespace.to_owned()];
-                return Ok(());
-            }
-            Self::Explain(args) => {
-                if let Some(other) = args.namespace.iter().find(|named| *named != namespace) {
-                    return Err(contradiction(other, namespace));
-                }
-                args.namespace = vec![namespace.to_owned()];
-                return args.places().map(drop);
-            }
-        };
-        if let Some(other) = place.namespace.as_ref().filter(|named| *named != namespace) {
-            return Err(contradiction(other, namespace));
-        }
-        place.namespace = Some(namespace.to_owned());
-        parse_place(&place.names, Some(namespace)).map(drop)
-    }
-}
-
-fn contradiction(named: &str, option: &str) -> String {
-    format!("the command names {named}, and --namespace is {option}: choose one")
-}
-
 /// A namespace and a cluster in it, in each of the forms that people type.
 #[derive(Debug, Args)]
 #[group(skip)]
@@ -109,18 +65,21 @@ pub struct PlaceArgs {
     /// The namespace and the cluster; with --namespace, the cluster alone
     #[arg(value_name = "NAMESPACE[/CLUSTER]", num_args = 0..=2, value_parser = name)]
     pub names: Vec<String>,
-
-    /// The namespace; by default that of the context
-    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
-    pub namespace: Option<String>,
 }
 
 impl PlaceArgs {
     /// The namespace, which is by default that of the context, and the cluster.
-    pub(crate) fn target(&self, default: &str) -> Result<Target, CommandError> {
-        let place = parse_place(&self.names, self.namespace.as_deref());
-        let (namespace, cluster) = place.map_err(CommandError::Refused)?;
-        Ok(Target { namespace: namespace.unwrap_or_else(|| default.to_owned()), cluster })
+    pub(crate) fn target(&self, hub: &Hub) -> Result<Target, CommandError> {
+        let (namespace, cluster) = self.named(hub)?;
+        Ok(Target { namespace: namespace.unwrap_or_else(|| hub.namespace.clone()), cluster })
+    }
+
+    /// The namespace and the cluster that are named.
+    pub(crate) fn named(
+        &self,
+        hub: &Hub,
+    ) -> Result<(Option<String>, Option<String>), CommandError> {
+        parse_place(&self.names, hub.named.as_deref()).map_err(CommandError::Refused)
     }
 }
 
@@ -148,7 +107,7 @@ fn parse_place(
     if let Some((first, option)) = first.as_deref().zip(option)
         && first != option
     {
-        return Err(contradiction(first, option));
+        return Err(format!("the command names {first}, and --namespace is {option}: choose one"));
     }
     let cluster = cluster.map(self::cluster).transpose()?;
     Ok((option.map(str::to_owned).or(first), cluster))
@@ -166,22 +125,6 @@ pub enum Output {
     Json,
     /// For programs and people.
     Yaml,
-}
-
-/// The output format of `list`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum ListOutput {
-    /// For people.
-    #[default]
-    Table,
-    /// For people with wide terminals.
-    Wide,
-    /// For programs.
-    Json,
-    /// For programs and people.
-    Yaml,
-    /// The resource and the name of each ClusterProfile.
-    Name,
 }
 
 /// The settings of the controllers. What is not set is read from their Deployments, and otherwise the default.
@@ -302,38 +245,21 @@ pub struct ListArgs {
     pub place: PlaceArgs,
 
     /// Every namespace
-    #[arg(long, short = 'A', conflicts_with_all = ["names", "namespace"])]
+    #[arg(long, short = 'A', conflicts_with = "names")]
     pub all_namespaces: bool,
-
-    /// Only ClusterProfiles with these labels, as a=b,c!=d
-    #[arg(long, short = 'l', value_name = "SELECTOR")]
-    pub selector: Option<String>,
-
-    /// Do not print the headings of the columns
-    #[arg(long)]
-    pub no_headers: bool,
 
     /// The output format
     #[arg(long, short, value_enum, default_value_t)]
-    pub output: ListOutput,
-
-    /// Print changes as they happen, until interrupted
-    #[arg(long, short)]
-    pub watch: bool,
+    pub output: Output,
 }
 
 /// The arguments of `explain`.
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct ExplainArgs {
-    /// A namespace, or a namespace and a cluster; by default every namespace that has a binding or a profile. With
-    /// --namespace, the cluster alone
-    #[arg(value_name = "NAMESPACE[/CLUSTER]", num_args = 0..=2, value_parser = name)]
-    pub names: Vec<String>,
-
-    /// Only this namespace; can be repeated
-    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
-    pub namespace: Vec<String>,
+    /// The namespace, or the namespace and the cluster; by default every namespace that has a binding or a profile
+    #[command(flatten)]
+    pub place: PlaceArgs,
 
     /// Only this managed cluster; can be repeated
     #[arg(long, short = 'c', value_name = "CLUSTER", value_parser = cluster)]
@@ -346,11 +272,6 @@ pub struct ExplainArgs {
     /// Print every step, including those that are in order
     #[arg(long)]
     pub all: bool,
-
-    /// Also connect to the published servers, and check their certificates as an application does that runs where this
-    /// command runs
-    #[arg(long)]
-    pub check_server: bool,
 
     /// The output format
     #[arg(long, short, value_enum, default_value_t)]
@@ -369,18 +290,6 @@ pub enum Identity {
     /// As an account on each cluster, whose token is copied.
     #[default]
     Copy,
-}
-
-/// Whether something is only printed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum DryRun {
-    /// It is created.
-    #[default]
-    None,
-    /// It is only printed. No hub is needed.
-    Client,
-    /// The hub checks it, without creating it.
-    Server,
 }
 
 /// A ClusterRole, and the namespaces of each cluster in which it is bound; without one, the whole cluster.
@@ -407,10 +316,6 @@ pub struct RequestArgs {
     #[arg(value_name = "NAME", value_parser = short_name)]
     pub name: Option<String>,
 
-    /// The namespace; by default that of the context
-    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
-    pub namespace: Option<String>,
-
     /// ServiceAccount of the application; can be repeated. By default the one with the name of the ClusterAccess
     #[arg(long, value_name = "NAME", value_parser = service_account)]
     pub service_account: Vec<String>,
@@ -435,17 +340,13 @@ pub struct RequestArgs {
     #[arg(long, value_name = "NAME", value_parser = config)]
     pub multi_kueue: Vec<String>,
 
-    /// Create a cluster Secret of Argo CD for each cluster
+    /// Ask for a cluster Secret of Argo CD for each cluster
     #[arg(long)]
     pub argo_cd: bool,
 
-    /// Print the object without creating it
-    #[arg(long, value_enum, default_value_t)]
-    pub dry_run: DryRun,
-
-    /// Print the object in this format
-    #[arg(long, short, value_enum)]
-    pub output: Option<ObjectOutput>,
+    /// The output format
+    #[arg(long, short, value_enum, default_value_t = ObjectOutput::Yaml)]
+    pub output: ObjectOutput,
 }
 
 /// The format of a report.
@@ -460,30 +361,9 @@ pub enum ReportOutput {
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct ReportArgs {
-    /// Only this namespace; can be repeated
-    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
-    pub namespace: Vec<String>,
-
     /// The output format
     #[arg(long, short, value_enum, default_value_t)]
     pub output: ReportOutput,
-}
-
-impl ExplainArgs {
-    /// The namespaces and clusters that are named.
-    pub(crate) fn places(&self) -> Result<(Vec<String>, Vec<String>), String> {
-        let mut clusters = self.managed_cluster.clone();
-        if self.namespace.is_empty() {
-            let (namespace, cluster) = parse_place(&self.names, None)?;
-            clusters.extend(cluster);
-            return Ok((namespace.into_iter().collect(), clusters));
-        }
-        for (number, namespace) in self.namespace.iter().enumerate() {
-            let (_, cluster) = parse_place(&self.names, Some(namespace))?;
-            clusters.extend(cluster.filter(|_| number == 0));
-        }
-        Ok((self.namespace.clone(), clusters))
-    }
 }
 
 /// How an application reaches its clusters: by which access provider, and by which exec plugin for which account.

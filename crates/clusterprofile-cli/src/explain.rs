@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
-use futures::future::join_all;
 use hub_api::names::{AccountName, ClusterName, Namespace};
-use hub_core::access::PublishedServer;
-use hub_core::explain::observed::Observed;
 use hub_core::explain::{self, CheckResult, Explanation, Object, Question, Status, Step};
 use object_names::visible;
 
@@ -20,20 +17,14 @@ use crate::{CommandError, Conclusion, output};
 /// The maximum number of namespaces and clusters that a line lists.
 const NAMED: usize = 3;
 
-/// The maximum number of servers to connect to: usually, all clusters have one.
-const SERVERS: usize = 16;
-
 /// Explains the namespaces and clusters in the arguments.
 pub async fn explain(
     hub: &Hub,
     args: ExplainArgs,
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
-    let question = question(&args).map_err(CommandError::Refused)?;
-    let mut observed = Reading::new(hub, &question).observe(args.setup).await?;
-    if args.check_server {
-        check_servers(&mut observed).await;
-    }
+    let question = question(hub, &args)?;
+    let observed = Reading::new(hub, &question).observe(args.setup).await?;
     let mut explanation = explain::explain(&observed, &question);
     match args.output {
         Output::Json => output::pretty_json(&explanation, out)?,
@@ -55,19 +46,6 @@ pub async fn explain(
     })
 }
 
-/// Connects to the servers that profiles publish.
-async fn check_servers(hub: &mut Observed) {
-    let mut servers = Vec::new();
-    for profile in hub.profiles.values() {
-        let server = PublishedServer::of_profile(&profile.observed, hub.access.provider());
-        servers
-            .extend(server.filter(|server| servers.len() < SERVERS && !servers.contains(server)));
-    }
-    let checks =
-        servers.into_iter().map(async |server| (server.clone(), server_check::check(server).await));
-    hub.servers = join_all(checks).await;
-}
-
 /// Replaces what a terminal would act on: agents and tenants write into objects. JSON and YAML escape it without a
 /// loss.
 fn show(finding: &mut CheckResult) {
@@ -76,13 +54,15 @@ fn show(finding: &mut CheckResult) {
     }
 }
 
-fn question(args: &ExplainArgs) -> Result<Question, String> {
-    let (namespaces, clusters) = args.places()?;
+fn question(hub: &Hub, args: &ExplainArgs) -> Result<Question, CommandError> {
+    let (namespace, cluster) = args.place.named(hub)?;
+    let clusters = args.managed_cluster.iter().chain(&cluster);
+    let clusters: Vec<_> = clusters.map(|it| ClusterName::from(it.as_str())).collect();
     // For one cluster in one namespace, prints every step.
-    let is_one = namespaces.len() == 1 && clusters.len() == 1;
+    let is_one = namespace.is_some() && clusters.len() == 1;
     Ok(Question {
-        namespaces: namespaces.iter().map(|it| Namespace::from(it.as_str())).collect(),
-        clusters: clusters.iter().map(|it| ClusterName::from(it.as_str())).collect(),
+        namespaces: namespace.iter().map(|it| Namespace::from(it.as_str())).collect(),
+        clusters,
         account: args.account.as_deref().map(AccountName::from),
         all: args.all || is_one,
     })

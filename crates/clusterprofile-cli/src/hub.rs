@@ -15,8 +15,10 @@ use crate::CommandError;
 pub struct Hub {
     /// A client with the permissions of the user.
     pub client: Client,
-    /// The namespace of the context, for commands that name none.
+    /// The namespace for commands that name none: that of the option, else of the context.
     pub namespace: String,
+    /// The namespace of the option `--namespace`.
+    pub named: Option<String>,
     /// The kubeconfig of the client, if there is one.
     pub kubeconfig: Option<PathBuf>,
     /// Whether the client uses another cluster, user or identity than the kubeconfig's current context.
@@ -39,7 +41,7 @@ impl Hub {
         // As in kubectl; with an empty namespace, requests would be for all.
         let namespace = Some(client.default_namespace()).filter(|namespace| !namespace.is_empty());
         let namespace = namespace.unwrap_or("default").to_owned();
-        Self { client, namespace, kubeconfig, differs_from_kubeconfig: false }
+        Self { client, namespace, named: None, kubeconfig, differs_from_kubeconfig: false }
     }
 
     /// The objects of a kind in a namespace, or with `None` in all.

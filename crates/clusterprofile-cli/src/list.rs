@@ -4,20 +4,19 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use futures::{StreamExt as _, TryStreamExt as _};
 use hub_api::labels;
 use hub_core::consumer_access::AccessKind;
 use hub_core::credential::account::Scope;
 use hub_core::project::{CONTROL_PLANE_HEALTHY, JOINED};
 use jiff::Timestamp;
-use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
-use kube::{Api, ResourceExt as _};
+use kube::ResourceExt as _;
+use kube::api::{DynamicObject, ListParams};
 use object_names::visible;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::account::{Copied, copies};
-use crate::args::{ListArgs, ListOutput};
+use crate::args::{ListArgs, Output};
 use crate::hub::{Hub, HubError};
 use crate::requests;
 use crate::{CommandError, Conclusion, output, table};
@@ -83,105 +82,22 @@ pub async fn list(
     args: &ListArgs,
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
-    let target = args.place.target(&hub.namespace)?;
+    let target = args.place.target(hub)?;
     let kind = requests::served_version(&hub.client).await?.resource();
     let namespace = (!args.all_namespaces).then_some(target.namespace.as_str());
     let name = target.cluster.map(|cluster| format!("metadata.name={cluster}"));
     let profiles = hub.api::<DynamicObject>(&kind, namespace);
     let credentials = Credentials::read(hub, namespace).await?;
-    let mut page = ListParams {
-        label_selector: args.selector.clone(),
-        field_selector: name.clone(),
-        ..ListParams::default().limit(500)
-    };
-    let mut rows = Vec::new();
-    let resource_version = loop {
-        let list = profiles.list(&page).await.map_err(|source| failed("list", source))?;
-        rows.extend(list.items.iter().map(|object| Row::read(object, &credentials)));
-        match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => break list.metadata.resource_version.unwrap_or_default(),
-        }
-    };
-    print(&rows, args, namespace, out)?;
-    if args.watch {
-        let params = WatchParams {
-            label_selector: args.selector.clone(),
-            field_selector: name,
-            ..WatchParams::default()
-        };
-        watch(&profiles, &params, &resource_version, &credentials, args, out).await?;
-    }
-    Ok(Conclusion::Fine)
-}
-
-fn failed(verb: &'static str, source: kube::Error) -> HubError {
-    HubError { verb, resource: "clusterprofiles.multicluster.x-k8s.io".to_owned(), source }
-}
-
-/// Prints changes. A watch that the hub closes is resumed; an error ends it.
-async fn watch(
-    profiles: &Api<DynamicObject>,
-    params: &WatchParams,
-    from: &str,
-    credentials: &Credentials,
-    args: &ListArgs,
-    out: &mut impl Write,
-) -> Result<(), CommandError> {
-    let failed = |source| failed("watch", source);
-    let mut version = from.to_owned();
-    loop {
-        let stream = profiles.watch(params, &version).await.map_err(failed)?;
-        let mut stream = stream.boxed();
-        while let Some(event) = stream.try_next().await.map_err(failed)? {
-            let (object, gone) = match event {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
-                WatchEvent::Deleted(object) => (object, true),
-                WatchEvent::Bookmark(bookmark) => {
-                    version = bookmark.metadata.resource_version;
-                    continue;
-                }
-                WatchEvent::Error(status) => return Err(failed(kube::Error::Api(status)).into()),
-            };
-            version = object.resource_version().unwrap_or_default();
-            let row = Row::read(&object, credentials);
-            match args.output {
-                ListOutput::Json | ListOutput::Yaml => {
-                    output::json(&row, out)?;
-                }
-                ListOutput::Name => writeln!(out, "{}", row.resource())?,
-                ListOutput::Table | ListOutput::Wide => {
-                    let mut cells = row.cells(args.output == ListOutput::Wide);
-                    cells.push(if gone { "deleted".to_owned() } else { String::new() });
-                    table::print(&[cells], out)?;
-                }
-            }
-            out.flush()?;
-        }
-    }
-}
-
-fn print(
-    rows: &[Row],
-    args: &ListArgs,
-    namespace: Option<&str>,
-    out: &mut impl Write,
-) -> Result<(), CommandError> {
+    let params = ListParams { field_selector: name, ..ListParams::default() };
+    let resource = "clusterprofiles.multicluster.x-k8s.io".to_owned();
+    let found = profiles.list(&params).await;
+    let found = found.map_err(|source| HubError { verb: "list", resource, source })?;
+    let rows: Vec<_> = found.iter().map(|object| Row::read(object, &credentials)).collect();
     let items = serde_json::json!({ "items": rows });
     match args.output {
-        ListOutput::Json if args.watch => {
-            for row in rows {
-                output::json(row, out)?;
-            }
-        }
-        ListOutput::Json => output::pretty_json(&items, out)?,
-        ListOutput::Yaml => output::yaml(&items, out)?,
-        ListOutput::Name => {
-            for row in rows {
-                writeln!(out, "{}", row.resource())?;
-            }
-        }
-        ListOutput::Table | ListOutput::Wide if rows.is_empty() => {
+        Output::Json => output::pretty_json(&items, out)?,
+        Output::Yaml => output::yaml(&items, out)?,
+        Output::Table | Output::Wide if rows.is_empty() => {
             let place = namespace
                 .map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"));
             let target = namespace.unwrap_or_default();
@@ -190,15 +106,14 @@ fn print(
                 "No ClusterProfiles found in {place}. To find out why: kubectl clusterprofile explain {target}"
             )?;
         }
-        ListOutput::Table | ListOutput::Wide => {
-            let is_wide = args.output == ListOutput::Wide;
-            let mut all = if args.no_headers { Vec::new() } else { vec![heads(is_wide)] };
+        Output::Table | Output::Wide => {
+            let is_wide = args.output == Output::Wide;
+            let mut all = vec![heads(is_wide)];
             all.extend(rows.iter().map(|row| row.cells(is_wide)));
             table::print(&all, out)?;
         }
     }
-    out.flush()?;
-    Ok(())
+    Ok(Conclusion::Fine)
 }
 
 fn heads(is_wide: bool) -> Vec<String> {
@@ -248,11 +163,6 @@ impl Row {
             age: created.map(|time| credentials.now.as_second() - time.as_second()),
             namespace,
         }
-    }
-
-    /// The profile as kubectl names objects.
-    fn resource(&self) -> String {
-        format!("clusterprofile.multicluster.x-k8s.io/{}", self.name)
     }
 
     fn cells(&self, is_wide: bool) -> Vec<String> {

@@ -11,11 +11,6 @@ pub(crate) fn pretty_json(value: &impl Serialize, out: &mut impl Write) -> io::R
     writeln!(out, "{}", escaped(&serde_json::to_string_pretty(value)?))
 }
 
-/// Prints a value as JSON in one line.
-pub(crate) fn json(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{}", escaped(&serde_json::to_string(value)?))
-}
-
 /// Prints a value as YAML.
 pub(crate) fn yaml(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
     let text = serde_saphyr::to_string(value).map_err(io::Error::other)?;
@@ -53,13 +48,9 @@ mod tests {
             print(&mut text);
             String::from_utf8(text).unwrap()
         };
-        for text in [
-            printed(&|out| json(&value, out).unwrap()),
-            printed(&|out| pretty_json(&value, out).unwrap()),
-        ] {
-            assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
-            assert!(!text.replace('\n', "").contains(is_hidden), "{text}");
-        }
+        let text = printed(&|out| pretty_json(&value, out).unwrap());
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+        assert!(!text.replace('\n', "").contains(is_hidden), "{text}");
         let text = printed(&|out| yaml(&value, out).unwrap());
         assert!(
             !text.replace('\n', "").contains(is_hidden) && text.contains("\u{e9}\u{2713}"),

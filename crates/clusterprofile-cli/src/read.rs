@@ -224,20 +224,17 @@ impl<'a> Reading<'a> {
         )?;
         hub.knows_clusters = clusters.is_some();
         for object in clusters.into_iter().flatten() {
-            hub.apply_finalizers("ManagedCluster", object.meta());
             let name = ClusterName::new(object.name_any());
             hub.fleet
                 .apply_cluster(name, ObservedCluster::read(object.0.map_err(Unreadable::from)));
         }
         hub.knows_sets = sets.is_some();
         for object in sets.into_iter().flatten() {
-            hub.apply_finalizers("ManagedClusterSet", object.meta());
             let name = ClusterSetName::new(object.name_any());
             hub.fleet.apply_set(name, ObservedClusterSet::read(object.0.map_err(Unreadable::from)));
         }
         hub.bindings_of = bindings.complete;
         for object in bindings.objects {
-            hub.apply_finalizers("ManagedClusterSetBinding", object.meta());
             let name = ClusterSetName::new(object.name_any());
             let namespace = Namespace::new(object.namespace().unwrap_or_default());
             let binding = ObservedBinding::read(object.0.map_err(Unreadable::from));
@@ -382,7 +379,6 @@ impl<'a> Reading<'a> {
             hub.credentials.set_accounts_read(true);
         }
         for object in accounts.objects {
-            hub.apply_finalizers("ManagedServiceAccount", object.meta());
             let key = AccountKey {
                 cluster: ClusterName::new(object.namespace().unwrap_or_default()),
                 account: AccountName::new(object.name_any()),
@@ -404,9 +400,6 @@ impl<'a> Reading<'a> {
         )?;
         if tokens.is_complete(self.of_clusters()) {
             hub.credentials.set_sources_read(None, true);
-        }
-        for secret in tokens.objects.iter().chain(&copies.objects) {
-            hub.apply_finalizers("Secret", secret.meta());
         }
         for secret in &tokens.objects {
             let key = AccountKey {
@@ -447,7 +440,6 @@ impl<'a> Reading<'a> {
                 }
                 let api = self.hub.api::<Secret>(&(), Some(namespace.as_str()));
                 if let Known::Present(secret) = get(&api, &place.name).await? {
-                    hub.apply_finalizers("Secret", secret.meta());
                     hub.credentials.apply_copy(&place, ObservedCopy::read(&place, &secret));
                 }
             }
@@ -460,8 +452,8 @@ impl<'a> Reading<'a> {
         for cluster in &self.question.clusters {
             let mut permissions = Vec::new();
             for access in AccessKind::PERMISSIONS {
-                let gvk @ (_, _, kind_name) = access.gvk();
-                let api = self.hub.api::<DynamicObject>(&kind(gvk), Some(cluster.as_str()));
+                let api =
+                    self.hub.api::<DynamicObject>(&kind(access.gvk()), Some(cluster.as_str()));
                 let objects = if let Some(objects) = list(&api, &ListParams::default()).await? {
                     objects
                 } else {
@@ -470,7 +462,6 @@ impl<'a> Reading<'a> {
                     named(&api, accounts.map(|(account, _)| permissions_name(account))).await?
                 };
                 for object in objects {
-                    hub.apply_finalizers(kind_name, object.meta());
                     let value = serde_json::to_value(&object).unwrap_or(Value::Null);
                     permissions.extend(match access {
                         AccessKind::ClusterPermission => {

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use object_names::visible;
 
-use crate::args::{ReportArgs, SetupArgs};
+use crate::args::SetupArgs;
 use crate::explain::counted;
 use crate::hub::Hub;
 use crate::read::Reading;
@@ -29,13 +29,9 @@ const STYLE: &str = include_str!("report.css");
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
-/// Reports on the hub, or on the namespaces in the arguments.
-pub(crate) async fn report(
-    hub: &Hub,
-    args: &ReportArgs,
-    out: &mut impl Write,
-) -> Result<Conclusion, CommandError> {
-    let namespaces = args.namespace.iter().map(|it| Namespace::from(it.as_str())).collect();
+/// Reports on the hub, or on the namespace of the option.
+pub(crate) async fn report(hub: &Hub, out: &mut impl Write) -> Result<Conclusion, CommandError> {
+    let namespaces = hub.named.iter().map(|it| Namespace::from(it.as_str())).collect();
     let question = Question { namespaces, all: true, ..Question::default() };
     let observed = Reading::new(hub, &question).observe(SetupArgs::of_environment()).await?;
     let explanation = explain::explain(&observed, &question);

@@ -8,7 +8,6 @@
 //! | [`Step::Binding`], [`Step::ClusterSet`] | [`crate::grant`] |
 //! | [`Step::Profile`] | [`crate::profile::plan`] of [`crate::project::desired`] |
 //! | [`Step::AccessProvider`] | [`AccessIndex::offer`](crate::access::AccessIndex::offer) |
-//! | [`Step::Server`] | [`PublishedServer::judge`](crate::access::PublishedServer::judge) |
 //! | [`Step::OwnIdentity`] | permissions of the application and of the user server's account, and the access provider of its own name |
 //! | [`Step::Account`], [`Step::Token`], [`Step::Credential`] | [`crate::credential::plan`] |
 //! | [`Step::AccountPermission`] | ManifestWorks and ClusterPermissions in the cluster's namespace |
@@ -25,7 +24,6 @@ mod orphans;
 mod own_identity;
 mod permission;
 mod profiles;
-mod server;
 
 pub mod observed;
 
@@ -74,9 +72,6 @@ pub enum Step {
     Profile,
     /// The profile publishes how to reach the cluster.
     AccessProvider,
-    /// The published server presents a certificate that names it and that the published CA verifies. Only with
-    /// `--check-server`, and as seen from where the command runs.
-    Server,
     /// Applications reach the cluster by their own identity.
     OwnIdentity,
     /// A ManagedServiceAccount of the cluster opts in to copies in the namespace.
@@ -103,7 +98,6 @@ impl Step {
             Self::ClusterSet => "cluster set",
             Self::Profile => "profile",
             Self::AccessProvider => "access provider",
-            Self::Server => "server",
             Self::OwnIdentity => "own identity",
             Self::Account => "account",
             Self::Token => "token",
@@ -250,14 +244,6 @@ impl CheckResult {
         let command = format!("kubectl auth can-i list {resource} --namespace {namespace}");
         self.fix(command)
     }
-
-    /// With a suggestion of another name, if there is one.
-    pub(crate) fn suggesting(mut self, other: Option<impl fmt::Display>) -> Self {
-        if let Some(other) = other {
-            self.message = format!("{}; did you mean {other}?", self.message);
-        }
-        self
-    }
 }
 
 /// The pairs of a namespace and a cluster to explain.
@@ -319,13 +305,6 @@ impl Findings {
         }
     }
 
-    /// Adds a step that is neither in order nor a problem, if such steps are kept or it was asked for.
-    fn info(&mut self, is_asked: bool, finding: impl FnOnce() -> CheckResult) {
-        if self.all || is_asked {
-            self.list.push(finding());
-        }
-    }
-
     /// Adds a finding with any mark.
     fn add(&mut self, finding: CheckResult) {
         self.worst = self.worst.max(finding.mark);
@@ -357,7 +336,6 @@ pub fn explain(hub: &Observed, question: &Question) -> Explanation {
     findings.list.extend(steps);
     // What an application has declared comes before what all share.
     findings.list.sort_by_key(|finding| finding.step != Step::ClusterAccess);
-    findings.list.iter_mut().for_each(|finding| orphans::name_finalizers(hub, finding));
     Explanation { summary, findings: findings.list }
 }
 
@@ -377,7 +355,7 @@ fn explain_namespace(
     summary: &mut Summary,
 ) {
     if hub.missing_namespaces.contains(namespace) {
-        findings.add(grants::no_namespace(hub, question, namespace));
+        findings.add(grants::no_namespace(namespace));
         summary.pairs += question.clusters.len();
         summary.problem += question.clusters.len();
         findings.take_worst();
@@ -435,16 +413,10 @@ impl Pair<'_> {
         if !may_be_granted {
             self.left_accounts(findings);
             self.left_copies(&BTreeSet::new(), findings);
-            self.left_permissions(findings);
         } else if has_profile {
             let (access, own_identity) = (self.access_step(), self.own_identity_step());
             let has_own_identity = own_identity.is_some();
-            let server = self.server_step();
-            access
-                .into_iter()
-                .chain(server)
-                .chain(own_identity)
-                .for_each(|finding| findings.add(finding));
+            access.into_iter().chain(own_identity).for_each(|finding| findings.add(finding));
             self.credential_steps(has_own_identity, findings);
         }
     }
@@ -518,39 +490,5 @@ impl Pair<'_> {
 
     fn finding(&self, step: Step, code: Code, object: Object) -> CheckResult {
         CheckResult::new(step, code, object).about(self.key)
-    }
-}
-
-/// The most similar of these names, if one is similar enough to suggest it.
-pub(crate) fn nearest<'a>(
-    name: &str,
-    candidates: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
-    const LIKE: f64 = 0.75;
-    let like = candidates.filter(|candidate| *candidate != name);
-    let like =
-        like.map(|candidate| (strsim::normalized_damerau_levenshtein(name, candidate), candidate));
-    let best = like
-        .filter(|(likeness, _)| *likeness >= LIKE)
-        .max_by(|one, other| one.0.total_cmp(&other.0));
-    best.map(|(_, candidate)| candidate)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_suggestion_is_the_most_similar_name() {
-        let names = ["berlin", "bern", "prod-eu-1", "prod-eu-2"];
-        for (asked, expected) in [
-            ("berln", Some("berlin")),
-            ("berlni", Some("berlin")),
-            ("prod-eu-11", Some("prod-eu-1")),
-            ("tokyo", None),
-            ("", None),
-        ] {
-            assert_eq!(nearest(asked, names.into_iter()), expected, "{asked}");
-        }
     }
 }

@@ -44,7 +44,7 @@ struct Cli {
     hub: HubArgs,
 
     /// The namespace; by default that of the context
-    #[arg(long, short, value_name = "NAMESPACE", value_parser = args::namespace)]
+    #[arg(long, short, global = true, value_name = "NAMESPACE", value_parser = args::namespace)]
     namespace: Option<String>,
 
     #[command(subcommand)]
@@ -121,10 +121,6 @@ impl Cli {
             let message = "--as-group and --as-uid require --as <USER>";
             return Err(command_line.error(ErrorKind::MissingRequiredArgument, message));
         }
-        if let (Command::Hub(command), Some(namespace)) = (&mut cli.command, &cli.namespace) {
-            let conflict = |message| command_line.error(ErrorKind::ArgumentConflict, message);
-            command.in_namespace(namespace).map_err(conflict)?;
-        }
         Ok(cli)
     }
 }
@@ -154,13 +150,16 @@ async fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    let hub = hub(&cli.hub).await;
-    let ended = match &command {
-        args::Command::Request(request) if request.dry_run == args::DryRun::Client => {
-            let of_context = hub.as_ref().map_or("default", |hub| &hub.namespace);
-            clusterprofile_cli::preview(request, request.namespace.as_deref().unwrap_or(of_context))
+    let ended = match (hub(&cli.hub).await, command) {
+        (Err(_), args::Command::Request(request)) => {
+            clusterprofile_cli::preview(&request, cli.namespace.as_deref().unwrap_or("default"))
         }
-        _ => clusterprofile_cli::run(command, &hub.unwrap_or_else(|error| fail(&error))).await,
+        (Err(error), _) => fail(&error),
+        (Ok(mut hub), command) => {
+            hub.namespace = cli.namespace.clone().unwrap_or(hub.namespace);
+            hub.named = cli.namespace;
+            clusterprofile_cli::run(command, &hub).await
+        }
     };
     match ended {
         Ok(outcome) => ExitCode::from(outcome.exit_status()),

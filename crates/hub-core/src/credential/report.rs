@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use crate::credential::account::{Account, CONDITION_SYNCED, MAX_ANNOTATION, Scope};
 use crate::credential::index::CredentialIndex;
-use crate::credential::plan::plan;
 use crate::credential::state::State;
 use crate::credential::tally::Troubles;
 use crate::fleet::Fleet;
@@ -137,30 +136,6 @@ pub fn report(
         sentences.push(format!("{INVALID_ENTRIES}: {}", entries.join(", ")));
     }
     reason.map(|reason| Report { reason, message: sentences.join(". "), is_missing })
-}
-
-/// The namespaces that are meant to receive the token of an account.
-pub(crate) fn recipients(
-    index: &CredentialIndex,
-    fleet: &Fleet,
-    key: &AccountKey,
-) -> BTreeSet<Namespace> {
-    let granted = grant::namespaces_of(fleet, &key.cluster).into_iter();
-    let receives =
-        |namespace: &&Namespace| state(index, fleet, namespace, key).is_some_and(State::is_offered);
-    granted.filter(receives).cloned().collect()
-}
-
-/// The state of an account's copy in a namespace, whether or not the copy exists; `None` if the account is not known.
-fn state(
-    index: &CredentialIndex,
-    fleet: &Fleet,
-    namespace: &Namespace,
-    key: &AccountKey,
-) -> Option<State> {
-    let copy_key = key.copy_in(namespace);
-    let states = plan(index, fleet, &copy_key, index.copy(&copy_key)).states;
-    states.into_iter().find(|(account, _)| account == key).map(|(_, state)| state)
 }
 
 /// Why an account has no namespace for copies.

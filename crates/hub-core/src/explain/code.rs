@@ -87,42 +87,25 @@ pub enum Code {
     AccessOutdated,
     #[strum(message = "a published trust anchor has expired")]
     TrustAnchorExpired,
-    #[strum(
-        message = "the published server presents a certificate that names it and that the published CA verifies"
-    )]
-    ServerChecked,
-    /// The published server presents a certificate that clients refuse: it does not name the host, or the published CA
-    /// does not verify it.
-    #[strum(message = "clients refuse the certificate of the published server")]
-    ServerCheckFailed,
-    #[strum(message = "the published server cannot be reached from where the command runs")]
-    ServerNotReached,
     /// Why the profile has no access provider.
     #[strum(disabled)]
     Withheld(Withheld),
     /// The ManagedServiceAccount opts in to copies of its token in the namespace.
     #[strum(message = "the account asks for copies of its token in the namespace")]
     AccountAsks,
-    #[strum(message = "the namespaces that receive the token of the account")]
-    TokenRecipients,
     /// No ManagedServiceAccount of the cluster opts in to copies in the namespace.
     #[strum(message = "no ManagedServiceAccount of the cluster asks for copies in the namespace")]
     NoAccount,
-    /// The account of a ClusterAccess exists, although its namespace is not granted the cluster: the API server refuses to
-    /// delete it, a finalizer holds it, or consumer access does not run.
+    /// The account of a ClusterAccess, the copy of a token, or a ManifestWork or ClusterPermission that consumer access
+    /// maintains exists, although it has to be deleted: the cluster is no longer granted, or the account is gone or does
+    /// not opt in. The API server refuses to delete it, a finalizer holds it, or its controller does not run. Permissions
+    /// do not record the namespace of their consumer: they are found only for clusters that the question names, reported
+    /// once for the cluster, and `unknown` if the question names namespaces.
     #[strum(
-        message = "the account of a ClusterAccess exists, although its namespace is not granted \
-                       the cluster: its deletion is refused or delayed, or consumer access does not run"
+        message = "access that has ended still exists: its deletion is refused, a finalizer holds it, or \
+                       its controller does not run"
     )]
-    AccountNotWithdrawn,
-    /// The copy of a token exists, although the cluster is not granted to the namespace or the ManagedServiceAccount does
-    /// not opt in: the API server refuses to delete it, a finalizer holds it, or the credential syncer does not run.
-    #[strum(
-        message = "the copy of a token exists, although the cluster is not granted or the account \
-                       does not ask for it: its deletion is refused or delayed, or the credential \
-                       syncer does not run"
-    )]
-    CredentialNotWithdrawn,
+    NotWithdrawn,
     #[strum(message = "the agent has reported the token")]
     TokenReported,
     /// The state of the copy.
@@ -146,14 +129,6 @@ pub enum Code {
     /// the account the same permission; or it reports that it cannot be applied.
     #[strum(message = "the permissions of the account are not applied on the cluster yet")]
     PermissionsNotApplied,
-    /// A ManifestWork or ClusterPermission that consumer access maintains exists, although its account is withdrawn, or
-    /// left after the grant. If the account is gone, it is a problem of the cluster, reported once without a namespace,
-    /// and unknown if the question names namespaces. Found only for clusters that the question names.
-    #[strum(
-        message = "permissions of the account of a ClusterAccess exist, although the account has \
-                       to have none: their deletion is refused or delayed, or consumer access does not run"
-    )]
-    PermissionsNotWithdrawn,
     #[strum(
         message = "no ManifestWork or ClusterPermission gives the account permissions; they may \
                        exist on the cluster"
@@ -236,13 +211,12 @@ impl Code {
     /// The status of this result, unless the step sets another with `marked`.
     pub(super) fn mark(&self) -> Status {
         match self {
-            Self::AccessNotSelected | Self::TokenRecipients => Status::Info,
+            Self::AccessNotSelected => Status::Info,
             Self::AccessReady
             | Self::ControllerLeads
             | Self::Grant(Verdict::Granted)
             | Self::ProfileUpToDate
             | Self::AccessPublished
-            | Self::ServerChecked
             | Self::AccountAsks
             | Self::TokenReported
             | Self::Credential(State::Synced)
@@ -250,7 +224,6 @@ impl Code {
             | Self::OwnIdentityAccepted => Status::Ok,
             // Only what depends on an object that cannot be read, or on the cluster itself, is unknown.
             Self::NotReadable
-            | Self::ServerNotReached
             | Self::Withheld(Withheld::ConfigurationUnknown | Withheld::AddonsUnknown)
             | Self::Credential(
                 State::GrantUnknown

@@ -22,7 +22,8 @@ pub(super) fn needed(hub: &Observed, findings: &[CheckResult]) -> BTreeSet<&'sta
     let needed = findings.iter().filter_map(|finding| match finding.code {
         Code::NoProfile | Code::ProfileOutdated => Some(PROJECTOR),
         Code::AccessOutdated => Some(PROVISIONER),
-        Code::CredentialOutdated | Code::CredentialNotWithdrawn => Some(SYNCER),
+        Code::CredentialOutdated => Some(SYNCER),
+        Code::NotWithdrawn if finding.step == Step::Credential => Some(SYNCER),
         _ => None,
     });
     needed.chain(consumer_access).collect()

@@ -7,9 +7,8 @@ use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey};
 
 use super::observed::{Observed, SYNCER};
 use super::{CheckResult, Code, Findings, Object, Pair, Step};
-use crate::credential::account::{Account, CONDITION_SYNCED, Scope};
+use crate::credential::account::{Account, CONDITION_SYNCED};
 use crate::credential::plan::{CopyAction, CopyPlan, plan};
-use crate::credential::report;
 use crate::credential::state::State;
 use crate::grant::{self, Grant};
 
@@ -82,29 +81,6 @@ impl Pair<'_> {
         } else if !has_own_identity {
             self.copies_alone(findings);
         }
-    }
-
-    /// The namespaces that receive the token: without an annotation, every one that is granted the cluster.
-    fn recipients(&self, account: &AccountKey, object: Object) -> CheckResult {
-        let index = &self.hub.credentials;
-        let recipients = report::recipients(index, &self.hub.fleet, account);
-        let listed = match recipients.len() {
-            0 => "no namespace".to_owned(),
-            _ => report::listed(recipients.iter()),
-        };
-        let is_named =
-            index.account(account).is_some_and(|it| matches!(it.scope, Scope::Only { .. }));
-        let annotation = labels::SYNC_TO_NAMESPACES;
-        let value = if is_named { listed } else { format!("not set: {listed}") };
-        let (AccountKey { cluster, account: name }, namespace) = (account, &self.key.namespace);
-        let finding = self.finding(Step::Account, Code::TokenRecipients, object).of_account(name);
-        let finding = finding.field(format!("metadata.annotations[{annotation}]"), value);
-        if is_named || recipients.len() < 2 {
-            return finding;
-        }
-        finding.fix(format!(
-            "kubectl annotate managedserviceaccount {name} --namespace {cluster} {annotation}={namespace}"
-        ))
     }
 
     fn no_account(&self) -> CheckResult {
@@ -181,7 +157,6 @@ impl Pair<'_> {
                     labels::TRUE,
                 )
             });
-            findings.info(self.account.is_some(), || self.recipients(account, object()));
         }
         if is_unread {
             self.by_report(account, state, findings);

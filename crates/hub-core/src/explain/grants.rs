@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use hub_api::labels;
-use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
+use hub_api::names::{ClusterName, ClusterSetName, Namespace};
 
 use super::observed::Observed;
-use super::{CheckResult, Code, Findings, Object, Pair, Question, Status, Step, nearest};
+use super::{CheckResult, Code, Findings, Object, Pair, Status, Step};
 use crate::fleet::{BoundSource, ObservedBinding, ObservedCluster};
 use crate::grant::{self, Doubt, Grant, Refusal, Verdict};
 use crate::selector::ClusterSelector;
@@ -30,7 +30,7 @@ pub(super) fn namespace_steps(
     if bindings.is_empty() {
         // A namespace with profiles only is explained with its profiles.
         if is_asked {
-            findings.add(no_binding(hub, namespace, None));
+            findings.add(no_binding(namespace, None));
         }
         return;
     }
@@ -81,9 +81,9 @@ impl Pair<'_> {
         if hub.fleet.bindings_in(&key.namespace).next().is_none() {
             if self.is_asked {
                 let cluster = hub.fleet.cluster(&key.cluster);
-                findings.add(no_binding(hub, &key.namespace, cluster).about(key));
+                findings.add(no_binding(&key.namespace, cluster).about(key));
                 if hub.knows_clusters && cluster.is_none() {
-                    findings.add(no_cluster(hub, key));
+                    findings.add(no_cluster(key.cluster.as_str()).about(key));
                 }
             }
             return false;
@@ -107,7 +107,7 @@ impl Pair<'_> {
             return granted != Grant::Refused;
         }
         if hub.fleet.cluster(&key.cluster).is_none() {
-            findings.add(no_cluster(hub, key));
+            findings.add(no_cluster(key.cluster.as_str()).about(key));
             return false;
         }
         // `verdicts` has one for each binding, in this order.
@@ -180,69 +180,33 @@ fn bindings_unread(namespace: &Namespace) -> CheckResult {
         .fix_by_can_list("managedclustersetbindings")
 }
 
-/// The namespace with a binding that has the most similar name, as a suggestion.
-fn like_namespace<'a>(hub: &'a Observed, namespace: &Namespace) -> Option<&'a str> {
-    nearest(namespace.as_str(), hub.fleet.namespaces().map(Namespace::as_str))
-}
-
 /// A namespace of the question that does not exist.
-pub(super) fn no_namespace(
-    hub: &Observed,
-    question: &Question,
-    namespace: &Namespace,
-) -> CheckResult {
-    let other = like_namespace(hub, namespace);
-    let cluster =
-        question.clusters.first().map(|cluster| format!("/{cluster}")).unwrap_or_default();
-    let fix = match other {
-        Some(other) => format!("kubectl clusterprofile explain {other}{cluster}"),
-        None => format!("kubectl create namespace {namespace}"),
-    };
-    CheckResult::new(
-        Step::Binding,
-        Code::NoNamespace,
-        Object::cluster_scoped("Namespace", namespace),
-    )
-    .in_namespace(namespace)
-    .field("metadata.name", "not found")
-    .suggesting(other.map(|other| format!("the namespace {other}")))
-    .fix(fix)
+pub(super) fn no_namespace(namespace: &Namespace) -> CheckResult {
+    let object = Object::cluster_scoped("Namespace", namespace);
+    CheckResult::new(Step::Binding, Code::NoNamespace, object)
+        .in_namespace(namespace)
+        .field("metadata.name", "not found")
+        .fix("kubectl get namespaces")
 }
 
-fn no_binding(
-    hub: &Observed,
-    namespace: &Namespace,
-    cluster: Option<&ObservedCluster>,
-) -> CheckResult {
+fn no_binding(namespace: &Namespace, cluster: Option<&ObservedCluster>) -> CheckResult {
     let set = cluster.and_then(ObservedCluster::exclusive_set).unwrap_or("SET");
     CheckResult::new(Step::Binding, Code::NoBinding, Object::namespaced(BINDING, namespace, "*"))
         .in_namespace(namespace)
         .field("metadata.name", "not found")
-        .suggesting(like_namespace(hub, namespace).map(|other| format!("the namespace {other}")))
         .fix(bind(namespace, set))
 }
 
-fn no_cluster(hub: &Observed, key: &ProfileKey) -> CheckResult {
+fn no_cluster(cluster: &str) -> CheckResult {
     let code = Code::Grant(Verdict::Refused(Refusal::NoSuchCluster));
-    let other = nearest(key.cluster.as_str(), hub.fleet.cluster_names().map(ClusterName::as_str));
-    let fix = match other {
-        Some(other) => format!("kubectl clusterprofile explain {}/{other}", key.namespace),
-        None => "kubectl get managedclusters".to_owned(),
-    };
-    CheckResult::new(Step::ClusterSet, code, Object::cluster_scoped(CLUSTER, &key.cluster))
-        .about(key)
+    CheckResult::new(Step::ClusterSet, code, Object::cluster_scoped(CLUSTER, cluster))
         .field("metadata.name", "not found")
-        .suggesting(other)
-        .fix(fix)
+        .fix("kubectl get managedclusters")
 }
 
-/// The command that binds a set in a namespace: kubectl has no generator for it.
+/// The command that binds a set in a namespace.
 fn bind(namespace: &Namespace, set: &str) -> String {
-    format!(
-        "echo '{{\"apiVersion\":\"cluster.open-cluster-management.io/v1beta2\",\"kind\":\"{BINDING}\",\
-         \"metadata\":{{\"name\":\"{set}\",\"namespace\":\"{namespace}\"}},\"spec\":{{\"clusterSet\":\"{set}\"}}}}' \
-         | kubectl apply -f -"
-    )
+    format!("clusteradm clusterset bind {set} --namespace {namespace}")
 }
 
 /// The selector of a set, and the labels of a cluster that it selects by.
@@ -298,12 +262,7 @@ fn judged(
             )
             .fix_by_get(),
         Verdict::Refused(Refusal::NoSuchSet) => {
-            let other = nearest(name.as_str(), hub.fleet.set_names().map(ClusterSetName::as_str));
-            let fix = other.map(|other| bind(namespace, other));
-            of_set()
-                .field("metadata.name", "not found")
-                .suggesting(other)
-                .fix(fix.unwrap_or_else(|| "kubectl get managedclustersets".to_owned()))
+            of_set().field("metadata.name", "not found").fix("kubectl get managedclustersets")
         }
         Verdict::Refused(Refusal::NotSelected) => {
             let selector = hub.fleet.set(name).and_then(|set| set.selector.as_ref().ok());
@@ -323,7 +282,7 @@ fn judged(
             ))
         }
         Verdict::Refused(Refusal::NoSuchCluster) => {
-            of_cluster().field("metadata.name", "not found").fix("kubectl get managedclusters")
+            no_cluster(cluster.map(ClusterName::as_str).unwrap_or_default())
         }
         Verdict::Refused(Refusal::ClusterDeleting) => {
             of_cluster().field("metadata.deletionTimestamp", "set").fix_by_get()

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::Object;
-use crate::access::{self, AccessIndex, AnchorReader, PublishedServer, Sighting};
+use crate::access::{self, AccessIndex, AnchorReader};
 use crate::consumer_access::{AccessName, PlacementName};
 use crate::credential::index::{self, CredentialIndex, Listed};
 use crate::fleet::Fleet;
@@ -58,8 +58,6 @@ pub struct Observed {
     /// Whether the serving certificate of the proxy could be read.
     pub knows_anchors: bool,
     anchor_reader: AnchorReader,
-    /// Published servers, and what a TLS handshake with each has shown.
-    pub servers: Vec<(PublishedServer, Sighting)>,
     /// The state that decides the copies of tokens.
     pub credentials: CredentialIndex,
     /// The Leases by the names of the controllers of their processes; `None` if they cannot be read.
@@ -77,8 +75,6 @@ pub struct Observed {
     pub accesses: BTreeMap<AccessName, ClusterAccess>,
     /// The clusters that the Placements of these have decided for, where the decisions of every kind can be read.
     pub decisions: BTreeMap<PlacementName, BTreeSet<ClusterName>>,
-    /// The finalizers of objects that are being deleted.
-    pub held: BTreeMap<Object, Vec<String>>,
 }
 
 impl Observed {
@@ -105,7 +101,6 @@ impl Observed {
             access,
             knows_anchors: false,
             anchor_reader: AnchorReader::default(),
-            servers: Vec::new(),
             credentials,
             leases: None,
             ocm_gates: BTreeMap::new(),
@@ -114,24 +109,12 @@ impl Observed {
             permissions_not_listed: BTreeSet::new(),
             accesses: BTreeMap::new(),
             decisions: BTreeMap::new(),
-            held: BTreeMap::new(),
-        }
-    }
-
-    /// Records the finalizers of an object of this kind, if it is being deleted.
-    pub fn apply_finalizers(&mut self, kind: &'static str, metadata: &ObjectMeta) {
-        let finalizers = metadata.finalizers.clone().unwrap_or_default();
-        if metadata.deletion_timestamp.is_some() && !finalizers.is_empty() {
-            let name = metadata.name.clone().unwrap_or_default();
-            self.held
-                .insert(Object { kind, namespace: metadata.namespace.clone(), name }, finalizers);
         }
     }
 
     /// Records a ClusterProfile. Anchors that it publishes and the source lacks count as replaced, as for a controller
     /// that starts: apply trust anchors before profiles.
     pub fn apply_profile(&mut self, key: ProfileKey, metadata: &ObjectMeta, object: &Value) {
-        self.apply_finalizers("ClusterProfile", metadata);
         let observed = ObservedProfile::read(metadata, object);
         if access::is_ours(&observed, &self.settings.manager)
             && self.access.current_anchors().is_some()

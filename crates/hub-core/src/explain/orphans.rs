@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use hub_api::labels;
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
 
-use super::observed::{LeaseState, Observed, SYNCER};
+use super::observed::Observed;
 use super::permission::AccountPermission;
 use super::{CheckResult, Code, Findings, Object, Pair, Question, Status, Step};
 use crate::credential::account::{Account, Scope};
@@ -62,28 +62,16 @@ impl Pair<'_> {
         self.account.is_none_or(|asked| asked == account)
     }
 
-    /// The names of the accounts that consumer access maintains for the namespace.
-    fn maintained(&self) -> impl Iterator<Item = &AccountName> {
-        let accounts = self.hub.credentials.accounts_on(&self.key.cluster);
-        accounts
-            .filter(|(_, account)| is_maintained_for(account, &self.key.namespace))
-            .map(|(name, _)| name)
-    }
-
     /// Accounts that consumer access deletes, since their namespace is not granted the cluster.
     pub(super) fn left_accounts(&self, findings: &mut Findings) {
-        let cluster = &self.key.cluster;
-        for account in self.maintained().filter(|account| self.is_named(account)) {
-            let object = Object::namespaced("ManagedServiceAccount", cluster, account);
-            let field = format!("metadata.annotations[{}]", labels::SYNC_TO_NAMESPACES);
-            findings.add(
-                self.finding(Step::Account, Code::AccountNotWithdrawn, object)
-                    .of_account(account)
-                    .field(field, self.key.namespace.as_str())
-                    .fix(format!(
-                        "kubectl delete managedserviceaccount {account} --namespace {cluster}"
-                    )),
-            );
+        let ProfileKey { namespace, cluster } = self.key;
+        for (account, known) in self.hub.credentials.accounts_on(cluster) {
+            if is_maintained_for(known, namespace) && self.is_named(account) {
+                let object = Object::namespaced("ManagedServiceAccount", cluster, account);
+                let field = format!("metadata.annotations[{}]", labels::SYNC_TO_NAMESPACES);
+                let finding = left(Step::Account, object, account).about(self.key);
+                findings.add(finding.field(field, namespace.as_str()));
+            }
         }
     }
 
@@ -93,30 +81,11 @@ impl Pair<'_> {
         let of_cluster = copies(hub, namespace).filter(|(.., account)| account.cluster == *cluster);
         for (copy_key, copy, AccountKey { account, .. }) in of_cluster {
             let is_other = explained.contains(&account) || !self.is_named(&account);
-            if is_other || !plan(&hub.credentials, &hub.fleet, &copy_key, Some(copy)).is_removal {
-                continue;
-            }
-            let fix = match hub.leading(SYNCER) {
-                LeaseState::Held(_) | LeaseState::Unknown => {
-                    format!("kubectl events --namespace {namespace} --for secret/{}", copy_key.name)
-                }
-                LeaseState::NoLease | LeaseState::NotHeld(_) => self.controller_command(SYNCER),
-            };
-            let object = Object::namespaced("Secret", namespace, &copy_key.name);
-            findings.add(
-                self.finding(Step::Credential, Code::CredentialNotWithdrawn, object)
-                    .of_account(&account)
-                    .field("data.token", if copy.holds_data { "set" } else { "removed" })
-                    .fix(fix),
-            );
-        }
-    }
-
-    /// Permissions of accounts that consumer access maintains for the namespace, which is not granted the cluster.
-    pub(super) fn left_permissions(&self, findings: &mut Findings) {
-        for (account, permission) in maintained_permissions(self.hub, &self.key.cluster) {
-            if self.maintained().any(|it| *it == account) && self.is_named(&account) {
-                findings.add(left_permission(&account, permission).about(self.key));
+            if !is_other && plan(&hub.credentials, &hub.fleet, &copy_key, Some(copy)).is_removal {
+                let object = Object::namespaced("Secret", namespace, &copy_key.name);
+                let finding = left(Step::Credential, object, &account).about(self.key);
+                let value = if copy.holds_data { "set" } else { "removed" };
+                findings.add(finding.field("data.token", value));
             }
         }
     }
@@ -135,14 +104,12 @@ fn maintained_permissions<'a>(
         .map(|permission| (AccountName::from(permission.account.as_str()), permission))
 }
 
-fn left_permission(account: &AccountName, permission: &AccountPermission) -> CheckResult {
-    let object = &permission.object;
-    let Object { kind, namespace, name } = object;
+/// What is left, with the command that deletes it: what the API server responds shows what holds it.
+fn left(step: Step, object: Object, account: &AccountName) -> CheckResult {
+    let Object { kind, namespace, name } = &object;
     let namespace = namespace.as_deref().unwrap_or_default();
-    CheckResult::new(Step::AccountPermission, Code::PermissionsNotWithdrawn, object.clone())
-        .of_account(account)
-        .field("roleRef", permission.role.as_str())
-        .fix(format!("kubectl delete {} {name} --namespace {namespace}", kind.to_lowercase()))
+    let fix = format!("kubectl delete {} {name} --namespace {namespace}", kind.to_lowercase());
+    CheckResult::new(step, Code::NotWithdrawn, object).of_account(account).fix(fix)
 }
 
 /// Permissions that consumer access has to delete, and whose account it no longer maintains. They do not record the
@@ -163,7 +130,8 @@ pub(super) fn permissions_without_account(
             if is_maintained || question.account.as_ref().is_some_and(|asked| *asked != account) {
                 continue;
             }
-            let mut finding = left_permission(&account, permission);
+            let mut finding = left(Step::AccountPermission, permission.object.clone(), &account)
+                .field("roleRef", permission.role.as_str());
             finding.cluster = Some(cluster.to_string());
             if !question.namespaces.is_empty() {
                 finding.mark = Status::Unknown;
@@ -175,23 +143,4 @@ pub(super) fn permissions_without_account(
             findings.add(finding);
         }
     }
-}
-
-/// Names the finalizers that delay the deletion of the object that a problem depends on: until they are removed, no
-/// other command helps.
-pub(super) fn name_finalizers(hub: &Observed, finding: &mut CheckResult) {
-    if finding.mark == Status::Ok {
-        return;
-    }
-    let Some(finalizers) = hub.held.get(&finding.object) else { return };
-    let names = finalizers.join(", ");
-    let advice = match finalizers.as_slice() {
-        [_] => "a finalizer holds it: find the controller that owns the finalizer",
-        _ => "finalizers hold it: find the controllers that own the finalizers",
-    };
-    finding.message = format!("{}; {advice} {names}", finding.message);
-    // This shows which field manager has set the finalizer, and no data of a Secret.
-    finding.fix = Some(finding.object.get_command("jsonpath='{.metadata.managedFields}'"));
-    finding.field = "metadata.finalizers".into();
-    finding.value = names;
 }

@@ -1,7 +1,6 @@
 //! Why a namespace cannot see or reach a cluster.
 
 mod laws;
-mod orphans;
 mod own_identity;
 mod permissions;
 mod recorded;
@@ -10,7 +9,7 @@ mod steps;
 
 use std::collections::BTreeMap;
 
-use hub_core::access::{AccessIndex, AccessSource, Presented, PublishedServer, Sighting};
+use hub_core::access::{AccessIndex, AccessSource};
 use hub_core::credential::index::CredentialIndex;
 use hub_core::explain::observed::{OCM_GATES, Observed, enabled_gates};
 use hub_core::explain::{Object, Question, Status, Step, explain};
@@ -18,7 +17,7 @@ use hub_core::project::ProjectionSettings;
 use serde_json::json;
 
 use self::scene::{CONTROLLERS, RSA, Scene, access, now, one};
-use crate::support::{binding, condition, exclusive, fleet, key, member, with};
+use crate::support::{binding, condition, exclusive, fleet, member, with};
 
 #[test]
 fn where_everything_is_in_order_every_step_says_so() {
@@ -26,40 +25,12 @@ fn where_everything_is_in_order_every_step_says_so() {
     assert_eq!(explanation.mark(), Status::Ok, "{explanation:#?}");
     let mut steps: Vec<_> = explanation.findings.iter().map(|finding| finding.step).collect();
     steps.dedup();
-    // No object asks for access there, no application has an identity of its own, and no server was asked.
-    let left_out = [Step::ClusterAccess, Step::OwnIdentity, Step::Server];
+    // No object asks for access there, and no application has an identity of its own.
+    let left_out = [Step::ClusterAccess, Step::OwnIdentity];
     let of_copies: Vec<_> =
         Step::ALL.iter().copied().filter(|step| !left_out.contains(step)).collect();
     assert_eq!(steps, of_copies);
     assert!(explanation.findings.iter().all(|finding| !finding.object.name.is_empty()));
-}
-
-#[test]
-fn a_server_that_was_asked_is_in_order_if_clients_accept_its_certificate() {
-    let presents = |server: &PublishedServer, names: &[&str]| {
-        let verified_by = server.current.anchors().cloned().collect();
-        let names = names.iter().map(|&name| name.to_owned()).collect();
-        Sighting::Presented(Presented { verified_by, names, expires: now(), refused: None })
-    };
-    let unreachable = |_: &PublishedServer| Sighting::Unreachable("no such host".to_owned());
-    let explained = |sighting: &dyn Fn(&PublishedServer) -> Sighting| {
-        let mut hub = Scene::in_order().observed();
-        let profile = &hub.profiles[&key("team", "c1")].observed;
-        let server = PublishedServer::of_profile(profile, hub.access.provider()).unwrap();
-        let sighting = sighting(&server);
-        hub.servers = vec![(server, sighting)];
-        let findings = explain(&hub, &one("team", "c1")).findings;
-        let step = findings.into_iter().find(|finding| finding.step == Step::Server).unwrap();
-        (step.code.as_str().to_owned(), step.mark, step.message)
-    };
-    let (code, mark, _) = explained(&|server| presents(server, &[&server.address.host]));
-    assert_eq!((&*code, mark), ("ServerChecked", Status::Ok));
-    let (code, mark, message) = explained(&|server| presents(server, &[]));
-    assert_eq!((&*code, mark), ("ServerCheckFailed", Status::Problem));
-    assert!(message.contains("does not name it"), "{message}");
-    let (code, mark, message) = explained(&unreachable);
-    assert_eq!((&*code, mark), ("ServerNotReached", Status::Unknown));
-    assert!(message.contains("cannot be reached: no such host"), "{message}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod access;
 mod credentials;
 mod grants;
 mod hub;
+mod orphans;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -88,7 +89,14 @@ fn text(explanation: &Explanation, in_order: &[CheckResult]) -> String {
 fn every_scene_is_explained_as_recorded() {
     let pairs = [hub::pairs(), access::pairs(), credentials::pairs()].into_iter().flatten();
     let pairs = pairs.map(|(name, scene)| (name, scene, pair())).collect();
-    let scenes = [hub::scenes(), pairs, grants::scenes(), access::scenes(), credentials::scenes()];
+    let scenes = [
+        hub::scenes(),
+        pairs,
+        grants::scenes(),
+        access::scenes(),
+        credentials::scenes(),
+        orphans::scenes(),
+    ];
     let (mut now, mut before) = (String::new(), String::new());
     let mut in_order = Vec::new();
     for (name, scene, question) in scenes.into_iter().flatten() {

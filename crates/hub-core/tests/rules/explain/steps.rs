@@ -7,7 +7,6 @@ use hub_core::explain::{Question, Status, Step, explain};
 use serde_json::{Value, json};
 
 use super::scene::{RSA, Scene, one};
-use crate::support::binding;
 use crate::support::consumer_access::object_of;
 
 #[test]
@@ -85,29 +84,4 @@ fn a_set_selects_nothing_only_where_all_clusters_and_sets_are_known() {
             explanation.findings.iter().any(|it| it.code.as_str() == "NothingSelected");
         assert_eq!(selects_nothing, clusters && sets, "clusters: {clusters}, sets: {sets}");
     }
-}
-
-#[test]
-fn the_namespaces_that_receive_the_token_of_an_account_are_listed_whether_or_not_it_names_them() {
-    let annotation = "authentication.open-cluster-management.io/sync-to-namespaces";
-    let named = json!({ "metadata": { "annotations": { annotation: "team" } } });
-    let scene = || Scene::in_order().and(binding("ops", "prod"));
-    for (scene, value, fix) in [
-        (scene(), "not set: ops, team", Some(format!("{annotation}=team"))),
-        (scene().with("ManagedServiceAccount", &named), "team", None),
-        (Scene::in_order(), "not set: team", None),
-    ] {
-        let question = Question { account: Some("kueue".into()), ..one("team", "c1") };
-        let findings = explain(&scene.observed(), &question).findings;
-        let shown = findings.iter().find(|it| it.code.as_str() == "TokenRecipients").unwrap();
-        assert_eq!(
-            (shown.value.as_str(), shown.fix.is_some()),
-            (value, fix.is_some()),
-            "{shown:#?}"
-        );
-        assert!(fix.is_none_or(|fix| shown.fix.as_ref().unwrap().ends_with(&fix)), "{shown:#?}");
-    }
-    let question = Question { all: false, ..one("team", "c1") };
-    let shown = explain(&Scene::in_order().observed(), &question).findings;
-    assert!(shown.iter().all(|it| it.code.as_str() != "TokenRecipients"), "nobody asked for it");
 }
