@@ -28,9 +28,9 @@ use crate::hub::Hub;
 pub enum Command {
     /// List the clusters that namespaces can see
     List(ListArgs),
-    /// Print a ClusterAccess, which asks for access to the clusters that are granted to a namespace
+    /// Create a ClusterAccess, which asks for access to the clusters that are granted to a namespace
     ///
-    /// Commit it, or pipe it into `kubectl apply -f -`. No hub is needed.
+    /// With --dry-run=client and an output format, prints what to commit.
     Request(RequestArgs),
     /// Print why a namespace cannot see or reach a cluster
     ///
@@ -292,6 +292,18 @@ pub enum Identity {
     Copy,
 }
 
+/// Whether something is only printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum DryRun {
+    /// It is created.
+    #[default]
+    None,
+    /// It is only printed. No hub is needed.
+    Client,
+    /// The hub checks it, without creating it.
+    Server,
+}
+
 /// A ClusterRole, and the namespaces of each cluster in which it is bound; without one, the whole cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleArg {
@@ -340,13 +352,17 @@ pub struct RequestArgs {
     #[arg(long, value_name = "NAME", value_parser = config)]
     pub multi_kueue: Vec<String>,
 
-    /// Ask for a cluster Secret of Argo CD for each cluster
+    /// Create a cluster Secret of Argo CD for each cluster
     #[arg(long)]
     pub argo_cd: bool,
 
-    /// The output format
-    #[arg(long, short, value_enum, default_value_t = ObjectOutput::Yaml)]
-    pub output: ObjectOutput,
+    /// Print the object without creating it
+    #[arg(long, value_enum, default_value_t)]
+    pub dry_run: DryRun,
+
+    /// Print the object in this format
+    #[arg(long, short, value_enum)]
+    pub output: Option<ObjectOutput>,
 }
 
 /// The format of a report.

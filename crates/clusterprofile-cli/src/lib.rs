@@ -1,8 +1,8 @@
 //! The commands of `kubectl clusterprofile`: they show which clusters a namespace can see, why it cannot see or reach a
 //! cluster, and how to reach it.
 //!
-//! The commands read the hub and write nothing. They use the decisions of the controllers ([`hub_core::explain`]), and
-//! never print a token.
+//! The commands read the hub and write nothing, except `request`, which creates a ClusterAccess. They use the decisions of
+//! the controllers ([`hub_core::explain`]), and never print a token.
 
 mod account;
 pub mod args;
@@ -74,7 +74,7 @@ pub async fn run(command: args::Command, hub: &Hub) -> Result<Conclusion, Comman
     let conclusion = match command {
         args::Command::List(args) => list(hub, &args, out).await?,
         args::Command::Explain(args) => explain(hub, args, out).await?,
-        args::Command::Request(args) => request(&args, &hub.namespace, out)?,
+        args::Command::Request(args) => request(hub, &args, out).await?,
         args::Command::Report(_) => report(hub, out).await?,
         args::Command::Test(mut args) => {
             args.target = args.place.target(hub)?;
@@ -97,7 +97,7 @@ pub async fn run(command: args::Command, hub: &Hub) -> Result<Conclusion, Comman
     Ok(conclusion)
 }
 
-/// Prints the object of a `request` without a hub.
+/// Prints the object of a `request` with `--dry-run=client`, of which no hub learns.
 pub fn preview(args: &args::RequestArgs, namespace: &str) -> Result<Conclusion, CommandError> {
-    request(args, namespace, &mut io::stdout())
+    request::print(args, &request::wanted(args, namespace)?, &mut io::stdout())
 }

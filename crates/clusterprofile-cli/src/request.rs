@@ -4,33 +4,62 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use hub_api::cluster_access::{
-    ArgoCd, ClusterAccess, ClusterAccessSpec, Clusters, IdentityKind, MultiKueue, MultiKueueConfig,
-    Permission, PlacementRef,
+    ArgoCd, CLUSTER_ACCESSES, ClusterAccess, ClusterAccessSpec, Clusters, IdentityKind, MultiKueue,
+    MultiKueueConfig, Permission, PlacementRef,
 };
+use kube::Api;
+use kube::api::PostParams;
 
-use crate::args::{Identity, ObjectOutput, RequestArgs};
+use crate::args::{DryRun, Identity, ObjectOutput, RequestArgs};
+use crate::hub::{Hub, HubError};
 use crate::output::{pretty_json, yaml};
 use crate::{CommandError, Conclusion};
 
 /// The most entries of each list: the schema rejects more.
 const MOST: usize = 16;
 
-/// Prints the object.
-pub(crate) fn request(
+pub(crate) async fn request(
+    hub: &Hub,
     args: &RequestArgs,
-    namespace: &str,
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
+    let namespace = &hub.namespace;
     let access = wanted(args, namespace)?;
+    if args.dry_run == DryRun::Client {
+        return print(args, &access, out);
+    }
+    let api: Api<ClusterAccess> = Api::namespaced(hub.client.clone(), namespace);
+    let name = access.metadata.name.as_deref().unwrap_or_default();
+    let resource = format!("{CLUSTER_ACCESSES} {namespace}/{name}");
+    let params = PostParams { dry_run: args.dry_run == DryRun::Server, ..PostParams::default() };
+    let created = api.create(&params, &access).await;
+    print(args, &created.map_err(|source| HubError { verb: "create", resource, source })?, out)
+}
+
+/// Prints the object, or that it is created.
+pub(crate) fn print(
+    args: &RequestArgs,
+    access: &ClusterAccess,
+    out: &mut impl Write,
+) -> Result<Conclusion, CommandError> {
     match args.output {
-        ObjectOutput::Json => pretty_json(&access, out)?,
-        ObjectOutput::Yaml => yaml(&access, out)?,
+        Some(ObjectOutput::Json) => pretty_json(access, out)?,
+        Some(ObjectOutput::Yaml) => yaml(access, out)?,
+        None => {
+            let name = access.metadata.name.as_deref().unwrap_or_default();
+            let done = match args.dry_run {
+                DryRun::None => "created",
+                DryRun::Client => "created (dry run)",
+                DryRun::Server => "created (server dry run)",
+            };
+            writeln!(out, "clusteraccess.access.open-cluster-management.io/{name} {done}")?;
+        }
     }
     Ok(Conclusion::Fine)
 }
 
 /// The object that the arguments describe, which the schema accepts.
-fn wanted(args: &RequestArgs, namespace: &str) -> Result<ClusterAccess, CommandError> {
+pub(crate) fn wanted(args: &RequestArgs, namespace: &str) -> Result<ClusterAccess, CommandError> {
     let mut roles: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for role in &args.cluster_role {
         let new: BTreeSet<&str> = role.namespaces.iter().map(String::as_str).collect();

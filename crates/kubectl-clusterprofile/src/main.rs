@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
-use clusterprofile_cli::args;
+use clusterprofile_cli::args::{self, DryRun};
 use clusterprofile_cli::{CommandError, Hub, describe};
 use hub_config::ConfigError;
 use hyper_timeout::TimeoutConnector;
@@ -151,7 +151,7 @@ async fn main() -> ExitCode {
         }
     };
     let ended = match (hub(&cli.hub).await, command) {
-        (Err(_), args::Command::Request(request)) => {
+        (Err(_), args::Command::Request(request)) if request.dry_run == DryRun::Client => {
             clusterprofile_cli::preview(&request, cli.namespace.as_deref().unwrap_or("default"))
         }
         (Err(error), _) => fail(&error),

@@ -544,7 +544,7 @@ async fn in_a_pod_the_namespace_is_that_of_kubectl() {
         let (_, theirs) = world.reached(&case, directory.path(), &kubectl, &create).await;
         let theirs = String::from_utf8(theirs.unwrap().stderr).unwrap();
         assert!(theirs.contains(&format!("/namespaces/{expected}/")), "{}: {theirs}", case.name);
-        let request = ["request", "--service-account=app"];
+        let request = ["request", "--service-account=app", "--dry-run=client", "--output=yaml"];
         let (_, ours) =
             world.reached(&case, directory.path(), kubectl_clusterprofile(), &request).await;
         let ours = String::from_utf8(ours.unwrap().stdout).unwrap();

@@ -146,24 +146,37 @@ async fn the_exec_plugin_is_never_led_to_another_hub_than_the_command() {
 }
 
 #[tokio::test]
-async fn a_cluster_access_is_printed_and_can_be_applied() {
+async fn a_cluster_access_is_printed_or_created() {
     let hub = hub().await;
     let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
     let request =
         ["request", "kueue", "--namespace=team", "--service-account=manager", "--placement=gpus"];
     let request = [&request[..], &["--cluster-role=edit", "--cluster-role=view"]].concat();
-    let printed = run(&kubectl, &request).await.stdout;
-    // No hub is needed for that.
-    let offline = run(&kubectl, &[&request[..], &["--kubeconfig=/nowhere"]].concat()).await;
-    assert_eq!(offline.stdout, printed);
-    let file = hub.directory().join("access.yaml");
-    std::fs::write(&file, printed).unwrap();
-    let applied = kubectl.run(&["apply", "--filename", file.to_str().unwrap()]).await.unwrap();
-    assert!(applied.status.success(), "{applied:?}");
+    let printed =
+        run(&kubectl, &[&request[..], &["--dry-run=client", "--output=yaml"]].concat()).await;
+    let printed: Value = serde_saphyr::from_str(&printed.stdout).unwrap();
     let spec = json!({
         "identity": "Copy", "serviceAccountNames": ["manager"], "clusters": { "placementRef": { "name": "gpus" } },
         "permissions": [{ "clusterRole": "edit" }, { "clusterRole": "view" }],
     });
-    let object = ocm::cluster_access("team", "kueue", &json!({}));
-    assert_eq!(world::get(&hub.ocm, &object).await.unwrap()["spec"], spec);
+    let object = ocm::cluster_access("team", "kueue", &spec);
+    assert_eq!(printed["spec"], spec);
+    // No hub is needed for that.
+    let kubeconfig = ["--kubeconfig=/nowhere", "--dry-run=client", "--output=yaml"];
+    let offline = run(&kubectl, &[&request[..], &kubeconfig].concat()).await;
+    let offline: Value = serde_saphyr::from_str(&offline.stdout).unwrap();
+    assert_eq!(offline, printed);
+    let checked = run(&kubectl, &[&request[..], &["--dry-run=server"]].concat()).await;
+    assert!(checked.stdout.contains("created (server dry run)"), "{checked:?}");
+    assert_eq!(world::get(&hub.ocm, &object).await, None);
+    let ended = run(&kubectl, &request).await;
+    assert_eq!(
+        ended.stdout, "clusteraccess.access.open-cluster-management.io/kueue created\n",
+        "{ended:?}"
+    );
+    let created = world::get(&hub.ocm, &object).await.unwrap();
+    assert_eq!(created["spec"]["serviceAccountNames"], spec["serviceAccountNames"]);
+    // A second one of the name is refused; the namespace can come first.
+    let again = ["request", "kueue", "--service-account=manager"];
+    ends(&kubectl, &["--namespace=team"], &again, 2, "already exists").await;
 }
