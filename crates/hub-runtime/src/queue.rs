@@ -480,24 +480,10 @@ mod tests {
         assert!(queue.holds(&"a"), "with a worker");
         queue.finish(key, Outcome::Retry);
         assert!(queue.holds(&"a"), "waiting");
+        assert_eq!(queue.depth(), 1);
         let key = queue.next().await.unwrap();
         queue.finish(key, Outcome::Done);
         assert!(!queue.holds(&"a"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_depth_is_the_number_of_all_keys_that_are_not_done() {
-        let queue = Queue::new(100);
-        (0..7).for_each(|key| queue.add(key, Priority::Update));
-        for outcome in
-            [Some(Outcome::Retry), Some(Outcome::Retry), Some(Outcome::Retry), None, None]
-        {
-            let key = queue.take(false).unwrap();
-            if let Some(outcome) = outcome {
-                queue.finish(key, outcome);
-            }
-        }
-        assert_eq!(queue.depth(), 7, "two are ready, three wait, and two are with a worker");
     }
 
     #[tokio::test(start_paused = true)]
@@ -580,35 +566,5 @@ mod tests {
         let since = Instant::now();
         queue.next().await;
         assert!(secs(2..5).contains(&since.elapsed()), "the backoff starts again");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn many_keys_reach_many_workers_exactly_once() {
-        let queue = Arc::new(Queue::new(8));
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let workers: Vec<_> = (0..8)
-            .map(|_| {
-                let (queue, seen) = (Arc::clone(&queue), Arc::clone(&seen));
-                tokio::spawn(async move {
-                    while let Some(key) = queue.next().await {
-                        tokio::time::sleep(Duration::from_millis(1)).await;
-                        seen.lock().push(key);
-                        queue.finish(key, Outcome::Done);
-                        if seen.lock().len() == 1000 {
-                            queue.close();
-                        }
-                    }
-                })
-            })
-            .collect();
-        for key in 0..1000 {
-            queue.add(key, Priority::Update);
-        }
-        for worker in workers {
-            worker.await.unwrap();
-        }
-        let mut seen = seen.lock().clone();
-        seen.sort_unstable();
-        assert_eq!(seen, (0..1000).collect::<Vec<_>>());
     }
 }

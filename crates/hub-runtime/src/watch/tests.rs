@@ -163,13 +163,13 @@ impl World {
         self.log.lock().clone()
     }
 
-    fn errors(&self, category: &str) -> f64 {
+    fn errors(&self, category: &str) -> String {
         let prefix = format!(
             "hub_addons_watch_errors_total{{resource=\"configmaps\",category=\"{category}\"}} "
         );
         let text = self.metrics.text();
-        let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
-        line.map_or(0.0, |count| count.parse().unwrap())
+        let count = text.lines().find_map(|line| line.strip_prefix(&prefix));
+        count.unwrap_or("0").to_owned()
     }
 }
 
@@ -285,29 +285,199 @@ fn respond(script: Script) -> Result<Response<ScriptedBody>, std::io::Error> {
     Ok(Response::builder().status(StatusCode::from_u16(code).unwrap()).body(body).unwrap())
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_at_its_timeout_goes_on_from_its_last_bookmark_with_one_request() {
-    let world = World::of([
-        list(10, &["a"]),
-        ending(vec![event("ADDED", &object("b", 11)), bookmark(15)], WATCH_DURATION),
-        lasting(vec![event("DELETED", &object("a", 16))]),
-    ])
-    .await;
-    let seen = ["list", "apply a", "watch from 10", "apply b", "watch from 15", "delete a"];
-    assert_eq!(world.log(), seen);
-    world.health.all_synced().await;
+/// A response with a Status.
+fn failure(code: u16, reason: &str) -> Script {
+    Script::Respond(code, status(code, reason).to_string())
+}
+
+fn forbidden() -> Script {
+    failure(403, "Forbidden")
+}
+
+/// The response of an API server that does not serve the kind.
+fn not_served() -> Script {
+    Script::Respond(404, "404 page not found\n".to_owned())
+}
+
+/// A page of a list that has more.
+fn page(name: &str) -> Script {
+    let metadata = json!({ "resourceVersion": "10", "continue": "next" });
+    Script::Respond(200, json!({ "items": [object(name, 10)], "metadata": metadata }).to_string())
+}
+
+/// The rule, the responses, and what is asked and shown.
+type Row = (&'static str, Vec<Script>, &'static str);
+
+/// How a watch goes on after its end.
+fn ends() -> Vec<Row> {
+    let early = || ending(vec![bookmark(15)], Duration::from_secs(1));
+    let silent = || ending(vec![], WATCH_DURATION);
+    let added = |name, version| lasting(vec![event("ADDED", &object(name, version))]);
+    let last = || lasting(vec![event("DELETED", &object("a", 16))]);
+    vec![
+        (
+            "at its timeout, it goes on from its last bookmark with one request",
+            vec![list(10, &["a"]), ending(vec![bookmark(15)], WATCH_DURATION), last()],
+            "list, apply a, watch from 10, watch from 15, delete a",
+        ),
+        (
+            "where it ends early, it asks whether the history is still the same",
+            vec![list(10, &[]), early(), list(15, &[]), added("b", 16)],
+            "list, watch from 10, probe, watch from 15, apply b",
+        ),
+        (
+            "where it is not ended, it asks the same",
+            vec![list(10, &[]), lasting(vec![bookmark(15)]), list(15, &[]), added("b", 16)],
+            "list, watch from 10, probe, watch from 15, apply b",
+        ),
+        (
+            "without a sign of life, it asks the same",
+            vec![list(10, &[]), silent(), list(7, &[]), list(7, &[])],
+            "list, watch from 10, probe, list",
+        ),
+        (
+            "where it fails, it asks the same",
+            vec![
+                list(10, &[]),
+                lasting(vec![event("ERROR", &status(500, "InternalError"))]),
+                list(10, &[]),
+                lasting(vec![]),
+            ],
+            "list, watch from 10, probe, watch from 10",
+        ),
+        (
+            "a history that was rewound is listed whatever the versions are",
+            vec![list(10, &["a", "b"]), early(), list(14, &[]), list(9, &["b"]), added("c", 10)],
+            "list, apply a, apply b, watch from 10, probe, list, apply b, delete a, watch from 9, apply c",
+        ),
+        (
+            "after an outage everything is listed, since versions do not distinguish histories",
+            vec![list(10, &["a"]), early(), Script::Refuse, Script::Refuse, list(100, &[])],
+            "list, apply a, watch from 10, probe, list, list, delete a",
+        ),
+        (
+            "after an interruption and a refusal everything is listed, since the API server has restarted",
+            vec![list(10, &["a"]), early(), forbidden(), list(100, &[])],
+            "list, apply a, watch from 10, probe, refused, list, delete a",
+        ),
+        (
+            "an event that goes back in history leads to a list",
+            vec![list(10, &[]), added("a", 9), list(9, &["a"])],
+            "list, watch from 10, apply a, list, apply a",
+        ),
+        (
+            "what was listed is unknown a minute later if the watch is never answered",
+            vec![list(10, &["a"]), Script::Hang, list(100, &[])],
+            "list, apply a, watch from 10, unread, list, delete a",
+        ),
+    ]
+}
+
+/// How a request is repeated that has failed.
+fn failures() -> Vec<Row> {
+    let too_many = || failure(429, "TooManyRequests");
+    let gone = || failure(410, "Expired");
+    let late = |cause: &str| {
+        let mut late = status(504, "Timeout");
+        late["details"] = json!({ "causes": [{ "reason": cause, "message": "no" }] });
+        Script::Respond(504, late.to_string())
+    };
+    vec![
+        (
+            "an overloaded API server is not asked for another list",
+            vec![
+                list(10, &[]),
+                ending(vec![bookmark(15)], WATCH_DURATION),
+                too_many(),
+                too_many(),
+                lasting(vec![]),
+            ],
+            "list, watch from 10, watch from 15, watch from 15, watch from 15",
+        ),
+        (
+            "a version that is gone leads to a list, and is not a missing kind",
+            vec![
+                list(11, &[]),
+                lasting(vec![event("ERROR", &status(410, "Expired"))]),
+                list(12, &[]),
+                gone(),
+                list(13, &[]),
+            ],
+            "list, watch from 11, list, watch from 12, list",
+        ),
+        (
+            "a list that expires between two pages is requested as a whole, the next one is not",
+            vec![
+                page("a"),
+                gone(),
+                list(20, &["b"]),
+                ending(vec![], WATCH_DURATION),
+                list(7, &[]),
+                list(7, &[]),
+            ],
+            "list, apply a, list from next, list of all, apply b, delete a, watch from 20, probe, list, delete b",
+        ),
+        (
+            "a page that does not arrive whole or in time is requested smaller",
+            vec![
+                failure(504, "Timeout"),
+                Script::Break,
+                list(10, &["a"]),
+                ending(vec![], WATCH_DURATION),
+                list(7, &[]),
+                list(7, &[]),
+            ],
+            "list, list of 125, list of 31, apply a, watch from 10, probe, list of 62, delete a",
+        ),
+        (
+            "a kind that is not served is listed again, and one that is refused is watched on",
+            vec![
+                list(10, &["a"]),
+                not_served(),
+                not_served(),
+                list(20, &[]),
+                forbidden(),
+                lasting(vec![]),
+            ],
+            "list, apply a, watch from 10, not served, list, not served, list, delete a, \
+             watch from 20, refused, watch from 20",
+        ),
+        (
+            "a version that is too large for the hub leads to a list",
+            vec![list(10, &[]), late("ResourceVersionTooLarge"), list(10, &[])],
+            "list, watch from 10, list",
+        ),
+        (
+            "and another timeout does not",
+            vec![list(10, &[]), late("Another"), list(10, &[])],
+            "list, watch from 10, watch from 10",
+        ),
+    ]
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_early_or_is_not_ended_asks_whether_the_history_is_still_the_same() {
-    for watch in [ending(vec![bookmark(15)], Duration::from_secs(1)), lasting(vec![bookmark(15)])] {
-        let next = lasting(vec![event("ADDED", &object("b", 16))]);
-        let world = World::of([list(10, &["a"]), watch, list(15, &["a"]), next]).await;
-        assert_eq!(
-            world.log(),
-            ["list", "apply a", "watch from 10", "probe", "watch from 15", "apply b"]
-        );
+async fn after_an_end_or_a_failure_a_watch_misses_nothing_and_lists_only_if_it_could() {
+    for (rule, script, seen) in ends().into_iter().chain(failures()) {
+        let world = World::of(script).await;
+        assert_eq!(world.log().join(", "), seen, "{rule}");
+        world.health.all_synced().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_counted_in_its_category() {
+    let expired = || lasting(vec![event("ERROR", &status(410, "Expired"))]);
+    let failing =
+        [Script::Refuse, list(10, &[]), expired(), list(10, &[]), failure(410, "Expired")];
+    let world = World::of(failing.into_iter().chain([list(10, &[])])).await;
+    let counts = ["unavailable", "expired", "not_served"].map(|category| world.errors(category));
+    assert_eq!(counts, ["1", "2", "0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_never_answered_is_given_up_after_a_minute() {
+    let world = World::of([list(10, &["a"]), Script::Hang, list(100, &[])]).await;
+    assert_eq!(world.waits(), [Duration::ZERO, Duration::from_mins(1)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,201 +492,6 @@ async fn a_watch_that_ends_after_another_has_met_an_outage_lists() {
         [list(10, &["a"]), ending(vec![bookmark(15)], Duration::from_secs(1)), list(16, &[])];
     let world = World::beside(lists, script).await;
     assert_eq!(world.log(), ["list", "apply a", "watch from 10", "list", "delete a"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_history_that_was_rewound_is_listed_whatever_the_versions_are() {
-    let world = World::of([
-        list(10, &["a", "b"]),
-        ending(vec![bookmark(15)], Duration::from_secs(1)),
-        list(14, &[]),
-        list(9, &["b"]),
-        lasting(vec![event("ADDED", &object("c", 10))]),
-    ])
-    .await;
-    let seen =
-        ["list", "apply a", "apply b", "watch from 10", "probe", "list", "apply b", "delete a"];
-    assert_eq!(world.log()[..8], seen);
-    assert_eq!(world.log()[8..], ["watch from 9", "apply c"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_without_a_sign_of_life_asks_whether_the_history_is_still_the_same() {
-    let world =
-        World::of([list(10, &[]), ending(vec![], WATCH_DURATION), list(7, &[]), list(7, &[])])
-            .await;
-    assert_eq!(world.log(), ["list", "watch from 10", "probe", "list"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_event_that_goes_back_in_history_leads_to_a_list() {
-    let world =
-        World::of([list(10, &[]), lasting(vec![event("ADDED", &object("a", 9))]), list(9, &["a"])])
-            .await;
-    assert_eq!(world.log(), ["list", "watch from 10", "apply a", "list", "apply a"]);
-    assert!((world.errors("expired") - 1.0).abs() < f64::EPSILON);
-}
-
-#[tokio::test(start_paused = true)]
-async fn after_an_outage_everything_is_listed_since_versions_do_not_distinguish_histories() {
-    let world = World::of([
-        list(10, &["a"]),
-        ending(vec![bookmark(15)], Duration::from_secs(1)),
-        Script::Refuse,
-        Script::Refuse,
-        list(100, &[]),
-    ])
-    .await;
-    assert_eq!(
-        world.log(),
-        ["list", "apply a", "watch from 10", "probe", "list", "list", "delete a"]
-    );
-    assert!((world.errors("unavailable") - 2.0).abs() < f64::EPSILON);
-}
-
-#[tokio::test(start_paused = true)]
-async fn after_an_interruption_and_a_refusal_everything_is_listed_since_the_api_server_has_restarted()
- {
-    let world = World::of([
-        list(10, &["a"]),
-        ending(vec![bookmark(15)], Duration::from_secs(1)),
-        Script::Respond(403, status(403, "Forbidden").to_string()),
-        list(100, &[]),
-    ])
-    .await;
-    assert_eq!(
-        world.log(),
-        ["list", "apply a", "watch from 10", "probe", "refused", "list", "delete a"]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_listed_is_unknown_a_minute_later_if_the_watch_is_never_answered_and_everything_is_listed()
- {
-    let world = World::of([list(10, &["a"]), Script::Hang, list(100, &[])]).await;
-    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "unread", "list", "delete a"]);
-    assert_eq!(world.waits(), [Duration::ZERO, Duration::from_mins(1)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_overloaded_api_server_is_not_asked_for_another_list() {
-    let too_many = || Script::Respond(429, status(429, "TooManyRequests").to_string());
-    let world = World::of([
-        list(10, &[]),
-        ending(vec![bookmark(15)], WATCH_DURATION),
-        too_many(),
-        too_many(),
-        lasting(vec![]),
-    ])
-    .await;
-    assert_eq!(
-        world.log(),
-        ["list", "watch from 10", "watch from 15", "watch from 15", "watch from 15"]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_version_that_is_gone_leads_to_a_list_and_is_not_a_missing_kind() {
-    let expired = status(410, "Expired");
-    let page = json!({ "items": [object("a", 10)], "metadata": { "resourceVersion": "10", "continue": "more" } });
-    let world = World::of([
-        Script::Respond(200, page.to_string()),
-        Script::Respond(410, expired.to_string()),
-        list(11, &["a"]),
-        lasting(vec![event("ERROR", &expired)]),
-        list(12, &["a"]),
-        Script::Respond(410, expired.to_string()),
-        list(13, &["a"]),
-    ])
-    .await;
-    let requests: Vec<String> =
-        world.log().into_iter().filter(|line| !line.starts_with("apply")).collect();
-    assert_eq!(
-        requests,
-        ["list", "list from more", "list of all", "watch from 11", "list", "watch from 12", "list"]
-    );
-    assert!((world.errors("expired") - 3.0).abs() < f64::EPSILON);
-    assert!(world.errors("not_served").abs() < f64::EPSILON);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_page_that_does_not_arrive_whole_or_in_time_is_requested_smaller() {
-    let script = [
-        Script::Respond(504, status(504, "Timeout").to_string()),
-        Script::Break,
-        list(10, &["a"]),
-        ending(vec![], WATCH_DURATION),
-        list(7, &[]),
-        list(7, &[]),
-    ];
-    let seen = [
-        "list",
-        "list of 125",
-        "list of 31",
-        "apply a",
-        "watch from 10",
-        "probe",
-        "list of 62",
-        "delete a",
-    ];
-    assert_eq!(World::of(script).await.log(), seen);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_list_that_expires_between_two_pages_is_requested_as_a_whole() {
-    let metadata = json!({ "resourceVersion": "10", "continue": "next" });
-    let page = json!({ "items": [object("a", 10)], "metadata": metadata }).to_string();
-    let expired = Script::Respond(410, status(410, "Expired").to_string());
-    let script =
-        [Script::Respond(200, page), expired, list(20, &["b"]), ending(vec![], WATCH_DURATION)];
-    let world = World::of(script.into_iter().chain([list(7, &[]), list(7, &[])])).await;
-    let seen = [
-        "list",
-        "apply a",
-        "list from next",
-        "list of all",
-        "apply b",
-        "delete a",
-        "watch from 20",
-        "probe",
-    ];
-    assert_eq!(world.log()[..8], seen);
-    assert_eq!(world.log()[8..], ["list", "delete b"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_kind_that_is_not_served_is_listed_again_and_one_that_is_refused_is_watched_on() {
-    let missing = || Script::Respond(404, "404 page not found\n".to_owned());
-    let refused = Script::Respond(403, status(403, "Forbidden").to_string());
-    let world = World::of([
-        list(10, &["a"]),
-        missing(),
-        missing(),
-        list(20, &[]),
-        refused,
-        lasting(vec![]),
-    ]);
-    let log = world.await.log();
-    assert_eq!(log[..6], ["list", "apply a", "watch from 10", "not served", "list", "not served"]);
-    assert_eq!(log[6..], ["list", "delete a", "watch from 20", "refused", "watch from 20"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_version_that_is_too_large_for_the_hub_leads_to_a_list_and_another_timeout_does_not() {
-    for (cause, next) in [("ResourceVersionTooLarge", "list"), ("Another", "watch from 10")] {
-        let mut late = status(504, "Timeout");
-        late["details"] = json!({ "causes": [{ "reason": cause, "message": "no" }] });
-        let world =
-            World::of([list(10, &[]), Script::Respond(504, late.to_string()), list(10, &[])]).await;
-        assert_eq!(world.log(), ["list", "watch from 10", next], "{cause}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_fails_asks_whether_the_history_is_still_the_same() {
-    let failed = lasting(vec![event("ERROR", &status(500, "InternalError"))]);
-    let world = World::of([list(10, &[]), failed, list(10, &[]), lasting(vec![])]).await;
-    assert_eq!(world.log(), ["list", "watch from 10", "probe", "watch from 10"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -579,14 +554,6 @@ async fn a_watch_that_is_ended_at_once_is_retried_before_etcd_can_have_been_rest
     assert_eq!((count("probe"), count("list"), count("unread")), (14, 7, 0));
     let longest = world.waits().into_iter().max().unwrap();
     assert!((Duration::from_secs(3)..Duration::from_secs(5)).contains(&longest), "{longest:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_is_refused_after_every_list_is_not_retried_hot() {
-    let expired = || lasting(vec![event("ERROR", &status(410, "Expired"))]);
-    let world = World::of((0..6).flat_map(|_| [list(10, &[]), expired()])).await;
-    let waits = world.waits();
-    assert!(waits[9] >= Duration::from_secs(3), "{waits:?}");
 }
 
 /// Counts lists.
@@ -681,9 +648,9 @@ async fn what_a_watch_has_shown_is_unknown_when_its_kind_cannot_be_read_for_a_mi
  {
     type Failure = fn() -> Script;
     let failures: [(&str, Failure); 6] = [
-        ("forbidden", || Script::Respond(403, status(403, "Forbidden").to_string())),
-        ("not_served", || Script::Respond(404, "404 page not found\n".to_owned())),
-        ("internal", || Script::Respond(500, status(500, "InternalError").to_string())),
+        ("forbidden", forbidden),
+        ("not_served", not_served),
+        ("internal", || failure(500, "InternalError")),
         ("other", || Script::Respond(200, "{}".to_owned())),
         ("unavailable", || Script::Refuse),
         ("timeout", || Script::Hang),
@@ -720,8 +687,7 @@ async fn what_a_watch_has_shown_is_unknown_when_its_kind_cannot_be_read_for_a_mi
 
 #[tokio::test(start_paused = true)]
 async fn a_shorter_interruption_and_a_quiet_watch_leave_everything_known() {
-    let refused = || Script::Respond(403, status(403, "Forbidden").to_string());
-    let (log, _, health) = interrupted_for(Duration::from_secs(45), Need::Required, refused);
+    let (log, _, health) = interrupted_for(Duration::from_secs(45), Need::Required, forbidden);
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert!(!log.lock().contains(&"unread".to_owned()) && health.ready().0);
 }
@@ -732,8 +698,7 @@ async fn an_optional_kind_that_was_never_served_is_reported_only_where_it_is_exp
         let metrics = Metrics::new("test");
         let sync =
             Health::default().expect_sync(("controller", "configmaps"), Need::Optional, &metrics);
-        let missing = || Script::Respond(404, "404 page not found\n".to_owned());
-        let service = tower::service_fn(move |_: Request<Body>| ready(respond(missing())));
+        let service = tower::service_fn(move |_: Request<Body>| ready(respond(not_served())));
         let watch = Watch::all("configmaps");
         let watch = if is_expected { watch.expected() } else { watch };
         let sink = Box::new(Listed(Arc::default()));
@@ -747,7 +712,6 @@ async fn an_optional_kind_that_was_never_served_is_reported_only_where_it_is_exp
 #[tokio::test(start_paused = true)]
 async fn every_watch_that_cannot_read_its_kind_is_named_also_a_late_one_until_it_ends() {
     let (lists, health, metrics) = (Lists::default(), Health::default(), Metrics::new("test"));
-    let forbidden = || Script::Respond(403, status(403, "Forbidden").to_string());
     let service = tower::service_fn(move |_: Request<Body>| ready(respond(forbidden())));
     let client = Client::new(service, "default");
     let start = |resource, namespace: Option<String>, need| {
@@ -829,10 +793,8 @@ async fn a_kind_that_cannot_be_read_and_is_then_not_served_is_known_to_be_absent
         health.expect_sync(("controller", "configmaps"), Need::Optional, &Metrics::new("test"));
     let begun = Instant::now();
     let service = tower::service_fn(move |_: Request<Body>| {
-        let internal = || Script::Respond(500, status(500, "InternalError").to_string());
         let is_absent = (120..600).contains(&begun.elapsed().as_secs());
-        let missing = || Script::Respond(404, "404 page not found\n".to_owned());
-        ready(respond(if is_absent { missing() } else { internal() }))
+        ready(respond(if is_absent { not_served() } else { failure(500, "InternalError") }))
     });
     let watch = Watch::all("configmaps");
     let sink = Box::new(Installable(Arc::clone(&log)));

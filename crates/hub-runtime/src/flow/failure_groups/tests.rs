@@ -138,17 +138,6 @@ fn the_end_of_a_grant_does_not_wait_for_the_next_probe_of_updates() {
 }
 
 #[test]
-fn every_key_of_a_group_becomes_a_probe() {
-    let mut scene = Scene::new(Category::Internal);
-    (0..30).for_each(|number| {
-        scene.fails(("team", number));
-    });
-    scene.pass(Duration::from_mins(2));
-    let sent: HashSet<_> = scene.sent.iter().map(|(_, number)| *number).collect();
-    assert_eq!(sent.len(), 30);
-}
-
-#[test]
 fn a_key_with_a_new_reason_is_tried_within_a_second_while_others_fail() {
     let mut scene = Scene::new(Category::Denied);
     (0..10).for_each(|number| {
@@ -289,18 +278,4 @@ fn a_group_without_keys_is_forgotten() {
         scene.groups.finished(&("team", number), true, scene.now);
     }
     assert!(scene.groups.groups.is_empty());
-}
-
-#[test]
-fn a_probe_that_has_nothing_to_write_any_more_leaves_its_turn_to_the_next() {
-    let mut scene = Scene::new(Category::Denied);
-    (0..5).for_each(|number| {
-        scene.fails(("team", number));
-    });
-    for _ in 0..4 {
-        scene.now = scene.groups.next_probe().unwrap();
-        let probe = scene.groups.take_probes(scene.now)[0];
-        scene.groups.finished(&probe, true, scene.now);
-    }
-    assert!(scene.groups.next_probe().unwrap() <= scene.now + PROBE_PACE);
 }

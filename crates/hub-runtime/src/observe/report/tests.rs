@@ -275,18 +275,10 @@ async fn events_have_a_rate_however_many_findings_there_are() {
 }
 
 #[test]
-fn an_event_about_a_cluster_names_it_whole() {
+fn an_event_names_the_finding_its_object_and_this_process() {
     let about =
         reference(&Subject::Cluster("c1".into()), Some(&"u1".into()), ProfileVersion::V1alpha2);
-    assert_eq!(about.api_version.as_deref(), Some("cluster.open-cluster-management.io/v1"));
-    assert_eq!(about.kind.as_deref(), Some("ManagedCluster"));
-    assert_eq!((about.name.as_deref(), about.uid.as_deref()), (Some("c1"), Some("u1")));
-}
-
-#[test]
-fn an_event_names_the_finding_its_object_and_this_process() {
-    let about = Arc::new(reference(&Subject::Cluster("c1".into()), None, ProfileVersion::V1alpha2));
-    let finding = Finding::new(Reason::Unreadable, "x");
+    let (about, finding) = (Arc::new(about), Finding::new(Reason::Unreadable, "x"));
     let open = OpenFinding { about, finding, due: None, refused: None };
     let event = event(&open, "hub-addons", "pod", Timestamp::UNIX_EPOCH);
     assert_eq!(
@@ -303,6 +295,7 @@ fn an_event_names_the_finding_its_object_and_this_process() {
                 "apiVersion": "cluster.open-cluster-management.io/v1",
                 "kind": "ManagedCluster",
                 "name": "c1",
+                "uid": "u1",
             },
             "eventTime": "1970-01-01T00:00:00.000000Z",
             "reportingController": "hub-addons",
