@@ -9,7 +9,6 @@ mod leases;
 mod load;
 mod process;
 mod profiles;
-mod watches;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

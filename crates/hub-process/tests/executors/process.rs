@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hub_process::controller::FleetKind;
+use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::api::Api;
 use crate::{Running, Traits, eventually};
@@ -131,4 +134,33 @@ async fn a_process_that_is_dropped_leaves_nothing_behind() {
     let requests = api.requests("").len();
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(api.requests("").len(), requests);
+}
+
+/// A sink that ignores everything.
+struct Ignore;
+
+impl Sink<ConfigMap> for Ignore {
+    fn apply(&mut self, _: &ObjectKey, _: Result<ConfigMap, Unreadable>) {}
+    fn delete(&mut self, _: &ObjectKey) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_dropped_ends_and_delays_the_process_no_longer() {
+    let api = Api::default();
+    let running = Running::start(&api, None, &[NONE]);
+    eventually("it works", || running.has("none work")).await;
+    let watches = running.watches.lock().unwrap().clone().unwrap();
+    let watch = Watch::<ConfigMap>::all("configmaps").in_namespace("app");
+    let held = watches.watch_while_held(watch, Ignore);
+    let health = &running.shared.host.health;
+    let minute = Duration::from_mins(1);
+    assert!(timeout(minute, health.all_synced()).await.is_err(), "the list fails");
+    let requests = || api.requests("configmaps").len();
+    assert!(requests() > 0);
+    drop(held);
+    timeout(minute, health.all_synced()).await.unwrap();
+    let before = requests();
+    tokio::time::sleep(minute).await;
+    assert_eq!(requests(), before);
+    running.stop().await.unwrap();
 }

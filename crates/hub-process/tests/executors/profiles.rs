@@ -36,13 +36,6 @@ fn creates(
     move |method, path| (method == Method::POST && path == PROFILES).then(|| (code, status.clone()))
 }
 
-fn terminating() -> Value {
-    let mut status = failure(403, "Forbidden");
-    status["details"] =
-        json!({ "causes": [{ "reason": "NamespaceTerminating", "message": "app" }] });
-    status
-}
-
 fn tried(api: &Api) -> usize {
     api.requests(&format!("POST {PROFILES}")).len()
 }
@@ -85,75 +78,6 @@ async fn a_namespace_that_does_not_exist_is_tried_a_few_times_a_minute_and_nothi
     );
     api.allow();
     eventually("it is created", || exists(&api)).await;
-    running.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_namespace_that_exists_again_is_tried_at_once() {
-    let api = Api::default();
-    api.refuse(creates(403, terminating()));
-    let running = Running::start(&api, None, &[one()]);
-    eventually("it is tried", || tried(&api) == 1).await;
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    api.allow();
-    running.shared.profiles.queue.add_with(key("c1"), Priority::Start);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(exists(&api));
-    running.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_kind_that_is_not_served_is_tried_by_a_few_keys_and_written_soon_after_it_is_back() {
-    for (code, status) in
-        [(404, json!("404 page not found\n")), (405, failure(405, "MethodNotAllowed"))]
-    {
-        let api = Api::default();
-        api.refuse(creates(code, status));
-        let running = Running::start(&api, None, &[projector((0..200).map(|n| format!("c{n}")))]);
-        eventually("it is tried", || tried(&api) > 0).await;
-        tokio::time::sleep(Duration::from_secs(4)).await;
-        assert!(tried(&api) <= 24, "few more than there are workers: {}", tried(&api));
-        api.allow();
-        let back = tokio::time::Instant::now();
-        eventually("it is created", || exists(&api)).await;
-        assert!(back.elapsed() < Duration::from_secs(6));
-        running.stop().await.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_write_that_fails_in_one_namespace_is_retried_with_backoff() {
-    let api = Api::default();
-    api.refuse(creates(500, failure(500, "InternalError")));
-    let running = Running::start(&api, None, &[one()]);
-    eventually("it is tried", || tried(&api) == 1).await;
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    assert!((5..=12).contains(&tried(&api)), "{} requests", tried(&api));
-    let text = running.shared.host.metrics.text();
-    let count = format!(
-        "errors_total{{controller=\"clusterprofiles\",category=\"internal\"}} {}",
-        tried(&api)
-    );
-    assert!(text.contains(&count), "{text}");
-    running.task.abort();
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_tried_in_a_long_outage_is_written_when_it_ends() {
-    let api = Api::default();
-    api.refuse(creates(503, failure(503, "ServiceUnavailable")));
-    let running = Running::start(&api, None, &[one()]);
-    eventually("it is tried", || tried(&api) == 1).await;
-    tokio::time::sleep(Duration::from_mins(10)).await;
-    assert!(running.shared.host.writer.breaker.is_open());
-    let text = running.shared.host.metrics.text();
-    let held = |line: &str| {
-        line.contains("errors_total") && line.contains("held") && !line.ends_with(" 0")
-    };
-    assert!(!text.lines().any(held), "what is not sent is no error: {text}");
-    api.allow();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(exists(&api));
     running.stop().await.unwrap();
 }
 
