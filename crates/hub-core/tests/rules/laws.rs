@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hub_api::cluster_profile::AccessProvider;
 use hub_api::names::ProfileKey;
 use hub_core::concerned::concerned;
-use hub_core::fleet::{Fleet, Touched};
+use hub_core::fleet::{BoundSource, Fleet, Touched};
 use hub_core::grant::{Grant, clusters_of, decide, namespaces_of};
 use hub_core::profile::{Desired, DesiredStatus, ProfileAction, ProfilePlan};
 use hub_core::project::{self, ProjectionSettings};
@@ -19,7 +19,7 @@ use crate::support::api::{Settled, observe, projection_of, settle, settle_projec
 use crate::support::arbitrary::{Hub, Past, hub, hub_and_steps, keys, pasts};
 use crate::support::limits::{emptiness, faults};
 use crate::support::portions::{has_our_label, has_our_spec, is_terminating, of_others, of_ours};
-use crate::support::{cases, fleet_where, with};
+use crate::support::{IN_SET, cases, fleet_where, with};
 
 /// Every case is about all the profiles that a hub can have. Failures are not kept in files: those that
 /// matter become examples.
@@ -113,8 +113,73 @@ fn content(object: Option<Value>) -> Option<Value> {
     object.map(|object| with(object, &json!({ "metadata": { "resourceVersion": null } })))
 }
 
+/// Whether a set selects a cluster, if that can be read, computed from the objects that [`hub`] generates.
+fn selects(set: &Value, labels: &Value) -> Option<bool> {
+    let (selector, env) = (&set["spec"]["clusterSelector"], &labels["env"]);
+    match selector["selectorType"].as_str()? {
+        "" | "ExclusiveClusterSetLabel" => return Some(labels[IN_SET] == set["metadata"]["name"]),
+        "LabelSelector" => {}
+        _ => return None,
+    }
+    let Some(selector) = selector["labelSelector"].as_object() else { return Some(false) };
+    if let Some(labels) = selector.get("matchLabels") {
+        return labels.get("env").map(|value| value == env);
+    }
+    let Some(expression) = selector.get("matchExpressions") else { return Some(true) };
+    let values = expression[0]["values"].as_array()?;
+    match expression[0]["operator"].as_str()? {
+        "In" if !values.is_empty() => Some(values.contains(env)),
+        "NotIn" => Some(!values.contains(env)),
+        "DoesNotExist" => Some(env.is_null()),
+        _ => None,
+    }
+}
+
+/// The grant of a cluster to a namespace, computed from the hub's objects.
+fn grant_by_objects(hub: &Hub, key: &ProfileKey) -> Grant {
+    let objects = || hub.histories.iter().filter_map(|history| history.last()?.as_ref());
+    let named = |kind: &str, name: &str| {
+        objects().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+    };
+    let Some(cluster) = named("ManagedCluster", key.cluster.as_str()) else {
+        return Grant::Refused;
+    };
+    if is_terminating(cluster) || cluster["spec"]["hubAcceptsClient"] == false {
+        return Grant::Refused;
+    }
+    let says = |binding: &Value| {
+        let (name, of) = (&binding["metadata"]["name"], &binding["spec"]["clusterSet"]);
+        let bound = &binding["status"]["conditions"][0]["status"];
+        let is_bound = hub.bound == BoundSource::Computed || bound == "True";
+        let is_readable = of.is_string();
+        let Some(set) = named("ManagedClusterSet", name.as_str().unwrap()) else {
+            return Grant::Refused;
+        };
+        match selects(set, &cluster["metadata"]["labels"]) {
+            _ if is_readable && !(is_bound && of == name) => Grant::Refused,
+            Some(false) => Grant::Refused,
+            Some(true) if is_readable => Grant::Granted,
+            Some(true) | None => Grant::Unknown,
+        }
+    };
+    let bindings = objects().filter(|object| {
+        object["kind"] == "ManagedClusterSetBinding"
+            && object["metadata"]["namespace"] == key.namespace.as_str()
+    });
+    bindings.map(says).max().unwrap_or(Grant::Refused)
+}
+
 proptest! {
     #![proptest_config(cases(128))]
+
+    /// What cannot be read, or used, leaves a grant unknown only where nothing that can be read decides.
+    #[test]
+    fn a_grant_is_the_greatest_of_what_each_binding_says(hub in hub(1..=1)) {
+        let fleet = hub.fleet();
+        for key in keys() {
+            prop_assert_eq!(decide(&fleet, &key), grant_by_objects(&hub, &key), "{}", key);
+        }
+    }
 
     /// One write for the object and one for its status. Settling asserts that each of them makes a difference, and that
     /// the plan after them is empty.
