@@ -277,8 +277,6 @@ fn skipped_claims_finding(skipped: &[(&str, SkipReason)]) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use hub_api::managed_cluster::ManagedCluster;
     use hub_api::names::ClusterName;
     use serde_json::{Value, json};
@@ -310,17 +308,6 @@ mod tests {
             assert_eq!(message.matches("empty-").count(), 5, "{message}");
             assert_eq!(message.split(", ").nth(5), more, "{message}");
         }
-    }
-
-    #[test]
-    fn claims_become_properties_in_the_order_of_their_names() {
-        let desired = shown(&json!({"clusterClaims": [
-            {"name": "platform", "value": "KVM"}, {"name": "id.k8s.io", "value": "7"},
-        ]}));
-        let properties = desired.properties.unwrap();
-        let pairs: Vec<_> =
-            properties.iter().map(|p| (p.name.as_str(), p.value.as_str())).collect();
-        assert_eq!(pairs, [("id.k8s.io", "7"), ("platform", "KVM")]);
     }
 
     #[test]
@@ -375,20 +362,6 @@ mod tests {
     }
 
     #[test]
-    fn conditions_carry_the_sources_status_reason_message_and_time() {
-        let desired = shown(&json!({"conditions": [
-            {"type": "ManagedClusterConditionAvailable", "status": "False", "reason": "LeaseExpired",
-             "message": "gone", "lastTransitionTime": "2026-03-04T05:06:07Z"},
-        ]}));
-        let healthy = serde_json::to_value(&desired.conditions[0]).unwrap();
-        assert_eq!(
-            healthy,
-            json!({"type": "ControlPlaneHealthy", "status": "False", "reason": "LeaseExpired",
-                   "message": "gone", "lastTransitionTime": "2026-03-04T05:06:07Z"})
-        );
-    }
-
-    #[test]
     fn a_missing_source_condition_is_unknown_since_the_cluster_was_made() {
         let desired = shown(&json!({}));
         let joined = serde_json::to_value(&desired.conditions[1]).unwrap();
@@ -424,43 +397,5 @@ mod tests {
         for status in [json!({}), json!({"version": {}}), json!({"version": {"kubernetes": ""}})] {
             assert_eq!(shown(&status).version, Some(ClusterVersion::default()), "{status}");
         }
-    }
-
-    #[test]
-    fn labels_name_manager_cluster_member_and_set_and_nothing_else_is_propagated_unasked() {
-        let (mut cluster, _) = cluster(&json!({}));
-        let name = ClusterName::from("c1");
-        let labels = |cluster: &ObservedCluster, settings: &ProjectionSettings| {
-            identity(&name, cluster, settings).labels
-        };
-        let base = BTreeMap::from([
-            ("multicluster.x-k8s.io/inventory-member-id".to_owned(), "c1".to_owned()),
-            ("open-cluster-management.io/cluster-name".to_owned(), "c1".to_owned()),
-            ("x-k8s.io/cluster-manager".to_owned(), "open-cluster-management".to_owned()),
-        ]);
-        assert_eq!(labels(&cluster, &ProjectionSettings::default()), base);
-
-        for (key, value) in [
-            ("cluster.open-cluster-management.io/clusterset", "prod"),
-            ("region", "eu"),
-            ("team.example.com/name", "blue"),
-            ("x-k8s.io/cluster-manager", "somebody-else"),
-        ] {
-            cluster.labels.insert(key.to_owned(), value.to_owned());
-        }
-        let mut with_set = base;
-        with_set.insert("multicluster.x-k8s.io/clusterset".to_owned(), "prod".to_owned());
-        assert_eq!(labels(&cluster, &ProjectionSettings::default()), with_set);
-
-        let propagated_labels = "region, team.example.com/*, x-k8s.io/*".parse().unwrap();
-        with_set.insert("region".to_owned(), "eu".to_owned());
-        with_set.insert("team.example.com/name".to_owned(), "blue".to_owned());
-        assert_eq!(
-            labels(
-                &cluster,
-                &ProjectionSettings { propagated_labels, ..ProjectionSettings::default() }
-            ),
-            with_set
-        );
     }
 }

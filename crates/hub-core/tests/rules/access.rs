@@ -58,15 +58,6 @@ pub fn ready(pems: &[&str]) -> AccessIndex {
     index
 }
 
-#[test]
-fn the_current_anchors_are_those_of_the_latest_valid_reading() {
-    assert_eq!(cluster_proxy(true).current_anchors(), None);
-    let mut index = ready(&[RSA]);
-    assert_eq!(index.current_anchors(), Some(&bundle(&[RSA])));
-    index.anchors_unknown(index.place());
-    assert_eq!(index.current_anchors(), Some(&bundle(&[RSA])));
-}
-
 pub fn published(index: &AccessIndex, cluster: &str) -> AccessProvider {
     match index.offer(&key(cluster), &of_cluster(cluster)) {
         Offer::Publish(entry) => *entry,
@@ -98,77 +89,35 @@ fn the_entry_is_the_server_the_anchors_and_the_cluster_s_name() {
 
 #[test]
 fn what_is_known_to_be_gone_withdraws_and_what_is_unknown_keeps() {
-    type Step = fn(&mut AccessIndex);
-    let table: [(&str, Step, Offer); 9] = [
-        ("everything unknown", |_| {}, Offer::Keep(Withheld::ConfigurationUnknown)),
+    type Loss = fn(&mut AccessIndex);
+    let offer = |index: &AccessIndex| index.offer(&key("c1"), &of_cluster("c1"));
+    // A provisioner that starts.
+    let mut index = cluster_proxy(true);
+    assert_eq!(offer(&index), Offer::Keep(Withheld::ConfigurationUnknown));
+    index.set_configuration(Known::Absent);
+    assert_eq!(offer(&index), Offer::Withdraw(Withheld::NoConfiguration));
+    index.set_configuration(home());
+    assert_eq!(offer(&index), Offer::Keep(Withheld::AddonsUnknown));
+    index.set_addons_read(true);
+    assert_eq!(offer(&index), Offer::Withdraw(Withheld::NoAddon));
+    index.set_addon(&"c1".into(), true);
+    assert_eq!(offer(&index), Offer::Keep(Withheld::NoTrustAnchor));
+    // One that has published an entry.
+    let losses: [(Loss, Offer); 5] = [
+        (|it| _ = it.set_addon(&"c1".into(), false), Offer::Withdraw(Withheld::NoAddon)),
+        (|it| _ = it.set_addons_read(false), Offer::Keep(Withheld::AddonsUnknown)),
+        (|it| _ = it.set_configuration_read(false), Offer::Keep(Withheld::ConfigurationUnknown)),
+        (|it| _ = it.anchors_unknown(it.place()), Offer::Keep(Withheld::NoTrustAnchor)),
         (
-            "no configuration",
-            |index| _ = index.set_configuration(Known::Absent),
-            Offer::Withdraw(Withheld::NoConfiguration),
-        ),
-        (
-            "addons not listed",
-            |index| _ = index.set_configuration(home()),
-            Offer::Keep(Withheld::AddonsUnknown),
-        ),
-        (
-            "no addon",
-            |index| {
-                index.set_configuration(home());
-                index.set_addons_read(true);
-            },
-            Offer::Withdraw(Withheld::NoAddon),
-        ),
-        (
-            "no anchors yet",
-            |index| {
-                index.set_configuration(home());
-                index.set_addon(&"c1".into(), true);
-                index.set_addons_read(true);
-            },
-            Offer::Keep(Withheld::NoTrustAnchor),
-        ),
-        (
-            "addons that cannot be read any more",
-            |index| {
-                *index = ready(&[RSA]);
-                index.set_addons_read(false);
-            },
-            Offer::Keep(Withheld::AddonsUnknown),
-        ),
-        (
-            "a configuration that cannot be read any more",
-            |index| {
-                *index = ready(&[RSA]);
-                index.set_configuration_read(false);
-            },
-            Offer::Keep(Withheld::ConfigurationUnknown),
-        ),
-        (
-            "no anchors any more",
-            |index| {
-                *index = ready(&[RSA]);
-                index.anchors_unknown(index.place());
-            },
-            Offer::Keep(Withheld::NoTrustAnchor),
-        ),
-        (
-            "bad anchors",
-            |index| {
-                *index = ready(&[RSA]);
-                index.set_anchors(index.place(), Err(TrustError::NoCertificate));
-            },
+            |it| _ = it.set_anchors(it.place(), Err(TrustError::NoCertificate)),
             Offer::Keep(Withheld::NoTrustAnchor),
         ),
     ];
-    for (what, step, offer) in table {
-        let mut index = cluster_proxy(true);
-        step(&mut index);
-        assert_eq!(index.offer(&key("c1"), &of_cluster("c1")), offer, "{what}");
+    for (loss, expected) in losses {
+        let mut index = ready(&[RSA]);
+        loss(&mut index);
+        assert_eq!(offer(&index), expected);
     }
-    let mut index = ready(&[RSA]);
-    index.set_addon(&"c1".into(), false);
-    assert_eq!(index.offer(&key("c1"), &of_cluster("c1")), Offer::Withdraw(Withheld::NoAddon));
 }
 
 #[test]

@@ -7,7 +7,6 @@ use hub_api::names::ProfileKey;
 use hub_core::finding::{Finding, Reason};
 use hub_core::fleet::Fleet;
 use hub_core::member_id::MemberIds;
-use hub_core::profile::ProfileAction;
 use hub_core::project::ProjectionSettings;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -60,32 +59,6 @@ fn settled(fleet: &Fleet, profile: Value) -> (Value, usize, Vec<Finding>) {
     let profile = settled.object.unwrap();
     let findings = projection_of(fleet, &key("team", "c1"), &settings, Some(&profile)).findings;
     (profile["metadata"]["labels"][MEMBER_ID].clone(), settled.writes.len(), findings)
-}
-
-#[test]
-fn a_new_profile_carries_the_clusters_own_id_or_its_name_from_the_create_on() {
-    for (own, expected) in [(json!(null), "c1"), (json!(""), "c1"), (json!("member-7"), "member-7")]
-    {
-        let settings = ProjectionSettings::default();
-        let settled = settle_projection(&granted(&own), &key("team", "c1"), &settings, None);
-        let ProfileAction::Create(created) = &settled.writes[0] else {
-            panic!("{:?}", settled.writes)
-        };
-        let labels = created.metadata.labels.as_ref().unwrap();
-        assert_eq!(labels[MEMBER_ID], expected, "{own}");
-        assert_eq!(settled.writes.len(), 2, "{own}");
-    }
-}
-
-#[test]
-fn an_id_that_is_missing_or_empty_is_repaired_with_whatever_else_drifted_in_one_write() {
-    for id in [json!(null), json!("")] {
-        let drifted =
-            json!({ "metadata": { "labels": { MEMBER_ID: id } }, "spec": { "displayName": "x" } });
-        let (id, writes, findings) =
-            settled(&granted(&json!(null)), profile(&json!(null), &drifted));
-        assert_eq!((id, writes, findings), (json!("c1"), 1, vec![]));
-    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use hub_api::cluster_profile::{AccessProvider, ClusterVersion};
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
 use hub_core::profile::{Desired, DesiredStatus, ProfileAction, ProfilePlan};
-use hub_core::project::{self, ProjectionSettings};
+use hub_core::project::ProjectionSettings;
 use serde_json::{Value, json};
 
 use crate::support::api::{Settled, observe, plan_of, settle, settle_projection};
@@ -86,35 +86,20 @@ fn the_deprecated_list_has_no_entry_under_our_name() {
 
 #[test]
 fn our_entry_keeps_its_position_and_a_new_one_is_appended() {
-    let providers = json!([
-        provider("a", "https://a"),
-        provider("ours", "https://old"),
-        provider("z", "https://z")
-    ]);
-    let object = with(settled(), &json!({ "status": { "accessProviders": providers } }));
-    let names = |settled: Settled| -> Vec<String> {
-        let list = settled.object.unwrap()["status"]["accessProviders"].as_array().unwrap().clone();
-        list.iter()
-            .map(|provider| format!("{} {}", provider["name"], provider["cluster"]["server"]))
-            .collect()
-    };
-    assert_eq!(
-        names(provisioned(object.clone(), provisioner("ours", Some("https://new")))),
-        [r#""a" "https://a""#, r#""ours" "https://new""#, r#""z" "https://z""#]
-    );
-    assert_eq!(
-        names(provisioned(object.clone(), provisioner("b", Some("https://b")))),
-        [
-            r#""a" "https://a""#,
-            r#""ours" "https://old""#,
-            r#""z" "https://z""#,
-            r#""b" "https://b""#
-        ]
-    );
-    assert_eq!(
-        names(provisioned(object, provisioner("ours", None))),
-        [r#""a" "https://a""#, r#""z" "https://z""#]
-    );
+    let (a, z) = (provider("a", "https://a"), provider("z", "https://z"));
+    let ours = |server: &str| provider("ours", server);
+    let before = json!({ "status": { "accessProviders": [a, ours("https://old"), z] } });
+    for (desired, after) in [
+        (provisioner("ours", Some("https://new")), json!([a, ours("https://new"), z])),
+        (provisioner("ours", None), json!([a, z])),
+        (
+            provisioner("b", Some("https://b")),
+            json!([a, ours("https://old"), z, provider("b", "https://b")]),
+        ),
+    ] {
+        let left = provisioned(with(settled(), &before), desired).object.unwrap();
+        assert_eq!(left["status"]["accessProviders"], after);
+    }
 }
 
 #[test]
@@ -167,20 +152,6 @@ fn an_owner_that_does_not_project_writes_only_into_living_profiles_that_carry_ou
         patch,
         json!({ "status": { "accessProviders": [provider("ours", "https://proxy/c1")] } })
     );
-}
-
-#[test]
-fn a_refused_profile_is_deleted_with_the_parts_of_all_owners() {
-    let refused = fleet([member("c1", "prod"), exclusive("prod")]);
-    let key = key("team", "c1");
-    let settings = ProjectionSettings::default();
-    let desired = [
-        provisioner("ours", Some("https://proxy/c1")),
-        project::desired(&refused, &key, &settings),
-    ];
-    let gone = settle(&key, &settings.manager, Some(settled()), &desired);
-    assert_eq!(gone.object, None);
-    assert_eq!(gone.writes.len(), 1);
 }
 
 /// An up-to-date profile with this number of access providers of others.

@@ -194,13 +194,6 @@ fn only_the_part_of_the_status_that_differs_is_written() {
 }
 
 #[test]
-fn where_nothing_differs_nothing_is_written() {
-    assert_eq!(plan(&granted(&json!({})), &settled(&json!({}))), nothing());
-    let bare = json!({ "status": null, "spec": { "leaseDurationSeconds": null }, "metadata": { "creationTimestamp": null } });
-    assert_eq!(plan(&granted(&bare), &settled(&bare)), nothing());
-}
-
-#[test]
 fn the_order_of_claims_properties_and_conditions_is_no_difference() {
     let profile = settled(&json!({}));
     let reversed = |list: &Value| {
@@ -227,60 +220,30 @@ fn the_order_of_claims_properties_and_conditions_is_no_difference() {
 #[test]
 fn labels_and_display_name_that_drifted_are_repaired_before_the_status() {
     let cluster_set = "multicluster.x-k8s.io/clusterset";
+    let every_label = json!({
+        "x-k8s.io/cluster-manager": "open-cluster-management",
+        "open-cluster-management.io/cluster-name": "c1",
+        "multicluster.x-k8s.io/inventory-member-id": "c1",
+        cluster_set: "prod",
+    });
     for (edit, repair) in [
         (
-            json!({ "metadata": { "labels": { cluster_set: "dev" } } }),
-            json!({ "metadata": { "labels": { cluster_set: "prod" } } }),
-        ),
-        (
-            json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": null } } }),
-            json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": "open-cluster-management" } } }),
-        ),
-        (
             json!({ "metadata": { "labels": null } }),
-            json!({ "metadata": { "labels": {
-                "x-k8s.io/cluster-manager": "open-cluster-management",
-                "open-cluster-management.io/cluster-name": "c1",
-                "multicluster.x-k8s.io/inventory-member-id": "c1",
-                cluster_set: "prod",
-            } } }),
+            json!({ "metadata": { "labels": every_label } }),
         ),
-        (json!({ "spec": { "displayName": "C 1" } }), json!({ "spec": { "displayName": "c1" } })),
         (
             json!({ "metadata": { "labels": { cluster_set: null } }, "spec": { "displayName": "" }, "status": null }),
             json!({ "metadata": { "labels": { cluster_set: "prod" } }, "spec": { "displayName": "c1" } }),
         ),
     ] {
         for fleet in [granted(&json!({})), unknown(&json!({}))] {
-            let ProfilePlan { action, findings } = plan(&fleet, &edited(&edit));
-            assert_eq!(action, ProfileAction::Patch(version(), repair.clone()), "{edit}");
-            assert_eq!(findings, []);
+            let repair = ProfileAction::Patch(version(), repair.clone());
+            assert_eq!(
+                plan(&fleet, &edited(&edit)),
+                ProfilePlan { action: repair, findings: vec![] },
+                "{edit}"
+            );
         }
-        let repaired = settle_projection(
-            &granted(&json!({})),
-            &key("team", "c1"),
-            &ProjectionSettings::default(),
-            Some(edited(&edit)),
-        );
-        let unversioned = json!({ "metadata": { "resourceVersion": null } });
-        assert_eq!(
-            with(repaired.object.unwrap(), &unversioned),
-            with(settled(&json!({})), &unversioned),
-            "{edit}"
-        );
-    }
-}
-
-#[test]
-fn a_cluster_that_leaves_its_exclusive_set_loses_the_label_of_the_set() {
-    let cluster_set = "multicluster.x-k8s.io/clusterset";
-    let no_set = json!({ "metadata": { "labels": { IN_SET: null } } });
-    for patch in [no_set, json!({ "metadata": { "labels": { IN_SET: "" } } })] {
-        let everything = by_labels("all", &json!({}));
-        let fleet = fleet([with(member("c1", "prod"), &patch), everything, binding("team", "all")]);
-        let repair = json!({ "metadata": { "labels": { cluster_set: null } } });
-        let profile = settled(&json!({}));
-        assert_eq!(plan(&fleet, &profile).action, ProfileAction::Patch(version(), repair));
     }
 }
 
@@ -347,46 +310,33 @@ fn the_labels_that_join_the_hubs_objects_never_come_from_the_cluster() {
 }
 
 #[test]
-fn a_profile_is_deleted_only_where_label_and_spec_name_us() {
+fn a_refused_profile_that_label_and_spec_do_not_both_name_ours_is_left_alone_and_noted() {
     let label =
         |value: Value| json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": value } } });
     let manager = |name: Value| json!({ "spec": { "clusterManager": { "name": name } } });
-    let gone = fleet([exclusive("prod"), binding("team", "prod")]);
-    let leaving =
-        fleet([deleting(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
-    for fleet in [refused(), gone, leaving, fleet([])] {
-        let ours = plan(&fleet, &edited(&json!({ "spec": { "displayName": "by hand" } })));
-        assert_eq!(
-            ours,
-            ProfilePlan { action: ProfileAction::Delete(version()), findings: vec![] }
-        );
-
-        for unlabelled in
-            [label(json!(null)), label(json!("other")), json!({ "metadata": { "labels": null } })]
-        {
-            let ProfilePlan { action, findings } = plan(&fleet, &edited(&unlabelled));
-            assert_eq!(action, ProfileAction::Nothing, "{unlabelled}");
-            assert_eq!(reasons(&findings), [Reason::UnlabelledProfile]);
-        }
-        for foreign in [
-            manager(json!("other")),
-            json!({ "spec": null, "metadata": { "labels": null } }),
+    let (unlabelled, foreign) = (Some(Reason::UnlabelledProfile), Some(Reason::ForeignProfile));
+    for (edit, noted) in [
+        (label(json!(null)), unlabelled),
+        (label(json!("other")), unlabelled),
+        (json!({ "metadata": { "labels": null } }), unlabelled),
+        // Our label, and no manager.
+        (manager(json!("")), foreign),
+        (manager(json!(null)), foreign),
+        (manager(json!(7)), foreign),
+        (json!({ "spec": null }), foreign),
+        (manager(json!("other")), None),
+        (
             json!({ "spec": { "clusterManager": { "name": "" } }, "metadata": { "labels": null } }),
-        ] {
-            assert_eq!(plan(&fleet, &edited(&foreign)), nothing(), "{foreign}");
-        }
-        for unmanaged in
-            [manager(json!("")), manager(json!(null)), manager(json!(7)), json!({ "spec": null })]
-        {
-            let ProfilePlan { action, findings } = plan(&fleet, &edited(&unmanaged));
-            assert_eq!(action, ProfileAction::Nothing, "{unmanaged}");
-            assert_eq!(
-                reasons(&findings),
-                [Reason::ForeignProfile],
-                "our label, and no manager: {unmanaged}"
-            );
-        }
+            None,
+        ),
+        (json!({ "spec": null, "metadata": { "labels": null } }), None),
+    ] {
+        let ProfilePlan { action, findings } = plan(&refused(), &edited(&edit));
+        assert_eq!(action, ProfileAction::Nothing, "{edit}");
+        assert_eq!(reasons(&findings), Vec::from_iter(noted), "{edit}");
     }
+    let ours = plan(&refused(), &edited(&json!({ "spec": { "displayName": "by hand" } })));
+    assert_eq!(ours, ProfilePlan { action: ProfileAction::Delete(version()), findings: vec![] });
 }
 
 #[test]
@@ -431,19 +381,6 @@ fn a_profile_that_is_being_deleted_is_reported_with_its_finalizers_and_left_alon
         assert_eq!(reasons(&findings), [Reason::ProfileTerminating]);
         assert!(!findings[0].message.contains("granted"), "{}", findings[0].message);
     }
-}
-
-#[test]
-fn a_refused_profile_with_a_finalizer_is_deleted_once() {
-    let held = edited(&json!({ "metadata": { "finalizers": ["argocd.example.com/a"] } }));
-    let settled = settle_projection(
-        &refused(),
-        &key("team", "c1"),
-        &ProjectionSettings::default(),
-        Some(held),
-    );
-    assert_eq!(settled.writes, [ProfileAction::Delete(version())]);
-    assert!(settled.object.unwrap()["metadata"]["deletionTimestamp"].is_string());
 }
 
 #[test]

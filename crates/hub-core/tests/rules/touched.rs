@@ -7,8 +7,7 @@ use hub_core::fleet::{Fleet, Touched};
 use serde_json::{Value, json};
 
 use crate::support::{
-    arrive, binding, broken, cluster, condition, deleting, exclusive, fleet, leave, member,
-    unreadable, with,
+    arrive, binding, broken, condition, exclusive, fleet, leave, member, unreadable, with,
 };
 
 /// Every decision in these namespaces.
@@ -101,14 +100,6 @@ fn a_set_touches_exactly_the_namespaces_that_have_a_binding_of_its_name() {
 }
 
 #[test]
-fn a_set_without_a_binding_touches_nothing() {
-    let mut fleet = prod();
-    assert_eq!(arrive(&mut fleet, &exclusive("dev")), Touched::Nothing);
-    assert_eq!(arrive(&mut fleet, &broken("dev")), Touched::Nothing);
-    assert_eq!(leave(&mut fleet, &exclusive("dev")), Touched::Nothing);
-}
-
-#[test]
 fn a_binding_touches_its_own_namespace() {
     let mut fleet = prod();
     let team = namespaces(&["team"]);
@@ -140,14 +131,4 @@ fn a_bindings_other_conditions_and_what_bound_says_beside_true_touch_nothing() {
     let unbound =
         json!({ "status": { "conditions": [condition("Bound", "False", "ClusterSetNotFound")] } });
     assert_eq!(change(&binding("team", "prod"), &unbound), namespaces(&["team"]));
-}
-
-#[test]
-fn a_cluster_comes_leaves_and_is_gone_with_one_touch_each() {
-    let mut fleet = fleet([]);
-    let object = cluster("c1", &json!(null));
-    assert_eq!(arrive(&mut fleet, &object), c1());
-    assert_eq!(arrive(&mut fleet, &deleting(object.clone())), c1());
-    assert_eq!(leave(&mut fleet, &object), c1());
-    assert_eq!(leave(&mut fleet, &object), Touched::Nothing);
 }

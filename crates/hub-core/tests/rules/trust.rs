@@ -145,13 +145,6 @@ fn the_text_is_a_function_of_the_set_of_anchors() {
 }
 
 #[test]
-fn a_leaf_renewed_under_the_same_issuer_changes_nothing() {
-    let before = TrustBundle::from_pem(chain(&["rsa-leaf", "rsa-root"]).as_bytes());
-    let after = TrustBundle::from_pem(chain(&["rsa-leaf-renewed", "rsa-root"]).as_bytes());
-    assert_eq!(before.unwrap().pem(), after.unwrap().pem());
-}
-
-#[test]
 fn text_around_the_blocks_is_skipped() {
     let root = pem("rsa-root");
     let key = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n\
