@@ -424,28 +424,4 @@ mod tests {
         assert_eq!(rules[0].resource_names, Some(vec!["a".to_owned(), "b".to_owned()]));
         assert_eq!(rules[0].verbs, ["list", "watch"]);
     }
-
-    #[test]
-    fn a_binding_to_another_subject_or_role_is_not_right() {
-        let right = settings().binding(&"team".into(), "1");
-        assert!(settings().is_right(&right, "1"));
-        // The role was recreated, and the garbage collector deletes what the old one owned.
-        assert!(!settings().is_right(&right, "2"));
-        let mut more = right.clone();
-        more.subjects
-            .as_mut()
-            .unwrap()
-            .push(Subject { name: "eve".to_owned(), ..Subject::default() });
-        let mut other = right.clone();
-        other.role_ref.name = "cluster-admin".to_owned();
-        let mut orphan = right.clone();
-        orphan.metadata.owner_references = None;
-        let mut unlabelled = right.clone();
-        unlabelled.metadata.labels = None;
-        let mut nobody = right;
-        nobody.subjects = None;
-        for wrong in [more, other, orphan, unlabelled, nobody] {
-            assert!(!settings().is_right(&wrong, "1"), "{wrong:?}");
-        }
-    }
 }

@@ -13,8 +13,8 @@ use hub_core::fleet::{Fleet, ObservedCluster, Touched};
 use serde_json::{Value, json};
 
 use crate::support::consumer_access::{
-    World, declared, doubtful, foreign, granted, key, object_of, observe, reasons, refused,
-    settings, settings_by, settings_of, settled, settled_by,
+    World, declared, doubtful, foreign, granted, key, object_of, reasons, refused, settings,
+    settings_by, settings_of, settled, settled_by,
 };
 use crate::support::{binding, deleting, exclusive, fleet, member, with};
 
@@ -64,30 +64,6 @@ fn a_granted_cluster_takes_two_writes_the_account_first_and_none_after_that() {
     world.found.clear();
     world.settle(&settings(), &granted());
     assert!(world.writes().is_empty());
-}
-
-#[test]
-fn a_cluster_that_leaves_loses_the_account_and_then_its_permissions() {
-    let leaving =
-        fleet([deleting(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
-    let unbound = fleet([member("c1", "prod"), exclusive("prod")]);
-    let moved =
-        fleet([member("c1", "dev"), exclusive("prod"), exclusive("dev"), binding("team", "prod")]);
-    let protected = AccessSettings { protected: "team".parse().unwrap(), ..settings() };
-    let undeclared = settings_of(&json!([]));
-    for (what, settings, fleet) in [
-        ("deleting", settings(), leaving),
-        ("unbound", settings(), unbound),
-        ("moved", settings(), moved),
-        ("bound elsewhere", settings(), refused()),
-        ("protected", protected, granted()),
-        ("not declared", undeclared, granted()),
-    ] {
-        let mut world = settled();
-        world.settle(&settings, &fleet);
-        assert_eq!(world.writes(), ["delete Account", "delete ManifestWork"], "{what}");
-        assert!(world.objects.is_empty(), "{what}");
-    }
 }
 
 #[test]
@@ -389,22 +365,6 @@ fn an_object_that_is_marked_after_it_was_seen_stays_another_owners() {
         world.settle(&settings(), &refused());
         assert!(world.objects.is_empty(), "{kind:?}");
     }
-}
-
-#[test]
-fn an_object_that_this_process_created_is_ours_even_if_a_webhook_strips_it() {
-    let mut world = World::default();
-    let Some((kind, AccessAction::Create(object))) =
-        world.plan_of(&settings(), &granted(), &key()).write
-    else {
-        panic!()
-    };
-    let bare = json!({ "metadata": { "uid": "new", "resourceVersion": "1", "labels": null } });
-    let object = with(object, &bare);
-    world.found.insert(kind, FoundObject { object: observe(&object), is_ours: true });
-    world.objects.insert(kind, object);
-    world.settle(&settings(), &refused());
-    assert_eq!(world.writes(), ["delete Account"]);
 }
 
 #[test]

@@ -4,16 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_core::consumer_access::{
-    AccessAction, AccessKey, AccessSettings, FoundObject, MAX_CLUSTERS, ObservedObject,
+    AccessAction, AccessKey, AccessSettings, FoundObject, MAX_CLUSTERS,
 };
 use hub_core::finding::{Finding, Reason};
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::consumer_access::settings_of;
+use crate::support::consumer_access::{execute, observe, settings_of};
 use crate::support::{binding, broken, cases, deleting, exclusive, fleet, member, with};
 
 fn declaring(config: Option<&str>) -> AccessSettings {
@@ -54,17 +53,12 @@ struct World {
     findings: BTreeMap<AccessKey, Vec<Finding>>,
 }
 
-fn read(object: &Value) -> ObservedObject {
-    let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
-    ObservedObject::read(&metadata, Some(object))
-}
-
 impl World {
     fn observe(&mut self, settings: &AccessSettings) {
         let before = std::mem::take(&mut self.found);
         for (key, object) in &self.objects {
             self.found
-                .insert(key.clone(), FoundObject::seen(settings, before.get(key), read(object)));
+                .insert(key.clone(), FoundObject::seen(settings, before.get(key), observe(object)));
         }
     }
 
@@ -85,33 +79,10 @@ impl World {
                 self.observe(settings);
                 let plan = settings.plan_kueue(fleet, &key, |key| self.found.get(key));
                 self.findings.insert(key.clone(), plan.findings);
-                match plan.action {
-                    AccessAction::Nothing
-                    | AccessAction::PatchStatus(..)
-                    | AccessAction::DeleteByUid(_) => {}
-                    AccessAction::Create(object) => {
-                        let own = json!({ "metadata": { "uid": format!("{key}"), "resourceVersion": "1" } });
-                        let object = with(object, &own);
-                        self.found.insert(
-                            key.clone(),
-                            FoundObject { object: read(&object), is_ours: true },
-                        );
-                        let replaced = self.objects.insert(key.clone(), object);
-                        assert_eq!(replaced, None, "created over an object");
-                        self.writes.push(format!("create {key}"));
-                    }
-                    AccessAction::Patch(version, patch) => {
-                        let object = self.objects.remove(&key).unwrap();
-                        assert_eq!(object["metadata"]["uid"], version.uid.to_string());
-                        self.objects.insert(key.clone(), with(object, &patch));
-                        self.writes.push(format!("patch {key}"));
-                    }
-                    AccessAction::Delete(version) => {
-                        let object = self.objects.remove(&key).unwrap();
-                        assert_eq!(object["metadata"]["uid"], version.uid.to_string());
-                        self.writes.push(format!("delete {key}"));
-                    }
-                }
+                let Some(verb) = plan.action.verb() else { continue };
+                self.writes.push(format!("{verb} {key}"));
+                let created = execute(&mut self.objects, &key, &key.to_string(), plan.action);
+                self.found.extend(created.map(|it| (key, it)));
             }
             if let Some(config) =
                 self.objects.get(&config()).filter(|it| it["metadata"]["uid"] != "theirs")

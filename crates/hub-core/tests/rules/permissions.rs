@@ -11,7 +11,7 @@ use hub_core::rights::{
     token_rules,
 };
 use hub_core::version::Version;
-use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::api::rbac::v1::{RoleBinding, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 
@@ -70,12 +70,6 @@ impl Team {
 }
 
 #[test]
-fn a_namespace_that_has_the_permission_gets_its_role_binding_once() {
-    assert_eq!(plan(true, &role(), None), BindingAction::Create(Box::new(ours())));
-    assert_eq!(plan(true, &role(), Some(&observed(Some(ours())))), BindingAction::Nothing);
-}
-
-#[test]
 fn the_role_binding_has_the_name_of_its_role_and_the_namespace_of_the_copies() {
     let metadata = ours().metadata;
     assert_eq!(metadata.name, Some(settings().copies_role));
@@ -83,58 +77,55 @@ fn the_role_binding_has_the_name_of_its_role_and_the_namespace_of_the_copies() {
 }
 
 #[test]
-fn the_api_group_of_the_subject_is_empty_or_the_role_binding_is_replaced() {
-    for (group, action) in [
-        ("", BindingAction::Nothing),
-        ("rbac.authorization.k8s.io", BindingAction::DeleteByUid(version().uid)),
-    ] {
+fn a_role_binding_exists_where_the_namespace_has_the_permission_and_is_replaced_if_it_gives_something_else()
+ {
+    let unread = || Some(observed(None));
+    let edited = |edit: fn(&mut RoleBinding)| {
         let mut binding = ours();
-        binding.subjects.as_mut().unwrap()[0].api_group = Some(group.to_owned());
-        assert_eq!(plan(true, &role(), Some(&observed(Some(binding)))), action, "{group:?}");
+        edit(&mut binding);
+        Some(observed(Some(binding)))
+    };
+    let right = || edited(|_| {});
+    let other = || edited(|it| it.role_ref.name = "cluster-admin".to_owned());
+    let of_no_group =
+        || edited(|it| it.subjects.as_mut().unwrap()[0].api_group = Some(String::new()));
+    let of_a_group =
+        || edited(|it| it.subjects.as_mut().unwrap()[0].api_group = Some("rbac".to_owned()));
+    let nothing = || Ok(BindingAction::Nothing);
+    let deleted = || Ok(BindingAction::DeleteByUid(version().uid));
+    for (has, role, binding, expected) in [
+        (true, role(), None, Ok(BindingAction::Create(Box::new(ours())))),
+        (true, role(), right(), nothing()),
+        (true, role(), of_no_group(), nothing()),
+        (true, role(), of_a_group(), deleted()),
+        (true, role(), other(), deleted()),
+        (true, role(), edited(|it| it.metadata.owner_references = None), deleted()),
+        (true, role(), edited(|it| it.subjects = None), deleted()),
+        (
+            true,
+            role(),
+            edited(|it| it.subjects.as_mut().unwrap().push(Subject::default())),
+            deleted(),
+        ),
+        // The role was recreated, and the garbage collector deletes what the old one owned.
+        (true, Known::Present("role-2".to_owned()), right(), deleted()),
+        // What cannot be read is kept, and without knowledge of the role nothing is created or replaced.
+        (true, role(), unread(), nothing()),
+        (true, Known::Unknown, None, nothing()),
+        (true, Known::Unknown, other(), nothing()),
+        (true, Known::Unknown, unread(), nothing()),
+        (true, Known::Absent, None, Err(MissingRole)),
+        (false, Known::Absent, None, nothing()),
+        (false, Known::Unknown, None, nothing()),
+        (false, Known::Unknown, right(), deleted()),
+        (false, Known::Unknown, unread(), deleted()),
+        (false, role(), right(), deleted()),
+        (false, role(), unread(), deleted()),
+        (false, role(), other(), deleted()),
+    ] {
+        let action = try_plan(has, &role, binding.as_ref());
+        assert_eq!(action, expected, "{has}, {role:?}, {binding:?}");
     }
-}
-
-#[test]
-fn a_namespace_that_never_needed_the_permission_gets_none() {
-    assert!(!Team::default().has(false, false));
-    for role in [role(), Known::Absent, Known::Unknown] {
-        assert_eq!(plan(false, &role, None), BindingAction::Nothing, "{role:?}");
-    }
-}
-
-#[test]
-fn a_role_binding_without_a_permission_is_deleted() {
-    for binding in [Some(ours()), None] {
-        for role in [role(), Known::Unknown] {
-            let action = plan(false, &role, Some(&observed(binding.clone())));
-            assert_eq!(action, BindingAction::DeleteByUid(version().uid));
-        }
-    }
-}
-
-#[test]
-fn a_role_binding_that_gives_something_else_is_deleted_whether_needed_or_not() {
-    let mut other = ours();
-    other.role_ref.name = "cluster-admin".to_owned();
-    for has in [true, false] {
-        let action = plan(has, &role(), Some(&observed(Some(other.clone()))));
-        assert_eq!(action, BindingAction::DeleteByUid(version().uid), "{has}");
-    }
-}
-
-#[test]
-fn a_role_binding_that_cannot_be_read_is_kept_while_the_namespace_has_the_permission() {
-    assert_eq!(plan(true, &role(), Some(&observed(None))), BindingAction::Nothing);
-}
-
-#[test]
-fn without_knowledge_of_the_role_no_role_binding_is_created_or_replaced() {
-    let mut other = ours();
-    other.role_ref.name = "cluster-admin".to_owned();
-    for binding in [None, Some(observed(Some(other))), Some(observed(None))] {
-        assert_eq!(plan(true, &Known::Unknown, binding.as_ref()), BindingAction::Nothing);
-    }
-    assert_eq!(try_plan(true, &Known::Absent, None), Err(MissingRole));
 }
 
 #[test]
@@ -229,27 +220,23 @@ fn account_names(names: &[&str]) -> BTreeSet<hub_api::names::AccountName> {
 }
 
 #[test]
-fn the_role_names_the_accounts_that_ask_and_no_others() {
-    let role = Known::Present(tokens_role(&["a", "gone"]));
-    let names = account_names(&["a", "b"]);
-    assert_eq!(
-        plan_tokens(&role, Some(&names)),
-        Ok(RulesAction::Patch(version(), token_rules(&names)))
-    );
-    let role = Known::Present(tokens_role(&["a", "b"]));
-    assert_eq!(plan_tokens(&role, Some(&names)), Ok(RulesAction::Nothing));
-}
-
-#[test]
-fn an_incomplete_list_of_accounts_removes_no_name() {
-    assert_eq!(plan_tokens(&Known::Present(tokens_role(&["a"])), None), Ok(RulesAction::Nothing));
-}
-
-#[test]
-fn a_role_that_cannot_be_read_is_not_missing() {
-    for names in [None, Some(account_names(&[])), Some(account_names(&["a"]))] {
-        assert_eq!(plan_tokens(&Known::Unknown, names.as_ref()), Ok(RulesAction::Nothing));
-        assert_eq!(plan_tokens(&Known::Absent, names.as_ref()), Err(MissingRole));
+fn the_role_names_the_accounts_that_ask_and_an_incomplete_list_removes_no_name() {
+    let of = |names: &[&str]| Known::Present(tokens_role(names));
+    let (unlisted, none, both) = (None, Some(account_names(&[])), Some(account_names(&["a", "b"])));
+    let rules = token_rules(&account_names(&["a", "b"]));
+    for (role, asking, expected) in [
+        (of(&["a", "gone"]), &both, Ok(RulesAction::Patch(version(), rules))),
+        (of(&["a", "b"]), &both, Ok(RulesAction::Nothing)),
+        (of(&["a"]), &unlisted, Ok(RulesAction::Nothing)),
+        // A role that cannot be read is not missing.
+        (Known::Unknown, &unlisted, Ok(RulesAction::Nothing)),
+        (Known::Unknown, &none, Ok(RulesAction::Nothing)),
+        (Known::Unknown, &both, Ok(RulesAction::Nothing)),
+        (Known::Absent, &unlisted, Err(MissingRole)),
+        (Known::Absent, &none, Err(MissingRole)),
+        (Known::Absent, &both, Err(MissingRole)),
+    ] {
+        assert_eq!(plan_tokens(&role, asking.as_ref()), expected, "{role:?}, {asking:?}");
     }
 }
 

@@ -183,37 +183,50 @@ impl World {
     }
 
     fn execute(&mut self, kind: AccessKind, action: AccessAction) {
-        match action {
-            AccessAction::Nothing | AccessAction::PatchStatus(..) => panic!("{action:?}"),
-            AccessAction::Create(object) => {
-                assert!(!self.objects.contains_key(&kind), "created over an object");
-                self.uids += 1;
-                let uid = json!({ "metadata": { "uid": format!("new-{}", self.uids), "resourceVersion": "1" } });
-                let object = with(object, &uid);
-                self.found.insert(kind, FoundObject { object: observe(&object), is_ours: true });
-                self.objects.insert(kind, object);
-            }
-            AccessAction::Patch(version, patch) => {
-                let object = self.objects.remove(&kind).unwrap();
-                assert_eq!(object["metadata"]["uid"], version.uid.to_string());
-                assert_eq!(object["metadata"]["resourceVersion"], &*version.resource_version);
-                let mut object = with(object, &patch);
-                object["metadata"]["resourceVersion"] = json!("2");
-                self.objects.insert(kind, object);
-            }
-            AccessAction::Delete(_) | AccessAction::DeleteByUid(_) => {
-                let object = self.objects.remove(&kind).unwrap();
-                assert_eq!(object["metadata"]["uid"], action.uid().unwrap().to_string());
-                if object["metadata"]["finalizers"].is_array() {
-                    self.objects.insert(kind, deleting(object));
-                }
-            }
-        }
+        self.uids += u32::from(matches!(action, AccessAction::Create(_)));
+        let created = execute(&mut self.objects, &kind, &format!("new-{}", self.uids), action);
+        self.found.extend(created.map(|it| (kind, it)));
     }
 
     pub fn writes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.writes)
     }
+}
+
+/// Carries out a write as an API server does, where a new object gets this uid. Returns what the controller knows of an
+/// object that it has created.
+pub fn execute<K: Ord + Clone>(
+    objects: &mut BTreeMap<K, Value>,
+    key: &K,
+    uid: &str,
+    action: AccessAction,
+) -> Option<FoundObject> {
+    match action {
+        AccessAction::Nothing | AccessAction::PatchStatus(..) => panic!("{action:?}"),
+        AccessAction::Create(object) => {
+            let own = json!({ "metadata": { "uid": uid, "resourceVersion": "1" } });
+            let object = with(object, &own);
+            let found = FoundObject { object: observe(&object), is_ours: true };
+            assert_eq!(objects.insert(key.clone(), object), None, "created over an object");
+            return Some(found);
+        }
+        AccessAction::Patch(version, patch) => {
+            let object = objects.remove(key).unwrap();
+            assert_eq!(object["metadata"]["uid"], version.uid.to_string());
+            assert_eq!(object["metadata"]["resourceVersion"], &*version.resource_version);
+            let mut object = with(object, &patch);
+            object["metadata"]["resourceVersion"] = json!("2");
+            objects.insert(key.clone(), object);
+        }
+        AccessAction::Delete(_) | AccessAction::DeleteByUid(_) => {
+            let object = objects.remove(key).unwrap();
+            assert_eq!(object["metadata"]["uid"], action.uid().unwrap().to_string());
+            if object["metadata"]["finalizers"].is_array() {
+                objects.insert(key.clone(), deleting(object));
+            }
+        }
+    }
+    None
 }
 
 /// The access as it should be.
