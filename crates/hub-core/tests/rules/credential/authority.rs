@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 use crate::support::credential::{
     Arrival, World, account_key, base64, profile, scene, scene_key, scene_with, secret_key, token,
 };
-use crate::support::{binding, exclusive, member, with};
+use crate::support::{binding, member, with};
 
 /// The state of the scene's account in `team`, which agrees with whether a copy is created.
 fn state(world: &World) -> State {
-    let plan = world.plan(&scene_key());
-    let state = world.state(&scene_key(), &account_key("c1", "kueue")).unwrap_or(State::NotAsked);
+    let plan = world.copy_plan();
+    let state = world.copy_state().unwrap_or(State::NotAsked);
     assert_eq!(matches!(plan.action, CopyAction::Create(_)), state == State::Synced, "{plan:?}");
     assert!(matches!(plan.action, CopyAction::Create(_) | CopyAction::Nothing), "{plan:?}");
     state
@@ -27,7 +27,7 @@ fn state(world: &World) -> State {
 
 /// The same with an existing copy or Secret.
 fn standing(world: &World) -> State {
-    world.state(&scene_key(), &account_key("c1", "kueue")).unwrap()
+    world.copy_state().unwrap()
 }
 
 fn annotated(namespaces: &str) -> Vec<Value> {
@@ -84,52 +84,6 @@ fn a_profile_that_was_created_manually_grants_nothing_whatever_its_labels() {
             world.state(&secret_key("mallory", "c1-kueue"), &account_key("c1", "kueue")),
             Some(State::NotGranted)
         );
-    }
-}
-
-#[test]
-fn an_account_without_annotation_is_copied_to_every_granted_namespace_and_no_other() {
-    let mut world = World::of(scene());
-    for object in
-        [binding("ops", "prod"), profile("ops", "c1"), exclusive("dev"), binding("lab", "dev")]
-    {
-        world.arrive(&object);
-    }
-    world.arrive(&profile("lab", "c1"));
-    world.settle();
-    assert_eq!(
-        world.secrets.keys().collect::<Vec<_>>(),
-        [&secret_key("ops", "c1-kueue"), &scene_key()]
-    );
-}
-
-#[test]
-fn only_the_label_value_true_asks() {
-    for value in ["True", "TRUE", "1", "yes", "", "false", " true"] {
-        let label = json!({ "metadata": { "labels": { SYNC_TO_CLUSTER_PROFILE: value } } });
-        let world = World::of(scene_with("ManagedServiceAccount", &label));
-        assert_eq!(state(&world), State::NotAsked, "{value:?}");
-    }
-    let unlabelled = json!({ "metadata": { "labels": null } });
-    assert_eq!(
-        state(&World::of(scene_with("ManagedServiceAccount", &unlabelled))),
-        State::NotAsked
-    );
-}
-
-#[test]
-fn the_annotation_narrows_and_an_empty_one_narrows_to_nothing() {
-    for (annotation, expected) in [
-        ("team", State::Synced),
-        ("ops, team", State::Synced),
-        ("ops", State::OutOfScope),
-        ("teams,tea", State::OutOfScope),
-        ("*", State::OutOfScope),
-        ("TEAM", State::OutOfScope),
-        (",", State::OutOfScope),
-        ("", State::OutOfScope),
-    ] {
-        assert_eq!(state(&World::of(annotated(annotation))), expected, "{annotation:?}");
     }
 }
 
@@ -200,12 +154,6 @@ fn a_secret_of_another_name_is_not_read_whatever_the_status_says() {
 }
 
 #[test]
-fn a_status_that_names_no_secret_yet_does_not_hold_up_the_secret_that_is_there() {
-    let silent = json!({ "status": null });
-    assert_eq!(state(&World::of(scene_with("ManagedServiceAccount", &silent))), State::Synced);
-}
-
-#[test]
 fn a_profile_that_does_not_name_our_manager_never_becomes_the_owner_of_a_copy_and_keeps_the_one_it_owns()
  {
     let stripped = json!({ "metadata": { "labels": null } });
@@ -218,12 +166,9 @@ fn a_profile_that_does_not_name_our_manager_never_becomes_the_owner_of_a_copy_an
         let mut world = World::settled_scene();
         let nameless = with(profile("team", "c1"), &nameless);
         world.arrive(&nameless);
-        assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
+        assert_eq!(world.next(), CopyAction::Nothing);
         world.arrive(&with(nameless, &json!({ "metadata": { "uid": "uid-of-another" } })));
-        assert_eq!(
-            world.plan(&scene_key()).action,
-            CopyAction::DeleteByUid(world.version(&scene_key()).uid)
-        );
+        assert_eq!(world.next(), CopyAction::DeleteByUid(world.copy_version().uid));
     }
 }
 
@@ -246,7 +191,7 @@ fn a_namespace_becomes_protected_when_a_cluster_of_its_name_joins_and_not_when_o
     let mut world = World::settled_scene();
     let named = with(member("team", "dev"), &json!({ "status": { "conditions": [] } }));
     world.arrive(&named);
-    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
+    assert_eq!(world.next(), CopyAction::Nothing);
     let Arrival::Touches(touched) = world.arrive(&member("team", "dev")) else {
         panic!("no cluster")
     };
@@ -331,11 +276,11 @@ fn a_write_that_the_api_server_refuses_is_a_state_of_its_own_and_is_planned_all_
     let mut world = World::of(scene());
     world.index.set_refused(&scene_key(), Some(Refused::Write));
     assert_eq!(standing(&world), State::WriteRefused);
-    assert!(matches!(world.plan(&scene_key()).action, CopyAction::Create(_)));
+    assert!(matches!(world.next(), CopyAction::Create(_)));
     let mut world = World::settled_scene();
     world.index.set_refused(&scene_key(), Some(Refused::Write));
     assert_eq!(standing(&world), State::Synced, "nothing is left to write");
-    world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
+    world.rotate();
     assert_eq!(standing(&world), State::WriteRefused);
     world.index.set_refused(&scene_key(), None);
     assert_eq!(standing(&world), State::Synced);
@@ -345,7 +290,7 @@ fn a_write_that_the_api_server_refuses_is_a_state_of_its_own_and_is_planned_all_
     assert_eq!(standing(&world), State::NotGranted);
     world.index.set_refused(&scene_key(), Some(Refused::Delete));
     assert_eq!(standing(&world), State::DeleteRefused);
-    assert_eq!(world.plan(&scene_key()).refused(), Refused::Delete);
+    assert_eq!(world.copy_plan().refused(), Refused::Delete);
     world.arrive(&binding("team", "prod"));
     assert_eq!(standing(&world), State::Synced, "it is wanted again");
 }
@@ -353,9 +298,9 @@ fn a_write_that_the_api_server_refuses_is_a_state_of_its_own_and_is_planned_all_
 #[test]
 fn a_plan_names_the_account_whose_copy_exists_or_is_about_to() {
     let mut world = World::of(scene());
-    assert_eq!(world.plan(&scene_key()).synced(), Some(&account_key("c1", "kueue")));
+    assert_eq!(world.copy_plan().synced(), Some(&account_key("c1", "kueue")));
     world.settle();
-    assert_eq!(world.plan(&scene_key()).synced(), Some(&account_key("c1", "kueue")));
+    assert_eq!(world.copy_plan().synced(), Some(&account_key("c1", "kueue")));
     world.leave(&binding("team", "prod"));
-    assert_eq!(world.plan(&scene_key()).synced(), None);
+    assert_eq!(world.copy_plan().synced(), None);
 }

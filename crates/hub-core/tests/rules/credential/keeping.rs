@@ -1,10 +1,9 @@
 //! What takes a copy away and what keeps it: everything that is clearly so takes, everything that is not known
-//! keeps, and where both meet the clear "no" decides. The scene is a copy of `c1/kueue` in `team`.
+//! keeps. Where both meet the clear "no" decides (`laws.rs`). The scene is a copy of `c1/kueue` in `team`.
 
 use hub_api::labels::{
     CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES,
 };
-use hub_core::credential::index::SyncSettings;
 use hub_core::credential::plan::{CopyAction, CopyPlan};
 use hub_core::credential::source::Unusable;
 use hub_core::credential::state::State;
@@ -12,8 +11,7 @@ use hub_core::fleet::Part;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    World, account, account_key, account_uid, base64, profile, scene, scene_key, scene_without,
-    token,
+    World, account, account_key, base64, profile, scene, scene_key, scene_without, token,
 };
 use crate::support::{
     NOON, binding, broken, by_labels, condition, exclusive, member, unreadable, with,
@@ -82,6 +80,7 @@ fn revocations() -> Vec<(&'static str, Change, State)> {
         ("account gone", go(account("c1", "kueue")), State::NotAsked),
         ("account made anew", of_account(json!({ "uid": "another" })), State::ForeignToken),
         ("token elsewhere", edit(account("c1", "kueue"), &elsewhere), State::TokenElsewhere),
+        ("everything gone", Change { go: scene(), ..Change::default() }, State::NotAsked),
         ("token gone", go(token("c1", "kueue")), State::NoToken),
         (
             "token without label",
@@ -149,9 +148,9 @@ fn kueue() -> hub_api::names::AccountKey {
 }
 
 fn assert_deleted(world: &World, state: State, what: &str) {
-    let CopyPlan { action, states, findings, .. } = world.plan(&scene_key());
+    let CopyPlan { action, states, findings, .. } = world.copy_plan();
     // By its uid alone, if it is known by that: not where its token or its account is not.
-    let version = world.version(&scene_key());
+    let version = world.copy_version();
     let is_deleted = match &action {
         CopyAction::DeleteByUid(uid) => *uid == version.uid,
         CopyAction::Delete(exact) => *exact == version,
@@ -166,8 +165,8 @@ fn assert_deleted(world: &World, state: State, what: &str) {
 fn assert_absent(what: &str, change: &Change, state: State) {
     let mut world = World::of(scene());
     make(&mut world, change);
-    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing, "{what}");
-    assert_eq!(world.state(&scene_key(), &kueue()).unwrap_or(State::NotAsked), state, "{what}");
+    assert_eq!(world.next(), CopyAction::Nothing, "{what}");
+    assert_eq!(world.copy_state().unwrap_or(State::NotAsked), state, "{what}");
     if state.is_counted() {
         let report = world.report(&kueue()).unwrap();
         assert_eq!(
@@ -186,128 +185,36 @@ fn what_is_missing_is_reported_and_nothing_is_created() {
 }
 
 #[test]
-fn every_way_of_revocation_deletes_the_copy_whatever_its_version() {
+fn every_way_of_revocation_deletes_the_copy_whatever_its_version_also_if_no_watch_was_open() {
     for (what, change, state) in revocations() {
         let mut world = World::settled_scene();
+        let copy = world.copy().clone();
         make(&mut world, &change);
         assert_deleted(&world, state, what);
         world.settle();
         assert!(world.secrets.is_empty(), "{what}");
+        let mut started = World::of(scene());
+        make(&mut started, &change);
+        started.put(copy);
+        assert_deleted(&started, state, what);
     }
-}
-
-#[test]
-fn what_was_revoked_while_no_watch_was_open_is_deleted_too() {
-    for (what, change, state) in revocations() {
-        let left = World::settled_scene().secret(&scene_key()).clone();
-        let mut world = World::of(scene());
-        make(&mut world, &change);
-        world.put(left);
-        assert_deleted(&world, state, what);
-    }
-}
-
-#[test]
-fn a_copy_of_which_nothing_is_left_is_deleted() {
-    let mut world = World::of([]);
-    world.put(World::settled_scene().secret(&scene_key()).clone());
-    assert_deleted(&world, State::NotAsked, "an empty hub");
-    assert!(world.index.keys(&world.fleet).contains(&scene_key()));
-}
-
-#[test]
-fn a_hub_that_starts_to_require_the_annotation_deletes_copies_of_accounts_without_it() {
-    let left = World::settled_scene().secret(&scene_key()).clone();
-    let mut world = World::set_up(
-        SyncSettings { require_namespaces: true, ..SyncSettings::default() },
-        scene(),
-    );
-    world.put(left);
-    assert_deleted(&world, State::OutOfScope, "the option");
 }
 
 #[test]
 fn what_is_not_known_keeps_the_copy() {
     for (what, change, state) in doubts() {
         let mut world = World::settled_scene();
-        let before = world.secret(&scene_key()).clone();
+        let before = world.copy().clone();
         make(&mut world, &change);
-        let CopyPlan { action, states, findings, .. } = world.plan(&scene_key());
+        let CopyPlan { action, states, findings, .. } = world.copy_plan();
         assert_eq!(
             (action, states, findings),
             (CopyAction::Nothing, vec![(kueue(), state)], vec![]),
             "{what}"
         );
         world.settle();
-        assert_eq!(world.secret(&scene_key()), &before, "{what}");
+        assert_eq!(world.copy(), &before, "{what}");
     }
-}
-
-#[test]
-fn one_clear_no_takes_the_copy_whatever_is_not_known() {
-    for (doubt, unknown, _) in doubts() {
-        for (no, change, state) in revocations() {
-            // A change of the unknown object would make it known.
-            let same = |one: &Value, other: &Value| {
-                one["kind"] == other["kind"] && one["metadata"]["name"] == other["metadata"]["name"]
-            };
-            let touched: Vec<_> = change.come.iter().chain(&change.go).collect();
-            if unknown.come.iter().any(|object| touched.iter().any(|other| same(object, other))) {
-                continue;
-            }
-            let mut world = World::settled_scene();
-            make(&mut world, &unknown);
-            make(&mut world, &change);
-            // A broken selector does not say that the cluster left the set.
-            if doubt.starts_with("set") && no == "cluster in another set" {
-                assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
-                continue;
-            }
-            // An unreadable token does not tell its owner and time either.
-            let is_of_the_token = no == "account made anew" || no == "cluster created later";
-            if doubt == "token unreadable" && is_of_the_token {
-                assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
-                continue;
-            }
-            assert_deleted(&world, state, &format!("{doubt}, {no}"));
-        }
-    }
-}
-
-#[test]
-fn accounts_that_are_not_listed_are_no_accounts_that_are_gone() {
-    let mut world =
-        World::unlisted(SyncSettings::default(), scene_without("ManagedServiceAccount"));
-    world.put(World::settled_scene().secret(&scene_key()).clone());
-    world.index.set_copies_read(None, true);
-    world.index.set_sources_read(None, true);
-    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
-    assert_eq!(world.state(&scene_key(), &kueue()), Some(State::AccountUnknown));
-
-    world.leave(&profile("team", "c1"));
-    assert_deleted(&world, State::NoProfile, "but a profile that is gone is");
-    world.arrive(&profile("team", "c1"));
-    world.leave(&binding("team", "prod"));
-    assert_deleted(&world, State::NotGranted, "and so is a grant");
-    world.arrive(&binding("team", "prod"));
-    world.leave(&token("c1", "kueue"));
-    assert_deleted(&world, State::NoToken, "and a token, where all of those are known");
-    world.arrive(&token("c1", "kueue"));
-    world.index.set_accounts_read(true);
-    assert_deleted(&world, State::NotAsked, "and the account once all are known");
-}
-
-#[test]
-fn before_every_copy_is_known_nothing_is_planned_but_the_end_of_one_that_is() {
-    let mut world = World::unlisted(SyncSettings::default(), scene());
-    world.index.set_accounts_read(true);
-    world.index.set_sources_read(None, true);
-    let unread = |state| CopyPlan { states: vec![(kueue(), state)], ..CopyPlan::default() };
-    assert_eq!(world.plan(&scene_key()), unread(State::CopiesUnknown));
-    world.put(World::settled_scene().secret(&scene_key()).clone());
-    assert_eq!(world.plan(&scene_key()), unread(State::CopiesUnknown));
-    world.leave(&binding("team", "prod"));
-    assert_deleted(&world, State::NotGranted, "the copy is known");
 }
 
 /// A kind, what makes it readable or not, the state of a copy meanwhile, and what ends its grant.
@@ -378,13 +285,13 @@ fn while_a_kind_cannot_be_read_no_token_is_written_and_an_end_that_is_known_stil
     let rotated = || with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } }));
     for (kind, set_read, state, end) in unread_kinds() {
         let mut world = World::settled_scene();
-        let before = world.secret(&scene_key()).clone();
+        let before = world.copy().clone();
         set_read(&mut world, false);
         // What was queued before is planned with what is known now.
         world.arrive(&rotated());
         world.settle();
-        assert_eq!(world.secret(&scene_key()), &before, "{kind}: the copy stays");
-        assert_eq!(world.state(&scene_key(), &kueue()), Some(state), "{kind}");
+        assert_eq!(world.copy(), &before, "{kind}: the copy stays");
+        assert_eq!(world.copy_state(), Some(state), "{kind}");
         world.arrive(&binding("elsewhere", "prod"));
         world.arrive(&profile("elsewhere", "c1"));
         world.settle();
@@ -396,7 +303,7 @@ fn while_a_kind_cannot_be_read_no_token_is_written_and_an_end_that_is_known_stil
         assert!(ended.secrets.is_empty(), "{kind}: the end of the grant is known");
         set_read(&mut world, true);
         world.settle();
-        assert_eq!(world.secret(&scene_key())["data"]["token"], base64("rotated"), "{kind}");
+        assert_eq!(world.copy()["data"]["token"], base64("rotated"), "{kind}");
         assert_eq!(world.secrets.len(), 2, "{kind}: everything converges");
     }
 }
@@ -405,18 +312,14 @@ fn while_a_kind_cannot_be_read_no_token_is_written_and_an_end_that_is_known_stil
 fn a_copy_whose_permission_has_ended_is_reported_as_after_a_restart() {
     let mut world = World::settled_scene();
     assert!(world.index.forbid_copies(&scene_key().namespace));
-    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
-    assert_eq!(world.state(&scene_key(), &kueue()), Some(State::CopiesUnknown));
+    assert_eq!(world.next(), CopyAction::Nothing);
+    assert_eq!(world.copy_state(), Some(State::CopiesUnknown));
     assert!(world.index.permit_copies(&scene_key().namespace));
-    assert_eq!(world.state(&scene_key(), &kueue()), Some(State::Synced));
+    assert_eq!(world.copy_state(), Some(State::Synced));
 
     world.arrive(&broken("prod"));
     world.index.forbid_copies(&scene_key().namespace);
-    assert_eq!(
-        world.state(&scene_key(), &kueue()),
-        Some(State::GrantUnknown),
-        "what was never read is not missed"
-    );
+    assert_eq!(world.copy_state(), Some(State::GrantUnknown), "what was never read is not missed");
 
     assert!(!world.index.forbid_copies(&"elsewhere".into()), "nothing is reported without a copy");
 }
@@ -426,58 +329,14 @@ fn a_copy_that_could_not_be_recreated_is_not_deleted_to_be_replaced() {
     let unlabelled = json!({ "metadata": { "labels": { CLUSTER_MANAGER: null } } });
     for change in [come(broken("prod")), edit(profile("team", "c1"), &unlabelled)] {
         let mut world = World::settled_scene();
-        world.edit(&scene_key(), &json!({ "immutable": true }));
-        world.arrive(&with(
-            token("c1", "kueue"),
-            &json!({ "data": { "token": base64("rotated") } }),
-        ));
+        world.edit_copy(&json!({ "immutable": true }));
+        world.rotate();
         make(&mut world, &change);
-        assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing, "{change:?}");
-        assert_ne!(world.state(&scene_key(), &kueue()), Some(State::Synced), "{change:?}");
+        assert_eq!(world.next(), CopyAction::Nothing, "{change:?}");
+        assert_ne!(world.copy_state(), Some(State::Synced), "{change:?}");
         // Once it can be recreated, it is.
         make(&mut world, &Change { come: scene_without("Secret"), go: vec![] });
         world.settle();
-        assert_eq!(world.secret(&scene_key())["data"]["token"], base64("rotated"));
+        assert_eq!(world.copy()["data"]["token"], base64("rotated"));
     }
-}
-
-#[test]
-fn a_rotated_token_is_copied_and_nothing_of_the_old_one_stays() {
-    let mut world = World::settled_scene();
-    world.arrive(&with(
-        token("c1", "kueue"),
-        &json!({ "data": { "token": base64("rotated"), "ca.crt": null } }),
-    ));
-    world.settle();
-    assert_eq!(world.secret(&scene_key())["data"], json!({ "token": base64("rotated") }));
-    assert_eq!(&*world.version(&scene_key()).resource_version, "2");
-}
-
-#[test]
-fn a_copy_moves_to_a_profile_with_a_new_uid() {
-    let mut world = World::settled_scene();
-    world
-        .arrive(&with(profile("team", "c1"), &json!({ "metadata": { "uid": "uid-of-the-next" } })));
-    world.settle();
-    let secret = world.secret(&scene_key());
-    assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "uid-of-the-next");
-    assert_eq!(secret["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
-    assert_eq!(secret["metadata"]["resourceVersion"], "2", "in one write");
-}
-
-#[test]
-fn a_recreated_account_gets_a_copy_of_its_own_token() {
-    let mut world = World::settled_scene();
-    world.arrive(&with(account("c1", "kueue"), &metadata(&json!({ "uid": "another" }))));
-    world.settle();
-    assert!(world.secrets.is_empty(), "the token is still the earlier account's");
-    let owner = json!([{ "apiVersion": "v1", "kind": "ManagedServiceAccount", "name": "kueue", "uid": "another" }]);
-    world.arrive(&with(token("c1", "kueue"), &metadata(&json!({ "ownerReferences": owner }))));
-    world.settle();
-    let annotations = &world.secret(&scene_key())["metadata"]["annotations"];
-    assert_eq!(
-        annotations["authentication.open-cluster-management.io/managed-serviceaccount-uid"],
-        "another"
-    );
-    assert_ne!(account_uid("c1", "kueue"), "another");
 }

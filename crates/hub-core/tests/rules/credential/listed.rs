@@ -53,7 +53,7 @@ fn while_the_watch_on_tokens_of_a_name_starts_over_their_copies_are_kept() {
     world.index.forget_sources(&"kueue".into());
     assert_eq!(world.index.source(&account_key("c1", "kueue")), None);
     assert_eq!(state(&world, "team", "kueue"), State::TokenUnknown);
-    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
+    assert_eq!(world.next(), CopyAction::Nothing);
     assert_eq!(state(&world, "team", "argocd"), State::Synced, "another name is not affected");
     assert!(
         world.index.set_sources_read(Some(&"kueue".into()), true),
@@ -68,7 +68,7 @@ fn while_the_watch_on_the_copies_of_a_namespace_starts_over_nothing_is_written_t
     world.index.forget_copies(&"team".into());
     assert_eq!(world.index.copy(&scene_key()), None);
     assert_eq!(state(&world, "team", "kueue"), State::CopiesUnknown);
-    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
+    assert_eq!(world.next(), CopyAction::Nothing);
     assert_eq!(state(&world, "ops", "kueue"), State::Synced, "another namespace is not affected");
     assert!(world.index.created(&scene_key()).is_some());
     assert!(world.index.has_copies(&"team".into()), "what this process created there is known");

@@ -104,34 +104,6 @@ fn a_write_that_is_refused_is_the_state_of_the_account_whose_copy_it_is() {
 }
 
 #[test]
-fn the_second_follows_after_the_first_has_left_in_whatever_way() {
-    for (first, second) in [(FIRST, SECOND), (SECOND, FIRST)] {
-        let ways: [&dyn Fn(&mut World); 4] = [
-            &|world| drop(world.leave(&account(first.0, first.1))),
-            &|world| drop(world.leave(&token(first.0, first.1))),
-            &|world| drop(world.leave(&profile("team", first.0))),
-            &|world| drop(world.arrive(&member(first.0, "dev"))),
-        ];
-        for leave in ways {
-            let mut world = neighbours();
-            arrive(&mut world, first);
-            world.settle();
-            arrive(&mut world, second);
-            leave(&mut world);
-            // One Secret is deleted and another created: readers never see a Secret whose owner changes.
-            assert_eq!(
-                world.plan(&shared()).action,
-                CopyAction::DeleteByUid(world.version(&shared()).uid)
-            );
-            assert_eq!(world.plan(&shared()).findings, [], "nobody is in the way any more");
-            world.settle();
-            assert_eq!(held_by(&world), Some(second));
-            assert_eq!(world.state(&shared(), &key(second)), Some(State::Synced));
-        }
-    }
-}
-
-#[test]
 fn of_two_that_are_there_at_once_the_older_account_gets_the_name() {
     let created = |(cluster, name): (&str, &str), time: &Value| {
         with(account(cluster, name), &json!({ "metadata": { "creationTimestamp": time } }))
@@ -195,55 +167,6 @@ fn a_copy_that_was_stripped_of_its_record_stays_that_of_the_account_it_was_made_
         world.settle();
         assert_eq!(held_by(&world), Some(first));
     }
-}
-
-#[test]
-fn a_copy_that_was_stripped_of_its_record_is_deleted_if_its_account_may_not_have_it() {
-    let mut world = neighbours();
-    arrive(&mut world, FIRST);
-    world.settle();
-    arrive(&mut world, SECOND);
-    world.edit(&shared(), &json!({ "metadata": { "annotations": null } }));
-    world.leave(&token(FIRST.0, FIRST.1));
-    // Of the other little is known, but it is not the other's copy.
-    world.arrive(&with(token(SECOND.0, SECOND.1), &json!({ "data": { "token": "" } })));
-    assert_eq!(world.plan(&shared()).action, CopyAction::DeleteByUid(world.version(&shared()).uid));
-    world.settle();
-    assert!(world.secrets.is_empty());
-}
-
-#[test]
-fn a_forged_record_moves_no_copy_to_another_account() {
-    let forged =
-        json!({ "metadata": { "annotations": { SYNCED_CLUSTER: "a-b", SYNCED_ACCOUNT: "c" } } });
-    for other_asks in [true, false] {
-        let mut world = neighbours();
-        arrive(&mut world, FIRST);
-        world.settle();
-        if other_asks {
-            arrive(&mut world, SECOND);
-        }
-        world.edit(&shared(), &forged);
-        world.settle();
-        assert_eq!(held_by(&world), Some(FIRST));
-    }
-}
-
-#[test]
-fn the_account_of_a_copy_is_judged_though_others_of_the_name_are_all_that_is_known() {
-    let mut left = neighbours();
-    arrive(&mut left, FIRST);
-    left.settle();
-    let mut world = World::unlisted(SyncSettings::default(), neighbourhood());
-    arrive(&mut world, SECOND);
-    world.put(left.secret(&shared()).clone());
-    world.index.set_copies_read(None, true);
-    assert_eq!(world.plan(&shared()).action, CopyAction::Nothing, "the other may yet be shown");
-    world.index.set_accounts_read(true);
-    world.index.set_sources_read(None, true);
-    assert_eq!(world.plan(&shared()).action, CopyAction::Delete(world.version(&shared())));
-    world.settle();
-    assert_eq!(held_by(&world), Some(SECOND));
 }
 
 /// A hub that grants a cluster to `team` and has this account of it.

@@ -353,7 +353,7 @@ fn an_account_whose_name_exceeds_the_limit_reports_it_and_keeps_its_copy() {
     let copy = World::settled_scene().secret(&scene_key()).clone();
     world.put(copy.clone());
     world.settle();
-    assert_eq!(*world.secret(&scene_key()), copy);
+    assert_eq!(*world.copy(), copy);
 }
 
 #[test]

@@ -287,6 +287,42 @@ impl World {
         plan(&self.index, &self.fleet, key, self.index.copy(key))
     }
 
+    /// The scene's copy.
+    pub fn copy(&self) -> &Value {
+        self.secret(&scene_key())
+    }
+
+    /// Of which version the scene's copy is.
+    pub fn copy_version(&self) -> Version {
+        self.version(&scene_key())
+    }
+
+    /// What is planned for the scene's copy.
+    pub fn copy_plan(&self) -> CopyPlan {
+        self.plan(&scene_key())
+    }
+
+    /// The next write of the scene's copy.
+    pub fn next(&self) -> CopyAction {
+        self.copy_plan().action
+    }
+
+    /// The state of the scene's account in its namespace.
+    pub fn copy_state(&self) -> Option<State> {
+        self.state(&scene_key(), &account_key("c1", "kueue"))
+    }
+
+    /// Applies a merge patch to the scene's copy, as a user does.
+    pub fn edit_copy(&mut self, patch: &Value) {
+        self.edit(&scene_key(), patch);
+    }
+
+    /// The agent of the scene's account reports another token.
+    pub fn rotate(&mut self) {
+        let rotated = json!({ "data": { "token": base64("rotated") } });
+        self.arrive(&with(token("c1", "kueue"), &rotated));
+    }
+
     /// What is reported on an account when every key is planned.
     pub fn report(&self, account: &AccountKey) -> Option<Report> {
         let mut tally = Tally::default();
@@ -350,6 +386,8 @@ impl World {
                 assert_eq!(self.version(key), *version, "Conflict: {key}");
                 let mut after = with(before.clone(), &patch);
                 assert_ne!(before, after, "a write without a difference: {key}");
+                let change = [token_of(&before), token_of(&after)];
+                assert!(!matches!(&change, [Some(one), Some(other)] if one != other), "{change:?}");
                 let frozen = before["immutable"] == true && before["data"] != after["data"];
                 assert!(!frozen, "Invalid: the data of {key} is immutable");
                 after["metadata"]["managedFields"] =
@@ -455,6 +493,13 @@ pub fn observe(secret: &Value) -> ObservedCopy {
 pub fn names(object: &Value) -> (&str, &str) {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     (text("namespace"), text("name"))
+}
+
+/// The account whose token a Secret holds. Readers of a copy never see that change.
+fn token_of(secret: &Value) -> Option<String> {
+    let token = STANDARD.decode(secret["data"]["token"].as_str()?).ok()?;
+    let token = String::from_utf8(token).ok()?;
+    ["token-of-", "rotated-"].iter().find_map(|it| Some(token.strip_prefix(it)?.to_owned()))
 }
 
 fn raise_version(object: &mut Value) {
