@@ -7,9 +7,9 @@ use crate::support::proxy::{
     publishes_nothing, serving,
 };
 use crate::support::shown::provider;
-use crate::support::{Hub, SOON, rights, world};
+use crate::support::{Hub, rights, world};
 use kube::api::PostParams;
-use local_hub::{Flavour, LocalHub, eventually, ocm};
+use local_hub::{Flavour, LocalHub, ocm};
 use serde_json::{Value, json};
 on_each_flavour!(entries_of_others_keep_every_field);
 
@@ -92,11 +92,9 @@ async fn entries_of_a_renamed_access_provider_are_withdrawn_by_cleanup_and_nothi
     install(&hub, &authority, &["c1"]).await;
     project(&hub, &["c1"]).await;
     let addons = provisioner(&hub, &["--access-provider-name=before"]).await;
-    let before = eventually("the entry is published", SOON, async || {
-        let shown = world::get(&hub.ocm, &projected(TEAM, "c1")).await.unwrap();
-        shown["status"]["accessProviders"][0].is_object().then_some(shown)
-    })
-    .await;
+    let published = |shown: &Value| shown["status"]["accessProviders"][0].is_object();
+    let ours = projected(TEAM, "c1");
+    let before = world::becomes(&hub.ocm, &ours, "has the entry", published).await;
     addons.stop().await;
     let theirs = json!({ "name": "theirs", "cluster": { "server": "https://theirs.example" } });
     let list = json!([before["status"]["accessProviders"][0], theirs]);

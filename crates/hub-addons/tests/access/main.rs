@@ -8,4 +8,3 @@ mod support;
 mod entry;
 mod server;
 mod sources;
-mod writers;

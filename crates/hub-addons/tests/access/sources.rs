@@ -1,39 +1,23 @@
-//! The other sources of entries: a proxy that the administrator configures, and the cluster's own API server.
+//! Another source of trust: a ConfigMap that the administrator configures.
 
 use crate::support::proxy::{
-    self, Authority, HOME, NAME, TEAM, anchors_of, entry, has_entry, has_written, install, project,
-    projected, publishes, requests_of, state,
+    self, Authority, HOME, has_written, install, project, publishes, requests_of, state,
 };
-use crate::support::shown::{condition, profile, provider};
-use crate::support::{Addons, Hub, PROFILES, USER, rights, world};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::rbac::v1::PolicyRule;
-use local_hub::{Flavour, LocalHub, ocm};
-use serde_json::{Value, json};
-
-const DIRECT: &str = "open-cluster-management-direct";
-
-/// Permissions of the provisioner for a source that is one named object.
-fn rules(resource: &str, name: &str) -> Vec<PolicyRule> {
-    let mut rules = rights::provisioner();
-    rules.retain(|rule| rule.resource_names.is_none());
-    rules.push(rights::served_versions());
-    rules.push(rights::rule(&format!("list,watch {resource} named {name}")));
-    rules
-}
+use crate::support::{Addons, Hub, USER, rights, world};
+use local_hub::LocalHub;
+use serde_json::json;
 
 #[tokio::test]
 async fn cluster_proxy_is_trusted_by_a_config_map_without_a_permission_for_the_secret_with_its_key()
 {
     let mut rules = rights::provisioner();
     rules.retain(|rule| rule.resources.as_ref().is_none_or(|it| it != &["secrets"]));
-    rules.extend(self::rules("configmaps", "front").pop());
+    rules.push(rights::rule("list,watch configmaps named front"));
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     let (a, b) = (Authority::new("a"), Authority::new("b"));
     install(&hub, &Authority::new("not read"), &["c1"]).await;
     let front = |text: &str| {
-        ocm::Object::new(("", "v1", "ConfigMap"), "configmaps", Some(HOME), "front")
-            .field("data", json!({ "ca.crt": text }))
+        world::object("ConfigMap", Some(HOME), "front").field("data", json!({ "ca.crt": text }))
     };
     front(&a.pem()).create(&hub.ocm).await.unwrap();
     project(&hub, &["c1"]).await;
@@ -60,162 +44,4 @@ async fn cluster_proxy_is_trusted_by_a_config_map_without_a_permission_for_the_s
     let requests = requests_of(USER, &hub.audit().since(&mark).await.unwrap());
     assert_eq!(requests.count(|request| request.code == 403), 0, "{requests}");
     assert_eq!(requests.count(|request| request.resource == "secrets"), 0, "{requests}");
-}
-
-/// URLs and the certificates that clients must trust.
-type Configs<'a> = &'a [(&'a str, &'a str)];
-
-/// A cluster that reports how to reach it.
-fn cluster_at(name: &str, configs: Configs<'_>) -> ocm::Object {
-    let configs: Vec<Value> = configs
-        .iter()
-        .map(|(url, bundle)| {
-            let bundle = ByteString(bundle.as_bytes().to_vec());
-            if bundle.0.is_empty() {
-                json!({ "url": url })
-            } else {
-                json!({ "url": url, "caBundle": bundle })
-            }
-        })
-        .collect();
-    ocm::Object::from(ocm::ManagedCluster::named(name).in_set("blue")).field(
-        "spec",
-        json!({ "hubAcceptsClient": true, "leaseDurationSeconds": 60, "managedClusterClientConfigs": configs }),
-    )
-}
-
-fn has_direct(profile: &Value, server: &str, cluster: &str, authorities: &[&Authority]) -> bool {
-    let mut shown = provider(profile, DIRECT).clone();
-    let mut wanted = entry(server, cluster);
-    wanted["name"] = json!(DIRECT);
-    proxy::take_anchors(&mut shown) == anchors_of(authorities) && shown == wanted
-}
-
-async fn shows_direct(hub: &Hub, cluster: &str, server: &str, authorities: &[&Authority]) -> Value {
-    profile(&hub.ocm, (TEAM, cluster), "has its direct entry", |profile| {
-        has_direct(profile, server, cluster, authorities)
-    })
-    .await
-}
-
-async fn shows_no_direct(hub: &Hub, cluster: &str) {
-    profile(&hub.ocm, (TEAM, cluster), "has no direct entry", |profile| {
-        provider(profile, DIRECT).is_null() && !condition(profile, "ControlPlaneHealthy").is_null()
-    })
-    .await;
-}
-
-/// The server of a cluster in the entry for applications with an identity of their own.
-fn own_identity_entry(shown: &Value) -> Value {
-    provider(shown, "open-cluster-management-own-identity")["cluster"]["server"].clone()
-}
-
-#[tokio::test]
-async fn the_entry_of_the_user_server_stands_beside_that_of_the_proxy() {
-    let hub = proxy::hub_for_both(LocalHub::builder().flavour(Flavour::Map)).await;
-    hub.grant(USER, rules("configmaps", "front")).await.unwrap();
-    world::create(
-        &hub.ocm,
-        [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")],
-    )
-    .await;
-    let odd = "2107au";
-    let (of_proxy, a, b) = (Authority::new("proxy"), Authority::new("a"), Authority::new("b"));
-    install(&hub, &of_proxy, &["c1"]).await;
-    world::create(&hub.ocm, [cluster_at("c1", &[]), cluster_at(odd, &[])]).await;
-    let front = |text: &str| {
-        ocm::Object::new(("", "v1", "ConfigMap"), "configmaps", Some(HOME), "front")
-            .field("data", json!({ "ca.crt": text }))
-    };
-    front(&a.pem()).create(&hub.ocm).await.unwrap();
-    let arguments = [
-        "--feature-gates=ClusterProfileOwnIdentityProvider=true,ClusterProfileCredSyncer=false",
-        "--user-server-url=https://user-server.example:9092/{cluster}",
-        "--user-server-ca=configmap/proxy/front/ca.crt",
-        "--ca-overlap=6s",
-    ];
-    let addons = Addons::start(&hub, &arguments).await;
-    let server = json!("https://user-server.example:9092/c1");
-    let shown = profile(&hub.ocm, (TEAM, "c1"), "has both entries", |profile| {
-        own_identity_entry(profile) == server && !provider(profile, NAME).is_null()
-    });
-    let entry = provider(&shown.await, "open-cluster-management-own-identity").clone();
-    let extension = json!([{ "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": "c1" } }]);
-    assert_eq!(entry["cluster"]["extensions"], extension);
-    addons.measures(&state("own_identity", "published"), 1.0).await;
-    // A Service on that cluster, by which the tunnel leads to its API server, cannot have its name.
-    addons.measures(&state("own_identity", "name_not_routable"), 1.0).await;
-    let shown = profile(&hub.ocm, (TEAM, odd), "exists", |_| true).await;
-    assert!(own_identity_entry(&shown).is_null());
-    world::told(&hub.ocm, &projected(TEAM, odd), "ClusterNameNotRoutable").await;
-    // The anchors overlap, and the entry of the proxy is not concerned.
-    let anchors = |profile: &Value| {
-        let ca = provider(profile, "open-cluster-management-own-identity")["cluster"]["certificate-authority-data"].clone();
-        serde_json::from_value::<ByteString>(ca)
-            .map(|ca| String::from_utf8(ca.0).unwrap())
-            .unwrap_or_default()
-    };
-    front(&b.pem()).update(&hub.ocm).await.unwrap();
-    let both = |profile: &Value| anchors(profile).matches("BEGIN").count() == 2;
-    profile(&hub.ocm, (TEAM, "c1"), "publishes both anchors", both).await;
-    let one = |profile: &Value| anchors(profile).matches("BEGIN").count() == 1;
-    profile(&hub.ocm, (TEAM, "c1"), "publishes the new anchor", one).await;
-    publishes(&hub, "c1", HOME, &[&of_proxy]).await;
-}
-
-async fn hub_with_a_set(lists: Flavour) -> Hub {
-    let hub = proxy::hub_for_both(LocalHub::builder().flavour(lists)).await;
-    world::create(
-        &hub.ocm,
-        [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")],
-    )
-    .await;
-    hub
-}
-
-#[tokio::test]
-async fn direct_entries_stand_beside_the_proxy_s_only_behind_their_gate() {
-    let hub = hub_with_a_set(Flavour::Atomic).await;
-    let (of_proxy, a, b) = (Authority::new("proxy"), Authority::new("a"), Authority::new("b"));
-    install(&hub, &of_proxy, &["c1"]).await;
-    cluster_at("c1", &[("https://api.c1.example:6443", &a.pem())]).create(&hub.ocm).await.unwrap();
-    let addons = Addons::start(&hub, &[PROFILES]).await;
-    let shown = publishes(&hub, "c1", HOME, &[&of_proxy]).await;
-    assert!(provider(&shown, DIRECT).is_null(), "the gate is off: {shown:#}");
-    addons.stop().await;
-
-    let gate =
-        "--feature-gates=ClusterProfileDirectAccessProvider=true,ClusterProfileCredSyncer=false";
-    let mark = hub.audit().mark().await.unwrap();
-    let addons = Addons::start(&hub, &[gate]).await;
-    let shown = shows_direct(&hub, "c1", "https://api.c1.example:6443", &[&a]).await;
-    assert!(has_entry(&shown, &proxy::server(HOME, "c1"), "c1", &[&of_proxy]));
-    assert_eq!(condition(&shown, "ControlPlaneHealthy")["status"], "True");
-    let cost = proxy::cost_since(&hub, &addons, &mark).await;
-    // A policy from before the upgrade may refuse the first.
-    assert_eq!(cost.writes().count(|request| request.code == 200), 1, "{cost}");
-
-    // A new profile has both.
-    install_addon(&hub, "c2").await;
-    let mark = hub.audit().mark().await.unwrap();
-    cluster_at("c2", &[("https://10.0.0.2:6443", &b.pem())]).create(&hub.ocm).await.unwrap();
-    let shown = shows_direct(&hub, "c2", "https://10.0.0.2:6443", &[&b]).await;
-    assert!(has_entry(&shown, &proxy::server(HOME, "c2"), "c2", &[&of_proxy]));
-
-    // A changed URL is published immediately, and a removed one is withdrawn.
-    cluster_at("c1", &[("https://new.c1.example", &b.pem())]).update(&hub.ocm).await.unwrap();
-    shows_direct(&hub, "c1", "https://new.c1.example", &[&b]).await;
-    cluster_at("c1", &[]).update(&hub.ocm).await.unwrap();
-    shows_no_direct(&hub, "c1").await;
-    publishes(&hub, "c1", HOME, &[&of_proxy]).await;
-    addons.measures(&state("direct", "published"), 1.0).await;
-    addons.measures(&state("direct", "no_endpoint"), 1.0).await;
-    let cost = proxy::cost_since(&hub, &addons, &mark).await;
-    let to_c1 = cost.writes().count(|request| request.name == "c1");
-    assert_eq!(to_c1, 2, "{cost}");
-}
-
-async fn install_addon(hub: &Hub, cluster: &str) {
-    ocm::namespace(cluster).create(&hub.ocm).await.unwrap();
-    proxy::addon(cluster).create(&hub.ocm).await.unwrap();
 }

@@ -3,14 +3,15 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use local_hub::LocalHub;
 use local_hub::ocm::{self, ManagedCluster, Object};
-use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
-use crate::consumers::{COMPONENT, allowed, declare, marks, refused};
-use crate::support::chart::{Attempt, install, start, user};
-use crate::support::world::{self, get, merge, merge_status, profile_of};
-use crate::support::{Hub, SOON};
+use crate::consumers::{COMPONENT, declare, marks};
+use crate::support::Hub;
+use crate::support::chart::Attempt::{Create, Delete, Patch};
+use crate::support::chart::{held, install, judged_as, labels, metadata, start, user};
+use crate::support::world::{self, merge, merge_status, profile_of};
 
 const ENABLED: [&str; 3] = [
     // Whoever plays Open Cluster Management here also writes what the policies protect.
@@ -18,17 +19,12 @@ const ENABLED: [&str; 3] = [
     "consumerAccess.enabled=true",
     "consumerAccess.argoCDNamespaces={team}",
 ];
-const OURS: &str = "'hub-addons-consumers-argocd'";
-const OTHERS: &str = "'hub-addons-cluster-secrets'";
 const MANAGER: &str = "open-cluster-management";
 
 async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
-    world::create(
-        &hub.ocm,
-        [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")],
-    )
-    .await;
+    world::create(&hub.ocm, ["team", "other"].map(ocm::namespace)).await;
+    ocm::cluster_set("s").create(&hub.ocm).await.unwrap();
     install(&hub, &ENABLED).await;
     let argo_cd = json!({ "command": "/plug-ins/cp-creds" });
     let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "argoCD": argo_cd });
@@ -37,7 +33,7 @@ async fn hub() -> Hub {
 }
 
 fn bare(namespace: &str, name: &str) -> Object {
-    Object::new(("", "v1", "Secret"), "secrets", Some(namespace), name)
+    world::object("Secret", Some(namespace), name)
 }
 
 fn server(cluster: &str) -> String {
@@ -78,82 +74,52 @@ fn secret(cluster: &str) -> Object {
 
 #[tokio::test]
 async fn consumer_access_is_held_to_its_own_cluster_secrets_in_the_namespaces_of_argo_cd() {
-    use Attempt::{Create, Delete, Patch};
     let hub = hub().await;
-    let labels = "its labels and its name";
+    let named = "its labels and its name";
     let theirs =
         bare("team", "hub-addons-cluster-theirs").field("stringData", json!({ "name": "x" }));
-    world::create(&hub.ocm, [secret("c2"), theirs.clone()]).await;
+    let ours = secret("c2");
+    world::create(&hub.ocm, [ours.clone(), theirs.clone()]).await;
     let mut adopting = marks();
     adopting["argocd.argoproj.io/secret-type"] = json!("cluster");
-    let adopted = json!({ "metadata": { "labels": adopting } });
-    allowed(&hub, &user(COMPONENT), vec![Create(secret("c1")), Delete(secret("c2"))]).await;
-    let labelled = |labels: Value| json!({ "metadata": { "labels": labels } });
+    let of_c1 = data("c1", &server("c1"), &config("c1"));
+    let unlabelled = json!({ "name": "hub-addons-cluster-c1", "namespace": "team" });
+    let own = "only change and delete cluster Secrets";
+    let of_project = |more: Value| {
+        let mut patch = json!({ "stringData": { "project": "mine" } });
+        patch.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        Patch(ours.clone(), patch)
+    };
     let cases = vec![
         (
-            Create(secret_in(
-                "other",
-                "hub-addons-cluster-c1",
-                data("c1", &server("c1"), &config("c1")),
-            )),
+            Create(secret_in("other", "hub-addons-cluster-c1", of_c1.clone())),
             "in the namespaces of Argo CD",
         ),
-        (Create(secret_in("team", "mine", data("c1", &server("c1"), &config("c1")))), labels),
-        (
-            Create(secret("c1").field(
-                "metadata",
-                json!({ "name": "hub-addons-cluster-c1", "namespace": "team" }),
-            )),
-            labels,
-        ),
-        (
-            Patch(secret("c2"), json!({ "stringData": { "project": "mine" } })),
-            "may only write name, server and config",
-        ),
-        (
-            Patch(
-                secret("c2"),
-                labelled(json!({ "argocd.argoproj.io/secret-type": "repository" })),
-            ),
-            labels,
-        ),
-        (
-            Patch(secret("c2"), json!({ "metadata": { "annotations": { "copy-to": "all" } } })),
-            "must not annotate",
-        ),
-        (
-            Patch(bare("team", "hub-addons-cluster-theirs"), adopted),
-            "only change and delete cluster Secrets",
-        ),
-        (Delete(theirs), "only change and delete cluster Secrets"),
-        (
-            Patch(secret("c2"), json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
-            "must have no owner but its ClusterAccess",
-        ),
+        (Create(secret_in("team", "mine", of_c1)), named),
+        (Create(secret("c1").field("metadata", unlabelled)), named),
+        (of_project(json!({})), "may only write name, server and config"),
+        (labels(&ours, json!({ "argocd.argoproj.io/secret-type": "repository" })), named),
+        (metadata(&ours, json!({ "annotations": { "copy-to": "all" } })), "must not annotate"),
+        (labels(&theirs, adopting), own),
+        (Delete(theirs), own),
+        (held(&ours), "must have no owner but its ClusterAccess"),
+        (Create(secret("c1")), ""),
+        (Delete(ours.clone()), ""),
     ];
-    refused(&hub, &user(COMPONENT), cases, OURS).await;
+    judged_as(&hub, &user(COMPONENT), cases).await;
 
     let change = "only consumer access may set or remove its labels";
     let elsewhere = json!({ "data": { "server": STANDARD.encode("https://elsewhere") } });
     let cases = vec![
         (Create(secret("c3")), "only consumer access may create Secrets"),
-        (Patch(secret("c2"), elsewhere), change),
-        (Patch(secret("c2"), json!({ "metadata": { "labels": null } })), change),
-        (
-            Patch(secret("c2"), json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
-            change,
-        ),
+        (Patch(ours.clone(), elsewhere), change),
+        (labels(&ours, Value::Null), change),
+        (held(&ours), change),
+        (of_project(json!({ "metadata": { "labels": { "team": "mine" } } })), ""),
+        (Delete(ours.clone()), ""),
+        (Create(bare("team", "own").field("stringData", json!({ "a": "b" }))), ""),
     ];
-    refused(&hub, "eve", cases, OTHERS).await;
-    let attempts = vec![
-        Patch(
-            secret("c2"),
-            json!({ "stringData": { "project": "mine" }, "metadata": { "labels": { "team": "mine" } } }),
-        ),
-        Delete(secret("c2")),
-        Create(bare("team", "own").field("stringData", json!({ "a": "b" }))),
-    ];
-    allowed(&hub, "eve", attempts).await;
+    judged_as(&hub, "eve", cases).await;
 }
 
 async fn joins(hub: &Hub, cluster: &str) {
@@ -175,25 +141,18 @@ async fn consumer_access_maintains_cluster_secrets_with_its_permissions() {
     }
     let process = start(&hub, COMPONENT).await;
     for cluster in ["edited", "leaves"] {
-        eventually("it has its Secret", SOON, async || {
-            get(&hub.ocm, &secret(cluster)).await.is_some()
-        })
-        .await;
+        world::exists(&hub.ocm, &secret(cluster)).await;
     }
     let access = ocm::cluster_access("team", "app", &json!({}));
-    eventually("its object has a status", SOON, async || {
-        get(&hub.ocm, &access).await.unwrap()["status"]["conditions"][1]["reason"]
-            == "ClustersNotReady"
+    world::becomes(&hub.ocm, &access, "says what it waits for", |it| {
+        it["status"]["conditions"][1]["reason"] == "ClustersNotReady"
     })
     .await;
     let astray = json!({ "data": { "server": STANDARD.encode("https://elsewhere") } });
     merge(&hub.ocm, &secret("edited"), &astray).await;
     world::delete(&hub.ocm, &ManagedCluster::named("leaves").into()).await;
-    eventually("it is repaired", SOON, async || {
-        get(&hub.ocm, &secret("edited")).await.unwrap()["data"]["server"]
-            == STANDARD.encode(server("edited"))
-    })
-    .await;
+    let repaired = |it: &Value| it["data"]["server"] == STANDARD.encode(server("edited"));
+    world::becomes(&hub.ocm, &secret("edited"), "is repaired", repaired).await;
     world::gone(&hub.ocm, &secret("leaves")).await;
     process.stop().await;
 }

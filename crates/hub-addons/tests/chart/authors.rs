@@ -8,12 +8,12 @@ use local_hub::LocalHub;
 use local_hub::ocm::{self, Object};
 use serde_json::{Value, json};
 
-use crate::attackers::{NO_PERMISSION, RBAC, attempts, bind, permit};
+use crate::attackers::{NO_PERMISSION, bind, permit};
 use crate::support::chart::Attempt::{Create, Delete, Patch, PatchStatus};
-use crate::support::chart::{RELEASE, install};
+use crate::support::chart::{RELEASE, install, judged, labels};
+use crate::support::world::subject;
 use crate::support::{Hub, world};
 
-const GROUP: &str = "access.open-cluster-management.io";
 const BIND: &str = "permission to bind clusterroles.access.open-cluster-management.io/";
 
 /// A hub with the chart, and a namespace `team`.
@@ -41,19 +41,17 @@ fn permissions(roles: &[&str]) -> Value {
     roles.iter().map(|role| json!({ "clusterRole": role })).collect()
 }
 
-fn user(name: &str) -> Value {
-    json!({ "apiGroup": RBAC, "kind": "User", "name": name })
-}
-
 async fn client(hub: &Hub, name: &str) -> Client {
     hub.client_like(name, &["system:authenticated"]).await.unwrap()
 }
 
 /// A user who may write objects in `team`, and bind these ClusterRoles.
 async fn author(hub: &Hub, name: &str, roles: &[&str]) -> Client {
-    bind(hub, Some("team"), &format!("{RELEASE}-clusteraccess-editor"), user(name)).await;
-    let rule = json!({ "apiGroups": [GROUP], "resources": ["clusterroles"], "resourceNames": roles, "verbs": ["bind"] });
-    permit(hub, None, &format!("for-{name}"), json!([rule]), user(name)).await;
+    bind(hub, Some("team"), &format!("{RELEASE}-clusteraccess-editor"), subject("User", name))
+        .await;
+    let rule =
+        format!("bind clusterroles.access.open-cluster-management.io named {}", roles.join(","));
+    permit(hub, None, &format!("for-{name}"), &[&rule], subject("User", name)).await;
     client(hub, name).await
 }
 
@@ -61,27 +59,25 @@ async fn author(hub: &Hub, name: &str, roles: &[&str]) -> Client {
 async fn an_author_asks_only_for_the_cluster_roles_that_rbac_of_the_hub_lets_them_bind() {
     let hub = hub().await;
     let alice = author(&hub, "alice", &["view"]).await;
-    bind(&hub, None, &format!("{RELEASE}-clusteraccess-admin"), user("platform")).await;
+    bind(&hub, None, &format!("{RELEASE}-clusteraccess-admin"), subject("User", "platform")).await;
     // Whoever has every permission in a namespace has none on clusters.
-    bind(&hub, Some("team"), "cluster-admin", user("owner")).await;
+    bind(&hub, Some("team"), "cluster-admin", subject("User", "owner")).await;
     let (platform, owner) = (client(&hub, "platform").await, client(&hub, "owner").await);
     let theirs = access("theirs", &["view", "edit"]);
-    attempts(
-        &alice,
-        vec![
-            (Create(access("mine", &["view", "edit"])), &format!("{BIND}edit")),
-            (Create(access("mine", &["edit"])), &format!("{BIND}edit")),
-            (Create(access("mine", &["view"])), ""),
-            (Create(access("mine", &[])), ""),
-            // ServiceAccounts that others have on clusters.
-            (Create(access("cluster-proxy", &[])), "another component"),
-            (Create(with_account("default")), "another component"),
-            (Create(with_account("search-sa")), "another component"),
-        ],
-    )
-    .await;
-    attempts(&owner, vec![(Create(access("mine", &["view"])), &format!("{BIND}view"))]).await;
-    attempts(&platform, vec![(Create(theirs.clone()), "")]).await;
+    let (bind_edit, bind_view) = (format!("{BIND}edit"), format!("{BIND}view"));
+    let cases = vec![
+        (Create(access("mine", &["view", "edit"])), &*bind_edit),
+        (Create(access("mine", &["edit"])), &bind_edit),
+        (Create(access("mine", &["view"])), ""),
+        (Create(access("mine", &[])), ""),
+        // ServiceAccounts that others have on clusters.
+        (Create(access("cluster-proxy", &[])), "another component"),
+        (Create(with_account("default")), "another component"),
+        (Create(with_account("search-sa")), "another component"),
+    ];
+    judged(&alice, cases).await;
+    judged(&owner, vec![(Create(access("mine", &["view"])), &bind_view)]).await;
+    judged(&platform, vec![(Create(theirs.clone()), "")]).await;
     theirs.create(&hub.ocm).await.unwrap();
     let some = [json!({ "clusterRole": "edit", "namespaces": ["a", "b"] })];
     let some =
@@ -95,40 +91,32 @@ async fn an_author_asks_only_for_the_cluster_roles_that_rbac_of_the_hub_lets_the
             json!([{ "clusterRole": "edit", "namespaces": namespaces }, { "clusterRole": "view" }]);
         Patch(some.clone(), json!({ "spec": { "permissions": permissions } }))
     };
-    let refused = format!("{BIND}edit");
-    attempts(
-        &alice,
-        vec![
-            (Patch(theirs.clone(), json!({ "metadata": { "labels": { "mine": "1" } } })), ""),
-            (change(json!({ "rotation": { "validity": "24h0m0s" } })), ""),
-            (change(json!({ "permissions": permissions(&["view"]) })), ""),
-            (change(json!({ "permissions": null })), ""),
-            // Less, and another order, gives nothing.
-            (change(json!({ "permissions": permissions(&["edit"]) })), ""),
-            (change(json!({ "permissions": permissions(&["edit", "view"]) })), ""),
-            (
-                change(
-                    json!({ "permissions": [{ "clusterRole": "edit", "namespaces": ["jobs"] }] }),
-                ),
-                "",
-            ),
-            (move_to(&["b", "a"]), ""),
-            (move_to(&["b"]), ""),
-            (move_to(&["a", "b", "c"]), &refused),
-            (move_to(&[]), &refused),
-            // To whom they are given.
-            (change(json!({ "serviceAccountNames": ["another"] })), &refused),
-            (Patch(some.clone(), json!({ "spec": { "serviceAccountNames": ["more"] } })), ""),
-            (
-                change(json!({ "multiKueue": { "configs": [{ "name": "mine" }] } })),
-                "create multikueueconfigs.kueue.x-k8s.io",
-            ),
-            (change(json!({ "argoCD": {} })), "create Secrets in its namespace"),
-            (PatchStatus(theirs.clone(), json!({ "observedGeneration": 1 })), NO_PERMISSION),
-            (Delete(theirs.clone()), ""),
-        ],
-    )
-    .await;
+    let asks = |permissions: Value| change(json!({ "permissions": permissions }));
+    let cases = vec![
+        (labels(&theirs, json!({ "mine": "1" })), ""),
+        (change(json!({ "rotation": { "validity": "24h0m0s" } })), ""),
+        (asks(permissions(&["view"])), ""),
+        (asks(Value::Null), ""),
+        // Less, and another order, gives nothing.
+        (asks(permissions(&["edit"])), ""),
+        (asks(permissions(&["edit", "view"])), ""),
+        (asks(json!([{ "clusterRole": "edit", "namespaces": ["jobs"] }])), ""),
+        (move_to(&["b", "a"]), ""),
+        (move_to(&["b"]), ""),
+        (move_to(&["a", "b", "c"]), &*bind_edit),
+        (move_to(&[]), &bind_edit),
+        // To whom they are given.
+        (change(json!({ "serviceAccountNames": ["another"] })), &bind_edit),
+        (Patch(some.clone(), json!({ "spec": { "serviceAccountNames": ["more"] } })), ""),
+        (
+            change(json!({ "multiKueue": { "configs": [{ "name": "mine" }] } })),
+            "create multikueueconfigs.kueue.x-k8s.io",
+        ),
+        (change(json!({ "argoCD": {} })), "create Secrets in its namespace"),
+        (PatchStatus(theirs.clone(), json!({ "observedGeneration": 1 })), NO_PERMISSION),
+        (Delete(theirs.clone()), ""),
+    ];
+    judged(&alice, cases).await;
 }
 
 #[tokio::test]
@@ -138,42 +126,23 @@ async fn each_of_sixteen_cluster_roles_is_checked() {
     let roles: Vec<&str> = roles.iter().map(String::as_str).collect();
     let alice = author(&hub, "alice", &roles[..15]).await;
     let bob = author(&hub, "bob", &roles).await;
-    let refused = format!("{BIND}role16");
-    attempts(
-        &alice,
-        vec![
-            (Create(access("many", &roles[..15])), ""),
-            (Create(access("many", &roles[..16])), &refused),
-        ],
-    )
-    .await;
-    attempts(
-        &bob,
-        vec![
-            (Create(access("many", &roles[..16])), ""),
-            (Create(access("many", &roles)), "at most 16"),
-        ],
-    )
-    .await;
-}
+    let many = |count: usize| Create(access("many", &roles[..count]));
+    judged(&alice, vec![(many(15), ""), (many(16), &format!("{BIND}role16"))]).await;
+    judged(&bob, vec![(many(16), ""), (many(17), "at most 16")]).await;
 
-#[tokio::test]
-async fn the_largest_change_of_permissions_is_judged() {
-    let hub = hub().await;
-    let roles: Vec<String> = (1..=16).map(|index| format!("role{index}")).collect();
-    let alice = author(&hub, "alice", &roles.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    let namespaces = |last: &str| -> Vec<String> {
-        (0..63).map(|index| format!("{index:063}")).chain([last.repeat(63)]).collect()
+    // The largest possible change is judged as well.
+    let largest = |last: &str| -> Value {
+        let namespaces: Vec<String> =
+            (0..63).map(|index| format!("{index:063}")).chain([last.repeat(63)]).collect();
+        let entry = |role: &&str| json!({ "clusterRole": role, "namespaces": namespaces });
+        roles[..16].iter().map(entry).collect()
     };
-    let permissions = |last: &str| -> Value {
-        let namespaces = namespaces(last);
-        roles.iter().map(|role| json!({ "clusterRole": role, "namespaces": namespaces })).collect()
-    };
-    let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions("a") });
-    let largest = ocm::cluster_access("team", "largest", &spec);
-    largest.create(&hub.ocm).await.unwrap();
-    let change = json!({ "spec": { "permissions": permissions("b") } });
-    attempts(&alice, vec![(Patch(largest, change), "")]).await;
+    let spec =
+        json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": largest("a") });
+    let object = ocm::cluster_access("team", "largest", &spec);
+    object.create(&hub.ocm).await.unwrap();
+    let change = json!({ "spec": { "permissions": largest("b") } });
+    judged(&bob, vec![(Patch(object, change), "")]).await;
 }
 
 #[tokio::test]
@@ -186,25 +155,22 @@ async fn who_views_a_namespace_reads_its_objects_and_who_edits_it_creates_none()
         let selector = format!("rbac.authorization.k8s.io/aggregate-to-{aggregate}=true");
         let roles = roles.list(&ListParams::default().labels(&selector)).await.unwrap();
         for role in roles.items {
-            bind(&hub, Some("team"), role.metadata.name.as_deref().unwrap(), user(aggregate)).await;
+            bind(
+                &hub,
+                Some("team"),
+                role.metadata.name.as_deref().unwrap(),
+                subject("User", aggregate),
+            )
+            .await;
         }
         let reader = client(&hub, aggregate).await;
-        let words = NO_PERMISSION;
-        attempts(
-            &reader,
-            vec![
-                (Create(access("mine", &[])), words),
-                (
-                    Patch(
-                        access("theirs", &[]),
-                        json!({ "metadata": { "labels": { "mine": "1" } } }),
-                    ),
-                    words,
-                ),
-                (Delete(access("theirs", &[])), words),
-            ],
-        )
-        .await;
-        assert!(world::get(&reader, &access("theirs", &[])).await.is_some(), "{aggregate}");
+        let theirs = access("theirs", &[]);
+        let cases = [
+            Create(access("mine", &[])),
+            labels(&theirs, json!({ "mine": "1" })),
+            Delete(theirs.clone()),
+        ];
+        judged(&reader, cases.map(|attempt| (attempt, NO_PERMISSION)).into()).await;
+        assert!(world::get(&reader, &theirs).await.is_some(), "{aggregate}");
     }
 }

@@ -1,15 +1,17 @@
-//! Permissions of consumers as ClusterPermissions: what is maintained, with which permissions, and what a process with
-//! these permissions cannot do.
+//! Permissions of consumers as ClusterPermissions: what a process that writes them cannot do. What it maintains with its
+//! permissions is in `own_consumers`.
 
-use local_hub::ocm::{self, ManagedCluster, Object};
-use local_hub::{LocalHub, eventually};
+use local_hub::LocalHub;
+use local_hub::ocm::{self, Object};
 use serde_json::{Value, json};
 
-use crate::consumers::{COMPONENT, OTHERS, allowed, declare, marks, owner, refused, work};
-use crate::support::chart::{Attempt, helm, install, install_arguments, run, start, user};
-use crate::support::cluster_permission::{applied, cluster_permission, install_cluster_permission};
-use crate::support::world::{self, get, merge};
-use crate::support::{Hub, SOON};
+use crate::consumers::{COMPONENT, declare, marks, owner};
+use crate::support::chart::Attempt::{self, Create, Delete, Patch, PatchStatus};
+use crate::support::chart::{
+    held, helm, install, install_arguments, judged_as, labels, metadata, run, user,
+};
+use crate::support::cluster_permission::{cluster_permission, install_cluster_permission, named};
+use crate::support::{Hub, world};
 
 const ENABLED: [&str; 4] = [
     // Whoever plays Open Cluster Management here also edits what the policies protect.
@@ -18,7 +20,6 @@ const ENABLED: [&str; 4] = [
     "consumerAccess.permissions=ClusterPermission",
     "consumerAccess.allowedClusterRoles={view,edit}",
 ];
-const POLICY: &str = "'hub-addons-consumers-clusterpermissions'";
 
 // What the policy says about fields, subjects, ClusterRoles, bindings and owners.
 const NOTHING_BUT: &str = "must contain nothing but roleBindings";
@@ -26,6 +27,7 @@ const ACCOUNT: &str = "only grant permissions to the account";
 const ALLOWED_ROLES: &str = "only bind the ClusterRoles in consumerAccess.allowedClusterRoles";
 const KINDS: &str = "only bindings with the name of its account";
 const OWNED: &str = "must be owned by its account";
+const UNLABELLED: &str = "must have its labels";
 
 async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
@@ -43,7 +45,7 @@ async fn hub() -> Hub {
 fn binding(role: &str, namespace: Option<&str>) -> Value {
     let mut binding = json!({
         "name": format!("hub-addons-permission:app:{role}"),
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        "roleRef": world::subject("ClusterRole", role),
         "subject": {
             "apiGroup": "authentication.open-cluster-management.io", "kind": "ManagedServiceAccount",
             "name": "app",
@@ -79,142 +81,102 @@ fn bound(field: &str, edit: impl FnOnce(&mut Value)) -> Attempt {
     Attempt::Create(ours(|it| edit(&mut it["spec"][field][0])))
 }
 
-/// What may not be created, and may not be made of permissions that exist either.
-fn escalations(right: &Object) -> Vec<(Attempt, &'static str)> {
-    use Attempt::Patch;
-    let mut cases = Vec::new();
-    let changed = |field: &str, edit: fn(&mut Value)| {
-        let mut binding = if field == "roleBindings" {
-            binding("edit", Some("jobs"))
-        } else {
-            binding("view", None)
-        };
-        edit(&mut binding);
-        Patch(right.clone(), json!({ "spec": { (field): [binding] } }))
-    };
-    for field in ["clusterRoleBindings", "roleBindings"] {
-        cases.extend([
-            (
-                changed(field, |it| {
-                    it["subjects"] = json!([{ "kind": "Group", "name": "system:masters" }]);
-                }),
-                KINDS,
-            ),
-            (changed(field, |it| it["subject"]["name"] = json!("eve")), ACCOUNT),
-            (changed(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), ALLOWED_ROLES),
-        ]);
-    }
-    let spec = |patch: Value| Patch(right.clone(), json!({ "spec": patch }));
-    let metadata = |patch: Value| Patch(right.clone(), json!({ "metadata": patch }));
-    let mut of_eve = owner();
-    of_eve["name"] = json!("eve");
-    cases.extend([
-        (spec(json!({ "clusterRole": { "rules": [] } })), NOTHING_BUT),
-        (spec(json!({ "roles": [{ "namespace": "jobs", "rules": [] }] })), NOTHING_BUT),
-        (spec(json!({ "validate": true })), NOTHING_BUT),
-        (metadata(json!({ "ownerReferences": [] })), OWNED),
-        (metadata(json!({ "ownerReferences": [of_eve] })), OWNED),
-        (metadata(json!({ "finalizers": ["example.com/hold"] })), OWNED),
-        (metadata(json!({ "labels": null })), "must have its labels"),
-    ]);
-    cases
+/// The same without a field.
+pub(crate) fn without(object: &mut Value, field: &str) {
+    object.as_object_mut().unwrap().remove(field).unwrap();
 }
 
 #[tokio::test]
 async fn consumer_access_is_held_to_bindings_of_allowed_cluster_roles_in_a_cluster_permission() {
-    use Attempt::{Create, Delete, Patch};
     let hub = hub().await;
-    let names = "with the names of its accounts";
     let own = "only change and delete ClusterPermissions that it has created";
     let fresh = |edit: fn(&mut Value)| Create(ours(edit));
+    let right = ours(|_| {});
+    let foreign = |namespace: &str| named(namespace, "theirs").field("spec", json!({}));
+    let theirs = foreign("team");
+    let bare = cluster_permission("team", "app").field("spec", json!({}));
+    world::create(&hub.ocm, [right.clone(), theirs.clone(), bare.clone()]).await;
+    let spec = |patch: Value| Patch(right.clone(), json!({ "spec": patch }));
+    let mut of_eve = owner();
+    of_eve["name"] = json!("eve");
+    let roles = json!([{ "namespace": "jobs", "rules": [] }]);
+    let mut admin = binding("view", None);
+    admin["roleRef"]["name"] = json!("cluster-admin");
     let mut cases = vec![
-        (fresh(|it| it["metadata"]["labels"] = json!({})), "must have its labels"),
+        (fresh(|it| it["metadata"]["labels"] = json!({})), UNLABELLED),
         (fresh(|it| it["metadata"]["ownerReferences"] = json!([])), OWNED),
-        (fresh(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), OWNED),
+        (fresh(|it| it["metadata"]["finalizers"] = json!([world::HOLD])), OWNED),
         // Roles of its own, and the older field for a binding.
         (fresh(|it| it["spec"]["clusterRole"] = json!({ "rules": [] })), NOTHING_BUT),
-        (
-            fresh(|it| it["spec"]["roles"] = json!([{ "namespace": "jobs", "rules": [] }])),
-            NOTHING_BUT,
-        ),
+        (Create(ours(|it| it["spec"]["roles"] = roles)), NOTHING_BUT),
         (fresh(|it| it["spec"]["clusterRoleBinding"] = binding("view", None)), NOTHING_BUT),
         (fresh(|it| it["spec"]["validate"] = json!(true)), NOTHING_BUT),
         // Wherever a label says.
         (
-            bound("roleBindings", |it| {
-                it["namespaceSelector"] = json!({ "matchLabels": { "a": "b" } });
-            }),
+            bound("roleBindings", |it| it["namespaceSelector"]["matchLabels"]["a"] = json!("b")),
             KINDS,
         ),
         // A binding in the whole cluster that looks like one in a namespace.
         (fresh(|it| it["spec"]["roleBindings"][0] = binding("edit", None)), ALLOWED_ROLES),
+        // What may not be created may not be made of permissions that exist either.
+        (spec(json!({ "clusterRoleBindings": [admin] })), ALLOWED_ROLES),
+        (spec(json!({ "clusterRole": { "rules": [] } })), NOTHING_BUT),
+        (metadata(&right, json!({ "ownerReferences": [of_eve] })), OWNED),
+        (held(&right), OWNED),
+        (labels(&right, Value::Null), UNLABELLED),
+        (labels(&theirs, marks()), "with the names of its accounts"),
+        (Delete(theirs.clone()), own),
+        // The names of the permissions of consumers are reserved, so that nothing that is stripped from them remains.
+        (metadata(&bare, json!({ "labels": marks(), "ownerReferences": [owner()] })), ""),
+        (Delete(bare), ""),
+        (spec(json!({ "roleBindings": null })), ""),
     ];
     for field in ["clusterRoleBindings", "roleBindings"] {
-        let subject = |name: &'static str, value: &'static str| {
-            bound(field, |it| it["subject"][name] = json!(value))
+        let subject = |name: &str, value: &str| {
+            (bound(field, |it| it["subject"][name] = json!(value)), ACCOUNT)
         };
-        let eve =
-            json!([{ "kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io" }]);
+        let role = |name: &str, value: Value| {
+            (bound(field, |it| it["roleRef"][name] = value), ALLOWED_ROLES)
+        };
+        let eve = json!([world::subject("User", "eve")]);
         cases.extend([
             (bound(field, |it| it["name"] = json!("cluster-admin")), KINDS),
-            (bound(field, |it| it["name"] = Value::Null), KINDS),
+            (bound(field, |it| without(it, "name")), KINDS),
             (bound(field, |it| it["subjects"] = eve), KINDS),
-            (bound(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), ALLOWED_ROLES),
-            (bound(field, |it| it["roleRef"]["kind"] = json!("Role")), ALLOWED_ROLES),
-            (bound(field, |it| it["roleRef"]["more"] = json!("view")), ALLOWED_ROLES),
-            (bound(field, |it| it["roleRef"]["apiGroup"] = Value::Null), ALLOWED_ROLES),
-            (subject("name", "eve"), ACCOUNT),
-            (subject("kind", "User"), ACCOUNT),
-            (subject("kind", "Group"), ACCOUNT),
-            (subject("kind", "ServiceAccount"), ACCOUNT),
-            (subject("apiGroup", "rbac.authorization.k8s.io"), ACCOUNT),
-            (subject("namespace", "kube-system"), ACCOUNT),
+            role("name", json!("cluster-admin")),
+            role("kind", json!("Role")),
+            role("more", json!("view")),
+            (bound(field, |it| without(&mut it["roleRef"], "apiGroup")), ALLOWED_ROLES),
+            subject("name", "eve"),
+            subject("kind", "User"),
+            subject("kind", "Group"),
+            subject("kind", "ServiceAccount"),
+            subject("apiGroup", world::RBAC),
+            subject("namespace", "kube-system"),
         ]);
     }
-    refused(&hub, &user(COMPONENT), cases, POLICY).await;
-    let right = ours(|_| {});
-    allowed(&hub, &user(COMPONENT), vec![Create(right.clone())]).await;
-    let gvk = ("rbac.open-cluster-management.io", "v1alpha1", "ClusterPermission");
-    let foreign = |namespace: &str| {
-        Object::new(gvk, "clusterpermissions", Some(namespace), "theirs").field("spec", json!({}))
-    };
-    let theirs = foreign("team");
-    let bare = cluster_permission("team", "app").field("spec", json!({}));
-    world::create(&hub.ocm, [right.clone(), theirs.clone(), bare.clone()]).await;
-    let marked = json!({ "metadata": { "labels": marks() } });
-    let mut cases =
-        vec![(Patch(theirs.clone(), marked.clone()), names), (Delete(theirs.clone()), own)];
-    cases.extend(escalations(&right));
-    refused(&hub, &user(COMPONENT), cases, POLICY).await;
+    judged_as(&hub, &user(COMPONENT), cases).await;
 
-    // Other users.
     let create = "only consumer access may create";
     let change = "only consumer access may set or remove its labels";
-    let metadata = |patch: Value| json!({ "metadata": patch });
+    let of_eve = ours(|it| it["metadata"]["name"] = json!("hub-addons-consumer-eve"));
     let mut cases = vec![
-        (Create(ours(|it| it["metadata"]["name"] = json!("hub-addons-consumer-eve"))), create),
+        (Create(of_eve), create),
         (Create(cluster_permission("kube-system", "app").field("spec", json!({}))), create),
-        (Patch(theirs.clone(), marked), change),
-        (Patch(right.clone(), json!({ "spec": { "roleBindings": null } })), change),
-        (Patch(right.clone(), metadata(json!({ "ownerReferences": [] }))), change),
-        (Patch(right.clone(), metadata(json!({ "finalizers": ["example.com/hold"] }))), change),
+        (labels(&theirs, marks()), change),
+        (spec(json!({ "roleBindings": null })), change),
+        (metadata(&right, json!({ "ownerReferences": [] })), change),
+        (held(&right), change),
+        (Create(foreign("default")), ""),
+        (labels(&theirs, json!({ "theirs": "1" })), ""),
+        (metadata(&right, json!({ "annotations": { "theirs": "1" } })), ""),
+        (PatchStatus(right.clone(), json!({ "conditions": [] })), ""),
+        (Delete(right.clone()), ""),
     ];
     for label in marks().as_object().unwrap().keys() {
-        let stripped = metadata(json!({ "labels": { (label.as_str()): null } }));
-        cases.push((Patch(right.clone(), stripped), change));
+        cases.push((labels(&right, json!({ (label.as_str()): null })), change));
     }
-    refused(&hub, "eve", cases, OTHERS).await;
-    let attempts = vec![
-        Create(foreign("default")),
-        Patch(theirs, metadata(json!({ "labels": { "theirs": "1" } }))),
-        Patch(right.clone(), metadata(json!({ "annotations": { "theirs": "1" } }))),
-        Attempt::PatchStatus(right.clone(), applied("True")),
-        Delete(right.clone()),
-    ];
-    allowed(&hub, "eve", attempts).await;
-    // The names of the permissions of consumers are reserved, so that nothing that is stripped from them remains.
-    let restored = json!({ "metadata": { "labels": marks(), "ownerReferences": [owner()] } });
-    allowed(&hub, &user(COMPONENT), vec![Patch(bare.clone(), restored), Delete(bare)]).await;
+    judged_as(&hub, "eve", cases).await;
 }
 
 #[tokio::test]
@@ -232,46 +194,4 @@ async fn the_kind_of_permissions_is_not_removed_from_the_values_while_cluster_pe
     install(&hub, &back).await;
     world::delete(&hub.ocm, &ours).await;
     install(&hub, &bare).await;
-}
-
-/// With this, the audit log has a use of each permission for both kinds.
-#[tokio::test]
-async fn permissions_of_the_other_kind_end_when_those_of_the_configured_kind_exist() {
-    let hub = hub().await;
-    let joins = async |cluster: &str| {
-        world::ensure_namespace(&hub.ocm, cluster).await;
-        ManagedCluster::named(cluster).in_set("s").create(&hub.ocm).await.unwrap();
-    };
-    ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
-    for cluster in ["edited", "leaves"] {
-        joins(cluster).await;
-    }
-    let exists = async |object: Object, wanted: bool| {
-        eventually(&format!("whether {object} exists is {wanted}"), SOON, async || {
-            get(&hub.ocm, &object).await.is_some() == wanted
-        })
-        .await;
-    };
-    let process = start(&hub, COMPONENT).await;
-    for cluster in ["edited", "leaves"] {
-        exists(cluster_permission(cluster, "app"), true).await;
-    }
-    process.stop().await;
-
-    let edited = cluster_permission("edited", "app");
-    merge(&hub.ocm, &edited, &json!({ "spec": { "roleBindings": null } })).await;
-    let other = work("edited", "app");
-    let metadata =
-        json!({ "name": other.name(), "namespace": other.namespace(), "labels": marks() });
-    let other =
-        other.field("metadata", metadata).field("spec", json!({ "workload": { "manifests": [] } }));
-    other.create(&hub.ocm).await.unwrap();
-    world::delete(&hub.ocm, &ManagedCluster::named("leaves").into()).await;
-    let process = start(&hub, COMPONENT).await;
-    joins("joins").await;
-    exists(cluster_permission("joins", "app"), true).await;
-    exists(cluster_permission("leaves", "app"), false).await;
-    exists(other, false).await;
-    assert!(get(&hub.ocm, &edited).await.unwrap()["spec"]["roleBindings"].is_array());
-    process.stop().await;
 }

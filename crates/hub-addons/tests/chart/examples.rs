@@ -5,19 +5,19 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::attackers::attempts;
-use crate::support::chart::{Attempt, helm, install_arguments, repository, run, start_all};
+use crate::guides::{called, patch_in};
+use crate::support::chart::{Attempt, helm, install_arguments, judged, repository, run, start_all};
 use crate::support::credentials::{copied, name_of};
 use crate::support::examples::{CLUSTERS, directory, documents};
 use crate::support::kueue::install_kueue;
 use crate::support::shown::sees;
 use crate::support::{Hub, SOON, stop_all, world};
-use cp_creds::cli::{self, Arguments, Command, Source};
+use cp_creds::cli::Source;
 use hub_core::access::DEFAULT_PROVIDER;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
-use local_hub::ocm::{Object, ServiceAccountToken};
+use local_hub::ocm::ServiceAccountToken;
 use local_hub::{LocalHub, eventually, ocm};
 use serde_json::Value;
 
@@ -36,95 +36,27 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap()
 }
 
-/// Everything in a document that is called so, however deep.
-fn all_called<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a Value>) {
-    match value {
-        Value::Object(fields) => {
-            found.extend(fields.get(key));
-            fields.values().for_each(|field| all_called(field, key, found));
-        }
-        Value::Array(items) => items.iter().for_each(|item| all_called(item, key, found)),
-        _ => {}
-    }
-}
-
-fn parse(words: &Value) -> Command {
-    let words = words.as_array().unwrap().iter().map(|word| word.as_str().unwrap().into());
-    cli::parse(words).unwrap()
-}
-
-/// How an example has the plugin called: an access provider's name where there is one, and the exec configuration.
-fn calls(example: &str) -> Vec<(Option<String>, Value)> {
-    let mut calls = Vec::new();
-    for file in files(example) {
-        for document in documents(example, &file) {
-            let mut texts = vec![document.clone()];
-            let fields = ["data", "stringData"].map(|field| document[field].as_object().cloned());
-            let embedded =
-                fields.iter().flatten().flat_map(serde_json::Map::values).filter_map(Value::as_str);
-            texts.extend(embedded.filter_map(|text| serde_json::from_str(text).ok()));
-            for text in &texts {
-                for list in ["accessProviders", "providers"] {
-                    let mut found = Vec::new();
-                    all_called(text, list, &mut found);
-                    for provider in found.into_iter().flat_map(|list| list.as_array().unwrap()) {
-                        let name = provider["name"].as_str().unwrap().to_owned();
-                        calls.push((Some(name), provider["execConfig"].clone()));
-                    }
-                }
-                let mut found = Vec::new();
-                all_called(text, "execProviderConfig", &mut found);
-                calls.extend(found.into_iter().map(|exec| (None, exec.clone())));
-            }
-        }
-    }
-    calls
-}
-
 #[test]
 fn the_plugin_is_called_as_it_takes_it_and_from_where_it_is() {
-    for (example, namespace, account) in EXAMPLES {
-        let calls = calls(example);
-        assert!(calls.iter().any(|(provider, _)| provider.is_some()), "{example}");
-        for (provider, exec) in &calls {
-            let Command::Credential(arguments) = parse(&exec["args"]) else { panic!("{exec}") };
-            let Source::Synced { account: named, namespace: set } = &arguments.source else {
-                panic!("{exec}")
-            };
-            assert_eq!(named, account);
-            assert!(set.as_deref().is_none_or(|it| it == namespace));
-            assert_eq!(exec["command"], "/plugins/cp-creds");
-            let versions =
-                ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
-            assert!(versions.iter().any(|version| exec["apiVersion"] == *version), "{exec}");
-            match (provider, &arguments) {
-                (Some(name), Arguments { cluster: None, .. }) => {
-                    assert_eq!(name, DEFAULT_PROVIDER);
-                    assert_eq!(exec["provideClusterInfo"], true, "who says which cluster?");
-                }
-                (None, Arguments { cluster: Some(cluster), .. }) => {
-                    assert_eq!(cluster, CLUSTERS[0]);
-                }
-                _ => panic!("{exec}"),
-            }
-        }
-        let patches: Vec<_> =
-            files(example).into_iter().filter(|file| file.starts_with("plugin")).collect();
+    let configuration = &documents("multikueue", "configuration.yaml")[0];
+    let providers = documents("argocd", "providers.yaml").remove(0);
+    let providers: Value =
+        serde_json::from_str(providers["data"]["providers.json"].as_str().unwrap()).unwrap();
+    let lists = [
+        &configuration["multiKueue"]["clusterProfile"]["accessProviders"],
+        &providers["providers"],
+    ];
+    for ((example, namespace, account), list) in EXAMPLES.into_iter().zip(lists) {
+        let [provider] = &list.as_array().unwrap()[..] else { panic!("{list}") };
+        assert_eq!(provider["name"], DEFAULT_PROVIDER);
+        let source = called(&provider["execConfig"], None);
+        let Source::Synced { account: named, namespace: set } = source else { panic!("{list}") };
+        assert_eq!(named, account);
+        assert!(set.is_none_or(|it| it == namespace));
+        let patches = files(example).into_iter().filter(|file| file.starts_with("plugin"));
+        let patches: Vec<_> = patches.flat_map(|file| documents(example, &file)).collect();
         assert!(!patches.is_empty());
-        for patch in patches.iter().flat_map(|file| documents(example, file)) {
-            let pod = &patch["spec"]["template"]["spec"];
-            let (install, container) = (&pod["initContainers"][0], &pod["containers"][0]);
-            let command = install["command"].as_array().unwrap();
-            assert_eq!(command[0], "/cp-creds");
-            assert_eq!(
-                parse(&Value::from(command[1..].to_vec())),
-                Command::Install("/plugins".into())
-            );
-            for mount in [&install["volumeMounts"][0], &container["volumeMounts"][0]] {
-                assert_eq!(mount["mountPath"], "/plugins");
-                assert_eq!(mount["name"], pod["volumes"][0]["name"]);
-            }
-        }
+        patches.iter().for_each(patch_in);
     }
 }
 
@@ -177,12 +109,7 @@ async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
         let restricted =
             ocm::namespace(namespace).label("pod-security.kubernetes.io/enforce", "restricted");
         // No controller creates it here, and Pods need it.
-        let account = Object::new(
-            ("", "v1", "ServiceAccount"),
-            "serviceaccounts",
-            Some(namespace),
-            "default",
-        );
+        let account = world::object("ServiceAccount", Some(namespace), "default");
         world::create(&hub.ocm, [restricted, account]).await;
     }
     for cluster in CLUSTERS {
@@ -225,9 +152,8 @@ async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
             let mut pod = documents(example, &file)[0]["spec"]["template"]["spec"].take();
             pod["containers"] = pod["initContainers"].clone();
             pod["containers"][0]["name"] = "application".into();
-            let pod = Object::new(("", "v1", "Pod"), "pods", Some(namespace), "patched")
-                .field("spec", pod);
-            attempts(&hub.ocm, vec![(Attempt::Create(pod), "")]).await;
+            let pod = world::object("Pod", Some(namespace), "patched").field("spec", pod);
+            judged(&hub.ocm, vec![(Attempt::Create(pod), "")]).await;
         }
         let running = start_all(&hub, &["profiles", "credentials", "consumers"]).await;
         sees(&hub.ocm, namespace, &CLUSTERS).await;

@@ -3,10 +3,10 @@
 
 use std::fs;
 
-use cp_creds::cli::{self, Command};
+use cp_creds::cli::{self, Command, Source};
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 use local_hub::LocalHub;
-use local_hub::ocm::{self, Object};
+use local_hub::ocm;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -74,8 +74,17 @@ fn plugin_in(part: &Value) {
     assert_eq!(mounts[0]["name"], volumes[0]["name"]);
 }
 
-/// The plugin accepts its arguments.
-fn called(exec: &Value, cluster: Option<&str>) {
+/// What a patch of a Deployment gives its Pods.
+pub(crate) fn patch_in(patch: &Value) {
+    let pod = &patch["spec"]["template"]["spec"];
+    plugin_in(&json!({
+        "initContainers": pod["initContainers"], "volumes": pod["volumes"],
+        "volumeMounts": pod["containers"][0]["volumeMounts"],
+    }));
+}
+
+/// The plugin accepts its arguments; returns what they ask for.
+pub(crate) fn called(exec: &Value, cluster: Option<&str>) -> Source {
     let words = exec["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
     // As the ClusterProfile controller replaces it.
     let words = words.map(|word| word.replace("{{ .ClusterProfileName }}", "cluster1").into());
@@ -83,6 +92,9 @@ fn called(exec: &Value, cluster: Option<&str>) {
     assert_eq!(arguments.cluster.as_deref(), cluster);
     assert_eq!(exec["provideClusterInfo"] == true, cluster.is_none(), "who says which cluster?");
     assert_eq!(exec["command"], "/plugins/cp-creds");
+    let version = exec["apiVersion"].as_str().unwrap_or_default();
+    assert!(version.starts_with("client.authentication.k8s.io/v1"), "{exec}");
+    arguments.source
 }
 
 /// The API server takes these fields of a ClusterAccess.
@@ -107,7 +119,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
             "spec": { "containers": [{ "name": "manager", "image": name }] },
         },
     });
-    Object::new(("apps", "v1", "Deployment"), "deployments", Some(namespace), name)
+    world::object("Deployment", Some(namespace), name)
         .field("spec", deployment)
         .create(&hub.ocm)
         .await
@@ -131,7 +143,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                 }
                 "OCIRepository" => assert_eq!(value["spec"]["ref"]["tag"], version()),
                 "part of a ClusterAccess" => declared(&hub, &value).await,
-                "user of a kubeconfig" => called(&value["exec"], None),
+                "user of a kubeconfig" => drop(called(&value["exec"], None)),
                 "values of the chart argo-cd" => {
                     for component in ["controller", "server"] {
                         plugin_in(&value[component]);
@@ -163,11 +175,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                 }
                 patch if patch.starts_with("patch of the Deployment ") => {
                     patched(&hub, patch, &file).await;
-                    let pod = &value["spec"]["template"]["spec"];
-                    plugin_in(&json!({
-                        "initContainers": pod["initContainers"], "volumes": pod["volumes"],
-                        "volumeMounts": pod["containers"][0]["volumeMounts"],
-                    }));
+                    patch_in(&value);
                 }
                 "ConfigMap"
                 | "ClusterRole"
@@ -267,10 +275,7 @@ async fn kustomized(hub: &Hub, kustomization: &str) {
     let pod = &manager["spec"]["template"]["spec"];
     assert_eq!(pod["containers"][0]["image"], "kueue-controller-manager");
     assert_eq!(pod["initContainers"][0]["image"], "docker.example/team/cp-creds:VERSION");
-    plugin_in(&json!({
-        "initContainers": pod["initContainers"], "volumes": pod["volumes"],
-        "volumeMounts": pod["containers"][0]["volumeMounts"],
-    }));
+    patch_in(manager);
 
     // helm 4 runs it as a plugin.
     let templates = directory.join("chart/templates");

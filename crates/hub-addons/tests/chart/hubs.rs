@@ -10,7 +10,7 @@ use local_hub::{Flavour, LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::{
-    Attempt, MASTERS, NAMESPACE, REGISTRY, RELEASE, chart, helm, in_force, install, of_kind,
+    Attempt, NAMESPACE, REGISTRY, RELEASE, chart, helm, install, judged_as, labels, of_kind,
     render, rendered, run, start_all, user,
 };
 use crate::support::command::{Ended, hub_addons};
@@ -41,33 +41,16 @@ async fn the_network_policy_permits_dns_where_hubs_have_it() {
 
     // NodeLocal DNSCache takes over the address of the Service.
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
-    let service = Object::new(("", "v1", "Service"), "services", Some("kube-system"), "kube-dns")
+    let service = world::object("Service", Some("kube-system"), "kube-dns")
         .field("spec", json!({ "ports": [{ "port": 53, "protocol": "UDP" }] }));
     world::ensure_namespace(&hub.ocm, "kube-system").await;
     service.create(&hub.ocm).await.unwrap();
     let address =
         get(&hub.ocm, &service).await.unwrap()["spec"]["clusterIP"].as_str().unwrap().to_owned();
     install(&hub, &[]).await;
-    let kind = ("networking.k8s.io", "v1", "NetworkPolicy");
-    let policy = Object::new(kind, "networkpolicies", Some(NAMESPACE), "hub-addons");
+    let policy = world::object("NetworkPolicy", Some(NAMESPACE), "hub-addons");
     let policy = get(&hub.ocm, &policy).await.unwrap();
     assert_eq!(dns(&[policy]), [&usual[..], &[&format!("{address}/32")]].concat());
-}
-
-#[tokio::test]
-async fn on_advanced_cluster_management_the_ca_is_that_of_openshift() {
-    let acm = format!("--values={}", chart().join("values-acm.yaml").display());
-    let rendered = serde_json::to_string(&render(&[&acm]).await).unwrap();
-    for text in [
-        "--access-provider-ca=configmap/multicluster-engine/openshift-service-ca.crt/service-ca.crt",
-        "https://cluster-proxy-addon-user.multicluster-engine.svc:9092/",
-    ] {
-        assert!(rendered.contains(text), "{text}");
-    }
-    assert!(
-        !rendered.contains("cluster-proxy-user-serving-cert"),
-        "no permission to read the private key"
-    );
 }
 
 /// The Pods that Deployments make.
@@ -87,7 +70,7 @@ fn security_contexts(objects: &[Value]) -> Vec<&Value> {
 }
 
 #[tokio::test]
-async fn openshift_chooses_users_and_groups_itself() {
+async fn openshift_chooses_users_and_groups_itself_and_has_the_ca_of_advanced_cluster_management() {
     let acm = format!("--values={}", chart().join("values-acm.yaml").display());
     for (arguments, adapts) in [
         (&[][..], false),
@@ -123,6 +106,14 @@ async fn openshift_chooses_users_and_groups_itself() {
         }
     }
     let acm = render(&[&acm]).await;
+    let rendered = serde_json::to_string(&acm).unwrap();
+    for text in [
+        "--access-provider-ca=configmap/multicluster-engine/openshift-service-ca.crt/service-ca.crt",
+        "https://cluster-proxy-addon-user.multicluster-engine.svc:9092/",
+    ] {
+        assert!(rendered.contains(text), "{text}");
+    }
+    assert!(!rendered.contains("cluster-proxy-user-serving-cert"), "no right to the private key");
     let anchors = of_kind(&acm, "Role")
         .into_iter()
         .find(|it| it["metadata"]["namespace"] == "multicluster-engine");
@@ -158,86 +149,6 @@ async fn accounts_and_permissions_can_be_others_work() {
     for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
         assert!(of_kind(&objects, kind).is_empty(), "{kind}");
     }
-}
-
-/// What is rendered beside the release's own objects.
-fn additions(objects: &[Value]) {
-    let extra = of_kind(objects, "ConfigMap")
-        .into_iter()
-        .find(|it| it["metadata"]["name"] == "extra-hub-addons");
-    assert!(extra.is_some());
-    let dashboard =
-        of_kind(objects, "ConfigMap").into_iter().find(|it| it["data"].is_object()).unwrap();
-    assert_eq!(dashboard["metadata"]["annotations"], json!({ "note": "ours" }));
-    let views = |it: &&&Value| {
-        it["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
-    };
-    let roles = of_kind(objects, "ClusterRole");
-    let [view] = roles.iter().filter(views).collect::<Vec<_>>()[..] else { panic!("{roles:?}") };
-    let read = json!({
-        "apiGroups": ["multicluster.x-k8s.io"], "resources": ["clusterprofiles"], "verbs": ["get", "list", "watch"],
-    });
-    assert_eq!(view["rules"], json!([read]));
-}
-
-#[tokio::test]
-async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
-    let objects = render(&[
-        "--set=extraVolumes[0].name=hub,extraVolumes[0].secret.secretName=hub",
-        "--set=extraVolumeMounts[0].name=hub,extraVolumeMounts[0].mountPath=/hub",
-        "--set=podSecurityContext.fsGroupChangePolicy=OnRootMismatch",
-        "--set=metrics.secure.enabled=true,metrics.secure.certificateSecret=serving",
-        "--set=monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true",
-        "--set=monitoring.prometheusRule.runbookUrl=https://wiki.example/hub",
-        "--set=commonAnnotations.note=ours",
-        "--set-string=dnsConfig.options[0].name=ndots,dnsConfig.options[0].value=1",
-        "--set=monitoring.serviceMonitor.namespace=monitoring",
-        "--set=monitoring.serviceMonitor.authorization.credentials.name=scraper",
-        "--set=monitoring.serviceMonitor.authorization.credentials.key=token",
-        "--set=monitoring.dashboard.enabled=true",
-        "--set=extraObjects[0].apiVersion=v1,extraObjects[0].kind=ConfigMap",
-        "--set=extraObjects[0].metadata.name=extra-{{ .Release.Name }}",
-    ])
-    .await;
-    additions(&objects);
-    for deployment in of_kind(&objects, "Deployment") {
-        assert_eq!(deployment["metadata"]["annotations"], json!({ "note": "ours" }));
-    }
-    for pod in pods(&objects) {
-        let container = &pod["containers"][0];
-        assert_eq!(pod["securityContext"]["fsGroupChangePolicy"], "OnRootMismatch");
-        assert_eq!(pod["dnsConfig"], json!({ "options": [{ "name": "ndots", "value": "1" }] }));
-        let volumes: Vec<_> = pod["volumes"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|volume| volume["name"].as_str().unwrap())
-            .collect();
-        assert_eq!(volumes, ["hub-access", "metrics-certificate", "hub"]);
-        let mounts: Vec<_> = container["volumeMounts"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|mount| mount["mountPath"].as_str().unwrap())
-            .collect();
-        assert_eq!(mounts[2], "/hub");
-        let certificate = format!("--metrics-certificate={}", mounts[1]);
-        assert!(container["args"].as_array().unwrap().contains(&json!(certificate)));
-    }
-    // OpenShift's user-workload monitoring refuses what names a file of Prometheus.
-    let monitor = of_kind(&objects, "ServiceMonitor")[0];
-    assert_eq!(monitor["metadata"]["namespace"], "monitoring");
-    assert_eq!(monitor["spec"]["namespaceSelector"], json!({ "matchNames": [NAMESPACE] }));
-    let endpoint = &monitor["spec"]["endpoints"][0];
-    assert_eq!(
-        endpoint["authorization"]["credentials"],
-        json!({ "name": "scraper", "key": "token" })
-    );
-    assert!(!endpoint.to_string().contains("File"), "{endpoint}");
-    assert_eq!(
-        (&endpoint["scheme"], &endpoint["tlsConfig"]["serverName"]),
-        (&json!("https"), &json!("hub-addons.addons.svc"))
-    );
 }
 
 /// YAML takes `1e5` for a number where it is not quoted.
@@ -289,14 +200,12 @@ async fn a_name_may_look_like_a_number() {
     )
     .await;
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-    let role = ("rbac.authorization.k8s.io", "v1", "Role");
-    let role = Object::new(role, "roles", Some(number), "1e5-consumers-argocd");
+    let role = world::object("Role", Some(number), "1e5-consumers-argocd");
     assert!(get(&hub.ocm, &role).await.is_some());
 }
 
 fn crd() -> Object {
-    let gvk = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    Object::new(gvk, "customresourcedefinitions", None, CRD)
+    world::object("CustomResourceDefinition", None, CRD)
 }
 
 /// Renders without a hub, as Argo CD does, and applies what is rendered.
@@ -398,20 +307,9 @@ async fn what_is_rendered_without_a_hub_leaves_a_crd_that_is_there_alone() {
     stop_all(running).await;
 
     // Whatever RBAC would let it do.
-    in_force(&hub, &["profiles"]).await;
-    let profiles = hub.client_like(&user("profiles"), MASTERS).await.unwrap();
-    let change = json!({ "metadata": { "labels": { "changed": "true" } } });
-    for attempt in [Attempt::Patch(crd(), change), Attempt::Delete(crd())] {
-        eventually("it is refused", SOON, async || {
-            let refusal = attempt.by(&profiles).await.err().unwrap_or_default();
-            if refusal.contains("may only create the CRD of ClusterProfile") {
-                Ok(())
-            } else {
-                Err(refusal)
-            }
-        })
-        .await;
-    }
+    let words = "may only create the CRD of ClusterProfile";
+    let cases = [labels(&crd(), json!({ "changed": "true" })), Attempt::Delete(crd())];
+    judged_as(&hub, &user("profiles"), cases.map(|attempt| (attempt, words)).into()).await;
 }
 
 #[tokio::test]
@@ -424,8 +322,7 @@ async fn what_needs_the_proxys_namespace_waits_until_it_is_there() {
         let running = start_all(&hub, &["profiles"]).await;
         bind_a_cluster(&hub).await;
         sees(&hub.ocm, TEAM, &["c1"]).await;
-        let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRole");
-        let role = Object::new(gvk, "clusterroles", None, "hub-addons-profiles");
+        let role = world::object("ClusterRole", None, "hub-addons-profiles");
         let rules = get(&hub.ocm, &role).await.unwrap()["rules"].clone();
         let mut fewer = rules.clone();
         fewer.as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["secrets"]));

@@ -11,13 +11,13 @@ use crate::support::credentials::{copied, token};
 use crate::support::proxy::configuration;
 use crate::support::shown::sees;
 use crate::support::world::{self, get, merge};
-use crate::support::{Hub, SOON, stop_all};
+use crate::support::{Hub, stop_all};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::discovery::{Discovery, verbs};
+use local_hub::LocalHub;
 use local_hub::ocm::ManagedCluster;
 use local_hub::ocm::{self, Object};
-use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
 const CRD: &str = "clusterprofiles.multicluster.x-k8s.io";
@@ -30,8 +30,7 @@ async fn hub() -> Hub {
 }
 
 fn crd() -> Object {
-    let gvk = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    Object::new(gvk, "customresourcedefinitions", None, CRD)
+    world::object("CustomResourceDefinition", None, CRD)
 }
 
 async fn version_of(hub: &Hub, object: &Object) -> Value {
@@ -118,7 +117,7 @@ async fn a_missing_crd_is_installed_and_stays_when_the_release_is_uninstalled() 
     };
     assert_eq!(lists(&made), "map");
     let theirs = world::profile_of("somebody", "default", "theirs");
-    crate::support::chart::in_force(&hub, &["manager-name"]).await;
+    crate::support::chart::in_force(&hub).await;
     assert!(get(&hub.ocm, &theirs).await.is_some());
     printer_columns_are_shown(&hub).await;
 
@@ -162,15 +161,12 @@ async fn a_crd_that_is_there_is_left_alone() {
 async fn what_is_not_the_charts_stays_when_it_changes_and_when_it_goes() {
     let hub = hub().await;
     install(&hub, &[PROXY]).await;
-    world::create(
-        &hub.ocm,
-        [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")],
-    )
-    .await;
+    let objects = [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")];
+    world::create(&hub.ocm, objects).await;
     ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
     let app = token("c1", "app");
     app.create(&hub.ocm).await.unwrap();
-    let foreign = Object::new(("", "v1", "Secret"), "secrets", Some("team"), "foreign");
+    let foreign = world::object("Secret", Some("team"), "foreign");
     foreign.create(&hub.ocm).await.unwrap();
     let running = start_all(&hub, &["profiles", "credentials"]).await;
     sees(&hub.ocm, "team", &["c1"]).await;
@@ -223,10 +219,7 @@ async fn permissions_that_were_granted_are_deleted_with_the_release() {
     for _ in 0..2 {
         install(&hub, &[PROXY]).await;
         let running = start_all(&hub, &["profiles"]).await;
-        eventually("the RoleBinding is there", SOON, async || {
-            get(&hub.ocm, &binding).await.is_some()
-        })
-        .await;
+        world::exists(&hub.ocm, &binding).await;
         stop_all(running).await;
         uninstall(&hub).await;
         world::gone(&hub.ocm, &binding).await;
@@ -251,7 +244,7 @@ fn deployment(namespace: &str, name: &str, argument: &str) -> Object {
     let labels = json!({ "app": name });
     let pod = json!({ "containers": [{ "name": "it", "image": "it", "args": ["/it", "controller", argument] }] });
     let template = json!({ "metadata": { "labels": labels }, "spec": pod });
-    Object::new(("apps", "v1", "Deployment"), "deployments", Some(namespace), name)
+    world::object("Deployment", Some(namespace), name)
         .field("spec", json!({ "selector": { "matchLabels": labels }, "template": template }))
 }
 

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
 use super::tools::Tools;
-use crate::support::chart::repository;
+use crate::support::chart::{self, repository};
 use crate::support::plugin::program;
 
 const PLATFORMS: [(&str, &str); 6] = [
@@ -29,14 +29,7 @@ fn ran(command: &mut Command) -> Output {
 }
 
 /// krew, built if it is not.
-fn krew() -> &'static Path {
-    static KREW: OnceLock<PathBuf> = OnceLock::new();
-    KREW.get_or_init(|| {
-        let script = repository().join("hack/go-program.sh");
-        let output = ran(Command::new(script).arg("krew"));
-        String::from_utf8(output.stdout).unwrap().trim_end().into()
-    })
-}
+static KREW: LazyLock<PathBuf> = LazyLock::new(|| chart::program("hack/go-program.sh", &["krew"]));
 
 fn program_for(os: &str) -> &'static str {
     if os == "windows" { "kubectl-clusterprofile.exe" } else { "kubectl-clusterprofile" }
@@ -94,7 +87,7 @@ fn krew_installs_the_program_of_each_platform_from_archives_that_are_the_same_by
         let archive = at("first").join(uri.rsplit('/').next().unwrap());
         // krew checks the fields, the checksum, and that the archive has the files and the program.
         let home = at(&format!("krew-{os}-{arch}"));
-        let mut install = Command::new(krew());
+        let mut install = Command::new(&*KREW);
         install.arg("install").arg(format!("--manifest={}", manifest.display()));
         install.arg(format!("--archive={}", archive.display()));
         ran(install.env("KREW_ROOT", &home).env("KREW_OS", os).env("KREW_ARCH", arch));
@@ -114,7 +107,7 @@ fn krew_installs_the_program_of_each_platform_from_archives_that_are_the_same_by
     // An archive that is not the one of the manifest is refused.
     let wrong = at("first").join(entries[1]["uri"].as_str().unwrap().rsplit('/').next().unwrap());
     assert!(wrong.exists());
-    let mut install = Command::new(krew());
+    let mut install = Command::new(&*KREW);
     install.arg("install").arg(format!("--manifest={}", manifest.display()));
     install.arg(format!("--archive={}", wrong.display())).stdin(Stdio::null());
     install.env("KREW_ROOT", at("krew-wrong")).env("KREW_OS", "linux").env("KREW_ARCH", "amd64");

@@ -217,11 +217,8 @@ async fn alerts_and_panels_are_about_series_that_the_program_has() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     let gates = "--feature-gates=ClusterProfileDirectAccessProvider=true";
     let addons = Addons::start(&hub, &[gates]).await;
-    world::create(
-        &hub.ocm,
-        [ocm::namespace("team"), ocm::cluster_set("team"), ocm::bound("team", "team")],
-    )
-    .await;
+    let objects = [ocm::namespace("team"), ocm::cluster_set("team"), ocm::bound("team", "team")];
+    world::create(&hub.ocm, objects).await;
     ocm::ManagedCluster::named("one").in_set("team").create(&hub.ocm).await.unwrap();
     let token = token("one", "app");
     token.create(&hub.ocm).await.unwrap();

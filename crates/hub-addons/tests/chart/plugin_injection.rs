@@ -8,7 +8,7 @@ use local_hub::ocm::{self, Object};
 use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
-use crate::support::chart::{helm, install, install_arguments, repository, run};
+use crate::support::chart::{Attempt, helm, install, install_arguments, judged, repository, run};
 use crate::support::world;
 use crate::support::{Hub, SOON};
 
@@ -29,15 +29,14 @@ fn pod(name: &str) -> Object {
         "volumes": [{ "name": "own", "emptyDir": {} }],
         "automountServiceAccountToken": false,
     });
-    Object::new(("", "v1", "Pod"), "pods", Some(NAMESPACE), name).field("spec", spec)
+    world::object("Pod", Some(NAMESPACE), name).field("spec", spec)
 }
 
 async fn hub(values: &[&str]) -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     let team = ocm::namespace(NAMESPACE).label("pod-security.kubernetes.io/enforce", "restricted");
     // No controller creates it here, and Pods need it.
-    let account =
-        Object::new(("", "v1", "ServiceAccount"), "serviceaccounts", Some(NAMESPACE), "default");
+    let account = world::object("ServiceAccount", Some(NAMESPACE), "default");
     world::create(&hub.ocm, [team, account]).await;
     install(&hub, values).await;
     hub
@@ -70,17 +69,9 @@ async fn admitted(hub: &Hub, pod: Object) -> Result<Value, String> {
 
 /// Waits until the policies are effective.
 async fn in_force(hub: &Hub) {
-    eventually("a name that no container has is refused", SOON, async || {
-        let refusal =
-            admitted(hub, pod("wrong").annotation(ANNOTATION, "manager, gone,other")).await.err();
-        let refusal = refusal.unwrap_or_default();
-        if refusal.contains("names no container of the Pod: gone, other") {
-            Ok(())
-        } else {
-            Err(refusal)
-        }
-    })
-    .await;
+    let wrong = pod("wrong").annotation(ANNOTATION, "manager, gone,other");
+    let words = "names no container of the Pod: gone, other";
+    judged(&hub.ocm, vec![(Attempt::Create(wrong), words)]).await;
     eventually("a Pod gets the plugin", SOON, async || {
         let pod = admitted(hub, pod("right").annotation(ANNOTATION, "manager")).await?;
         if mounts(&pod)[0].is_empty() { Err(pod.to_string()) } else { Ok(()) }

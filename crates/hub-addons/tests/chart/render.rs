@@ -184,22 +184,98 @@ fn the_crds_of_the_chart_are_those_of_the_program() {
     recorded(&chart().join("files/clusteraccess.yaml"), &crd);
 }
 
+/// Where values for objects are expected: the kind, the place, and what is there in each object of the kind.
+fn places() -> Vec<(&'static str, String, Value)> {
+    let digest = "0123456789".repeat(6) + "0123";
+    let image = format!("registry.example:5000/hub-addons@sha256:{digest}");
+    let from = json!([{ "podSelector": { "matchLabels": { "app": "prometheus" } } }]);
+    let api_server = json!({
+        "ports": [{ "protocol": "TCP", "port": 8443 }], "to": [{ "ipBlock": { "cidr": "10.0.0.0/8" } }],
+    });
+    let proxies = [3128, 1080, 443, 8081]
+        .map(|port| json!({ "ports": [{ "protocol": "TCP", "port": port }] }));
+    let [first, second, third, fourth] = proxies;
+    let dns = json!({ "options": [{ "name": "ndots", "value": "1" }] });
+    let credentials = json!({ "name": "scraper", "key": "token" });
+    let of_pods = [
+        ("/imagePullSecrets/0/name", json!("pull")),
+        ("/priorityClassName", json!("system-cluster-critical")),
+        ("/nodeSelector/disk", json!("ssd")),
+        ("/tolerations/0/operator", json!("Exists")),
+        ("/topologySpreadConstraints", json!([{ "topologyKey": "rack" }])),
+        ("/securityContext/fsGroupChangePolicy", json!("OnRootMismatch")),
+        ("/dnsConfig", dns),
+        ("/volumes/1/name", json!("metrics-certificate")),
+        ("/volumes/2/name", json!("hub")),
+        ("/containers/0/volumeMounts/2/mountPath", json!("/hub")),
+        ("/containers/0/image", json!(image)),
+        ("/containers/0/env/0/name", json!("RUST_BACKTRACE")),
+    ];
+    let others = [
+        ("Deployment", "/metadata/annotations", json!({ "note": "ours" })),
+        ("Deployment", "/spec/replicas", json!(3)),
+        ("Deployment", "/spec/template/metadata/labels/pod", json!("label")),
+        ("Deployment", "/spec/template/metadata/annotations/pod", json!("annotation")),
+        ("NetworkPolicy", "/spec/ingress/0/from", from),
+        ("NetworkPolicy", "/spec/egress/1", api_server),
+        ("NetworkPolicy", "/spec/egress/2", first),
+        ("NetworkPolicy", "/spec/egress/3", second),
+        ("NetworkPolicy", "/spec/egress/4", third),
+        ("NetworkPolicy", "/spec/egress/5", fourth),
+        ("ServiceMonitor", "/metadata/namespace", json!("monitoring")),
+        ("ServiceMonitor", "/spec/namespaceSelector", json!({ "matchNames": [NAMESPACE] })),
+        ("ServiceMonitor", "/spec/endpoints/0/authorization/credentials", credentials),
+        ("ServiceMonitor", "/spec/endpoints/0/scheme", json!("https")),
+        (
+            "ServiceMonitor",
+            "/spec/endpoints/0/tlsConfig/serverName",
+            json!("hub-addons.addons.svc"),
+        ),
+    ];
+    let of_pods =
+        of_pods.map(|(place, value)| ("Deployment", format!("/spec/template/spec{place}"), value));
+    let others = others.map(|(kind, place, value)| (kind, place.to_owned(), value));
+    of_pods.into_iter().chain(others).collect()
+}
+
 #[tokio::test]
-async fn values_for_every_object_are_on_every_object() {
+async fn each_value_arrives_where_it_belongs() {
     let values = [
         "commonLabels.team=hub",
         "commonAnnotations.note=ours",
         "podLabels.pod=label",
         "podAnnotations.pod=annotation",
-        "extraEnv[0].name=RUST_BACKTRACE",
-        "extraEnv[0].value=full",
         "extraArgs={--kubeconfig=/hub/config}",
+        "extraVolumes[0].name=hub,extraVolumes[0].secret.secretName=hub",
+        "extraVolumeMounts[0].name=hub,extraVolumeMounts[0].mountPath=/hub",
+        "extraEnv[0].name=RUST_BACKTRACE,extraEnv[0].value=full",
+        "extraEnv[1].name=HTTPS_PROXY,extraEnv[1].value=http://jane:7@proxy.example:3128/",
+        "extraEnv[2].name=https_proxy,extraEnv[2].value=socks5://proxy.example",
+        "extraEnv[3].name=HTTPS_PROXY,extraEnv[3].valueFrom.configMapKeyRef.name=proxy",
+        "extraEnv[4].name=HTTPS_PROXY,extraEnv[4].value=https://10.0.0.1/path",
+        "extraEnv[5].name=HTTPS_PROXY,extraEnv[5].value=proxy.example:8081/?x",
         "image.registry=registry.example:5000/",
         "image.digest=sha256:0123456789012345678901234567890123456789012345678901234567890123",
         "imagePullSecrets[0].name=pull",
         "priorityClassName=system-cluster-critical",
         "nodeSelector.disk=ssd",
         "tolerations[0].operator=Exists",
+        "topologySpreadConstraints[0].topologyKey=rack",
+        "podSecurityContext.fsGroupChangePolicy=OnRootMismatch",
+        "--set-string=dnsConfig.options[0].name=ndots,dnsConfig.options[0].value=1",
+        "replicaCount=3",
+        "profiles.resources.limits.memory=1Gi",
+        "credentials.resources.limits.memory=2Gi",
+        "networkPolicy.apiServerPorts={8443}",
+        "networkPolicy.apiServerCidrs={10.0.0.0/8}",
+        "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus",
+        "metrics.secure.enabled=true,metrics.secure.certificateSecret=serving",
+        "monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true",
+        "monitoring.prometheusRule.runbookUrl=https://wiki.example/hub",
+        "monitoring.serviceMonitor.namespace=monitoring",
+        "monitoring.serviceMonitor.authorization.credentials.name=scraper",
+        "monitoring.serviceMonitor.authorization.credentials.key=token",
+        "monitoring.dashboard.enabled=true",
         "consumerAccess.enabled=true",
         "consumerAccess.argoCDNamespaces={argocd}",
     ];
@@ -207,30 +283,59 @@ async fn values_for_every_object_are_on_every_object() {
     for object in &objects {
         let metadata = &object["metadata"];
         assert_eq!(metadata["labels"]["team"], "hub", "{}", title(object));
-        assert_eq!(
-            metadata["labels"]["app.kubernetes.io/part-of"],
-            "hub-addons",
-            "{}",
-            title(object)
-        );
+        let part_of = &metadata["labels"]["app.kubernetes.io/part-of"];
+        assert_eq!(part_of, "hub-addons", "{}", title(object));
         assert_eq!(metadata["annotations"]["note"], "ours", "{}", title(object));
     }
-    for deployment in of_kind(&objects, "Deployment") {
-        let metadata = &deployment["spec"]["template"]["metadata"];
-        assert_eq!(
-            (&metadata["labels"]["pod"], &metadata["annotations"]["pod"]),
-            (&"label".into(), &"annotation".into())
-        );
-        let (pod, container) = (pod(deployment), &pod(deployment)["containers"][0]);
-        let digest = "0123456789".repeat(6) + "0123";
-        assert_eq!(container["image"], format!("registry.example:5000/hub-addons@sha256:{digest}"));
-        assert_eq!(container["env"][0]["name"], "RUST_BACKTRACE");
-        assert_eq!(arguments(deployment).last(), Some(&"--kubeconfig=/hub/config"));
-        assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
-        assert_eq!(pod["priorityClassName"], "system-cluster-critical");
-        assert_eq!(pod["nodeSelector"]["disk"], "ssd");
-        assert_eq!(pod["tolerations"][0]["operator"], "Exists");
+    for (kind, place, expected) in places() {
+        let mut found = of_kind(&objects, kind);
+        // Those of single connections have rules of their own.
+        found.retain(|it| kind != "NetworkPolicy" || name(it) == RELEASE);
+        assert!(!found.is_empty(), "{kind}");
+        for object in found {
+            assert_eq!(object.pointer(&place), Some(&expected), "{place} of {}", title(object));
+        }
     }
+    for deployment in of_kind(&objects, "Deployment") {
+        let container = &pod(deployment)["containers"][0];
+        assert_eq!(arguments(deployment).last(), Some(&"--kubeconfig=/hub/config"));
+        let mounted = container["volumeMounts"][1]["mountPath"].as_str().unwrap();
+        assert!(arguments(deployment).contains(&&*format!("--metrics-certificate={mounted}")));
+        let limit = &container["resources"]["limits"]["memory"];
+        let own = [("hub-addons-profiles", "1Gi"), ("hub-addons-credentials", "2Gi")];
+        assert!(own.iter().all(|(of, memory)| name(deployment) != *of || limit == memory));
+    }
+    // OpenShift's user-workload monitoring refuses what names a file of Prometheus.
+    let endpoint = of_kind(&objects, "ServiceMonitor")[0]["spec"]["endpoints"][0].to_string();
+    assert!(!endpoint.contains("File"), "{endpoint}");
+    let is_view = |it: &&&Value| {
+        it["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+            && name(it).contains("clusterprofiles")
+    };
+    let roles = of_kind(&objects, "ClusterRole");
+    let view = roles.iter().find(is_view).unwrap();
+    let read = json!({
+        "apiGroups": ["multicluster.x-k8s.io"], "resources": ["clusterprofiles"], "verbs": ["get", "list", "watch"],
+    });
+    assert_eq!(view["rules"][0], read);
+
+    // What is beside the release's own objects has its own labels; and what policies do and protect.
+    let values = [
+        "extraObjects[0].apiVersion=v1,extraObjects[0].kind=ConfigMap",
+        "extraObjects[0].metadata.name=extra-{{ .Release.Name }}",
+        "policies.validationActions={Warn,Audit}",
+        "credentials.secretAccess=cluster",
+        "credentials.protectedNamespaces={vault,kube-*}",
+    ];
+    let objects = render(&values).await;
+    assert!(of_kind(&objects, "ConfigMap").iter().any(|it| name(it) == "extra-hub-addons"));
+    for binding in of_kind(&objects, "ValidatingAdmissionPolicyBinding") {
+        assert_eq!(binding["spec"]["validationActions"], json!(["Warn", "Audit"]));
+    }
+    let policies = serde_json::to_string(&of_kind(&objects, "ValidatingAdmissionPolicy")).unwrap();
+    let protected =
+        "'kube-node-lease', 'vault', 'addons'] || request.namespace.startsWith('kube-')";
+    assert!(policies.contains(protected));
 }
 
 /// The program accepts the arguments of the Deployments: it only fails because there is no hub.
@@ -293,61 +398,6 @@ async fn the_viewer_lists_no_object_that_can_contain_a_secret() {
             assert!(!has("deployments") || rule["resourceNames"].is_array(), "{rule}");
         }
     }
-}
-
-#[tokio::test]
-async fn values_for_one_object_are_on_that_object_only() {
-    let values = [
-        "replicaCount=3",
-        "profiles.resources.limits.memory=1Gi",
-        "credentials.resources.limits.memory=2Gi",
-        "topologySpreadConstraints[0].topologyKey=rack",
-        "networkPolicy.apiServerPorts={8443}",
-        "networkPolicy.apiServerCidrs={10.0.0.0/8}",
-        "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus",
-        "extraEnv[0].name=HTTPS_PROXY",
-        "extraEnv[0].value=http://jane:7@proxy.example:3128/",
-        "extraEnv[1].name=https_proxy",
-        "extraEnv[1].value=socks5://proxy.example",
-        "extraEnv[2].name=HTTPS_PROXY",
-        "extraEnv[2].valueFrom.configMapKeyRef.name=proxy",
-        "extraEnv[3].name=HTTPS_PROXY",
-        "extraEnv[3].value=https://10.0.0.1/path",
-        "extraEnv[4].name=HTTPS_PROXY",
-        "extraEnv[4].value=proxy.example:8081/?x",
-        "policies.validationActions={Warn,Audit}",
-        "credentials.secretAccess=cluster",
-        "credentials.protectedNamespaces={vault,kube-*}",
-    ];
-    let objects = render(&values).await;
-    for (deployment, memory) in of_kind(&objects, "Deployment").into_iter().zip(["1Gi", "2Gi"]) {
-        assert_eq!(deployment["spec"]["replicas"], 3);
-        assert_eq!(pod(deployment)["containers"][0]["resources"]["limits"]["memory"], memory);
-        assert_eq!(
-            pod(deployment)["topologySpreadConstraints"],
-            json!([{ "topologyKey": "rack" }])
-        );
-    }
-    let policy = &of_kind(&objects, "NetworkPolicy")[0]["spec"];
-    assert_eq!(
-        policy["ingress"][0]["from"],
-        json!([{ "podSelector": { "matchLabels": { "app": "prometheus" } } }])
-    );
-    let to_api_server = json!({
-        "ports": [{ "protocol": "TCP", "port": 8443 }], "to": [{ "ipBlock": { "cidr": "10.0.0.0/8" } }],
-    });
-    let proxy = |port: u16| json!({ "ports": [{ "protocol": "TCP", "port": port }] });
-    let egress = policy["egress"].as_array().unwrap();
-    let proxies = [3128, 1080, 443, 8081].map(proxy);
-    assert_eq!(egress[1], to_api_server);
-    assert_eq!(egress[2..], proxies);
-    for binding in of_kind(&objects, "ValidatingAdmissionPolicyBinding") {
-        assert_eq!(binding["spec"]["validationActions"], json!(["Warn", "Audit"]));
-    }
-    let policies = serde_json::to_string(&of_kind(&objects, "ValidatingAdmissionPolicy")).unwrap();
-    assert!(policies.contains(
-        "'kube-node-lease', 'vault', 'addons'] || request.namespace.startsWith('kube-')"
-    ));
 }
 
 #[tokio::test]

@@ -2,9 +2,8 @@
 
 use kube::config::AuthInfo;
 use kube::{Client, Config};
-use local_hub::ocm::{self, Object};
+use local_hub::ocm;
 use local_hub::{LocalHub, eventually};
-use serde_json::json;
 
 use crate::support::chart::{install, start};
 use crate::support::world;
@@ -41,15 +40,8 @@ async fn metrics_are_for_those_whom_the_hub_lets_get_them() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     install(&hub, &["metrics.secure.enabled=true"]).await;
     world::create(&hub.ocm, [ocm::namespace("monitoring"), ocm::namespace("team")]).await;
-    let binding = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
-    let group = json!({
-        "kind": "Group", "name": "system:serviceaccounts:monitoring", "apiGroup": "rbac.authorization.k8s.io",
-    });
-    let role =
-        json!({ "kind": "ClusterRole", "name": READER, "apiGroup": "rbac.authorization.k8s.io" });
-    let binding = Object::new(binding, "clusterrolebindings", None, "scrapers")
-        .field("roleRef", role)
-        .field("subjects", json!([group]));
+    let group = world::subject("Group", "system:serviceaccounts:monitoring");
+    let binding = world::binding(None, "scrapers", ("ClusterRole", READER), group);
     binding.create(&hub.ocm).await.unwrap();
     for component in ["profiles", "credentials"] {
         let addons = start(&hub, component).await;

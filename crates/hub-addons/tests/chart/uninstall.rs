@@ -78,12 +78,7 @@ async fn an_uninstallation_stops_while_applications_have_access_to_clusters() {
     for left in ["1 are left (team/app): delete every ClusterAccess", "1 are left (c1/app)"] {
         assert!(command.stdout.contains(left), "{}", command.stdout);
     }
-    let deployment = Object::new(
-        ("apps", "v1", "Deployment"),
-        "deployments",
-        Some(NAMESPACE),
-        "hub-addons-consumers",
-    );
+    let deployment = world::object("Deployment", Some(NAMESPACE), "hub-addons-consumers");
     assert!(get(&hub.ocm, &deployment).await.is_some(), "the controller that withdraws still runs");
 
     world::delete(&hub.ocm, &left).await;
@@ -93,7 +88,6 @@ async fn an_uninstallation_stops_while_applications_have_access_to_clusters() {
     let (helm, command) = uninstall(&hub, &[]).await;
     assert_eq!((helm.code, command.code), (Some(0), Some(0)), "{}{}", helm.stderr, command.stdout);
     assert!(get(&hub.ocm, &deployment).await.is_none());
-    let role =
-        Object::new(("rbac.authorization.k8s.io", "v1", "ClusterRole"), "clusterroles", None, HOOK);
+    let role = world::object("ClusterRole", None, HOOK);
     assert!(get(&hub.ocm, &role).await.is_none(), "the hook leaves nothing");
 }

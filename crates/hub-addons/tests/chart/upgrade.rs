@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use local_hub::LocalHub;
-use local_hub::ocm::{self, ManagedCluster, Object};
+use local_hub::ocm::{self, ManagedCluster};
 use serde_json::{Value, json};
 
 use crate::support::chart::{
@@ -45,11 +45,8 @@ async fn helm_does(
 async fn an_upgrade_from_the_last_package_takes_nothing_away() {
     for program in [helm(), helm3()] {
         let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
-        world::create(
-            &hub.ocm,
-            [ocm::namespace(HOME), ocm::namespace("team"), ocm::cluster_set("s")],
-        )
-        .await;
+        let objects = [ocm::namespace(HOME), ocm::namespace("team"), ocm::cluster_set("s")];
+        world::create(&hub.ocm, objects).await;
         world::create(&hub.ocm, [ocm::bound("team", "s")]).await;
         ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
         let app = token("c1", "app");
@@ -69,8 +66,7 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         copied(&hub.ocm, "team", &app).await;
         stop_all(running).await;
 
-        let role = ("rbac.authorization.k8s.io", "v1", "ClusterRole");
-        let tokens = Object::new(role, "clusterroles", None, "hub-addons-credentials-tokens");
+        let tokens = world::object("ClusterRole", None, "hub-addons-credentials-tokens");
         let rules = async || get(&hub.ocm, &tokens).await.unwrap()["rules"].clone();
         let versions = async || {
             let mut versions: Vec<Value> = Vec::new();

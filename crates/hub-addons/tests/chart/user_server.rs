@@ -61,7 +61,7 @@ async fn it_waits_for_nothing_but_the_credentials_of_the_proxy_server() {
     proxy::install(&hub, &Authority::new("proxy"), &[]).await;
     install(&hub, &VALUES).await;
     for name in ["proxy-client", "proxy-server-ca"] {
-        let secret = ocm::Object::new(("", "v1", "Secret"), "secrets", Some("proxy"), name);
+        let secret = world::object("Secret", Some("proxy"), name);
         world::create(&hub.ocm, [secret.field("stringData", json!({}))]).await;
     }
     let server = start(&hub).await;

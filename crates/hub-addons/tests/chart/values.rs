@@ -109,97 +109,74 @@ async fn unknown_keys_and_bad_values_are_refused() {
 /// A template checks what only the combination of values shows.
 #[tokio::test]
 async fn values_that_contradict_each_other_are_explained() {
-    let unguarded = [
-        "consumerAccess.enabled=true",
-        "policies.enabled=false",
-        "featureGates.clusterProfileCredSyncer=false",
-    ];
-    let and = |more| [&unguarded[..], &[more]].concat();
-    let (roles, argo_cd) =
-        ("consumerAccess.allowedClusterRoles={view}", "consumerAccess.argoCDNamespaces={argocd}");
-    let (roles, argo_cd) = (and(roles), and(argo_cd));
-    let reserved = and("consumerAccess.reservedAccounts={agent}");
-    let cases: [(&[&str], &str); 24] = [
-        (&reserved, "nothing reserves an account"),
-        (&["policies.enabled=false"], "credential rights needs policies.enabled"),
-        (&["policies.validationActions={Warn,Audit}"], "credential rights needs policies.enabled"),
-        (&["consumerAccess.enabled=true", "policies.enabled=false"], "needs policies.enabled"),
+    let unguarded = "consumerAccess.enabled=true,policies.enabled=false,\
+                     featureGates.clusterProfileCredSyncer=false";
+    let and = |more| format!("{unguarded},consumerAccess.{more}");
+    let roles = and("allowedClusterRoles={view}");
+    let (reserved, argo_cd) = (and("reservedAccounts={agent}"), and("argoCDNamespaces={argocd}"));
+    let tagged = format!("image.tag=v9,image.digest=sha256:{}", "0123456789abcdef".repeat(4));
+    let cases = [
+        (&*reserved, "nothing reserves an account"),
+        ("policies.enabled=false", "credential rights needs policies.enabled"),
+        ("policies.validationActions={Warn,Audit}", "credential rights needs policies.enabled"),
+        ("consumerAccess.enabled=true,policies.enabled=false", "needs policies.enabled"),
         (&roles, "consumerAccess.permissionsWithoutPolicies=true"),
         (&argo_cd, "consumerAccess.permissionsWithoutPolicies=true"),
         (
-            &["consumerAccess.enabled=true", "credentials.secretAccess=cluster"],
+            "consumerAccess.enabled=true,credentials.secretAccess=cluster",
             "consumerAccess.enabled needs credentials.secretAccess=granted",
         ),
-        (&["featureGates.clusterProfileConsumers=true"], "write consumerAccess.enabled"),
+        ("featureGates.clusterProfileConsumers=true", "write consumerAccess.enabled"),
         (
-            &[
-                "featureGates.clusterProfile=false",
-                "featureGates.clusterProfileAccessProvider=false",
-                "featureGates.clusterProfileCredSyncer=false",
-            ],
+            "featureGates.clusterProfile=false,featureGates.clusterProfileAccessProvider=false,\
+             featureGates.clusterProfileCredSyncer=false",
             "every feature gate is disabled",
         ),
-        (&["image.registry="], "set image.registry to its name"),
+        ("image.registry=", "set image.registry to its name"),
+        (&tagged, "image.tag would have no effect beside image.digest"),
+        ("leaderElection=false", "with leaderElection=false set replicaCount=1"),
+        ("metrics.secure.certificateSecret=a", "metrics would be served without TLS"),
+        ("extraArgs={--log-level=debug}", "extraArgs: the chart sets --log-level already"),
+        ("extraVolumes[0].name=hub-access", "the volume hub-access exists already"),
         (
-            &[
-                "image.tag=v9",
-                "image.digest=sha256:0123456789012345678901234567890123456789012345678901234567890123",
-            ],
-            "image.tag would have no effect beside image.digest",
-        ),
-        (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
-        (&["metrics.secure.certificateSecret=a"], "metrics would be served without TLS"),
-        (&["extraArgs={--log-level=debug}"], "extraArgs: the chart sets --log-level already"),
-        (&["extraVolumes[0].name=hub-access"], "the volume hub-access exists already"),
-        (
-            &["extraVolumeMounts[0].name=a", "extraVolumeMounts[0].mountPath=/a"],
+            "extraVolumeMounts[0].name=a,extraVolumeMounts[0].mountPath=/a",
             "which is not in extraVolumes",
         ),
         (
-            &["userServer.enabled=true", "userServer.ca=secret/a/b"],
+            "userServer.enabled=true,userServer.ca=secret/a/b",
             "without userServer.certificateSecret",
         ),
         // On Advanced Cluster Management.
         (
-            &[
-                "userServer.enabled=true",
-                "accessProvider.clusterProxy.namespace=multicluster-engine",
-            ],
+            "userServer.enabled=true,accessProvider.clusterProxy.namespace=multicluster-engine",
             "enableKubeApiProxy=false",
         ),
         (
-            &["accessProvider.static.server=https://a/{cluster}"],
+            "accessProvider.static.server=https://a/{cluster}",
             "both accessProvider.static.server and",
         ),
         (
-            &[
-                "userServer.enabled=true",
-                "accessProvider.name=open-cluster-management-own-identity",
-            ],
+            "userServer.enabled=true,accessProvider.name=open-cluster-management-own-identity",
             "two access providers need two names",
         ),
         (
-            &[
-                "featureGates.clusterProfileDirectAccessProvider=true",
-                "accessProvider.name=open-cluster-management-direct",
-            ],
+            "featureGates.clusterProfileDirectAccessProvider=true,\
+             accessProvider.name=open-cluster-management-direct",
             "two access providers need two names",
         ),
         // As values were called before.
-        (&["replicas=3"], "write replicaCount"),
-        (&["consumers.app.namespace=a"], "create ClusterAccess objects"),
-        (&["consumers[0].namespace=a"], "create ClusterAccess objects"),
+        ("replicas=3", "write replicaCount"),
+        ("consumers.app.namespace=a", "create ClusterAccess objects"),
+        ("consumers[0].namespace=a", "create ClusterAccess objects"),
     ];
     for (values, words) in cases {
-        let told = refusal(helm(), &["template", "it"], values).await;
+        let told = refusal(helm(), &["template", "it"], &[values]).await;
         assert!(told.contains(words), "{values:?}: {told}");
     }
     // Without policies, no ClusterRole may be asked for, unless that is accepted.
-    for (values, allowed) in [
-        (unguarded.to_vec(), false),
-        ([&roles[..], &["consumerAccess.permissionsWithoutPolicies=true"]].concat(), true),
-    ] {
-        let rendered = rendered("it", "default", &values).await;
+    let accepted = format!("{roles},consumerAccess.permissionsWithoutPolicies=true");
+    for (values, allowed) in [(unguarded, false), (&accepted, true)] {
+        let rendered = rendered("it", "default", &[values]).await;
         assert_eq!(rendered.contains("--allowed-cluster-roles=view"), allowed, "{values:?}");
     }
     // Without the namespace, a hub with the multicluster engine shows itself.

@@ -30,13 +30,13 @@ const HANDS: &str = "policies.clusterManagers.users={ocm}";
 const DIRECT: &str = "open-cluster-management-direct";
 
 /// A hub with a proxy and the chart with these values.
-async fn installed(lists: Flavour, values: &[&str], policies: &[&str]) -> (Hub, Authority) {
+async fn installed(lists: Flavour, values: &[&str]) -> (Hub, Authority) {
     let builder = LocalHub::builder().without_controller_manager().flavour(lists);
     let hub = Hub::start(builder, Vec::new()).await;
     let authority = Authority::new("first");
     proxy::install(&hub, &authority, &["c1", "c2"]).await;
     install(&hub, &[&[PROXY, HANDS][..], values].concat()).await;
-    in_force(&hub, policies).await;
+    in_force(&hub).await;
     (hub, authority)
 }
 
@@ -50,11 +50,8 @@ fn cluster(name: &str) -> ocm::ManagedCluster {
 }
 
 async fn granted(hub: &Hub) {
-    world::create(
-        &hub.ocm,
-        [ocm::namespace(TEAM), ocm::namespace("other"), ocm::cluster_set("fleet")],
-    )
-    .await;
+    let objects = [ocm::namespace(TEAM), ocm::namespace("other"), ocm::cluster_set("fleet")];
+    world::create(&hub.ocm, objects).await;
     cluster("c1").create(&hub.ocm).await.unwrap();
     world::create(&hub.ocm, [ocm::bound(TEAM, "fleet")]).await;
 }
@@ -177,10 +174,8 @@ async fn copies_live(hub: &Hub) {
         &json!({ "immutable": true, "data": { "token": "ZnJvemVu" } }),
     )
     .await;
-    eventually("the copy is recreated", SOON, async || {
-        get(&hub.ocm, &copy(TEAM, &app)).await.is_some_and(|copy| copy["immutable"].is_null())
-    })
-    .await;
+    let recreated = |copy: &Value| copy["immutable"].is_null();
+    world::becomes(&hub.ocm, &copy(TEAM, &app), "is recreated", recreated).await;
     copied(&hub.ocm, TEAM, &app).await;
 
     // An account without a token has the condition until it has one.
@@ -194,10 +189,7 @@ async fn copies_live(hub: &Hub) {
     // A copy that a finalizer delays is emptied.
     world::hold(&hub.ocm, &copy(TEAM, &long), world::HOLD).await;
     label(&hub.ocm, &long, None).await;
-    eventually("the held copy is emptied", SOON, async || {
-        get(&hub.ocm, &copy(TEAM, &long)).await.is_some_and(|copy| copy["data"].is_null())
-    })
-    .await;
+    world::becomes(&hub.ocm, &copy(TEAM, &long), "is emptied", |it| it["data"].is_null()).await;
     world::let_go(&hub.ocm, &copy(TEAM, &long)).await;
 
     // A foreign Secret in place of a copy is not changed.
@@ -230,18 +222,8 @@ async fn token_names(hub: &Hub) -> Vec<String> {
     rules.into_iter().flat_map(|rule| rule.resource_names.unwrap_or(vec!["*".to_owned()])).collect()
 }
 
-const POLICIES: [&str; 7] = [
-    "profiles",
-    "profiles-rolebindings",
-    "profiles-clusterroles",
-    "credentials-secrets",
-    "credentials-accounts",
-    "manager-name",
-    "access-providers",
-];
-
 async fn what_is_installed_works(lists: Flavour) {
-    let (hub, authority) = installed(lists, &["propagateLabels={region}"], &POLICIES).await;
+    let (hub, authority) = installed(lists, &["propagateLabels={region}"]).await;
     let components = ["profiles", "credentials"];
     granted(&hub).await;
     let all = start_all(&hub, &components).await;
@@ -252,17 +234,9 @@ async fn what_is_installed_works(lists: Flavour) {
     eventually("one token is named", SOON, async || token_names(&hub).await == ["app"]).await;
     let binding = chart::role_binding(TEAM, &format!("{RELEASE}-credentials-copies"));
     merge(&hub.ocm, &binding, &json!({ "subjects": null })).await;
-    eventually("the RoleBinding is recreated", SOON, async || {
-        get(&hub.ocm, &binding).await.is_some_and(|binding| binding["subjects"].is_array())
-    })
-    .await;
+    world::becomes(&hub.ocm, &binding, "is recreated", |it| it["subjects"].is_array()).await;
     // An upgrade does not change them: the syncer keeps its permissions throughout.
-    let role = ocm::Object::new(
-        ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
-        "clusterroles",
-        None,
-        "hub-addons-credentials-tokens",
-    );
+    let role = world::object("ClusterRole", None, "hub-addons-credentials-tokens");
     let version = |role: Value| role["metadata"]["resourceVersion"].clone();
     let before = version(get(&hub.ocm, &role).await.unwrap());
     let values = [PROXY, HANDS, "propagateLabels={region}"];
@@ -288,14 +262,7 @@ async fn four_gates_with_permissions_for_all_secrets_work() {
         "featureGates.clusterProfileDirectAccessProvider=true",
         "propagateLabels={region}",
     ];
-    let policies = [
-        "profiles",
-        "credentials-secrets",
-        "credentials-accounts",
-        "manager-name",
-        "access-providers",
-    ];
-    let (hub, authority) = installed(Flavour::Atomic, &values, &policies).await;
+    let (hub, authority) = installed(Flavour::Atomic, &values).await;
     let components = ["profiles", "credentials"];
     granted(&hub).await;
     let _all = start_all(&hub, &components).await;
@@ -322,13 +289,7 @@ async fn four_gates_with_permissions_for_all_secrets_work() {
 async fn the_syncer_beside_a_projector_of_open_cluster_management_works() {
     let values =
         ["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"];
-    let policies = [
-        "rights-rolebindings",
-        "rights-clusterroles",
-        "credentials-secrets",
-        "credentials-accounts",
-    ];
-    let (hub, _) = installed(Flavour::Atomic, &values, &policies).await;
+    let (hub, _) = installed(Flavour::Atomic, &values).await;
     let components = ["rights", "credentials"];
     granted(&hub).await;
     let profile = crate::support::credentials::profile;
@@ -337,16 +298,7 @@ async fn the_syncer_beside_a_projector_of_open_cluster_management_works() {
     copies_live(&hub).await;
     nothing_was_refused(&hub, &components).await;
     assert_eq!(
-        get(
-            &hub.ocm,
-            &ocm::Object::new(
-                ("apps", "v1", "Deployment"),
-                "deployments",
-                Some(NAMESPACE),
-                "hub-addons-profiles"
-            )
-        )
-        .await,
+        get(&hub.ocm, &world::object("Deployment", Some(NAMESPACE), "hub-addons-profiles")).await,
         None
     );
 }
@@ -359,12 +311,12 @@ async fn a_proxy_of_ones_own_and_the_user_server_are_trusted_by_config_maps() {
         "userServer.enabled=true",
         "userServer.proxyServer.namespace=proxy",
     ];
-    let (hub, authority) = installed(Flavour::Map, &values, &["profiles"]).await;
+    let (hub, authority) = installed(Flavour::Map, &values).await;
     granted(&hub).await;
-    let front = ocm::Object::new(("", "v1", "ConfigMap"), "configmaps", Some(HOME), "front");
+    let front = world::object("ConfigMap", Some(HOME), "front");
     world::create(&hub.ocm, [front.field("data", json!({ "ca.crt": authority.pem() }))]).await;
     let issuer = "hub-addons-user-server-authority";
-    let own = ocm::Object::new(("", "v1", "ConfigMap"), "configmaps", Some(NAMESPACE), issuer);
+    let own = world::object("ConfigMap", Some(NAMESPACE), issuer);
     merge(&hub.ocm, &own, &json!({ "data": { "ca.crt": authority.pem() } })).await;
     let _all = start_all(&hub, &["profiles"]).await;
     profile(&hub.ocm, (TEAM, "c1"), "has both entries", |profile| {

@@ -2,14 +2,15 @@
 //! with these objects.
 
 use kube::Client;
-use local_hub::ocm::{self, ManagedCluster, Object};
-use local_hub::{HubBuilder, LocalHub, eventually};
+use kube::api::{Patch, PatchParams};
+use local_hub::ocm::{self, Object};
+use local_hub::{HubBuilder, LocalHub};
 use serde_json::{Value, json};
 
 use crate::support::cluster_permission::{cluster_permission, install_first_cluster_permission};
 use crate::support::placement::{install_placement_decisions, sig_decision};
 use crate::support::world::{self, get, merge, told};
-use crate::support::{Addons, Hub, SOON, USER, rights};
+use crate::support::{Addons, Hub, USER, rights};
 use crate::{GATE, cluster};
 
 const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access\"}";
@@ -29,17 +30,13 @@ fn account(cluster: &str) -> Object {
 }
 
 fn work(cluster: &str) -> Object {
-    let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
-    Object::new(gvk, "manifestworks", Some(cluster), "hub-addons-consumer-app")
+    world::object("ManifestWork", Some(cluster), "hub-addons-consumer-app")
 }
 
 async fn hub_with(builder: HubBuilder) -> Hub {
     let hub = Hub::start(builder, rights::consumer_access(&["app"])).await;
-    world::create(
-        &hub.ocm,
-        [ocm::namespace(TEAM), ocm::cluster_set("s"), ocm::cluster_set("other")],
-    )
-    .await;
+    let objects = [ocm::namespace(TEAM), ocm::cluster_set("s"), ocm::cluster_set("other")];
+    world::create(&hub.ocm, objects).await;
     world::create(&hub.ocm, [access(TEAM, "app")]).await;
     hub
 }
@@ -54,34 +51,14 @@ async fn start(hub: &Hub) -> Addons {
 
 /// Waits until a cluster has the account and its permissions.
 async fn equipped(client: &Client, cluster: &str) {
-    eventually(&format!("{cluster} has account and permissions"), SOON, async || {
-        get(client, &account(cluster)).await.is_some()
-            && get(client, &work(cluster)).await.is_some()
-    })
-    .await;
+    world::exists(client, &account(cluster)).await;
+    world::exists(client, &work(cluster)).await;
 }
 
 /// Waits until a cluster has neither.
 async fn bare(client: &Client, cluster: &str) {
     world::gone(client, &account(cluster)).await;
     world::gone(client, &work(cluster)).await;
-}
-
-#[tokio::test]
-async fn the_hub_itself_is_excluded() {
-    let hub = hub().await;
-    cluster(&hub.ocm, "c1", "s").await;
-    world::ensure_namespace(&hub.ocm, "hub").await;
-    // Only its ID is that of the hub.
-    let system = get(&hub.ocm, &ocm::namespace("kube-system")).await.unwrap();
-    let id = system["metadata"]["uid"].as_str().unwrap();
-    let itself = ManagedCluster::named("hub").in_set("s").claim("id.k8s.io", id);
-    itself.create(&hub.ocm).await.unwrap();
-    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
-    let addons = start(&hub).await;
-    equipped(&hub.ocm, "c1").await;
-    addons.measures(IDLE, 0.0).await;
-    assert_eq!(get(&hub.ocm, &account("hub")).await, None);
 }
 
 #[tokio::test]
@@ -97,15 +74,8 @@ async fn a_namespace_that_goes_takes_the_object_and_the_access_with_it() {
     merge(&hub.ocm, &object, &held(json!(["example.com/hold"]))).await;
     world::delete(&hub.ocm, &ocm::namespace(TEAM)).await;
     bare(&hub.ocm, "c1").await;
-    eventually("its status says so", SOON, async || {
-        let status = get(&hub.ocm, &object).await.unwrap()["status"].clone();
-        if status["conditions"][0]["reason"] == "Terminating" {
-            Ok(())
-        } else {
-            Err(status.to_string())
-        }
-    })
-    .await;
+    let terminating = |it: &Value| it["status"]["conditions"][0]["reason"] == "Terminating";
+    world::becomes(&hub.ocm, &object, "says that it ends", terminating).await;
     merge(&hub.ocm, &object, &held(json!(null))).await;
     world::gone(&hub.ocm, &ocm::namespace(TEAM)).await;
 }
@@ -135,7 +105,6 @@ async fn decisions_of_sig_multicluster_count_where_only_v1alpha2_is_served() {
 }
 
 #[tokio::test]
-#[allow(clippy::too_many_lines, reason = "a table")]
 async fn the_schema_rejects_what_could_not_be_used_with_a_sentence() {
     let hub = hub().await;
     let valid = json!({ "identity": "Copy", "serviceAccountNames": ["app"] });
@@ -143,81 +112,57 @@ async fn the_schema_rejects_what_could_not_be_used_with_a_sentence() {
         let expression = extended(&json!({ "key": "env" }), expression);
         json!({ "clusters": { "selector": { "matchExpressions": [expression] } } })
     };
+    let key = |key: &str| selecting(&json!({ "operator": "Exists", "key": key }));
+    let values = |operator: &str, values: &[&str]| {
+        selecting(&json!({ "operator": operator, "values": values }))
+    };
+    let valid_for = |validity: &str| json!({ "rotation": { "validity": validity } });
+    let roles = |permissions: Value| json!({ "permissions": permissions });
+    let (duration, valid_key, valid_value) = (
+        "must be a duration such as 24h",
+        "must be a valid label key",
+        "must be a valid label value",
+    );
+    let role_name = "The name of a ClusterRole has neither";
+    let twice = json!([{ "clusterRole": "a" }, { "clusterRole": "a", "namespaces": ["b"] }]);
+    let everywhere = json!([{ "clusterRole": "a", "namespaces": ["*"] }]);
+    let own = |field: &str, value: Value| json!({ "identity": "Own", (field): value });
     for (patch, words) in [
         (json!({ "identity": "Other" }), "Unsupported value"),
         (json!({ "serviceAccountNames": [] }), "at least 1 items"),
-        (
-            json!({ "serviceAccountNames": ["a:b"] }),
-            "must be the name of a ServiceAccount of this namespace.",
-        ),
+        (json!({ "serviceAccountNames": ["a:b"] }), "a ServiceAccount of this namespace."),
         (json!({ "managedServiceAccountName": "A" }), "must consist of lower-case letters"),
         (json!({ "managedServiceAccountName": "a".repeat(190) }), "has at most 189 characters."),
         (
-            json!({ "identity": "Own", "managedServiceAccountName": "x" }),
+            own("managedServiceAccountName", json!("x")),
             "Only an application with the identity Copy",
         ),
-        (json!({ "identity": "Own", "rotation": {} }), "has a token to rotate."),
-        (
-            json!({ "argoCD": { "ownToken": "/x" } }),
-            "Only an application with the identity Own has an ownToken.",
-        ),
-        (
-            json!({ "argoCD": { "command": "cp-creds" } }),
-            "The path of the command must be absolute.",
-        ),
-        (json!({ "rotation": { "validity": "9m" } }), "must be a duration such as 24h"),
-        (json!({ "rotation": { "validity": "PT24H" } }), "must be a duration such as 24h"),
-        (json!({ "rotation": { "validity": "9999999h" } }), "must be a duration such as 24h"),
-        (
-            json!({ "rotation": { "validity": "999999h99999h99999h" } }),
-            "must be a duration such as 24h",
-        ),
+        (own("rotation", json!({})), "has a token to rotate."),
+        (json!({ "argoCD": { "ownToken": "/x" } }), "the identity Own has an ownToken."),
+        (json!({ "argoCD": { "command": "cp-creds" } }), "path of the command must be absolute."),
+        (valid_for("9m"), duration),
+        (valid_for("PT24H"), duration),
+        (valid_for("9999999h"), duration),
+        (valid_for("999999h99999h99999h"), duration),
         (
             json!({ "clusters": { "placementRef": { "name": "A" } } }),
-            "the name of a Placement of this namespace.",
+            "a Placement of this namespace.",
         ),
         (selecting(&json!({ "operator": "Is" })), "Unsupported value"),
         (selecting(&json!({ "operator": "In" })), "The operators In and NotIn need values"),
-        (
-            selecting(&json!({ "operator": "Exists", "values": ["a"] })),
-            "Exists and DoesNotExist have none.",
-        ),
-        (selecting(&json!({ "operator": "In", "values": ["a b"] })), "must be a valid label value"),
-        (selecting(&json!({ "operator": "Exists", "key": "a b" })), "must be a valid label key"),
-        (selecting(&json!({ "operator": "Exists", "key": "a..b/x" })), "must be a valid label key"),
-        (
-            selecting(&json!({ "operator": "Exists", "key": "x".repeat(64) })),
-            "must be a valid label key",
-        ),
-        (
-            selecting(&json!({ "operator": "Exists", "key": format!("{}/x", "a".repeat(254)) })),
-            "must be a valid label key",
-        ),
-        (
-            json!({ "clusters": { "selector": { "matchLabels": { "a": "b c" } } } }),
-            "must be a valid label value",
-        ),
-        (
-            json!({ "permissions": [{ "clusterRole": "a/b" }] }),
-            "The name of a ClusterRole has neither",
-        ),
-        (
-            json!({ "permissions": [{ "clusterRole": ".." }] }),
-            "The name of a ClusterRole has neither",
-        ),
-        (
-            json!({ "permissions": [{ "clusterRole": "a" }, { "clusterRole": "a", "namespaces": ["b"] }] }),
-            "Duplicate value",
-        ),
-        (
-            json!({ "permissions": [{ "clusterRole": "a", "namespaces": ["*"] }] }),
-            "Each of namespaces must be the name of a namespace of the cluster.",
-        ),
+        (values("Exists", &["a"]), "Exists and DoesNotExist have none."),
+        (values("In", &["a b"]), valid_value),
+        (key("a b"), valid_key),
+        (key("a..b/x"), valid_key),
+        (key(&"x".repeat(64)), valid_key),
+        (key(&format!("{}/x", "a".repeat(254))), valid_key),
+        (json!({ "clusters": { "selector": { "matchLabels": { "a": "b c" } } } }), valid_value),
+        (roles(json!([{ "clusterRole": "a/b" }])), role_name),
+        (roles(json!([{ "clusterRole": ".." }])), role_name),
+        (roles(twice), "Duplicate value"),
+        (roles(everywhere), "must be the name of a namespace of the cluster."),
         (json!({ "multiKueue": { "configs": [] } }), "at least 1 items"),
-        (
-            json!({ "multiKueue": { "configs": [{ "name": "A" }] } }),
-            "The name must be that of a MultiKueueConfig.",
-        ),
+        (json!({ "multiKueue": { "configs": [{ "name": "A" }] } }), "that of a MultiKueueConfig."),
     ] {
         let spec = extended(&valid, &patch);
         let error =
@@ -237,20 +182,18 @@ async fn the_schema_rejects_what_could_not_be_used_with_a_sentence() {
     let error =
         cause(&ocm::cluster_access(TEAM, &long, &valid).create(&hub.ocm).await.unwrap_err());
     assert!(error.contains("at most 63 characters."), "{error}");
-    let refused = async |patch: Value, words: &str| {
-        let object = access(TEAM, "app");
-        let params = kube::api::PatchParams::default();
-        let patched =
-            object.api(&hub.ocm).patch("app", &params, &kube::api::Patch::Merge(&patch)).await;
-        let error = patched.unwrap_err().to_string();
-        assert!(error.contains(words), "{error}");
-    };
-    refused(json!({ "spec": { "identity": "Own" } }), "The identity cannot change").await;
-    refused(
-        json!({ "spec": { "managedServiceAccountName": "x" } }),
-        "The managedServiceAccountName cannot change",
-    )
-    .await;
+    for (patch, words) in [
+        (json!({ "identity": "Own" }), "The identity cannot change"),
+        (
+            json!({ "managedServiceAccountName": "x" }),
+            "The managedServiceAccountName cannot change",
+        ),
+    ] {
+        let patch = Patch::Merge(json!({ "spec": patch }));
+        let api = access(TEAM, "app").api(&hub.ocm);
+        let patched = api.patch("app", &PatchParams::default(), &patch).await;
+        assert!(patched.unwrap_err().to_string().contains(words), "{words}");
+    }
 }
 
 fn cause(error: &dyn std::error::Error) -> String {

@@ -1,12 +1,12 @@
 //! Kueue's objects on a hub without Kueue.
 
-use local_hub::ocm::{self, Object};
-use local_hub::{LocalHub, eventually};
-use serde_json::json;
+use local_hub::LocalHub;
+use local_hub::ocm;
+use serde_json::{Value, json};
 
 use crate::support::kueue::{install_kueue, multi_kueue_cluster};
-use crate::support::world::{self, get, told};
-use crate::support::{Addons, Hub, SOON, USER, rights};
+use crate::support::world::{self, told};
+use crate::support::{Addons, Hub, USER, rights};
 use crate::{GATE, cluster};
 
 const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access\"}";
@@ -25,18 +25,10 @@ async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_pick
     let spec = json!({ "identity": "Copy", "serviceAccountNames": ["kueue"], "multiKueue": kueue });
     world::create(&hub.ocm, [ocm::cluster_access(KUEUE, "multikueue", &spec)]).await;
     let addons = Addons::start(&hub, &[GATE]).await;
-    let crd = Object::new(
-        ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
-        "customresourcedefinitions",
-        None,
-        "multikueueconfigs.kueue.x-k8s.io",
-    );
+    let crd = world::object("CustomResourceDefinition", None, "multikueueconfigs.kueue.x-k8s.io");
     told(&hub.ocm, &crd, "KindUnreadable").await;
     ready(&hub, "Unavailable").await;
-    eventually("the cluster has its account", SOON, async || {
-        get(&hub.ocm, &ocm::managed_service_account("c1", "multikueue")).await.is_some()
-    })
-    .await;
+    world::exists(&hub.ocm, &ocm::managed_service_account("c1", "multikueue")).await;
     addons.measures(IDLE, 0.0).await;
     let requests = hub.audit().since(&mark).await.unwrap().of_user(USER).writes();
     assert_eq!(
@@ -45,10 +37,7 @@ async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_pick
         "{requests}"
     );
     install_kueue(&hub).await;
-    eventually("the cluster is known to Kueue", SOON, async || {
-        get(&hub.ocm, &multi_kueue_cluster("c1")).await.is_some()
-    })
-    .await;
+    world::exists(&hub.ocm, &multi_kueue_cluster("c1")).await;
     addons.measures("hub_addons_findings{reason=\"KindUnreadable\"}", 0.0).await;
     // Its account has no token.
     ready(&hub, "ClustersNotReady").await;
@@ -57,8 +46,6 @@ async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_pick
 /// Waits until the condition Ready of the object has this reason.
 async fn ready(hub: &Hub, reason: &str) {
     let object = ocm::cluster_access(KUEUE, "multikueue", &json!({}));
-    eventually(reason, SOON, async || {
-        get(&hub.ocm, &object).await.unwrap()["status"]["conditions"][1]["reason"] == reason
-    })
-    .await;
+    let says = |it: &Value| it["status"]["conditions"][1]["reason"] == reason;
+    world::becomes(&hub.ocm, &object, reason, says).await;
 }

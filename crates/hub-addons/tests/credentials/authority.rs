@@ -1,22 +1,25 @@
 //! Where tokens are copied: only where a binding grants the cluster and the account opts in, on a real hub.
 
-use crate::support::credentials::{copied, narrow, secrets, strict_scene, team, token, withdrawn};
+use crate::support::credentials::{
+    copied, hub, narrow, secrets, syncer, team, token, withdrawn, withheld,
+};
 use local_hub::ocm;
 
 #[tokio::test]
 async fn where_accounts_must_name_their_namespaces_one_that_does_not_is_copied_nowhere() {
-    let scene = strict_scene().await;
-    team(&scene.ocm, "strict", &["strict-1"]).await;
+    let hub = hub().await;
+    let _addons = syncer(&hub, &["--require-sync-namespaces"]).await;
+    team(&hub.ocm, "strict", &["strict-1"]).await;
     let [silent, named] = ["silent", "named"].map(|account| token("strict-1", account));
     let named = named.annotation(ocm::SYNC_NAMESPACES_ANNOTATION, "strict");
-    ocm::create_tokens(&scene.ocm, [silent.clone(), named.clone()]).await.unwrap();
-    copied(&scene.ocm, "strict", &named).await;
-    let message = crate::support::credentials::withheld(&scene.ocm, &silent, "OutOfScope").await;
+    ocm::create_tokens(&hub.ocm, [silent.clone(), named.clone()]).await.unwrap();
+    copied(&hub.ocm, "strict", &named).await;
+    let message = withheld(&hub.ocm, &silent, "OutOfScope").await;
     assert!(message.contains("sync-to-namespaces"), "{message}");
-    assert_eq!(secrets(&scene.ocm, "strict").await, ["strict-1-named"]);
+    assert_eq!(secrets(&hub.ocm, "strict").await, ["strict-1-named"]);
 
-    narrow(&scene.ocm, &silent, Some("strict")).await;
-    copied(&scene.ocm, "strict", &silent).await;
-    narrow(&scene.ocm, &named, None).await;
-    withdrawn(&scene.ocm, "strict", &named).await;
+    narrow(&hub.ocm, &silent, Some("strict")).await;
+    copied(&hub.ocm, "strict", &silent).await;
+    narrow(&hub.ocm, &named, None).await;
+    withdrawn(&hub.ocm, "strict", &named).await;
 }

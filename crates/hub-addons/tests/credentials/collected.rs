@@ -1,25 +1,7 @@
-//! The syncer beside the garbage collector, the namespace controller and the projector, on a real hub.
+//! The syncer beside the garbage collector and the projector, on a real hub.
 
-use crate::support::SOON;
 use crate::support::credentials::{collected_scene, copied, profile, team, token};
-use crate::support::world::{create, delete, get};
-use local_hub::{eventually, ocm};
-
-#[tokio::test]
-async fn a_recreated_namespace_gets_its_copies() {
-    let scene = collected_scene().await;
-    team(&scene.ocm, "round", &["round-1"]).await;
-    let token = token("round-1", "app");
-    token.create(&scene.ocm).await.unwrap();
-    copied(&scene.ocm, "round", &token).await;
-    let namespace = ocm::namespace("round");
-    delete(&scene.ocm, &namespace).await;
-    eventually("the namespace is gone", SOON, async || get(&scene.ocm, &namespace).await.is_none())
-        .await;
-    create(&scene.ocm, [namespace, profile("round", "round-1"), ocm::bound("round", "round")])
-        .await;
-    copied(&scene.ocm, "round", &token).await;
-}
+use crate::support::world::delete;
 
 #[tokio::test]
 async fn a_profile_recreated_at_once_owns_the_copy_again_though_others_collect_it() {

@@ -1,12 +1,11 @@
 //! A tenant who changes a copy all the time, on a real hub.
 
-use crate::support::SOON;
 use crate::support::credentials::{copied, copy, hub, syncer, team, token};
-use crate::support::world::{delete, get};
+use crate::support::world::{becomes, delete};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use local_hub::{eventually, ocm};
+use local_hub::ocm;
 use serde_json::json;
 
 /// A client changes the copy all the time; nothing waits for it.
@@ -36,10 +35,8 @@ async fn a_tenant_who_patches_a_copy_all_the_time_does_not_delay_its_delete() {
             tokio::spawn(patch_until_gone(hub.ocm.clone(), namespace, "patched-1-app".to_owned()))
         })
         .collect();
-    eventually("a client patches", SOON, async || {
-        get(&hub.ocm, &copy(namespace, &app))
-            .await
-            .is_some_and(|copy| copy["metadata"]["annotations"]["tenant.example/count"].is_string())
+    becomes(&hub.ocm, &copy(namespace, &app), "is patched", |copy| {
+        copy["metadata"]["annotations"]["tenant.example/count"].is_string()
     })
     .await;
     let mark = hub.audit().mark().await.unwrap();

@@ -11,7 +11,6 @@ mod hostile;
 mod memory;
 mod outages;
 mod revocation;
-mod rights;
 mod secrecy;
 mod status;
 mod versions;

@@ -11,9 +11,8 @@ use local_hub::ocm::{self, TOKEN_LABEL};
 use local_hub::{LocalHub, eventually};
 use serde_json::json;
 
-use super::rights::{SUBJECT, install, permission};
 use crate::support::credentials::{SYNCED_FROM, SYNCER, copied, rotated, secret, team, token};
-use crate::support::world::{create, delete, get, merge};
+use crate::support::world::{self, create, delete, get, merge};
 use crate::support::{Addons, Hub, SOON, rights};
 
 /// The maximum memory of a process at its start, in kibibytes, whatever the tenant stores.
@@ -77,25 +76,36 @@ fn assert_bounded(addons: &Addons, without_secrets: u64, read: usize) {
     );
 }
 
+/// The ServiceAccount of the syncer.
+const SUBJECT: (&str, &str) = ("addons", "hub-addons");
+
+/// The two roles of an installation, of which the syncer has the one that lets it read this account's tokens.
+async fn install(hub: &Hub, account: &str) {
+    let read = rights::rule(&format!("list,watch secrets named {account}"));
+    let copies = rights::rule("create,delete,get,list,patch,watch secrets");
+    for (name, rule) in [("hub-addons-tokens", read), ("hub-addons-copies", copies)] {
+        let role = world::object("ClusterRole", None, name).field("rules", json!([rule]));
+        create(&hub.ocm, [role]).await;
+    }
+    let subject = world::account(SUBJECT.0, SUBJECT.1);
+    let tokens = world::binding(None, "tokens", ("ClusterRole", "hub-addons-tokens"), subject);
+    create(&hub.ocm, [tokens]).await;
+}
+
 /// A RoleBinding that has every mark of the one that the syncer is granted.
 async fn forge_permission(hub: &Hub, namespace: &str) {
-    let role = ("rbac.authorization.k8s.io", "v1", "ClusterRole");
-    let role = ocm::Object::new(role, "clusterroles", None, "hub-addons-copies");
+    let role = world::object("ClusterRole", None, "hub-addons-copies");
     let uid = get(&hub.ocm, &role).await.unwrap()["metadata"]["uid"].clone();
-    let forged = permission(namespace)
-        .label("app.kubernetes.io/managed-by", "hub-addons")
-        .label("app.kubernetes.io/component", "credential-rights")
-        .field(
-            "roleRef",
-            json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role.name() }),
-        )
-        .field("subjects", json!([{ "kind": "ServiceAccount", "namespace": SUBJECT.0, "name": SUBJECT.1 }]));
+    let subject = world::account(SUBJECT.0, SUBJECT.1);
+    let forged =
+        world::binding(Some(namespace), role.name(), ("ClusterRole", role.name()), subject)
+            .label("app.kubernetes.io/managed-by", "hub-addons")
+            .label("app.kubernetes.io/component", "credential-rights");
     forged.create(&hub.ocm).await.unwrap();
     let owner = json!([{
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": role.name(), "uid": uid,
     }]);
-    merge(&hub.ocm, &permission(namespace), &json!({ "metadata": { "ownerReferences": owner } }))
-        .await;
+    merge(&hub.ocm, &forged, &json!({ "metadata": { "ownerReferences": owner } })).await;
 }
 
 #[tokio::test]
@@ -120,15 +130,9 @@ async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaus
     assert_bounded(&every_secret, without_secrets, total());
     every_secret.stop().await;
 
-    install(&hub).await;
+    install(&hub, "app").await;
     let account = hub.service_account(SUBJECT.0, SUBJECT.1).await.unwrap();
     hub.grant_service_account(SUBJECT.0, SUBJECT.1, rights::syncer_granted()).await.unwrap();
-    let role = ("rbac.authorization.k8s.io", "v1", "ClusterRole");
-    let names = json!([{
-        "apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"], "resourceNames": ["app"],
-    }]);
-    let role = ocm::Object::new(role, "clusterroles", None, "hub-addons-tokens");
-    merge(&hub.ocm, &role, &json!({ "rules": names })).await;
     for namespace in ["team", "hostile"] {
         forge_permission(&hub, namespace).await;
     }

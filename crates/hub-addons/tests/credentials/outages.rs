@@ -4,7 +4,7 @@ use crate::support::credentials::{
     cluster, copied, copy, rotated, secrets, token, withdrawn, withheld,
 };
 use crate::support::shown::sees;
-use crate::support::world::{create, delete, get, told};
+use crate::support::world::{self, create, delete, get, told};
 use crate::support::{Addons, Hub, SOON, USER, rights};
 use local_hub::ocm;
 use local_hub::{LocalHub, eventually};
@@ -48,9 +48,8 @@ async fn while_bindings_cannot_be_read_no_token_and_no_profile_is_written_and_th
         text.contains(&format!("[-] fleet: {BINDINGS}: neither listed nor watched since 20")),
         "{text}"
     );
-    let crd = ocm::Object::new(
-        ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
-        "customresourcedefinitions",
+    let crd = world::object(
+        "CustomResourceDefinition",
         None,
         &format!("{BINDINGS}.cluster.open-cluster-management.io"),
     );
@@ -60,12 +59,7 @@ async fn while_bindings_cannot_be_read_no_token_and_no_profile_is_written_and_th
         "{told}"
     );
     // For `explain`, as long as it lasts.
-    let lease = ocm::Object::new(
-        ("coordination.k8s.io", "v1", "Lease"),
-        "leases",
-        Some("default"),
-        "hub-addons-credential-syncer",
-    );
+    let lease = world::object("Lease", Some("default"), "hub-addons-credential-syncer");
     let unreadable = async || {
         let lease = get(&hub.ocm, &lease).await.unwrap();
         lease["metadata"]["annotations"]["hub-addons/unreadable"].as_str().map(str::to_owned)

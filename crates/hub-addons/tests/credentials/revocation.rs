@@ -4,10 +4,9 @@
 use crate::support::credentials::{
     caught_up, copied, copy, hub, label, profile, scene, source, syncer, team, token, withdrawn,
 };
-use crate::support::world::{HOLD, create, delete, get, hold, let_go, merge, told};
+use crate::support::world::{HOLD, becomes, create, delete, get, hold, let_go, merge, told};
 use futures::future::join_all;
 use kube::Client;
-use local_hub::Flavour;
 use local_hub::ocm::{self, ManagedCluster, Object, ServiceAccountToken};
 use serde_json::{Value, json};
 
@@ -140,7 +139,7 @@ async fn worlds(client: &Client) -> Vec<World> {
 
 #[tokio::test]
 async fn a_copy_is_deleted_when_a_precondition_ends() {
-    let scene = scene(Flavour::Map).await;
+    let scene = scene().await;
     for world in worlds(&scene.ocm).await {
         let rest = world.rest(&scene.ocm).await;
         world.make(&scene.ocm).await;
@@ -168,7 +167,7 @@ async fn a_copy_is_deleted_at_the_start_if_a_precondition_ended_before() {
 
 #[tokio::test]
 async fn a_copy_that_a_finalizer_holds_loses_its_token_at_least() {
-    let scene = scene(Flavour::Map).await;
+    let scene = scene().await;
     team(&scene.ocm, "held", &["held-1"]).await;
     let token = token("held-1", "app");
     token.create(&scene.ocm).await.unwrap();
@@ -176,13 +175,7 @@ async fn a_copy_that_a_finalizer_holds_loses_its_token_at_least() {
     let copy = copy("held", &token);
     hold(&scene.ocm, &copy, HOLD).await;
     label(&scene.ocm, &token, None).await;
-    let emptied = async || {
-        local_hub::eventually("the copy is empty", crate::support::SOON, async || {
-            get(&scene.ocm, &copy).await.unwrap()["data"].is_null()
-        })
-        .await;
-    };
-    emptied().await;
+    becomes(&scene.ocm, &copy, "is empty", |it| it["data"].is_null()).await;
     told(&scene.ocm, &copy, "CopyTerminating").await;
 
     // One that is wanted again is still deleted, and not filled.

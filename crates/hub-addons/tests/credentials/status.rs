@@ -17,11 +17,8 @@ fn counted(state: &str) -> String {
 async fn metrics_count_copies_and_the_reasons_for_missing_ones() {
     let hub = hub().await;
     team(&hub.ocm, "many", &["many-1", "many-2"]).await;
-    create(
-        &hub.ocm,
-        [ocm::namespace("more"), profile("more", "many-1"), ocm::bound("more", "many")],
-    )
-    .await;
+    let objects = [ocm::namespace("more"), profile("more", "many-1"), ocm::bound("more", "many")];
+    create(&hub.ocm, objects).await;
     let [first, second] = ["many-1", "many-2"].map(|cluster| token(cluster, "app"));
     create(&hub.ocm, ["many-1", "many-2"].map(ocm::namespace)).await;
     create(&hub.ocm, [first.account(), second.account(), token("many-2", "silent").account()])

@@ -1,7 +1,7 @@
 //! The version of ClusterProfile in owner references of copies, on a real hub with the garbage collector.
 
 use crate::support::credentials::{SYNCER, copied, copy, team, token, withdrawn};
-use crate::support::world::{get, merge};
+use crate::support::world::{becomes, get, merge};
 use crate::support::{Addons, Hub, SOON, rights};
 use hub_api::cluster_profile::ProfileVersion;
 use kube::api::{Api, DeleteParams, DynamicObject};
@@ -11,6 +11,11 @@ use serde_json::{Value, json};
 fn owner(copy: &Value) -> (&str, &str) {
     let owner = &copy["metadata"]["ownerReferences"][0];
     (owner["apiVersion"].as_str().unwrap(), owner["uid"].as_str().unwrap())
+}
+
+/// Whether the owner of a copy is named in v1alpha2.
+fn in_v1alpha2(copy: &Value) -> bool {
+    owner(copy).0 == "multicluster.x-k8s.io/v1alpha2"
 }
 
 /// Waits until the garbage collector watches profiles in the version that is now served: it looks for new kinds every
@@ -44,11 +49,8 @@ async fn a_copy_whose_owner_is_named_in_a_version_that_is_gone_stays_and_is_coll
     hub.serve(Flavour::V1alpha2).await;
     hub.serve_versions(Flavour::V1alpha2, |version| version == "v1alpha2").await;
     for (token, before) in tokens.iter().zip(&before) {
-        let after = eventually("its owner is named in v1alpha2", SOON, async || {
-            let after = get(&hub.ocm, &copy("one", token)).await?;
-            (owner(&after).0 == "multicluster.x-k8s.io/v1alpha2").then_some(after)
-        })
-        .await;
+        let after =
+            becomes(&hub.ocm, &copy("one", token), "has the new version", in_v1alpha2).await;
         assert_eq!(owner(&after).1, owner(before).1);
         assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
         assert_eq!(after["data"], before["data"]);
@@ -76,11 +78,7 @@ async fn a_copy_whose_owner_is_named_in_a_version_that_is_gone_stays_and_is_coll
     assert!(get(&hub.ocm, &copy("one", &tokens[1])).await.is_some(), "its profile exists");
     let syncer = Addons::start(&hub, &[SYNCER]).await;
     withdrawn(&hub.ocm, "one", &tokens[0]).await;
-    eventually("its owner is named in v1alpha2", SOON, async || {
-        let after = get(&hub.ocm, &copy("one", &tokens[1])).await?;
-        (owner(&after).0 == "multicluster.x-k8s.io/v1alpha2").then_some(())
-    })
-    .await;
+    becomes(&hub.ocm, &copy("one", &tokens[1]), "has the new version", in_v1alpha2).await;
     syncer.stop().await;
 
     // Afterwards the copy is garbage-collected with its profile.

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::support::credentials::{OF_UID, secret};
 use crate::support::field::{self, UPSTREAM};
-use crate::support::world::{create, delete, get, gone, merge, merge_status};
+use crate::support::world::{self, create, delete, get, gone, merge, merge_status};
 use crate::support::{Addons, Hub, SOON, rights};
 
 const CLUSTER: &str = "one";
@@ -116,8 +116,7 @@ impl Field {
         let token: k8s_openapi::ByteString = serde_json::from_value(token.clone()).unwrap();
         let token = String::from_utf8(token.0).unwrap();
         let review =
-            Object::new(("authentication.k8s.io", "v1", "TokenReview"), "tokenreviews", None, "")
-                .field("spec", json!({ "token": token }));
+            world::object("TokenReview", None, "").field("spec", json!({ "token": token }));
         let review = review
             .api(&self.at_cluster)
             .create(&PostParams::default(), &review.parse().unwrap())
@@ -134,12 +133,7 @@ impl Field {
     }
 
     fn service_account(account: &Object) -> Object {
-        Object::new(
-            ("", "v1", "ServiceAccount"),
-            "serviceaccounts",
-            Some(agent::NAMESPACE),
-            account.name(),
-        )
+        world::object("ServiceAccount", Some(agent::NAMESPACE), account.name())
     }
 }
 

@@ -11,12 +11,12 @@ use local_hub::{Running, ServiceAccountAccess, agent, eventually};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::support::chain::{Application, CLUSTERS, LOST, Stage, fails, in_one_process, lists};
+use crate::support::chain::{Application, CLUSTERS, LOST, Stage, in_one_process};
 use crate::support::chart::repository;
 use crate::support::plugin::cp_creds;
 use crate::support::proxy::NAME;
 use crate::support::shown::{profile, provider, sees};
-use crate::support::world::{create, delete, get, gone, merge, merge_status};
+use crate::support::world::{self, create, delete, get, gone, merge, merge_status};
 use crate::support::{WHOLE_FLEET, examples, field, go_program};
 
 /// The ConfigMap with the providers file that the guide has for Argo CD before 3.5.
@@ -89,7 +89,7 @@ fn cluster_secret(profile: &Value, exec: &Value) -> Object {
 
 /// The name of a cluster's Secret.
 fn secret_of(namespace: &str, cluster: &str) -> Object {
-    Object::new(("", "v1", "Secret"), "secrets", Some(namespace), &format!("cluster-{cluster}"))
+    world::object("Secret", Some(namespace), &format!("cluster-{cluster}"))
 }
 
 /// The profile of a cluster for an application.
@@ -105,60 +105,6 @@ async fn permit(access: &ServiceAccountAccess<'_>) {
     let role = fs::read_to_string(field::source("argocd").await.join(file)).unwrap();
     let role: Role = serde_saphyr::from_str(&role).unwrap();
     access.grant_in_namespace(role.rules.unwrap()).await.unwrap();
-}
-
-/// The kubeconfig that Argo CD's code makes of a cluster Secret, and its file.
-async fn kubeconfig(stage: &Stage, application: &Application, secret: Object) -> (Value, PathBuf) {
-    let server = secret.parse().unwrap().data["stringData"]["server"].as_str().unwrap().to_owned();
-    create(&stage.ocm, [secret.clone()]).await;
-    let file =
-        stage.chain.hub.directory().join(format!("{}-{}", application.namespace(), secret.name()));
-    let output = Command::new(field::program("argocd").await)
-        .args(["admin", "cluster", "kubeconfig", &server])
-        .arg(&file)
-        .args(["--namespace", application.namespace()])
-        .env("ARGOCD_BINARY_NAME", "argocd")
-        .env("HOME", stage.chain.hub.directory())
-        .env("KUBECONFIG", application.access.kubeconfig())
-        .env_remove("KUBERNETES_SERVICE_HOST")
-        .output()
-        .await
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    delete(&stage.ocm, &secret).await;
-    (serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap(), file)
-}
-
-#[tokio::test]
-async fn argo_cd_reads_the_secrets_of_the_guide_and_passes_the_cluster_where_it_is_asked_to() {
-    let stage = in_one_process().await;
-    let application = stage.bound_application("argocd-secrets", &CLUSTERS).await;
-    permit(&application.access).await;
-    // As in a Pod of that namespace.
-    let environment = json!({
-        "KUBECONFIG": application.access.kubeconfig(), "KUBERNETES_SERVICE_HOST": "",
-    });
-    let made = async |mut exec: Value| {
-        exec["env"] = environment.clone();
-        let passes_cluster = exec["provideClusterInfo"] == true;
-        let secret = cluster_secret(&shown(&stage, &application, "one").await, &exec);
-        let (content, file) = kubeconfig(&stage, &application, secret).await;
-        let made = content["users"][0]["user"]["exec"].clone();
-        assert_eq!(made["provideClusterInfo"], passes_cluster, "{made}");
-        assert_eq!(made["apiVersion"], exec["apiVersion"]);
-        let extensions = &content["clusters"][0]["cluster"]["extensions"];
-        assert_eq!(extensions[0]["extension"]["clusterName"], "one", "{content}");
-        stage.chain.hub.kubectl_with(&file).unwrap()
-    };
-
-    lists(&made(exec_config(&of_the_guide(), &application)).await, "one").await;
-    let example = exec_config(&of_the_example(), &application);
-    lists(&made(example.clone()).await, "one").await;
-    // What versions before 3.5 do, hence --cluster-name in the guide.
-    let mut silent = example;
-    silent["provideClusterInfo"] = json!(false);
-    let kubectl = made(silent).await;
-    fails(&kubectl, &["get", "namespaces"], "KUBERNETES_EXEC_INFO has no spec.cluster").await;
 }
 
 /// The namespace of Argo CD, and the name of its account on the clusters.
@@ -209,27 +155,15 @@ impl<'a> ArgoCd<'a> {
             "source": { "repoURL": format!("file://{}", git.display()), "path": ".", "targetRevision": "HEAD" },
             "destination": { "name": "one", "namespace": target("one") },
         });
-        create(
-            &stage.ocm,
-            [
-                labelled(Object::new(
-                    ("", "v1", "ConfigMap"),
-                    "configmaps",
-                    Some(ARGOCD),
-                    "argocd-cm",
-                )),
-                labelled(Object::new(
-                    ("", "v1", "Secret"),
-                    "secrets",
-                    Some(ARGOCD),
-                    "argocd-secret",
-                ))
-                .field("stringData", json!({ "server.secretkey": "secret" })),
-                argo_object("AppProject", "appprojects", "default").field("spec", project),
-                deployment().field("spec", spec),
-            ],
-        )
-        .await;
+        let secret = world::object("Secret", Some(ARGOCD), "argocd-secret")
+            .field("stringData", json!({ "server.secretkey": "secret" }));
+        let objects = [
+            labelled(world::object("ConfigMap", Some(ARGOCD), "argocd-cm")),
+            labelled(secret),
+            argo_object("AppProject", "appprojects", "default").field("spec", project),
+            deployment().field("spec", spec),
+        ];
+        create(&stage.ocm, objects).await;
 
         // The repository server runs this script of Argo CD's image, which a module keeps without its mode.
         let scripts = hub.directory().join("argocd-scripts");
@@ -298,9 +232,9 @@ impl<'a> ArgoCd<'a> {
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
-    /// What the ClusterProfile controller does when the profile of the cluster `one` appears.
-    async fn profile_appears(&self, application: &Application) {
-        let exec = exec_config(&of_the_guide(), application);
+    /// What the ClusterProfile controller does, with this file of providers, when the profile of the cluster `one` appears.
+    async fn profile_appears(&self, application: &Application, providers: &Value) {
+        let exec = exec_config(providers, application);
         let secret = cluster_secret(&shown(self.stage, application, "one").await, &exec);
         create(&self.stage.ocm, [secret]).await;
     }
@@ -362,8 +296,7 @@ impl<'a> ArgoCd<'a> {
         })
         .await;
         let client = self.stage.cluster(cluster).client_as("ocm").await.unwrap();
-        let there =
-            Object::new(("", "v1", "ConfigMap"), "configmaps", Some(&target(cluster)), "greeting");
+        let there = world::object("ConfigMap", Some(&target(cluster)), "greeting");
         assert_eq!(get(&client, &there).await.unwrap()["data"]["text"], text);
     }
 
@@ -400,7 +333,7 @@ async fn an_application_is_synced_across_rotations_until_its_grant_ends() {
         .await
         .unwrap();
     let argo = ArgoCd::start(&stage, &application.access).await;
-    argo.profile_appears(&application).await;
+    argo.profile_appears(&application, &of_the_example()).await;
     argo.deploys("one", "first").await;
 
     // Heartbeats and a restart change no profile, and so no Secret.
@@ -427,7 +360,7 @@ async fn an_application_is_synced_across_rotations_until_its_grant_ends() {
     stage.invalidate("one", &application).await;
     delete(&stage.ocm, &binding).await;
     for copy in application.copies() {
-        gone(&stage.ocm, &Object::new(("", "v1", "Secret"), "secrets", Some(ARGOCD), &copy)).await;
+        gone(&stage.ocm, &world::object("Secret", Some(ARGOCD), &copy)).await;
     }
     argo.sync(("without a copy", 0), "Failed").await;
     assert!(argo.controller.log().contains(LOST), "{}", argo.controller.log());
@@ -436,6 +369,6 @@ async fn an_application_is_synced_across_rotations_until_its_grant_ends() {
 
     create(&stage.ocm, [binding]).await;
     stage.rotate("one", ARGOCD).await;
-    argo.profile_appears(&application).await;
+    argo.profile_appears(&application, &of_the_guide()).await;
     argo.deploys("one", "fourth").await;
 }

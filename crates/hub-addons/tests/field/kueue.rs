@@ -14,10 +14,10 @@ use crate::support::field::{self, UPSTREAM};
 use crate::support::kueue::multi_kueue_cluster;
 use crate::support::proxy::NAME;
 use crate::support::shown::sees;
-use crate::support::world::{create, delete, get, gone, install_open_crd, merge_status};
+use crate::support::world::{self, create, delete, get, gone, install_open_crd, merge_status};
 use crate::support::{Addons, WHOLE_FLEET, examples};
 
-pub const KUEUE: &str = "kueue-system";
+const KUEUE: &str = "kueue-system";
 /// The namespace of the jobs, on the hub and on the clusters.
 const JOBS: &str = "jobs";
 /// Runs a program with a certificate for its metrics in the only place where Kueue looks for it, which nothing else on
@@ -27,12 +27,12 @@ set -e
 mount -t tmpfs tmpfs /etc && mkdir -p /etc/kueue/metrics/certs && cp "$0"/tls.crt "$0"/tls.key /etc/kueue/metrics/certs
 exec "$@""#;
 
-pub fn kueue_object(kind: &str, plural: &str, namespace: Option<&str>, name: &str) -> Object {
+fn kueue_object(kind: &str, plural: &str, namespace: Option<&str>, name: &str) -> Object {
     Object::new(("kueue.x-k8s.io", "v1beta2", kind), plural, namespace, name)
 }
 
 /// What Kueue needs on a cluster, as the guide has it.
-pub fn permissions() -> Vec<PolicyRule> {
+fn permissions() -> Vec<PolicyRule> {
     let role = examples::documents("multikueue", "cluster-role.yaml").remove(0);
     serde_json::from_value(role["rules"].clone()).unwrap()
 }
@@ -75,7 +75,7 @@ async fn install_at(hub: &LocalHub, more: &Value) {
 }
 
 /// Installs Kueue on the hub and on the clusters.
-pub async fn install(stage: &Stage) {
+async fn install(stage: &Stage) {
     for cluster in CLUSTERS.map(|name| stage.cluster(name)) {
         install_at(cluster, &json!({})).await;
         for gvk in INTEGRATIONS {
@@ -104,11 +104,11 @@ async fn consumer_access(stage: &Stage, application: &Application) -> Addons {
     Addons::launch(&stage.chain.hub, "consumers", UPSTREAM, &[gates]).await
 }
 
-/// Starts Kueue on the hub as the guide configures it, with this access provider and the plugin that it runs for it.
-pub async fn kueue(stage: &Stage, provider: &str, exec: &Value) -> Running {
+/// Starts Kueue on the hub as the guide configures it, with the plugin that it runs.
+async fn kueue(stage: &Stage, exec: &Value) -> Running {
     let mut configuration = examples::documents("multikueue", "configuration.yaml").remove(0);
     configuration["multiKueue"]["clusterProfile"]["accessProviders"] =
-        json!([{ "name": provider, "execConfig": exec }]);
+        json!([{ "name": NAME, "execConfig": exec }]);
     start(&stage.chain.hub, UPSTREAM, &configuration).await
 }
 
@@ -156,7 +156,7 @@ async fn start(hub: &LocalHub, user: &str, more: &Value) -> Running {
 }
 
 /// Waits until a `MultiKueueCluster` has this status of its condition `Active`, and returns its reason.
-pub async fn active(stage: &Stage, kueue: &Running, name: &str, status: &str) -> String {
+async fn active(stage: &Stage, kueue: &Running, name: &str, status: &str) -> String {
     eventually(&format!("MultiKueueCluster {name} has Active={status}"), WHOLE_FLEET, async || {
         let shown = get(&stage.ocm, &multi_kueue_cluster(name)).await.unwrap_or_default();
         let conditions = shown["status"]["conditions"].as_array();
@@ -180,7 +180,7 @@ fn last_errors(kueue: &Running) -> String {
 }
 
 /// Creates the job of the guide, and waits until it has a Workload on both clusters.
-pub async fn placed(stage: &Stage, kueue: &Running, name: &str) {
+async fn placed(stage: &Stage, kueue: &Running, name: &str) {
     let example = examples::documents("multikueue", "job.yaml").remove(0);
     let job = job(name)
         .label("kueue.x-k8s.io/queue-name", "queue")
@@ -210,7 +210,7 @@ pub async fn placed(stage: &Stage, kueue: &Running, name: &str) {
 }
 
 fn job(name: &str) -> Object {
-    Object::new(("batch", "v1", "Job"), "jobs", Some(JOBS), name)
+    world::object("Job", Some(JOBS), name)
 }
 
 /// Plays what runs the Pods of a Job on a cluster, once Kueue there has started it, and waits until the hub shows its end.
@@ -263,7 +263,7 @@ async fn multikueue_reaches_its_clusters_and_keeps_its_connections_until_a_grant
         cluster.grant_service_account(agent::NAMESPACE, account, permissions()).await.unwrap();
     }
     let _consumers = consumer_access(&stage, &application).await;
-    let kueue = kueue(&stage, NAME, &application.exec()).await;
+    let kueue = kueue(&stage, &application.exec()).await;
     for cluster in CLUSTERS {
         assert_eq!(active(&stage, &kueue, cluster, "True").await, "Active");
     }

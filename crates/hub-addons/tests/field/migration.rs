@@ -1,26 +1,24 @@
-//! From OCM's own gates to ours and back, and both at once: every profile and every copy remains the same object, so
-//! that no consumer loses a cluster. The gates are `ClusterProfile` of the registration controller,
+//! From OCM's own gates to ours and back, and both at once with the chart's policies: every profile and every copy
+//! remains the same object, so that no consumer loses a cluster. The gates are `ClusterProfile` of the registration controller,
 //! `ClusterProfileAccessProvider` of cluster-proxy and `ClusterProfileCredSyncer` of managed-serviceaccount.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
 
-use futures::TryStreamExt as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::{Api, ResourceExt as _};
+use kube::Api;
+use kube::api::ListParams;
 use local_hub::field::{HOME, install_chart};
 use local_hub::ocm::{self, ManagedCluster};
 use local_hub::{Flavour, LocalHub, Mark, Requests, Running, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::{in_force, install, start_all};
-use crate::support::credentials::{OF_UID, SYNCED_FROM, copied, token};
+use crate::support::credentials::{SYNCED_FROM, copied, token};
 use crate::support::field::{self, UPSTREAM};
-use crate::support::proxy::{NAME, anchors_in, projected};
+use crate::support::proxy::{NAME, anchors_in};
 use crate::support::shown::{condition, profile, profiles, provider, sees};
-use crate::support::world::{create, get, told};
+use crate::support::world::create;
 use crate::support::{Addons, Hub, SOON, USER, rights};
 
 const TEAM: &str = "team";
@@ -38,12 +36,8 @@ const MEMBER_ID: &str = "multicluster.x-k8s.io/inventory-member-id";
 struct Theirs([Running; 3]);
 
 impl Theirs {
-    async fn start(hub: &Hub) -> Self {
-        Self::start_as(hub, UPSTREAM).await
-    }
-
-    /// The same, with the manager of managed-serviceaccount as this user.
-    async fn start_as(hub: &Hub, syncer: &str) -> Self {
+    /// With the manager of managed-serviceaccount as this user.
+    async fn start(hub: &Hub, syncer: &str) -> Self {
         let registration =
             field::registration(hub, "DefaultClusterSet=true,ClusterProfile=true").await;
         let kubeconfig = hub.kubeconfig_for(syncer).unwrap();
@@ -173,29 +167,6 @@ async fn serving(hub: &Hub) -> Option<String> {
     Some(String::from_utf8(data.get("tls.crt")?.0.clone()).unwrap())
 }
 
-/// The versions of the team's profiles, and of their list.
-async fn versions(hub: &Hub) -> (BTreeMap<String, String>, String) {
-    let list = profiles(&hub.ocm, TEAM).list(&ListParams::default()).await.unwrap();
-    let versions =
-        list.items.iter().map(|it| (it.name_any(), it.resource_version().unwrap())).collect();
-    (versions, list.metadata.resource_version.unwrap())
-}
-
-/// How often profiles have changed since. Requests that change nothing do not count.
-async fn changes(hub: &Hub, since: &(BTreeMap<String, String>, String)) -> usize {
-    let (mut seen, mut count) = (since.0.clone(), 0);
-    let now = versions(hub).await.0;
-    let mut events =
-        pin!(profiles(&hub.ocm, TEAM).watch(&WatchParams::default(), &since.1).await.unwrap());
-    while seen != now {
-        let event = tokio::time::timeout(SOON, events.try_next()).await.unwrap().unwrap();
-        let Some(WatchEvent::Modified(profile)) = event else { panic!("{event:?}") };
-        seen.insert(profile.name_any(), profile.resource_version().unwrap());
-        count += 1;
-    }
-    count
-}
-
 /// The copies, by name.
 async fn copies(hub: &Hub) -> BTreeMap<String, Value> {
     let secrets: Api<Secret> = Api::namespaced(hub.ocm.clone(), TEAM);
@@ -234,7 +205,7 @@ fn replaced(writes: &Requests) -> usize {
 #[tokio::test]
 async fn profiles_and_copies_survive_the_migration_from_ocms_gates_and_back() {
     let hub = hub().await;
-    let running = Theirs::start(&hub).await;
+    let running = Theirs::start(&hub, UPSTREAM).await;
     complete(&hub, "first").await;
     theirs(&hub).await;
     let before = identities(&hub).await;
@@ -267,7 +238,7 @@ async fn profiles_and_copies_survive_the_migration_from_ocms_gates_and_back() {
     addons.stop().await;
 
     let mark = hub.audit().mark().await.unwrap();
-    let running = Theirs::start(&hub).await;
+    let running = Theirs::start(&hub, UPSTREAM).await;
     // Their controllers work when they have followed a change.
     for name in CLUSTERS {
         cluster(name, "second").update(&hub.ocm).await.unwrap();
@@ -282,47 +253,6 @@ async fn profiles_and_copies_survive_the_migration_from_ocms_gates_and_back() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn ocms_gates_and_ours_at_once_do_not_fight() {
-    let hub = hub().await;
-    let Theirs([_registration, _syncer, _proxy]) = Theirs::start(&hub).await;
-    let addons = Addons::start(&hub, &[ANY_CLUSTER]).await;
-    complete(&hub, "first").await;
-    for name in CLUSTERS {
-        copied(&hub.ocm, TEAM, &token(name, "app")).await;
-    }
-    let before = identities(&hub).await;
-    let (mark, start) = (hub.audit().mark().await.unwrap(), versions(&hub).await);
-    let rounds = 5;
-    for round in 0..rounds {
-        let claim = format!("round-{round}");
-        for name in CLUSTERS {
-            cluster(name, &claim).update(&hub.ocm).await.unwrap();
-        }
-        complete(&hub, &claim).await;
-    }
-    addons.measures("hub_addons_queue_depth{controller=\"clusterprofiles\"}", 0.0).await;
-    for user in [USER, UPSTREAM, PROXY] {
-        let made = writes(&hub, user, &mark).await;
-        assert_eq!(replaced(&made), 0, "{made}");
-    }
-    // For the first repetitions of our entry in a row, each of the two writes once, and then ever more rarely.
-    let repetitions = 2 * 8;
-    let (made, most) = (changes(&hub, &start).await, (2 * rounds + repetitions) * CLUSTERS.len());
-    assert!(made <= most, "{made} changes of profiles, at most {most} expected");
-    told(&hub.ocm, &projected(TEAM, CLUSTERS[0]), "WriteRefused").await;
-
-    assert_eq!(identities(&hub).await, before);
-    for copy in copies(&hub).await.values() {
-        let account = token(
-            copy["metadata"]["labels"][SYNCED_FROM].as_str().unwrap().trim_end_matches("-app"),
-            "app",
-        );
-        let uid = get(&hub.ocm, &account.account()).await.unwrap()["metadata"]["uid"].clone();
-        assert_eq!(copy["metadata"]["annotations"][OF_UID], uid, "their syncer keeps our record");
-    }
-}
-
 /// The policies exempt the registration controller alone; by its user here, by its ServiceAccount in the default values.
 #[tokio::test]
 async fn the_charts_policies_leave_ocms_gates_no_entry_and_no_copy() {
@@ -332,9 +262,9 @@ async fn the_charts_policies_leave_ocms_gates_no_entry_and_no_copy() {
         &*format!("policies.clusterManagers.users={{{UPSTREAM},ocm}}"),
     ];
     install(&hub, &values).await;
-    in_force(&hub, &["manager-name", "access-providers", "synced-credentials"]).await;
+    in_force(&hub).await;
     let mark = hub.audit().mark().await.unwrap();
-    let running = Theirs::start_as(&hub, PROXY).await;
+    let running = Theirs::start(&hub, PROXY).await;
     let _addons = start_all(&hub, &["profiles", "credentials"]).await;
     complete(&hub, "first").await;
     ours(&hub).await;

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use kube::api::{Patch, PatchParams};
 use local_hub::field::HOME;
 use local_hub::{
     Kubectl, LocalHub, Running, ServiceAccountAccess, ServingAuthority, agent, eventually, ocm,
@@ -20,13 +19,11 @@ use serde_json::{Value, json};
 
 use self::raw::Raw;
 use super::argocd::{self, ARGOCD, ArgoCd};
-use super::kueue::{self, KUEUE, active, placed};
 use super::tunnel::upgrade::Upgraded;
 use super::tunnel::{PARTS, Tunnel, fill, lists_all};
 use crate::support::chain::{CLUSTERS, fails, lists, may};
 use crate::support::command::kubectl_clusterprofile;
 use crate::support::field::UPSTREAM;
-use crate::support::kueue::multi_kueue_cluster;
 use crate::support::plugin::cp_creds;
 use crate::support::rights::rule;
 use crate::support::shown::sees;
@@ -104,26 +101,26 @@ impl Scene {
         self.application_that(namespace, read).await
     }
 
-    /// An application whose permissions on the clusters consumer access maintains: a ClusterRole of these rules, by a
-    /// ClusterAccess with more fields.
+    /// An Argo CD whose permissions on the clusters and cluster Secrets consumer access maintains: a ClusterRole of these
+    /// rules.
     async fn declared(
         &self,
         namespace: &str,
         may_do: Vec<PolicyRule>,
-        more: &Value,
+        argo_cd: &Value,
     ) -> (Application<'_>, Addons) {
         let access = self.hub().service_account(namespace, "application").await.unwrap();
         let token = access.token_for(AUDIENCE, HOUR).await.unwrap().expose().to_owned();
         for cluster in CLUSTERS {
             let client = self.tunnel.stage.cluster(cluster).client_as("ocm").await.unwrap();
-            let role = rbac("ClusterRole", None, "application").field("rules", json!(may_do));
+            let role =
+                world::object("ClusterRole", None, "application").field("rules", json!(may_do));
             role.create(&client).await.unwrap();
         }
-        let mut spec = json!({
+        let spec = json!({
             "identity": "Own", "serviceAccountNames": ["application"],
-            "permissions": [{ "clusterRole": "application" }],
+            "permissions": [{ "clusterRole": "application" }], "argoCD": argo_cd,
         });
-        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         world::create(&self.tunnel.stage.ocm, [ocm::cluster_access(namespace, namespace, &spec)])
             .await;
         let process = self.consumer_access().await;
@@ -152,29 +149,22 @@ impl Scene {
     /// The same for what consumer access maintains with any account, once it names a subject.
     async fn agents_apply(&self, cluster: &str, account: &str, subject: &str) {
         let stage = &self.tunnel.stage;
-        let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
         let name = format!("hub-addons-consumer-{account}");
-        let work = ocm::Object::new(gvk, "manifestworks", Some(cluster), &name);
-        let named = format!("\"{subject}\"");
-        let work = eventually("the application has its permissions", SOON, async || {
-            world::get(&stage.ocm, &work).await.filter(|work| work.to_string().contains(&named))
-        })
-        .await;
+        let work = world::object("ManifestWork", Some(cluster), &name);
+        let text = format!("\"{subject}\"");
+        let names = |it: &Value| it.to_string().contains(&text);
+        let shown = world::becomes(&stage.ocm, &work, "names the application", names).await;
         let client = stage.cluster(cluster).client_as("ocm").await.unwrap();
-        for manifest in work["spec"]["workload"]["manifests"].as_array().unwrap() {
+        for manifest in shown["spec"]["workload"]["manifests"].as_array().unwrap() {
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
             let metadata = &manifest["metadata"];
-            let kind = if manifest["kind"] == "ClusterRole" {
-                "ClusterRole"
-            } else {
-                "ClusterRoleBinding"
-            };
-            let mut object =
-                rbac(kind, metadata["namespace"].as_str(), metadata["name"].as_str().unwrap());
+            let (kind, name) = (text(&manifest["kind"]), text(&metadata["name"]));
+            let mut object = world::object(&kind, metadata["namespace"].as_str(), &name);
             if world::get(&client, &object).await.is_some() {
                 world::delete(&client, &object).await;
             }
-            for (field, value) in manifest.as_object().unwrap() {
-                if !["apiVersion", "kind", "metadata"].contains(&field.as_str()) {
+            for field in ["rules", "roleRef", "subjects"] {
+                if let Some(value) = manifest.get(field) {
                     object = object.field(field, value.clone());
                 }
             }
@@ -182,11 +172,9 @@ impl Scene {
         }
         let conditions = json!([{
             "type": "Applied", "status": "True", "reason": "AppliedManifestWorkComplete", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": work["metadata"]["generation"],
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": shown["metadata"]["generation"],
         }]);
-        let status = Patch::Merge(json!({ "status": { "conditions": conditions } }));
-        let works = ocm::Object::new(gvk, "manifestworks", Some(cluster), &name).api(&stage.ocm);
-        works.patch_status(&name, &PatchParams::default(), &status).await.unwrap();
+        world::merge_status(&stage.ocm, &work, &json!({ "conditions": conditions })).await;
         stage.agent(cluster).await.report(account, HOUR).await.unwrap();
     }
 
@@ -203,34 +191,19 @@ impl Scene {
                 rule(&format!("impersonate users named {user}")),
                 rule(&format!("impersonate groups named {}", groups.join(","))),
             ];
-            let account =
-                json!({ "kind": "ServiceAccount", "namespace": agent::NAMESPACE, "name": ACCOUNT });
-            let group = "rbac.authorization.k8s.io";
-            let user = json!({ "kind": "User", "apiGroup": group, "name": user });
+            let user = world::subject("User", &user);
+            let account = world::account(agent::NAMESPACE, ACCOUNT);
             for (name, rules, subject) in
                 [("does", may_do.clone(), user), ("impersonates", act, account)]
             {
                 let name = format!("{namespace}-{name}");
-                let role = json!({ "apiGroup": group, "kind": "ClusterRole", "name": name });
-                let of_kind =
-                    |kind, plural| ocm::Object::new((group, "v1", kind), plural, None, &name);
-                let binding = of_kind("ClusterRoleBinding", "clusterrolebindings");
-                let objects = [
-                    of_kind("ClusterRole", "clusterroles").field("rules", json!(rules)),
-                    binding.field("roleRef", role).field("subjects", json!([subject])),
-                ];
-                for object in objects {
-                    object.create(&client).await.unwrap();
-                }
+                let role = world::object("ClusterRole", None, &name).field("rules", json!(rules));
+                let binding = world::binding(None, &name, ("ClusterRole", &name), subject);
+                world::create(&client, [role, binding]).await;
             }
         }
         Application { scene: self, access, token }
     }
-}
-
-fn rbac(kind: &'static str, namespace: Option<&str>, name: &str) -> ocm::Object {
-    let plural = format!("{}s", kind.to_lowercase());
-    ocm::Object::new(("rbac.authorization.k8s.io", "v1", kind), &plural, namespace, name)
 }
 
 /// Starts the user server, and returns when it is ready.
@@ -317,7 +290,6 @@ impl Application<'_> {
 }
 
 #[tokio::test]
-#[allow(clippy::print_stdout, reason = "a figure for information, not a condition")]
 async fn applications_reach_their_clusters_by_their_own_identity_until_the_grant_ends() {
     if !pods::can_run("the user server, with cluster-proxy's tunnel in pods").await {
         return;
@@ -355,13 +327,8 @@ async fn applications_reach_their_clusters_by_their_own_identity_until_the_grant
     // The binding ends, and with it all that is open.
     let idle = application.raw().await;
     world::delete(&stage.ocm, &binding).await;
-    let begun = std::time::Instant::now();
     tokio::time::timeout(SOON, upgraded.ends()).await.unwrap();
     tokio::time::timeout(SOON, watch.exit_status()).await.unwrap();
-    println!(
-        "what was open outlived the response to the deletion of its binding by {:?}",
-        begun.elapsed()
-    );
     for cluster in CLUSTERS {
         fails(
             &application.kubectl(cluster),
@@ -458,7 +425,7 @@ async fn commands_ports_and_large_responses_pass_and_what_lies_between_may_resta
 /// Has the provisioner publish where the user server is.
 async fn publish(scene: &Scene) {
     let stage = &scene.tunnel.stage;
-    let ca = ocm::Object::new(("", "v1", "ConfigMap"), "configmaps", Some(HOME), "user-server-ca");
+    let ca = world::object("ConfigMap", Some(HOME), "user-server-ca");
     let ca = ca.field("data", json!({ "ca.crt": scene.authority.ca_pem() }));
     world::create(&stage.ocm, [ca]).await;
     let rule = rule("list,watch configmaps named user-server-ca");
@@ -472,53 +439,6 @@ async fn publish(scene: &Scene) {
 }
 
 #[tokio::test]
-async fn multikueue_reaches_its_clusters_by_its_own_identity_and_without_a_secret() {
-    if !pods::can_run("Kueue by its own identity, with cluster-proxy's tunnel in pods").await {
-        return;
-    }
-    let scene = Box::pin(Scene::without_accounts(&[])).await;
-    let stage = &scene.tunnel.stage;
-    publish(&scene).await;
-    kueue::install(stage).await;
-    let lists = json!({ "multiKueue": { "configs": [{ "name": "multikueue" }] } });
-    let (application, _consumers) = scene.declared(KUEUE, kueue::permissions(), &lists).await;
-    let binding = stage.bind(KUEUE, &CLUSTERS).await;
-    for cluster in CLUSTERS {
-        scene.agents_act(cluster, &application).await;
-    }
-    let token = application.file("token");
-    std::fs::write(&token, &application.token).unwrap();
-    let exec = json!({
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": cp_creds(),
-        "args": [
-            format!("--own-token={}", token.display()),
-            format!("--server=https://{}/{{cluster}}", scene.address),
-        ],
-        "provideClusterInfo": true,
-        "interactiveMode": "Never",
-    });
-    let kueue = kueue::kueue(stage, "open-cluster-management-own-identity", &exec).await;
-    for cluster in CLUSTERS {
-        assert_eq!(active(stage, &kueue, cluster, "True").await, "Active");
-    }
-    placed(stage, &kueue, "first").await;
-    assert_eq!(stage.copies(KUEUE).await, [""; 0], "no token is stored for it");
-
-    // With the grant, the clusters and every connection end; with the next one, they return.
-    world::delete(&stage.ocm, &binding).await;
-    for cluster in CLUSTERS {
-        world::gone(&stage.ocm, &multi_kueue_cluster(cluster)).await;
-    }
-    world::create(&stage.ocm, [binding]).await;
-    for cluster in CLUSTERS {
-        scene.agents_act(cluster, &application).await;
-        assert_eq!(active(stage, &kueue, cluster, "True").await, "Active");
-    }
-    placed(stage, &kueue, "second").await;
-}
-
-#[tokio::test]
 async fn argo_cd_deploys_to_its_clusters_by_its_own_identity_and_without_a_token() {
     if !pods::can_run("Argo CD by its own identity, with cluster-proxy's tunnel in pods").await {
         return;
@@ -527,8 +447,8 @@ async fn argo_cd_deploys_to_its_clusters_by_its_own_identity_and_without_a_token
     let stage = &scene.tunnel.stage;
     publish(&scene).await;
     let token = scene.hub().directory().join("argocd-token");
-    let more = json!({ "argoCD": { "command": cp_creds(), "ownToken": token } });
-    let (application, _consumers) = scene.declared(ARGOCD, argocd::permissions(), &more).await;
+    let own = json!({ "command": cp_creds(), "ownToken": token });
+    let (application, _consumers) = scene.declared(ARGOCD, argocd::permissions(), &own).await;
     std::fs::write(&token, &application.token).unwrap();
     let binding = stage.bind(ARGOCD, &CLUSTERS).await;
     for cluster in CLUSTERS {
@@ -565,7 +485,7 @@ async fn argo_cd_deploys_to_its_clusters_by_its_own_identity_and_without_a_token
     world::delete(&stage.ocm, &binding).await;
     for cluster in CLUSTERS {
         let name = format!("hub-addons-cluster-{cluster}");
-        let secret = ocm::Object::new(("", "v1", "Secret"), "secrets", Some(ARGOCD), &name);
+        let secret = world::object("Secret", Some(ARGOCD), &name);
         world::gone(&stage.ocm, &secret).await;
     }
     argo.has_no_cluster("two").await;

@@ -1,31 +1,21 @@
 //! OCM's registration controller, with its gate `ClusterProfile` off, as every hub has it: it writes the condition
 //! `Bound`, and manages the default sets. The tests of the controllers' rules also run next to it.
 
-use local_hub::{LocalHub, eventually, ocm};
+use local_hub::{LocalHub, ocm};
+use serde_json::Value;
 
 use crate::support::field::{self, UPSTREAM};
-use crate::support::shown::{names, sees};
-use crate::support::world::{create, delete, get};
-use crate::support::{Addons, Hub, SOON, USER, rights};
+use crate::support::shown::{condition, names, sees};
+use crate::support::world::{self, create, delete};
+use crate::support::{Addons, Hub, USER, rights};
 
 const NO_ENTRIES: &str =
     "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 
-/// The reason of a binding's condition `Bound`.
-async fn reason(hub: &Hub, binding: &ocm::Object) -> String {
-    let shown = get(&hub.ocm, binding).await.unwrap_or_default();
-    let conditions = shown["status"]["conditions"].as_array();
-    let bound =
-        conditions.and_then(|list| list.iter().find(|condition| condition["type"] == "Bound"));
-    bound.and_then(|condition| condition["reason"].as_str()).unwrap_or_default().to_owned()
-}
-
+/// Waits until a binding's condition `Bound` has this reason.
 async fn becomes(hub: &Hub, binding: &ocm::Object, wanted: &str) {
-    eventually(&format!("{binding} has the reason {wanted}"), SOON, async || {
-        let reason = reason(hub, binding).await;
-        if reason == wanted { Ok(()) } else { Err(reason) }
-    })
-    .await;
+    let is_wanted = |it: &Value| condition(it, "Bound")["reason"] == wanted;
+    world::becomes(&hub.ocm, binding, wanted, is_wanted).await;
 }
 
 #[tokio::test]
@@ -74,10 +64,12 @@ async fn with_its_gate_off_ocm_does_not_touch_profiles() {
         .await;
     sees(&hub.ocm, "team", &["one"]).await;
     // Its first writes to the cluster: a finalizer, conditions, labels of features.
-    eventually("OCM has set its finalizer", SOON, async || {
-        let cluster = ocm::ManagedCluster::named("one").into();
-        !get(&hub.ocm, &cluster).await.unwrap_or_default()["metadata"]["finalizers"].is_null()
-    })
+    world::becomes(
+        &hub.ocm,
+        &ocm::ManagedCluster::named("one").into(),
+        "has OCM's finalizer",
+        |it| it["metadata"]["finalizers"].is_array(),
+    )
     .await;
     let requests = hub.audit().requests().await.unwrap();
     let theirs = requests.of_user(UPSTREAM);

@@ -7,18 +7,17 @@ pub mod upgrade;
 use std::collections::BTreeSet;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use local_hub::field::{AGENT_GROUP, AGENT_USER, Addon, ClusterProxy};
-use local_hub::{CrdSet, Kubectl, LocalHub, agent, ocm};
+use local_hub::{CrdSet, Kubectl, LocalHub, ocm};
 use serde_json::{Value, json};
 
-use self::upgrade::Upgraded;
-use crate::support::chain::{self, Application, CLUSTERS, Stage, fails, lists, may};
+use crate::support::chain::{self, Application, CLUSTERS, Stage, fails, lists};
 use crate::support::proxy::{NAME, anchors_in};
 use crate::support::shown::{profile, provider, sees};
-use crate::support::{Hub, SOON, field, pods, rights};
+use crate::support::{Hub, field, pods, rights};
 
 const TEAM: &str = "team";
 /// The size of the large response.
@@ -63,45 +62,6 @@ impl Tunnel {
         }
         Self { stage, proxy, addons }
     }
-
-    /// The token that an application's plugin returns for a cluster.
-    pub async fn token(&self, application: &Application, cluster: &str) -> String {
-        let secrets: Api<Secret> = Api::namespaced(self.stage.ocm.clone(), application.namespace());
-        let copy = secrets.get(&format!("{cluster}-{}", application.account())).await.unwrap();
-        String::from_utf8(copy.data.unwrap()["token"].0.clone()).unwrap()
-    }
-}
-
-/// A namespace that is created on a cluster is seen by a watch, and by one over an upgraded connection.
-async fn watched(tunnel: &Tunnel, application: &Application, cluster: &str) {
-    let at_cluster = tunnel.stage.cluster(cluster).client_as("ocm").await.unwrap();
-    let kubectl = application.kubectl(cluster).await;
-    let mut watch =
-        kubectl.start(&["get", "namespaces", "--watch", "--output=name"]).await.unwrap();
-    watch.line("what is there", SOON, |line| line == "namespace/default").await.unwrap();
-    let (stanza, token) =
-        (application.stanza(cluster).await, tunnel.token(application, cluster).await);
-    let mut upgraded =
-        Upgraded::watch(&stanza, tunnel.proxy.address(), &token, "/api/v1/namespaces?watch=true")
-            .await;
-    upgraded.sees("default").await;
-    ocm::namespace("created-later").create(&at_cluster).await.unwrap();
-    watch.line("what was created", SOON, |line| line == "namespace/created-later").await.unwrap();
-    tokio::time::timeout(SOON, upgraded.sees("created-later")).await.unwrap();
-    // Both ways, and after the last event.
-    tokio::time::timeout(SOON, upgraded.responds()).await.unwrap();
-}
-
-/// A response of several megabytes arrives whole.
-async fn large(tunnel: &Tunnel, application: &Application, cluster: &str) {
-    let cluster_hub = tunnel.stage.cluster(cluster);
-    fill(cluster_hub, PARTS).await;
-    let rules = vec![may(&["list"], "configmaps")];
-    cluster_hub
-        .grant_service_account(agent::NAMESPACE, application.account(), rules)
-        .await
-        .unwrap();
-    lists_all(&application.kubectl(cluster).await, PARTS).await;
 }
 
 /// Creates what makes a response of as many megabytes as there are parts, or slightly less.
@@ -168,9 +128,7 @@ async fn applications_reach_two_clusters_through_cluster_proxys_own_tunnel() {
     sees(&stage.ocm, TEAM, &CLUSTERS).await;
     for cluster in CLUSTERS {
         application.reaches(cluster).await;
-        watched(&tunnel, &application, cluster).await;
     }
-    large(&tunnel, &application, "one").await;
 
     // Its authority is replaced. What serves with a certificate of the old one is accepted, and what then serves with
     // one of the new.

@@ -152,7 +152,7 @@ impl Stage {
 }
 
 async fn secret(hub: &Hub, namespace: &str, name: &str, data: &Value) {
-    let secret = ocm::Object::new(("", "v1", "Secret"), "secrets", Some(namespace), name);
+    let secret = world::object("Secret", Some(namespace), name);
     secret.field("stringData", data.clone()).create(&hub.ocm).await.unwrap();
 }
 

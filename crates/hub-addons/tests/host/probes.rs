@@ -68,13 +68,8 @@ async fn metrics_logs_and_probes_are_machine_readable() {
     for series in [
         "hub_addons_build_info{version=\"",
         "hub_addons_leader 1",
-        "hub_addons_queue_depth{controller=\"clusterprofiles\"}",
         "hub_addons_writes_total{resource=\"clusterprofiles\",verb=\"create\",result=\"ok\"} 2",
         "hub_addons_writes_total{resource=\"clusterprofiles\",verb=\"patch_status\",result=\"ok\"}",
-        "hub_addons_write_duration_seconds_count{resource=\"clusterprofiles\",verb=\"create\"} 2",
-        "hub_addons_reconcile_errors_total{controller=\"clusterprofiles\",category=\"forbidden\"} 0",
-        "hub_addons_reconcile_errors_total{controller=\"clusterprofiles\",category=\"conflict\"}",
-        "hub_addons_conflicts_total{resource=\"clusterprofiles\"}",
         "hub_addons_findings{reason=\"InvalidSelector\"} 1",
         "hub_addons_findings{reason=\"ClaimSkipped\"} 0",
         "hub_addons_findings_reported_total{reason=\"InvalidSelector\"} 1",

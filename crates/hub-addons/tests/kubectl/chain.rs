@@ -11,8 +11,6 @@ use crate::support::chain::{CLUSTERS, LOST, in_one_process, lists};
 use crate::support::plugin::cp_creds;
 use crate::support::{SOON, chart, world};
 
-const RBAC: &str = "rbac.authorization.k8s.io";
-
 #[tokio::test]
 async fn where_an_application_reaches_its_clusters_everything_is_in_order() {
     let stage = in_one_process().await;
@@ -106,16 +104,9 @@ async fn the_charts_viewer_sees_everything_but_secrets_and_gets_the_same_answer(
     std::fs::write(&file, rendered.stdout).unwrap();
     let applied = hub.kubectl(&["apply", "--filename", file.to_str().unwrap()]).await.unwrap();
     assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
-    let bind = [
-        "create",
-        "clusterrolebinding",
-        "viewer",
-        "--clusterrole=it-hub-addons-viewer",
-        "--user=consumer",
-    ];
-    let bound = hub.kubectl(&bind).await.unwrap();
-    assert!(bound.status.success(), "{}", String::from_utf8_lossy(&bound.stderr));
-
+    let consumer = world::subject("User", "consumer");
+    let role = ("ClusterRole", "it-hub-addons-viewer");
+    world::create(&stage.ocm, [world::binding(None, "viewer", role, consumer)]).await;
     let viewer = kubectl(hub, &hub.kubeconfig_for("consumer").unwrap());
     let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "clusters": { "placementRef": { "name": "gpus" } } });
     let placed = ocm::cluster_access("viewed", "placed", &spec);
@@ -204,12 +195,9 @@ async fn every_hop_to_a_cluster_is_tested_and_the_first_that_fails_is_named() {
     let asked = json!([{ "clusterRole": "no-such-role", "namespaces": ["kube-public"] }]);
     let spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"], "permissions": asked });
     ocm::cluster_access("tried", "asks", &spec).create(&stage.ocm).await.unwrap();
-    let of = |kind: &str, name: &str| json!({ "apiGroup": RBAC, "kind": kind, "name": name });
-    let account = json!({ "kind": "ServiceAccount", "namespace": agent::NAMESPACE, "name": application.account() });
-    let bound =
-        ocm::Object::new((RBAC, "v1", "RoleBinding"), "rolebindings", Some("kube-public"), "asked")
-            .field("roleRef", of("ClusterRole", "no-such-role"))
-            .field("subjects", json!([account]));
+    let account = world::account(agent::NAMESPACE, application.account());
+    let role = ("ClusterRole", "no-such-role");
+    let bound = world::binding(Some("kube-public"), "asked", role, account);
     bound.create(&stage.cluster("one").client_as("admin").await.unwrap()).await.unwrap();
     eventually("the cluster knows the binding", SOON, async || {
         test("tried/one", application.account()).await.code != Some(0)

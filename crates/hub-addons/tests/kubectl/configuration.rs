@@ -259,7 +259,13 @@ const NAMESPACES: [&str; 3] = ["--user", "--map-root-user", "--mount"];
 const POD: &str = "mount -t tmpfs tmpfs /var/run && mkdir -p /var/run/secrets/kubernetes.io && \
     cp -r serviceaccount /var/run/secrets/kubernetes.io && exec \"$0\" \"$@\"";
 
-fn case(name: &'static str, host: &'static str) -> Case {
+/// With a kubeconfig that leads to this machine.
+fn case(name: &'static str) -> Case {
+    at(name, "127.0.0.1")
+}
+
+/// The same under another host.
+fn at(name: &'static str, host: &'static str) -> Case {
     let env = vec![("KUBECONFIG", "config")];
     let (cluster, user) = (json!({}), json!({}));
     Case { name, host, cluster, user, env, is_in_pod: false, ours: None, plugin_reports: None }
@@ -267,7 +273,7 @@ fn case(name: &'static str, host: &'static str) -> Case {
 
 /// In a Pod, with this address of the hub, and without a kubeconfig.
 fn pod(name: &'static str, host: &'static str) -> Case {
-    let case = case(name, host).env("KUBECONFIG", "gone").env("KUBERNETES_SERVICE_HOST", host);
+    let case = at(name, host).file("gone").env("KUBERNETES_SERVICE_HOST", host);
     Case { is_in_pod: true, ..case.env("KUBERNETES_SERVICE_PORT", "{port}") }
 }
 
@@ -278,6 +284,15 @@ impl Case {
 
     fn user(self, user: Value) -> Self {
         Self { user, ..self }
+    }
+
+    fn proxy_url(self, url: &str) -> Self {
+        self.cluster(json!({ "proxy-url": url }))
+    }
+
+    /// Other files as the kubeconfig.
+    fn file(self, files: &'static str) -> Self {
+        self.env("KUBECONFIG", files)
     }
 
     /// Sets a variable, in which `PROXY` is the address of the proxy.
@@ -291,7 +306,7 @@ impl Case {
         Self { ours: Some(words), ..self }
     }
 
-    fn plugin_reports(self, words: &'static str) -> Self {
+    fn reports(self, words: &'static str) -> Self {
         Self { plugin_reports: Some(words), ..self }
     }
 }
@@ -311,98 +326,91 @@ fn oidc(expires: i64) -> Value {
 
 fn configurations() -> Vec<Case> {
     vec![
-        case("one file", "127.0.0.1"),
-        case("missing and empty files are skipped", "127.0.0.1").env("KUBECONFIG", "gone:empty::/dev/null:config"),
-        case("the first value of several files applies", "127.0.0.1").env("KUBECONFIG", "other:config"),
-        case("the first of several documents", "127.0.0.1").env("KUBECONFIG", "documents"),
-        case("a first document that is empty", "127.0.0.1").env("KUBECONFIG", "void:config"),
-        case("a second document that cannot be parsed", "127.0.0.1").env("KUBECONFIG", "half"),
-        case("the last of equal keys applies", "127.0.0.1").env("KUBECONFIG", "twice"),
-        case("UTF-16 of little endian", "127.0.0.1").env("KUBECONFIG", "le"),
-        case("UTF-16 of big endian", "127.0.0.1").env("KUBECONFIG", "be"),
-        case("two users of one name", "127.0.0.1").env("KUBECONFIG", "double"),
-        case("a file that cannot be looked at", "127.0.0.1").env("KUBECONFIG", "config/x:config"),
-        case("an empty current context is none", "127.0.0.1").env("KUBECONFIG", "unset:config"),
-        case("no variable", "127.0.0.1").env("KUBECONFIG", ""),
-        case("no file exists", "127.0.0.1").env("KUBECONFIG", "gone").plugin_reports("no kubeconfig at gone"),
-        case("a file that cannot be parsed", "127.0.0.1").env("KUBECONFIG", "broken:config").plugin_reports("broken is not a valid"),
-        case("the context's user does not exist", "127.0.0.1").env("KUBECONFIG", "nobody").plugin_reports("no user"),
-        case("a token file", "127.0.0.1").user(json!({ "token": null, "tokenFile": "token" })),
-        case("a token file and a token", "127.0.0.1").user(json!({ "tokenFile": "token" })),
-        case("a token file that is gone, and a token", "127.0.0.1").user(json!({ "tokenFile": "gone" })),
-        case("an empty token file, and a token", "127.0.0.1").user(json!({ "tokenFile": "/dev/null" })),
-        case("empty fields of a user", "127.0.0.1").user(json!({
+        case("one file"),
+        case("missing and empty files are skipped").file("gone:empty::/dev/null:config"),
+        case("the first value of several files applies").file("other:config"),
+        case("the first of several documents").file("documents"),
+        case("a first document that is empty").file("void:config"),
+        case("a second document that cannot be parsed").file("half"),
+        case("the last of equal keys applies").file("twice"),
+        case("UTF-16 of little endian").file("le"),
+        case("UTF-16 of big endian").file("be"),
+        case("two users of one name").file("double"),
+        case("a file that cannot be looked at").file("config/x:config"),
+        case("an empty current context is none").file("unset:config"),
+        case("no variable").file(""),
+        case("no file exists").file("gone").reports("no kubeconfig at gone"),
+        case("a file that cannot be parsed").file("broken:config").reports("broken is not a valid"),
+        case("the context's user does not exist").file("nobody").reports("no user"),
+        case("a token file").user(json!({ "token": null, "tokenFile": "token" })),
+        case("a token file and a token").user(json!({ "tokenFile": "token" })),
+        case("a token file that is gone, and a token").user(json!({ "tokenFile": "gone" })),
+        case("an empty token file, and a token").user(json!({ "tokenFile": "/dev/null" })),
+        case("empty fields of a user").user(json!({
             "username": "", "password": "", "tokenFile": "", "client-certificate": "", "as": "", "as-groups": [],
         })),
-        case("a token with a line break", "127.0.0.1")
-            .user(json!({ "token": "secret\n" })).plugin_reports("token"),
-        case("an authority in several lines", "127.0.0.1").env("KUBECONFIG", "wrapped"),
-        case("a token and a password", "127.0.0.1")
-            .user(json!({ "username": "jane", "password": "p" })).plugin_reports("username"),
-        case("groups without a user to act as", "127.0.0.1")
-            .user(json!({ "as-groups": ["a"] })).plugin_reports("as-groups"),
-        case("a certificate authority of the directory", "127.0.0.1")
+        case("a token with a line break")
+            .user(json!({ "token": "secret\n" })).reports("token"),
+        case("an authority in several lines").file("wrapped"),
+        case("a token and a password")
+            .user(json!({ "username": "jane", "password": "p" })).reports("username"),
+        case("groups without a user to act as")
+            .user(json!({ "as-groups": ["a"] })).reports("as-groups"),
+        case("a certificate authority of the directory")
             .cluster(json!({ "certificate-authority-data": null, "certificate-authority": "ca.crt" })),
-        case("another server name", "127.0.0.1").cluster(json!({ "tls-server-name": "hub.invalid" })),
-        case("a server name that the certificate lacks", "127.0.0.1")
-            .cluster(json!({ "tls-server-name": "eve.invalid" })).plugin_reports("certificate"),
-        case("no verification", "127.0.0.1")
+        case("another server name").cluster(json!({ "tls-server-name": "hub.invalid" })),
+        case("a server name that the certificate lacks")
+            .cluster(json!({ "tls-server-name": "eve.invalid" })).reports("certificate"),
+        case("no verification")
             .cluster(json!({ "certificate-authority-data": null, "insecure-skip-tls-verify": true })),
-        case("no verification and an authority", "127.0.0.1")
-            .cluster(json!({ "insecure-skip-tls-verify": true })).plugin_reports("insecure-skip-tls-verify"),
-        case("an authority in data and in a file", "127.0.0.1")
-            .cluster(json!({ "certificate-authority": "ca.crt" })).plugin_reports("both"),
-        case("a client certificate in data and in a file", "127.0.0.1")
-            .user(json!({ "client-certificate": "ca.crt", "client-certificate-data": "eA==", "client-key-data": "eA==" }))
-            .plugin_reports("both"),
-        case("a text for a boolean", "127.0.0.1")
-            .cluster(json!({ "certificate-authority-data": null, "insecure-skip-tls-verify": "true" })).plugin_reports("line 1"),
-        case("a number for a text", "127.0.0.1").user(json!({ "token": 7 })).plugin_reports("line 1"),
-        case("credentials in the server's URL", "127.0.0.1")
-            .cluster(json!({ "server": "https://jane:p%40ss@SERVER" })).plugin_reports("without user"),
-        case("credentials in an http server's URL", "127.0.0.1")
-            .cluster(json!({ "server": "http://jane:p@SERVER" }))
-            .plugin_reports("https://"),
-        case("another kind", "127.0.0.1").env("KUBECONFIG", "pod").plugin_reports("not a kubeconfig"),
-        case("another version", "127.0.0.1").env("KUBECONFIG", "v9").plugin_reports("not a kubeconfig"),
-        case("no scheme", "127.0.0.1").cluster(json!({ "server": "SERVER" })).plugin_reports("https://"),
-        case("an http server gets no credentials", "127.0.0.1")
-            .cluster(json!({ "server": "http://SERVER" }))
-            .plugin_reports("https://"),
-        case("impersonation", "127.0.0.1")
-            .user(json!({ "as": "jane", "as-groups": ["a", "b"], "as-uid": "7", "as-user-extra": { "why": ["x"] } }))
-            .plugin_reports("which cp-creds does not support"),
-        case("an exec plugin", "127.0.0.1")
-            .user(json!({ "token": null, "exec": { "apiVersion": "client.authentication.k8s.io/v1", "command": "./exec", "interactiveMode": "Never" } }))
-            .plugin_reports("runs no other"),
-        case("an exec plugin without interactiveMode", "127.0.0.1")
-            .user(json!({ "token": null, "exec": { "apiVersion": "client.authentication.k8s.io/v1", "command": "./exec" } }))
-            .plugin_reports("runs no other"),
-        case("an ID token", "127.0.0.1").user(oidc(4_102_444_800)).plugin_reports("runs no other"),
-        case("an expired ID token", "127.0.0.1").user(oidc(1_000_000_000)).plugin_reports("runs no other"),
+        case("no verification and an authority")
+            .cluster(json!({ "insecure-skip-tls-verify": true })).reports("insecure-skip-tls-verify"),
+        case("an authority in data and in a file")
+            .cluster(json!({ "certificate-authority": "ca.crt" })).reports("both"),
+        case("a client certificate in data and in a file")
+            .user(json!({ "client-certificate": "ca.crt", "client-certificate-data": "eA==", "client-key-data": "eA==" })).reports("both"),
+        case("a text for a boolean")
+            .cluster(json!({ "certificate-authority-data": null, "insecure-skip-tls-verify": "true" })).reports("line 1"),
+        case("a number for a text").user(json!({ "token": 7 })).reports("line 1"),
+        case("credentials in the server's URL")
+            .cluster(json!({ "server": "https://jane:p%40ss@SERVER" })).reports("without user"),
+        case("credentials in an http server's URL")
+            .cluster(json!({ "server": "http://jane:p@SERVER" })).reports("https://"),
+        case("another kind").file("pod").reports("not a kubeconfig"),
+        case("another version").file("v9").reports("not a kubeconfig"),
+        case("no scheme").cluster(json!({ "server": "SERVER" })).reports("https://"),
+        case("an http server gets no credentials")
+            .cluster(json!({ "server": "http://SERVER" })).reports("https://"),
+        case("impersonation")
+            .user(json!({ "as": "jane", "as-groups": ["a", "b"], "as-uid": "7", "as-user-extra": { "why": ["x"] } })).reports("which cp-creds does not support"),
+        case("an exec plugin")
+            .user(json!({ "token": null, "exec": { "apiVersion": "client.authentication.k8s.io/v1", "command": "./exec", "interactiveMode": "Never" } })).reports("runs no other"),
+        case("an exec plugin without interactiveMode")
+            .user(json!({ "token": null, "exec": { "apiVersion": "client.authentication.k8s.io/v1", "command": "./exec" } })).reports("runs no other"),
+        case("an ID token").user(oidc(4_102_444_800)).reports("runs no other"),
+        case("an expired ID token").user(oidc(1_000_000_000)).reports("runs no other"),
         pod("in a Pod", "127.0.0.1"),
-        pod("in a Pod with a kubeconfig without a context", "127.0.0.1").env("KUBECONFIG", "empty:unset"),
-        pod("in a Pod without the variable of the port", "127.0.0.1")
-            .env("KUBERNETES_SERVICE_PORT", "").plugin_reports("no kubeconfig at gone"),
-        case("no authority", "127.0.0.1")
-            .cluster(json!({ "certificate-authority-data": null })).plugin_reports("does not use system roots"),
+        pod("in a Pod with a kubeconfig without a context", "127.0.0.1").file("empty:unset"),
+        pod("in a Pod without the variable of the port", "127.0.0.1").env("KUBERNETES_SERVICE_PORT", "").reports("no kubeconfig at gone"),
+        case("no authority")
+            .cluster(json!({ "certificate-authority-data": null })).reports("does not use system roots"),
     ]
 }
 
 /// `0.0.0.0` leads to this machine, and is no loopback address, for which a proxy of the environment is not used.
 /// `hub.invalid` is known to the proxy only.
 fn proxies() -> Vec<Case> {
-    let via = |name, host| case(name, host).env("HTTPS_PROXY", "http://PROXY");
+    let via = |name, host| at(name, host).env("HTTPS_PROXY", "http://PROXY");
     vec![
         via("HTTPS_PROXY", "hub.invalid"),
         pod("in a Pod with HTTPS_PROXY", "hub.invalid").env("HTTPS_PROXY", "http://PROXY"),
-        case("https_proxy", "hub.invalid").env("https_proxy", "http://PROXY"),
+        at("https_proxy", "hub.invalid").env("https_proxy", "http://PROXY"),
         via("capital letters win", "hub.invalid").env("https_proxy", "http://127.0.0.1:1"),
         via("without a scheme", "hub.invalid").env("HTTPS_PROXY", "PROXY"),
         via("with credentials", "hub.invalid").env("HTTPS_PROXY", "http://jane:p%40ss@PROXY"),
         via("socks5 of the environment", "hub.invalid").env("HTTPS_PROXY", "socks5://PROXY"),
-        case("the variable of another scheme", "0.0.0.0").env("HTTP_PROXY", "http://127.0.0.1:1"),
-        case("the variable of curl", "0.0.0.0").env("ALL_PROXY", "http://127.0.0.1:1"),
+        at("the variable of another scheme", "0.0.0.0").env("HTTP_PROXY", "http://127.0.0.1:1"),
+        at("the variable of curl", "0.0.0.0").env("ALL_PROXY", "http://127.0.0.1:1"),
         via("a loopback address", "127.0.0.1"),
         via("localhost", "localhost"),
         via("NO_PROXY with the address", "0.0.0.0").env("NO_PROXY", "0.0.0.0"),
@@ -410,37 +418,26 @@ fn proxies() -> Vec<Case> {
         via("no_proxy with everything", "0.0.0.0").env("no_proxy", "*"),
         via("NO_PROXY with the proxy", "hub.invalid").env("NO_PROXY", "127.0.0.1"),
         via("NO_PROXY with another port", "hub.invalid").env("NO_PROXY", "hub.invalid:1"),
-        via("NO_PROXY with the host", "hub.invalid")
-            .env("NO_PROXY", ".invalid")
-            .plugin_reports("resolve"),
+        via("NO_PROXY with the host", "hub.invalid").env("NO_PROXY", ".invalid").reports("resolve"),
         via("NO_PROXY with the domain's subdomains", "hub.invalid").env("NO_PROXY", ".hub.invalid"),
-        case("proxy-url with http", "hub.invalid").cluster(json!({ "proxy-url": "http://PROXY" })),
-        case("proxy-url with socks5", "hub.invalid")
-            .cluster(json!({ "proxy-url": "socks5://PROXY" })),
-        case("proxy-url to a loopback address", "127.0.0.1")
-            .cluster(json!({ "proxy-url": "http://PROXY" })),
-        case("proxy-url and NO_PROXY", "0.0.0.0")
-            .cluster(json!({ "proxy-url": "http://PROXY" }))
-            .env("NO_PROXY", "*"),
+        at("proxy-url with http", "hub.invalid").proxy_url("http://PROXY"),
+        at("proxy-url with socks5", "hub.invalid").proxy_url("socks5://PROXY"),
+        case("proxy-url to a loopback address").proxy_url("http://PROXY"),
+        at("proxy-url and NO_PROXY", "0.0.0.0").proxy_url("http://PROXY").env("NO_PROXY", "*"),
         via("proxy-url and HTTPS_PROXY", "hub.invalid")
             .env("HTTPS_PROXY", "http://127.0.0.1:1")
-            .cluster(json!({ "proxy-url": "http://PROXY" })),
-        case("proxy-url with credentials", "hub.invalid")
-            .cluster(json!({ "proxy-url": "http://jane:p%40ss@PROXY" })),
-        case("proxy-url with socks5 and credentials", "hub.invalid")
-            .cluster(json!({ "proxy-url": "socks5://jane:p%40ss@PROXY" })),
-        case("a proxy-url without a scheme", "127.0.0.1")
-            .cluster(json!({ "proxy-url": "PROXY" }))
-            .plugin_reports("proxy-url"),
-        case("a proxy-url of an unknown kind", "127.0.0.1")
-            .cluster(json!({ "proxy-url": "ftp://PROXY" }))
-            .plugin_reports("proxy-url"),
+            .proxy_url("http://PROXY"),
+        at("proxy-url with credentials", "hub.invalid").proxy_url("http://jane:p%40ss@PROXY"),
+        at("proxy-url with socks5 and credentials", "hub.invalid")
+            .proxy_url("socks5://jane:p%40ss@PROXY"),
+        case("a proxy-url without a scheme").proxy_url("PROXY").reports("proxy-url"),
+        case("a proxy-url of an unknown kind").proxy_url("ftp://PROXY").reports("proxy-url"),
         via("an https proxy", "hub.invalid")
             .env("HTTPS_PROXY", "https://PROXY")
-            .plugin_reports("http:// or socks5://"),
-        case("proxy-url with https", "hub.invalid")
-            .cluster(json!({ "proxy-url": "https://PROXY" }))
-            .plugin_reports("http:// or socks5://"),
+            .reports("http:// or socks5://"),
+        at("proxy-url with https", "hub.invalid")
+            .proxy_url("https://PROXY")
+            .reports("http:// or socks5://"),
         // Go takes a value that is not valid for none, and connects directly.
         via("white space", "0.0.0.0")
             .env("HTTPS_PROXY", " http://PROXY\n")
@@ -453,7 +450,7 @@ fn proxies() -> Vec<Case> {
         via("an invalid proxy and localhost", "localhost").env("HTTPS_PROXY", "http://a b"),
         via("a proxy that does not respond", "hub.invalid")
             .env("HTTPS_PROXY", "http://127.0.0.1:1")
-            .plugin_reports("through the proxy http://127.0.0.1:1"),
+            .reports("through the proxy http://127.0.0.1:1"),
     ]
 }
 
@@ -529,14 +526,9 @@ async fn in_a_pod_the_namespace_is_that_of_kubectl() {
     for (case, expected) in [
         (pod("no kubeconfig", "127.0.0.1"), "of-pod"),
         (pod("the variable", "127.0.0.1").env("POD_NAMESPACE", "of-variable"), "of-variable"),
-        (pod("a context", "127.0.0.1").env("KUBECONFIG", "config"), "team"),
-        (pod("a context without a namespace", "127.0.0.1").env("KUBECONFIG", "plain"), "of-pod"),
-        (
-            case("no Pod", "127.0.0.1")
-                .env("KUBECONFIG", "plain")
-                .env("POD_NAMESPACE", "of-variable"),
-            "default",
-        ),
+        (pod("a context", "127.0.0.1").file("config"), "team"),
+        (pod("a context without a namespace", "127.0.0.1").file("plain"), "of-pod"),
+        (case("no Pod").file("plain").env("POD_NAMESPACE", "of-variable"), "default"),
     ] {
         let directory = tempfile::tempdir().unwrap();
         write(&world, &case, directory.path());

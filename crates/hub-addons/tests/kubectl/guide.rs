@@ -4,14 +4,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use local_hub::{agent, eventually, ocm};
+use local_hub::{agent, ocm};
 use serde_json::json;
 
 use super::plugin::kubectl_clusterprofile;
 use crate::support::chain::{LOST, Stage, in_one_process, may};
 use crate::support::guides::{Block, Reader, blocks, commands};
 use crate::support::plugin::cp_creds;
-use crate::support::{SOON, world};
+use crate::support::rights::rule;
+use crate::support::world;
 
 const NAME: &str = "reports";
 
@@ -27,43 +28,26 @@ async fn managed(stage: &Stage, cluster: &str) {
     let view = vec![may(&["list"], "namespaces")];
     stage.cluster(cluster).grant_service_account(agent::NAMESPACE, NAME, view).await.unwrap();
     let binding = ocm::binding(NAME, NAME);
-    created(stage, &binding).await;
+    world::exists(&stage.ocm, &binding).await;
     let bound = json!({
         "type": "Bound", "status": "True", "reason": "ClusterSetBound", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     });
     world::merge_status(&stage.ocm, &binding, &json!({ "conditions": [bound] })).await;
     let access = ocm::cluster_access(NAME, NAME, &json!({}));
-    created(stage, &access).await;
+    world::exists(&stage.ocm, &access).await;
     let account = ocm::managed_service_account(cluster, NAME).label(ocm::SYNC_LABEL, "true");
-    let rbac = |kind, plural| {
-        let gvk = ("rbac.authorization.k8s.io", "v1", kind);
-        ocm::Object::new(gvk, plural, Some(NAME), "hub-addons-cluster-access-reports")
-    };
     let copy = format!("{cluster}-{NAME}");
-    let may_get = json!({
-        "apiGroups": [""], "resources": ["secrets"], "resourceNames": [copy], "verbs": ["get"],
-    });
-    let role = rbac("Role", "roles").field("rules", json!([may_get]));
-    let to =
-        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role.name() });
-    let subject = json!({ "kind": "ServiceAccount", "name": NAME, "namespace": NAME });
-    let bound = rbac("RoleBinding", "rolebindings")
-        .field("roleRef", to)
-        .field("subjects", json!([subject]));
+    let name = "hub-addons-cluster-access-reports";
+    let may_get = rule(&format!("get secrets named {copy}"));
+    let role = world::object("Role", Some(NAME), name).field("rules", json!([may_get]));
+    let bound = world::binding(Some(NAME), name, ("Role", name), world::account(NAME, NAME));
     world::create(&stage.ocm, [account, role, bound]).await;
     stage.agent(cluster).await.report(NAME, Duration::from_hours(1)).await.unwrap();
-    created(stage, &ocm::Object::new(("", "v1", "Secret"), "secrets", Some(NAME), &copy)).await;
+    world::exists(&stage.ocm, &world::object("Secret", Some(NAME), &copy)).await;
     let condition = |kind: &str| json!({ "type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
     let conditions = json!({ "observedGeneration": 1, "conditions": [condition("Accepted"), condition("Ready")] });
     world::merge_status(&stage.ocm, &access, &conditions).await;
-}
-
-async fn created(stage: &Stage, object: &ocm::Object) {
-    eventually(&format!("{object} exists"), SOON, async || {
-        world::get(&stage.ocm, object).await.is_some()
-    })
-    .await;
 }
 
 #[tokio::test]

@@ -24,16 +24,10 @@ async fn hub() -> Hub {
     hub
 }
 
-fn lease(holder: &str, renewed: &str) -> ocm::Object {
-    lease_of("profile-projector", holder, renewed)
-}
-
 fn lease_of(controller: &str, holder: &str, renewed: &str) -> ocm::Object {
     let spec =
         json!({ "holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": renewed });
-    let gvk = ("coordination.k8s.io", "v1", "Lease");
-    ocm::Object::new(gvk, "leases", Some("team"), &format!("hub-addons-{controller}"))
-        .field("spec", spec)
+    world::object("Lease", Some("team"), &format!("hub-addons-{controller}")).field("spec", spec)
 }
 
 /// A Deployment with a label of the release.
@@ -77,43 +71,26 @@ async fn ocms_own_gate_beside_ours_is_found() {
     let ended = run(&kubectl, &["explain", "--output=json"]).await;
     assert!(!ended.problems().contains(&"OcmGateEnabled".to_owned()), "{ended:?}");
     let now = Timestamp::now().to_string();
-    lease("pod-1", &format!("{}.000000Z", &now[..19])).create(&hub.ocm).await.unwrap();
+    let renewed = format!("{}.000000Z", &now[..19]);
+    lease_of("profile-projector", "pod-1", &renewed).create(&hub.ocm).await.unwrap();
     let ended = run(&kubectl, &["explain", "--output=json"]).await;
     assert!(ended.problems().contains(&"OcmGateEnabled".to_owned()), "{ended:?}");
 
     // A gate of an addon is in the arguments of its manager.
-    let labels = json!({ "app": "manager" });
-    let arguments = json!(["--leader-elect=true", "--feature-gates=ClusterProfile=true"]);
-    let container = json!({ "name": "manager", "image": "manager", "args": arguments });
+    let arguments = ["--leader-elect=true", "--feature-gates=ClusterProfile=true"];
     let name = "cluster-proxy-addon-manager";
-    let manager = ocm::Object::new(
-        ("apps", "v1", "Deployment"),
-        "deployments",
-        Some("platform"),
-        name,
-    )
-    .field(
-        "spec",
-        json!({
-            "selector": { "matchLabels": labels },
-            "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
-        }),
-    );
+    let manager = deployment("platform", name, "manager", &arguments);
     world::create(&hub.ocm, [ocm::namespace("platform"), manager]).await;
     let enabling = async || {
         let findings =
             run(&kubectl, &["explain", "--output=json"]).await.json()["findings"].clone();
         let findings = findings.as_array().unwrap().clone().into_iter();
         let found = findings.filter(|finding| finding["code"] == "OcmGateEnabled");
-        found
-            .map(|finding| finding["object"]["name"].as_str().unwrap().to_owned())
-            .collect::<Vec<_>>()
+        let name = |finding: Value| finding["object"]["name"].as_str().unwrap().to_owned();
+        found.map(name).collect::<Vec<_>>()
     };
     assert_eq!(enabling().await, ["cluster-manager"], "the provisioner does not run");
-    lease_of("access-provisioner", "pod-1", &format!("{}.000000Z", &now[..19]))
-        .create(&hub.ocm)
-        .await
-        .unwrap();
+    lease_of("access-provisioner", "pod-1", &renewed).create(&hub.ocm).await.unwrap();
     // A tenant can create a Deployment of any name.
     assert_eq!(
         enabling().await,

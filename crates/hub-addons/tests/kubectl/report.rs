@@ -127,8 +127,7 @@ async fn a_report_shows_every_grant_and_expiry_requests_nothing_and_has_no_marku
         .field("spec", json!({ "displayName": "berlin", "clusterManager": { "name": markup } }));
     theirs.create(&hub.ocm).await.unwrap();
     let spec = json!({ "holderIdentity": markup, "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z" });
-    let lease = ("coordination.k8s.io", "v1", "Lease");
-    let lease = ocm::Object::new(lease, "leases", Some("team"), "hub-addons-profile-projector");
+    let lease = world::object("Lease", Some("team"), "hub-addons-profile-projector");
     lease.field("spec", spec).create(&hub.ocm).await.unwrap();
 
     let (page, report) = report(&hub).await;

@@ -10,11 +10,12 @@ use crate::support::credentials::{copied, token};
 use crate::support::examples::{CLUSTERS, directory, documents};
 use crate::support::pods::{IMAGE, image, plugin_image};
 use crate::support::proxy::NAME;
+use crate::support::rights::rule;
 use crate::support::shown::{profile, provider};
 use crate::support::world;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
-use kube::api::{Api, ListParams, LogParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, LogParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use local_hub::ocm::ServiceAccountToken;
 use local_hub::{Cluster, eventually, ocm};
@@ -162,48 +163,15 @@ async fn install(hub: &Cluster) {
     ]);
     let ended = chart::run(chart::helm(), Some(hub), &arguments).await;
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let client = hub.client_as("admin").await.unwrap();
+    let copies = CLUSTERS.map(|cluster| format!("{cluster}-{MSA}")).join(",");
+    let may_get = rule(&format!("get secrets named {copies}"));
     for namespace in [APPLICATION, UNBOUND] {
-        let named = CLUSTERS.map(|cluster| format!("--resource-name={cluster}-{MSA}"));
-        let account = format!("--serviceaccount={namespace}:{ACCOUNT}");
-        let role = [
-            "create",
-            "role",
-            "copies",
-            "--namespace",
-            namespace,
-            "--verb=get",
-            "--resource=secrets",
-        ];
-        let role = [&role[..], &named.each_ref().map(String::as_str)].concat();
-        let binding = [
-            "create",
-            "rolebinding",
-            "copies",
-            "--namespace",
-            namespace,
-            "--role=copies",
-            &account,
-        ];
-        for arguments in [&role[..], &binding] {
-            let done = hub.kubectl(arguments).await.unwrap();
-            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        }
+        let role = world::object("Role", Some(namespace), "copies");
+        let subject = world::account(namespace, ACCOUNT);
+        let binding = world::binding(Some(namespace), "copies", ("Role", "copies"), subject);
+        world::create(&client, [role.field("rules", json!([may_get])), binding]).await;
     }
-    let deployments: Api<Deployment> =
-        Api::namespaced(hub.client_as("admin").await.unwrap(), NAMESPACE);
-    eventually("what is installed is available", PATIENCE, async || {
-        let list =
-            deployments.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
-        let statuses: Vec<_> = list.into_iter().map(|it| it.status.unwrap_or_default()).collect();
-        let available = |count: Option<i32>| count == Some(1);
-        if statuses.len() == 2 && statuses.iter().all(|status| available(status.available_replicas))
-        {
-            Ok(Some(()))
-        } else {
-            Err(format!("{statuses:?}"))
-        }
-    })
-    .await;
 }
 
 /// The call of the plugin in the example.

@@ -25,7 +25,7 @@ const VALUES: [&str; 3] = [
 /// Creates a Pod that accepts connections, and returns it when it runs.
 async fn server(stage: &Stage, namespace: &str) -> Pod {
     let container = json!({ "name": "main", "image": SERVER });
-    let pod = ocm::Object::new(("", "v1", "Pod"), "pods", Some(namespace), "server");
+    let pod = world::object("Pod", Some(namespace), "server");
     let pod = pod.field("spec", json!({ "containers": [container] }));
     world::create(&stage.admin, [ocm::namespace(namespace), pod]).await;
     let pods: Api<Pod> = Api::namespaced(stage.admin.clone(), namespace);

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::command::Ended;
 use super::credentials::profile as profile_of;
 use super::world::profile_of as profile_by;
-use super::{Addons, Hub, SOON, proxy};
+use super::{Addons, Hub, SOON, proxy, world};
 
 /// The release, and the prefix of its objects' names.
 pub const RELEASE: &str = "hub-addons";
@@ -77,12 +77,7 @@ pub async fn run<S: AsRef<OsStr>>(helm: &Path, hub: Option<&Cluster>, arguments:
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(Duration::from_mins(4), command).await.unwrap().unwrap();
-    Ended {
-        code: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    tokio::time::timeout(Duration::from_mins(4), command).await.unwrap().unwrap().into()
 }
 
 /// Installs or upgrades the chart, with values as for `helm --set`; returns the notes.
@@ -195,6 +190,21 @@ pub enum Attempt {
     Delete(ocm::Object),
 }
 
+/// A change of an object's metadata.
+pub fn metadata(object: &ocm::Object, patch: Value) -> Attempt {
+    Attempt::Patch(object.clone(), Value::from_iter([("metadata", patch)]))
+}
+
+/// A change of an object's labels.
+pub fn labels(object: &ocm::Object, labels: Value) -> Attempt {
+    metadata(object, Value::from_iter([("labels", labels)]))
+}
+
+/// A finalizer on an object, which keeps it.
+pub fn held(object: &ocm::Object) -> Attempt {
+    metadata(object, json!({ "finalizers": [world::HOLD] }))
+}
+
 impl Attempt {
     /// Makes the dry run, and returns why it is refused.
     pub async fn by(&self, client: &Client) -> Result<(), String> {
@@ -202,25 +212,20 @@ impl Attempt {
             PostParams { dry_run: true, ..PostParams::default() },
             PatchParams { dry_run: true, ..PatchParams::default() },
         );
+        let delete = DeleteParams { dry_run: true, ..DeleteParams::default() };
+        let (Self::Create(object)
+        | Self::Patch(object, _)
+        | Self::PatchStatus(object, _)
+        | Self::Delete(object)) = self;
+        let (api, name) = (object.api(client), object.name());
         let answer = match self {
-            Self::Create(object) => {
-                object.api(client).create(&post, &object.parse().unwrap()).await.map(drop)
+            Self::Create(_) => api.create(&post, &object.parse().unwrap()).await.map(drop),
+            Self::Patch(_, body) => api.patch(name, &patch, &Patch::Merge(body)).await.map(drop),
+            Self::PatchStatus(_, body) => {
+                let body = Patch::Merge(json!({ "status": body }));
+                api.patch_status(name, &patch, &body).await.map(drop)
             }
-            Self::Patch(object, body) => {
-                object.api(client).patch(object.name(), &patch, &Patch::Merge(body)).await.map(drop)
-            }
-            Self::PatchStatus(object, body) => {
-                let body = json!({ "status": body });
-                object
-                    .api(client)
-                    .patch_status(object.name(), &patch, &Patch::Merge(body))
-                    .await
-                    .map(drop)
-            }
-            Self::Delete(object) => {
-                let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
-                object.api(client).delete(object.name(), &params).await.map(drop)
-            }
+            Self::Delete(_) => api.delete(name, &delete).await.map(drop),
         };
         answer.map_err(|error| match error {
             kube::Error::Api(status) => status.message.clone(),
@@ -229,52 +234,60 @@ impl Attempt {
     }
 }
 
-/// Waits until these policies are effective, which takes an API server a moment. Leaves a profile of another manager in
-/// `default`.
-pub async fn in_force(hub: &Hub, policies: &[&str]) {
+/// Each attempt is refused with these words, or let through where there are none. What is new takes the API server a moment, so
+/// what is let through comes last: the policies are in force by then.
+pub async fn judged(client: &Client, mut cases: Vec<(Attempt, &str)>) {
+    cases.sort_by_key(|(_, words)| words.is_empty());
+    for (attempt, words) in cases {
+        eventually(&format!("{attempt:?} ends with {words:?}"), SOON, async || {
+            match attempt.by(client).await {
+                Ok(()) if words.is_empty() => Ok(()),
+                Err(refusal) if !words.is_empty() && refusal.contains(words) => Ok(()),
+                answer => Err(format!("{answer:?}")),
+            }
+        })
+        .await;
+    }
+}
+
+/// The same for a user who may do everything that the policies allow.
+pub async fn judged_as(hub: &Hub, who: &str, cases: Vec<(Attempt, &str)>) {
+    judged(&hub.client_like(who, MASTERS).await.unwrap(), cases).await;
+}
+
+/// Waits until the installed policies are effective, which takes an API server a moment. Leaves a profile of another
+/// manager in `default`.
+pub async fn in_force(hub: &Hub) {
     let theirs = profile_by("somebody", "default", "theirs");
     // The kind may be new, and not served yet.
     eventually("a profile can be made", SOON, async || theirs.create(&hub.ocm).await).await;
-    for policy in policies {
-        let (who, attempt) = match *policy {
-            "manager-name" => ("eve".to_owned(), Attempt::Create(profile_of("default", "claimed"))),
-            "access-providers" => {
-                let lure =
-                    json!({ "accessProviders": [proxy::entry("https://eve.example", "theirs")] });
-                ("eve".to_owned(), Attempt::PatchStatus(theirs.clone(), lure))
-            }
-            "synced-credentials" => {
-                let label = "authentication.open-cluster-management.io/synced-from";
-                ("eve".to_owned(), Attempt::Create(opaque("default", "hers").label(label, "hers")))
-            }
-            "copies-permission" => {
-                let copies = format!("{RELEASE}-credentials-copies");
-                ("eve".to_owned(), Attempt::Create(role_binding("default", &copies)))
-            }
-            "credentials-secrets" => {
-                (user("credentials"), Attempt::Create(opaque("default", "hers")))
-            }
-            "credentials-accounts" => (
-                user("credentials"),
-                Attempt::Create(ocm::managed_service_account("default", "hers")),
-            ),
-            other => {
-                let (component, kind) = other.split_once('-').unwrap_or((other, "clusterprofiles"));
-                let attempt = match kind {
-                    "rolebindings" => Attempt::Create(role_binding("default", "hers")),
-                    "clusterroles" => Attempt::Create(cluster_role("hers")),
-                    _ => Attempt::Create(profile_by("somebody", "default", "hers")),
-                };
-                (user(component), attempt)
-            }
-        };
-        let client = hub.client_like(&who, MASTERS).await.unwrap();
-        let name = format!("'{RELEASE}-{policy}'");
-        eventually(&format!("the policy {name} is effective"), SOON, async || {
-            let refusal = attempt.by(&client).await.err().unwrap_or_default();
-            if refusal.contains(&name) { Ok(()) } else { Err(refusal) }
-        })
-        .await;
+    let lure = json!({ "accessProviders": [proxy::entry("https://eve.example", "theirs")] });
+    let label = "authentication.open-cluster-management.io/synced-from";
+    let marked = opaque("default", "hers").label(label, "hers");
+    let account = ocm::managed_service_account("default", "hers");
+    let mut probes = vec![
+        ("manager-name", "eve".to_owned(), Attempt::Create(profile_of("default", "claimed"))),
+        ("access-providers", "eve".to_owned(), Attempt::PatchStatus(theirs, lure)),
+        ("synced-credentials", "eve".to_owned(), Attempt::Create(marked)),
+        ("credentials-secrets", user("credentials"), Attempt::Create(opaque("default", "hers"))),
+        ("credentials-accounts", user("credentials"), Attempt::Create(account)),
+    ];
+    for (policy, object) in [
+        ("profiles", profile_by("somebody", "default", "hers")),
+        ("profiles-rolebindings", role_binding("default", "hers")),
+        ("profiles-clusterroles", cluster_role("hers")),
+        ("rights-rolebindings", role_binding("default", "hers")),
+        ("rights-clusterroles", cluster_role("hers")),
+    ] {
+        let component = policy.split('-').next().unwrap();
+        probes.push((policy, user(component), Attempt::Create(object)));
+    }
+    for (policy, who, attempt) in probes {
+        let name = format!("{RELEASE}-{policy}");
+        let installed = world::object("ValidatingAdmissionPolicy", None, &name);
+        if world::get(&hub.ocm, &installed).await.is_some() {
+            judged_as(hub, &who, vec![(attempt, &format!("'{name}'"))]).await;
+        }
     }
 }
 
@@ -285,27 +298,17 @@ pub fn opaque(namespace: &str, name: &str) -> ocm::Object {
 
 /// A RoleBinding of the role for copies to the syncer, without labels.
 pub fn role_binding(namespace: &str, name: &str) -> ocm::Object {
+    let role = format!("{RELEASE}-credentials-copies");
     let owner = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "uid": "1",
-        "name": format!("{RELEASE}-credentials-copies"),
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "uid": "1", "name": role,
     });
     let metadata = json!({ "namespace": namespace, "name": name, "ownerReferences": [owner] });
-    let gvk = ("rbac.authorization.k8s.io", "v1", "RoleBinding");
-    let role = json!({
-        "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-        "name": format!("{RELEASE}-credentials-copies"),
-    });
-    let syncer = json!({
-        "kind": "ServiceAccount", "namespace": NAMESPACE, "name": format!("{RELEASE}-credentials"),
-    });
-    ocm::Object::new(gvk, "rolebindings", Some(namespace), name)
+    let syncer = world::account(NAMESPACE, &format!("{RELEASE}-credentials"));
+    world::binding(Some(namespace), name, ("ClusterRole", &role), syncer)
         .field("metadata", metadata)
-        .field("roleRef", role)
-        .field("subjects", json!([syncer]))
 }
 
 /// A ClusterRole without rules.
 pub fn cluster_role(name: &str) -> ocm::Object {
-    ocm::Object::new(("rbac.authorization.k8s.io", "v1", "ClusterRole"), "clusterroles", None, name)
-        .field("rules", json!([]))
+    world::object("ClusterRole", None, name).field("rules", json!([]))
 }

@@ -1,9 +1,10 @@
 //! The program as a command that ends by itself.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::process::Command;
 
 use super::plugin::program;
@@ -14,6 +15,31 @@ pub struct Ended {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
+}
+
+impl Ended {
+    /// The output as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The codes of the problems in the output, each once.
+    pub fn problems(&self) -> Vec<String> {
+        let findings = self.json()["findings"].as_array().unwrap().clone();
+        let wrong = findings.iter().filter(|finding| finding["mark"] == "problem");
+        let mut codes: Vec<_> =
+            wrong.map(|finding| finding["code"].as_str().unwrap().to_owned()).collect();
+        codes.dedup();
+        codes
+    }
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        Self { code: output.status.code(), stdout, stderr }
+    }
 }
 
 /// Runs `hub-addons` until it ends, with only these of its environment variables.
@@ -37,12 +63,7 @@ async fn ends(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) 
         .kill_on_drop(true)
         .output();
     let output = tokio::time::timeout(Duration::from_mins(2), command).await;
-    let output = output
-        .unwrap_or_else(|_| panic!("{} {arguments:?} does not end", program.display()))
-        .unwrap();
-    Ended {
-        code: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    let output =
+        output.unwrap_or_else(|_| panic!("{} {arguments:?} does not end", program.display()));
+    output.unwrap().into()
 }

@@ -7,10 +7,11 @@ use k8s_openapi::ByteString;
 use kube::Client;
 use kube::api::ListParams;
 use local_hub::ocm::{self, ManagedCluster, Object, SYNC_LABEL, ServiceAccountToken};
-use local_hub::{Flavour, HubBuilder, LocalHub, eventually};
+use local_hub::{HubBuilder, LocalHub, eventually};
 use serde_json::{Value, json};
 
 use super::shared::{Shared, share};
+use super::shown::condition;
 use super::world::{self, get, merge, profile_of};
 use super::{Addons, Hub, SOON, rights};
 
@@ -37,36 +38,23 @@ pub struct Scene {
     pub ocm: Client,
 }
 
-/// The hub of a flavour of the ClusterProfile CRD that the tests of a program share, with the syncer at work.
-pub async fn scene(flavour: Flavour) -> Scene {
-    static SHARED: [OnceLock<Shared>; Flavour::ALL.len()] =
-        [const { OnceLock::new() }; Flavour::ALL.len()];
-    let builder = LocalHub::builder().without_controller_manager().flavour(flavour);
-    scene_of(&SHARED[flavour as usize], builder, &[]).await
+/// The hub that the tests of a program share, with the syncer at work.
+pub async fn scene() -> Scene {
+    static SHARED: OnceLock<Shared> = OnceLock::new();
+    scene_of(&SHARED, LocalHub::builder().without_controller_manager()).await
 }
 
 /// A shared hub with the controllers for garbage collection and namespaces. With it, a file shares two hubs, which
 /// leaves no room for a test's own.
 pub async fn collected_scene() -> Scene {
     static SHARED: OnceLock<Shared> = OnceLock::new();
-    scene_of(&SHARED, LocalHub::builder(), &[]).await
+    scene_of(&SHARED, LocalHub::builder()).await
 }
 
-/// A shared hub where an account must name its namespaces.
-pub async fn strict_scene() -> Scene {
-    static SHARED: OnceLock<Shared> = OnceLock::new();
-    let builder = LocalHub::builder().without_controller_manager();
-    scene_of(&SHARED, builder, &["--require-sync-namespaces"]).await
-}
-
-async fn scene_of(
-    shared: &'static OnceLock<Shared>,
-    builder: HubBuilder,
-    arguments: &'static [&'static str],
-) -> Scene {
+async fn scene_of(shared: &'static OnceLock<Shared>, builder: HubBuilder) -> Scene {
     let (shared, ocm) = share(shared, move || async move {
         let hub = Hub::start(builder, rights::syncer()).await;
-        let addons = syncer(&hub, arguments).await;
+        let addons = syncer(&hub, &[]).await;
         (hub, addons)
     })
     .await;
@@ -129,7 +117,7 @@ pub fn name_of(token: &ServiceAccountToken) -> String {
 
 /// A Secret by name.
 pub fn secret(namespace: &str, name: &str) -> Object {
-    Object::new(("", "v1", "Secret"), "secrets", Some(namespace), name)
+    world::object("Secret", Some(namespace), name)
 }
 
 /// The copy of a token.
@@ -154,14 +142,8 @@ pub async fn narrow(client: &Client, token: &ServiceAccountToken, namespaces: Op
     merge(client, &token.account(), &json!({ "metadata": { "annotations": annotations } })).await;
 }
 
-/// The uid of an object without owners, read from the text: no client can decode a profile that nests too deep, nor its
-/// metadata, whose managedFields nest as deep.
-async fn uid_of(client: &Client, object: &Object) -> Option<String> {
-    let path = format!("{}/{}", object.api(client).resource_url(), object.name());
-    let text =
-        client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await.ok()?;
-    let (_, from_uid) = text.split_once("\"uid\":\"")?;
-    from_uid.split('"').next().map(str::to_owned)
+async fn uid_of(client: &Client, object: &Object) -> Option<Value> {
+    get(client, object).await.map(|shown| shown["metadata"]["uid"].clone())
 }
 
 /// How a Secret differs from the copy of a token.
@@ -230,36 +212,20 @@ pub async fn secrets(client: &Client, namespace: &str) -> Vec<String> {
     names
 }
 
-/// The condition by which the syncer reports why copies of an account are missing.
-pub async fn condition(client: &Client, token: &ServiceAccountToken) -> Value {
-    let account = get(client, &token.account()).await.unwrap_or_default();
-    let conditions = account["status"]["conditions"].as_array();
-    let ours = conditions.and_then(|list| list.iter().find(|entry| entry["type"] == CONDITION));
-    ours.cloned().unwrap_or_default()
-}
-
 /// Waits until an account's condition has this reason, and returns its message.
 pub async fn withheld(client: &Client, token: &ServiceAccountToken, reason: &str) -> String {
-    let what = format!("{} says {reason}", name_of(token));
-    eventually(&what, SOON, async || {
-        let condition = condition(client, token).await;
-        let right = condition["status"] == "False" && condition["reason"] == reason;
-        if right {
-            Ok(condition["message"].as_str().map(str::to_owned))
-        } else {
-            Err(format!("{condition}"))
-        }
-    })
-    .await
+    let says = |account: &Value| {
+        let said = condition(account, CONDITION);
+        said["status"] == "False" && said["reason"] == reason
+    };
+    let account = world::becomes(client, &token.account(), reason, says).await;
+    condition(&account, CONDITION)["message"].as_str().unwrap().to_owned()
 }
 
 /// Waits until an account does not have our condition.
 pub async fn content(client: &Client, token: &ServiceAccountToken) {
-    eventually(&format!("{} says nothing", name_of(token)), SOON, async || {
-        let condition = condition(client, token).await;
-        if condition.is_null() { Ok(()) } else { Err(format!("{condition}")) }
-    })
-    .await;
+    let silent = |account: &Value| condition(account, CONDITION).is_null();
+    world::becomes(client, &token.account(), "says nothing", silent).await;
 }
 
 /// Waits until a syncer has processed all earlier changes: each of its watches delivers events in order, and this makes

@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-use local_hub::{HubBuilder, LocalHub, Running, eventually, field as upstream, ocm};
+use local_hub::{HubBuilder, LocalHub, Running, field as upstream, ocm};
 
-use super::{SOON, world};
+use super::world;
 
 /// The user of OCM's controllers on a hub.
 pub const UPSTREAM: &str = "upstream";
@@ -99,14 +99,7 @@ pub async fn registered(hub: &LocalHub) -> Running {
     let running = registration(hub, "DefaultClusterSet=true,ClusterProfile=false").await;
     let client = hub.client_as("ocm").await.unwrap();
     for set in ["default", "global"] {
-        eventually(&format!("OCM has created the set {set}"), SOON, async || {
-            if world::get(&client, &ocm::cluster_set(set)).await.is_some() {
-                Ok(())
-            } else {
-                Err(running.log().lines().rev().take(5).collect::<Vec<_>>().join("\n"))
-            }
-        })
-        .await;
+        world::exists(&client, &ocm::cluster_set(set)).await;
     }
     running
 }

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use k8s_openapi::ByteString;
 use kube::Client;
 use kube::api::ListParams;
-use local_hub::{Flavour, HubBuilder, LocalHub, Requests, ocm};
+use local_hub::{Flavour, LocalHub, Requests, ocm};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
 
 use super::shown::{profile, profiles, provider};
-use super::{Addons, Hub, USER, WHOLE_FLEET, rights, world};
+use super::{Addons, Hub, WHOLE_FLEET, rights, world};
 
 /// The name of our entry.
 pub const NAME: &str = "open-cluster-management";
@@ -31,15 +31,10 @@ pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 impl Authority {
     /// An authority with this name and a new key.
     pub fn new(name: &str) -> Self {
-        Self::until(name, 4000)
-    }
-
-    /// An authority that expires at the beginning of a year.
-    pub fn until(name: &str, year: i32) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        params.not_after = rcgen::date_time_ymd(4000, 1, 1);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
@@ -77,14 +72,9 @@ pub fn addon(cluster: &str) -> ocm::Object {
 
 /// The Secret with the proxy's serving certificate.
 pub fn serving(namespace: &str, certificates: &str) -> ocm::Object {
-    ocm::Object::new(
-        ("", "v1", "Secret"),
-        "secrets",
-        Some(namespace),
-        "cluster-proxy-user-serving-cert",
-    )
-    .field("type", json!("Opaque"))
-    .field("stringData", json!({ "tls.crt": certificates }))
+    world::object("Secret", Some(namespace), "cluster-proxy-user-serving-cert")
+        .field("type", json!("Opaque"))
+        .field("stringData", json!({ "tls.crt": certificates }))
 }
 
 /// A profile as another process's projector creates it, without irrelevant parts.
@@ -99,11 +89,6 @@ pub fn projected(namespace: &str, cluster: &str) -> ocm::Object {
 pub async fn hub(lists: Flavour) -> Hub {
     let builder = LocalHub::builder().without_controller_manager().flavour(lists);
     Hub::start(builder, rights::provisioner()).await
-}
-
-/// A hub for projector and provisioner in one process.
-pub async fn hub_for_both(builder: HubBuilder) -> Hub {
-    Hub::start(builder.without_controller_manager(), rights::both()).await
 }
 
 /// Installs the proxy in its default namespace, with a certificate of this authority, and the addon on these clusters.
@@ -200,12 +185,6 @@ pub fn requests_of(user: &str, requests: &Requests) -> Requests {
     requests
         .of_user(user)
         .matching(|request| !["leases", "events"].contains(&request.resource.as_str()))
-}
-
-/// The requests of the program since a mark, once its queue is empty.
-pub async fn cost_since(hub: &Hub, addons: &Addons, mark: &local_hub::Mark) -> Requests {
-    addons.measures("hub_addons_queue_depth{controller=\"clusterprofiles\"}", 0.0).await;
-    requests_of(USER, &hub.audit().since(mark).await.unwrap())
 }
 
 /// Waits until the program has made this many status writes since it started.

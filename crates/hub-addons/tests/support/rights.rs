@@ -33,11 +33,6 @@ fn hosted(rules: &[&str]) -> Vec<PolicyRule> {
     HOST.iter().chain(rules).map(|text| rule(text)).collect()
 }
 
-/// To watch which version of ClusterProfile the hub serves.
-pub fn served_versions() -> PolicyRule {
-    rule(SERVED)
-}
-
 /// For every controller.
 pub fn host() -> Vec<PolicyRule> {
     hosted(&[])
@@ -83,19 +78,6 @@ pub fn syncer() -> Vec<PolicyRule> {
 /// For the syncer, besides the permissions for Secrets that it is granted.
 pub fn syncer_granted() -> Vec<PolicyRule> {
     syncer_with("list,watch rolebindings.rbac.authorization.k8s.io named hub-addons-copies")
-}
-
-/// For the controller that grants the syncer its permissions.
-pub fn credential_rights() -> Vec<PolicyRule> {
-    hosted(&[
-        FLEET,
-        ACCOUNTS,
-        "create rolebindings.rbac.authorization.k8s.io",
-        "delete,list,watch rolebindings.rbac.authorization.k8s.io named hub-addons-copies",
-        "bind,list,watch clusterroles.rbac.authorization.k8s.io named hub-addons-copies",
-        "escalate,list,patch,watch clusterroles.rbac.authorization.k8s.io named hub-addons-tokens",
-        "list,watch leases.coordination.k8s.io named hub-addons-credential-syncer",
-    ])
 }
 
 /// The names of the permissions of these accounts.

@@ -10,8 +10,52 @@ use super::SOON;
 
 type Gvk<'a> = (&'a str, &'a str, &'a str);
 
+/// The group of roles and their bindings.
+pub const RBAC: &str = "rbac.authorization.k8s.io";
 /// A finalizer that no controller in a test removes.
 pub const HOLD: &str = "example.com/hold";
+
+/// An object of a kind of Kubernetes.
+pub fn object(kind: &str, namespace: Option<&str>, name: &str) -> ocm::Object {
+    let group = match kind {
+        "Deployment" | "StatefulSet" => "apps",
+        "Job" => "batch",
+        "Lease" => "coordination.k8s.io",
+        "CustomResourceDefinition" => "apiextensions.k8s.io",
+        "NetworkPolicy" => "networking.k8s.io",
+        "ValidatingAdmissionPolicy" => "admissionregistration.k8s.io",
+        "TokenReview" => "authentication.k8s.io",
+        "SubjectAccessReview" => "authorization.k8s.io",
+        "ManifestWork" => "work.open-cluster-management.io",
+        _ if kind.contains("Role") => RBAC,
+        _ => "",
+    };
+    let plural = format!("{}s", kind.to_lowercase()).replace("policys", "policies");
+    ocm::Object::new((group, "v1", kind), &plural, namespace, name)
+}
+
+/// A binding of a role of this kind to a subject.
+pub fn binding(
+    namespace: Option<&str>,
+    name: &str,
+    (kind, role): (&str, &str),
+    subject: Value,
+) -> ocm::Object {
+    let binding = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
+    object(binding, namespace, name)
+        .field("roleRef", json!({ "apiGroup": RBAC, "kind": kind, "name": role }))
+        .field("subjects", Value::from(vec![subject]))
+}
+
+/// A user or a group as a subject.
+pub fn subject(kind: &str, name: &str) -> Value {
+    json!({ "apiGroup": RBAC, "kind": kind, "name": name })
+}
+
+/// A ServiceAccount as a subject.
+pub fn account(namespace: &str, name: &str) -> Value {
+    json!({ "kind": "ServiceAccount", "namespace": namespace, "name": name })
+}
 
 /// Creates objects in this order.
 pub async fn create<const N: usize>(client: &Client, objects: [ocm::Object; N]) {
@@ -22,8 +66,18 @@ pub async fn create<const N: usize>(client: &Client, objects: [ocm::Object; N]) 
 
 /// Installs a CRD that accepts everything: its group, version and kind, and its scope.
 pub async fn install_open_crd(hub: &LocalHub, (group, version, kind): Gvk<'_>, scope: &str) {
+    let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    install_crd(hub, (group, version, kind), scope, &open).await;
+}
+
+/// Installs a CRD with this schema.
+pub async fn install_crd(
+    hub: &LocalHub,
+    (group, version, kind): Gvk<'_>,
+    scope: &str,
+    schema: &Value,
+) {
     let plural = format!("{}s", kind.to_lowercase());
-    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     let crd = json!({
         "metadata": { "name": format!("{plural}.{group}") },
         "spec": {
@@ -97,6 +151,25 @@ pub async fn delete(client: &Client, object: &ocm::Object) {
 pub async fn get(client: &Client, object: &ocm::Object) -> Option<Value> {
     let found = object.api(client).get_opt(object.name()).await.unwrap();
     found.map(|found| serde_json::to_value(found).unwrap())
+}
+
+/// Waits until an object is as it should be, and returns it.
+pub async fn becomes(
+    client: &Client,
+    object: &ocm::Object,
+    what: &str,
+    is: impl Fn(&Value) -> bool,
+) -> Value {
+    eventually(&format!("{object} {what}"), SOON, async || match get(client, object).await {
+        Some(shown) if is(&shown) => Ok(Some(shown)),
+        shown => Err(shown.map_or_else(|| "it does not exist".to_owned(), |it| it.to_string())),
+    })
+    .await
+}
+
+/// Waits until an object exists, and returns it.
+pub async fn exists(client: &Client, object: &ocm::Object) -> Value {
+    becomes(client, object, "exists", |_| true).await
 }
 
 /// Waits until an object is gone.

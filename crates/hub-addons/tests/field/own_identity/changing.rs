@@ -5,7 +5,7 @@ use std::pin::pin;
 use local_hub::{Kubectl, eventually, ocm};
 use serde_json::json;
 
-use super::{ACCOUNT, AUDIENCE, Application, HOUR, Scene, publish, rbac, sees};
+use super::{ACCOUNT, AUDIENCE, Application, HOUR, Scene, publish, sees};
 use crate::support::chain::{CLUSTERS, lists, may};
 use crate::support::{SOON, pods, world};
 
@@ -44,7 +44,11 @@ async fn an_application_changes_to_its_own_identity_and_back_without_an_interrup
     for cluster in CLUSTERS {
         let client = stage.cluster(cluster).client_as("ocm").await.unwrap();
         let rules = json!([may(&["list", "watch"], "namespaces")]);
-        rbac("ClusterRole", None, NAME).field("rules", rules).create(&client).await.unwrap();
+        world::object("ClusterRole", None, NAME)
+            .field("rules", rules)
+            .create(&client)
+            .await
+            .unwrap();
     }
     let access = |name: &str, identity: &str| {
         let roles = json!([{ "clusterRole": NAME }]);

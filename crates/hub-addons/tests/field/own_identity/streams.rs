@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use local_hub::field::STREAMS;
-use local_hub::{Kubectl, RunningKubectl, eventually, ocm};
+use local_hub::{Kubectl, RunningKubectl};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -26,19 +26,11 @@ const PORT: &str = ":7000";
 /// Runs a Pod on the node of a cluster.
 pub async fn pod(scene: &Scene, cluster: &str) {
     let client = scene.tunnel.stage.cluster(cluster).client_as("ocm").await.unwrap();
-    let pod = ocm::Object::new(("", "v1", "Pod"), "pods", Some("default"), POD);
+    let pod = world::object("Pod", Some("default"), POD);
     let container = json!({ "name": "main", "image": STREAMS });
     let pod = pod.field("spec", json!({ "containers": [container] }));
     pod.create(&client).await.unwrap();
-    eventually("the Pod runs", SOON, async || {
-        let shown = world::get(&client, &pod).await.unwrap_or_default();
-        if shown["status"]["phase"] == "Running" {
-            Ok(())
-        } else {
-            Err(shown["status"].to_string())
-        }
-    })
-    .await;
+    world::becomes(&client, &pod, "runs", |it| it["status"]["phase"] == "Running").await;
 }
 
 /// Commands and ports that stay open.
