@@ -4,6 +4,8 @@
 # (docs/dev/benchmarks.md).
 #
 # usage: hack/bench.sh [--debug] [OPTION]...
+#        hack/bench.sh --vary SIZE=NUMBER [OPTION]...   with this size, and with it doubled three times: what a cold
+#                                                       start, a restart, heartbeats and lost clusters cost
 #
 #   --debug   programs without optimization: for counts, not for time and memory
 #   OPTION    of hub-bench: --clusters N, --namespaces B, --accounts M, --scenarios LIST, and others that hack/bench.sh
@@ -19,6 +21,14 @@ target=${CARGO_TARGET_DIR:-target}
 # The API server of a large fleet keeps much in memory, so it collects garbage as it does in production.
 export GOGC=${GOGC:-100}
 case ${1-} in -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' hack/bench.sh; exit ;; esac
+if [ "${1-}" = --vary ]; then
+  size=${2%=*} number=${2#*=}
+  shift 2
+  for factor in 1 2 4 8; do
+    hack/bench.sh "--$size=$((number * factor))" --scenarios restart,heartbeats,losses "$@"
+  done
+  exit
+fi
 if [ "${1-}" = --debug ]; then
   shift
   # Built as hack/test.sh builds it, with the whole workspace: with other features Cargo compiles the dependencies again.
