@@ -25,7 +25,7 @@ use crate::credential::account::{self, Scope};
 use crate::finding::{Finding, Reason, Subject};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
-use crate::rights::{PermissionSettings, names_in, secret_rules};
+use crate::rights::{PermissionSettings, each_name_in, names_in, secret_rules};
 use crate::version::{Uid, Version};
 
 /// The labels of these Roles and RoleBindings. One without them has another owner.
@@ -110,19 +110,15 @@ impl ObservedConsumerRole {
         }
     }
 
-    fn names(&self) -> impl Iterator<Item = &String> {
-        self.rules.iter().flat_map(|rule| rule.resource_names.iter().flatten())
-    }
-
     /// Whether a patch of this Role only adds names.
     #[must_use]
     pub fn is_widened_by(&self, patch: &Value) -> bool {
         let names = patch["rules"][0]["resourceNames"].as_array();
         let after: BTreeSet<_> = names.into_iter().flatten().filter_map(Value::as_str).collect();
-        let is_as_written = self.rules == secret_rules(&["get"], self.names().cloned().collect());
-        is_as_written
-            && !self.rules.is_empty()
-            && self.names().all(|name| after.contains(name.as_str()))
+        let names = || each_name_in(&self.rules);
+        let is_as_written =
+            self.rules == secret_rules(&["get"], names().map(str::to_owned).collect());
+        is_as_written && !self.rules.is_empty() && names().all(|name| after.contains(name))
     }
 }
 
@@ -366,7 +362,7 @@ pub fn changes<'a>(
             let role = ConsumerRole { kind: RoleKind::Role, access: access.clone() };
             // A Role that is not shown is planned when it is.
             let Some(role) = shown.get(&role) else { continue };
-            let is_named = role.names().any(|name| *name == copy);
+            let is_named = each_name_in(&role.rules).any(|name| name == copy);
             let is_known = consumers.is_read();
             let is_wanted =
                 is_name_wanted(settings, fleet, consumer, is_known, accounts, &key, is_named);

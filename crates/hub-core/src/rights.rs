@@ -317,7 +317,12 @@ impl From<ClusterRole> for ObservedTokensRole {
 /// The names of objects in these rules.
 #[must_use]
 pub fn names_in(rules: &[PolicyRule]) -> BTreeSet<&str> {
-    rules.iter().flat_map(|rule| rule.resource_names.iter().flatten()).map(String::as_str).collect()
+    each_name_in(rules).collect()
+}
+
+/// The same, as they stand there.
+pub(crate) fn each_name_in(rules: &[PolicyRule]) -> impl Iterator<Item = &str> {
+    rules.iter().flat_map(|rule| rule.resource_names.iter().flatten()).map(String::as_str)
 }
 
 /// Plans the next write to the role for tokens. `names` are those of the accounts that opt in, and `None` until their
