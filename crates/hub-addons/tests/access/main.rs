@@ -8,3 +8,4 @@ mod support;
 mod entry;
 mod server;
 mod sources;
+mod writers;

@@ -71,6 +71,25 @@ fn authorities() -> [(ServingAuthority, ServingCertificate); 2] {
 }
 
 #[tokio::test]
+async fn replaced_anchors_leave_when_the_proxy_is_seen_to_serve_with_the_new_certificate() {
+    let [(a, old), (b, new)] = authorities();
+    let proxy = serve(&old, ANY);
+    let address = proxy.address().to_string();
+    let (hub, addons) = published(&proxy, &old, &["--ca-overlap=1h"]).await;
+    publishes(&hub, &[&a]).await;
+
+    renew(&hub, &new).await;
+    publishes(&hub, &[&a, &b]).await;
+    // As long as it serves with the old certificate, no number of handshakes withdraws that one's issuer.
+    logs(&addons, "127.0.0.1: old_certificate", 11).await;
+    publishes(&hub, &[&a, &b]).await;
+    drop(proxy);
+    let _proxy = serve(&new, address);
+    publishes(&hub, &[&b]).await;
+    has_written(&addons, 3).await;
+}
+
+#[tokio::test]
 async fn an_anchor_stays_after_the_overlap_while_the_proxy_serves_with_its_certificate() {
     let [(a, old), (b, new)] = authorities();
     let proxy = serve(&old, ANY);

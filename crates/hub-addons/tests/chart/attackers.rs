@@ -121,6 +121,10 @@ async fn the_agent_of_a_compromised_cluster_gains_nothing_beyond_its_own_token()
         (labels(&account, json!({ "app.kubernetes.io/managed-by": null })), ours),
         (metadata(&account, elsewhere), ours),
         (held(&account), ours),
+        (
+            Patch(account.clone(), json!({ "spec": { "rotation": { "validity": "9000h0m0s" } } })),
+            ours,
+        ),
         // Consumer access creates it again.
         (Delete(account), ""),
         (Create(our_account_on("c1", "more", |_| {})), NO_PERMISSION),
@@ -161,6 +165,7 @@ async fn a_tenant_who_administers_a_bound_namespace_gains_nothing_around_the_con
     let cases = vec![
         // To keep a token beyond its grant, or to put another one in its place.
         (labels(&token, json!({ SYNCED_FROM: null })), unchanged),
+        (metadata(&token, json!({ "ownerReferences": null })), unchanged),
         (held(&token), unchanged),
         (Patch(token.clone(), json!({ "data": { "token": "ZXZl" } })), unchanged),
         (Create(opaque("team", "fake").label(SYNCED_FROM, "fake")), FAKE),

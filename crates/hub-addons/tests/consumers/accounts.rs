@@ -3,7 +3,7 @@
 
 use kube::Client;
 use kube::api::{Patch, PatchParams};
-use local_hub::ocm::{self, Object};
+use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{HubBuilder, LocalHub};
 use serde_json::{Value, json};
 
@@ -59,6 +59,23 @@ async fn equipped(client: &Client, cluster: &str) {
 async fn bare(client: &Client, cluster: &str) {
     world::gone(client, &account(cluster)).await;
     world::gone(client, &work(cluster)).await;
+}
+
+#[tokio::test]
+async fn the_hub_itself_is_excluded() {
+    let hub = hub().await;
+    cluster(&hub.ocm, "c1", "s").await;
+    world::ensure_namespace(&hub.ocm, "hub").await;
+    // Only its ID is that of the hub.
+    let system = get(&hub.ocm, &ocm::namespace("kube-system")).await.unwrap();
+    let id = system["metadata"]["uid"].as_str().unwrap();
+    let itself = ManagedCluster::named("hub").in_set("s").claim("id.k8s.io", id);
+    itself.create(&hub.ocm).await.unwrap();
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let addons = start(&hub).await;
+    equipped(&hub.ocm, "c1").await;
+    addons.measures(IDLE, 0.0).await;
+    assert_eq!(get(&hub.ocm, &account("hub")).await, None);
 }
 
 #[tokio::test]

@@ -90,3 +90,33 @@ async fn an_api_server_with_a_certificate_of_another_authority_receives_no_reque
     );
     addons.stop().await;
 }
+
+#[tokio::test]
+async fn missing_permissions_are_one_line_each_and_work_begins_when_they_are_granted() {
+    let hub = Hub::start(bare(), Vec::new()).await;
+    let addons = Addons::launch(&hub, "hub-addons", USER, &[PROJECTOR]).await;
+    addons.logs("without a permission", "cannot acquire the lease, retrying").await;
+    let line = addons
+        .log()
+        .lines()
+        .find(|line| line.contains("cannot acquire the lease"))
+        .unwrap()
+        .to_owned();
+    assert!(line.contains("category=\"forbidden\""), "{line}");
+    assert!(line.contains("cannot get resource \\\"leases\\\""), "{line}");
+
+    hub.grant(USER, rights::host()).await.unwrap();
+    for resource in WATCHED {
+        addons.measures_at_least(&watch_errors(resource, "forbidden"), 3.0).await;
+        let line = format!("cannot watch {resource}, retrying");
+        assert_eq!(addons.lines_with(&line), 1, "{}", addons.log());
+    }
+    // The Lease, and the CRD, without which it can work.
+    assert_eq!(addons.lines_with("WARN"), 2 + WATCHED.len(), "{}", addons.log());
+    assert_eq!(addons.probe("/readyz").await.0, 503);
+
+    hub.grant(USER, rights::projector()).await.unwrap();
+    addons.logs("working", "all watches are synced").await;
+    caught_up(&hub.ocm, "granted").await;
+    addons.stop().await;
+}

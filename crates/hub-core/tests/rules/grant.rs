@@ -2,14 +2,14 @@
 //! change affects.
 
 use hub_core::finding::Reason;
-use hub_core::fleet::{Fleet, Part, Touched};
+use hub_core::fleet::{BoundSource, Fleet, Part, Touched};
 use hub_core::grant::{Grant, decide, is_bound, verdicts};
 use hub_core::project;
 use serde_json::{Value, json};
 
 use crate::support::{
     IN_SET, arrive, binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet,
-    key, leave, member, set, unreadable, with,
+    fleet_where, key, leave, member, set, unreadable, with,
 };
 
 /// What the namespace `team` may see of cluster `c1`.
@@ -29,6 +29,32 @@ fn granted_to(fleet: &Fleet, namespace: &str) -> Vec<String> {
 fn explained(fleet: &Fleet) -> Vec<String> {
     let key = key("team", "c1");
     verdicts(fleet, &key).map(|(name, verdict)| format!("{name}: {verdict}")).collect()
+}
+
+#[test]
+fn a_cluster_whose_label_names_the_bound_set_is_granted() {
+    for set in [exclusive("prod"), with(exclusive("prod"), &json!({ "spec": null }))] {
+        let fleet = fleet([member("c1", "prod"), set.clone(), binding("team", "prod")]);
+        assert_eq!(c1_in_team(&fleet), Grant::Granted, "{set}");
+    }
+}
+
+#[test]
+fn a_label_selector_picks_by_labels_where_none_picks_nothing_and_an_empty_one_everything() {
+    let prod = json!({ "env": "prod" });
+    for (selector, labels, grant) in [
+        (json!(null), &prod, Grant::Refused),
+        (json!({}), &prod, Grant::Granted),
+        (json!({}), &json!(null), Grant::Granted),
+        (json!({ "matchLabels": { "env": "prod" } }), &prod, Grant::Granted),
+        (json!({ "matchLabels": { "env": "dev" } }), &prod, Grant::Refused),
+        // The label of exclusive sets is a label like any other here.
+        (json!({ "matchLabels": { IN_SET: "prod" } }), &json!({ IN_SET: "prod" }), Grant::Granted),
+    ] {
+        let fleet =
+            fleet([cluster("c1", labels), by_labels("all", &selector), binding("team", "all")]);
+        assert_eq!(c1_in_team(&fleet), grant, "{selector} {labels}");
+    }
 }
 
 #[test]
@@ -82,6 +108,23 @@ fn a_binding_whose_condition_bound_is_not_true_grants_nothing() {
         let fleet = fleet([member("c1", "prod"), exclusive("prod"), binding.clone()]);
         assert_eq!(c1_in_team(&fleet), Grant::Refused, "{binding}");
         assert_eq!(explained(&fleet), ["prod: the binding is not Bound"]);
+    }
+}
+
+#[test]
+fn a_stand_alone_hub_takes_a_binding_for_bound_when_its_set_exists() {
+    let computed = |objects: Vec<Value>| c1_in_team(&fleet_where(BoundSource::Computed, objects));
+    for binding in unbound() {
+        let prod = [member("c1", "prod"), exclusive("prod"), binding.clone()];
+        assert_eq!(computed(prod.to_vec()), Grant::Granted, "{binding}");
+        assert_eq!(
+            computed(vec![member("c1", "prod"), binding.clone()]),
+            Grant::Refused,
+            "{binding}"
+        );
+        let mismatched = with(binding, &json!({ "metadata": { "name": "dev" } }));
+        let both = vec![member("c1", "prod"), exclusive("prod"), exclusive("dev"), mismatched];
+        assert_eq!(computed(both), Grant::Refused);
     }
 }
 

@@ -203,3 +203,23 @@ async fn a_delete_that_fails_is_retried_every_five_seconds_and_reported_once_it_
     eventually("the finding is over", || !refused()).await;
     running.stop().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_create_that_the_end_of_a_grant_waits_for_is_retried_every_five_seconds() {
+    let api = Api::default();
+    api.refuse(|method, _| (*method == Method::POST).then(|| (403, failure(403, "Forbidden"))));
+    let running = Running::start(&api, None, &[projector(keys("app", 1))]);
+    eventually("the create is tried", || !api.requests("POST").is_empty()).await;
+    // As `credential-rights` queues the permission to delete copies.
+    keys("app", 1).for_each(|key| running.shared.profiles.queue.add_with(key, Priority::End));
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let before = api.requests("POST").len();
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    let tried = api.requests("POST").len() - before;
+    assert!((10..=30).contains(&tried), "{tried} in 50 seconds");
+    api.allow();
+    let allowed = Instant::now();
+    eventually("it is created", || created(&api, keys("app", 1))).await;
+    assert!(allowed.elapsed() <= Duration::from_secs(6), "{:?}", allowed.elapsed());
+    running.stop().await.unwrap();
+}

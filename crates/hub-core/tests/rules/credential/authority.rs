@@ -88,6 +88,36 @@ fn a_profile_that_was_created_manually_grants_nothing_whatever_its_labels() {
 }
 
 #[test]
+fn only_the_label_value_true_asks() {
+    for value in ["True", "TRUE", "1", "yes", "", "false", " true"] {
+        let label = json!({ "metadata": { "labels": { SYNC_TO_CLUSTER_PROFILE: value } } });
+        let world = World::of(scene_with("ManagedServiceAccount", &label));
+        assert_eq!(state(&world), State::NotAsked, "{value:?}");
+    }
+    let unlabelled = json!({ "metadata": { "labels": null } });
+    assert_eq!(
+        state(&World::of(scene_with("ManagedServiceAccount", &unlabelled))),
+        State::NotAsked
+    );
+}
+
+#[test]
+fn the_annotation_narrows_and_an_empty_one_narrows_to_nothing() {
+    for (annotation, expected) in [
+        ("team", State::Synced),
+        ("ops, team", State::Synced),
+        ("ops", State::OutOfScope),
+        ("teams,tea", State::OutOfScope),
+        ("*", State::OutOfScope),
+        ("TEAM", State::OutOfScope),
+        (",", State::OutOfScope),
+        ("", State::OutOfScope),
+    ] {
+        assert_eq!(state(&World::of(annotated(annotation))), expected, "{annotation:?}");
+    }
+}
+
+#[test]
 fn the_annotation_never_widens_what_is_granted() {
     let mut world = World::of(annotated("team,kube-system"));
     world.arrive(&profile("kube-system", "c1"));

@@ -169,6 +169,38 @@ fn a_copy_that_was_stripped_of_its_record_stays_that_of_the_account_it_was_made_
     }
 }
 
+#[test]
+fn a_copy_that_was_stripped_of_its_record_is_deleted_if_its_account_may_not_have_it() {
+    let mut world = neighbours();
+    arrive(&mut world, FIRST);
+    world.settle();
+    arrive(&mut world, SECOND);
+    world.edit(&shared(), &json!({ "metadata": { "annotations": null } }));
+    world.leave(&token(FIRST.0, FIRST.1));
+    // Of the other little is known, but it is not the other's copy.
+    world.arrive(&with(token(SECOND.0, SECOND.1), &json!({ "data": { "token": "" } })));
+    assert_eq!(world.plan(&shared()).action, CopyAction::DeleteByUid(world.version(&shared()).uid));
+    world.settle();
+    assert!(world.secrets.is_empty());
+}
+
+#[test]
+fn a_forged_record_moves_no_copy_to_another_account() {
+    let forged =
+        json!({ "metadata": { "annotations": { SYNCED_CLUSTER: "a-b", SYNCED_ACCOUNT: "c" } } });
+    for other_asks in [true, false] {
+        let mut world = neighbours();
+        arrive(&mut world, FIRST);
+        world.settle();
+        if other_asks {
+            arrive(&mut world, SECOND);
+        }
+        world.edit(&shared(), &forged);
+        world.settle();
+        assert_eq!(held_by(&world), Some(FIRST));
+    }
+}
+
 /// A hub that grants a cluster to `team` and has this account of it.
 fn hub(cluster_name: &str, account_name: &str) -> World {
     World::of([
