@@ -50,7 +50,7 @@ impl Store {
         let consumer = settings.consumers.get(name);
         let reading = |key: &AccessKey| state.read.get(&WatchName::of(key)).copied();
         let needed = consumer.map(|consumer| needed(&settings, consumer)).unwrap_or_default();
-        // What has not been listed yet is not missing, nor is what may be moving: the status is queued again.
+        // What has not been listed yet is not missing: the status is queued again.
         if consumer.is_some_and(|consumer| settings.consumers.awaits_decisions(consumer))
             || needed.iter().any(|key| reading(key).is_none())
         {

@@ -34,7 +34,7 @@ use crate::store::Store;
 /// The name of the addon that creates accounts on clusters.
 const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
 
-/// How long a cluster that a PlacementDecision has lost may be on its way to another one.
+/// How long a cluster that no PlacementDecision has may be on its way between two.
 const LEAVING: Duration = Duration::from_secs(5);
 
 /// A key of each of Kueue's kinds.
@@ -327,28 +327,34 @@ impl DecisionSink {
         let changed = self
             .store
             .change(|consumers| consumers.set_decision(&self.placement, slice, clusters, now));
-        if changed.is_none() {
-            return;
+        if changed.is_some() {
+            self.changed(changed);
         }
-        self.store.decided(&self.placement, changed);
-        let (store, placement) = (Arc::clone(&self.store), self.placement.clone());
-        self.store.host.tasks.spawn_once("the end of decisions", async move {
-            sleep(LEAVING).await;
-            let lost = store.change(|consumers| consumers.settle_decisions(&placement, now));
-            if !lost.is_empty() {
-                store.decided(&placement, Some(lost));
-            }
-        });
     }
 
     fn set_listed(&mut self, listed: Known<()>) {
         self.is_listed = listed.present().is_some();
+        let (kind, now) = (self.kind, self.store.host.now());
         if self
             .store
-            .change(|consumers| consumers.set_decisions(&self.placement, self.kind, listed))
+            .change(|consumers| consumers.set_decisions(&self.placement, kind, listed, now))
         {
-            self.store.decided(&self.placement, None);
+            self.changed(None);
         }
+    }
+
+    /// Queues what a change affects: of these clusters, or of all; and again when the doubt that it brings ends.
+    fn changed(&self, clusters: Option<BTreeSet<ClusterName>>) {
+        self.store.decided(&self.placement, clusters);
+        let (store, placement) = (Arc::clone(&self.store), self.placement.clone());
+        let now = store.host.now();
+        self.store.host.tasks.spawn_once("the end of decisions", async move {
+            sleep(LEAVING).await;
+            let lost = store.change(|consumers| consumers.settle_decisions(&placement, now));
+            if lost.as_ref().is_none_or(|lost| !lost.is_empty()) {
+                store.decided(&placement, lost);
+            }
+        });
     }
 }
 

@@ -272,8 +272,8 @@ async fn an_object_for_argo_cd_is_not_ready_where_secrets_cannot_be_read() {
 async fn decisions_that_were_listed_stay_known_through_a_refusal() {
     let (store, placement) = (store(), ("team".into(), "gpus".to_owned()));
     let was_known = || {
-        let listed = Known::Present(());
-        !store.change(|consumers| consumers.set_decisions(&placement, DecisionKind::Ocm, listed))
+        let (kind, listed, now) = (DecisionKind::Ocm, Known::Present(()), store.host.now());
+        !store.change(|consumers| consumers.set_decisions(&placement, kind, listed, now))
     };
     let mut sink = DecisionSink::new(&store, DecisionKind::Ocm, &placement);
     sink.refused();

@@ -287,6 +287,7 @@ async fn the_user_server_is_given_no_other_user_and_no_other_role_by_cluster_per
         rule(|it| it["verbs"] = json!(["*"])),
         (by_permissions(|it| it["clusterRole"]["labels"] = aggregated()), nothing_but),
         acts(|it| it["subject"]["name"] = json!("other")),
+        acts(|it| it["name"] = json!("cluster-admin")),
         acts(|it| it["subject"] = user_of("team", "manager")),
         acts(|it| it["subject"]["namespace"] = json!("default")),
         // With a roleRef, it binds that role.

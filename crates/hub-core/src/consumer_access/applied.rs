@@ -9,6 +9,7 @@
 //! the generation to which it applies. Only the list of applied bindings, `status.resourceStatus`, shows that the
 //! cluster has each of them
 //! (<https://github.com/open-cluster-management-io/cluster-permission/blob/main/controllers/clusterpermission_status_controller.go>).
+//! It has no generation either: until the next report, one about an earlier binding of the same name counts.
 
 use std::collections::BTreeMap;
 

@@ -110,6 +110,10 @@ pub(super) struct Decisions {
     slices: BTreeMap<(DecisionKind, String), BTreeSet<ClusterName>>,
     /// The clusters that no slice has any more, and since when, until [`Consumers::settle_decisions`].
     leaving: BTreeMap<ClusterName, Timestamp>,
+    /// When all were read for the first time. A cluster may be on its way between two slices then, too.
+    first_read: Option<Timestamp>,
+    /// Whether that doubt has ended.
+    is_settled: bool,
     /// Whether each kind is listed: absent if the hub does not serve it.
     kinds: BTreeMap<DecisionKind, Known<()>>,
 }
@@ -135,9 +139,9 @@ impl Decisions {
         self.slices.values().any(|slice| slice.contains(cluster))
     }
 
-    /// The clusters that the Placement has decided for.
+    /// The clusters that the Placement has decided for, with those that may be moving.
     pub(super) fn clusters(&self) -> BTreeSet<&ClusterName> {
-        self.slices.values().flatten().collect()
+        self.slices.values().flatten().chain(self.leaving.keys()).collect()
     }
 }
 
@@ -408,16 +412,27 @@ impl Consumers {
             return Some(true);
         }
         let decisions = self.decisions(consumer).filter(|decisions| decisions.are_read())?;
-        (!decisions.leaving.contains_key(cluster)).then(|| decisions.have(cluster))
+        let has_lost = decisions.is_settled && !decisions.leaving.contains_key(cluster);
+        if decisions.have(cluster) { Some(true) } else { has_lost.then_some(false) }
     }
 
-    /// Whether the decisions of the Placement of a consumer were neither read nor found to be unreadable yet, or a cluster
-    /// may be moving between two of them.
+    /// Like [`Self::is_decided`]. A cluster that may be moving counts as before.
+    pub(super) fn counts_as_decided(
+        &self,
+        consumer: &Consumer,
+        cluster: &ClusterName,
+    ) -> Option<bool> {
+        self.is_decided(consumer, cluster).or_else(|| {
+            let decisions = self.decisions(consumer).filter(|decisions| decisions.are_read())?;
+            Some(decisions.leaving.contains_key(cluster))
+        })
+    }
+
+    /// Whether the decisions of the Placement of a consumer were neither read nor found to be unreadable yet.
     #[must_use]
     pub fn awaits_decisions(&self, consumer: &Consumer) -> bool {
-        let is_awaited = |it: &Decisions| it.are_awaited() || !it.leaving.is_empty();
         consumer.spec.clusters.placement_ref.is_some()
-            && self.decisions(consumer).is_none_or(is_awaited)
+            && self.decisions(consumer).is_none_or(Decisions::are_awaited)
     }
 
     /// The decisions of the Placement of a consumer.
@@ -453,30 +468,39 @@ impl Consumers {
         (!is_same).then_some(changed)
     }
 
-    /// Ends the doubt about the clusters that the decisions of a Placement have lost until `lost`. Returns them.
+    /// Ends the doubt about the clusters that the decisions of a Placement have lost until `lost`. Returns them; `None` if
+    /// it ends about all that they never had.
     pub fn settle_decisions(
         &mut self,
         placement: &PlacementName,
         lost: Timestamp,
-    ) -> BTreeSet<ClusterName> {
-        let decisions = self.decisions.get_mut(placement).into_iter();
-        let leaving = decisions.flat_map(|it| it.leaving.extract_if(.., |_, since| *since <= lost));
-        leaving.map(|(cluster, _)| cluster).collect()
+    ) -> Option<BTreeSet<ClusterName>> {
+        let Some(decisions) = self.decisions.get_mut(placement) else { return Some([].into()) };
+        let leaving = decisions.leaving.extract_if(.., |_, since| *since <= lost);
+        let lost_clusters = leaving.map(|(cluster, _)| cluster).collect();
+        let was_settled = decisions.is_settled;
+        decisions.is_settled |= decisions.first_read.is_some_and(|read| read <= lost);
+        (was_settled == decisions.is_settled).then_some(lost_clusters)
     }
 
     /// Records whether the decisions of a Placement in one kind are listed: absent if the hub does not serve the kind.
-    /// Returns whether this is new.
+    /// Returns whether this is new. After the first list, what they lack is in doubt from `now` on.
     pub fn set_decisions(
         &mut self,
         placement: &PlacementName,
         kind: DecisionKind,
         listed: Known<()>,
+        now: Timestamp,
     ) -> bool {
         let decisions = self.decisions.entry(placement.clone()).or_default();
         if listed == Known::Absent {
             decisions.slices.retain(|(of, _), _| *of != kind);
         }
-        decisions.kinds.insert(kind, listed.clone()) != Some(listed)
+        let is_new = decisions.kinds.insert(kind, listed.clone()) != Some(listed);
+        if decisions.are_read() {
+            decisions.first_read.get_or_insert(now);
+        }
+        is_new
     }
 
     /// Drops what is known of Placements that no object refers to.

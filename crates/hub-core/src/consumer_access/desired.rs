@@ -98,13 +98,25 @@ impl AccessSettings {
     /// Like [`Self::grant`], for one consumer.
     #[must_use]
     pub fn grant_to(&self, fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Grant {
+        let is_decided = self.consumers.is_decided(consumer, cluster);
+        self.grant_if_decided(fleet, consumer, cluster, is_decided)
+    }
+
+    /// The same, given whether the Placement of the consumer has decided for the cluster.
+    pub(super) fn grant_if_decided(
+        &self,
+        fleet: &Fleet,
+        consumer: &Consumer,
+        cluster: &ClusterName,
+        is_decided: Option<bool>,
+    ) -> Grant {
         if fleet.is_hub(cluster) {
             return Grant::Refused;
         }
         let grant = self.bound_grant(fleet, consumer, cluster);
-        match self.is_selected(fleet, consumer, cluster) {
-            Some(false) => Grant::Refused,
-            Some(true) if self.consumers.is_read() => grant,
+        match (selects_by_labels(fleet, consumer, cluster), is_decided) {
+            (Some(false), _) | (_, Some(false)) => Grant::Refused,
+            (Some(true), Some(true)) if self.consumers.is_read() => grant,
             // What the object asks for may have changed.
             _ => grant.min(Grant::Unknown),
         }
@@ -165,28 +177,6 @@ impl AccessSettings {
             return Grant::Refused;
         }
         grant::decide(fleet, &cluster.in_namespace(consumer.namespace()))
-    }
-
-    /// Whether an object selects a cluster; `None` if that is unknown.
-    pub(super) fn is_selected(
-        &self,
-        fleet: &Fleet,
-        consumer: &Consumer,
-        cluster: &ClusterName,
-    ) -> Option<bool> {
-        let by_labels = match &consumer.selector {
-            Ok(None) => Some(true),
-            Ok(Some(_)) if !fleet.knows_selections() => None,
-            Ok(Some(selector)) => {
-                Some(fleet.cluster(cluster).is_some_and(|it| selector.matches(&it.labels)))
-            }
-            Err(_) => None,
-        };
-        match (by_labels, self.consumers.is_decided(consumer, cluster)) {
-            (Some(false), _) | (_, Some(false)) => Some(false),
-            (Some(true), Some(true)) => Some(true),
-            _ => None,
-        }
     }
 
     /// The desired account. The token of the user server's account is copied to no namespace.
@@ -255,6 +245,18 @@ impl Desired {
 
 /// A write to one of the objects.
 pub type AccessAction = Action<Value, Value>;
+
+/// Whether the selector of a consumer matches a cluster; `None` if that is unknown.
+fn selects_by_labels(fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Option<bool> {
+    match &consumer.selector {
+        Ok(None) => Some(true),
+        Ok(Some(_)) if !fleet.knows_selections() => None,
+        Ok(Some(selector)) => {
+            Some(fleet.cluster(cluster).is_some_and(|it| selector.matches(&it.labels)))
+        }
+        Err(_) => None,
+    }
+}
 
 /// The next write to an object by which an application finds its clusters, and what people should know.
 #[derive(Debug, Clone, PartialEq)]

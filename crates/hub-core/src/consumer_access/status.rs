@@ -62,7 +62,8 @@ impl AccessSettings {
                     Grant::Unknown => {}
                 }
                 granted.insert(cluster.clone());
-                let grant = self.grant_to(fleet, consumer, cluster);
+                let is_decided = self.consumers.counts_as_decided(consumer, cluster);
+                let grant = self.grant_if_decided(fleet, consumer, cluster, is_decided);
                 if grant == Grant::Refused {
                     continue;
                 }

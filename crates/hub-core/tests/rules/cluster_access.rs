@@ -7,7 +7,7 @@ use hub_api::names::{AccountKey, ClusterName};
 use hub_core::access::Known;
 use hub_core::consumer_access::{
     AccessKey, AccessKind, AccessName, AccessRules, AccessSettings, Consumer, Consumers,
-    DecisionKind, Unread,
+    DecisionKind, PlacementName, Unread,
 };
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
@@ -297,6 +297,14 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
+/// Lists the decisions of a Placement, and ends the doubt about the first list.
+fn read_decisions(settings: &mut AccessSettings, placement: &PlacementName) {
+    for kind in DecisionKind::ALL {
+        settings.consumers.set_decisions(placement, kind, Known::Present(()), at(0));
+    }
+    assert_eq!(settings.consumers.settle_decisions(placement, at(0)), None);
+}
+
 #[test]
 fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read() {
     let mut settings = selecting(&json!({ "placementRef": { "name": "gpus" } }));
@@ -305,15 +313,20 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
     assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown);
     assert_eq!(settings.grant(&refused(), &key()), Grant::Refused);
     let know = |settings: &mut AccessSettings, of_ocm: Known<()>, of_sig: Known<()>| {
-        settings.consumers.set_decisions(&placement, DecisionKind::Ocm, of_ocm);
-        settings.consumers.set_decisions(&placement, DecisionKind::SigV1alpha1, Known::Absent);
-        settings.consumers.set_decisions(&placement, DecisionKind::SigV1alpha2, of_sig);
+        let consumers = &mut settings.consumers;
+        consumers.set_decisions(&placement, DecisionKind::Ocm, of_ocm, at(0));
+        consumers.set_decisions(&placement, DecisionKind::SigV1alpha1, Known::Absent, at(0));
+        consumers.set_decisions(&placement, DecisionKind::SigV1alpha2, of_sig, at(0));
         settings.grant(&granted(), &key())
     };
-    settings.consumers.set_decisions(&placement, DecisionKind::Ocm, Known::Present(()));
+    settings.consumers.set_decisions(&placement, DecisionKind::Ocm, Known::Present(()), at(0));
     assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown, "the other kind may have one");
-    let decided = know(&mut settings, Known::Present(()), Known::Absent);
-    assert_eq!(decided, Grant::Refused, "it has decided for no cluster");
+    let first = know(&mut settings, Known::Present(()), Known::Absent);
+    assert_eq!(first, Grant::Unknown, "the first list may show a move half done");
+    assert_eq!(settings.consumers.settle_decisions(&placement, at(-1)), Some(BTreeSet::new()));
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown);
+    assert_eq!(settings.consumers.settle_decisions(&placement, at(0)), None);
+    assert_eq!(settings.grant(&granted(), &key()), Grant::Refused, "it has decided for no cluster");
     let clusters =
         |names: &[&str]| names.iter().map(|name| ClusterName::from(*name)).collect::<BTreeSet<_>>();
     let decide = |settings: &mut AccessSettings, slice: &str, names: &[&str], second: i64| {
@@ -336,19 +349,17 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
         assert_eq!(settings.grant(&granted(), &key()), expected, "at {second}");
         assert_eq!(settings.grant(&refused(), &key()), Grant::Refused, "the grant has ended");
     }
-    // An earlier doubt ends without this one, and another Placement applies at once.
-    assert_eq!(settings.consumers.settle_decisions(&placement, at(3)), clusters(&[]));
+    // An earlier doubt ends without this one, and another Placement has its own.
+    assert_eq!(settings.consumers.settle_decisions(&placement, at(3)), Some(clusters(&[])));
     assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown);
     let (mut elsewhere, cpus) = (settings.clone(), ("team".into(), "cpus".to_owned()));
     let (name, object) = access(&json!({
         "namespace": "team", "name": "app", "clusters": { "placementRef": { "name": cpus.1 } },
     }));
     elsewhere.consumers.apply(&name, Ok(object));
-    for kind in DecisionKind::ALL {
-        elsewhere.consumers.set_decisions(&cpus, kind, Known::Present(()));
-    }
+    read_decisions(&mut elsewhere, &cpus);
     assert_eq!(elsewhere.grant(&granted(), &key()), Grant::Refused);
-    assert_eq!(settings.consumers.settle_decisions(&placement, at(5)), clusters(&["c1"]));
+    assert_eq!(settings.consumers.settle_decisions(&placement, at(5)), Some(clusters(&["c1"])));
     assert_eq!(settings.grant(&granted(), &key()), Grant::Refused);
     // A hub serves one kind or both; a decision of either counts.
     for of_ocm in [Known::Present(()), Known::Absent] {
@@ -513,9 +524,7 @@ fn a_status_says_that_the_hub_itself_is_left_out() {
 fn a_status_names_the_placement_that_has_decided_for_no_granted_cluster() {
     let mut settings = selecting(&json!({ "placementRef": { "name": "gpus" } }));
     let placement = ("team".into(), "gpus".to_owned());
-    for kind in DecisionKind::ALL {
-        settings.consumers.set_decisions(&placement, kind, Known::Present(()));
-    }
+    read_decisions(&mut settings, &placement);
     let slice = (DecisionKind::Ocm, "gpus-1");
     for (decided, listed, says) in [
         (None, Known::Present(()), "has no PlacementDecision: does it exist?"),
@@ -527,7 +536,7 @@ fn a_status_names_the_placement_that_has_decided_for_no_granted_cluster() {
         ),
         (Some(vec!["c1"]), Known::Unknown, "decisions cannot be read"),
     ] {
-        settings.consumers.set_decisions(&placement, DecisionKind::Ocm, listed);
+        settings.consumers.set_decisions(&placement, DecisionKind::Ocm, listed, at(0));
         let decided = decided.map(|names| names.into_iter().map(ClusterName::from).collect());
         let mut set = || settings.consumers.set_decision(&placement, slice, decided.clone(), at(0));
         assert!(set().is_some() || decided.is_none());
@@ -556,15 +565,18 @@ fn a_status_counts_clusters_and_keeps_the_time_of_a_condition() {
         "clusters": { "selector": { "matchLabels": { "env": "prod" } }, "placementRef": { "name": "gpus" } },
     }]));
     let placement = ("team".into(), "gpus".to_owned());
-    for kind in DecisionKind::ALL {
-        settings.consumers.set_decisions(&placement, kind, Known::Present(()));
-    }
+    read_decisions(&mut settings, &placement);
     let decided =
         names.iter().map(String::as_str).chain(["elsewhere"]).map(ClusterName::from).collect();
     let slice = (DecisionKind::Ocm, "gpus-1");
     settings.consumers.set_decision(&placement, slice, Some(decided), at(0));
-    let status = status(&settings, &fleet, &World::default());
-    let counts = status.clusters.clone().unwrap();
+    let status = |settings: &AccessSettings| self::status(settings, &fleet, &World::default());
+    let before = status(&settings);
+    settings.consumers.set_decision(&placement, slice, Some([].into()), at(0));
+    assert_eq!(status(&settings), before, "what may be moving counts as before");
+    settings.consumers.settle_decisions(&placement, at(0));
+    assert_eq!(status(&settings).clusters.unwrap().selected, 0);
+    let (status, counts) = (before.clone(), before.clusters.unwrap());
     assert_eq!((counts.granted, counts.selected, counts.ready, counts.not_granted), (30, 25, 0, 1));
     assert_eq!((status.not_ready.len(), status.more_not_ready), (20, Some(5)));
     assert_eq!(status.observed_generation, Some(3));
