@@ -248,7 +248,7 @@ impl Store {
                 self.accounts.written.ended(&key, &uid);
             }
             if is_changed && self.host.is_working() {
-                state.index.reach_cluster(fleet, &key.cluster);
+                state.index.reach_accounts(fleet, &key.cluster);
                 let keys = state.index.keys_of(fleet, &key);
                 self.queue_copies(fleet, state, keys);
             }

@@ -325,6 +325,13 @@ impl CredentialIndex {
         self.source(account)?.credential.as_deref().ok()
     }
 
+    /// Updates the reach of a cluster whose accounts have changed.
+    pub fn reach_accounts(&mut self, fleet: &Fleet, cluster: &ClusterName) {
+        let accounts = asking(&self.accounts, cluster);
+        let granted = || grant::namespaces_of(fleet, cluster).into_iter().cloned().collect();
+        self.reach.set_accounts(cluster, accounts, granted);
+    }
+
     /// Updates the reach of a cluster, whose accounts or grants have changed.
     pub fn reach_cluster(&mut self, fleet: &Fleet, cluster: &ClusterName) {
         let accounts = asking(&self.accounts, cluster);

@@ -56,6 +56,18 @@ impl Reach {
         }
     }
 
+    /// Sets the accounts of a cluster that opt in. `namespaces` returns those that it is granted to, if it is not reached
+    /// yet. Those of one that is are kept: if the fleet has changed since, its other accounts have to be found by them.
+    pub(super) fn set_accounts(
+        &mut self,
+        cluster: &ClusterName,
+        accounts: BTreeSet<AccountName>,
+        namespaces: impl FnOnce() -> BTreeSet<Namespace>,
+    ) {
+        let known = self.clusters.get(cluster).map(|reached| reached.namespaces.clone());
+        self.set_cluster(cluster, accounts, known.unwrap_or_else(namespaces));
+    }
+
     /// Sets whether a cluster is granted to a namespace. `accounts` returns those of the cluster that opt in.
     pub(super) fn set_granted(
         &mut self,
