@@ -65,8 +65,12 @@ impl Recipients {
         match &account.scope {
             // An account that names a namespace expects a copy there.
             Scope::Only { namespaces, .. } => {
+                let candidates: BTreeSet<_> = fleet.candidates_for(&key.cluster).collect();
                 for namespace in namespaces {
-                    if !grant::is_possible(fleet, namespace, &key.cluster) {
+                    // Where only a kind that cannot be read makes a grant unknown, nothing would plan a copy, or report again.
+                    if !candidates.contains(namespace)
+                        || !grant::is_possible(fleet, namespace, &key.cluster)
+                    {
                         recipients.refused.insert(namespace.clone());
                         continue;
                     }
