@@ -101,12 +101,8 @@ impl Objects for ConditionWriter {
                 recipients.entry(key.clone()).or_insert_with(|| Recipients::of(index, fleet, key));
             let report = report(index, key, tally.troubles(key), recipients);
             let shown = account.state.as_ref().ok();
-            // What was never planned may be a copy for an earlier account.
-            let is_copied = tally.troubles(key).is_some() && index.is_copied(key);
-            // What was shown stays until a copy without a problem has been planned and shown.
-            let is_pending =
-                report.is_none() && account.is_maintained && account.opts_in && !is_copied;
-            let wanted = shown.filter(|_| !is_pending).map(|shown| {
+            let is_copied = account.is_maintained && account.opts_in;
+            let wanted = shown.map(|shown| {
                 conditions(&shown.conditions(), report.as_ref(), is_copied, self.store.host.now())
             });
             let version = account.version.clone();
@@ -114,6 +110,9 @@ impl Objects for ConditionWriter {
                 && let Some(wait) = grace(state, key, report)
             {
                 return Planned::Wait(wait);
+            }
+            if matches!(wanted, Some(Some(_))) && !self.store.is_settled(fleet, state, key) {
+                return Planned::Wait(GRACE);
             }
             let finding = |report: &Report| {
                 Finding::new(

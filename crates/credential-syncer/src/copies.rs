@@ -112,7 +112,7 @@ impl Objects for CopyWriter {
             state.memory.end_of_abandoned(key);
             state.index.set_refused(key, None);
             // Its report was planned before the copy existed.
-            if let Some(account) = plan.synced().filter(|account| state.index.is_copied(account)) {
+            if let Some(account) = plan.synced() {
                 self.store.accounts.add(account.clone());
             }
             state.memory.source_settled(key)

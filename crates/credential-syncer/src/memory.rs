@@ -65,6 +65,11 @@ impl Memory {
         self.abandoned.entry(key.clone()).or_insert_with(Instant::now).elapsed()
     }
 
+    /// Whether a copy cannot be deleted in a namespace that seems to have been deleted.
+    pub(crate) fn is_abandoned(&self, key: &SecretKey) -> bool {
+        self.abandoned.contains_key(key)
+    }
+
     /// Records that no copy remains to be deleted.
     pub(crate) fn end_of_abandoned(&mut self, key: &SecretKey) {
         self.abandoned.remove(key);

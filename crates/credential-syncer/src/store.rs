@@ -225,6 +225,24 @@ impl Store {
         self.host.metrics.next_token_expiry(state.tally.next_expiry());
     }
 
+    /// Whether every copy of an account is as planned, or has a problem that is counted. What the account shows stays until
+    /// then: a process that starts knows of no problem, and only the response to a write shows some.
+    pub(crate) fn is_settled(&self, fleet: &Fleet, state: &State, account: &AccountKey) -> bool {
+        let State { index, tally, memory, backlog, .. } = state;
+        let troubles = tally.troubles(account);
+        let has_trouble = |namespace: &Namespace| {
+            troubles.is_some_and(|all| all.values().any(|these| these.contains(namespace)))
+        };
+        let is_queued = |key: &SecretKey| {
+            backlog.everything
+                || backlog.namespaces.contains(&key.namespace)
+                || backlog.copies.contains(key)
+                || self.copies.holds(key) && !memory.is_abandoned(key)
+        };
+        let mut keys = index.keys_of(fleet, account).into_iter();
+        keys.all(|key| !is_queued(&key) || has_trouble(&key.namespace))
+    }
+
     pub(crate) fn apply_account(&self, key: AccountKey, account: Account) {
         self.change_account(key, |index, key| index.apply_needed_account(key.clone(), account));
     }

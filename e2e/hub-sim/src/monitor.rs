@@ -56,9 +56,6 @@ pub struct Monitor {
     pub is_account_refused: bool,
     /// The plurals whose CRD was removed, whether or not it has returned.
     pub removed_crds: BTreeSet<&'static str>,
-    /// Whether every process has started on the final state: the condition of an account goes until its copies have been
-    /// planned, and returns.
-    pub is_restarted: bool,
     /// Writes that changed something, except Events and Leases.
     pub writes: u64,
     /// A line for each request, in order. Two runs with the same seed have the same lines.
@@ -179,10 +176,8 @@ impl Monitor {
         }
         for change in changes {
             // Two leaders can disagree without end, also about what keeps a copy: only one of them may know it.
-            let is_condition = is_condition(&request.path);
             let is_contested = self.two_leaders
-                && (request.path.contains("rolebindings") || is_condition)
-                || self.is_restarted && is_condition
+                && (request.path.contains("rolebindings") || is_condition(&request.path))
                 || !self.disputed.is_empty() && is_consumers(&request.path);
             self.writes += u64::from(!is_contested);
             let plural = server.kinds[change.key.kind].plural.as_str();

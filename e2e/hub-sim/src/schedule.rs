@@ -579,7 +579,6 @@ impl<'a> Run<'a> {
         for process in std::mem::take(&mut self.replicas).into_iter().flatten() {
             self.world.kill(process);
         }
-        self.world.lock().monitor.is_restarted = true;
         self.start(0);
         self.expect_no_write(REST, "writes after a fresh start").await;
     }

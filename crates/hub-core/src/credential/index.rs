@@ -11,7 +11,7 @@ use hub_api::text::Text;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::credential::account::{Account, Scope};
+use crate::credential::account::Account;
 use crate::credential::copy::ObservedCopy;
 use crate::credential::reach::Reach;
 use crate::credential::secret_map::SecretMap;
@@ -372,15 +372,6 @@ impl CredentialIndex {
     #[must_use]
     pub fn copy(&self, key: &SecretKey) -> Option<&ObservedCopy> {
         self.slot(key)?.observed.as_ref()
-    }
-
-    /// Whether an account that consumer access maintains has a Secret in each namespace that it names.
-    #[must_use]
-    pub fn is_copied(&self, key: &AccountKey) -> bool {
-        self.account(key).filter(|account| account.is_maintained).is_some_and(|account| {
-            matches!(&account.scope, Scope::Only { namespaces, .. }
-                if namespaces.iter().all(|it| self.copy(&key.copy_in(it)).is_some()))
-        })
     }
 
     /// The Secret that this process created with a key, even if its label has been removed so that no watch shows it.
