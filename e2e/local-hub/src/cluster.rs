@@ -119,9 +119,4 @@ impl Cluster {
     pub async fn install_crd(&self, crd: &CustomResourceDefinition) -> Result<(), HubError> {
         crds::install(&self.access.harness()?, std::slice::from_ref(crd)).await
     }
-
-    /// Removes a CRD with all objects of its kind, and returns when the resource is gone.
-    pub async fn remove_crd(&self, name: &str) -> Result<(), HubError> {
-        crds::remove(&self.access.harness()?, name).await
-    }
 }

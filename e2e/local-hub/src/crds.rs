@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 pub use hub_api::crds::Flavour;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
@@ -218,27 +218,6 @@ pub(crate) async fn update(
             }
         }
         is_served(harness, crd).await
-    })
-    .await?;
-    Ok(())
-}
-
-/// Removes a CRD with all objects of its kind, and waits until the resource is gone.
-pub(crate) async fn remove(harness: &Client, name: &str) -> Result<(), HubError> {
-    let crds: Api<CustomResourceDefinition> = Api::all(harness.clone());
-    let doing = || format!("remove CustomResourceDefinition {name}");
-    let crd = crds.get(name).await.map_err(HubError::api(doing()))?;
-    crds.delete(name, &DeleteParams::default()).await.map_err(HubError::api(doing()))?;
-    try_eventually(&format!("{name} is gone"), PATIENCE, async || {
-        if crds.get_opt(name).await?.is_some() {
-            return Ok::<_, kube::Error>(false);
-        }
-        for version in served_versions(&crd) {
-            if !is_gone(harness, &crd, version).await? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     })
     .await?;
     Ok(())

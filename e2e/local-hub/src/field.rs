@@ -1,11 +1,8 @@
-//! Upstream's own programs beside hubs, as `hack/go-program.sh` builds them: cluster-proxy with its whole tunnel, and
-//! the agent of managed-serviceaccount, in Pods.
+//! Upstream's own programs beside hubs, as `hack/go-program.sh` builds them: cluster-proxy with its whole tunnel, in Pods.
 //!
-//! [`Addon`] plays what OCM's addon manager and its agents do for cluster-proxy on a cluster; [`run_account_agent`]
-//! deploys the other agent as its addon would. Hubs and clusters are given by their directories, so that they can be
-//! those of another process.
+//! [`Addon`] plays what OCM's addon manager and its agents do for cluster-proxy on a cluster. Hubs and clusters are given
+//! by their directories, so that they can be those of another process.
 
-mod account_agent;
 mod addon;
 mod cluster_proxy;
 mod deployments;
@@ -25,7 +22,6 @@ use crate::access::{config_from, kubeconfig_path};
 use crate::ocm::{self, Object};
 use crate::{ADMIN, HubError, crds, programs};
 
-pub use self::account_agent::run_account_agent;
 pub use self::addon::{AGENT_GROUP, AGENT_USER, Addon};
 pub use self::cluster_proxy::{ClusterProxy, HOME, install_chart};
 

@@ -14,8 +14,7 @@ use tokio::process::Command;
 
 use super::deployments::{restart, running};
 use super::{
-    HUB, PATIENCE, STREAMS, Site, account_agent, image, install_crds, output_of, program,
-    reference, source,
+    HUB, PATIENCE, STREAMS, Site, image, install_crds, output_of, program, reference, source,
 };
 use crate::ocm::Object;
 use crate::{HubError, Pods, Relay, Service, try_eventually};
@@ -42,9 +41,8 @@ pub struct ClusterProxy {
     proxy_server: Relay,
     agents: Relay,
     user_server: Relay,
-    /// The images of the programs on clusters.
+    /// The image of the programs on clusters.
     agent_image: PathBuf,
-    account_agent_image: PathBuf,
 }
 
 /// Installs cluster-proxy's chart on a hub, whether or not its Pods run there.
@@ -92,8 +90,6 @@ impl ClusterProxy {
             ("cluster-proxy", "cluster-proxy"),
         ];
         let agent_image = image(&images.join("agent"), &programs).await?;
-        let account_agent_image =
-            image(&images.join("accounts"), &[(account_agent::NAME, "msa")]).await?;
         let proxy_server = Relay::listen().await?;
         let mut pods = Pods::on_kubeconfig(&site.kubeconfig())
             .await?
@@ -105,15 +101,7 @@ impl ClusterProxy {
         let pods = pods.start().await?;
         install_chart(hub).await?;
         let (agents, user_server) = (Relay::listen().await?, Relay::listen().await?);
-        Ok(Self {
-            hub: site,
-            pods,
-            proxy_server,
-            agents,
-            user_server,
-            agent_image,
-            account_agent_image,
-        })
+        Ok(Self { hub: site, pods, proxy_server, agents, user_server, agent_image })
     }
 
     /// The Pods of the hub.
@@ -235,7 +223,6 @@ impl ClusterProxy {
         Pods::on_kubeconfig(&cluster.kubeconfig())
             .await?
             .image(reference("proxy-agent"), &self.agent_image)
-            .image(reference(account_agent::NAME), &self.account_agent_image)
             .node_program(STREAMS, "streams")
             .service(ENTRYPOINT, 8091, self.agents.address())
             .service(HUB.0, HUB.1, self.hub.address().await?)
