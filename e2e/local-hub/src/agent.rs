@@ -114,12 +114,6 @@ impl Agent {
     }
 }
 
-impl std::fmt::Debug for Agent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Agent").field("cluster", &self.cluster).finish_non_exhaustive()
-    }
-}
-
 async fn write_status(
     accounts: &Api<DynamicObject>,
     account: &Object,

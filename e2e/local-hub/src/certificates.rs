@@ -6,7 +6,6 @@ use rcgen::KeyPair;
 use crate::{HubError, ServingAuthority, ServingCertificate};
 
 /// The certificates and keys that a hub's programs use.
-#[derive(Debug)]
 pub(crate) struct Certificates {
     pub(crate) authority: Authority,
     /// The API server's certificate.

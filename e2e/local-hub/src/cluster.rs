@@ -1,13 +1,12 @@
 //! Access to a cluster: that of a [`LocalHub`](crate::LocalHub), or any other.
 
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use tokio::process::Command;
 
 use crate::access::{Access, kubeconfig_path};
 use crate::grants::Grantee;
@@ -101,16 +100,9 @@ impl Cluster {
 
     /// Runs kubectl as admin until it ends.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<Output, HubError> {
-        Command::new(self.bin.join("kubectl"))
-            .args(arguments)
-            .env("KUBECONFIG", kubeconfig_path(&self.directory, users::ADMIN))
-            // Its cache is keyed by the server's address, and ports are reused.
-            .env("KUBECACHEDIR", self.directory.join("kubectl-cache"))
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await
-            .map_err(|source| HubError::io("run kubectl", source))
+        let cache = self.directory.join("kubectl-cache");
+        let kubectl = self.kubectl_with(&self.kubeconfig_for(users::ADMIN)?)?;
+        kubectl.env("KUBECACHEDIR", cache).run(arguments).await
     }
 
     /// Installs a CRD, and returns when its resource is served.

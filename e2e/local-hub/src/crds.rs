@@ -13,7 +13,7 @@ pub use hub_api::crds::Flavour;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::HubError;
 use crate::eventually::try_eventually;
@@ -144,29 +144,38 @@ fn all_in(directory: &Path, flavour: Flavour) -> Result<Vec<CustomResourceDefini
 }
 
 /// The CRDs in a directory's files, one per file, by name.
-fn read(directory: &Path) -> Result<BTreeMap<String, CustomResourceDefinition>, HubError> {
-    let cannot = |path: &Path| {
-        let doing = format!("read {}", path.display());
-        move |source| HubError::io(doing, source)
-    };
+pub(crate) fn read(
+    directory: &Path,
+) -> Result<BTreeMap<String, CustomResourceDefinition>, HubError> {
+    let failed = |source| HubError::io(format!("read {}", directory.display()), source);
     let mut crds = BTreeMap::new();
-    for entry in std::fs::read_dir(directory).map_err(cannot(directory))? {
-        let path = entry.map_err(cannot(directory))?.path();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
         if path.extension().is_none_or(|extension| extension != "yaml") {
             continue;
         }
-        let yaml = std::fs::read_to_string(&path).map_err(cannot(&path))?;
-        let mut crd: CustomResourceDefinition = serde_saphyr::from_str(&yaml).map_err(|error| {
-            HubError::Failed(format!(
-                "{} is not a CustomResourceDefinition: {error}",
-                path.display()
-            ))
-        })?;
-        // controller-gen used to write an empty status, which is not valid.
-        crd.status = None;
-        crds.insert(name_of(&crd).to_owned(), crd);
+        if let Some(mut crd) = parse(&std::fs::read_to_string(&path).map_err(failed)?) {
+            // controller-gen used to write an empty status, which is not valid.
+            crd.status = None;
+            crds.insert(name_of(&crd).to_owned(), crd);
+        }
     }
     Ok(crds)
+}
+
+/// A CRD; `None` if it is another object. Of one that is a template, which OCM's operator fills in with a webhook that converts its versions, only the
+/// first version.
+fn parse(yaml: &str) -> Option<CustomResourceDefinition> {
+    if !yaml.contains("{{") {
+        return serde_saphyr::from_str(yaml).ok();
+    }
+    let filled_in = yaml.replace("{{", "'{{").replace("}}", "}}'");
+    let mut crd: Value = serde_saphyr::from_str(&filled_in).ok()?;
+    crd["spec"]["conversion"] = Value::Null;
+    let mut crd: CustomResourceDefinition = serde_json::from_value(crd).ok()?;
+    crd.spec.versions.truncate(1);
+    crd.spec.versions.iter_mut().for_each(|version| version.storage = true);
+    Some(crd)
 }
 
 /// Installs CRDs and waits until their resources are served to every kind of client.

@@ -86,36 +86,9 @@ pub async fn install_crds_in(
     let known: Api<CustomResourceDefinition> = Api::all(client.clone());
     let known =
         known.list_metadata(&ListParams::default()).await.map_err(HubError::api("list CRDs"))?;
-    let failed = |source| HubError::io(format!("read {}", directory.display()), source);
-    let mut missing = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.extension().is_none_or(|extension| extension != "yaml") {
-            continue;
-        }
-        let Some(crd) = parse_crd(&std::fs::read_to_string(&path).map_err(failed)?) else {
-            continue;
-        };
-        if wanted(&crd.name_any()) && known.iter().all(|known| known.name_any() != crd.name_any()) {
-            missing.push(crd);
-        }
-    }
-    crds::install(&client, &missing).await
-}
-
-/// A CRD. Of one that is a template, which OCM's operator fills in with a webhook that converts its versions, only the
-/// first version.
-fn parse_crd(yaml: &str) -> Option<CustomResourceDefinition> {
-    if !yaml.contains("{{") {
-        return serde_saphyr::from_str(yaml).ok();
-    }
-    let filled_in = yaml.replace("{{", "'{{").replace("}}", "}}'");
-    let mut crd: Value = serde_saphyr::from_str(&filled_in).ok()?;
-    crd["spec"]["conversion"] = Value::Null;
-    let mut crd: CustomResourceDefinition = serde_json::from_value(crd).ok()?;
-    crd.spec.versions.truncate(1);
-    crd.spec.versions.iter_mut().for_each(|version| version.storage = true);
-    Some(crd)
+    let mut missing = crds::read(directory)?;
+    missing.retain(|name, _| wanted(name) && known.iter().all(|it| it.name_any() != *name));
+    crds::install(&client, &missing.into_values().collect::<Vec<_>>()).await
 }
 
 /// Installs the CRDs of Open Cluster Management that a hub lacks, without that of ClusterProfile.

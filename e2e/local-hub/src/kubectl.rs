@@ -1,7 +1,7 @@
 //! Runs kubectl with its own kubeconfig, environment and cache.
 
 use std::ffi::OsString;
-use std::fmt;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -9,14 +9,15 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use crate::eventually::try_eventually;
-use crate::supervisor::{Program, Supervised};
+use crate::running::{Running, log_of};
+use crate::supervisor::Program;
 use crate::{Cluster, HubError, random};
 
 /// A shell script that redirects a program's standard output to a file, so that the supervisor's log contains only
 /// standard error.
 const APART: &str = r#"exec "$@" >"$0""#;
 
-/// Configuration of kubectl.
+/// Configuration of kubectl. It is not printed: values in the environment may be tokens.
 #[derive(Clone)]
 pub struct Kubectl {
     program: PathBuf,
@@ -76,26 +77,16 @@ impl Kubectl {
             environment: self.environment.clone(),
             owns_directory: false,
         };
-        let errors = self.directory.join(&program.log);
-        let supervised = Supervised::start(&self.directory, &program).await?;
-        Ok(RunningKubectl { supervised, output, errors, read: 0 })
+        let running = Running::start(&self.directory, &program).await?;
+        Ok(RunningKubectl { running, output, read: 0 })
     }
 }
 
-impl fmt::Debug for Kubectl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Values may be tokens.
-        let variables: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
-        f.debug_struct("Kubectl").field("variables", &variables).finish_non_exhaustive()
-    }
-}
-
-/// A running kubectl. Dropping it kills it.
+/// A running kubectl, whose log is its standard error. Dropping it kills it.
 #[derive(Debug)]
 pub struct RunningKubectl {
-    supervised: Supervised,
+    running: Running,
     output: PathBuf,
-    errors: PathBuf,
     /// How many lines have been consumed.
     read: usize,
 }
@@ -121,7 +112,7 @@ impl RunningKubectl {
         let found = tokio::select! {
             biased;
             // Its last output counts, too.
-            death = self.supervised.death() => look().ok_or(death)?,
+            death = self.running.supervised.death() => look().ok_or(death)?,
             found = try_eventually(&what, within, async || look()) => found?,
         };
         self.read = found.0 + 1;
@@ -131,34 +122,16 @@ impl RunningKubectl {
     /// All complete lines of its standard output.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let text = read(&self.output);
+        let text = log_of(&self.output);
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().map(str::to_owned).collect()
     }
-
-    /// Its standard error.
-    #[must_use]
-    pub fn errors(&self) -> String {
-        read(&self.errors)
-    }
-
-    /// Its process id.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.supervised.pid()
-    }
-
-    /// Sends it a signal by name, such as `TERM`.
-    pub async fn signal(&self, signal: &'static str) -> Result<(), HubError> {
-        self.supervised.signal(signal).await
-    }
-
-    /// Waits until it ends, and returns its exit status, or 128 plus the number of the signal that ended it.
-    pub async fn exit_status(&self) -> Option<i32> {
-        self.supervised.exit_status().await
-    }
 }
 
-fn read(path: &Path) -> String {
-    String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+impl Deref for RunningKubectl {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        &self.running
+    }
 }

@@ -170,12 +170,6 @@ pub struct Pods {
     _scheduler: Supervised,
 }
 
-impl std::fmt::Debug for Pods {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pods").field("directory", &self.directory).finish_non_exhaustive()
-    }
-}
-
 impl Pods {
     /// Nodes for a hub that was started with [`workloads`](crate::HubBuilder::workloads), to be configured and
     /// started. They have all permissions, under a name that readers of the audit log ignore.

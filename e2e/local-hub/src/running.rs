@@ -9,7 +9,7 @@ use crate::{HubError, LocalHub};
 /// A running program. Dropping it kills it.
 #[derive(Debug)]
 pub struct Running {
-    supervised: Supervised,
+    pub(crate) supervised: Supervised,
     log: PathBuf,
 }
 
@@ -37,12 +37,16 @@ impl LocalHub {
         {
             return Err(HubError::io(format!("remove {}", log.display()), source));
         }
-        let supervised = Supervised::start(self.directory(), &program).await?;
-        Ok(Running { supervised, log })
+        Running::start(self.directory(), &program).await
     }
 }
 
 impl Running {
+    pub(crate) async fn start(directory: &Path, program: &Program) -> Result<Self, HubError> {
+        let supervised = Supervised::start(directory, program).await?;
+        Ok(Self { supervised, log: directory.join(&program.log) })
+    }
+
     /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
@@ -52,7 +56,7 @@ impl Running {
     /// Its standard output and standard error.
     #[must_use]
     pub fn log(&self) -> String {
-        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+        log_of(&self.log)
     }
 
     /// Sends it a signal by name, such as `TERM`.
@@ -64,4 +68,9 @@ impl Running {
     pub async fn exit_status(&self) -> Option<i32> {
         self.supervised.exit_status().await
     }
+}
+
+/// What a program has written into a file until now.
+pub(crate) fn log_of(file: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).into_owned()
 }

@@ -1,6 +1,5 @@
 //! Certificates for servers, and the authorities that sign them.
 
-use std::fmt;
 use std::sync::Arc;
 
 use rcgen::{
@@ -104,12 +103,6 @@ impl ServingCertificate {
             })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
-    }
-}
-
-impl fmt::Debug for ServingCertificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServingCertificate").field("chain", &self.chain).finish_non_exhaustive()
     }
 }
 

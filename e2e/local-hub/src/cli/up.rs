@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use local_hub::{CrdSet, Flavour, HubBuilder, HubError, LocalHub};
+use local_hub::{CrdSet, HubBuilder, HubError, LocalHub};
 
 use super::end::End;
 use super::ready::Ready;
@@ -39,11 +39,6 @@ use super::say;
 #[command(verbatim_doc_comment)]
 #[allow(clippy::struct_excessive_bools, reason = "flags are")]
 pub struct Up {
-    /// Which CRD of ClusterProfile to install: map or v1alpha2 as in cluster-inventory-api v0.1 and v0.2, atomic as in
-    /// Open Cluster Management
-    #[arg(long, value_name = "FLAVOUR", value_parser = str::parse::<Flavour>, default_value = Flavour::Map.as_str())]
-    flavour: Flavour,
-
     /// The hub's directory, which must be empty or not exist; by default a new temporary one
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -84,7 +79,7 @@ impl Up {
     }
 
     fn builder(self) -> HubBuilder {
-        let mut builder = LocalHub::builder().flavour(self.flavour);
+        let mut builder = LocalHub::builder();
         if self.no_crds {
             builder = builder.crds(CrdSet::None);
         }

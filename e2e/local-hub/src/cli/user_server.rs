@@ -1,12 +1,12 @@
 //! `local-hub user-server`: a proxy to managed clusters in the foreground.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use local_hub::{HubError, ServingAuthority, ServingCertificate, Upstream, UserServer};
+use local_hub::{
+    HubError, ServingAuthority, ServingCertificate, Upstream, UserServer, write_private,
+};
 
 use super::end::{self, End};
 use super::ready::{Ready, ReadyFile};
@@ -112,14 +112,7 @@ impl Options {
             (CERTIFICATE, serving.tls_crt()),
             (KEY, serving.tls_key()),
         ] {
-            let file = directory.join(name);
-            OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&file)
-                .and_then(|mut file| file.write_all(contents.as_bytes()))
-                .map_err(failed("write", &file))?;
+            write_private(&directory.join(name), contents)?;
         }
         Ok(serving)
     }

@@ -256,12 +256,6 @@ impl Addon {
     }
 }
 
-impl std::fmt::Debug for Addon {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Addon").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 /// A text that is another one each time.
 fn unique() -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);

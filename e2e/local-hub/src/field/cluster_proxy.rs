@@ -232,9 +232,3 @@ impl ClusterProxy {
             .await
     }
 }
-
-impl std::fmt::Debug for ClusterProxy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClusterProxy").field("hub", &self.hub.directory).finish_non_exhaustive()
-    }
-}

@@ -74,22 +74,13 @@ pub fn unsigned_token(subject: &str, expires: Timestamp) -> String {
     format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims.to_string()))
 }
 
-/// A ManagedServiceAccount whose agent has reported a token, without an agent or a cluster.
-#[derive(Clone, Debug)]
+/// A ManagedServiceAccount whose agent has reported a token, without an agent or a cluster. It is not printed: a test may
+/// use a real token.
+#[derive(Clone)]
 pub struct ServiceAccountToken {
     account: Object,
-    token: Option<Secrecy>,
+    token: Option<Vec<u8>>,
     expires: Timestamp,
-}
-
-/// Bytes that are not printed: a test may use a real token.
-#[derive(Clone)]
-struct Secrecy(Vec<u8>);
-
-impl std::fmt::Debug for Secrecy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secrecy(..)")
-    }
 }
 
 impl ServiceAccountToken {
@@ -121,7 +112,7 @@ impl ServiceAccountToken {
     /// With a token of these bytes.
     #[must_use]
     pub fn token(self, token: &[u8]) -> Self {
-        Self { token: Some(Secrecy(token.to_vec())), ..self }
+        Self { token: Some(token.to_vec()), ..self }
     }
 
     /// With a token that expires then, by its claim (unless its [bytes](Self::token) are given) and by the status.
@@ -147,7 +138,7 @@ impl ServiceAccountToken {
 
     #[must_use]
     pub fn token_bytes(&self) -> Vec<u8> {
-        if let Some(Secrecy(token)) = &self.token {
+        if let Some(token) = &self.token {
             return token.clone();
         }
         let cluster = self.account.namespace().unwrap_or_default();
