@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use strum::VariantArray as _;
+
 use crate::monitor::Counts;
 use crate::operation::Operation;
 use crate::world::{FailureMode, Fault};
@@ -42,7 +44,7 @@ pub fn missing(operations: &BTreeMap<String, u64>, counts: &Counts) -> Vec<Strin
     let kinds = Operation::kinds().into_iter().filter(|kind| !operations.contains_key(kind));
     let effects = EFFECTS
         .into_iter()
-        .chain(Fault::ALL.map(Fault::name))
-        .chain(FailureMode::ALL.map(FailureMode::name));
+        .chain(Fault::VARIANTS.iter().map(|fault| fault.name()))
+        .chain(FailureMode::VARIANTS.iter().map(|mode| mode.name()));
     kinds.chain(effects.filter(|effect| !counts.contains_key(*effect)).map(str::to_owned)).collect()
 }

@@ -51,32 +51,26 @@ pub const TOKENS_ROLE: &str = "tokens";
 /// The Secret with the proxy's serving certificate.
 pub const SERVING_SECRET: &str = "cluster-proxy-user-serving-cert";
 
-/// The paths of the kinds.
+/// The path of profiles.
 pub const PROFILES: &str = "/apis/multicluster.x-k8s.io/v1alpha1";
-const CLUSTER_API: &str = "/apis/cluster.open-cluster-management.io/v1";
-const SET_API: &str = "/apis/cluster.open-cluster-management.io/v1beta2";
-const ACCOUNT_API: &str = "/apis/authentication.open-cluster-management.io/v1beta1";
-const ADDON_API: &str = "/apis/addon.open-cluster-management.io/v1alpha1";
-const PROXY_API: &str = "/apis/proxy.open-cluster-management.io/v1alpha1";
-const WORK_API: &str = "/apis/work.open-cluster-management.io/v1";
-const PERMISSION_API: &str = "/apis/rbac.open-cluster-management.io/v1alpha1";
-const KUEUE_API: &str = "/apis/kueue.x-k8s.io/v1beta2";
 
 /// The path of an object or, if the name is empty, of a list.
 #[must_use]
 pub fn path(plural: &str, namespace: &str, name: &str) -> String {
     let api = match plural {
         "clusterprofiles" => PROFILES,
-        "managedclusters" => CLUSTER_API,
-        "managedclustersets" | "managedclustersetbindings" => SET_API,
-        "managedserviceaccounts" => ACCOUNT_API,
+        "managedclusters" => "/apis/cluster.open-cluster-management.io/v1",
+        "managedclustersets" | "managedclustersetbindings" => {
+            "/apis/cluster.open-cluster-management.io/v1beta2"
+        }
+        "managedserviceaccounts" => "/apis/authentication.open-cluster-management.io/v1beta1",
         "clusteraccesses" => "/apis/access.open-cluster-management.io/v1alpha1",
         "placementdecisions" => "/apis/cluster.open-cluster-management.io/v1beta1",
-        "managedclusteraddons" => ADDON_API,
-        "managedproxyconfigurations" => PROXY_API,
-        "manifestworks" => WORK_API,
-        "clusterpermissions" => PERMISSION_API,
-        "multikueueclusters" | "multikueueconfigs" => KUEUE_API,
+        "managedclusteraddons" => "/apis/addon.open-cluster-management.io/v1alpha1",
+        "managedproxyconfigurations" => "/apis/proxy.open-cluster-management.io/v1alpha1",
+        "manifestworks" => "/apis/work.open-cluster-management.io/v1",
+        "clusterpermissions" => "/apis/rbac.open-cluster-management.io/v1alpha1",
+        "multikueueclusters" | "multikueueconfigs" => "/apis/kueue.x-k8s.io/v1beta2",
         "rolebindings" | "roles" | "clusterroles" => "/apis/rbac.authorization.k8s.io/v1",
         "leases" => "/apis/coordination.k8s.io/v1",
         _ => "/api/v1",

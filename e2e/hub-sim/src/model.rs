@@ -218,9 +218,7 @@ impl Server {
             uids: 0,
             idle_writes: Vec::new(),
         };
-        for kind in
-            (0..server.kinds.len()).filter(|kind| server.kinds[*kind].custom).collect::<Vec<_>>()
-        {
+        for kind in server.custom_kinds() {
             server.define(kind);
         }
         let namespace =
@@ -357,11 +355,13 @@ impl Server {
         self.version = backup.version;
         self.compact();
         // The CRDs decide which kinds the server serves.
-        for kind in
-            (0..self.kinds.len()).filter(|kind| self.kinds[*kind].custom).collect::<Vec<_>>()
-        {
+        for kind in self.custom_kinds() {
             self.redefine(kind);
         }
+    }
+
+    fn custom_kinds(&self) -> Vec<usize> {
+        (0..self.kinds.len()).filter(|kind| self.kinds[*kind].custom).collect()
     }
 
     /// Stores a change under a new version.

@@ -9,6 +9,7 @@ mod tenant;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 use crate::actor::Actor;
 use crate::hub::{ACCOUNTS, CLUSTERS, NAMESPACES};
@@ -116,7 +117,7 @@ pub enum Operation {
 }
 
 /// What a tenant does to a profile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
 pub enum ProfileTenant {
     Delete,
     Strip,
@@ -134,7 +135,7 @@ pub enum ProfileTenant {
 }
 
 /// What a tenant does to a Secret where a copy belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
 pub enum SecretTenant {
     Delete,
     Edit,
@@ -259,28 +260,6 @@ impl Others {
     pub fn perform(&self, operation: Operation) {
         use Operation as O;
         match operation {
-            O::CreateCluster(..)
-            | O::LeaveCluster(..)
-            | O::RemoveCluster(..)
-            | O::MoveCluster(..)
-            | O::LabelCluster(..)
-            | O::Health(..)
-            | O::Accept(..) => self.cluster(operation),
-            O::CreateSet(..)
-            | O::DeleteSet(..)
-            | O::Select(..)
-            | O::Bind(..)
-            | O::Unbind(..)
-            | O::Bound(..)
-            | O::EndNamespace(..)
-            | O::CreateNamespace(..) => self.grant(operation),
-            O::Configure(..) | O::Addon(..) | O::Serve(..) => self.proxy(operation),
-            O::CreateAccount(..)
-            | O::DeleteAccount(..)
-            | O::Ask(..)
-            | O::Scope(..)
-            | O::Report(..)
-            | O::Unreport(..) => self.account(operation),
             O::Profile(namespace, cluster, what) => {
                 self.profile(at(&NAMESPACES, namespace), at(&CLUSTERS, cluster), what);
             }
@@ -303,7 +282,14 @@ impl Others {
             O::Object(cluster, account, kind, what) => {
                 self.object(at(&CLUSTERS, cluster), at(&ACCOUNTS, account), kind, what);
             }
-            _ => self.fault(operation),
+            _ => {
+                // Each of these does what is its own, and nothing for the others.
+                self.cluster(operation);
+                self.grant(operation);
+                self.proxy(operation);
+                self.account(operation);
+                self.fault(operation);
+            }
         }
     }
 }

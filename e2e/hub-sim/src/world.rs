@@ -10,6 +10,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -116,7 +117,7 @@ pub struct PartialFailure {
 }
 
 /// How the requests of a [`PartialFailure`] fail. The server executes none of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
 pub enum FailureMode {
     /// 500: the webhook cannot be called.
     Internal,
@@ -129,9 +130,6 @@ pub enum FailureMode {
 }
 
 impl FailureMode {
-    /// Every mode.
-    pub const ALL: [Self; 4] = [Self::Internal, Self::Timeout, Self::Denied, Self::Quota];
-
     /// The name of the mode, as counters use it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -167,7 +165,7 @@ impl PartialFailure {
 }
 
 /// How a request fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
 pub enum Fault {
     /// 429 with a Retry-After of up to five seconds.
     Throttled,
@@ -186,17 +184,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Every fault.
-    pub const ALL: [Self; 7] = [
-        Self::Throttled,
-        Self::Unavailable,
-        Self::Internal,
-        Self::Refused,
-        Self::Lost,
-        Self::Hung,
-        Self::Late,
-    ];
-
     /// The name of the fault, as counters use it.
     #[must_use]
     pub fn name(self) -> &'static str {

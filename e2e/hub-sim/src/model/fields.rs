@@ -13,7 +13,7 @@ pub(super) struct Writer<'a> {
 }
 
 /// Metadata without an owner.
-const UNOWNED: [&str; 10] = [
+pub(super) const UNOWNED: [&str; 10] = [
     "name",
     "namespace",
     "uid",

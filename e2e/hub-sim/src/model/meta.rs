@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::fields::UNOWNED;
 use super::schema::Causes;
 
 /// The name of an object.
@@ -33,23 +34,8 @@ pub(super) fn is_held(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
 }
 
-/// The fields that `metadata` can have.
-const FIELDS: [&str; 14] = [
-    "name",
-    "generateName",
-    "namespace",
-    "selfLink",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-];
+/// The fields that `metadata` can have, beside those without an owner.
+const OWNED: [&str; 5] = ["generateName", "labels", "annotations", "ownerReferences", "finalizers"];
 
 /// Brings metadata into the form in which they are stored.
 pub(super) fn complete(object: &mut Value) {
@@ -58,7 +44,7 @@ pub(super) fn complete(object: &mut Value) {
     }
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     metadata.retain(|field, value| {
-        (FIELDS.contains(&field.as_str()) || field == "managedFields") && !is_empty(value)
+        UNOWNED.iter().chain(&OWNED).any(|known| known == field) && !is_empty(value)
     });
     for field in ["labels", "annotations"] {
         if let Some(Value::Object(map)) = metadata.get_mut(field) {

@@ -80,14 +80,8 @@ impl Server {
             if wanted > self.version {
                 return Err(Failure::too_large_version(wanted, self.version));
             }
-            let exact = request.parameter("resourceVersionMatch") == "Exact";
-            if exact && wanted < self.compacted {
-                return Err(Failure::expired(
-                    "The resourceVersion for the provided list is too old.",
-                ));
-            }
-            let version = if exact { wanted } else { self.version };
-            (version, 0, Arc::new(self.objects_at(target.kind, version)))
+            let objects = self.objects_of_kind(target.kind).map(|(_, object)| Arc::clone(object));
+            (self.version, 0, Arc::new(objects.collect()))
         } else {
             let malformed = || Failure::bad_request("continue key is not valid");
             let (version, begin) = token.split_once('.').ok_or_else(malformed)?;
@@ -156,23 +150,6 @@ impl Server {
             fields.remove("apiVersion");
         }
         shown
-    }
-
-    /// The objects of a kind at a version that the history goes back to, in order.
-    fn objects_at(&self, kind: usize, version: u64) -> Vec<Arc<Value>> {
-        if version == self.version {
-            return self.objects_of_kind(kind).map(|(_, object)| Arc::clone(object)).collect();
-        }
-        let mut objects = self.objects.clone();
-        for change in
-            self.changes_since(version).iter().rev().filter(|change| change.key.kind == kind)
-        {
-            match &change.before {
-                Some(before) => objects.insert(change.key.clone(), Arc::clone(before)),
-                None => objects.remove(&change.key),
-            };
-        }
-        objects.into_iter().filter(|(key, _)| key.kind == kind).map(|(_, object)| object).collect()
     }
 
     pub(super) fn selector(&self, target: &Target, request: &Request) -> Result<Selector, Failure> {

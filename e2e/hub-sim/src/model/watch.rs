@@ -72,19 +72,12 @@ impl Server {
             version: from,
         };
         let (mut first, mut ended) = (Vec::new(), false);
-        let initial = request.parameter("sendInitialEvents") == "true";
-        if from == 0 || initial {
+        if from == 0 {
             watching.version = self.version;
             for (_, object) in self.objects_of_kind(target.kind) {
                 if watching.selects(object) {
                     first.push(event("ADDED", self.shown(target, object, watching.shape)));
                 }
-            }
-            if initial {
-                let mut bookmark = self.bookmark(&watching);
-                bookmark["object"]["metadata"]["annotations"] =
-                    json!({ "k8s.io/initial-events-end": "true" });
-                first.push(bookmark);
             }
         } else if from < self.compacted {
             let message = format!("too old resource version: {from} ({})", self.compacted);

@@ -9,12 +9,12 @@ use tokio::time::sleep;
 
 use super::{Operation, Others, at};
 use crate::certificates::CERTIFICATES;
-use crate::hub::{CLUSTERS, EXCLUSIVE_LABEL, NAMESPACES, PROXIES, SETS, condition, selector};
+use crate::hub::{
+    CLUSTERS, EXCLUSIVE_LABEL, NAMESPACES, PROXIES, SERVING_SECRET, SETS, condition, selector,
+};
 
 /// How long after a change of its Secret the proxy serves with the new certificate.
 const RELOAD: Duration = Duration::from_secs(15);
-/// The Secret with the proxy's serving certificate.
-const SERVING: &str = "cluster-proxy-user-serving-cert";
 
 impl Others {
     pub(super) fn cluster(&self, operation: Operation) {
@@ -165,7 +165,7 @@ impl Others {
                 }
             }
             O::Serve(place, variant) => {
-                let (namespace, name) = (at(&PROXIES, place), SERVING);
+                let (namespace, name) = (at(&PROXIES, place), SERVING_SECRET);
                 let Some(variant) = variant else {
                     self.ocm.delete("secrets", namespace, name);
                     return;
@@ -191,7 +191,7 @@ impl Others {
             sleep(pause + RELOAD).await;
             let mut state = world.lock();
             for place in PROXIES {
-                let secret = state.server.object("secrets", place, SERVING);
+                let secret = state.server.object("secrets", place, SERVING_SECRET);
                 let text = secret
                     .and_then(|secret| secret["data"]["tls.crt"].as_str())
                     .unwrap_or_default();

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
+use strum::VariantArray as _;
 
 use super::fault::{BREAKABLE, BREAKABLE_ALWAYS};
 use super::{
@@ -41,7 +42,7 @@ const DEEDS: &[Draw] = &[
     (7, |rng| O::Report(cluster(rng), rng.u8(..2), rng.u8(..))),
     (2, |rng| O::Unreport(cluster(rng), rng.u8(..2))),
     (8, |rng| O::Profile(rng.u8(..2), cluster(rng), profile_tenant(rng))),
-    (9, |rng| O::Secret(rng.u8(..2), cluster(rng), rng.u8(..2), secret_tenant(rng))),
+    (9, |rng| O::Secret(rng.u8(..2), cluster(rng), rng.u8(..2), one_of(rng, S::VARIANTS))),
     (4, |_| O::Collect),
     (10, |rng| O::Wait(rng.u16(..4000))),
     (1, |_| O::Backup),
@@ -56,7 +57,7 @@ const FAULTS: &[Draw] = &[
     (2, |_| O::CompactBetweenPages),
     (1, |rng| O::Stall(rng.u8(1..40))),
     (2, |rng| O::Lag(rng.u8(..40))),
-    (4, |rng| O::Fail(Fault::ALL[rng.usize(..Fault::ALL.len())], rng.u8(1..6))),
+    (4, |rng| O::Fail(one_of(rng, Fault::VARIANTS), rng.u8(1..6))),
     (1, |rng| O::Outage(rng.u8(1..))),
     (2, |rng| O::Restore(rng.u8(20..100))),
     (1, |rng| O::Refuse(rng.u8(..2), rng.bool())),
@@ -65,7 +66,7 @@ const FAULTS: &[Draw] = &[
     (2, |rng| O::RemoveCrd(rng.u8(..2))),
     (1, |_| O::RestoreCrds),
     (1, |rng| O::ServeLater(rng.bool())),
-    (1, |rng| O::RoleBinding(rng.u8(..2), [R::Delete, R::Redirect, R::Unlabel][rng.usize(..3)])),
+    (1, |rng| O::RoleBinding(rng.u8(..2), one_of(rng, &[R::Delete, R::Redirect, R::Unlabel]))),
 ];
 
 /// The operations where consumers are declared, in addition.
@@ -94,7 +95,7 @@ const CONSUMER_LASTING: &[Draw] =
 
 /// What makes a kind unreadable, or what is known of it old.
 const UNREAD: &[Draw] = &[
-    (6, |rng| O::Unread(rng.u8(..), FailureMode::ALL[rng.usize(..FailureMode::ALL.len())])),
+    (6, |rng| O::Unread(rng.u8(..), one_of(rng, FailureMode::VARIANTS))),
     (1, |_| O::Reread),
     (3, |rng| O::RemoveCrd(rng.u8(..2) * 4 + rng.u8(..3))),
     (1, |rng| O::Freeze(rng.u8(..))),
@@ -102,44 +103,19 @@ const UNREAD: &[Draw] = &[
 ];
 
 fn partial_failure(rng: &mut Rng, most: u8) -> O {
-    O::Break(rng.u8(..most), rng.u8(..), FailureMode::ALL[rng.usize(..FailureMode::ALL.len())])
+    O::Break(rng.u8(..most), rng.u8(..), one_of(rng, FailureMode::VARIANTS))
 }
 
 fn cluster(rng: &mut Rng) -> u8 {
     rng.u8(..3)
 }
 
+/// The first one, a deletion, is twice as likely.
 fn profile_tenant(rng: &mut Rng) -> P {
-    let all = [
-        P::Delete,
-        P::Delete,
-        P::Strip,
-        P::Rename,
-        P::Annotate,
-        P::WipeStatus,
-        P::Hold,
-        P::Release,
-        P::CreateOurs,
-        P::CreateForeign,
-        P::AddProvider,
-        P::RemoveProvider,
-        P::AddCondition,
-        P::DisguiseProvider,
-    ];
-    all[rng.usize(..all.len())]
+    P::VARIANTS[rng.usize(..=P::VARIANTS.len()).saturating_sub(1)]
 }
 
-fn secret_tenant(rng: &mut Rng) -> S {
-    let all = [
-        S::Delete,
-        S::Edit,
-        S::Unlabel,
-        S::Hold,
-        S::Release,
-        S::CreateForeign,
-        S::Disown,
-        S::Forge,
-    ];
+fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
     all[rng.usize(..all.len())]
 }
 
@@ -155,7 +131,7 @@ fn object_tenant(rng: &mut Rng) -> T {
         T::Release,
         T::Fail,
     ];
-    all[rng.usize(..all.len())]
+    one_of(rng, &all)
 }
 
 fn draw(rng: &mut Rng, from: &[&[Draw]]) -> O {

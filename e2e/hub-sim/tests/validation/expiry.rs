@@ -46,7 +46,6 @@ async fn continued(side: &mut dyn Side, position: &Position) -> Vec<String> {
     let mut seen = Vec::new();
     for query in [
         format!("limit=2&continue={}", position.token),
-        format!("resourceVersion={}&resourceVersionMatch=Exact", position.version),
         format!("resourceVersion={}&resourceVersionMatch=NotOlderThan", position.version),
     ] {
         let (code, mut answer) =
