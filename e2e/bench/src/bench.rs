@@ -118,7 +118,7 @@ impl Bench {
             return Err(BenchError::WatchInterrupted(scenario.to_owned()));
         }
         let usage = self.usage()?;
-        let measurement = Measurement {
+        Ok(Measurement {
             scenario: scenario.to_owned(),
             counts: Counts::of(&requests).with_changes(&requests, changes - start.changes),
             limit: self.with_reports_and_permissions(limit),
@@ -127,11 +127,7 @@ impl Bench {
             usage: Usage::sum(usage.into_iter().map(|(_, usage)| usage)),
             seconds,
             seconds_to_next: (next - start.time).as_secs_f64(),
-        };
-        for line in measurement.deviations() {
-            say(&format!("{scenario}: {line}"));
-        }
-        Ok(measurement)
+        })
     }
 
     /// Adds what an account writes whose cluster no namespace is granted, some seconds after a start, and what the syncer's

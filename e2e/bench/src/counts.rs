@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use local_hub::{AuditRequest, Requests};
+use strum::VariantArray;
 
 /// A counted kind of request. The first eight are writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, VariantArray)]
 pub enum Counter {
     /// ClusterProfiles created.
     ProfileCreates,
@@ -36,23 +37,6 @@ pub enum Counter {
 }
 
 impl Counter {
-    /// Every counter, in the order of tables.
-    pub const ALL: [Self; 13] = [
-        Self::ProfileCreates,
-        Self::ProfilePatches,
-        Self::StatusWrites,
-        Self::ProfileDeletes,
-        Self::CopyCreates,
-        Self::CopyPatches,
-        Self::CopyDeletes,
-        Self::OtherWrites,
-        Self::Gets,
-        Self::Conflicts,
-        Self::Throttled,
-        Self::Failures,
-        Self::NoOpWrites,
-    ];
-
     /// Whether it counts writes.
     pub fn is_write(self) -> bool {
         self <= Self::OtherWrites
@@ -200,7 +184,7 @@ mod tests {
         .into_iter()
         .collect();
         let counts = Counts::of(&requests);
-        let found: Vec<_> = Counter::ALL.iter().map(|counter| counts.get(*counter)).collect();
+        let found: Vec<_> = Counter::VARIANTS.iter().map(|counter| counts.get(*counter)).collect();
         assert_eq!(found, [1, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0]);
         assert_eq!(counts.writes(), 7);
     }

@@ -15,10 +15,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use konnectivity::packet::{CloseResponse, Data, DialResponse, Packet, Payload};
 use prost::Message as _;
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::io::{
     AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split,
 };
@@ -28,6 +25,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use crate::Cluster;
+use crate::certificate::client_config;
 
 /// How many bytes wait in a connection for its reader, and in one packet.
 const BUFFER: usize = 64 << 10;
@@ -41,18 +39,10 @@ impl Cluster {
         proxy: SocketAddr,
         authority: &[u8],
     ) -> io::Result<Infallible> {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authority).flatten());
-        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        let config = client_config(authority, b"h2");
         let tcp = TcpStream::connect(proxy).await?;
         tcp.set_nodelay(true)?;
-        let tls =
-            TlsConnector::from(Arc::new(config)).connect(ServerName::from(proxy.ip()), tcp).await?;
+        let tls = TlsConnector::from(config).connect(ServerName::from(proxy.ip()), tcp).await?;
         let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await;
         let (mut sender, connection) = handshake.map_err(io::Error::other)?;
         let mut tasks = JoinSet::new();
@@ -155,17 +145,22 @@ async fn collect(
 }
 
 async fn send(packets: &mpsc::Sender<Result<Bytes, Infallible>>, payload: Payload) {
+    // A stream that has ended needs no packet.
+    let _ = packets.send(Ok(message(payload))).await;
+}
+
+/// A packet as a message of gRPC.
+pub(crate) fn message(payload: Payload) -> Bytes {
     let packet = Packet::of(payload);
     let mut message = BytesMut::with_capacity(5 + packet.encoded_len());
     message.put_u8(0);
-    message.put_u32(u32::try_from(packet.encoded_len()).unwrap_or_default());
-    // A buffer grows, and a stream that has ended needs no packet.
-    let _ = packet.encode(&mut message);
-    let _ = packets.send(Ok(message.freeze())).await;
+    message.put_u32(u32::try_from(packet.encoded_len()).unwrap());
+    packet.encode(&mut message).unwrap();
+    message.freeze()
 }
 
 /// The next packet, once it has arrived whole.
-fn next(buffer: &mut BytesMut) -> io::Result<Option<Packet>> {
+pub(crate) fn next(buffer: &mut BytesMut) -> io::Result<Option<Packet>> {
     let Some(head) = buffer.first_chunk::<5>() else { return Ok(None) };
     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
     if buffer.len() < 5 + length {

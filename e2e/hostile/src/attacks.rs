@@ -30,16 +30,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections with HTTP/2 whose requests have no token. Their clients read no body.
 pub async fn refusals_without_window(client: Client, connections: usize) -> Infallible {
-    let mut open = VecDeque::new();
-    loop {
-        if open.len() == connections {
-            sleep(PAUSE).await;
-            open.pop_front();
-        }
-        let Ok((sender, connection)) = client.http2(NO_WINDOW).await else {
-            sleep(PAUSE).await;
-            continue;
-        };
+    let open = async |client: Client| {
+        let (sender, connection) = client.http2(NO_WINDOW).await.ok()?;
         let request = || {
             let mut sender = sender.clone();
             async move {
@@ -47,41 +39,44 @@ pub async fn refusals_without_window(client: Client, connections: usize) -> Infa
             }
         };
         let responses = join_all((0..STREAMS).map(|_| request())).await;
-        open.push_back((sender, connection, responses));
-    }
+        Some((sender, connection, responses))
+    };
+    keep(connections, || open(client.clone())).await
 }
 
 /// Connections with HTTP/1.1 whose clients send requests without a token, and read nothing.
 pub async fn pipelined(client: Client, connections: usize) -> Infallible {
-    let requests = "GET /one/version HTTP/1.1\r\nHost: hub\r\n\r\n".repeat(1000);
-    let client = client.with_small_buffer();
-    let mut open = VecDeque::new();
-    loop {
-        if open.len() == connections {
-            sleep(PAUSE).await;
-            open.pop_front();
-        }
-        let Ok(mut connection) = client.raw().await else {
-            sleep(PAUSE).await;
-            continue;
-        };
+    let open = async |client: Client| {
+        let requests = "GET /one/version HTTP/1.1\r\nHost: hub\r\n\r\n".repeat(1000);
+        let mut connection = client.raw().await.ok()?;
         // As many as are accepted.
         let _ = timeout(PAUSE, connection.write_all(requests.as_bytes())).await;
-        open.push_back(connection);
-    }
+        Some(connection)
+    };
+    let client = client.with_small_buffer();
+    keep(connections, || open(client.clone())).await
 }
 
 /// Connections whose clients do not even begin a handshake.
 pub async fn silent(client: Client, connections: usize) -> Infallible {
-    let mut open = VecDeque::new();
+    let open = async |client: Client| client.tcp().await.ok();
+    keep(connections, || open(client.clone())).await
+}
+
+/// Keeps as many open, and then replaces the oldest again and again.
+async fn keep<T, F: Future<Output = Option<T>>>(
+    connections: usize,
+    open: impl Fn() -> F,
+) -> Infallible {
+    let mut all = VecDeque::new();
     loop {
-        if open.len() == connections {
+        if all.len() == connections {
             sleep(PAUSE).await;
-            open.pop_front();
+            all.pop_front();
         }
-        match client.tcp().await {
-            Ok(connection) => open.push_back(connection),
-            Err(_) => sleep(PAUSE).await,
+        match open().await {
+            Some(connection) => all.push_back(connection),
+            None => sleep(PAUSE).await,
         }
     }
 }

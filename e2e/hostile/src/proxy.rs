@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -13,14 +13,14 @@ use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use konnectivity::packet::{CloseResponse, Data, DialResponse, Packet, Payload};
-use prost::Message as _;
+use konnectivity::packet::{CloseResponse, Data, DialResponse, Payload};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, WriteHalf};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
 use crate::act::Act;
+use crate::agent::{message, next};
 use crate::{Certificate, Cluster};
 
 /// The identifier of every connection: there is one in each stream.
@@ -61,13 +61,7 @@ fn respond(
     let packets = stream::unfold(receiver, async |mut receiver: mpsc::Receiver<Payload>| {
         Some((receiver.recv().await?, receiver))
     });
-    let frames = packets.map(|payload| {
-        let (packet, mut message) = (Packet::of(payload), BytesMut::new());
-        message.put_u8(0);
-        message.put_u32(packet.encoded_len().try_into().unwrap());
-        packet.encode(&mut message).unwrap();
-        Ok(Frame::data(message.freeze()))
-    });
+    let frames = packets.map(|payload| Ok(Frame::data(message(payload))));
     let body = StreamBody::new(frames).boxed_unsync();
     Response::builder().header("content-type", "application/grpc").body(body).unwrap()
 }
@@ -78,14 +72,8 @@ async fn act(body: Incoming, sender: mpsc::Sender<Payload>, clusters: Clusters) 
     let mut connection: Option<WriteHalf<DuplexStream>> = None;
     while let Ok(Some(frame)) = frames.try_next().await {
         buffer.put(frame);
-        while buffer.len() >= 5 {
-            let length =
-                usize::try_from(u32::from_be_bytes(buffer[1..5].try_into().unwrap())).unwrap();
-            if buffer.len() < 5 + length {
-                break;
-            }
-            buffer.advance(5);
-            match Packet::decode(buffer.split_to(length)).unwrap().payload {
+        while let Some(packet) = next(&mut buffer).unwrap() {
+            match packet.payload {
                 Some(Payload::DialRequest(dial)) => {
                     let name = dial.address.split(':').next().unwrap_or_default();
                     let cluster = clusters.iter().find(|cluster| cluster.name == name);
