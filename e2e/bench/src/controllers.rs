@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use local_hub::{LocalHub, Requests, Running};
+use local_hub::{LocalHub, Requests, Running, end_of};
 
 use crate::error::BenchError;
 use crate::place::{SENTINEL, SENTINEL_CLUSTER};
@@ -152,11 +152,7 @@ impl Group {
 
     /// The end of every log.
     pub fn logs(&self) -> String {
-        let tail = |(_, program): &(String, Running)| {
-            let log = program.log();
-            let lines: Vec<&str> = log.lines().collect();
-            lines[lines.len().saturating_sub(LINES)..].join("\n")
-        };
+        let tail = |(_, program): &(String, Running)| end_of(&program.log(), LINES);
         self.0.iter().map(tail).collect::<Vec<_>>().join("\n")
     }
 

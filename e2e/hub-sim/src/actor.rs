@@ -27,7 +27,7 @@ impl Actor {
         object["apiVersion"] = api_version(plural).into();
         object["kind"] = kind.into();
         object["metadata"]["name"] = name.into();
-        let created = self.send(&Request::new("POST", &path(plural, namespace, "")).with(&object));
+        let created = self.ask(&Request::new("POST", &path(plural, namespace, "")).with(&object));
         if matches!(created, Answer::Object(..)) && object["status"].is_object() {
             self.patch_status(plural, namespace, name, &object["status"]);
         }
@@ -56,7 +56,11 @@ impl Actor {
     }
 
     /// Sends a request under the client's own name, unless the request already carries another.
-    pub fn send(&self, request: &Request) -> Answer {
+    pub fn send(&self, request: &Request) {
+        self.ask(request);
+    }
+
+    fn ask(&self, request: &Request) -> Answer {
         let request = request.clone();
         let request = if request.agent == "unknown" { request.by(self.name) } else { request };
         self.world.act(&request)

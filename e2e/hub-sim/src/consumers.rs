@@ -38,8 +38,7 @@ pub struct KueueList {
 
 impl KueueList {
     /// Whether it lists a cluster, if that is granted.
-    #[must_use]
-    pub fn selects(&self, server: &Server, cluster: &str) -> bool {
+    pub(crate) fn selects(&self, server: &Server, cluster: &str) -> bool {
         let found = server.object("managedclusters", "", cluster);
         !self.prod || found.is_some_and(|cluster| cluster["metadata"]["labels"]["env"] == "prod")
     }
@@ -205,8 +204,7 @@ pub fn object(index: usize) -> (&'static str, &'static str, Value) {
 }
 
 /// The consumers of the objects that exist, each with what no older object has.
-#[must_use]
-pub fn declared(server: &Server) -> Vec<Consumer> {
+pub(crate) fn declared(server: &Server) -> Vec<Consumer> {
     let read = |object: &std::sync::Arc<Value>| {
         let metadata = &object["metadata"];
         let index: usize = metadata["labels"][VARIANT].as_str()?.parse().ok()?;
@@ -271,14 +269,12 @@ pub const MARKS: [(&str, &str); 3] = [
 ];
 
 /// The name of the permissions of an account.
-#[must_use]
-pub fn permissions_name(account: &str) -> String {
+pub(crate) fn permissions_name(account: &str) -> String {
     format!("hub-addons-consumer-{account}")
 }
 
 /// The namespace and the name of an object of the access of an account to a cluster.
-#[must_use]
-pub fn place(plural: &str, cluster: &str, account: &str) -> (String, String) {
+pub(crate) fn place(plural: &str, cluster: &str, account: &str) -> (String, String) {
     match plural {
         ACCOUNTS => (cluster.to_owned(), account.to_owned()),
         KUEUE_CLUSTERS => (String::new(), cluster.to_owned()),
@@ -299,8 +295,7 @@ pub fn rules() -> AccessRules {
 }
 
 /// The settings of consumer access, with the kind of permissions.
-#[must_use]
-pub fn settings(permissions: Permissions) -> AccessSettings {
+pub(crate) fn settings(permissions: Permissions) -> AccessSettings {
     AccessSettings {
         consumers: Consumers::new(rules()),
         permissions: Some(match permissions {

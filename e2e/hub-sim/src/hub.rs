@@ -89,8 +89,7 @@ pub(crate) fn api_version(plural: &str) -> String {
 
 /// Whether a syncer that may not read all Secrets has permission for a request about Secrets: by the RoleBinding in the
 /// namespace, or by the ClusterRole that lists the tokens.
-#[must_use]
-pub fn may_touch_secrets(server: &Server, request: &Request) -> bool {
+pub(crate) fn may_touch_secrets(server: &Server, request: &Request) -> bool {
     // The Role of consumer access for the cluster Secrets of Argo CD.
     let of_argo_cd = |text: &str| {
         text.contains(cluster_secret_name(&"".into()).as_str()) || text.contains(CLUSTER_SECRET.0)
@@ -119,8 +118,7 @@ pub fn may_touch_secrets(server: &Server, request: &Request) -> bool {
 }
 
 /// Whether a RoleBinding grants the syncer the permissions that it needs for copies.
-#[must_use]
-pub fn gives_copies(binding: &Value) -> bool {
+pub(crate) fn gives_copies(binding: &Value) -> bool {
     let subjects = binding["subjects"].as_array().into_iter().flatten();
     let mut subjects =
         subjects.map(|subject| [&subject["kind"], &subject["namespace"], &subject["name"]]);

@@ -10,7 +10,7 @@
 //! - [`shrink`] finds the smallest schedule that still fails.
 
 pub mod actor;
-pub mod certificates;
+mod certificates;
 pub mod consumers;
 pub mod coverage;
 pub mod hub;
@@ -20,6 +20,6 @@ pub mod operation;
 pub mod oracle;
 pub mod process;
 pub mod schedule;
-pub mod service;
+mod service;
 pub mod shrink;
 pub mod world;

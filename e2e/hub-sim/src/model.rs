@@ -22,8 +22,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 pub use kind::{Kind, Serving};
-pub use meta::{is_terminating, name_of, uid_of, version_of};
-pub use read::{merge_patch, without_nulls};
+pub(crate) use meta::{is_terminating, name_of, uid_of};
+pub(crate) use read::without_nulls;
 pub use selector::Selector;
 pub use status::Failure;
 pub use watch::{Shape, WatchStart, Watching};
@@ -86,8 +86,7 @@ impl Request {
     }
 
     /// A parameter of the query, or an empty string.
-    #[must_use]
-    pub fn parameter(&self, name: &str) -> &str {
+    pub(crate) fn parameter(&self, name: &str) -> &str {
         self.query.get(name).map(String::as_str).unwrap_or_default()
     }
 
@@ -294,8 +293,7 @@ impl Server {
     }
 
     /// The kind with this plural; the first, if two groups have one.
-    #[must_use]
-    pub fn kind_of(&self, plural: &str) -> Option<usize> {
+    pub(crate) fn kind_of(&self, plural: &str) -> Option<usize> {
         self.kinds.iter().position(|kind| kind.plural == plural)
     }
 
@@ -329,8 +327,7 @@ impl Server {
     }
 
     /// The changes after a version, as far as the history goes back.
-    #[must_use]
-    pub fn changes_since(&self, version: u64) -> &[Change] {
+    pub(crate) fn changes_since(&self, version: u64) -> &[Change] {
         let from = self.changes.partition_point(|change| change.version <= version);
         &self.changes[from..]
     }

@@ -17,7 +17,7 @@ use crate::model::{Backup, UNPRIVILEGED};
 use crate::world::{FailureMode, Fault, World};
 
 pub(crate) use self::fault::MORTAL;
-pub use self::fault::crash_point;
+pub(crate) use self::fault::crash_point;
 use self::fault::{BREAKABLE, PERMISSIONS, READ};
 
 /// An index into one of the lists of [`crate::hub`].
@@ -200,8 +200,7 @@ impl Operation {
     }
 
     /// Whether the operation is a crash or a fault: without these, deadlines are short.
-    #[must_use]
-    pub fn is_fault(self) -> bool {
+    pub(crate) fn is_fault(self) -> bool {
         matches!(
             self,
             Self::Start(_)

@@ -228,8 +228,12 @@ fn accounts_of(name: &str) -> impl Iterator<Item = (&'static str, &'static str)>
 }
 
 /// Whether a namespace should have the token of an account; `None` if this cannot be decided.
-#[must_use]
-pub fn offers(server: &Server, namespace: &str, cluster: &str, account: &str) -> Option<bool> {
+pub(crate) fn offers(
+    server: &Server,
+    namespace: &str,
+    cluster: &str,
+    account: &str,
+) -> Option<bool> {
     let asking =
         server.object("managedserviceaccounts", cluster, account).filter(|it| asks(it, namespace));
     let Some(asking) = asking else { return Some(false) };
@@ -396,8 +400,7 @@ fn check_condition(
 }
 
 /// The copies in a namespace that are missing or differ, and whose account has no condition that says so.
-#[must_use]
-pub fn unreported(server: &Server, monitor: &Monitor, namespace: &str) -> Vec<String> {
+pub(crate) fn unreported(server: &Server, monitor: &Monitor, namespace: &str) -> Vec<String> {
     let mut found = Vec::new();
     for name in copy_names().iter().filter(|_| is_open(server, namespace)) {
         let Err(why) = check_copy(server, monitor, namespace, name) else { continue };
@@ -492,8 +495,7 @@ fn check_tokens_role(server: &Server) -> Result<(), String> {
 }
 
 /// What must end within seconds when a grant ends and nothing fails: copies with a token, and accounts of consumers.
-#[must_use]
-pub fn surplus(server: &Server, monitor: &Monitor) -> BTreeSet<String> {
+pub(crate) fn surplus(server: &Server, monitor: &Monitor) -> BTreeSet<String> {
     let copies = misplaced(server, monitor)
         .into_iter()
         .map(|it| format!("{it} has a token without a grant"));

@@ -144,8 +144,7 @@ impl FailureMode {
 
 impl Network {
     /// The plurals that could be neither listed nor watched for this long.
-    #[must_use]
-    pub fn unread_for(&self, time: Duration) -> Vec<&'static str> {
+    pub(crate) fn unread_for(&self, time: Duration) -> Vec<&'static str> {
         let unread =
             self.unread.iter().map(|(plural, (_, since))| (plural, since)).chain(&self.unserved);
         unread.filter(|(_, since)| since.elapsed() > time).map(|(plural, _)| *plural).collect()
@@ -259,8 +258,7 @@ impl World {
     }
 
     /// A new process.
-    #[must_use]
-    pub fn add_process(&self) -> ProcessId {
+    pub(crate) fn add_process(&self) -> ProcessId {
         let mut state = self.lock();
         state.processes.push(Process { alive: true, task: None, writes: 0, crash: None });
         state.processes.len() - 1
@@ -285,8 +283,7 @@ impl World {
     }
 
     /// Whether a process runs.
-    #[must_use]
-    pub fn is_alive(&self, process: ProcessId) -> bool {
+    pub(crate) fn is_alive(&self, process: ProcessId) -> bool {
         self.lock().processes[process].alive
     }
 
@@ -376,8 +373,7 @@ impl State {
     }
 
     /// Whether a process runs.
-    #[must_use]
-    pub fn is_alive(&self, process: ProcessId) -> bool {
+    pub(crate) fn is_alive(&self, process: ProcessId) -> bool {
         self.processes[process].alive
     }
 

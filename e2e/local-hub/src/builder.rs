@@ -98,7 +98,7 @@ impl HubBuilder {
         let template = Template::find(&key);
 
         if let Some(template) = &template
-            && let Err(error) = template.write(&directory)
+            && let Err(error) = template.data.write(&directory)
         {
             let _ = std::fs::remove_dir_all(&directory);
             return Err(error);

@@ -12,7 +12,8 @@ use crate::builder::{self, HubBuilder};
 use crate::capacity::HubPlace;
 use crate::cluster::Cluster;
 use crate::supervisor::Supervised;
-use crate::{Flavour, HubError, crds, programs, random};
+use crate::template::Data;
+use crate::{Flavour, HubError, crds, programs};
 
 /// An API server with its own etcd and controller manager.
 ///
@@ -32,7 +33,7 @@ pub struct LocalHub {
 
 /// A copy of a hub's data.
 #[derive(Debug)]
-pub struct Snapshot(PathBuf);
+pub struct Snapshot(Data);
 
 impl LocalHub {
     /// A hub to be configured and started.
@@ -127,12 +128,7 @@ impl LocalHub {
         let etcd = self.etcd.lock().await;
         let etcd =
             etcd.as_ref().ok_or_else(|| HubError::Failed("etcd is not running".to_owned()))?;
-        let snapshot = self.directory().join(format!("snapshot-{}", random::hex()?));
-        etcd.pause().await?;
-        let copied = copy_directory(&self.directory().join(programs::ETCD_DATA), &snapshot);
-        etcd.resume().await?;
-        copied.map_err(|source| HubError::io("copy etcd's data", source))?;
-        Ok(Snapshot(snapshot))
+        Data::of(self.directory(), etcd).await.map(Snapshot)
     }
 
     /// Stops the API server and etcd, replaces etcd's data by a snapshot, and starts both again: the hub's history
@@ -143,10 +139,9 @@ impl LocalHub {
         if let Some(running) = etcd.take() {
             running.stop_and_keep_directory().await?;
         }
-        let data = self.directory().join(programs::ETCD_DATA);
-        let restored =
-            std::fs::remove_dir_all(&data).and_then(|()| copy_directory(&snapshot.0, &data));
-        restored.map_err(|source| HubError::io("restore etcd's data", source))?;
+        std::fs::remove_dir_all(self.directory().join(programs::ETCD_DATA))
+            .map_err(|source| HubError::io("remove etcd's data", source))?;
+        snapshot.0.write(self.directory())?;
         *etcd = Some(Supervised::start(self.directory(), &programs::etcd(self.bin_dir())).await?);
         self.start_api_server().await
     }
@@ -158,18 +153,4 @@ impl Deref for LocalHub {
     fn deref(&self) -> &Cluster {
         &self.cluster
     }
-}
-
-fn copy_directory(from: &Path, to: &Path) -> std::io::Result<()> {
-    std::fs::create_dir(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let to = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_directory(&entry.path(), &to)?;
-        } else {
-            std::fs::copy(entry.path(), to)?;
-        }
-    }
-    Ok(())
 }

@@ -103,5 +103,6 @@ pub use running::Running;
 pub use service::Service;
 pub use service_accounts::{ServiceAccountAccess, Token};
 pub use serving::{ServingAuthority, ServingCertificate};
+pub use supervisor::end_of;
 pub use user_server::{Upstream, UserServer};
 pub use users::{ADMIN, OCM};

@@ -107,24 +107,6 @@ impl FromIterator<AuditRequest> for Requests {
     }
 }
 
-impl IntoIterator for Requests {
-    type Item = AuditRequest;
-    type IntoIter = std::vec::IntoIter<AuditRequest>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
-}
-
-impl<'a> IntoIterator for &'a Requests {
-    type Item = &'a AuditRequest;
-    type IntoIter = std::slice::Iter<'a, AuditRequest>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter()
-    }
-}
-
 impl fmt::Display for Requests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {

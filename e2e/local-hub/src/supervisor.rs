@@ -273,9 +273,7 @@ impl LogTail {
 
     fn of(log: &Path) -> Self {
         let text = std::fs::read(log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
-        Self(lines[lines.len().saturating_sub(Self::LINES)..].join("\n"))
+        Self(end_of(&String::from_utf8_lossy(&text), Self::LINES))
     }
 
     /// Whether the end of the log contains a text.
@@ -292,4 +290,11 @@ impl std::fmt::Display for LogTail {
         }
         write!(f, "the end of its log:\n{}", self.0)
     }
+}
+
+/// The last lines of a text.
+#[must_use]
+pub fn end_of(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
 }

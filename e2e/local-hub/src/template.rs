@@ -27,8 +27,12 @@ static TEMPLATES: Mutex<Vec<(Key, Arc<Template>)>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 pub(crate) struct Template {
     pub(crate) crds: Vec<CustomResourceDefinition>,
-    files: Vec<(PathBuf, Vec<u8>)>,
+    pub(crate) data: Data,
 }
+
+/// The files of etcd, by their paths in the hub's directory.
+#[derive(Debug)]
+pub(crate) struct Data(Vec<(PathBuf, Vec<u8>)>);
 
 impl Template {
     /// The template for a hub; `None` until one has been [kept](Self::keep).
@@ -47,19 +51,26 @@ impl Template {
         if Self::find(&key).is_some() {
             return Ok(());
         }
+        let template = Arc::new(Self { crds, data: Data::of(directory, etcd).await? });
+        TEMPLATES.lock().unwrap_or_else(PoisonError::into_inner).push((key, template));
+        Ok(())
+    }
+}
+
+impl Data {
+    /// That of a running etcd.
+    pub(crate) async fn of(directory: &Path, etcd: &Supervised) -> Result<Self, HubError> {
         etcd.pause().await?;
         let mut files = Vec::new();
         let read = read(directory, Path::new(programs::ETCD_DATA), &mut files);
         etcd.resume().await?;
         read.map_err(|source| HubError::io("copy etcd's data", source))?;
-        let template = Arc::new(Self { crds, files });
-        TEMPLATES.lock().unwrap_or_else(PoisonError::into_inner).push((key, template));
-        Ok(())
+        Ok(Self(files))
     }
 
-    /// Writes the data into the directory of a hub that has not started.
+    /// Writes it into the directory of a hub whose etcd does not run.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), HubError> {
-        for (path, contents) in &self.files {
+        for (path, contents) in &self.0 {
             let path = directory.join(path);
             let parents = path.parent().unwrap_or(directory);
             DirBuilder::new()

@@ -95,8 +95,7 @@ impl Server {
     }
 
     /// Whether a kind is served, and be it while its CRD is being deleted.
-    #[must_use]
-    pub fn is_served(&self, plural: &str) -> bool {
+    pub(crate) fn is_served(&self, plural: &str) -> bool {
         self.kind_of(plural).is_some_and(|kind| self.kinds[kind].serving != Serving::Missing)
     }
 

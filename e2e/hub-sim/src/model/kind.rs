@@ -68,8 +68,7 @@ impl Kind {
     }
 
     /// The built-in kinds that the controllers or their environment use.
-    #[must_use]
-    pub fn builtins() -> Vec<Self> {
+    pub(crate) fn builtins() -> Vec<Self> {
         vec![
             Self::builtin("", "v1", "Namespace", "namespaces", false),
             Self::builtin("", "v1", "Secret", "secrets", true),
@@ -90,8 +89,7 @@ impl Kind {
     }
 
     /// The kind that a `CustomResourceDefinition` defines; `None` if the object is not a valid one.
-    #[must_use]
-    pub fn from_crd(crd: &Value) -> Option<Self> {
+    pub(crate) fn from_crd(crd: &Value) -> Option<Self> {
         let spec = &crd["spec"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let versions = |served: bool| {
@@ -126,14 +124,12 @@ impl Kind {
     }
 
     /// The `apiVersion` of the objects.
-    #[must_use]
-    pub fn api_version(&self, version: &str) -> String {
+    pub(crate) fn api_version(&self, version: &str) -> String {
         if self.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.group) }
     }
 
     /// The resource as error messages name it: `secrets`, `clusterprofiles.multicluster.x-k8s.io`.
-    #[must_use]
-    pub fn resource(&self) -> String {
+    pub(crate) fn resource(&self) -> String {
         if self.group.is_empty() {
             self.plural.clone()
         } else {

@@ -6,26 +6,22 @@ use super::fields::UNOWNED;
 use super::schema::Causes;
 
 /// The name of an object.
-#[must_use]
-pub fn name_of(object: &Value) -> &str {
+pub(crate) fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
 /// The uid of an object.
-#[must_use]
-pub fn uid_of(object: &Value) -> &str {
+pub(crate) fn uid_of(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
 /// The resourceVersion of an object.
-#[must_use]
-pub fn version_of(object: &Value) -> &str {
+pub(crate) fn version_of(object: &Value) -> &str {
     object["metadata"]["resourceVersion"].as_str().unwrap_or_default()
 }
 
 /// Whether an object is being deleted.
-#[must_use]
-pub fn is_terminating(object: &Value) -> bool {
+pub(crate) fn is_terminating(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 

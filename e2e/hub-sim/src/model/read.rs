@@ -29,8 +29,7 @@ pub fn merge_patch(document: &mut Value, patch: &Value) {
 }
 
 /// A value without the nulls by which a patch removes fields.
-#[must_use]
-pub fn without_nulls(value: &Value) -> Value {
+pub(crate) fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let fields = fields.iter().filter(|(_, value)| !value.is_null());

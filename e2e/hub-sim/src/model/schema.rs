@@ -34,8 +34,7 @@ pub struct Schema {
 
 impl Schema {
     /// Reads a schema from the JSON of a CRD; `None` if it is not a valid schema.
-    #[must_use]
-    pub fn read(schema: &Value) -> Option<Self> {
+    pub(crate) fn read(schema: &Value) -> Option<Self> {
         let object = schema.as_object()?;
         let text = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
         let strings = |key: &str| {
@@ -123,8 +122,7 @@ impl Schema {
     }
 
     /// The errors in an object that replaces another.
-    #[must_use]
-    pub fn validate(&self, object: &Value, before: Option<&Value>) -> Causes {
+    pub(crate) fn validate(&self, object: &Value, before: Option<&Value>) -> Causes {
         let mut causes = Vec::new();
         let Value::Object(fields) = object else { return causes };
         for name in self.required.iter().filter(|name| !fields.contains_key(*name)) {

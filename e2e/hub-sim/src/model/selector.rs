@@ -48,8 +48,7 @@ impl Selector {
     }
 
     /// Whether the selector matches an object.
-    #[must_use]
-    pub fn selects(&self, object: &Value) -> bool {
+    pub(crate) fn selects(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
         let label = |key: &str| metadata["labels"].get(key).and_then(Value::as_str);
         self.name.as_ref().is_none_or(|name| metadata["name"] == name.as_str())

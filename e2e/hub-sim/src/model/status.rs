@@ -34,34 +34,29 @@ impl Failure {
     }
 
     /// The path is not served. The real server sends plain text here instead of a `Status`, and so does the model.
-    #[must_use]
-    pub fn no_such_path() -> Self {
+    pub(crate) fn no_such_path() -> Self {
         Self::new(404, "", "404 page not found\n")
     }
 
     /// The object does not exist.
-    #[must_use]
-    pub fn not_found(resource: &str, name: &str) -> Self {
+    pub(crate) fn not_found(resource: &str, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{resource} {name:?} not found")).about(resource, name)
     }
 
     /// The object already exists.
-    #[must_use]
-    pub fn already_exists(resource: &str, name: &str) -> Self {
+    pub(crate) fn already_exists(resource: &str, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{resource} {name:?} already exists"))
             .about(resource, name)
     }
 
     /// A conflict: the object has changed.
-    #[must_use]
-    pub fn conflict(resource: &str, name: &str, why: &str) -> Self {
+    pub(crate) fn conflict(resource: &str, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
         Self::new(409, "Conflict", message).about(resource, name)
     }
 
     /// A conflict: the object has changed since it was read.
-    #[must_use]
-    pub fn modified(resource: &str, name: &str) -> Self {
+    pub(crate) fn modified(resource: &str, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(resource, name, why)
     }
@@ -83,8 +78,7 @@ impl Failure {
     }
 
     /// The object is not valid.
-    #[must_use]
-    pub fn invalid(kind: &str, name: &str, causes: &[(String, String)]) -> Self {
+    pub(crate) fn invalid(kind: &str, name: &str, causes: &[(String, String)]) -> Self {
         let list: Vec<String> =
             causes.iter().map(|(field, why)| format!("{field}: {why}")).collect();
         let message = match &list[..] {
@@ -101,20 +95,17 @@ impl Failure {
     }
 
     /// The request is malformed.
-    #[must_use]
-    pub fn bad_request(message: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
     /// The resource does not support the verb.
-    #[must_use]
-    pub fn method_not_allowed(message: impl Into<String>) -> Self {
+    pub(crate) fn method_not_allowed(message: impl Into<String>) -> Self {
         Self::new(405, "MethodNotAllowed", message)
     }
 
     /// The namespace is being deleted.
-    #[must_use]
-    pub fn namespace_terminating(resource: &str, name: &str, namespace: &str) -> Self {
+    pub(crate) fn namespace_terminating(resource: &str, name: &str, namespace: &str) -> Self {
         let why = format!(
             "unable to create new content in namespace {namespace} because it is being terminated"
         );
@@ -132,14 +123,12 @@ impl Failure {
     }
 
     /// The version from which the client continues has been compacted.
-    #[must_use]
-    pub fn expired(message: impl Into<String>) -> Self {
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
     /// The client has to send fewer requests.
-    #[must_use]
-    pub fn too_many_requests(retry_after: u64) -> Self {
+    pub(crate) fn too_many_requests(retry_after: u64) -> Self {
         let mut failure = Self::new(
             429,
             "TooManyRequests",
@@ -150,20 +139,17 @@ impl Failure {
     }
 
     /// The server cannot reach its storage.
-    #[must_use]
-    pub fn unavailable() -> Self {
+    pub(crate) fn unavailable() -> Self {
         Self::new(503, "ServiceUnavailable", "the server is currently unable to handle the request")
     }
 
     /// An internal error of the server.
-    #[must_use]
-    pub fn internal() -> Self {
+    pub(crate) fn internal() -> Self {
         Self::new(500, "InternalError", "Internal error occurred: etcdserver: request timed out")
     }
 
     /// The version that the client requests is newer than the latest.
-    #[must_use]
-    pub fn too_large_version(wanted: u64, current: u64) -> Self {
+    pub(crate) fn too_large_version(wanted: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {wanted}, current: {current}");
         let mut failure = Self::new(504, "Timeout", message);
         failure.details = json!({

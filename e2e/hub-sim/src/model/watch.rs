@@ -102,15 +102,13 @@ impl Server {
     }
 
     /// Whether a watch ends because the CRD of its kind has changed or been deleted.
-    #[must_use]
-    pub fn is_over(&self, watching: &Watching) -> bool {
+    pub(crate) fn is_over(&self, watching: &Watching) -> bool {
         let kind = &self.kinds[watching.kind];
         kind.serving == Serving::Missing || kind.revision != watching.revision
     }
 
     /// The bookmark that shows the version that a watch has reached, if the client requested bookmarks.
-    #[must_use]
-    pub fn bookmark_of(&self, watching: &Watching) -> Option<Value> {
+    pub(crate) fn bookmark_of(&self, watching: &Watching) -> Option<Value> {
         watching.bookmarks.then(|| self.bookmark(watching))
     }
 

@@ -226,7 +226,6 @@ fn tenths_of_a_second(tenths: u8) -> Duration {
 }
 
 /// The crash that an operation describes.
-#[must_use]
-pub fn crash_point(after: u8, committed: bool) -> CrashPoint {
+pub(crate) fn crash_point(after: u8, committed: bool) -> CrashPoint {
     CrashPoint { after: after.into(), committed }
 }

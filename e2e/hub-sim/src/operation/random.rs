@@ -161,14 +161,12 @@ impl O {
     }
 
     /// A random failure that lasts.
-    #[must_use]
-    pub fn random_lasting(rng: &mut Rng, consumers: bool) -> Self {
+    pub(crate) fn random_lasting(rng: &mut Rng, consumers: bool) -> Self {
         draw(rng, &[if consumers { CONSUMER_LASTING } else { LASTING }])
     }
 
     /// A kind that can no longer be read, some minutes, and what happens on the hub meanwhile.
-    #[must_use]
-    pub fn random_unread(rng: &mut Rng, consumers: bool) -> Vec<Self> {
+    pub(crate) fn random_unread(rng: &mut Rng, consumers: bool) -> Vec<Self> {
         let mut all = vec![O::Wait(5000), Self::random_request(rng), Self::random_request(rng)];
         all.extend((0..rng.usize(1..3)).map(|_| draw(rng, &[UNREAD])));
         all.extend((0..[2, 2, 2, 7][rng.usize(..4)]).map(|_| O::Wait(60_000)));

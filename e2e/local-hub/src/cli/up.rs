@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use local_hub::{CrdSet, HubBuilder, HubError, LocalHub};
 
-use super::end::End;
+use super::end::{self, End};
 use super::ready::Ready;
 use super::say;
 
@@ -70,10 +70,15 @@ impl Up {
             () = end.comes() => return Ok(()),
             hub = self.builder().start() => hub?,
         };
-        announce(&hub)?;
-        say("the hub is ready; stop it with ^C");
-        end.comes().await;
-        say("stopping");
+        let kubeconfig = hub.kubeconfig_for(local_hub::ADMIN)?;
+        let ready = Ready::default()
+            .export("KUBECONFIG", &kubeconfig.display().to_string())
+            .export("LOCAL_HUB_BIN", &hub.bin_dir().display().to_string())
+            .export("LOCAL_HUB_URL", &hub.url());
+        ready.write(&hub.directory().join("ready"))?;
+        let summary =
+            format!("kubeconfig={} bin={}", kubeconfig.display(), hub.bin_dir().display());
+        end::serve(end, None, (&ready, &summary), "the hub is ready; stop it with ^C").await?;
         drop(hub);
         Ok(())
     }
@@ -94,15 +99,4 @@ impl Up {
         }
         builder
     }
-}
-
-fn announce(hub: &LocalHub) -> Result<(), HubError> {
-    let kubeconfig = hub.kubeconfig_for(local_hub::ADMIN)?;
-    let ready = Ready::default()
-        .export("KUBECONFIG", &kubeconfig.display().to_string())
-        .export("LOCAL_HUB_BIN", &hub.bin_dir().display().to_string())
-        .export("LOCAL_HUB_URL", &hub.url());
-    ready.write(&hub.directory().join("ready"))?;
-    ready.print(&format!("kubeconfig={} bin={}", kubeconfig.display(), hub.bin_dir().display()));
-    Ok(())
 }

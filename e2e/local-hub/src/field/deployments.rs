@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt as _};
 
 use super::PATIENCE;
-use crate::{HubError, Pods, try_eventually};
+use crate::{HubError, Pods, end_of, try_eventually};
 
 /// Replaces the Pods of a Deployment, and waits until the new one runs.
 pub(super) async fn restart(
@@ -68,15 +68,9 @@ pub(super) async fn running(
         let logs = containers
             .iter()
             .map(|it| (&it.name, runner.logs(namespace, &pod.name_any(), &it.name)));
-        let ends: Vec<_> = logs.map(|(name, log)| format!("{name}: {}", end_of(&log))).collect();
+        let ends: Vec<_> = logs.map(|(name, log)| format!("{name}: {}", end_of(&log, 8))).collect();
         Err(format!("{containers:?}\n{}", ends.join("\n")))
     })
     .await?;
     Ok(name)
-}
-
-/// The end of a log.
-fn end_of(log: &str) -> String {
-    let lines: Vec<_> = log.lines().collect();
-    lines[lines.len().saturating_sub(8)..].join("\n")
 }
